@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
+from bokeh.embed import json_item
 from bokeh.layouts import column
 from bokeh.models import BoxAnnotation, Div, Range1d, Span
 
@@ -89,8 +90,6 @@ class BesideFigure:
 
     def item(self) -> dict[str, Any]:
         """Bokeh's JSON of the document, for `Bokeh.embed.embed_item`."""
-        from bokeh.embed import json_item
-
         return dict(json_item(self.model))
 
     def _heading(self, record: Record, letter: str) -> Div:

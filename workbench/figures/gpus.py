@@ -11,6 +11,8 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from workbench.figures.markup import joined, meter, paragraph, tag
 from workbench.formats import listed, size
 from workbench.hardware import Gpu, Inventory
@@ -255,8 +257,6 @@ def _notes(device: _Device, gauge: GpuSample) -> Iterator[str]:
 
 
 def _process_name(pid: int) -> str:
-    import psutil
-
     try:
         return f"{psutil.Process(pid).name()} ({pid})"
     except psutil.Error:

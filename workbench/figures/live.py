@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 import numpy as np
+from bokeh.embed import json_item
 
 from workbench import formats
 from workbench.figures.colors import (
@@ -20,6 +21,7 @@ from workbench.figures.colors import (
     swatch,
     worker_color,
 )
+from workbench.figures.detail import record_values
 from workbench.figures.follow import Follow
 from workbench.figures.gpu_lines import DRAWN, GpuLines
 from workbench.figures.layout import COLUMNS, Layout, build, kinds_words, progress_room, stream_height, titles
@@ -171,8 +173,6 @@ class LiveFigure:
 
     def item(self) -> dict[str, Any]:
         """Bokeh's JSON of the document with all that was fed so far, for `Bokeh.embed.embed_item`."""
-        from bokeh.embed import json_item
-
         self.apply(self.patches())
         return dict(json_item(self.model))
 
@@ -180,8 +180,6 @@ class LiveFigure:
         """All tasks of a record, which a page without a server shows at any zoom; see `detail`."""
         if len(self._records) != 1 or not len(self.timeline):
             return None
-        from workbench.figures.detail import record_values
-
         lane, category = self.timeline.lanes_and_categories()
         place = np.zeros(len(self.timeline.lanes), np.int64)
         place[list(self._rows)] = list(self._rows.values())

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
+from bokeh.embed import json_item
+
 from workbench.figures.answers import Picture, pictures
 from workbench.figures.bandwidth import bandwidth_html
 from workbench.figures.components import answer_figure
@@ -62,8 +64,6 @@ def sections_html(found: Sequence[Section]) -> str:
 
 def sections_items(found: Sequence[Section]) -> dict[str, Any]:
     """The figures as Bokeh's JSON, light and dark, by the ids of their places."""
-    from bokeh.embed import json_item
-
     return {
         f"measured-{index}": {theme: json_item(section.figure(theme)) for theme in ("light", "dark")}
         for index, section in enumerate(found)

@@ -8,12 +8,16 @@ from datetime import datetime
 from html import escape
 from typing import Any
 
+from bokeh.resources import Resources
+
 from workbench.clusters.spec import SIZES
+from workbench.figures.beside import BesideFigure, Record
 from workbench.figures.colors import DARK, LIGHT, Theme
 from workbench.figures.diagnosis import diagnosis_html
 from workbench.figures.live import LiveFigure
 from workbench.figures.markup import facts as facts_html, joined, paragraph, tag
 from workbench.figures.measured import Section, plain, sections, sections_html, sections_items
+from workbench.figures.reactions import script
 from workbench.formats import count, duration, rate, size
 from workbench.monitor.events import Batch
 from workbench.runs.store import SIMULATED
@@ -97,8 +101,6 @@ def beside_html(runs: Sequence[Any], events: Sequence[Batch]) -> str:
     events
         What `read_events` gave for each.
     """
-    from workbench.figures.beside import BesideFigure, Record
-
     facts = [run if isinstance(run, Mapping) else run.model_dump(mode="json") for run in runs]
     title = " beside ".join(map(titled, facts))
     if len(set(map(titled, facts))) == 1:
@@ -287,10 +289,6 @@ def _scripts(events: Batch | None, measured: list[Section]) -> str:
 
 
 def _with_bokeh(items: Mapping[str, Any], record: Mapping[str, Any] | None = None) -> str:
-    from bokeh.resources import Resources
-
-    from workbench.figures.reactions import script
-
     library = Resources(mode="inline", components=["bokeh", "bokeh-widgets"])
     ours = f"{script('report')}workbench({json.dumps({'items': items, 'record': record})})"
     texts = (text.replace("</script", "<\\/script") for text in (*library.js_raw, ours))

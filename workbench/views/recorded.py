@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from workbench import config
 from workbench.errors import BadInputError, ConflictError, NotFoundError
 from workbench.runs import store
+from workbench.runs.answers import kept
 from workbench.runs.store import ON_SIMULATED
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ def report(run: Run) -> str:
 
 def _report(run: Run) -> str:
     from workbench.figures.report import report_html
-    from workbench.runs.answers import kept
     from workbench.runs.explaining.diagnosis import diagnosed
 
     return report_html(diagnosed(run), _events(run), kept(run))
@@ -67,7 +67,6 @@ def write(run: Run, other: Run | None = None) -> Path:
 def pictures_of(run: Run) -> tuple[Picture, ...]:
     """Return the pictures of a run's answer, the first of vectors before how their values fall; none for most."""
     from workbench.figures.answers import pictures
-    from workbench.runs.answers import kept
 
     found = pictures(kept(run), run.result or {})
     if run.simulated:

@@ -41,6 +41,10 @@ export class Figure {
   onChange: () => void = () => undefined;
   /** One line about the cluster, for a toolbar. */
   summary = '';
+  paused = false;
+  following = true;
+  /** Whether there is more to come. */
+  live = true;
   /** Whether the task stream grows into what is free of the place. */
   fills = false;
 
@@ -56,33 +60,20 @@ export class Figure {
     this._resized.observe(this._host);
   }
 
-  get paused(): boolean {
-    return this._paused;
-  }
-
-  get following(): boolean {
-    return this._following;
-  }
-
   /** Whether it has an axis of time, of which more may be shown. */
   get stretches(): boolean {
     return this._whole !== null;
   }
 
-  /** Whether there is more to come. */
-  get live(): boolean {
-    return this._live;
-  }
-
   pause(paused: boolean): void {
-    this._paused = paused;
+    this.paused = paused;
     this._drain();
     this.onChange();
   }
 
   /** Keep the latest in view, or leave the view where it is. */
   follow(following: boolean): void {
-    this._following = following;
+    this.following = following;
     this._showLatest();
     this.onChange();
   }
@@ -113,10 +104,10 @@ export class Figure {
     this._say('Loading …');
     const theme = this._theme();
     const range = this._range;
-    const kept = range && !this._following ? { start: range.start, end: range.end } : null;
+    const kept = range && !this.following ? { start: range.start, end: range.end } : null;
     // Python finds out what there is to see while the page gets ready to show it.
     this._ready = false;
-    this._live = true;
+    this.live = true;
     this._watch();
     try {
       const figure = await this._channel.figure(this.watched, theme);
@@ -169,7 +160,7 @@ export class Figure {
       }
       if (message.type === 'gone') {
         this._unwatch();
-        this._live = false;
+        this.live = false;
         this._drain();
       }
       this.onChange();
@@ -214,14 +205,14 @@ export class Figure {
 
   /** Apply what has come, unless nobody sees it. What was the last is drawn all the same. */
   private _drain(): void {
-    if (!this._ready || (this._live && (this._paused || !this._visible))) {
+    if (!this._ready || (this.live && (this.paused || !this._visible))) {
       if (this._queue.length > QUEUE) {
         this._missed = true;
         this._queue = [];
       }
       return;
     }
-    if (this._missed && this._live) {
+    if (this._missed && this.live) {
       this._missed = false;
       this._unwatch();
       this._watch();
@@ -280,7 +271,7 @@ export class Figure {
 
   /** Move the time axis on, when it is to follow. */
   private _showLatest(): void {
-    if (this._following && !this._paused && this._window) {
+    if (this.following && !this.paused && this._window) {
       this._ours = true;
       this._range?.setv(this._window);
       this._ours = false;
@@ -313,8 +304,8 @@ export class Figure {
     if (this._ours || !range) {
       return;
     }
-    if (this._following) {
-      this._following = false;
+    if (this.following) {
+      this.following = false;
       this.onChange();
     }
     window.clearTimeout(this._settle);
@@ -332,17 +323,14 @@ export class Figure {
   }
 
   private _embedded: IEmbedded | null = null;
-  private _following = true;
   private readonly _host = element('div', 'wb-Figure-host');
   private _id = '';
   /** Pixels that the stream's lanes need. */
   private _least = 0;
-  private _live = true;
   private _message = '';
   private _missed = false;
   private readonly _note = element('div', 'wb-Figure-note');
   private _ours = false;
-  private _paused = false;
   private _queue: IPatch[][] = [];
   private _ready = false;
   private readonly _resized = new ResizeObserver(() => this._fill());
