@@ -380,7 +380,7 @@ class Owners:
     def progress(self, all_tasks: dict[str, dict[str, int]]) -> dict[str, dict[str, list[int]]]:
         """Tasks in all, done, erred, and at most being computed, by client and name, since watching began."""
         told: dict[str, dict[str, list[int]]] = {}
-        for gone in self._counts.keys() - self._scheduler.clients.keys():
+        for gone in [owner for owner in self._counts if owner not in self._scheduler.clients]:
             del self._counts[gone]
         for owner, counts in self._counts.items():
             told[owner] = {}
