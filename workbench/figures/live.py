@@ -159,11 +159,6 @@ class LiveFigure:
             self._layout = build(self.theme)
         return self._layout
 
-    @property
-    def model(self) -> Any:
-        """Root of the Bokeh document."""
-        return self.layout.root
-
     def apply(self, patches: Iterable[Patch]) -> None:
         """Change this figure's own document."""
         for patch in patches:
@@ -174,7 +169,7 @@ class LiveFigure:
     def item(self) -> dict[str, Any]:
         """Bokeh's JSON of the document with all that was fed so far, for `Bokeh.embed.embed_item`."""
         self.apply(self.patches())
-        return dict(json_item(self.model))
+        return dict(json_item(self.layout.root))
 
     def record_values(self, themes: Sequence[Theme], limit: int) -> dict[str, Any] | None:
         """All tasks of a record, which a page without a server shows at any zoom; see `detail`."""

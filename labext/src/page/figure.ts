@@ -144,10 +144,10 @@ export class Figure {
     }
   }
 
-  /** Take in what Python says of a figure; whether it was of this one. */
-  receive(message: StreamMessage): boolean {
+  /** Take in what Python says of figures, if it is of this one. */
+  receive(message: StreamMessage): void {
     if (message.type === 'state' || !this._id || message.watch !== this._id) {
-      return false;
+      return;
     }
     if (message.type === 'patches') {
       this._queue.push(message.patches ?? []);
@@ -165,7 +165,6 @@ export class Figure {
       }
       this.onChange();
     }
-    return true;
   }
 
   dispose(): void {
