@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.figures.colors import Theme, gpu_color, swatch
-from workbench.figures.gpus import HELD_BACK, slice_number
+from workbench.figures.gpus import HELD_BACK, numbered
 from workbench.figures.patch import Patch, columns, room_for
 from workbench.figures.samples import Segments, extremes, line
 from workbench.formats import count, listed, size
@@ -250,11 +250,8 @@ class GpuLines:
         """What a GPU is called in the figure; '' where nothing has come from it."""
         if uuid not in self._series:
             return ""
-        sample = self._series[uuid].latest
-        several = len({series.latest.host for series in self._series.values()}) > 1
-        name = f"GPU {sample.index}"
-        if sample.uuid.startswith("MIG-"):
-            name += f":{slice_number(sample, [series.latest for series in self._series.values()])}"
+        sample, latest = self._series[uuid].latest, [series.latest for series in self._series.values()]
+        name, several = f"GPU {numbered(sample, latest)}", len({each.host for each in latest}) > 1
         return f"{sample.host[:9]} {name}" if several else name
 
     def _words(self) -> str:

@@ -105,10 +105,12 @@ def gpu_names(inventory: Inventory) -> str:
     return ", ".join(f"{n} × {name}" if n > 1 else name for name, n in names.items())
 
 
-def slice_number(sample: GpuSample, beside: Iterable[GpuSample]) -> int:
-    """Which slice of its GPU a sample is of, among those that tell."""
+def numbered(sample: GpuSample, beside: Iterable[GpuSample]) -> str:
+    """Number of a GPU, or of a slice among those of its GPU that tell: '0', '0:1'."""
+    if not sample.uuid.startswith("MIG-"):
+        return str(sample.index)
     same = {each.uuid for each in beside if (each.host, each.index) == (sample.host, sample.index)}
-    return sorted(same).index(sample.uuid)
+    return f"{sample.index}:{sorted(same).index(sample.uuid)}"
 
 
 class _Device(NamedTuple):
@@ -179,10 +181,7 @@ def _devices(gpu: Gpu) -> Iterator[_Device]:
 
 def _row_as_told(sample: GpuSample, beside: Iterable[GpuSample]) -> _Row:
     """Row of a GPU as a worker tells of it."""
-    label = str(sample.index)
-    if sample.uuid.startswith("MIG-"):
-        label += f":{slice_number(sample, beside)}"
-    several = len({each.host for each in beside}) > 1
+    label, several = numbered(sample, beside), len({each.host for each in beside}) > 1
     label = f"{sample.host} · {label}" if several else label
     device = _Device(label, sample.name, sample.uuid, sample.memory_total, sample.power_limit)
     held = sorted(set(sample.throttle or ()) & set(HELD_BACK))

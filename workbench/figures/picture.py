@@ -28,6 +28,7 @@ from workbench.figures.colors import (
 from workbench.figures.gpu_lines import GpuSeries
 from workbench.figures.layout import LAUNCHED
 from workbench.figures.live import MOST_NAMES, count_words, natural, progress_bars
+from workbench.figures.markup import tag
 from workbench.figures.samples import Samples, Segments
 from workbench.figures.timeline import Timeline, arranged
 from workbench.monitor.events import KINDS, Batch, Tasks
@@ -128,8 +129,8 @@ class Picture:
             )
         any_failed = any(row.failed for row in rows)
         head = ("Task", "Number", "Computing", "Mean", "Results", *(("Failed",) if any_failed else ()))
-        body = "".join(_table_row(_cells(row)[: len(head)], "td") for row in shown)
-        return f"<table><thead>{_table_row(head, 'th')}</thead><tbody>{body}</tbody></table>"
+        body = (_table_row("td", _cells(row)[: len(head)]) for row in shown)
+        return tag("table", tag("thead", _table_row("th", head)), tag("tbody", *body))
 
     def svg(self) -> str:
         """Progress, task stream, memory of the workers, and use and memory of GPUs where there are some."""
@@ -146,10 +147,8 @@ class Picture:
     def image(self) -> str:
         """Return the picture as HTML that shows the SVG as an image, which a page that trusts nobody shows too."""
         data = base64.b64encode(self.svg().encode()).decode()
-        return (
-            f'<img alt="{escape(self.summary())}" width="{WIDTH}" style="max-width:100%;height:auto" '
-            f'src="data:image/svg+xml;base64,{data}">'
-        )
+        source, style = f"data:image/svg+xml;base64,{data}", "max-width:100%;height:auto"
+        return tag("img", alt=self.summary(), width=WIDTH, style=style, src=source)
 
     # -- counting
 
@@ -395,11 +394,11 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _table_row(cells: Iterable[str], kind: str) -> str:
-    first, *rest = (escape(cell) for cell in cells)
-    style = ' style="text-align:right"'
-    return (
-        f'<tr><{kind} style="text-align:left">{first}</{kind}>'
-        + "".join(f"<{kind}{style}>{cell}</{kind}>" for cell in rest)
-        + "</tr>"
+def _table_row(kind: str, cells: Iterable[str]) -> str:
+    return tag(
+        "tr",
+        *(
+            tag(kind, escape(cell), style=f"text-align:{'right' if place else 'left'}")
+            for place, cell in enumerate(cells)
+        ),
     )

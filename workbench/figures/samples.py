@@ -24,8 +24,7 @@ class Series:
     def __init__(self) -> None:
         self.latest: WorkerSample | None = None
         self._time = array("d")
-        self._cpu = array("d")
-        self._memory = array("d")
+        self._values = {"cpu": array("d"), "memory": array("d")}
 
     def __len__(self) -> int:
         return len(self._time)
@@ -35,8 +34,8 @@ class Series:
         if self.latest is None or sample.time > self.latest.time:
             self.latest = sample
             self._time.append(sample.time)
-            self._cpu.append(sample.cpu)
-            self._memory.append(sample.memory)
+            for quantity, column in self._values.items():
+                column.append(getattr(sample, quantity))
 
     def segments(self, quantity: str, start: float, end: float, most: int) -> Segments:
         """Line between the samples of 'cpu' or 'memory' from `start` to `end`, of at most about `most` segments."""
@@ -44,14 +43,12 @@ class Series:
         # One sample beyond each end, so that the line goes on to the edge of the plot.
         first = max(0, int(np.searchsorted(time, start)) - 1)
         last = int(np.searchsorted(time, end)) + 1
-        column = self._cpu if quantity == "cpu" else self._memory
-        return line(*extremes(time[first:last], np.array(column[first:last]), most))
+        return line(*extremes(time[first:last], np.array(self._values[quantity][first:last]), most))
 
     def segments_since(self, quantity: str, n_known: int) -> Segments:
         """Line from the sample before the `n_known`-th on."""
         first = max(0, n_known - 1)
-        column = self._cpu if quantity == "cpu" else self._memory
-        return line(np.array(self._time[first:]), np.array(column[first:]))
+        return line(np.array(self._time[first:]), np.array(self._values[quantity][first:]))
 
 
 class Samples:
