@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.cli.answers import answer, complain, shown, tell
 from workbench.cli.clusters import add_yes, new_session, own_cluster, spec_of, up_options
 from workbench.cli.signals import ending_on, holding_back_signals
-from workbench.cli.words import add_command, add_run_name, parameters_of, whole_number
+from workbench.cli.words import add_command, add_pairs, add_run_name, parameters_of, whole_number
 from workbench.errors import BadInputError, ConflictError, WorkbenchError
 
 if TYPE_CHECKING:
@@ -181,27 +181,14 @@ def add_parameters(parser: argparse.ArgumentParser) -> None:
     """Add the options that give a workload's parameters."""
     parser.add_argument("--preset", metavar="NAME", help="parameters of a text's experiment; -p changes some of them")
     parser.add_argument("--scale", metavar="F", help="how many times as large as the preset, such as 0.01")
-    parser.add_argument(
-        "-p",
-        "--parameter",
-        dest="parameters",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="a parameter of the workload; may be given again for others",
-    )
+    said = "a parameter of the workload; may be given again for others"
+    add_pairs(parser, "-p", "--parameter", dest="parameters", help=said)
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the option that sets something of Dask."""
-    parser.add_argument(
-        "--config",
-        dest="settings",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="a setting of Dask, such as optimization.fuse.ave-width=5; may be given again for others",
-    )
+    said = "a setting of Dask, such as optimization.fuse.ave-width=5; may be given again for others"
+    add_pairs(parser, "--config", dest="settings", help=said)
 
 
 def add_where(parser: argparse.ArgumentParser, on_help: str) -> None:
