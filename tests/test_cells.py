@@ -316,12 +316,12 @@ def test_workers_that_said_nothing_new_are_counted_and_those_that_left_are_not()
     a, b = (WorkerSample(name, name, 1.0, 50.0, 10, 100, 0, 1) for name in "ab")
     workers.feed([a, b])
     workers.feed([replace(a, time=2.0, memory=30)])
-    assert workers.status()["summary"] == "2 workers · 100 % CPU · 40 B of 200 B"
+    assert workers.summary() == "2 workers · 100 % CPU · 40 B of 200 B"
     workers.feed([])
     workers.feed([a])
-    assert (workers.status()["memory"], workers.status()["executing"]) == (40, 2)
+    assert workers.summary() == "2 workers · 100 % CPU · 40 B of 200 B"
     workers.feed([replace(a, time=1.5 + samples.GAP)])
-    assert workers.status()["summary"] == "1 worker · 50 % CPU · 10 B of 100 B"
+    assert workers.summary() == "1 worker · 50 % CPU · 10 B of 100 B"
 
 
 class FakeShell:

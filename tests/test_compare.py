@@ -566,7 +566,7 @@ def test_the_figure_is_fed_by_patches_that_name_its_sources(theme):
     figure = ComparisonFigure(theme)
     assert figure.patches() == []
     going = comparison(row("one", times(6)), status="running", done=1, total=4, now="round 1 of 5: one")
-    figure.feed([going])
+    figure.feed(going)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         first = figure.patches()
@@ -576,9 +576,9 @@ def test_the_figure_is_fed_by_patches_that_name_its_sources(theme):
     assert {each.source for each in first} <= {model.name for model in figure.model.references()}
     head = next(each.columns["text"] for each in first if each.source == "head")
     assert "round 1 of 5: one, 1 of 4 runs" in head
-    figure.feed([going])
+    figure.feed(going)
     assert figure.patches() == []
-    figure.feed([comparison(row("one", times(6)), row("<two>", times(3, seed=1)))])
+    figure.feed(comparison(row("one", times(6)), row("<two>", times(3, seed=1))))
     changed = {patch.source: patch.columns for patch in figure.patches()}
     assert len(changed["rows"]["y"]) == 2
     assert "&lt;two&gt;" in changed["table"]["text"]

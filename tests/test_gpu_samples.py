@@ -29,7 +29,7 @@ WATCH = """
 import dataclasses, json, os, sys, time
 from pathlib import Path
 from distributed import Client, LocalCluster
-from workbench.monitor.feed import Feed
+from tests.feeds import Feed
 
 def seen(client, enough, seconds=20, act=None):
     samples, nothing, deadline = [], [], time.monotonic() + seconds

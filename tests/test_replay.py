@@ -57,9 +57,9 @@ def test_a_recorded_run_can_be_replayed_and_a_live_cluster_cannot():
     assert (patch.columns["start"], patch.columns["end"]) == ([100_000.0], [110_000.0])
     assert [row["done"][-1] for row in json.loads(patch.columns["counts"][0])["names"]] == [2, 0]
     recorded.apply(patches)
-    assert recorded.layout.replay.root.visible
-    assert recorded.layout.replay.slider.end == 10.0
-    assert not live.layout.replay.root.visible
+    assert recorded.layout.named["replay_bar"].visible
+    assert recorded.layout.named["head"].end == 10.0
+    assert not live.layout.named["replay_bar"].visible
     assert not [patch for patch in recorded.patches() if patch.source == "replay"]
 
 
@@ -70,7 +70,9 @@ def test_records_beside_one_another_start_at_the_same_time_on_one_axis(tmp_path)
     assert {layout.stream.x_range for layout in layouts} == {beside.time}
     firsts = [min(layout.sources["tasks"].data["left"]) / 1000 for layout in layouts]
     assert firsts == pytest.approx([ORIGIN] * 2, abs=0.05)
-    assert beside.bar.slider.end == pytest.approx(np.ptp([one.tasks.start.min(), one.time]), abs=0.1)
+    assert beside.model.select_one({"name": "head"}).end == pytest.approx(
+        np.ptp([one.tasks.start.min(), one.time]), abs=0.1
+    )
     assert layouts[0].memory.y_range.end == layouts[1].memory.y_range.end
     assert "after &lt;b&gt;" in json.dumps(beside.item())
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
+from tests.feeds import Feed
 from workbench.monitor import events
 from workbench.monitor.events import Batch, Task
-from workbench.monitor.feed import Feed
 from workbench.monitor.record import Recorder, read_events
 
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from workbench import formats
 from workbench.clusters.records import memory_words
-from workbench.runs import singular
+from workbench.runs import savings, singular
 from workbench.runs.store import SIMULATED, WATCHED
 from workbench.travelling import machine_words
 
@@ -215,8 +215,6 @@ def show_runs(runs: Sequence[Run], total: int, offset: int = 0, *, filtered: boo
 
 def show_run(run: Run) -> None:
     """Print one run: its answer, its check, its time."""
-    from workbench.runs import savings
-
     # What was left out, and what only code reads, are in the record.
     told = {
         name: value

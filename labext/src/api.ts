@@ -41,11 +41,8 @@ export class Api {
   }
 
   /** Address of a page below the Jupyter server, such as Dask's own dashboard, to be opened in a browser tab. */
-  pageUrl(url: string): string {
-    if (/^https?:/.test(url)) {
-      return url;
-    }
-    return this._withToken(url.startsWith('/') ? url : URLExt.join(this.settings.baseUrl, url));
+  pageUrl(path: string): string {
+    return this._withToken(URLExt.join(this.settings.baseUrl, path));
   }
 
   /** All that changes by itself; the answer is held back, up to `wait` seconds, until there is more than at `since`. */

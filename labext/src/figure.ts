@@ -5,6 +5,7 @@ import { IThemeManager, MainAreaWidget, ToolbarButton, WidgetTracker } from '@ju
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { downloadIcon, fastForwardIcon, fileIcon, pauseIcon, runIcon, Toolbar } from '@jupyterlab/ui-components';
+import type { ToolbarButtonComponent } from '@jupyterlab/ui-components';
 import type { Message } from '@lumino/messaging';
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
@@ -45,7 +46,7 @@ class FigureContent extends Widget {
     this.figure = figure;
     figure.fills = true;
     figure.onChange = () => this.changed.emit();
-    stream.message.connect((_, message) => void figure.receive(message), this);
+    stream.message.connect((_, message) => figure.receive(message), this);
   }
 
   dispose(): void {
@@ -85,22 +86,25 @@ function figureTab(content: FigureContent, model: Model, trans: TranslationBundl
   if (watched.cluster) {
     addSummary(tab);
   } else {
-    tab.toolbar.addItem(
-      'report',
-      new ToolbarButton({
-        icon: fileIcon,
-        label: trans.__('Report'),
-        tooltip: trans.__('Open it as a page in a new tab'),
-        onClick: () => window.open(model.api.reportUrl(watched), '_blank', 'noopener')
-      })
-    );
+    addButton(tab.toolbar, 'report', {
+      icon: fileIcon,
+      label: trans.__('Report'),
+      tooltip: trans.__('Open it as a page in a new tab'),
+      onClick: () => window.open(model.api.reportUrl(watched), '_blank', 'noopener')
+    });
   }
   return tab;
 }
 
+function addButton(toolbar: Toolbar, name: string, options: ToolbarButtonComponent.IProps): ToolbarButton {
+  const button = new ToolbarButton(options);
+  toolbar.addItem(name, button);
+  return button;
+}
+
 function addLiveButtons({ content, toolbar }: MainAreaWidget<FigureContent>, trans: TranslationBundle): void {
   const { figure } = content;
-  const pause = new ToolbarButton({
+  const pause = addButton(toolbar, 'pause', {
     icon: pauseIcon,
     pressedIcon: runIcon,
     tooltip: trans.__('Pause'),
@@ -108,7 +112,7 @@ function addLiveButtons({ content, toolbar }: MainAreaWidget<FigureContent>, tra
     dataset: { workbench: 'pause' },
     onClick: () => figure.pause(!figure.paused)
   });
-  const follow = new ToolbarButton({
+  const follow = addButton(toolbar, 'follow', {
     icon: fastForwardIcon,
     tooltip: trans.__('Follow: keep the latest in view'),
     pressedTooltip: trans.__('Following: a pan or zoom ends it'),
@@ -120,33 +124,25 @@ function addLiveButtons({ content, toolbar }: MainAreaWidget<FigureContent>, tra
     follow.pressed = figure.following;
   };
   content.changed.connect(refresh);
-  toolbar.addItem('pause', pause);
-  toolbar.addItem('follow', follow);
   refresh();
 }
 
 function addButtons({ content, toolbar }: MainAreaWidget<FigureContent>, trans: TranslationBundle): void {
   const { figure, watched } = content;
   if (!watched.comparison) {
-    toolbar.addItem(
-      'all',
-      new ToolbarButton({
-        label: trans.__('Show all'),
-        tooltip: trans.__('From the first task to the last'),
-        dataset: { workbench: 'show-all' },
-        onClick: () => figure.showAll()
-      })
-    );
+    addButton(toolbar, 'all', {
+      label: trans.__('Show all'),
+      tooltip: trans.__('From the first task to the last'),
+      dataset: { workbench: 'show-all' },
+      onClick: () => figure.showAll()
+    });
   }
-  toolbar.addItem(
-    'save',
-    new ToolbarButton({
-      icon: downloadIcon,
-      tooltip: trans.__('Save as PNG'),
-      dataset: { workbench: 'save-picture' },
-      onClick: () => void figure.save()
-    })
-  );
+  addButton(toolbar, 'save', {
+    icon: downloadIcon,
+    tooltip: trans.__('Save as PNG'),
+    dataset: { workbench: 'save-picture' },
+    onClick: () => void figure.save()
+  });
 }
 
 function addSummary({ content, toolbar }: MainAreaWidget<FigureContent>): void {

@@ -10,6 +10,7 @@ import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 
 import type { Model } from './model';
+import { element } from './page/element';
 import { Commands, DOMAIN, IModel, INotebooks } from './tokens';
 import type { CellType, IOpenNotebook } from './tokens';
 
@@ -112,7 +113,6 @@ class Badge extends Widget {
     private _trans: TranslationBundle
   ) {
     super();
-    this._button.className = 'wb-Badge';
     this._button.dataset['workbench'] = 'badge';
     this._button.onclick = () => void this._commands.execute(Commands.watch, { cluster: this._cluster });
     this.node.append(this._button);
@@ -138,7 +138,7 @@ class Badge extends Widget {
     }
   }
 
-  private readonly _button = document.createElement('button');
+  private readonly _button = element('button', 'wb-Badge');
   private _cluster = '';
 }
 

@@ -9,6 +9,7 @@ import { Widget } from '@lumino/widgets';
 
 import { workbenchIcon } from './icons';
 import type { Model } from './model';
+import { element } from './page/element';
 import { memory } from './page/memory';
 import { Page } from './page/page';
 import type { Connection, INotebooks } from './tokens';
@@ -81,7 +82,6 @@ export class Workbench extends Widget {
   private async _recall(): Promise<Page> {
     const { api, stream } = this._model;
     const folded = await this._memory?.fetch(FOLDED).catch(() => null);
-    this._host.className = 'wb-Page';
     this._host.dataset['live'] = this.view;
     const isTab = this.view !== 'sidebar';
     const page = new Page(
@@ -127,8 +127,8 @@ export class Workbench extends Widget {
     );
   }
 
-  private readonly _banner = document.createElement('div');
-  private readonly _host = document.createElement('div');
+  private readonly _banner = element('div');
+  private readonly _host = element('div', 'wb-Page');
   readonly page: Promise<Page>;
 }
 
@@ -155,13 +155,10 @@ function dragged(event: IDragged, page: Page): void {
 }
 
 function banner(text: string, hook: string, label: string, act: () => void, connection = ''): HTMLElement {
-  const node = document.createElement('div');
-  node.className = 'wb-Banner';
+  const node = element('div', 'wb-Banner');
   node.setAttribute('role', 'alert');
   Object.assign(node.dataset, { workbench: hook, connection });
-  const button = document.createElement('button');
-  button.className = 'wb-Button jp-mod-styled';
-  button.textContent = label;
+  const button = element('button', 'wb-Button jp-mod-styled', label);
   button.onclick = act;
   node.append(text, button);
   return node;

@@ -36,10 +36,7 @@ export class Stream {
 
   readonly message = new Signal<this, StreamMessage>(this);
   readonly connectionChanged = new Signal<this, Connection>(this);
-
-  get connection(): Connection {
-    return this._connection;
-  }
+  connection: Connection = 'connecting';
 
   /** Connect, and stay connected: the socket is tried again when it breaks. */
   open(): void {
@@ -100,15 +97,15 @@ export class Stream {
       await Promise.all([this._readState(), ...[...this._watches].map(each => this._readPatches(...each))]);
     }
     this._polling = false;
-    if (this._connection !== 'pushed') {
-      const pause = this._connection === 'missing' ? RETRY[1] : POLL;
+    if (this.connection !== 'pushed') {
+      const pause = this.connection === 'missing' ? RETRY[1] : POLL;
       this._poll = window.setTimeout(() => void this._pollState(), pause);
     }
   }
 
   private async _readState(): Promise<void> {
     // Figures move, so nobody waits for the state while one is open.
-    const wait = this._connection === 'polling' && this._watches.size === 0 ? HELD : 0;
+    const wait = this.connection === 'polling' && this._watches.size === 0 ? HELD : 0;
     let state: IState;
     try {
       state = await this._api.state(this._cursor, wait);
@@ -116,7 +113,7 @@ export class Stream {
       this._become(error instanceof ApiError && error.status === 404 ? 'missing' : 'down');
       return;
     }
-    if (this._connection === 'down') {
+    if (this.connection === 'down') {
       // What failed while nothing answered says nothing of what blocks sockets.
       this._failures = 1;
       this.open();
@@ -133,7 +130,7 @@ export class Stream {
 
   private async _readPatches(id: string, watch: IWatch): Promise<void> {
     const { request, range, cursor } = watch;
-    if (this._connection !== 'polling') {
+    if (this.connection !== 'polling') {
       return;
     }
     const shown = range && { start: `${range.start}`, end: `${range.end}`, width: `${range.width}` };
@@ -153,8 +150,8 @@ export class Stream {
   }
 
   private _become(connection: Connection): void {
-    if (connection !== this._connection) {
-      this._connection = connection;
+    if (connection !== this.connection) {
+      this.connection = connection;
       this.connectionChanged.emit(connection);
     }
   }
@@ -166,7 +163,6 @@ export class Stream {
   }
 
   private _choices: object = {};
-  private _connection: Connection = 'connecting';
   private _cursor = 0;
   private _failures = 0;
   private _poll = 0;

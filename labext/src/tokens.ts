@@ -22,7 +22,6 @@ export interface IRun {
   title: string;
   /** Seconds since the epoch; null before it began. */
   started: number | null;
-  workload: string;
   status: RunStatus;
   cluster: string | null;
   /** How long it took, of one that is done. */

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import psutil
 
 import workbench
+from tests.feeds import Feed
 from workbench.clusters import records
-from workbench.monitor.feed import Feed
 from workbench.session import Session
 from workbench.workloads.array import array_sum
 from workbench.workloads.registry import arguments

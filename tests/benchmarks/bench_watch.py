@@ -17,8 +17,8 @@ from multiprocessing.connection import Connection
 from distributed import Client, wait
 from distributed.deploy import SubprocessCluster
 
+from tests.feeds import Feed
 from workbench.monitor.events import KINDS
-from workbench.monitor.feed import Feed
 
 
 def nothing(_: int) -> None:

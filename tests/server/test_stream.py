@@ -167,16 +167,7 @@ async def test_watching_a_cluster_brings_its_patches_and_its_numbers(open_page: 
             "w1",
             [{"source": "tasks", "mode": "stream", "columns": {"time": [1.5]}, "rollover": None}],
         )
-        assert patches["status"] == {
-            "workers": 2,
-            "memory": 40,
-            "memory_limit": 200,
-            "spilled": 0,
-            "cpu": 100.0,
-            "executing": 2,
-            "summary": "2 workers · 100 % CPU · 40 B of 200 B",
-            "message": None,
-        }
+        assert patches["status"] == {"summary": "2 workers · 100 % CPU · 40 B of 200 B", "message": None}
         await page.send(type="range", watch="w1", start=1000, end=2000, width=300)
         assert (await page.next("patches"))["patches"][-1]["columns"] == {"range": [1000, 2000, 300]}
         await page.send(type="unwatch", watch="w1")
@@ -470,7 +461,7 @@ async def test_a_page_without_a_websocket_can_poll_a_figure(api: Any, session: A
     second = (await api("GET", "figures/cluster/calm-otter/patches", params=options)).content
     assert second["cursor"] == first["cursor"]
     assert [patch["columns"] for patch in second["patches"]] == [{"time": [1.0]}, {"range": [1.0, 2.0, 3]}]
-    assert second["status"]["workers"] == 1
+    assert second["status"]["summary"].startswith("1 worker")
     assert second["gone"] is None
     await session.stop("calm-otter")
     await asyncio.sleep(0.2)

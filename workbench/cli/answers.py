@@ -45,14 +45,9 @@ def shown(how: str, what: Any) -> Iterator[Any]:
         yield on_change
 
 
-def can_ask() -> bool:
-    """Whether somebody sits at a terminal who can answer."""
-    return bool(sys.stdin and sys.stdin.isatty() and sys.stderr.isatty())
-
-
 def agreed(told: str) -> bool:
     """Whether a person at the terminal says yes to what they are told; where nobody can answer, nobody does."""
-    if not can_ask():
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     print(f"{told}\nGo on? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.cli.answers import agreed, answer, shown
 from workbench.cli.signals import ending_on, holding_back_signals
-from workbench.cli.words import FORCE, Parser, add_command, parameters_of, whole_number
+from workbench.cli.words import FORCE, Parser, add_command, add_pairs, parameters_of, whole_number
 from workbench.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -177,10 +177,14 @@ def start(session: Session, spec: ClusterSpec, *, name: str | None, force: bool)
 
 
 @contextlib.contextmanager
-def own_cluster(session: Session, spec: ClusterSpec, *, name: str | None, force: bool) -> Iterator[ClusterRecord]:
-    """Run a block with a cluster that ends with the block, also when the terminal goes away."""
+def own_cluster(session: Session, spec: ClusterSpec, on: argparse.Namespace) -> Iterator[ClusterRecord]:
+    """Run a block with the cluster that these options of `up` ask for.
+
+    It ends with the block, also when the terminal goes away.
+    """
+    check_consent(spec, on)
     with ending_on(signal.SIGTERM, signal.SIGHUP):
-        record = start(session, spec, name=name, force=force)
+        record = start(session, spec, name=on.name, force=on.force)
         try:
             yield record
         finally:
@@ -307,9 +311,7 @@ def add_choice_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ucx-tls", metavar="LIST", help="transports that UCX may use, such as tcp,cuda_copy,cuda_ipc")
     parser.add_argument("--interface", metavar="NAME", help="network interface for UCX, such as ib0, or mlx5_0:1")
     parser.add_argument("--no-encrypt", action="store_true", help="speak plain TCP instead of TLS")
-    parser.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], help="any other choice that the profile has"
-    )
+    add_pairs(parser, "--set", help="any other choice that the profile has")
     parser.add_argument("--python", metavar="PATH", help="Python of the environment that the cluster runs in")
 
 

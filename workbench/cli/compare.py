@@ -15,7 +15,7 @@ from workbench.cli.answers import agreed, answer, complain, shown, tell
 from workbench.cli.clusters import add_yes, new_session
 from workbench.cli.runs import add_parameters, add_settings, workload_parameters
 from workbench.cli.signals import ending_on, holding_back_signals
-from workbench.cli.words import add_command, check_writable, parameters_of, whole_number
+from workbench.cli.words import add_command, add_pairs, check_writable, parameters_of, whole_number
 from workbench.errors import BadInputError, WorkbenchError
 
 if TYPE_CHECKING:
@@ -222,11 +222,10 @@ def add_compare_commands(commands: Any) -> None:
     compare.add_argument("--junit", metavar="FILE", help="write what was judged as JUnit XML, for CI")
     add_parameters(compare)
     add_settings(compare)
-    compare.add_argument(
+    add_pairs(
+        compare,
         "--sweep",
         metavar="KEY=V,V,…",
-        action="append",
-        default=[],
         help="values of a parameter, of workers, threads or memory, or of Dask's setting config.KEY; a row for each "
         "(semicolons where values hold commas)",
     )

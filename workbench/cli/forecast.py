@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import config
 from workbench.cli.answers import answer, complain, tell
-from workbench.cli.clusters import check_consent, new_session, own_cluster, spec_of, up_options
+from workbench.cli.clusters import new_session, own_cluster, spec_of, up_options
 from workbench.cli.runs import add_parameters, add_where, where, workload_parameters
 from workbench.cli.words import add_command, check_writable
 from workbench.errors import BadInputError
@@ -87,9 +87,7 @@ def _measured(session: Session, arguments: argparse.Namespace) -> Calibration:
     if arguments.cluster is not None:
         return session.calibrate(arguments.cluster)
     on = up_options(arguments.on or "cpu")
-    spec = spec_of(session, on)
-    check_consent(spec, on)
-    with own_cluster(session, spec, name=on.name, force=on.force) as record:
+    with own_cluster(session, spec_of(session, on), on) as record:
         return session.calibrate(record)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from workbench.cli.answers import answer, shown
 from workbench.cli.clusters import new_session
 from workbench.cli.words import add_command, add_run_name
-from workbench.errors import BadInputError
 
 
 def _export(arguments: argparse.Namespace) -> int:
@@ -40,9 +39,6 @@ def _open(arguments: argparse.Namespace) -> int:
 
     session = new_session()
     runs = [session.show(name) for name in (arguments.run, arguments.beside) if name is not None]
-    for run in runs:
-        if run.active:
-            raise BadInputError(f"The run {run.id} is still {run.status}. Its report is there when it has ended.")
     path = write(*runs)
     if not (arguments.json or arguments.no_browser):
         import webbrowser

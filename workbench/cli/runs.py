@@ -6,20 +6,13 @@ import argparse
 import asyncio
 import contextlib
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from workbench.cli.answers import answer, complain, shown, tell
-from workbench.cli.clusters import (
-    add_yes,
-    check_consent,
-    new_session,
-    own_cluster,
-    spec_of,
-    up_options,
-)
+from workbench.cli.clusters import add_yes, new_session, own_cluster, spec_of, up_options
 from workbench.cli.signals import ending_on, holding_back_signals
-from workbench.cli.words import add_command, add_run_name, parameters_of, whole_number
+from workbench.cli.words import add_command, add_pairs, add_run_name, parameters_of, whole_number
 from workbench.errors import BadInputError, ConflictError, WorkbenchError
 
 if TYPE_CHECKING:
@@ -68,18 +61,21 @@ def _run(arguments: argparse.Namespace) -> int:
     session = new_session()
     parameters = workload_parameters(arguments) | ({"replace": "true"} if arguments.replace else {})
     settings = read_settings(parameters_of(arguments.settings, "--config", "optimization.fuse.ave-width=5"))
+    cluster: contextlib.AbstractContextManager[ClusterRecord]
     if arguments.cluster is not None:
-        record = session.cluster(arguments.cluster)
-        run = run_on(session, arguments.workload, parameters, record, force=arguments.force, settings=settings)
+        cluster = contextlib.nullcontext(session.cluster(arguments.cluster))
     else:
         # Everything is checked before anything starts.
         on = up_options(where(session, arguments))
         spec = spec_of(session, on)
         refuse_what_wont_fit(session.forecast(arguments.workload, parameters, spec), force=arguments.force)
         on.yes = on.yes or arguments.yes
-        check_consent(spec, on)
-        with own_cluster(session, spec, name=on.name, force=on.force) as record:
-            run = run_on(session, arguments.workload, parameters, record, force=arguments.force, settings=settings)
+        cluster = own_cluster(session, spec, on)
+    with cluster as record:
+        run = _run_on(
+            session,
+            lambda: session.run(arguments.workload, parameters, record, force=arguments.force, settings=settings),
+        )
     return _tell_run(session.diagnosed(run), arguments)
 
 
@@ -131,21 +127,13 @@ def refuse_what_wont_fit(forecast: Forecast, *, force: bool) -> None:
         raise ConflictError(f"{forecast.sentence} To run it all the same: --force")
 
 
-def run_on(
-    session: Session,
-    workload: str,
-    parameters: dict[str, str],
-    record: ClusterRecord,
-    *,
-    force: bool = False,
-    settings: Mapping[str, Any] | None = None,
-) -> Run:
-    """Run a workload and wait for it; Ctrl-C cancels it."""
+def _run_on(session: Session, begin: Callable[[], Run]) -> Run:
+    """Begin a run and wait for it; Ctrl-C cancels it."""
     run = None
     try:
         with ending_on(signal.SIGTERM):
             with holding_back_signals():
-                run = session.run(workload, parameters, record, force=force, settings=settings)
+                run = begin()
             with shown("progress", run) as on_change:
                 return asyncio.run(session.wait_run(run.id, on_change))
     except (KeyboardInterrupt, SystemExit):
@@ -181,43 +169,26 @@ def workload_parameters(arguments: argparse.Namespace) -> dict[str, str]:
 
 def where(session: Session, arguments: argparse.Namespace) -> str:
     """Cluster to be started: as --on says, else of the profile that the preset's text is about."""
-    profile = profile_of_preset(session, arguments) if arguments.on is None else arguments.on
+    profile, preset = arguments.on, workload_parameters(arguments).get("preset")
+    if profile is None and preset is not None:
+        profile = session.workload(arguments.workload).preset(preset).profile
     if profile is None:
         raise BadInputError("Where? Give --cluster NAME, or --on with a profile, such as --on cpu.")
     return str(profile)
-
-
-def profile_of_preset(session: Session, arguments: argparse.Namespace) -> str | None:
-    """Profile that the text of the chosen preset is about, if there is one."""
-    preset = workload_parameters(arguments).get("preset")
-    return None if preset is None else session.workload(arguments.workload).preset(preset).profile
 
 
 def add_parameters(parser: argparse.ArgumentParser) -> None:
     """Add the options that give a workload's parameters."""
     parser.add_argument("--preset", metavar="NAME", help="parameters of a text's experiment; -p changes some of them")
     parser.add_argument("--scale", metavar="F", help="how many times as large as the preset, such as 0.01")
-    parser.add_argument(
-        "-p",
-        "--parameter",
-        dest="parameters",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="a parameter of the workload; may be given again for others",
-    )
+    said = "a parameter of the workload; may be given again for others"
+    add_pairs(parser, "-p", "--parameter", dest="parameters", help=said)
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the option that sets something of Dask."""
-    parser.add_argument(
-        "--config",
-        dest="settings",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="a setting of Dask, such as optimization.fuse.ave-width=5; may be given again for others",
-    )
+    said = "a setting of Dask, such as optimization.fuse.ave-width=5; may be given again for others"
+    add_pairs(parser, "--config", dest="settings", help=said)
 
 
 def add_where(parser: argparse.ArgumentParser, on_help: str) -> None:

@@ -60,6 +60,11 @@ def add_command(
     return parser
 
 
+def add_pairs(parser: argparse.ArgumentParser, *names: str, metavar: str = "KEY=VALUE", **options: Any) -> None:
+    """Add an option that may be given again for others, for `parameters_of`."""
+    parser.add_argument(*names, metavar=metavar, action="append", default=[], **options)
+
+
 def add_run_name(parser: argparse.ArgumentParser) -> None:
     """Add the argument that names a run."""
     parser.add_argument("run", metavar="RUN", help="id of the run, its beginning or end, or: last")

@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
+from bokeh.embed import json_item
 from bokeh.layouts import column
 from bokeh.models import BoxAnnotation, Div, Range1d, Span
 
 from workbench.figures.colors import THEMES
 from workbench.figures.live import LiveFigure
+from workbench.figures.patch import named
 from workbench.figures.plots import FONT, LEFT
 from workbench.figures.reactions import formatter
-from workbench.figures.replay import ReplayBar, replay_bar
+from workbench.figures.replay import at_the_end, replay_bar
 from workbench.formats import duration
 from workbench.monitor.events import Batch
 
@@ -62,17 +64,14 @@ class BesideFigure:
             for plot in pair:
                 plot.y_range.end = top
         sources = [layout.sources for layout in layouts]
-        self.bar: ReplayBar = replay_bar(
-            self.theme,
-            self.time,
-            plots,
-            [each["replay"] for each in sources],
-            [each["progress"] for each in sources],
-        )
-        starts, ends = ([edge for each in sources for edge in each["replay"].data[of]] for of in ("start", "end"))
-        self.bar.show((max(ends) - min(starts)) / 1000 if starts else 0.0)
+        replays, progress = ([each[name] for each in sources] for name in ("replay", "progress"))
+        bar = replay_bar(self.theme, self.time, plots, replays, progress)
+        starts, ends = ([edge for each in replays for edge in each.data[of]] for of in ("start", "end"))
+        models = named(bar)
+        for patch in at_the_end((max(ends) - min(starts)) / 1000 if starts else 0.0):
+            patch.apply(models[patch.source])
         self.model = column(
-            self.bar.root,
+            bar,
             *(
                 part
                 for index, (record, layout) in enumerate(zip(records, layouts, strict=True))
@@ -91,8 +90,6 @@ class BesideFigure:
 
     def item(self) -> dict[str, Any]:
         """Bokeh's JSON of the document, for `Bokeh.embed.embed_item`."""
-        from bokeh.embed import json_item
-
         return dict(json_item(self.model))
 
     def _heading(self, record: Record, letter: str) -> Div:

@@ -12,9 +12,9 @@ from bokeh.layouts import column, row
 from bokeh.models import Button, Column, ColumnDataSource, Div, FixedTicker, HoverTool, Range1d
 from bokeh.plotting import figure
 
-from workbench.errors import BadInputError
 from workbench.figures.colors import THEMES, Theme, worker_color
-from workbench.figures.patch import Patch, named, room_for
+from workbench.figures.markup import tag
+from workbench.figures.patch import Patch, columns, named, room_for
 from workbench.figures.plots import FONT, dress
 from workbench.figures.reactions import reaction
 from workbench.figures.report import figure_page
@@ -62,8 +62,6 @@ class ComparisonFigure:
     """
 
     def __init__(self, theme: str = "light", comparison: Comparison | None = None, *, alone: bool = False) -> None:
-        if theme not in THEMES:
-            raise BadInputError(f"Unknown theme {theme!r}. Choose one of: {', '.join(THEMES)}.")
         self.theme = THEMES[theme]
         self._alone = alone
         self._comparison = comparison
@@ -72,10 +70,9 @@ class ComparisonFigure:
         self.model = self._built()
         self._named = named(self.model)
 
-    def feed(self, comparisons: Iterable[Comparison]) -> None:
-        """Take in the comparison as it is now, the last one of several."""
-        for comparison in comparisons:
-            self._comparison = comparison
+    def feed(self, comparison: Comparison) -> None:
+        """Take in the comparison as it is now."""
+        self._comparison = comparison
 
     def patches(self) -> list[Patch]:
         """Changes since the last call."""
@@ -139,8 +136,8 @@ def columns_of(summary: Summary, theme: Theme) -> dict[str, dict[str, list[Any]]
 
 def _patches(comparison: Comparison, theme: Theme) -> Iterator[Patch]:
     summary = summarise(comparison)
-    for name, columns in columns_of(summary, theme).items():
-        yield Patch(name, "replace", columns)
+    for name, drawn in columns_of(summary, theme).items():
+        yield Patch(name, "replace", drawn)
     words = {"head": _head(comparison, summary, theme), "table": table_html(summary, theme)}
     for name, text in (words | {"below": _remarks(summary, theme)}).items():
         yield Patch(name, "set", {"text": text})
@@ -170,23 +167,30 @@ def table_html(summary: Summary, theme: Theme) -> str:
     header, body = cells(summary)
     edge = f"border-bottom: 1px solid {theme.grid}; padding: 4px 14px 4px 0; vertical-align: top"
     numbers = range(1, len(header) - 1)
-    heads = "".join(
-        f'<th style="{edge}; text-align: {_side(i, numbers)}">{escape(each)}</th>' for i, each in enumerate(header)
-    )
+    heads = (tag("th", escape(each), style=f"{edge}; text-align: {_side(i, numbers)}") for i, each in enumerate(header))
 
     def line(row: Sequence[str]) -> str:
         # What gave no time has a reason at its end and nothing before it: the reason stands in that room.
         reason = len(header) - 2 if not any(row[2:-1]) and row[-1] else 0
-        shown = [*enumerate(row[:2]), (2, row[-1])] if reason else [*enumerate(row)]
-        return "".join(
-            f'<td style="{edge}; text-align: {_side(i, numbers) if i < 2 or not reason else "left"}; '
-            f'{_wrap(each) if i else _NAME}"{f" colspan={reason}" if reason and i == 2 else ""}>{escape(each)}</td>'
-            for i, each in shown
+        shown = [*row[:2], row[-1]] if reason else row
+        found = (
+            tag(
+                "td",
+                escape(each),
+                style=f"{edge}; text-align: {'left' if reason and i == 2 else _side(i, numbers)}; "
+                f"{_wrap(each) if i else _NAME}",
+                colspan=reason if reason and i == 2 else None,
+            )
+            for i, each in enumerate(shown)
         )
+        return tag("tr", *found)
 
-    lines = "".join(f"<tr>{line(cell)}</tr>" for cell in body)
-    style = "border-collapse: collapse; font-variant-numeric: tabular-nums"
-    return f'<div style="overflow-x: auto"><table style="{style}"><tr>{heads}</tr>{lines}</table></div>'
+    return _scrolling(tag("tr", *heads), *map(line, body), style="; font-variant-numeric: tabular-nums")
+
+
+def _scrolling(*rows: str, style: str = "") -> str:
+    table = tag("table", *rows, style=f"border-collapse: collapse{style}")
+    return tag("div", table, style="overflow-x: auto")
 
 
 def page(comparison: Comparison) -> str:
@@ -222,43 +226,30 @@ def _bar_text(each: Any) -> str:
 
 
 def _samples(measured: Sequence[Any], theme: Theme) -> dict[str, list[Any]]:
-    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS["samples"]}
+    rows = []
     for index, each in enumerate(measured):
         strayed = {outlier.run for outlier in each.outliers}
         for run, seconds in zip(each.runs, each.seconds.all, strict=False):
-            columns["x"].append(seconds)
-            columns["y"].append(index + 0.12)
-            columns["fill"].append(theme.limit if run in strayed else theme.background)
-            columns["color"].append(theme.limit if run in strayed else theme.text)
+            colors = (theme.limit, theme.limit) if run in strayed else (theme.background, theme.text)
             outlier = ", an outlier" if run in strayed else ""
-            columns["text"].append(f"{run}: {duration(seconds)}{outlier}")
-    return columns
+            rows.append((seconds, index + 0.12, *colors, f"{run}: {duration(seconds)}{outlier}"))
+    return columns(COLUMNS["samples"], rows)
 
 
 def _curves(summary: Summary, theme: Theme) -> dict[str, dict[str, list[Any]]]:
-    curves: dict[str, list[Any]] = {name: [] for name in COLUMNS["curves"]}
-    points: dict[str, list[Any]] = {name: [] for name in COLUMNS["points"]}
+    curves, points = [], []
     for index, each in enumerate(summary.scaling):
         color = worker_color(index, theme)
         cores = [float(point.cores) for point in each.points]
-        for ys, drawn, dash in (
-            ([point.speedup for point in each.points], color, "solid"),
-            ([count / cores[0] for count in cores], theme.muted, "dashed"),
-        ):
-            curves["xs"].append(cores)
-            curves["ys"].append(ys)
-            curves["color"].append(drawn)
-            curves["dash"].append(dash)
+        curves.append((cores, [point.speedup for point in each.points], color, "solid"))
+        curves.append((cores, [count / cores[0] for count in cores], theme.muted, "dashed"))
         for point in each.points:
-            points["x"].append(point.cores)
-            points["y"].append(point.speedup)
-            points["color"].append(color)
-            points["text"].append(
+            text = (
                 f"{each.what}: {point.cores} cores, {duration(point.seconds)}, {point.speedup:.2f} times, "
                 f"efficiency {efficiency_text(point)}"
             )
-            points["label"].append(f"{100 * point.efficiency:.0f} %")
-    return {"curves": curves, "points": points}
+            points.append((point.cores, point.speedup, color, text, f"{100 * point.efficiency:.0f} %"))
+    return {"curves": columns(COLUMNS["curves"], curves), "points": columns(COLUMNS["points"], points)}
 
 
 def _curve(summary: Summary) -> str:
@@ -295,16 +286,12 @@ def _differences(summary: Summary, theme: Theme) -> str:
     if not summary.differences:
         return ""
     edge = f"border-bottom: 1px solid {theme.grid}; padding: 3px 14px 3px 0; vertical-align: top; text-align: left"
-    names = ("differs", *(row.title for row in summary.rows))
-    header = "".join(f'<th style="{edge}">{escape(each)}</th>' for each in names)
-    lines = "".join(
-        f'<tr><td style="{edge}">{escape(f"{each.kind}: {each.name}")}</td>'
-        + "".join(f'<td style="{edge}">{escape(text)}</td>' for text in each.texts)
-        + "</tr>"
-        for each in summary.differences
-    )
-    style = "border-collapse: collapse"
-    return f'<div style="overflow-x: auto"><table style="{style}"><tr>{header}</tr>{lines}</table></div>'
+
+    def line(kind: str, *texts: str) -> str:
+        return tag("tr", *(tag(kind, escape(text), style=edge) for text in texts))
+
+    lines = (line("td", f"{each.kind}: {each.name}", *each.texts) for each in summary.differences)
+    return _scrolling(line("th", "differs", *(row.title for row in summary.rows)), *lines)
 
 
 # -- plots
@@ -324,11 +311,8 @@ def _bars(theme: Theme, sources: Mapping[str, ColumnDataSource]) -> Any:
         x=0,
         y="foot",
         text="text",
-        text_color=theme.text,
-        text_baseline="bottom",
-        text_font=value(FONT),
-        text_font_size="12px",
         source=rows,
+        **_words(theme),
     )
     plot.add_tools(_hover(theme, dots))
     plot.yaxis.visible = False
@@ -346,12 +330,9 @@ def _scaling(theme: Theme, sources: Mapping[str, ColumnDataSource]) -> Any:
         y="y",
         text="label",
         y_offset=-9,
-        text_color=theme.text,
         text_align="center",
-        text_baseline="bottom",
-        text_font=value(FONT),
-        text_font_size="12px",
         source=sources["points"],
+        **_words(theme),
     )
     plot.add_tools(_hover(theme, dots))
     plot.xaxis.axis_label = "cores"
@@ -372,9 +353,6 @@ def _plot(theme: Theme, name: str, rows: Range1d, height: int) -> Any:
         sizing_mode="stretch_width",
         tools=[],
         toolbar_location=None,
-        background_fill_color=theme.background,
-        border_fill_color=theme.background,
-        outline_line_color=None,
         min_border_left=12,
         min_border_right=12,
         output_backend="canvas",
@@ -382,6 +360,15 @@ def _plot(theme: Theme, name: str, rows: Range1d, height: int) -> Any:
     dress(plot, theme)
     plot.title.name = f"{name}_title"
     return plot
+
+
+def _words(theme: Theme) -> dict[str, Any]:
+    return {
+        "text_color": theme.text,
+        "text_baseline": "bottom",
+        "text_font": value(FONT),
+        "text_font_size": "12px",
+    }
 
 
 def _hover(theme: Theme, renderer: Any) -> HoverTool:

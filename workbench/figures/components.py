@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from bokeh.models import ColorBar, ColumnDataSource, HoverTool, LinearColorMapper, Plot, Whisker
+from bokeh.palettes import RdBu11, Viridis256
+from bokeh.plotting import figure
 
 from workbench.figures.answers import Dots, Line, Map, Picture
 from workbench.figures.colors import GROUPS, THEMES, Theme
 from workbench.figures.plots import FONT, dress
-
-if TYPE_CHECKING:
-    from bokeh.models import Plot
 
 _DOT = 6  # pixels
 _MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "plus", "hex", "star")
@@ -35,8 +35,6 @@ def answer_figure(picture: Picture, theme: str = "light") -> Plot:
 
 
 def _draw_lines(plot: Any, lines: tuple[Line, ...], look: Theme) -> None:
-    from bokeh.models import ColumnDataSource, Whisker
-
     for line, color in zip(lines, GROUPS[look.name], strict=False):
         legend = {"legend_label": line.name} if line.name else {}
         plot.line(line.x, line.y, color=color, line_width=1.5, **legend)
@@ -50,8 +48,6 @@ def _draw_lines(plot: Any, lines: tuple[Line, ...], look: Theme) -> None:
 
 
 def _draw_dots(plot: Any, dots: Dots, look: Theme) -> None:
-    from bokeh.models import ColumnDataSource, HoverTool
-
     colors, labels = GROUPS[look.name], np.array(dots.labels or [""] * len(dots.x))
     for index, name in enumerate(dict.fromkeys(labels.tolist())):
         mine = labels == name
@@ -76,9 +72,6 @@ def _draw_dots(plot: Any, dots: Dots, look: Theme) -> None:
 
 
 def _draw_map(plot: Any, drawn: Map, look: Theme) -> None:
-    from bokeh.models import ColorBar, HoverTool, LinearColorMapper
-    from bokeh.palettes import RdBu11, Viridis256
-
     low, high = drawn.range
     # Zero is white, and what is missing shows the page.
     palette = RdBu11 if low < 0 < high else Viridis256
@@ -119,8 +112,6 @@ def _dress_legend(plot: Any, look: Theme, title: str | None = None) -> None:
 
 
 def _plot(look: Theme, picture: Picture) -> Any:
-    from bokeh.plotting import figure
-
     drawn = picture.drawn
     times = isinstance(drawn, tuple) and drawn[0].x.dtype.kind == "M"
     plot = figure(
@@ -134,9 +125,6 @@ def _plot(look: Theme, picture: Picture) -> Any:
         max_width=760,
         tools="save" if picture.name in ("scree", "error") else "pan,wheel_zoom,reset,save",
         toolbar_location="above",
-        background_fill_color=look.background,
-        border_fill_color=look.background,
-        outline_line_color=None,
     )
     plot.toolbar.logo = None
     dress(plot, look)

@@ -8,7 +8,6 @@ from typing import Any
 
 from bokeh.layouts import column
 from bokeh.models import (
-    BasicTicker,
     CheckboxButtonGroup,
     Column,
     ColumnDataSource,
@@ -19,7 +18,7 @@ from bokeh.models import (
 
 from workbench.figures.colors import Theme
 from workbench.figures.gpu_lines import LINES_HEIGHT, PLOTS, QUANTITIES, USE, Quantity
-from workbench.figures.plots import FONT, LEFT, hover, name_lanes, time_plot, words_style
+from workbench.figures.plots import FONT, LEFT, draw_lines, hover, name_lanes, time_plot, words_style
 from workbench.figures.reactions import reaction
 
 _AT_FIRST = (0, 1, 2)
@@ -103,22 +102,8 @@ def _use(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -> A
 
 def _lines(theme: Theme, time: Range1d, quantity: Quantity, sources: dict[str, ColumnDataSource]) -> Any:
     plot = _plot(theme, quantity, time, Range1d(start=0, end=quantity.top))
-    lines = plot.segment(
-        x0="x0",
-        y0="y0",
-        x1="x1",
-        y1="y1",
-        color="color",
-        line_alpha="alpha",
-        line_width=1.8,
-        source=sources[f"gpu_{quantity.name}"],
-    )
-    if quantity.limit:
-        limit: dict[str, Any] = {"line_dash": "dashed", "line_width": 1, "line_alpha": 0.8}
-        plot.hspan(y=quantity.name, line_color=theme.limit, source=sources["gpu_limits"], **limit)
-    plot.add_tools(hover(theme, lines, "@text", ("@gpu",)))
-    plot.yaxis.ticker = BasicTicker(desired_num_ticks=4)
-    plot.yaxis.minor_tick_line_color = None
+    limit = quantity.name if quantity.limit else None
+    draw_lines(plot, theme, sources[f"gpu_{quantity.name}"], "alpha", "@gpu", limit, sources["gpu_limits"])
     return plot
 
 

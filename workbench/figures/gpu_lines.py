@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.figures.colors import Theme, gpu_color, swatch
-from workbench.figures.gpus import HELD_BACK, slice_number
-from workbench.figures.patch import Patch, room_for
+from workbench.figures.gpus import HELD_BACK, numbered
+from workbench.figures.patch import Patch, columns, room_for
 from workbench.figures.samples import Segments, extremes, line
 from workbench.formats import count, listed, size
 from workbench.hardware.gauges import GpuSample
@@ -110,7 +110,6 @@ class GpuLines:
         self._nothing: tuple[NoGpus, ...] = ()
         self._sent: dict[str, int] = {}
         self._n_sent = 0
-        self._most: dict[str, float] = {}
 
     def feed(self, batch: Batch) -> None:
         """Take in what a batch says of GPUs."""
@@ -129,8 +128,8 @@ class GpuLines:
                 self._n_sent += sum(new.values())
                 parts = {uuid: [self._series[uuid].since(self._sent[uuid])] for uuid in new if new[uuid]}
                 self._note_sent()
-                for source, columns in self._columns(parts).items():
-                    yield Patch(source, "stream", columns, 4 * _MOST)
+                for source, grown in self._columns(parts).items():
+                    yield Patch(source, "stream", grown, 4 * _MOST)
         if self.note():
             return
         yield from self._lanes()
@@ -152,8 +151,8 @@ class GpuLines:
             parts[uuid] = [series.thinned(-math.inf, start, each), series.thinned(start, math.inf, each)]
             if pinned is not None:
                 parts[uuid].append(series.thinned(pinned[0], pinned[1], min(each, pinned[2])))
-        for source, columns in self._columns(parts).items():
-            yield Patch(source, "replace", columns)
+        for source, drawn in self._columns(parts).items():
+            yield Patch(source, "replace", drawn)
 
     def summary(self) -> str:
         """What all GPUs together do, in one line; '' without any."""
@@ -190,10 +189,7 @@ class GpuLines:
                 rows["gpu_use"].extend(self._bars(part, place, color, label))
                 for quantity in QUANTITIES:
                     rows[f"gpu_{quantity.name}"].extend(_lines(part, quantity, color, label))
-        return {
-            source: {name: [row[index] for row in found] for index, name in enumerate(COLUMNS[source])}
-            for source, found in rows.items()
-        }
+        return {source: columns(COLUMNS[source], found) for source, found in rows.items()}
 
     def _bars(self, part: _Part, lane: int, color: str, label: str) -> Iterator[tuple[object, ...]]:
         foot = lane + _FOOT
@@ -235,14 +231,14 @@ class GpuLines:
 
     def _limits(self) -> Patch:
         latest = [series.latest for series in self._series.values()]
-        columns = {}
+        limits = {}
         for quantity in QUANTITIES:
             if quantity.limit:
                 found = {getattr(sample, quantity.limit) for sample in latest} - {None}
-                columns[quantity.name] = sorted(round(value / quantity.scale, 3) for value in found)[-3:]
+                limits[quantity.name] = sorted(round(value / quantity.scale, 3) for value in found)[-3:]
         # All columns of a source are equally long; what lies below the axis isn't seen.
-        length = max(map(len, columns.values()))
-        padded = {name: [*values, *[-1.0] * length][:length] for name, values in columns.items()}
+        length = max(map(len, limits.values()))
+        padded = {name: [*values, *[-1.0] * length][:length] for name, values in limits.items()}
         return Patch("gpu_limits", "replace", padded)
 
     # -- words
@@ -254,11 +250,8 @@ class GpuLines:
         """What a GPU is called in the figure; '' where nothing has come from it."""
         if uuid not in self._series:
             return ""
-        sample = self._series[uuid].latest
-        several = len({series.latest.host for series in self._series.values()}) > 1
-        name = f"GPU {sample.index}"
-        if sample.uuid.startswith("MIG-"):
-            name += f":{slice_number(sample, [series.latest for series in self._series.values()])}"
+        sample, latest = self._series[uuid].latest, [series.latest for series in self._series.values()]
+        name, several = f"GPU {numbered(sample, latest)}", len({each.host for each in latest}) > 1
         return f"{sample.host[:9]} {name}" if several else name
 
     def _words(self) -> str:
@@ -274,15 +267,13 @@ class GpuLines:
             names = "".join(
                 swatch(gpu_color(place, self._theme), escape(self.label(uuid))) for place, uuid in enumerate(order)
             )
-        return f"{names}dashed: limit · pale: {_pale_words(self._has('memory_ours'))}" + (
-            f" · {swatch(self._theme.limit, 'clock held back')}" if self._held_back() else ""
+        all_series = self._series.values()
+        ours = any(series.most("memory_ours") is not None for series in all_series)
+        pale = "our workers' share of memory, and what is sent" if ours else "what is sent"
+        held_back = any(series.ever_held_back for series in all_series)
+        return f"{names}dashed: limit · pale: {pale}" + (
+            f" · {swatch(self._theme.limit, 'clock held back')}" if held_back else ""
         )
-
-    def _has(self, field: str) -> bool:
-        return any(series.most(field) is not None for series in self._series.values())
-
-    def _held_back(self) -> bool:
-        return any(series.ever_held_back for series in self._series.values())
 
     def _reasons(self) -> Iterator[str]:
         """What can't be had, and why: those of the same reason together."""
@@ -437,10 +428,6 @@ def _means(time: Floats, values: Floats, most: int) -> tuple[Floats, Floats]:
         return time, values
     edges = np.linspace(0, len(time), most + 1).astype(int)
     return time[edges[1:] - 1], np.add.reduceat(values, edges[:-1]) / np.diff(edges)
-
-
-def _pale_words(ours: bool) -> str:
-    return "our workers' share of memory, and what is sent" if ours else "what is sent"
 
 
 def _ms(seconds: float) -> float:

@@ -11,9 +11,11 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from workbench.figures.markup import joined, meter, paragraph, tag
 from workbench.formats import listed, size
-from workbench.hardware import Gpu, GpuSlice, Inventory
+from workbench.hardware import Gpu, Inventory
 from workbench.hardware.gauges import GpuSample, silent
 
 STYLE = Path(__file__).with_name("gpus.raw.css").read_text(encoding="utf-8")
@@ -83,19 +85,17 @@ def cluster_gpu_list(
         Why nothing is known of a GPU of which neither tells.
     """
     rows = {uuid: _row_as_told(sample, heard.values()) for uuid, sample in heard.items()}
-    unheard = [uuid for uuid in planned if uuid not in heard]
+    unheard, nowhere = [uuid for uuid in planned if uuid not in heard], {}
     if unheard:
         inventory, gauges = here()
         known = {device.uuid: device for gpu in inventory.gpus for device in _devices(gpu)}
         rows |= {uuid: _Row(known[uuid], gauges.get(uuid, _SILENT)) for uuid in unheard if uuid in known}
         nothing = GpuSample("", "", 0, "", 0.0)
-        nowhere = {uuid: _Row(_unknown(uuid), nothing) for uuid in unheard if uuid not in known}
+        nowhere = {uuid: _Row(_Device(uuid, uuid, uuid), nothing) for uuid in unheard if uuid not in known}
         rows |= nowhere
-        silence = silence if nowhere else ""
-    else:
-        silence = ""
     order = dict.fromkeys((*planned, *rows))
-    return _list([rows[uuid] for uuid in order], place) + paragraph(silence, data_workbench="gpus-silence")
+    why = paragraph(silence if nowhere else "", data_workbench="gpus-silence")
+    return _list([rows[uuid] for uuid in order], place) + why
 
 
 def gpu_names(inventory: Inventory) -> str:
@@ -105,20 +105,22 @@ def gpu_names(inventory: Inventory) -> str:
     return ", ".join(f"{n} × {name}" if n > 1 else name for name, n in names.items())
 
 
-def slice_number(sample: GpuSample, beside: Iterable[GpuSample]) -> int:
-    """Which slice of its GPU a sample is of, among those that tell."""
+def numbered(sample: GpuSample, beside: Iterable[GpuSample]) -> str:
+    """Number of a GPU, or of a slice among those of its GPU that tell: '0', '0:1'."""
+    if not sample.uuid.startswith("MIG-"):
+        return str(sample.index)
     same = {each.uuid for each in beside if (each.host, each.index) == (sample.host, sample.index)}
-    return sorted(same).index(sample.uuid)
+    return f"{sample.index}:{sorted(same).index(sample.uuid)}"
 
 
 class _Device(NamedTuple):
     label: str
     name: str
     uuid: str
-    total: int | None
-    power_limit: float | None
-    visible: bool
-    choosable: bool
+    total: int | None = None
+    power_limit: float | None = None
+    visible: bool = True
+    choosable: bool = True
 
     @property
     def kind(self) -> str:
@@ -173,32 +175,15 @@ def _devices(gpu: Gpu) -> Iterator[_Device]:
     # A GPU that is cut into slices has no worker itself.
     yield _Device(str(gpu.index), name, gpu.uuid or "", gpu.memory_total, gpu.power_limit, gpu.visible, not gpu.mig)
     for number, part in enumerate(gpu.slices):
-        yield _slice(f"{gpu.index}:{number}", name, part)
-
-
-def _slice(label: str, name: str, part: GpuSlice) -> _Device:
-    return _Device(label, part.name or name, part.uuid or "", part.memory_total, None, part.visible, True)
-
-
-def _unknown(uuid: str) -> _Device:
-    return _Device(uuid, uuid, uuid, None, None, visible=True, choosable=True)
+        label = f"{gpu.index}:{number}"
+        yield _Device(label, part.name or name, part.uuid or "", part.memory_total, visible=part.visible)
 
 
 def _row_as_told(sample: GpuSample, beside: Iterable[GpuSample]) -> _Row:
     """Row of a GPU as a worker tells of it."""
-    label = str(sample.index)
-    if sample.uuid.startswith("MIG-"):
-        label += f":{slice_number(sample, beside)}"
-    several = len({each.host for each in beside}) > 1
-    device = _Device(
-        label=f"{sample.host} · {label}" if several else label,
-        name=sample.name,
-        uuid=sample.uuid,
-        total=sample.memory_total,
-        power_limit=sample.power_limit,
-        visible=True,
-        choosable=True,
-    )
+    label, several = numbered(sample, beside), len({each.host for each in beside}) > 1
+    label = f"{sample.host} · {label}" if several else label
+    device = _Device(label, sample.name, sample.uuid, sample.memory_total, sample.power_limit)
     held = sorted(set(sample.throttle or ()) & set(HELD_BACK))
     more = (
         f"Our workers hold {size(sample.memory_ours)}." if sample.memory_ours else "",
@@ -211,13 +196,18 @@ def _item(row: _Row, place: str, choice: Choice | None, *, said: Container[_Abse
     device, gauge = row.device, row.gauge
     # The name of a simulated device ends with its number.
     label = device.name if f" {device.name}".endswith(f" {device.label}") else f"{device.label} · {device.name}"
+    limit = None if device.power_limit is None else f"May draw {device.power_limit:.0f} W."
+    condition = (
+        None if gauge.power is None else f"{gauge.power:.0f} W",
+        None if gauge.temperature is None else f"{gauge.temperature:.0f} °C",
+    )
     return tag(
         "li",
         tag(
             "label",
             _box(device, choice),
             tag("span", escape(label), class_="wb-Gpu-name", title=f"{device.name}, {device.uuid}{row.where}"),
-            tag("span", _condition(gauge), class_="wb-Muted", title=_limit(device)),
+            tag("span", joined(condition), class_="wb-Muted", title=limit),
         ),
         _bars(label, device, gauge),
         *_notes(device, gauge),
@@ -244,19 +234,6 @@ def _box(device: _Device, choice: Choice | None) -> str:
     )
 
 
-def _limit(device: _Device) -> str | None:
-    return None if device.power_limit is None else f"May draw {device.power_limit:.0f} W."
-
-
-def _condition(gauge: GpuSample) -> str:
-    return joined(
-        (
-            None if gauge.power is None else f"{gauge.power:.0f} W",
-            None if gauge.temperature is None else f"{gauge.temperature:.0f} °C",
-        )
-    )
-
-
 def _bars(label: str, device: _Device, gauge: GpuSample) -> str:
     bars = []
     if gauge.utilisation is not None:
@@ -279,8 +256,6 @@ def _notes(device: _Device, gauge: GpuSample) -> Iterator[str]:
 
 
 def _process_name(pid: int) -> str:
-    import psutil
-
     try:
         return f"{psutil.Process(pid).name()} ({pid})"
     except psutil.Error:

@@ -14,7 +14,6 @@ from typing import Any
 from bokeh.core.property.vectorization import value
 from bokeh.layouts import column
 from bokeh.models import (
-    BasicTicker,
     BoxZoomTool,
     Column,
     ColumnDataSource,
@@ -29,9 +28,9 @@ from workbench.figures import gpu_lines, replay
 from workbench.figures.colors import Theme, swatch
 from workbench.figures.gpu_layout import GpuSection, gpu_section
 from workbench.figures.patch import Patch, named, room_for
-from workbench.figures.plots import FONT, hover, name_lanes, time_plot, words_style
+from workbench.figures.plots import FONT, draw_lines, hover, name_lanes, time_plot, words_style
 from workbench.figures.reactions import reaction, transformed
-from workbench.figures.replay import ReplayBar, replay_bar
+from workbench.figures.replay import replay_bar
 
 COLUMNS = {
     "tasks": (
@@ -88,7 +87,6 @@ class Layout:
     workers: Div
     kinds: Div
     gpus: GpuSection
-    replay: ReplayBar
     named: dict[str, Any]
 
     def apply(self, patch: Patch) -> None:
@@ -134,7 +132,7 @@ def build(theme: Theme) -> Layout:
     bar = replay_bar(theme, time, [stream, cpu, memory, *gpus.plots], [sources["replay"]], [sources["progress"]])
     root = column(
         empty,
-        bar.root,
+        bar,
         stream,
         kinds,
         progress,
@@ -160,7 +158,6 @@ def build(theme: Theme) -> Layout:
         workers=workers,
         kinds=kinds,
         gpus=gpus,
-        replay=bar,
         named=named(root),
     )
 
@@ -240,18 +237,11 @@ def _progress(theme: Theme, sources: dict[str, ColumnDataSource]) -> Any:
 
 
 def _lines(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource], name: str, top: float) -> Any:
-    source, limits = sources[f"workers_{name}"], sources["limits"]
     alpha = _dimmed(sources, f"workers_{name}", "worker", label="worker")
     plot = time_plot(theme, name, TITLES[name], time, Range1d(start=0, end=top), 118)
-    lines = plot.segment(
-        x0="x0", y0="y0", x1="x1", y1="y1", color="color", line_alpha=alpha, line_width=1.8, source=source
-    )
-    plot.hspan(y=name, line_color=theme.limit, line_dash="dashed", line_width=1, line_alpha=0.8, source=limits)
-    plot.add_tools(hover(theme, lines, "@text", ("worker @worker",)))
+    draw_lines(plot, theme, sources[f"workers_{name}"], alpha, "worker @worker", name, sources["limits"])
     plot.xaxis.visible = False
     plot.min_border_bottom = 8
-    plot.yaxis.ticker = BasicTicker(desired_num_ticks=4)
-    plot.yaxis.minor_tick_line_color = None
     return plot
 
 

@@ -7,9 +7,9 @@ from html import escape
 from typing import Any
 
 import numpy as np
+from bokeh.embed import json_item
 
 from workbench import formats
-from workbench.errors import BadInputError
 from workbench.figures.colors import (
     ERRED,
     THEIRS,
@@ -21,14 +21,15 @@ from workbench.figures.colors import (
     swatch,
     worker_color,
 )
+from workbench.figures.detail import record_values
 from workbench.figures.follow import Follow
 from workbench.figures.gpu_lines import DRAWN, GpuLines
-from workbench.figures.layout import Layout, build, kinds_words, progress_room, stream_height, titles
-from workbench.figures.patch import Patch, room_for
+from workbench.figures.layout import COLUMNS, Layout, build, kinds_words, progress_room, stream_height, titles
+from workbench.figures.patch import Patch, columns, room_for
 from workbench.figures.replay import at_the_end, replay_columns
-from workbench.figures.samples import Samples
+from workbench.figures.samples import Samples, Segments
 from workbench.figures.timeline import Lane, Timeline, View, arranged, join
-from workbench.monitor.events import Batch, Task, Tasks
+from workbench.monitor.events import COUNTS, Batch, Task, Tasks
 from workbench.runs.store import ON_SIMULATED
 
 MOST_NAMES = 8
@@ -49,8 +50,6 @@ _WIDTH = 1_000
 
 _GIB = 2.0**30
 
-__all__ = ["LiveFigure", "Patch", "count_words"]
-
 
 class LiveFigure:
     """Task stream, progress, CPU and memory of one cluster or one recorded run, as a Bokeh layout.
@@ -69,15 +68,14 @@ class LiveFigure:
     """
 
     def __init__(self, theme: str = "light", name: str = "this cluster", *, simulated: bool = False) -> None:
-        if theme not in THEMES:
-            raise BadInputError(f"Unknown theme {theme!r}. Choose one of: {', '.join(THEMES)}.")
         self.theme = THEMES[theme]
         self.name = name
         self.timeline = Timeline()
         self._follow = Follow()
         self._samples = Samples()
         self._series = self._samples.series
-        self._gpus = GpuLines(self.theme)
+        self.gpus = GpuLines(self.theme)
+        """What was fed of GPUs."""
         self._counts: dict[str, Mapping[str, int]] = {}
         self._recorded = False
         self._simulated = simulated
@@ -98,9 +96,9 @@ class LiveFigure:
             if batch.recorded:
                 self._recorded = True
                 self._records.append(batch.tasks)
-            self.timeline.feed([batch])
+            self.timeline.feed(batch)
             self._follow.feed(batch)
-            self._gpus.feed(batch)
+            self.gpus.feed(batch)
             self._simulated = self._simulated or any(gpu.name.startswith("SIMULATED") for gpu in batch.gpus)
             self._on_gpus = self._on_gpus or bool(batch.gpus)
             self._others = self._others or not batch.tasks.own.all()
@@ -112,11 +110,6 @@ class LiveFigure:
         """Draw all but these paler: tasks of a name, a worker as Dask calls it; '' where none is marked."""
         self._mark = task, worker
 
-    @property
-    def gpus(self) -> GpuLines:
-        """What was fed of GPUs."""
-        return self._gpus
-
     # -- what goes out
 
     def patches(self) -> list[Patch]:
@@ -127,7 +120,7 @@ class LiveFigure:
             *self._progress_patches(),
             *self._replay_patches(),
             *self._sample_patches(),
-            *self._gpus.patches(self._seconds_in_view(), self._pinned_time()),
+            *self.gpus.patches(self._seconds_in_view(), self._pinned_time()),
             *self._limits_patches(),
             *self._words_patches(),
             self._mark_patch(),
@@ -142,7 +135,7 @@ class LiveFigure:
         """
         limit = limit or 2 * self._most_rectangles
         self._pinned = (start / 1000, end / 1000, max(1, int(width)), limit)
-        gpus = self._gpus.replaced(self._seconds_in_view(), self._pinned_time())
+        gpus = self.gpus.replaced(self._seconds_in_view(), self._pinned_time())
         return [*self._replaced_tasks(), *self._replaced_samples(), *gpus]
 
     def window(self) -> tuple[float, float]:
@@ -166,31 +159,22 @@ class LiveFigure:
             self._layout = build(self.theme)
         return self._layout
 
-    @property
-    def model(self) -> Any:
-        """Root of the Bokeh document."""
-        return self.layout.root
-
-    def apply(self, patches: Iterable[Patch], *, follow: bool = True) -> None:
-        """Change this figure's own document; without `follow` the time axis stays where it is."""
+    def apply(self, patches: Iterable[Patch]) -> None:
+        """Change this figure's own document."""
         for patch in patches:
             self.layout.apply(patch)
-            if patch.source == "window" and follow:
+            if patch.source == "window":
                 self.layout.time.update(start=patch.columns["start"][0], end=patch.columns["end"][0])
 
     def item(self) -> dict[str, Any]:
         """Bokeh's JSON of the document with all that was fed so far, for `Bokeh.embed.embed_item`."""
-        from bokeh.embed import json_item
-
         self.apply(self.patches())
-        return dict(json_item(self.model))
+        return dict(json_item(self.layout.root))
 
     def record_values(self, themes: Sequence[Theme], limit: int) -> dict[str, Any] | None:
         """All tasks of a record, which a page without a server shows at any zoom; see `detail`."""
         if len(self._records) != 1 or not len(self.timeline):
             return None
-        from workbench.figures.detail import record_values
-
         lane, category = self.timeline.lanes_and_categories()
         place = np.zeros(len(self.timeline.lanes), np.int64)
         place[list(self._rows)] = list(self._rows.values())
@@ -247,10 +231,9 @@ class LiveFigure:
             pinned_start, pinned_end, pixels, limit = self._pinned
             width = pinned_end - pinned_start
             beside = width / 2
-            views = [
-                *_outside(views[0], pinned_start - beside, pinned_end + beside),
-                self._part(pinned_start - beside, pinned_end + beside, 2 * pixels, limit),
-            ]
+            begin, stop = pinned_start - beside, pinned_end + beside
+            outside = (views[0].stop < begin) | (views[0].start > stop)
+            views = [views[0].take(np.flatnonzero(outside)), self._part(begin, stop, 2 * pixels, limit)]
         view = join(views)
         seen = np.unique(view.lane).tolist()
         self._rows = arranged(self.timeline.lanes, seen, self._samples.name, self._workers())
@@ -336,12 +319,12 @@ class LiveFigure:
     # -- progress
 
     def _progress_patches(self) -> Iterator[Patch]:
-        columns = self._progress_columns()
-        yield Patch("progress", "replace", columns)
-        yield from progress_room(len(columns["name"]))
+        bars = self._progress_columns()
+        yield Patch("progress", "replace", bars)
+        yield from progress_room(len(bars["name"]))
 
     def _progress_columns(self) -> dict[str, list[Any]]:
-        bars = _progress_bars(self._counts)
+        bars = progress_bars(self._counts)
         rows = [(names[0] if len(names) == 1 else f"{len(names)} more names", count) for names, count in bars]
         return {
             "y": list(range(len(rows))),
@@ -370,7 +353,7 @@ class LiveFigure:
             return
         self._sent.n_replayed = self.timeline.n_rows
         start, end = self._follow.edges()
-        bars = _progress_bars(self._counts)
+        bars = progress_bars(self._counts)
         shown = self._progress_columns()
         yield Patch("replay", "replace", replay_columns(self._records, bars, shown, start, end))
         yield from at_the_end(end - start)
@@ -379,19 +362,19 @@ class LiveFigure:
 
     def _workers(self) -> list[str]:
         """Names of workers, in order."""
-        return sorted(self._series, key=lambda worker: _natural(self._short(worker)))
+        return sorted(self._series, key=lambda worker: natural(self._short(worker)))
 
     def _short(self, worker: str) -> str:
         """Name or address in few characters."""
         name = self._samples.name(worker)
         # A worker with a GPU of its own is named after it, and no lane has room for a UUID.
-        return self._gpus.label(name) or _shortened(name.rpartition("://")[2], 24)
+        return self.gpus.label(name) or _shortened(name.rpartition("://")[2], 24)
 
     def _label(self, worker: str) -> str:
         short = self._short(worker)
         if len(short) <= 3:
             return f"worker {short}"
-        if self._gpus.label(self._samples.name(worker)):
+        if self.gpus.label(self._samples.name(worker)):
             return short
         host, colon, port = short.rpartition(":")
         return f"…:{port}" if colon and host else _shortened(short, 11)
@@ -405,10 +388,8 @@ class LiveFigure:
             yield from self._replaced_samples()
             return
         for source, quantity, unit in _QUANTITIES:
-            columns = self._segment_columns(
-                quantity, unit, {w: self._series[w].segments_since(quantity, known[w]) for w in new if new[w]}
-            )
-            yield Patch(source, "stream", columns, 2 * _SEGMENTS)
+            lines = [(worker, self._series[worker].segments_since(quantity, known[worker])) for worker in new]
+            yield Patch(source, "stream", self._segment_columns(source, quantity, unit, lines), 2 * _SEGMENTS)
         self._sent.n_segments += sum(new.values())
         self._sent.n_samples = {worker: len(series) for worker, series in self._series.items()}
 
@@ -417,30 +398,26 @@ class LiveFigure:
         each = max(20, _SEGMENTS // max(1, len(self._series)))
         n_segments = 0
         for source, quantity, unit in _QUANTITIES:
-            lines = {worker: [self._series[worker].segments(quantity, start, end, each)] for worker in self._workers()}
+            shown = [(start, end, each)]
             if self._pinned is not None:
                 begin, stop, pixels, _ = self._pinned
                 # What covers the whole takes its place: each line drawn twice would cost twice in every frame.
                 covers = begin <= start + 1e-3 and stop >= end - 1e-3
-                for worker, parts in lines.items():
-                    if covers:
-                        parts.clear()
-                    parts.append(self._series[worker].segments(quantity, begin, stop, min(each, 2 * pixels)))
-            columns = _joined(
-                [
-                    self._segment_columns(quantity, unit, {worker: part})
-                    for worker, parts in lines.items()
-                    for part in parts
-                ]
-            )
-            n_segments = len(columns["x0"])
-            yield Patch(source, "replace", columns)
+                shown = [*([] if covers else shown), (begin, stop, min(each, 2 * pixels))]
+            lines = [
+                (worker, self._series[worker].segments(quantity, *part)) for worker in self._workers() for part in shown
+            ]
+            drawn = self._segment_columns(source, quantity, unit, lines)
+            n_segments = len(drawn["x0"])
+            yield Patch(source, "replace", drawn)
         self._sent.n_segments = n_segments
         self._sent.n_samples = {worker: len(series) for worker, series in self._series.items()}
 
-    def _segment_columns(self, quantity: str, unit: float, lines: Mapping[str, Any]) -> dict[str, list[Any]]:
+    def _segment_columns(
+        self, source: str, quantity: str, unit: float, lines: Iterable[tuple[str, Segments]]
+    ) -> dict[str, list[Any]]:
         order = {worker: index for index, worker in enumerate(self._workers())}
-        rows = [
+        rows = (
             (
                 1000 * x0,
                 1000 * x1,
@@ -450,12 +427,11 @@ class LiveFigure:
                 self._short(worker),
                 text,
             )
-            for worker, segments in lines.items()
+            for worker, segments in lines
             for x0, y0, x1, y1 in segments
             for text in [formats.size(y1) if quantity == "memory" else f"{y1:.0f} %"]
-        ]
-        names = ("x0", "x1", "y0", "y1", "color", "worker", "text")
-        return {name: [row[index] for row in rows] for index, name in enumerate(names)}
+        )
+        return columns(COLUMNS[source], rows)
 
     def _limits_patches(self) -> Iterator[Patch]:
         latest = [series.latest for series in self._series.values() if series.latest is not None]
@@ -547,16 +523,6 @@ _GROWING = ("tasks", "workers_cpu", "workers_memory", *DRAWN)
 _QUANTITIES = (("workers_cpu", "cpu", 1.0), ("workers_memory", "memory", _GIB))
 
 
-def _outside(view: View, start: float, end: float) -> list[View]:
-    rows = (view.stop < start) | (view.start > end)
-    return [view.take(np.flatnonzero(rows))]
-
-
-def _joined(columns: Sequence[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
-    names = ("x0", "x1", "y0", "y1", "color", "worker", "text")
-    return {name: [item for part in columns for item in part[name]] for name in names}
-
-
 def _ms(seconds: Any) -> list[float]:
     return np.round(1000 * seconds, 3).tolist()
 
@@ -585,13 +551,13 @@ def _lane_labels(lanes: Sequence[Lane], label_of: Callable[[str], str], lane_hei
     return labels
 
 
-def _progress_bars(counts: Mapping[str, Mapping[str, int]]) -> list[tuple[Sequence[str], Mapping[str, int]]]:
+def progress_bars(counts: Mapping[str, Mapping[str, int]]) -> list[tuple[Sequence[str], Mapping[str, int]]]:
     """Names that each bar stands for, and their counts together."""
     rows = sorted(((name, count) for name, count in counts.items() if count["total"]), key=lambda row: -row[1]["total"])
     if len(rows) <= MOST_NAMES:
         return [((name,), count) for name, count in rows]
     rest = rows[MOST_NAMES - 1 :]
-    added = {key: sum(count[key] for _, count in rest) for key in ("total", "done", "erred", "processing")}
+    added = {key: sum(count[key] for _, count in rest) for key in COUNTS}
     kept = [((name,), count) for name, count in rows[: MOST_NAMES - 1]]
     return [*kept, (tuple(name for name, _ in rest), added)]
 
@@ -602,7 +568,7 @@ def count_words(count: Mapping[str, int]) -> str:
     return f"{words}, {count['erred']} failed" if count["erred"] else words
 
 
-def _natural(name: str) -> tuple[int, int, str]:
+def natural(name: str) -> tuple[int, int, str]:
     """Order in which worker 10 comes after worker 9."""
     return (0, int(name), "") if name.isdigit() else (1, 0, name)
 

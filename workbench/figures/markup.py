@@ -85,10 +85,10 @@ def folded(title: str, body: str, **attributes: Any) -> str:
     return tag("details", tag("summary", escape(title)), body, class_="wb-Details", **attributes)
 
 
-def icon_button(icon: str, label: str, *, kind: str = "button", **attributes: Any) -> str:
+def icon_button(icon: str, label: str, **attributes: Any) -> str:
     """Button with one of Lab's icons; `data_request`, `data_command` and `data_page` say what a click does."""
     drawn = tag("span", class_=f"wb-Icon wb-mod-{icon}")
-    return tag(kind, drawn, class_="wb-IconButton", title=label, aria_label=label, **attributes)
+    return tag("button", drawn, class_="wb-IconButton", title=label, aria_label=label, **attributes)
 
 
 def meter(label: str, value: float, of: float, text: str, *, memory: bool = False) -> str:

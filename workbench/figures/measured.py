@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
+from bokeh.embed import json_item
+
 from workbench.figures.answers import Picture, pictures
 from workbench.figures.bandwidth import bandwidth_html
 from workbench.figures.components import answer_figure
-from workbench.figures.markup import values_html
+from workbench.figures.markup import tag, values_html
 from workbench.figures.topology import topology_html, topology_of
 from workbench.runs import singular, transfers
 from workbench.runs.store import ON_SIMULATED
@@ -62,8 +64,6 @@ def sections_html(found: Sequence[Section]) -> str:
 
 def sections_items(found: Sequence[Section]) -> dict[str, Any]:
     """The figures as Bokeh's JSON, light and dark, by the ids of their places."""
-    from bokeh.embed import json_item
-
     return {
         f"measured-{index}": {theme: json_item(section.figure(theme)) for theme in ("light", "dark")}
         for index, section in enumerate(found)
@@ -76,7 +76,7 @@ def _accuracy(result: Mapping[str, Any], drawn: list[Picture]) -> list[Section]:
     told = result.get("certificate")
     if not told:
         return []
-    body = _paragraph(told["sentence"]) + values_html(result)
+    body = tag("p", escape(told["sentence"])) + values_html(result)
     return [Section("How accurate it is", body, _pictured(drawn.pop(0)).figure if drawn else None)]
 
 
@@ -84,13 +84,12 @@ def _components(result: Mapping[str, Any], drawn: list[Picture]) -> list[Section
     """Which variants a PCA of genotypes is of, beside the samples along its first components."""
     if "convention" not in result:
         return []
-    body = _paragraph(
-        f"{result['convention']} Variants: {result['kept']} took part; left out: {singular.counts(result['dropped'])}."
-    )
+    left_out = singular.counts(result["dropped"])
+    said = f"{result['convention']} Variants: {result['kept']} took part; left out: {left_out}."
     first = next((each for each in drawn if each.name.startswith("scores-")), None)
     if first is not None:
         drawn.remove(first)
-    return [Section("Components", body, None if first is None else _pictured(first).figure)]
+    return [Section("Components", tag("p", escape(said)), None if first is None else _pictured(first).figure)]
 
 
 def _pictured(picture: Picture) -> Section:
@@ -102,12 +101,10 @@ def _bandwidth(run: Mapping[str, Any]) -> list[Section]:
     if not told:
         return []
     all_together = f" All together {transfers.speeds(told['overall'])} MiB/s." if told["overall"] else ""
-    body = _paragraph(
-        f"Over {told['transport']}. {told['sentence']}{all_together}"
-        + (" Quartiles of the messages' bandwidth; colour is the median." if told["n_messages"] else "")
-    )
+    meaning = " Quartiles of the messages' bandwidth; colour is the median." if told["n_messages"] else ""
+    said = tag("p", escape(f"Over {told['transport']}. {told['sentence']}{all_together}{meaning}"))
     heat_map = bandwidth_html(told, ON_SIMULATED if run.get("simulated") else "")
-    return [Section("Bandwidth between workers", body + f'<div style="overflow-x: auto">{heat_map}</div>')]
+    return [Section("Bandwidth between workers", said + f'<div style="overflow-x: auto">{heat_map}</div>')]
 
 
 def _topology(run: Mapping[str, Any]) -> list[Section]:
@@ -115,7 +112,3 @@ def _topology(run: Mapping[str, Any]) -> list[Section]:
     if topology is None or not (run.get("spec") or {}).get("devices"):
         return []
     return [Section("Between the GPUs", topology_html(topology, simulated=bool(run.get("simulated"))))]
-
-
-def _paragraph(text: str) -> str:
-    return f"<p>{escape(text)}</p>"

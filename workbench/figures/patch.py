@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,6 +35,12 @@ class Patch:
 def named(root: Any) -> dict[str, Any]:
     """The models of a document that patches may name, by their names."""
     return {model.name: model for model in root.references() if model.name}
+
+
+def columns(names: Iterable[str], rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
+    """Rows as columns of these names."""
+    rows = [*rows]
+    return {name: [row[index] for row in rows] for index, name in enumerate(names)}
 
 
 def room_for(n: int, name: str) -> Patch:

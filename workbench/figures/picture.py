@@ -8,11 +8,12 @@ from __future__ import annotations
 import base64
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
 import numpy as np
+import numpy.typing as npt
 
 from workbench import formats
 from workbench.figures.colors import (
@@ -26,8 +27,9 @@ from workbench.figures.colors import (
 )
 from workbench.figures.gpu_lines import GpuSeries
 from workbench.figures.layout import LAUNCHED
-from workbench.figures.live import MOST_NAMES, count_words
-from workbench.figures.samples import Samples
+from workbench.figures.live import MOST_NAMES, count_words, natural, progress_bars
+from workbench.figures.markup import tag
+from workbench.figures.samples import Samples, Segments
 from workbench.figures.timeline import Timeline, arranged
 from workbench.monitor.events import KINDS, Batch, Tasks
 
@@ -80,7 +82,7 @@ class Picture:
         for batch in batches:
             self._began = batch.time if self._began is None else self._began
             self._latest = max(self._latest, batch.time)
-            self._timeline.feed([batch])
+            self._timeline.feed(batch)
             self._count(batch.tasks)
             self._samples.add(batch.samples)
             for gpu in batch.gpus:
@@ -127,8 +129,8 @@ class Picture:
             )
         any_failed = any(row.failed for row in rows)
         head = ("Task", "Number", "Computing", "Mean", "Results", *(("Failed",) if any_failed else ()))
-        body = "".join(_table_row(_cells(row)[: len(head)], "td") for row in shown)
-        return f"<table><thead>{_table_row(head, 'th')}</thead><tbody>{body}</tbody></table>"
+        body = (_table_row("td", _cells(row)[: len(head)]) for row in shown)
+        return tag("table", tag("thead", _table_row("th", head)), tag("tbody", *body))
 
     def svg(self) -> str:
         """Progress, task stream, memory of the workers, and use and memory of GPUs where there are some."""
@@ -145,10 +147,8 @@ class Picture:
     def image(self) -> str:
         """Return the picture as HTML that shows the SVG as an image, which a page that trusts nobody shows too."""
         data = base64.b64encode(self.svg().encode()).decode()
-        return (
-            f'<img alt="{escape(self.summary())}" width="{WIDTH}" style="max-width:100%;height:auto" '
-            f'src="data:image/svg+xml;base64,{data}">'
-        )
+        source, style = f"data:image/svg+xml;base64,{data}", "max-width:100%;height:auto"
+        return tag("img", alt=self.summary(), width=WIDTH, style=style, src=source)
 
     # -- counting
 
@@ -184,21 +184,14 @@ class Picture:
     # -- drawing
 
     def _draw_progress(self, canvas: _Canvas) -> None:
-        counts = sorted(
-            ((name, count) for name, count in self._counts.items() if count["total"]),
-            key=lambda item: -item[1]["total"],
-        )
-        if not counts:
-            return
-        canvas.title("Progress")
-        shown = counts if len(counts) <= MOST_NAMES else counts[: MOST_NAMES - 1]
-        rest = [count for _, count in counts[len(shown) :]]
-        rows = [(name, count, neutral_colors()[color_index(name)]) for name, count in shown]
-        if rest:
-            added = {key: sum(count[key] for count in rest) for key in ("total", "done", "erred")}
-            rows.append((f"{len(rest)} more names", added, _GREY))
-        for name, count, color in rows:
-            canvas.bar(name, count, color)
+        bars = progress_bars(self._counts)
+        if bars:
+            canvas.title("Progress")
+        for names, count in bars:
+            if len(names) > 1:
+                canvas.bar(f"{len(names)} more names", count, _GREY)
+            else:
+                canvas.bar(names[0], count, neutral_colors()[color_index(names[0])])
 
     def _draw_stream(self, canvas: _Canvas) -> None:
         view = self._timeline.view(canvas.begin, canvas.end, _PLOT, limit=_RECTANGLES)
@@ -245,10 +238,13 @@ class Picture:
                 named, free = worker, y
 
     def _workers(self) -> list[str]:
-        return sorted(self._series, key=lambda each: _natural(self._label(each)))
+        return sorted(self._series, key=lambda each: natural(self._short(each)))
+
+    def _short(self, worker: str) -> str:
+        return self._samples.name(worker).rpartition("://")[2]
 
     def _label(self, worker: str) -> str:
-        short = self._samples.name(worker).rpartition("://")[2]
+        short = self._short(worker)
         return f"worker {short}" if len(short) <= 3 else short[-20:]
 
     def _draw_workers(self, canvas: _Canvas) -> None:
@@ -283,9 +279,7 @@ class _Canvas:
         self.y = 2.0
         self._parts: list[str] = []
 
-    def x(
-        self, time: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-    ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    def x(self, time: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         share = (np.clip(time, self.begin, self.end) - self.begin) / (self.end - self.begin)
         return _LEFT + _PLOT * share
 
@@ -332,17 +326,13 @@ class _Canvas:
             self._text(formats.duration(index * step) if index else "0", x, self.y + 15, anchor=anchor)
         self.down(20)
 
-    def lines(
-        self, lines: Sequence[tuple[str, Iterable[tuple[float, float, float, float]]]], words: object, top: float = 0.0
-    ) -> None:
-        drawn = [(color, [*segments]) for color, segments in lines]
-        most = max([top, *(max(y0, y1) for _, segments in drawn for _, y0, _, y1 in segments)]) or 1.0
-        assert callable(words)
+    def lines(self, lines: Sequence[tuple[str, Segments]], words: Callable[[float], str], top: float = 0.0) -> None:
+        most = max([top, *(max(y0, y1) for _, segments in lines for _, y0, _, y1 in segments)]) or 1.0
         foot = self.y + _LINES_HEIGHT
         self.path(f"M{_LEFT} {foot:.1f}h{_PLOT}M{_LEFT} {self.y:.1f}h{_PLOT}", stroke=_GREY, opacity=0.3)
-        self.label(str(words(most)), self.y + 4)
+        self.label(words(most), self.y + 4)
         self.label("0", foot - 4)
-        for color, segments in drawn:
+        for color, segments in lines:
             parts, last = [], None
             for x0, y0, x1, y1 in segments:
                 left, right = self.x(np.array([x0, x1])).tolist()
@@ -404,16 +394,11 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _table_row(cells: Iterable[str], kind: str) -> str:
-    first, *rest = (escape(cell) for cell in cells)
-    style = ' style="text-align:right"'
-    return (
-        f'<tr><{kind} style="text-align:left">{first}</{kind}>'
-        + "".join(f"<{kind}{style}>{cell}</{kind}>" for cell in rest)
-        + "</tr>"
+def _table_row(kind: str, cells: Iterable[str]) -> str:
+    return tag(
+        "tr",
+        *(
+            tag(kind, escape(cell), style=f"text-align:{'right' if place else 'left'}")
+            for place, cell in enumerate(cells)
+        ),
     )
-
-
-def _natural(name: str) -> tuple[int, int, str]:
-    last = name.rpartition(" ")[2]
-    return (0, int(last), "") if last.isdigit() else (1, 0, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bokeh.models import (
+    BasicTicker,
     ColumnDataSource,
     DatetimeTicker,
     FixedTicker,
@@ -37,9 +38,6 @@ def time_plot(theme: Theme, name: str, title: str, x_range: Range1d, y_range: Ra
         sizing_mode="stretch_width",
         tools=[PanTool(dimensions="width")],
         toolbar_location=None,
-        background_fill_color=theme.background,
-        border_fill_color=theme.background,
-        outline_line_color=None,
         min_border_left=LEFT,
         min_border_right=12,
         min_border_top=4,
@@ -55,7 +53,8 @@ def time_plot(theme: Theme, name: str, title: str, x_range: Range1d, y_range: Ra
 
 
 def dress(plot: Any, theme: Theme) -> None:
-    """Give a plot's title, axes and grid the font and the colours of a theme."""
+    """Give a plot, its title, axes and grid the font and the colours of a theme."""
+    plot.update(background_fill_color=theme.background, border_fill_color=theme.background, outline_line_color=None)
     plot.title.update(text_color=theme.muted, text_font=FONT, text_font_size="12px", text_font_style="bold")
     for axis in plot.axis:
         axis.update(
@@ -76,6 +75,26 @@ def name_lanes(plot: Any, name: str, lanes: ColumnDataSource) -> None:
     plot.yaxis.formatter = formatter("lane", lanes=lanes)
     plot.yaxis.major_tick_line_color = None
     plot.ygrid.visible = False
+
+
+def draw_lines(
+    plot: Any,
+    theme: Theme,
+    source: ColumnDataSource,
+    alpha: Any,
+    whose: str,
+    limit: str | None,
+    limits: ColumnDataSource,
+) -> None:
+    """Lines of segments that a source holds, and the column `limit` of `limits` as dashed ones."""
+    lines = plot.segment(
+        x0="x0", y0="y0", x1="x1", y1="y1", color="color", line_alpha=alpha, line_width=1.8, source=source
+    )
+    if limit is not None:
+        dashed: dict[str, Any] = {"line_dash": "dashed", "line_width": 1, "line_alpha": 0.8}
+        plot.hspan(y=limit, line_color=theme.limit, source=limits, **dashed)
+    plot.add_tools(hover(theme, lines, "@text", (whose,)))
+    plot.yaxis.ticker = BasicTicker(desired_num_ticks=4)
 
 
 def hover(theme: Theme, renderer: Any, title: str, lines: tuple[str, ...]) -> HoverTool:

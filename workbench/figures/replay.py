@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from bokeh.models import (
 )
 
 from workbench.figures.colors import Theme
-from workbench.figures.patch import Patch, named
+from workbench.figures.patch import Patch
 from workbench.figures.plots import FONT, LEFT
 from workbench.figures.reactions import reaction
 from workbench.monitor.events import KINDS, Tasks
@@ -55,27 +54,13 @@ def at_the_end(seconds: float) -> Iterator[Patch]:
         yield Patch("head", "set", {"end": seconds, "step": seconds / 1000, "value": seconds})
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayBar:
-    """Models of the bar."""
-
-    root: Row
-    slider: Slider
-
-    def show(self, seconds: float) -> None:
-        """Show records of so many seconds, all of them."""
-        models = named(self.root)
-        for patch in at_the_end(seconds):
-            patch.apply(models[patch.source])
-
-
 def replay_bar(
     theme: Theme,
     time: Range1d,
     plots: Sequence[Any],
     parts: Sequence[ColumnDataSource],
     progress: Sequence[ColumnDataSource],
-) -> ReplayBar:
+) -> Row:
     """Bar that plays records; it appears when one is there.
 
     Parameters
@@ -119,19 +104,18 @@ def replay_bar(
         margin=(6, 0, 0, 8),
         width=104,
     )
-    bar = ReplayBar(
-        root=row(
-            button,
-            speed,
-            slider,
-            clock,
-            name="replay_bar",
-            visible=False,
-            sizing_mode="stretch_width",
-            margin=(4, 12, 6, LEFT),
-            stylesheets=[InlineStyleSheet(css=":host { flex-wrap: wrap; row-gap: 6px; }")],
-        ),
-        slider=slider,
+    bar = row(
+        button,
+        speed,
+        slider,
+        clock,
+        name="replay_bar",
+        visible=False,
+        sizing_mode="stretch_width",
+        margin=(4, 12, 6, LEFT),
+        stylesheets=[InlineStyleSheet(css=":host { flex-wrap: wrap; row-gap: 6px; }")],
+        # Nothing draws these, and they must be in the document all the same.
+        tags=list(parts),
     )
     common = {"slider": slider, "parts": list(parts)}
     moved = reaction("replayed", **common, covers=covers, heads=heads, clock=clock, progress=list(progress))
@@ -141,8 +125,6 @@ def replay_bar(
     button.js_on_event("button_click", play)
     # How a page begins to play by itself.
     button.js_on_change("tags", play)
-    # Nothing draws these, and they must be in the document all the same.
-    bar.root.tags = list(parts)
     return bar
 
 

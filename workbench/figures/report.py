@@ -8,11 +8,16 @@ from datetime import datetime
 from html import escape
 from typing import Any
 
+from bokeh.resources import Resources
+
 from workbench.clusters.spec import SIZES
+from workbench.figures.beside import BesideFigure, Record
 from workbench.figures.colors import DARK, LIGHT, Theme
 from workbench.figures.diagnosis import diagnosis_html
 from workbench.figures.live import LiveFigure
+from workbench.figures.markup import facts as facts_html, joined, paragraph, tag
 from workbench.figures.measured import Section, plain, sections, sections_html, sections_items
+from workbench.figures.reactions import script
 from workbench.formats import count, duration, rate, size
 from workbench.monitor.events import Batch
 from workbench.runs.store import SIMULATED
@@ -46,6 +51,7 @@ _GOOD = {"light": "#1b7a34", "dark": "#6fcf87"}
 _BAD = {"light": "#b3261e", "dark": "#ff8a80"}
 
 _HOW_TO_MOVE = '<p class="muted">Drag to move along the time axis, turn the wheel over the tasks to zoom.</p>'
+_NOTHING_RECORDED = '<p class="muted">No events of this run were recorded.</p>'
 
 _SHORT = 48
 """Letters of what stands large at the top; what is longer is a sentence below."""
@@ -54,7 +60,7 @@ _RECTANGLES = 5_000
 _RECTANGLES_PER_LANE = 120
 
 
-def report_html(run: Any, events: Batch | Iterable[Batch] | None, arrays: Mapping[str, Labelled] | None = None) -> str:
+def report_html(run: Any, events: Batch | None, arrays: Mapping[str, Labelled] | None = None) -> str:
     """Whole report of a run as one HTML page that refers to nothing outside of itself.
 
     Parameters
@@ -67,22 +73,22 @@ def report_html(run: Any, events: Batch | Iterable[Batch] | None, arrays: Mappin
         Those of the run's answer that are kept, of which pictures are drawn.
     """
     facts = run if isinstance(run, Mapping) else run.model_dump(mode="json")
-    batches = [events] if isinstance(events, Batch) else list(events or ())
-    measured = sections(facts, arrays)
+    measured, found = sections(facts, arrays), facts.get("diagnosis")
     body = "\n".join(
         part
         for part in (
             _heading(facts),
-            _error(facts),
+            paragraph(facts.get("error") or "", "error"),
             _figures(facts),
-            _diagnosis(facts.get("diagnosis")),
+            f"<h2>Where the time went</h2>{diagnosis_html(found)}" if found else "",
             sections_html(measured),
-            f"<h2>What the cluster did</h2>{_figure_place(batches)}",
+            "<h2>What the cluster did</h2>",
+            f'<div id="figure"></div>{_HOW_TO_MOVE}' if events else _NOTHING_RECORDED,
             _details(facts),
         )
         if part
     )
-    return _page(titled(facts), body, _scripts(batches, measured))
+    return _page(titled(facts), body, _scripts(events, measured))
 
 
 def beside_html(runs: Sequence[Any], events: Sequence[Batch]) -> str:
@@ -95,8 +101,6 @@ def beside_html(runs: Sequence[Any], events: Sequence[Batch]) -> str:
     events
         What `read_events` gave for each.
     """
-    from workbench.figures.beside import BesideFigure, Record
-
     facts = [run if isinstance(run, Mapping) else run.model_dump(mode="json") for run in runs]
     title = " beside ".join(map(titled, facts))
     if len(set(map(titled, facts))) == 1:
@@ -129,20 +133,17 @@ def _compared(facts: Sequence[Mapping[str, Any]]) -> str:
         if any(value != values[0] for value in values)
     ]
     lines = {name: " · ".join(f"{chr(65 + i)}: {value}" for i, value in enumerate(values)) for name, values in rows}
-    differing = "".join(f"<dt>{escape(name)}</dt><dd>{escape(line)}</dd>" for name, line in lines.items())
-    return said + (f"<dl>{differing}</dl>" if differing else "")
+    return said + (facts_html({name: escape(line) for name, line in lines.items()}) if lines else "")
 
 
 def _page(title: str, body: str, script: str) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{_styles()}</style>\n</head>\n<body>\n{body}\n{script}\n</body>\n</html>\n"
+        f"<title>{escape(title)}</title>\n"
+        f"<style>{_colored(LIGHT)}\n@media (prefers-color-scheme: dark) {{{_colored(DARK)}}}</style>\n"
+        f"</head>\n<body>\n{body}\n{script}\n</body>\n</html>\n"
     )
-
-
-def _styles() -> str:
-    return f"{_colored(LIGHT)}\n@media (prefers-color-scheme: dark) {{{_colored(DARK)}}}"
 
 
 def _colored(theme: Theme) -> str:
@@ -162,16 +163,14 @@ def _colored(theme: Theme) -> str:
 def _heading(run: Mapping[str, Any]) -> str:
     status = str(run.get("status", ""))
     tone = "good" if status == "done" else "bad" if status in ("failed", "lost") else "muted"
-    when = _time(run.get("started") or run.get("created"))
-    place = " · ".join(
-        part
-        for part in (
-            when,
-            f"on {run['cluster']}" if run.get("cluster") else "",
-            _imported(run),
+    began = run.get("started") or run.get("created")
+    place = joined(
+        (
+            datetime.fromtimestamp(began).astimezone().strftime("%Y-%m-%d %H:%M:%S %z") if began else None,
+            f"on {run['cluster']}" if run.get("cluster") else None,
+            f"imported from {run['imported']['machine']}" if run.get("imported") else None,
             f"run {run.get('id', '')}",
         )
-        if part
     )
     return (
         f'<h1>{escape(titled(run))}<span class="status {tone}">{escape(status)}</span></h1>'
@@ -181,20 +180,9 @@ def _heading(run: Mapping[str, Any]) -> str:
 
 def titled(run: Mapping[str, Any]) -> str:
     """Name of a run, and that its GPUs were simulated where they were."""
-    return f"{SIMULATED if run.get('simulated') else ''}{_name(run)}"
-
-
-def _name(run: Mapping[str, Any]) -> str:
     workload, title = str(run.get("workload") or "run"), run.get("title")
-    return title if title and title != workload else title_of(workload)
-
-
-def _imported(run: Mapping[str, Any]) -> str:
-    return f"imported from {run['imported']['machine']}" if run.get("imported") else ""
-
-
-def _error(run: Mapping[str, Any]) -> str:
-    return f'<div class="error">{escape(str(run["error"]))}</div>' if run.get("error") else ""
+    name = title if title and title != workload else title_of(workload)
+    return f"{SIMULATED if run.get('simulated') else ''}{name}"
 
 
 def _figures(run: Mapping[str, Any]) -> str:
@@ -218,8 +206,7 @@ def _figures(run: Mapping[str, Any]) -> str:
     )
     return (
         (f'<div class="facts">{cells}</div>' if cells else "")
-        + "".join(f"<p>{escape(each)}</p>" for each in longer)
-        + _text_beside(run)
+        + "".join(tag("p", escape(each)) for each in (*longer, run.get("beside_text")) if each)
         + _check(run.get("check"))
         + _on_gpu(run.get("on_gpu"))
     )
@@ -252,15 +239,6 @@ def _on_gpu(found: Mapping[str, Any] | None) -> str:
     )
 
 
-def _text_beside(run: Mapping[str, Any]) -> str:
-    told = run.get("beside_text")
-    return f"<p>{escape(told)}</p>" if told else ""
-
-
-def _diagnosis(found: Mapping[str, Any] | None) -> str:
-    return f"<h2>Where the time went</h2>{diagnosis_html(found)}" if found else ""
-
-
 def _details(run: Mapping[str, Any]) -> str:
     spec = dict(run.get("spec") or {})
     why = spec.pop("why", ())
@@ -279,12 +257,12 @@ def _details(run: Mapping[str, Any]) -> str:
 
 
 def _list(values: Mapping[str, Any] | None) -> str:
-    rows = "".join(
-        f"<dt>{escape(str(name))}</dt><dd>{escape(_shown(name, value))}</dd>"
+    told = {
+        str(name): escape(_shown(name, value))
         for name, value in (values or {}).items()
         if value not in (None, "", [], {})
-    )
-    return f"<dl>{rows}</dl>" if rows else ""
+    }
+    return facts_html(told) if told else ""
 
 
 def _shown(name: str, value: Any) -> str:
@@ -292,49 +270,34 @@ def _shown(name: str, value: Any) -> str:
         return "–"
     if name == "idle_timeout":
         return duration(value)
-    return size(value) if name in SIZES and value else _text(value)
-
-
-def _text(value: Any) -> str:
+    if name in SIZES and value:
+        return size(value)
     return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
 
 
 def _sentences(sentences: Iterable[str] | None) -> str:
-    return "".join(f'<p class="muted">{escape(sentence)}</p>' for sentence in sentences or ())
+    return "".join(paragraph(sentence, "muted") for sentence in sentences or ())
 
 
-def _time(seconds: float | None) -> str:
-    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %z") if seconds else ""
-
-
-def _figure_place(batches: list[Batch]) -> str:
-    if not batches:
-        return '<p class="muted">No events of this run were recorded.</p>'
-    return f'<div id="figure"></div>{_HOW_TO_MOVE}'
-
-
-def _scripts(batches: list[Batch], measured: list[Section]) -> str:
+def _scripts(events: Batch | None, measured: list[Section]) -> str:
     items = sections_items(measured)
-    if not batches:
+    if events is None:
         return _with_bokeh(items) if items else ""
-    light, dark = (_figure(theme, batches) for theme in (LIGHT, DARK))
+    light, dark = (_figure(theme, events) for theme in (LIGHT, DARK))
     record = light.record_values((LIGHT, DARK), _most_rectangles(light))
     return _with_bokeh({"figure": {"light": light.item(), "dark": dark.item()}, **items}, record)
 
 
 def _with_bokeh(items: Mapping[str, Any], record: Mapping[str, Any] | None = None) -> str:
-    from bokeh.resources import Resources
-
-    from workbench.figures.reactions import script
-
     library = Resources(mode="inline", components=["bokeh", "bokeh-widgets"])
     ours = f"{script('report')}workbench({json.dumps({'items': items, 'record': record})})"
-    return "\n".join(f"<script>{_within_script(text)}</script>" for text in (*library.js_raw, ours))
+    texts = (text.replace("</script", "<\\/script") for text in (*library.js_raw, ours))
+    return "\n".join(f"<script>{text}</script>" for text in texts)
 
 
-def _figure(theme: Theme, batches: list[Batch]) -> LiveFigure:
-    figure = LiveFigure(theme=theme.name)
-    figure.feed(batches)
+def _figure(theme: Theme, events: Batch) -> LiveFigure:
+    figure = LiveFigure(theme.name)
+    figure.feed([events])
     figure.apply(figure.patches())
     figure.apply(figure.show_range(*figure.window(), _WIDTH, limit=_most_rectangles(figure)))
     return figure
@@ -342,7 +305,3 @@ def _figure(theme: Theme, batches: list[Batch]) -> LiveFigure:
 
 def _most_rectangles(figure: LiveFigure) -> int:
     return max(_RECTANGLES, _RECTANGLES_PER_LANE * len(figure.timeline.lanes))
-
-
-def _within_script(text: str) -> str:
-    return text.replace("</script", "<\\/script")

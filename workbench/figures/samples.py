@@ -6,7 +6,6 @@ from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,21 +24,18 @@ class Series:
     def __init__(self) -> None:
         self.latest: WorkerSample | None = None
         self._time = array("d")
-        self._cpu = array("d")
-        self._memory = array("d")
+        self._values = {"cpu": array("d"), "memory": array("d")}
 
     def __len__(self) -> int:
         return len(self._time)
 
-    def add(self, sample: WorkerSample) -> bool:
-        """Whether the sample was new: two watchers of one scheduler may cause it to send some twice."""
-        if self.latest is not None and sample.time <= self.latest.time:
-            return False
-        self.latest = sample
-        self._time.append(sample.time)
-        self._cpu.append(sample.cpu)
-        self._memory.append(sample.memory)
-        return True
+    def add(self, sample: WorkerSample) -> None:
+        """Take in a sample, unless it came twice: two watchers of one scheduler may cause that."""
+        if self.latest is None or sample.time > self.latest.time:
+            self.latest = sample
+            self._time.append(sample.time)
+            for quantity, column in self._values.items():
+                column.append(getattr(sample, quantity))
 
     def segments(self, quantity: str, start: float, end: float, most: int) -> Segments:
         """Line between the samples of 'cpu' or 'memory' from `start` to `end`, of at most about `most` segments."""
@@ -47,14 +43,12 @@ class Series:
         # One sample beyond each end, so that the line goes on to the edge of the plot.
         first = max(0, int(np.searchsorted(time, start)) - 1)
         last = int(np.searchsorted(time, end)) + 1
-        column = self._cpu if quantity == "cpu" else self._memory
-        return line(*extremes(time[first:last], np.array(column[first:last]), most))
+        return line(*extremes(time[first:last], np.array(self._values[quantity][first:last]), most))
 
     def segments_since(self, quantity: str, n_known: int) -> Segments:
         """Line from the sample before the `n_known`-th on."""
         first = max(0, n_known - 1)
-        column = self._cpu if quantity == "cpu" else self._memory
-        return line(np.array(self._time[first:]), np.array(column[first:]))
+        return line(np.array(self._time[first:]), np.array(self._values[quantity][first:]))
 
 
 class Samples:
@@ -93,22 +87,19 @@ class Workers:
         now = max((each.time for each in self._latest.values()), default=0.0)
         self._latest = {worker: each for worker, each in self._latest.items() if now - each.time <= GAP}
 
-    def status(self) -> dict[str, Any]:
-        """Return the numbers above a figure, all workers together; empty before any was heard of."""
+    def summary(self) -> str:
+        """What stands above a figure, all workers together; '' before any was heard of."""
         if not self._latest:
-            return {}
-        added = {name: sum(getattr(each, of) for each in self._latest.values()) for name, of in _ADDED.items()}
-        n_workers, held, limit = len(self._latest), added["memory"], added["memory_limit"]
+            return ""
+        quantities = ("cpu", "memory", "memory_limit", "spilled")
+        cpu, held, limit, spilled = (sum(getattr(each, of) for each in self._latest.values()) for of in quantities)
         parts = (
-            count(n_workers, "worker"),
-            f"{added['cpu']:.0f} % CPU",
+            count(len(self._latest), "worker"),
+            f"{cpu:.0f} % CPU",
             f"{size(held)} of {size(limit)}" if limit else size(held),
-            f"{size(added['spilled'])} spilled" if added["spilled"] else None,
+            f"{size(spilled)} spilled" if spilled else None,
         )
-        return {"workers": n_workers, **added, "summary": joined(parts)}
-
-
-_ADDED = {"executing": "n_executing"} | {name: name for name in ("memory", "memory_limit", "spilled", "cpu")}
+        return joined(parts)
 
 
 @dataclass(frozen=True, slots=True)

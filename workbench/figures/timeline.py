@@ -102,15 +102,12 @@ class Timeline:
     def __len__(self) -> int:
         return self.n_rows - self.first_row
 
-    def feed(self, batches: Iterable[Batch]) -> None:
-        """Add the tasks of batches."""
-        recorded = False
-        for batch in batches:
-            recorded |= batch.recorded
-            if len(batch.tasks):
-                self._add(batch.tasks)
+    def feed(self, batch: Batch) -> None:
+        """Add the tasks of a batch."""
+        if len(batch.tasks):
+            self._add(batch.tasks)
         # A record is there as a whole, however long it is.
-        if len(self) > 1.25 * self._kept and not recorded:
+        if len(self) > 1.25 * self._kept and not batch.recorded:
             self._forget(len(self) - self._kept)
 
     def lanes_and_categories(self) -> tuple[Integers, Integers]:

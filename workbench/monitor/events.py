@@ -70,9 +70,13 @@ class NoGpus:
     """Whether there seems to be a GPU; False on a host that has none."""
 
 
+COUNTS = ("total", "done", "erred", "processing")
+"""What is counted of the tasks of each name: all, those that ended well or failed, and those on a worker now."""
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How many tasks of each name there are: {"total", "done", "erred", "processing"}.
+    """How many tasks of each name there are, as `COUNTS` says.
 
     A name is counted from the moment its first task reaches the scheduler until a new computation starts on a
     scheduler that had forgotten all tasks before it.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
@@ -21,9 +20,6 @@ from workbench.travelling import Travelling
 
 if TYPE_CHECKING:
     from distributed import Client
-
-_KEPT = 36_000
-"""Batches kept for a watcher that doesn't take them: an hour of them."""
 
 _GPU_INTERVAL = 0.25  # seconds, where it was taken out of the configuration
 
@@ -49,27 +45,19 @@ class Feed:
         Any Dask client. With a synchronous one use `start`, `close` or `with`; with an asynchronous one `astart`
         and `aclose`.
     on_batch
-        Called with each batch in the client's event loop, so it must be quick. Without it batches wait for `take`.
+        Called with each batch in the client's event loop, so it must be quick.
     apart
         Tell what this client computes from what others do on the same cluster: progress counts its own tasks alone,
         from `start` on, and `Tasks.source` names the clients of the others.
     """
 
-    def __init__(self, client: Client, on_batch: Callable[[Batch], None] | None = None, *, apart: bool = False) -> None:
+    def __init__(self, client: Client, on_batch: Callable[[Batch], None], *, apart: bool = False) -> None:
         self.client = client
         self.apart = apart
         self._id = uuid4().hex
-        self._waiting: deque[Batch] = deque(maxlen=_KEPT)
-        self._on_batch = on_batch or self._waiting.append
+        self._on_batch = on_batch
         self._ended: asyncio.Event | None = None
         self._done_before: Mapping[str, Mapping[str, int]] | None = None
-
-    def take(self) -> list[Batch]:
-        """Batches that came since the last call."""
-        batches = []
-        while self._waiting:
-            batches.append(self._waiting.popleft())
-        return batches
 
     def start(self) -> Self:
         """Begin to watch; what happens after this returns is in the batches."""

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import sys
 from array import array
+from collections import defaultdict
 from typing import Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
@@ -259,7 +260,7 @@ class Monitor(SchedulerPlugin):
                 known[group] = len(group)
             elif added > 0:
                 name = group.prefix.name
-                count = self._counts.setdefault(name, {"total": 0, "done": 0, "erred": 0})
+                count = self._counts.setdefault(name, _no_tasks())
                 count["total"] += added
                 self._needs.setdefault(name, set()).update(each.prefix.name for each in group.dependencies)
                 known[group] = len(group)
@@ -323,7 +324,7 @@ class Owners:
         self._of_group: dict[Any, str] = {}
         self._of_task: dict[Any, str] = {}
         self._shared: set[Any] = set()
-        self._counts: dict[str, dict[str, dict[str, int]]] = {}
+        self._counts: dict[str, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(_no_tasks))
 
     def begin(self) -> None:
         """Find out whose the groups are that are there now: what a client wants, and what that depends on."""
@@ -341,7 +342,7 @@ class Owners:
             self._of_group[group] = client
         elif client and self._of_group[group] != client:
             self._shared.add(group)
-        count = self._count_of(client or self._of_group[group], group.prefix.name)
+        count = self._counts[client or self._of_group[group]][group.prefix.name]
         count["total"] += added
         if not client:
             count["done"] += _ended_well(group)
@@ -362,7 +363,7 @@ class Owners:
         owner = self._of_group.get(group, "")
         if group in self._shared:
             owner = self._of_task.get(task.key, owner)
-        self._count_of(owner, task.prefix.name)[how] += 1
+        self._counts[owner][task.prefix.name][how] += 1
         return owner
 
     def forget(self, key: Any) -> None:
@@ -379,7 +380,8 @@ class Owners:
     def progress(self, all_tasks: dict[str, dict[str, int]]) -> dict[str, dict[str, list[int]]]:
         """Tasks in all, done, erred, and at most being computed, by client and name, since watching began."""
         told: dict[str, dict[str, list[int]]] = {}
-        self._counts = {owner: counts for owner, counts in self._counts.items() if owner in self._scheduler.clients}
+        for gone in [owner for owner in self._counts if owner not in self._scheduler.clients]:
+            del self._counts[gone]
         for owner, counts in self._counts.items():
             told[owner] = {}
             for name, count in counts.items():
@@ -389,15 +391,6 @@ class Owners:
                 processing = min(all_tasks.get(name, {}).get("processing", 0), count["total"] - erred - done)
                 told[owner][name] = [count["total"], done, erred, processing]
         return told
-
-    def _count_of(self, owner: str, name: str) -> dict[str, int]:
-        counts = self._counts.get(owner)
-        if counts is None:
-            counts = self._counts[owner] = {}
-        count = counts.get(name)
-        if count is None:
-            count = counts[name] = {"total": 0, "done": 0, "erred": 0}
-        return count
 
 
 class Gpus:
@@ -494,6 +487,10 @@ class Gpus:
         await starting
         with contextlib.suppress(Exception):
             await self._scheduler.unregister_worker_plugin(None, f"workbench-gpus-{self.watch}")
+
+
+def _no_tasks() -> dict[str, int]:
+    return {"total": 0, "done": 0, "erred": 0}
 
 
 def _ended_well(group: Any) -> int:

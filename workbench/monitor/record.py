@@ -55,6 +55,7 @@ import pyarrow.parquet
 
 from workbench.errors import BadInputError, DamagedError, NotFoundError
 from workbench.monitor.events import (
+    COUNTS,
     KINDS,
     NO_TASKS,
     Batch,
@@ -275,17 +276,13 @@ def read_events(path: Path) -> Batch:
         Where the file can't be read. Rows that lack something cost only themselves, and a damaged file of GPUs is told
         of in `no_gpus`.
     """
-    with contextlib.ExitStack() as opened, _readable(path):
-        if path.exists():
-            found = _batch(opened.enter_context(_parquet(path, SCHEMA)).read)
-        elif (stream := _stream_path(path)).exists():
-            found = _batch(pa.Table.from_batches(_read_stream(stream), SCHEMA).select)
-        else:
+    with _readable(path), _opened(path, SCHEMA) as read:
+        if read is None:
             raise NotFoundError(f"No events were recorded at {path}.")
+        found = _batch(read)
     try:
-        with _readable(gpu_path(path)):
-            gpus = _read(gpu_path(path), GPU_SCHEMA)
-            return found if gpus is None else with_gpus(found, gpus)
+        with _readable(gpu_path(path)), _opened(gpu_path(path), GPU_SCHEMA) as read:
+            return found if read is None else with_gpus(found, read(GPU_SCHEMA.names))
     except DamagedError as err:
         return replace(found, no_gpus=(NoGpus("", str(err), expected=True),))
 
@@ -335,18 +332,17 @@ def check_record(path: Path, *, most_rows: int, most_bytes: int) -> None:
             raise BadInputError(f"lacks the column {lacking[0]}." if lacking else f"has a column {wrong[0]} of no use.")
 
 
-def _read(path: Path, schema: pa.Schema) -> pa.Table | None:
+@contextlib.contextmanager
+def _opened(path: Path, schema: pa.Schema) -> Iterator[Callable[[Sequence[str]], pa.Table] | None]:
+    """What reads columns of the file at `path`, or of the stream that is beside it until then; None without either."""
     if path.exists():
-        with _parquet(path, schema) as file:
-            return file.read()
-    stream = _stream_path(path)
-    return pa.Table.from_batches(_read_stream(stream), schema) if stream.exists() else None
-
-
-def _parquet(path: Path, schema: pa.Schema) -> pyarrow.parquet.ParquetFile:
-    repeated = [field.name for field in schema if pa.types.is_string(field.type) and field.name != "key"]
-    # Not read_table: that imports pyarrow's datasets and pandas with them, for half a second.
-    return pyarrow.parquet.ParquetFile(path, read_dictionary=repeated)
+        repeated = [field.name for field in schema if pa.types.is_string(field.type) and field.name != "key"]
+        # Not read_table: that imports pyarrow's datasets and pandas with them, for half a second.
+        with pyarrow.parquet.ParquetFile(path, read_dictionary=repeated) as file:
+            yield file.read
+    else:
+        stream = _stream_path(path)
+        yield pa.Table.from_batches(_read_stream(stream), schema).select if stream.exists() else None
 
 
 def _stream_path(path: Path) -> Path:
@@ -365,18 +361,18 @@ def _read_stream(path: Path) -> Iterator[pa.RecordBatch]:
 _COLUMNS_OF = {
     "task": ("name", "worker", "key", "thread", "kind", "start", "duration", "nbytes", "status", "source"),
     "worker": WorkerSample.__slots__,
-    "progress": ("name", "time", "total", "done", "erred", "processing"),
+    "progress": ("name", "time", *COUNTS),
 }
 
 
 def _tables(batch: Batch) -> Iterable[pa.Table]:
     yield _table("task", batch.time, len(batch.tasks), _task_columns(batch.tasks))
-    yield _table(
-        "worker", [sample.time for sample in batch.samples], len(batch.samples), _sample_columns(batch.samples)
-    )
+    samples = {name: [getattr(sample, name) for sample in batch.samples] for name in _COLUMNS_OF["worker"]}
+    yield _table("worker", samples.pop("time"), len(batch.samples), samples)
     if batch.progress is not None:
         counts = batch.progress.counts
-        yield _table("progress", batch.progress.time, len(counts), _progress_columns(batch.progress))
+        counted = {key: [count.get(key, 0) for count in counts.values()] for key in COUNTS}
+        yield _table("progress", batch.progress.time, len(counts), {"name": list(counts), **counted})
 
 
 def _table(event: str, time: float | list[float], n_rows: int, columns: dict[str, Any]) -> pa.Table:
@@ -397,6 +393,7 @@ def _microseconds(seconds: npt.ArrayLike) -> npt.NDArray[np.int64]:
 
 def _task_columns(tasks: Tasks) -> dict[str, Any]:
     start, stop = _microseconds(tasks.start), _microseconds(tasks.stop)
+    source = tasks.source
     return {
         "name": _texts(tasks.name.values, tasks.name.codes),
         "worker": _texts(tasks.worker.values, tasks.worker.codes),
@@ -407,28 +404,12 @@ def _task_columns(tasks: Tasks) -> dict[str, Any]:
         "duration": stop - start,
         "nbytes": tasks.nbytes,
         "status": _texts(_STATUS, tasks.erred.astype(np.int8)),
-        **({} if tasks.source is None else {"source": _texts_or_null(tasks.source)}),
+        **({} if source is None else {"source": _texts((each or None for each in source.values), source.codes)}),
     }
 
 
-def _sample_columns(samples: tuple[WorkerSample, ...]) -> dict[str, Any]:
-    names = ("worker", "name", "cpu", "memory", "memory_limit", "spilled", "n_executing", "n_threads")
-    return {name: [getattr(sample, name) for sample in samples] for name in names}
-
-
-def _progress_columns(progress: Progress) -> dict[str, Any]:
-    numbers = ("total", "done", "erred", "processing")
-    counts = progress.counts.values()
-    return {"name": list(progress.counts), **{key: [count.get(key, 0) for count in counts] for key in numbers}}
-
-
-def _texts(values: tuple[str, ...], codes: Any) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(codes, pa.array(values, pa.string())).cast(pa.string())
-
-
-def _texts_or_null(column: Labels) -> pa.Array:
-    values = pa.array([value or None for value in column.values], pa.string())
-    return values.take(pa.array(column.codes))
+def _texts(values: Iterable[str | None], codes: Any) -> pa.Array:
+    return pa.array(values, pa.string()).take(pa.array(codes))
 
 
 def _batch(read: Callable[[Sequence[str]], pa.Table]) -> Batch:
@@ -513,7 +494,6 @@ def _last_progress(table: pa.Table) -> Progress | None:
     rows = table.take(np.sort(len(names) - 1 - last)).to_pylist()
     order = {name: place for place, name in enumerate(names.values)}
     counts = {
-        row["name"]: {key: row[key] for key in ("total", "done", "erred", "processing")}
-        for row in sorted(rows, key=lambda row: order[row["name"]])
+        row["name"]: {key: row[key] for key in COUNTS} for row in sorted(rows, key=lambda row: order[row["name"]])
     }
     return Progress(float(_seconds(table["time"])[-1]), counts)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from workbench.hardware.gauges import sample_of
-from workbench.monitor.events import NO_TASKS, Batch, Labels, Links, NoGpus, Progress, Tasks, WorkerSample
+from workbench.monitor.events import COUNTS, NO_TASKS, Batch, Labels, Links, NoGpus, Progress, Tasks, WorkerSample
 
 
 def unpack(message: Mapping[str, Any], own: str | None = None) -> Batch:
@@ -36,9 +36,8 @@ def _links(told: Mapping[str, Any]) -> Links:
 def _own_progress(message: Mapping[str, Any], own: str) -> Mapping[str, Mapping[str, int]] | None:
     if "owners" not in message:
         return None
-    names = ("total", "done", "erred", "processing")
     counts = message["owners"].get(own, {})
-    return {name: dict(zip(names, count, strict=True)) for name, count in counts.items()}
+    return {name: dict(zip(COUNTS, count, strict=True)) for name, count in counts.items()}
 
 
 def _tasks(columns: Mapping[str, Any], byteorder: str, own: str | None) -> Tasks:

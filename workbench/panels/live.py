@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
 from workbench.errors import BadInputError, NotFoundError
+from workbench.figures.beside import BesideFigure, Record
+from workbench.figures.parts import PARTS, Part, sources_of
 from workbench.panels.cells import InCell
 from workbench.panels.page import Page
 from workbench.panels.thread import do, loop, soon
 from workbench.runs import store
+from workbench.session import Session
 from workbench.threads import in_thread
 from workbench.views import comparing, watching
 from workbench.views.bodies import THEMES, check_theme
+from workbench.views.drawing import document, scripts, with_own_ids
 from workbench.views.page import OnScreen
 from workbench.views.recorded import read_batches
 
@@ -24,12 +28,10 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from workbench.clusters.start import Cluster
-    from workbench.figures.parts import Part
     from workbench.monitor.events import Batch
     from workbench.monitor.feed import Feed
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.runs.store import Run
-    from workbench.session import Session
 
 _log = logging.getLogger(__name__)
 
@@ -128,7 +130,7 @@ class Watch(Figure):
     >>> Watch(client)
     """
 
-    parts: ClassVar[tuple[Part, ...]] = ("tasks", "progress", "cpu", "memory", "gpus")
+    parts: ClassVar[tuple[Part, ...]] = PARTS
 
     def __init__(self, client: Client | Cluster, *, name: str = "this cluster", **options: Any) -> None:
         from distributed import Client
@@ -212,8 +214,6 @@ class Watch(Figure):
 
     async def _begin(self, theme: str, on_change: Callable[[], None]) -> watching.Watch:
         figure = await in_thread(watching.live_figure, theme, self._name, self._simulated)
-        from workbench.figures.parts import sources_of
-
         watch = self._watch(figure, on_change, self._past, sources_of(self.parts), self._name)
         self._past.join(watch)
         return watch
@@ -221,8 +221,6 @@ class Watch(Figure):
     _watch = watching.Watch
 
     def _document(self, theme: str) -> dict[str, Any]:
-        from workbench.views.drawing import document
-
         return document(theme, "", simulated=self._simulated, parts=self.parts)
 
 
@@ -288,8 +286,6 @@ class Replay(Figure):
         return await watching.watch_record(self._run, self._batches, theme, on_change)
 
     def _document(self, theme: str) -> dict[str, Any]:
-        from workbench.views.drawing import document
-
         return document(theme, "", simulated=self._run.simulated)
 
 
@@ -305,8 +301,6 @@ class Beside(Figure):
     """
 
     def __init__(self, run: Run | str, other: Run | str, **options: Any) -> None:
-        from workbench.figures.beside import Record
-
         runs = [_run(run), _run(other)]
         self._records = [
             Record(f"{each.title} on {each.cluster}, {each.id}", events, each.seconds)
@@ -320,9 +314,6 @@ class Beside(Figure):
         return OnScreen()
 
     def _document(self, theme: str) -> dict[str, Any]:
-        from workbench.figures.beside import BesideFigure
-        from workbench.views.drawing import scripts, with_own_ids
-
         return {"item": with_own_ids(BesideFigure(self._records, theme).item()), "bokeh": scripts("")}
 
 
@@ -342,8 +333,6 @@ class Compared(Figure):
     """
 
     def __init__(self, comparison: str = "last", *, session: Session | None = None, **options: Any) -> None:
-        from workbench.session import Session
-
         self._session = session or Session()
         self._id = self._session.comparison(comparison).id
         super().__init__("comparison", self._id, **options)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.display import display
 
 from workbench.errors import BadInputError, WorkbenchError
 from workbench.figures.picture import Picture
@@ -141,8 +142,6 @@ class Below:
         }
 
     def _show(self, content: dict[str, str]) -> None:
-        from IPython.display import display
-
         if self._handle is None:
             self._handle = display(content, raw=True, display_id=self._live or None)
         else:

@@ -27,7 +27,7 @@ _ONLY_IN_FULL = {"inventory", "versions"}
 """What a list of runs leaves out."""
 
 _CLUSTER_IN_BRIEF = ("name", "status", "created", "n_workers", "clients")
-_RUN_IN_BRIEF = ("id", "workload", "status", "cluster", "started", "seconds")
+_RUN_IN_BRIEF = ("id", "status", "cluster", "started", "seconds")
 
 
 class Answer(NamedTuple):

@@ -37,8 +37,6 @@ from workbench.views.parts import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from workbench.hardware import Inventory
-    from workbench.hardware.gauges import GpuSample
     from workbench.views.page import Sight
 
 _NEAR = 600
@@ -344,11 +342,14 @@ async def gpus(sight: Sight, name: str) -> str:
     if record is None or not devices:
         return ""
     heard = await sight.heard(name)
-
-    def here() -> tuple[Inventory, Mapping[str, GpuSample]]:
-        return sight.machine.inventory(), sight.machine.gauges()
-
-    bars = await in_thread(cluster_gpu_list, devices, heard.samples, here, place=name, silence=heard.silence)
+    bars = await in_thread(
+        cluster_gpu_list,
+        devices,
+        heard.samples,
+        lambda: (sight.machine.inventory(), sight.machine.gauges()),
+        place=name,
+        silence=heard.silence,
+    )
     return _warning(record) + bars
 
 

@@ -45,7 +45,7 @@ class ComparisonWatch(OnScreen):
         return {"patches": patches, "status": {"message": None}}
 
     def _draw(self, comparison: Comparison) -> list[dict[str, Any]]:
-        self._figure.feed([comparison])
+        self._figure.feed(comparison)
         return [patch_answer(patch) for patch in self._figure.patches()]
 
     async def _follow(self, seen: Comparison) -> None:

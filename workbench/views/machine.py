@@ -23,6 +23,8 @@ from workbench.views.forms import Form, Problem, given
 from workbench.views.parts import button, confirmed, folds, keeping, link, live, notice, radios, text_field
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from workbench.clusters.profiles import Offered
     from workbench.clusters.spec import ClusterSpec
     from workbench.hardware import Inventory, NetworkCard
@@ -139,7 +141,7 @@ def start(sight: Sight, _: str) -> str:
     profiles = sight.session.profiles(inventory)
     offered = [each for each in profiles if each.available]
     more = [each for each in profiles if not each.available]
-    chosen = _chosen(sight, offered)
+    chosen = _chosen(sight, profiles)
     ways = ((each.name, each.title, each.summary) for each in offered)
     return (
         radios("profile", "Compute on", ("wb-Ways", "wb-Way"), ways, chosen)
@@ -148,13 +150,9 @@ def start(sight: Sight, _: str) -> str:
     )
 
 
-def chosen_profile(sight: Sight, inventory: Inventory) -> str | None:
-    """Return the profile that the page chose, or the first that can be had."""
-    return _chosen(sight, [each for each in sight.session.profiles(inventory) if each.available])
-
-
-def _chosen(sight: Sight, offered: list[Offered]) -> str | None:
-    names = [each.name for each in offered]
+def _chosen(sight: Sight, profiles: Iterable[Offered]) -> str | None:
+    """The profile that the page chose, or the first that can be had."""
+    names = [each.name for each in profiles if each.available]
     chosen = sight.choices.get("profile")
     return chosen if chosen in names else next(iter(names), None)
 
@@ -294,7 +292,7 @@ def nearby(sight: Sight, _: str) -> str:
 def plan_form(sight: Sight, _: str) -> str:
     """All that may be chosen about a cluster of the profile, with what it comes to where it is left alone."""
     inventory = sight.machine.inventory()
-    profile = chosen_profile(sight, inventory)
+    profile = _chosen(sight, sight.session.profiles(inventory))
     if profile is None:
         return ""
     form, _needed, more = _form(sight, _plan(sight, profile, inventory), inventory)

@@ -231,7 +231,6 @@ class Views:
 
     def watch(self, name: str, on_change: Callable[[], None], choices: Choices | None = None) -> ViewWatch:
         """Begin to show a view. Raises NotFoundError for one that there isn't."""
-        self._find(name)
         return ViewWatch(self, name, on_change, choices or {})
 
     def shown(self, name: str, choices: Choices) -> Shown:

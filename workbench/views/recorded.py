@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from workbench import config
 from workbench.errors import BadInputError, ConflictError, NotFoundError
 from workbench.runs import store
+from workbench.runs.answers import kept
 from workbench.runs.store import ON_SIMULATED
 
 if TYPE_CHECKING:
@@ -40,15 +41,14 @@ def read_batches(run: Run) -> list[Batch]:
 
 def report(run: Run) -> str:
     """Return the run's report, made now when none was saved with it."""
-    if run.active:
-        raise ConflictError(f"The run {run.id} is still going on. Its report is there when it has ended.")
     saved = store.folder(run.id) / "report.html"
     return saved.read_text(encoding="utf-8") if saved.exists() else _report(run)
 
 
 def _report(run: Run) -> str:
+    if run.active:
+        raise ConflictError(f"The run {run.id} is still going on. Its report is there when it has ended.")
     from workbench.figures.report import report_html
-    from workbench.runs.answers import kept
     from workbench.runs.explaining.diagnosis import diagnosed
 
     return report_html(diagnosed(run), _events(run), kept(run))
@@ -57,7 +57,7 @@ def _report(run: Run) -> str:
 def write(run: Run, other: Run | None = None) -> Path:
     """Write a run's report, or its record and that of another, as a page into its folder, and return the path.
 
-    Raises NotFoundError where nothing was recorded of one of two.
+    Raises ConflictError while one goes on, and NotFoundError where nothing was recorded of one of two.
     """
     path = store.folder(run.id) / ("report.html" if other is None else f"beside-{other.id}.html")
     config.write_atomically(path, _report(run) if other is None else beside([run, other]))
@@ -67,7 +67,6 @@ def write(run: Run, other: Run | None = None) -> Path:
 def pictures_of(run: Run) -> tuple[Picture, ...]:
     """Return the pictures of a run's answer, the first of vectors before how their values fall; none for most."""
     from workbench.figures.answers import pictures
-    from workbench.runs.answers import kept
 
     found = pictures(kept(run), run.result or {})
     if run.simulated:

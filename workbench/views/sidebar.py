@@ -27,7 +27,7 @@ def _sections(sight: Sight) -> tuple[str, str, str, str, str]:
     mark = tag("span", "SIMULATED GPUs", class_="wb-Simulated") if sight.machine.inventory().simulated else ""
     return (
         section("hardware", "Hardware", live("hardware") + live("start"), note=mark),
-        live("clusters", class_="wb-mod-whole"),
+        live("clusters"),
         section("workloads", "Workload", live("work")),
         section("runs", "Runs", live("runs")),
         section("compare", "Compare", live("compare")),

@@ -80,7 +80,6 @@ class Watching:
         self._feeds: dict[str, ClusterFeed] = {}
         self._ending: set[ClusterFeed] = set()
         self._polled: dict[str, PolledFigure] = {}
-        self._sweep: asyncio.TimerHandle | None = None
         self._told: set[Callable[[str], None]] = set()
 
     # -- figures of clusters and runs
@@ -136,19 +135,13 @@ class Watching:
             begun = await self.watch(kind, name, theme, lambda: None)
             polled = PolledFigure(token_hex(8), (kind, name, theme), begun)
             self._polled[polled.cursor] = polled
-        polled.seen = time.monotonic()
-        if self._sweep is None:
-            self._forget_unpolled()
+        if polled.ending is not None:
+            polled.ending.cancel()
+        polled.ending = asyncio.get_running_loop().call_later(POLLED_FOR, self._forget_polled, polled.cursor)
         return polled
 
-    def _forget_unpolled(self) -> None:
-        now = time.monotonic()
-        for cursor, polled in tuple(self._polled.items()):
-            if now - polled.seen > POLLED_FOR:
-                polled.watch.leave()
-                del self._polled[cursor]
-        loop = asyncio.get_running_loop()
-        self._sweep = loop.call_later(POLLED_FOR, self._forget_unpolled) if self._polled else None
+    def _forget_polled(self, cursor: str) -> None:
+        self._polled.pop(cursor).watch.leave()
 
     def _new_feed(self, name: str, created: float) -> ClusterFeed:
         replaced = self._feeds.pop(name, None)
@@ -195,9 +188,10 @@ class Watching:
         # First: a view that is being made may begin to watch.
         await self.views.close()
         self._hearing.close()
+        for polled in self._polled.values():
+            if polled.ending is not None:
+                polled.ending.cancel()
         self._polled.clear()
-        if self._sweep is not None:
-            self._sweep.cancel()
         for feed in tuple(self._feeds.values()):
             feed.end("The Jupyter server was stopped.")
         await asyncio.gather(*(feed.task for feed in self._ending), return_exceptions=True)
@@ -418,7 +412,7 @@ class Watch(OnScreen):
             self._is_new, self._is_marked = False, True
             for batch in batches:
                 self._workers.feed(batch.samples)
-            self._status = {**self._workers.status(), "message": waiting}
+            self._status = {"summary": self._workers.summary(), "message": waiting}
             # In a thread: a busy cluster's batch takes tens of milliseconds to thin.
             patches = await in_thread(self._draw, batches, shown)
         return {"patches": patches, "status": self._status}
@@ -459,7 +453,8 @@ class PolledFigure:
     cursor: str
     shows: tuple[str, str, str]
     watch: OnScreen
-    seen: float = 0.0
+    ending: asyncio.TimerHandle | None = None
+    """When it is forgotten, unless it is asked for before."""
 
 
 def _check_alive(name: str, status: str, message: str | None) -> None:

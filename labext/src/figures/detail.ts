@@ -1,5 +1,5 @@
 import { duration, size } from './formats';
-import type { ISource } from './models';
+import type { IBokehDocument, IBokehRange, IBokehSource } from '../page/bokeh';
 
 /** Every task of a record; see workbench/figures/detail.py. */
 export interface IRecord {
@@ -34,28 +34,16 @@ interface IColumns extends Record<Name, Uint32Array> {
 /** Its first and last moment, the task it is coloured and named after, how many it stands for, their time, its share. */
 type Rectangle = [left: number, right: number, row: number, count: number, busy: number, fill: number];
 
-export interface IDocument {
-  get_model_by_name(name: string): unknown;
-}
-
-interface ITime {
-  start: number;
-  end: number;
-  properties: Record<'start' | 'end', { change: { connect(slot: () => void): void } }>;
-}
-
 /** Tasks of a block, as a power of two. */
 const BLOCK = 12;
 /** Milliseconds after the last pan or zoom before the tasks in view are drawn. */
 const SETTLE = 120;
 
 /** Draw what of a record is in view of a document, at any zoom, without a server. */
-export default async function detail(record: IRecord, document: IDocument, theme: string): Promise<void> {
+export default async function detail(record: IRecord, document: IBokehDocument, theme: string): Promise<void> {
   const columns = (record.columns ??= await unpacked(record));
-  const source = document.get_model_by_name('tasks') as ISource & {
-    setv(values: object, options: { sync: boolean }): void;
-  };
-  const time = document.get_model_by_name('time') as ITime;
+  const source = document.get_model_by_name('tasks') as IBokehSource;
+  const time = document.get_model_by_name('time') as IBokehRange;
   const show = () => {
     const seen = time.end - time.start;
     const from = Math.max(0, 1000 * (time.start - record.start - seen / 4));
@@ -70,8 +58,8 @@ export default async function detail(record: IRecord, document: IDocument, theme
     window.clearTimeout(settle);
     settle = window.setTimeout(show, SETTLE);
   };
-  time.properties.start.change.connect(moved);
-  time.properties.end.change.connect(moved);
+  time.properties['start'].change.connect(moved);
+  time.properties['end'].change.connect(moved);
 }
 
 export async function unpacked({ n, widths, packed }: IRecord): Promise<IColumns> {

@@ -1,10 +1,6 @@
+import type { IBokeh } from '../page/bokeh';
 import detail from './detail';
-import type { IDocument, IRecord } from './detail';
-
-interface IBokeh {
-  documents: IDocument[];
-  embed: { embed_item(item: object, place: HTMLElement): Promise<{ clear(): void }> };
-}
+import type { IRecord } from './detail';
 
 interface IReport {
   /** Figures, light and dark, by the ids of the elements in which they are drawn. */
@@ -38,7 +34,9 @@ export default function report({ items, record }: IReport): void {
   void show().then(() => {
     if (location.hash === '#replay') {
       document.getElementById('figure')?.scrollIntoView();
-      const button = documents.map(each => each.get_model_by_name('play')).find(Boolean) as { tags: string[] };
+      const button = documents.map(each => each.get_model_by_name('play')).find(Boolean) as unknown as {
+        tags: string[];
+      };
       button.tags = ['now'];
     }
   });

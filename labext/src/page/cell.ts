@@ -2,6 +2,7 @@
 import type { IFigure, StreamMessage, Watched } from '../tokens';
 import { load } from './bokeh';
 import type { IBokeh } from './bokeh';
+import { element } from './element';
 import { Figure } from './figure';
 import type { Theme } from './figure';
 import type { IMessage, Messages } from './messages';
@@ -18,11 +19,10 @@ export interface IMounted {
   receive(message: IMessage): void;
   /** Take in that the server has gone, where it isn't a notebook's kernel. */
   lost?(): void;
+  /** Say that the kernel is silent, or with an empty text that it no longer is. */
+  say?(text: string): void;
   dispose(): void;
 }
-
-/** Milliseconds after which a person is told that the kernel doesn't answer. */
-const PATIENCE = 8000;
 
 export function mountFigure(host: HTMLElement, messages: Messages, options: IOptions): IMounted {
   const theme = () => options.theme ?? pageTheme();
@@ -39,17 +39,12 @@ export function mountFigure(host: HTMLElement, messages: Messages, options: IOpt
     },
     theme
   );
-  const bar = document.createElement('div');
-  const button = document.createElement('button');
-  const [all, save] = [document.createElement('button'), document.createElement('button')];
-  const summary = document.createElement('span');
-  all.textContent = 'Show all';
+  const bar = element('div', 'wb-Figure-bar');
+  const [button, all, save] = ['', 'Show all', 'Save as PNG'].map(text => element('button', '', text));
+  const summary = element('span', 'wb-Figure-summary');
   all.onclick = () => figure.showAll();
-  save.textContent = 'Save as PNG';
   save.onclick = () => void figure.save();
-  bar.className = 'wb-Figure-bar';
   bar.append(button, all, save, summary);
-  summary.className = 'wb-Figure-summary';
   const follow = () => {
     const stands = figure.paused || !figure.following;
     figure.pause(!stands);
@@ -66,7 +61,6 @@ export function mountFigure(host: HTMLElement, messages: Messages, options: IOpt
   };
   figure.onChange();
   host.append(bar, figure.node);
-  const forget = whenSilent(messages, text => (summary.textContent = text));
   const look = () => {
     if (theme() !== shown) {
       shown = theme();
@@ -87,23 +81,13 @@ export function mountFigure(host: HTMLElement, messages: Messages, options: IOpt
         figure.receive(message as unknown as StreamMessage);
       }
     },
+    say: text => (summary.textContent = text || figure.summary),
     dispose: () => {
-      forget();
       observer.disconnect();
       DARK.removeEventListener('change', look);
       figure.dispose();
     }
   };
-}
-
-/** Have a person told when the kernel doesn't answer; returns what ends that. */
-export function whenSilent(messages: Messages, tell: (text: string) => void): () => void {
-  const waiting = window.setTimeout(() => {
-    if (!messages.ready) {
-      tell('The kernel has not answered yet. Where it is not busy, run this cell again.');
-    }
-  }, PATIENCE);
-  return () => window.clearTimeout(waiting);
 }
 
 /** Do what Python code asks for. */

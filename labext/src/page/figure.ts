@@ -6,6 +6,7 @@ import type { IFigure, IPatch, IWatchStatus, StreamMessage, Watched } from '../t
 import { embed } from './bokeh';
 import type { IBokeh, IBokehPlot, IBokehRange, IBokehSource, IEmbedded } from './bokeh';
 import { download } from './download';
+import { element } from './element';
 import { picture } from './picture';
 
 export type Theme = 'light' | 'dark';
@@ -35,11 +36,15 @@ const SLIGHT = 3;
 let figures = 0;
 
 export class Figure {
-  readonly node = document.createElement('div');
+  readonly node = element('div', 'wb-Figure');
   /** Called when something has changed that a toolbar shows. */
   onChange: () => void = () => undefined;
   /** One line about the cluster, for a toolbar. */
   summary = '';
+  paused = false;
+  following = true;
+  /** Whether there is more to come. */
+  live = true;
   /** Whether the task stream grows into what is free of the place. */
   fills = false;
 
@@ -48,22 +53,11 @@ export class Figure {
     private _channel: IFigureChannel,
     private _theme: () => Theme
   ) {
-    this.node.className = 'wb-Figure';
     this.node.dataset['workbench'] = 'figure';
-    this._host.className = 'wb-Figure-host';
-    this._note.className = 'wb-Figure-note';
     this._note.setAttribute('role', 'status');
     this.node.append(this._host, this._note);
     this._seen.observe(this.node);
     this._resized.observe(this._host);
-  }
-
-  get paused(): boolean {
-    return this._paused;
-  }
-
-  get following(): boolean {
-    return this._following;
   }
 
   /** Whether it has an axis of time, of which more may be shown. */
@@ -71,20 +65,15 @@ export class Figure {
     return this._whole !== null;
   }
 
-  /** Whether there is more to come. */
-  get live(): boolean {
-    return this._live;
-  }
-
   pause(paused: boolean): void {
-    this._paused = paused;
+    this.paused = paused;
     this._drain();
     this.onChange();
   }
 
   /** Keep the latest in view, or leave the view where it is. */
   follow(following: boolean): void {
-    this._following = following;
+    this.following = following;
     this._showLatest();
     this.onChange();
   }
@@ -115,10 +104,10 @@ export class Figure {
     this._say('Loading …');
     const theme = this._theme();
     const range = this._range;
-    const kept = range && !this._following ? { start: range.start, end: range.end } : null;
+    const kept = range && !this.following ? { start: range.start, end: range.end } : null;
     // Python finds out what there is to see while the page gets ready to show it.
     this._ready = false;
-    this._live = true;
+    this.live = true;
     this._watch();
     try {
       const figure = await this._channel.figure(this.watched, theme);
@@ -155,10 +144,10 @@ export class Figure {
     }
   }
 
-  /** Take in what Python says of a figure; whether it was of this one. */
-  receive(message: StreamMessage): boolean {
+  /** Take in what Python says of figures, if it is of this one. */
+  receive(message: StreamMessage): void {
     if (message.type === 'state' || !this._id || message.watch !== this._id) {
-      return false;
+      return;
     }
     if (message.type === 'patches') {
       this._queue.push(message.patches ?? []);
@@ -171,12 +160,11 @@ export class Figure {
       }
       if (message.type === 'gone') {
         this._unwatch();
-        this._live = false;
+        this.live = false;
         this._drain();
       }
       this.onChange();
     }
-    return true;
   }
 
   dispose(): void {
@@ -216,14 +204,14 @@ export class Figure {
 
   /** Apply what has come, unless nobody sees it. What was the last is drawn all the same. */
   private _drain(): void {
-    if (!this._ready || (this._live && (this._paused || !this._visible))) {
+    if (!this._ready || (this.live && (this.paused || !this._visible))) {
       if (this._queue.length > QUEUE) {
         this._missed = true;
         this._queue = [];
       }
       return;
     }
-    if (this._missed && this._live) {
+    if (this._missed && this.live) {
       this._missed = false;
       this._unwatch();
       this._watch();
@@ -282,7 +270,7 @@ export class Figure {
 
   /** Move the time axis on, when it is to follow. */
   private _showLatest(): void {
-    if (this._following && !this._paused && this._window) {
+    if (this.following && !this.paused && this._window) {
       this._ours = true;
       this._range?.setv(this._window);
       this._ours = false;
@@ -315,8 +303,8 @@ export class Figure {
     if (this._ours || !range) {
       return;
     }
-    if (this._following) {
-      this._following = false;
+    if (this.following) {
+      this.following = false;
       this.onChange();
     }
     window.clearTimeout(this._settle);
@@ -334,17 +322,14 @@ export class Figure {
   }
 
   private _embedded: IEmbedded | null = null;
-  private _following = true;
-  private readonly _host = document.createElement('div');
+  private readonly _host = element('div', 'wb-Figure-host');
   private _id = '';
   /** Pixels that the stream's lanes need. */
   private _least = 0;
-  private _live = true;
   private _message = '';
   private _missed = false;
-  private readonly _note = document.createElement('div');
+  private readonly _note = element('div', 'wb-Figure-note');
   private _ours = false;
-  private _paused = false;
   private _queue: IPatch[][] = [];
   private _ready = false;
   private readonly _resized = new ResizeObserver(() => this._fill());

@@ -40,23 +40,19 @@ interface IWaiting {
 const GREETING = [1000, 15000];
 /** Milliseconds that a message may come later than one that was sent after it. */
 const DISORDER = 100;
-/** Milliseconds without a word from the kernel after which a person is told that a request waits. */
+/** Milliseconds without a word from the kernel after which a person is told that something waits. */
 const PATIENCE = 8000;
 
 export class Messages {
   /** Called with each message that is for what is shown here. */
   onMessage: (message: IMessage) => void = () => undefined;
-  /** Called when a request has waited without a word from the kernel, and when that speaks again. */
-  onSilence: (silent: boolean) => void = () => undefined;
+  /** Called with a sentence when something has waited without a word from the kernel, and without when that speaks. */
+  onSilence: (sentence: string) => void = () => undefined;
 
   constructor(private _model: IModel) {
     _model.on('msg:custom', text => this._receive(JSON.parse(text) as INumbered));
     this._begin();
-  }
-
-  /** Whether the kernel has answered. */
-  get ready(): boolean {
-    return this._ready;
+    this._tellIfSilent(() => !this._ready);
   }
 
   /** To the kernel. What is watched and chosen is said again by itself to a kernel that has forgotten this page. */
@@ -78,8 +74,7 @@ export class Messages {
     const request = { type: 'request', id, verb, path, body };
     this._sayIfReady(request);
     const said = this._ready;
-    const heard = this._heard;
-    window.setTimeout(() => this._heard === heard && this._waiting.has(id) && this._tellSilence(true), PATIENCE);
+    this._tellIfSilent(() => this._waiting.has(id));
     return new Promise((resolve, reject) => this._waiting.set(id, { request, said, resolve, reject }));
   }
 
@@ -140,8 +135,14 @@ export class Messages {
   private _tellSilence(silent: boolean): void {
     if (silent !== this._silent) {
       this._silent = silent;
-      this.onSilence(silent);
+      this.onSilence(silent ? 'The kernel has not answered yet. Where it is not busy, run this cell again.' : '');
     }
+  }
+
+  /** Have a person told when the kernel says nothing, and something still waits for it. */
+  private _tellIfSilent(waits: () => boolean): void {
+    const heard = this._heard;
+    window.setTimeout(() => this._heard === heard && waits() && this._tellSilence(true), PATIENCE);
   }
 
   private _askAgain(): void {

@@ -37,6 +37,7 @@ export function render({
   const view = VIEWS[model.view](host, messages, JSON.parse(model.options) as never);
   messages.onMessage = message => view.receive(message);
   at.model.document?.on_event('connection_lost', () => view.lost?.());
+  messages.onSilence = text => view.say?.(text);
   model.on('remove', () => {
     view.dispose();
     messages.dispose();

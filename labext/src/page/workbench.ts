@@ -1,9 +1,10 @@
 /** All of the workbench in a cell: the views that Lab's sidebar shows, and below them the figure that is watched. */
 import type { Watched } from '../tokens';
-import { mountFigure, whenSilent } from './cell';
+import { mountFigure } from './cell';
 import type { IMounted } from './cell';
 import type { Theme } from './figure';
 import { download } from './download';
+import { element } from './element';
 import { memory } from './memory';
 import type { Messages } from './messages';
 import { Page } from './page';
@@ -65,12 +66,11 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme, 
   const below = (name: string) => {
     hide();
     const title = element('header', 'wb-Row');
-    const close = element('button', 'wb-Button jp-mod-styled');
-    const node = element('div', '');
-    close.textContent = 'Close';
+    const close = element('button', 'wb-Button jp-mod-styled', 'Close');
+    const node = element('div');
     close.dataset['workbench'] = 'close-figure';
     close.onclick = hide;
-    title.append(Object.assign(element('strong', 'wb-Card-title'), { textContent: name }), close);
+    title.append(element('strong', 'wb-Card-title', name), close);
     watched.dataset['workbench'] = `watched-${name}`;
     watched.append(title, node);
     watched.scrollIntoView({ block: 'nearest' });
@@ -114,9 +114,6 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme, 
     memory: alone ? memory('dask-workbench:forms') : undefined
   };
   const page: Page = new Page(place, channel);
-  messages.onSilence = silent =>
-    say(silent ? 'The kernel has not answered yet. Where it is not busy, run this cell again.' : '');
-  const forget = whenSilent(messages, text => (place.textContent = text));
   return {
     receive: message => {
       if (message.type === 'do') {
@@ -138,18 +135,12 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme, 
         'The server of this page has ended. Clusters and runs go on: start it again, and open the address that it prints.'
       );
     },
+    say,
     dispose: () => {
-      forget();
       hide();
       page.dispose();
     }
   };
-}
-
-function element<K extends keyof HTMLElementTagNameMap>(kind: K, looks: string): HTMLElementTagNameMap[K] {
-  const made = document.createElement(kind);
-  made.className = looks;
-  return made;
 }
 
 /** Show a page of the kernel in a new tab, cut off from this one; keep a file, or a page where no tab can be had. */
