@@ -180,6 +180,8 @@ function addCommands(
       if (name) {
         await notebooks.run();
         await notebooks.insert(`import workbench\n\nworkbench.add(${name})`, { run: true });
+        (await sidebar.page).choose({ workload: name });
+        await skip('workloads');
       }
     }
   });

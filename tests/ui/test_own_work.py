@@ -74,7 +74,9 @@ def test_a_file_is_picked_analysed_and_drawn_and_a_function_of_a_cell_run_twice_
 
     page.locator(".jp-CodeCell").first.locator(".jp-InputArea").click()
     page.evaluate("async () => { await window.jupyterapp.commands.execute('dask-workbench:make-workload') }")
-    page.locator(".wb-Catalogue").get_by_text("total", exact=False).click(timeout=MINUTE)
+    made = page.locator(".wb-Catalogue").get_by_role("radio", name="total", exact=False)
+    expect(made).to_be_checked(timeout=MINUTE)
+    expect(made).to_be_in_viewport()
     for number, n in enumerate(("400", "600")):
         hook(page, "field-n").fill(n)
         hook(page, "run-button").click(timeout=MINUTE)

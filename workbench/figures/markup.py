@@ -65,7 +65,8 @@ def log(text: str, hook: str = "log") -> str:
 
 def without_commands(sentence: str) -> str:
     """The same without what is to be typed in a terminal, for a page that has a button for it."""
-    return _COMMAND.sub("", sentence)
+    said = _COMMAND.sub("", sentence)
+    return said if said == sentence or said.endswith(".") else f"{said}."
 
 
 def values_html(result: Mapping[str, Any]) -> str:

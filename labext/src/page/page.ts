@@ -128,6 +128,7 @@ export class Page {
         }
         morph(place, next.content);
         this._settle();
+        inSight(place.querySelector('.wb-Catalogue > [aria-checked="true"]'));
         return true;
       }
     }
@@ -571,5 +572,20 @@ function answered(button: HTMLElement): void {
     button.setAttribute('aria-label', named);
   } else if (named !== undefined) {
     button.removeAttribute('aria-label');
+  }
+}
+
+/** What was chosen in lists that scroll when they were made to show it. */
+const shown = new WeakMap<Element, string | undefined>();
+
+/** Have the list show what is chosen in it, whatever chose that. */
+function inSight(chosen: HTMLElement | null): void {
+  const list = chosen?.parentElement;
+  if (chosen && list && shown.get(list) !== chosen.dataset['workbench']) {
+    shown.set(list, chosen.dataset['workbench']);
+    const below = chosen.offsetTop - list.offsetTop;
+    if (below < list.scrollTop || below + chosen.offsetHeight > list.scrollTop + list.clientHeight) {
+      list.scrollTop = below - list.clientHeight / 2;
+    }
   }
 }
