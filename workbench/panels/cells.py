@@ -32,6 +32,9 @@ class InCell(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         self.open()
         return self._page
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: a notebook shows it where it ends a cell; without one there is workbench app>"
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
         note(self, shell())
         return super()._repr_mimebundle_(include, exclude)
