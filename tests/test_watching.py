@@ -242,3 +242,13 @@ def test_of_a_script_that_is_killed_the_run_is_lost_and_its_events_are_there(tmp
     assert run.status == "lost"
     assert run.parameters["source"].startswith("# script.py, line 9\nwith workbench.watch(client, name=")
     assert (store.folder(run.id) / "events.arrows").exists()
+
+
+def test_the_record_of_a_short_run_tells_of_its_workers_until_its_end(quick_client: Client) -> None:
+    with workbench.watch() as run:
+        quick_client.submit(time.sleep, 0.25, pure=False).result()
+    found = read_events(store.folder(run.id) / "events.parquet")
+    ended = max(task.stop for task in found.tasks)
+    latest = {sample.worker: sample.time for sample in found.samples}
+    assert set(latest) == set(quick_client.scheduler_info()["workers"])
+    assert min(latest.values()) > ended - 0.11

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
-from workbench import config
+from workbench import config, remote
 from workbench.hardware import sampling
 from workbench.monitor import plugin, sampler
 from workbench.monitor.events import Batch, Progress
@@ -31,6 +31,7 @@ _LAST_BATCH = 2.0
 """Seconds that the last batch gets to arrive after the watcher has left."""
 
 
+_beat = Travelling(remote.beat)
 _watch = Travelling(plugin.watch)
 _unwatch = Travelling(plugin.unwatch)
 
@@ -107,6 +108,10 @@ class Feed:
     async def aclose(self) -> None:
         """Stop watching, from a coroutine. What happened until now is in the batches when this returns."""
         try:
+            if self.apart and self.client.status == "running":
+                # What is recorded ends with its workers as they are now: a heartbeat may be a second old.
+                with contextlib.suppress(TimeoutError, OSError):
+                    await asyncio.wait_for(self.client.run(_beat, on_error="ignore"), _LAST_BATCH)
             if self.client.status == "running":
                 # Events travel on another connection than the answer to this call, which may overtake them.
                 self._ended = asyncio.Event()

@@ -101,6 +101,7 @@ class Monitor(SchedulerPlugin):
 
         Without feeds the client is sent nothing more, without watchers this ends.
         """
+        self._next_sample = 0.0
         self._tick()
         self._publish({"end": feed})
         feeds = self.watchers.get(client, set())
