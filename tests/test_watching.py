@@ -13,7 +13,7 @@ import dask
 import dask.array as da
 import pytest
 from dask.system import CPU_COUNT
-from distributed import Client, span
+from distributed import Client, LocalCluster, span
 
 import workbench
 from tests.views import html_of
@@ -252,3 +252,30 @@ def test_the_record_of_a_short_run_tells_of_its_workers_until_its_end(quick_clie
     latest = {sample.worker: sample.time for sample in found.samples}
     assert set(latest) == set(quick_client.scheduler_info()["workers"])
     assert min(latest.values()) > ended - 0.11
+
+
+class Slow:
+    """Takes as long to be measured as what goes to the disk does."""
+
+    def __sizeof__(self) -> int:
+        time.sleep(0.02)
+        return 100
+
+
+def test_the_disk_is_seen_where_values_went_there_and_nowhere_else(quick_client: Client) -> None:
+    def kinds(run: Any) -> set[str]:
+        return {task.kind for task in read_events(store.folder(run.id) / "events.parquet").tasks}
+
+    with workbench.watch() as run:
+        quick_client.submit(Slow, pure=False).result()
+    assert kinds(run) == {"compute"}
+    thresholds = {f"distributed.worker.memory.{name}": False for name in ("spill", "pause", "terminate")}
+    small: dict[str, Any] = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "memory_limit": "400MB"}
+    with (
+        dask.config.set(thresholds | {"distributed.worker.memory.target": 0.1}),
+        LocalCluster(**small, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+        workbench.watch(client) as run,
+    ):
+        client.gather(client.map(len, client.map(bytes, [30_000_000 + n for n in range(6)])))
+    assert {"compute", "disk-write"} <= kinds(run) <= {"compute", "disk-write", "disk-read"}
