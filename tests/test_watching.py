@@ -279,3 +279,29 @@ def test_the_disk_is_seen_where_values_went_there_and_nowhere_else(quick_client:
     ):
         client.gather(client.map(len, client.map(bytes, [30_000_000 + n for n in range(6)])))
     assert {"compute", "disk-write"} <= kinds(run) <= {"compute", "disk-write", "disk-read"}
+
+
+def test_what_the_cluster_had_when_watching_began_is_another_computation(quick_client: Client) -> None:
+    before = quick_client.map(slowly, range(12), pure=False)
+    kept = quick_client.submit(one_more, quick_client.submit(one_more, 100))
+    kept.result()
+    with workbench.watch() as nothing:
+        pass
+    assert nothing.progress.total == nothing.progress.done == nothing.result["tasks"] == 0
+    before += quick_client.map(slowly, range(50), pure=False)
+    with workbench.watch() as run:
+        more = quick_client.map(slowly, range(50, 53), pure=False)
+        quick_client.gather(more)
+        quick_client.gather(before)
+        # It was let go of, and is made again for this.
+        assert quick_client.submit(one_more, 100).result() == 101
+    assert run.result["tasks"] == run.progress.done == run.progress.total
+    tasks = read_events(store.folder(run.id) / "events.parquet").tasks
+    own = [task.name for task in tasks if task.kind == "compute" and not task.source]
+    assert sorted(own) == ["one_more", *3 * ["slowly"]]
+    assert run.result["tasks_of_others"] > 0
+
+
+def slowly(number: int) -> int:
+    time.sleep(0.1)
+    return number

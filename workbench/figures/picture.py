@@ -210,7 +210,7 @@ class Picture:
         rows = arranged(self._timeline.lanes, seen, self._samples.name, self._workers())
         lanes = list({row: lane for lane, row in rows.items()}.values())
         if not lanes:
-            canvas.note("No task has finished yet." if self._counts else "No task came to the cluster.")
+            canvas.note("No task has finished." if self._counts else "No task came to the cluster.")
             return
         height = min(18.0, max(2.0, _LANES_HEIGHT / len(lanes)))
         self._name_lanes(canvas, lanes, height)

@@ -54,7 +54,7 @@ class Monitor(SchedulerPlugin):
     ) -> None:
         self.watchers: dict[str, set[str]] = {}
         self._scheduler = scheduler
-        self._finished: list[tuple[Any, str, str, dict[str, Any], str]] = []
+        self._finished: list[tuple[Any, str, str, dict[str, Any], tuple[str, int]]] = []
         self._disk = Disk(scheduler)
         self._counts: dict[str, dict[str, int]] = {}
         self._needs: dict[str, set[str]] = {}
@@ -87,9 +87,11 @@ class Monitor(SchedulerPlugin):
         if self._scheduler.plugins.get(NAME) is self:
             self._scheduler.remove_plugin(name=NAME)
 
-    def add_watcher(self, client: str, feed: str) -> None:
+    def add_watcher(self, client: str, feed: str, apart: bool = False) -> None:
         """Send to this client as well, beginning with all that is known now."""
         self.watchers.setdefault(client, set()).add(feed)
+        if apart:
+            self._owners.divide(feed)
         self._scheduler.subscribe_topic(TOPIC, client)
         self._published = self._links = None
         self._sampled = {}
@@ -105,6 +107,7 @@ class Monitor(SchedulerPlugin):
         """
         self._next_sample = 0.0
         self._tick(ending=True)
+        self._owners.join(feed)
         self._publish({"end": feed})
         feeds = self.watchers.get(client, set())
         feeds.discard(feed)
@@ -131,8 +134,8 @@ class Monitor(SchedulerPlugin):
 
     def update_graph(self, scheduler: Any, *, client: str = "", tasks: Any = (), **kwargs: Any) -> None:
         """Count the tasks of a new graph before any of them can be forgotten, and note whose they are."""
-        self._count_new_tasks(client)
-        self._owners.take(client, tasks)
+        n_new = self._count_new_tasks(client)
+        self._owners.take(client, tasks, n_new)
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Take what a worker says of its GPUs."""
@@ -149,11 +152,12 @@ class Monitor(SchedulerPlugin):
         self._finished, self._disk = [], Disk(self._scheduler)
         self._counts, self._needs = {}, {}
         self._groups = {}
-        self._owners = Owners(self._scheduler)
+        self._owners.clear()
 
     def remove_client(self, scheduler: Any, client: str) -> None:
         """Send a client nothing more, also when it died."""
-        self.watchers.pop(client, None)
+        for feed in self.watchers.pop(client, ()):
+            self._owners.join(feed)
         self._scheduler.unsubscribe_topic(TOPIC, client)
         if not self.watchers:
             self.end()
@@ -189,7 +193,7 @@ class Monitor(SchedulerPlugin):
         return told
 
     def _publish(self, message: dict[str, Any]) -> None:
-        message |= {"byteorder": sys.byteorder, "time": time()}
+        message |= {"byteorder": sys.byteorder, "time": time(), "watches": dict(self._owners.watches)}
         for client in self.watchers:
             comm = self._scheduler.client_comms.get(client)
             if comm is not None and len(comm.buffer) > FAR_BEHIND:
@@ -205,7 +209,7 @@ class Monitor(SchedulerPlugin):
         keys: list[Any] = []
         names: dict[str, int] = {}
         workers: dict[str, int] = {}
-        owners: dict[str, int] = {}
+        owners: dict[tuple[str, int], int] = {}
         delays: dict[str, float] = {}
         task_name, task_worker, erred, task_owner = array("i"), array("i"), array("b"), array("i")
         thread, nbytes = array("Q"), array("q")
@@ -249,14 +253,14 @@ class Monitor(SchedulerPlugin):
             "stop": stop.tobytes(),
         }
 
-    def _count_new_tasks(self, client: str = "") -> None:
+    def _count_new_tasks(self, client: str = "") -> int:
         alive = self._scheduler.task_groups
         known = {group: size for group, size in self._groups.items() if alive.get(group.name) is group}
         if alive and not known and self._counts:
             if last := self._changed(self._progress(finished=True)):
                 self._publish(last)
             self._counts, self._needs = {}, {}
-        self._groups = known
+        self._groups, n_new = known, 0
         for group in alive.values():
             added = len(group) - known.get(group, 0)
             if added > 0 and _is_data(group):
@@ -265,10 +269,12 @@ class Monitor(SchedulerPlugin):
                 name = group.prefix.name
                 count = self._counts.setdefault(name, {"total": 0, "done": 0, "erred": 0})
                 count["total"] += added
+                n_new += added
                 self._needs.setdefault(name, set()).update(each.prefix.name for each in group.dependencies)
                 known[group] = len(group)
                 self._owners.add(group, added, client)
         self._owners.keep_only(known)
+        return n_new
 
     def _progress(self, *, finished: bool = False) -> dict[str, dict[str, int]]:
         prefixes = {} if finished else self._scheduler.task_prefixes
@@ -324,7 +330,7 @@ class Disk:
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
-        self._waiting: list[tuple[float, tuple[Any, str, str, dict[str, Any], str]]] = []
+        self._waiting: list[tuple[float, Any]] = []
         self._moved = self._count()
 
     def sift(self, finished: list[Any], ending: bool) -> list[Any]:
@@ -368,18 +374,37 @@ def _with_spans(task: Any, spans: Any) -> Any:
 
 
 class Owners:
-    """Which client each task is computed for, and how many tasks of each name that are.
+    """Whose each task is, and how many tasks of each name that are: a client's, since which watch.
 
-    A group of tasks belongs to the client whose graph brought it. Where another client adds tasks to it, as two do
-    that map a function of one name, those tasks are noted one by one.
+    A group of tasks belongs to the client whose graph brought it, and to what it computed since the latest watch began.
+    Where other tasks are added to it, as two clients do that map a function of one name, those are noted one by one.
     """
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
-        self._of_group: dict[Any, str] = {}
-        self._of_task: dict[Any, str] = {}
+        self.watches: dict[str, int] = {}
+        """Number of each watch that tells its own tasks from those before, by its feed."""
+        self._latest = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all tasks."""
+        self._of_group: dict[Any, tuple[str, int]] = {}
+        self._of_task: dict[Any, tuple[str, int]] = {}
         self._shared: set[Any] = set()
-        self._counts: dict[str, dict[str, dict[str, int]]] = {}
+        self._again: set[Any] = set()
+        self._counts: dict[tuple[str, int], dict[str, dict[str, int]]] = {}
+
+    def divide(self, feed: str) -> None:
+        """Begin a watch: what comes from now on isn't what was there."""
+        self._latest += 1
+        self.watches[feed] = self._latest
+
+    def join(self, feed: str) -> None:
+        """End a watch, and count no more what none that is left is told of."""
+        self.watches.pop(feed, None)
+        first = min(self.watches.values(), default=self._latest + 1)
+        self._counts = {owner: counts for owner, counts in self._counts.items() if owner[1] >= first}
 
     def begin(self) -> None:
         """Find out whose the groups are that are there now: what a client wants, and what that depends on."""
@@ -388,43 +413,59 @@ class Owners:
             while waiting:
                 group = waiting.pop()
                 if group not in self._of_group:
-                    self._of_group[group] = name
+                    self._of_group[group] = (name, 0)
                     waiting.extend(group.dependencies)
 
     def add(self, group: Any, added: int, client: str) -> None:
         """Count tasks that came to a group with a graph of `client`; '' where that isn't known."""
+        owner = (client, self._latest)
         if group not in self._of_group:
-            self._of_group[group] = client
-        elif client and self._of_group[group] != client:
+            self._of_group[group] = owner
+        elif client and self._of_group[group] != owner:
             self._shared.add(group)
-        count = self._count_of(client or self._of_group[group], group.prefix.name)
+        count = self._count_of(owner if client else self._of_group[group], group.prefix.name)
         count["total"] += added
         if not client:
             count["done"] += _ended_well(group)
             count["erred"] += group.states["erred"]
 
-    def take(self, client: str, tasks: Any) -> None:
-        """Note the tasks of a graph of `client` that will be computed in groups which others have as well."""
-        if not self._shared:
+    def take(self, client: str, tasks: Any, n_new: int) -> None:
+        """Note the tasks of a graph of `client` that will be computed in groups which others have as well.
+
+        Those too that were computed before and let go of, where not all of the graph are new.
+        """
+        if not self._shared and n_new >= len(tasks):
             return
+        owner = (client, self._latest)
         for key in tasks:
             task = self._scheduler.tasks.get(key)
-            if task is not None and task.group in self._shared and task.state == "released":
-                self._of_task[key] = client
+            if task is None or task.state != "released" or self._owner(task) == owner:
+                continue
+            if task.nbytes >= 0:
+                self._again.add(key)
+                self._shared.add(task.group)
+            if task.group in self._shared:
+                self._of_task[key] = owner
 
-    def count(self, task: Any, how: str) -> str:
+    def _owner(self, task: Any) -> tuple[str, int]:
+        owner = self._of_group.get(task.group, ("", 0))
+        return self._of_task.get(task.key, owner) if task.group in self._shared else owner
+
+    def count(self, task: Any, how: str) -> tuple[str, int]:
         """Count one that ended, and return whose it is."""
-        group = task.group
-        owner = self._of_group.get(group, "")
-        if group in self._shared:
-            owner = self._of_task.get(task.key, owner)
-        self._count_of(owner, task.prefix.name)[how] += 1
+        owner = self._owner(task)
+        count = self._count_of(owner, task.prefix.name)
+        count[how] += 1
+        if task.key in self._again:
+            self._again.discard(task.key)
+            count["total"] += 1
         return owner
 
     def forget(self, key: Any) -> None:
         """Forget one that the scheduler forgets."""
         if self._of_task:
             self._of_task.pop(key, None)
+            self._again.discard(key)
 
     def keep_only(self, groups: Any) -> None:
         """Forget groups that the scheduler has forgotten."""
@@ -432,21 +473,22 @@ class Owners:
             self._of_group = {group: owner for group, owner in self._of_group.items() if group in groups}
             self._shared &= set(groups)
 
-    def progress(self, all_tasks: dict[str, dict[str, int]]) -> dict[str, dict[str, list[int]]]:
-        """Tasks in all, done, erred, and at most being computed, by client and name, since watching began."""
-        told: dict[str, dict[str, list[int]]] = {}
-        self._counts = {owner: counts for owner, counts in self._counts.items() if owner in self._scheduler.clients}
+    def progress(self, all_tasks: dict[str, dict[str, int]]) -> list[tuple[str, int, dict[str, list[int]]]]:
+        """Tasks in all, done, erred, and at most being computed, by name, of each client since each watch."""
+        told = []
+        self._counts = {owner: counts for owner, counts in self._counts.items() if owner[0] in self._scheduler.clients}
         for owner, counts in self._counts.items():
-            told[owner] = {}
+            own: dict[str, list[int]] = {}
             for name, count in counts.items():
                 # One that is computed again ends more than once.
                 erred = min(count["erred"], count["total"])
                 done = min(count["done"], count["total"] - erred)
                 processing = min(all_tasks.get(name, {}).get("processing", 0), count["total"] - erred - done)
-                told[owner][name] = [count["total"], done, erred, processing]
+                own[name] = [count["total"], done, erred, processing]
+            told.append((*owner, own))
         return told
 
-    def _count_of(self, owner: str, name: str) -> dict[str, int]:
+    def _count_of(self, owner: tuple[str, int], name: str) -> dict[str, int]:
         counts = self._counts.get(owner)
         if counts is None:
             counts = self._counts[owner] = {}
@@ -571,9 +613,10 @@ def watch(
     sample_interval: float,
     gpu_watch: str,
     gpu_sampler: bytes,
+    apart: bool = False,
     dask_scheduler: Any = None,
 ) -> None:
-    """Make the scheduler send its events to a client, for one of its feeds.
+    """Make the scheduler send its events to a client, for one of its feeds; `apart` from those of tasks before.
 
     The first watcher's intervals and sampler hold for all.
     """
@@ -584,7 +627,7 @@ def watch(
         monitor = Monitor(dask_scheduler, batch_interval, sample_interval, gpu_watch, gpu_sampler)
         dask_scheduler.add_plugin(monitor, name=NAME)
         monitor.begin()
-    monitor.add_watcher(client, feed)
+    monitor.add_watcher(client, feed, apart)
 
 
 def unwatch(client: str, feed: str, dask_scheduler: Any = None) -> bool:
