@@ -295,7 +295,8 @@ def fake_scheduler(**workers):
     """As much of a scheduler as the monitor needs to encode what workers reported."""
     broker = SimpleNamespace(truncate=lambda topic: None)
     yield SimpleNamespace(
-        workers={name: SimpleNamespace(time_delay=delay) for name, delay in workers.items()},
+        workers={name: SimpleNamespace(time_delay=delay, metrics={}, extra={}) for name, delay in workers.items()},
+        cumulative_worker_metrics={},
         tasks={"x-1": SimpleNamespace(key="x-1", group=None, prefix=SimpleNamespace(name="x"))},
         task_groups={},
         bandwidth_workers={},
@@ -325,6 +326,48 @@ def test_times_are_by_the_schedulers_clock():
         ("disk-read", 1000.0, 1001.0),
         ("compute", 1001.0, 1002.0),
     ]
+
+
+def test_what_a_worker_calls_its_disk_is_told_only_where_something_was_moved():
+    """A worker calls so whatever took it 5 ms, and tells of what it moved with its next heartbeat."""
+
+    def finish(monitor, start):
+        spans = [
+            {"action": "disk-read", "start": start, "stop": start + 1},
+            {"action": "compute", "start": start + 1, "stop": start + 2},
+            {"action": "disk-write", "start": start + 2, "stop": start + 3},
+        ]
+        monitor.transition("x-1", "processing", "memory", worker="w", thread=1, nbytes=8, startstops=spans)
+
+    def told(monitor, *, ending=False):
+        monitor._finished = monitor._disk.sift(monitor._finished, ending)
+        tasks = unpack({"time": 0.0, "byteorder": sys.byteorder, "tasks": monitor._take_tasks()}).tasks
+        return [(task.kind, task.start) for task in tasks]
+
+    def beat(scheduler, **moved):
+        scheduler.workers["w"].metrics = {"time": time.time() + 1}
+        for action, n in moved.items():
+            scheduler.cumulative_worker_metrics["execute", "x", action.replace("_", "-"), "count"] = n
+
+    async def check(scheduler):
+        monitor = plugin.Monitor(scheduler, 0.1, 0.5)
+        finish(monitor, 10)
+        assert told(monitor) == [("compute", 11)]
+        assert told(monitor) == []
+        beat(scheduler)
+        assert told(monitor) == []
+        finish(monitor, 20)
+        scheduler.workers["w"].metrics = {}
+        assert told(monitor) == [("compute", 21)]
+        beat(scheduler, disk_write=3)
+        assert told(monitor) == [("disk-write", 22)]
+        finish(monitor, 30)
+        scheduler.workers["w"].metrics = {}
+        scheduler.cumulative_worker_metrics["execute", "x", "disk-read", "count"] = 1
+        assert told(monitor, ending=True) == [("compute", 31), ("disk-read", 30)]
+
+    with fake_scheduler(w=0.0) as scheduler:
+        asyncio.run(check(scheduler))
 
 
 def test_a_watcher_that_does_not_read_is_sent_nothing_until_it_does():

@@ -5,6 +5,7 @@ from distributed.utils import color_of as dask_color_of
 
 from workbench.figures.colors import DARK, LIGHT, VIRIDIS, category_colors, color_index, color_of, contrast
 from workbench.figures.live import LiveFigure
+from workbench.figures.parts import show_only
 from workbench.monitor import events
 from workbench.monitor.events import Batch, Progress, Task, WorkerSample
 
@@ -232,8 +233,17 @@ def test_an_empty_figure_says_why():
     count = {"total": 5, "done": 0, "erred": 0, "processing": 2}
     figure.feed([Batch(START, progress=Progress(START, {"x": count}))])
     assert words(figure).startswith("2 tasks are being computed.")
+    figure.feed([Batch(START, progress=Progress(START, {"x": count | {"done": 5, "processing": 0}}))])
+    assert words(figure).startswith("No task has ended since this was opened.")
     figure.feed([batch(task(0))])
     assert words(figure) == ""
+
+
+def test_a_figure_without_a_task_stream_does_not_say_that_there_are_no_tasks():
+    for parts, said in ((("tasks",), True), (("progress",), False), (("cpu", "memory"), False)):
+        layout = LiveFigure().layout
+        show_only(layout, parts)
+        assert (layout.empty in layout.root.children) is said
 
 
 def test_a_run_without_tasks_says_so():

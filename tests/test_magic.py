@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -73,3 +74,19 @@ def test_without_a_client_it_says_so_in_a_sentence_and_computes_nothing(shell: A
     assert str(told.value).count("\n") == 0
     assert "computed" not in shell.user_ns
     assert store.select() == ()
+
+
+def test_a_cell_computes_where_its_run_cannot_be_kept_and_says_why(
+    shell: Any, quick_client: Client, data_folder: Path
+) -> None:
+    data_folder.parent.mkdir(parents=True, exist_ok=True)
+    data_folder.write_text("No folder can be made here.")
+    value, printed = watched(
+        shell, "--name adding", "from dask.distributed import get_client\nget_client().submit(sum, [20, 22]).result()"
+    )
+    assert value == 42
+    assert "adding: done" in printed
+    assert "1 task on" in printed
+    (why,) = re.findall("This is not kept: (.*)", printed)
+    assert str(data_folder) in why
+    data_folder.unlink()

@@ -112,3 +112,11 @@ def test_every_colour_is_seen_on_a_light_page_and_on_a_dark_one() -> None:
     for page in (LIGHT.background, DARK.background):
         assert min(contrast(color, page) for color in neutral_colors()) >= 1.69
         assert min(contrast(neutral_line(index), page) for index in range(8)) >= 2.9
+
+
+def test_only_workers_whose_memory_is_drawn_are_named_beside_it() -> None:
+    lone = replace(SAMPLE, worker="tcp://b:1", name="1")
+    drawn = picture(Batch(12.0, events.tasks([ADD]), (SAMPLE, replace(SAMPLE, time=11.4), lone)))
+    assert {"Worker memory", "worker 0"} <= set(words(drawn))
+    assert "worker 1" not in words(drawn)
+    assert "up to 2 GiB seen in the workers" in drawn.summary()

@@ -13,7 +13,7 @@ import dask
 import dask.array as da
 import pytest
 from dask.system import CPU_COUNT
-from distributed import Client, span
+from distributed import Client, LocalCluster, span
 
 import workbench
 from tests.views import html_of
@@ -242,3 +242,66 @@ def test_of_a_script_that_is_killed_the_run_is_lost_and_its_events_are_there(tmp
     assert run.status == "lost"
     assert run.parameters["source"].startswith("# script.py, line 9\nwith workbench.watch(client, name=")
     assert (store.folder(run.id) / "events.arrows").exists()
+
+
+def test_the_record_of_a_short_run_tells_of_its_workers_until_its_end(quick_client: Client) -> None:
+    with workbench.watch() as run:
+        quick_client.submit(time.sleep, 0.25, pure=False).result()
+    found = read_events(store.folder(run.id) / "events.parquet")
+    ended = max(task.stop for task in found.tasks)
+    latest = {sample.worker: sample.time for sample in found.samples}
+    assert set(latest) == set(quick_client.scheduler_info()["workers"])
+    assert min(latest.values()) > ended - 0.11
+
+
+class Slow:
+    """Takes as long to be measured as what goes to the disk does."""
+
+    def __sizeof__(self) -> int:
+        time.sleep(0.02)
+        return 100
+
+
+def test_the_disk_is_seen_where_values_went_there_and_nowhere_else(quick_client: Client) -> None:
+    def kinds(run: Any) -> set[str]:
+        return {task.kind for task in read_events(store.folder(run.id) / "events.parquet").tasks}
+
+    with workbench.watch() as run:
+        quick_client.submit(Slow, pure=False).result()
+    assert kinds(run) == {"compute"}
+    thresholds = {f"distributed.worker.memory.{name}": False for name in ("spill", "pause", "terminate")}
+    small: dict[str, Any] = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "memory_limit": "400MB"}
+    with (
+        dask.config.set(thresholds | {"distributed.worker.memory.target": 0.1}),
+        LocalCluster(**small, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+        workbench.watch(client) as run,
+    ):
+        client.gather(client.map(len, client.map(bytes, [30_000_000 + n for n in range(6)])))
+    assert {"compute", "disk-write"} <= kinds(run) <= {"compute", "disk-write", "disk-read"}
+
+
+def test_what_the_cluster_had_when_watching_began_is_another_computation(quick_client: Client) -> None:
+    before = quick_client.map(slowly, range(12), pure=False)
+    kept = quick_client.submit(one_more, quick_client.submit(one_more, 100))
+    kept.result()
+    with workbench.watch() as nothing:
+        pass
+    assert nothing.progress.total == nothing.progress.done == nothing.result["tasks"] == 0
+    before += quick_client.map(slowly, range(50), pure=False)
+    with workbench.watch() as run:
+        more = quick_client.map(slowly, range(50, 53), pure=False)
+        quick_client.gather(more)
+        quick_client.gather(before)
+        # It was let go of, and is made again for this.
+        assert quick_client.submit(one_more, 100).result() == 101
+    assert run.result["tasks"] == run.progress.done == run.progress.total
+    tasks = read_events(store.folder(run.id) / "events.parquet").tasks
+    own = [task.name for task in tasks if task.kind == "compute" and not task.source]
+    assert sorted(own) == ["one_more", *3 * ["slowly"]]
+    assert run.result["tasks_of_others"] > 0
+
+
+def slowly(number: int) -> int:
+    time.sleep(0.1)
+    return number

@@ -469,6 +469,8 @@ class LiveFigure:
         if processing:
             tasks = f"{formats.count(processing, 'task')} {'is' if processing == 1 else 'are'}"
             return f"{tasks} being computed. Each appears here when it is finished."
+        if any(count["done"] or count["erred"] for count in self._counts.values()):
+            return "No task has ended since this was opened. Each appears here when it is finished."
         return f"No tasks yet. Run a workload on {escape(self.name)}, and each task appears here when it is finished."
 
     def _worker_names(self) -> str:

@@ -27,14 +27,12 @@ def sources_of(parts: tuple[Part, ...]) -> frozenset[str]:
 
 
 def show_only(layout: Layout, parts: tuple[Part, ...]) -> None:
-    """Take what isn't among the parts off a figure; the words that say why it is empty stay."""
+    """Take what isn't among the parts off a figure; the words that say why it is empty belong to the tasks."""
     plots = {"tasks": layout.stream, "progress": layout.progress, "cpu": layout.cpu, "memory": layout.memory}
     plots["gpus"] = layout.gpus.root
     kept = [*(plots[part] for part in parts)]
     if parts == ("gpus",):
         layout.gpus.show(range(len(layout.gpus.plots)))
-    else:
-        kept.append(layout.empty)
     if "cpu" in parts or "memory" in parts:
         kept.append(layout.workers)
     if "tasks" in parts:

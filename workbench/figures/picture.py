@@ -109,7 +109,7 @@ class Picture:
         if self.transferring:
             parts.append(f"{formats.duration(self.transferring)} of transfers")
         if self._peak:
-            parts.append(f"at most {formats.size(self._peak)} in the workers")
+            parts.append(f"up to {formats.size(self._peak)} seen in the workers")
         if self.n_others:
             parts.append(f"beside {formats.count(self.n_others, 'task')} of other computations")
         return ", ".join(parts)
@@ -203,7 +203,7 @@ class Picture:
         rows = arranged(self._timeline.lanes, seen, self._samples.name, self._workers())
         lanes = list({row: lane for lane, row in rows.items()}.values())
         if not lanes:
-            canvas.note("No task has finished yet." if self._counts else "No task came to the cluster.")
+            canvas.note("No task has finished." if self._counts else "No task came to the cluster.")
             return
         height = min(18.0, max(2.0, _LANES_HEIGHT / len(lanes)))
         self._name_lanes(canvas, lanes, height)
@@ -248,12 +248,12 @@ class Picture:
         return f"worker {short}" if len(short) <= 3 else short[-20:]
 
     def _draw_workers(self, canvas: _Canvas) -> None:
-        lines = []
+        lines, named = [], []
         for index, worker in enumerate(self._workers()):
-            segments = self._series[worker].segments("memory", canvas.begin, canvas.end, _SEGMENTS)
-            lines.append((neutral_line(index), segments))
-        if any(len(segments) for _, segments in lines):
-            named = [(neutral_line(index), self._label(worker)) for index, worker in enumerate(self._workers())]
+            if len(segments := self._series[worker].segments("memory", canvas.begin, canvas.end, _SEGMENTS)):
+                lines.append((neutral_line(index), segments))
+                named.append((neutral_line(index), self._label(worker)))
+        if lines:
             canvas.title("Worker memory", named if len(named) <= 6 else [])
             canvas.lines(lines, formats.size)
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
-from workbench import config
+from workbench import config, remote
 from workbench.hardware import sampling
 from workbench.monitor import plugin, sampler
-from workbench.monitor.events import Batch, Progress
+from workbench.monitor.events import Batch
 from workbench.monitor.wire import unpack
 from workbench.travelling import Travelling
 
@@ -27,6 +26,7 @@ _LAST_BATCH = 2.0
 """Seconds that the last batch gets to arrive after the watcher has left."""
 
 
+_beat = Travelling(remote.beat)
 _watch = Travelling(plugin.watch)
 _unwatch = Travelling(plugin.unwatch)
 
@@ -47,8 +47,8 @@ class Feed:
     on_batch
         Called with each batch in the client's event loop, so it must be quick.
     apart
-        Tell what this client computes from what others do on the same cluster: progress counts its own tasks alone,
-        from `start` on, and `Tasks.source` names the clients of the others.
+        Tell what this client computes from `start` on from what it was given before, and what others do on the same
+        cluster: progress counts its own tasks alone, and `Tasks.source` names the clients of the others.
     """
 
     def __init__(self, client: Client, on_batch: Callable[[Batch], None], *, apart: bool = False) -> None:
@@ -57,7 +57,6 @@ class Feed:
         self._id = uuid4().hex
         self._on_batch = on_batch
         self._ended: asyncio.Event | None = None
-        self._done_before: Mapping[str, Mapping[str, int]] | None = None
 
     def start(self) -> Self:
         """Begin to watch; what happens after this returns is in the batches."""
@@ -84,6 +83,7 @@ class Feed:
                 feed=self._id,
                 batch_interval=config.seconds("monitor.batch-interval"),
                 sample_interval=config.seconds("monitor.sample-interval"),
+                apart=self.apart,
                 gpu_watch=gpu_watch,
                 gpu_sampler=dumps(Travelling(sampler.GpuSampler, (Travelling(sampling), gpu_watch, gpu_interval))),
             )
@@ -95,6 +95,10 @@ class Feed:
     async def aclose(self) -> None:
         """Stop watching, from a coroutine. What happened until now is in the batches when this returns."""
         try:
+            if self.apart and self.client.status == "running":
+                # What is recorded ends with its workers as they are now: a heartbeat may be a second old.
+                with contextlib.suppress(TimeoutError, OSError):
+                    await asyncio.wait_for(self.client.run(_beat, on_error="ignore"), _LAST_BATCH)
             if self.client.status == "running":
                 # Events travel on another connection than the answer to this call, which may overtake them.
                 self._ended = asyncio.Event()
@@ -109,23 +113,6 @@ class Feed:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _receive(self, batch: Batch) -> None:
-        if self.apart and batch.progress is not None:
-            batch = replace(batch, progress=self._since_start(batch.progress))
-        self._on_batch(batch)
-
-    def _since_start(self, progress: Progress) -> Progress:
-        if self._done_before is None:
-            self._done_before = progress.counts
-        counts = {}
-        for name, count in progress.counts.items():
-            before = self._done_before.get(name, {})
-            done, erred = (max(0, count[how] - before.get(how, 0)) for how in ("done", "erred"))
-            total = count["total"] - before.get("done", 0) - before.get("erred", 0)
-            if total > 0:
-                counts[name] = {"total": total, "done": done, "erred": erred, "processing": count["processing"]}
-        return Progress(progress.time, counts)
 
 
 def _join(feed: Feed) -> None:
@@ -150,6 +137,10 @@ def _hand_out(client: Client, event: tuple[float, Any]) -> None:
             if message["end"] == feed._id and feed._ended is not None:
                 feed._ended.set()
     elif feeds:
-        batches = {apart: unpack(message, client.id if apart else None) for apart in {feed.apart for feed in feeds}}
+        everyones = unpack(message)
         for feed in feeds:
-            feed._receive(batches[feed.apart])
+            # What was sent before a watch began is none of it.
+            if (since := message["watches"].get(feed._id)) is not None:
+                feed._on_batch(unpack(message, (client.id, since)))
+            elif not feed.apart:
+                feed._on_batch(everyones)

@@ -15,6 +15,7 @@ import contextlib
 import sys
 from array import array
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
@@ -40,6 +41,7 @@ NO_PIDS = "NVML names no process of ours here, as inside a container"
 # Pairs of workers whose bandwidth is told, the fastest first.
 MOST_PAIRS = 600
 
+_MOVES = (("disk-read", "count"), ("disk-write", "count"))
 _ACTIVE = ("waiting", "queued", "no-worker", "processing")
 
 
@@ -54,7 +56,8 @@ class Monitor(SchedulerPlugin):
     ) -> None:
         self.watchers: dict[str, set[str]] = {}
         self._scheduler = scheduler
-        self._finished: list[tuple[Any, str, str, dict[str, Any], str]] = []
+        self._finished: list[tuple[Any, str, str, dict[str, Any], tuple[str, int]]] = []
+        self._disk = Disk(scheduler)
         self._counts: dict[str, dict[str, int]] = {}
         self._needs: dict[str, set[str]] = {}
         self._groups: dict[Any, int] = {}
@@ -86,9 +89,11 @@ class Monitor(SchedulerPlugin):
         if self._scheduler.plugins.get(NAME) is self:
             self._scheduler.remove_plugin(name=NAME)
 
-    def add_watcher(self, client: str, feed: str) -> None:
+    def add_watcher(self, client: str, feed: str, apart: bool = False) -> None:
         """Send to this client as well, beginning with all that is known now."""
         self.watchers.setdefault(client, set()).add(feed)
+        if apart:
+            self._owners.divide(feed)
         self._scheduler.subscribe_topic(TOPIC, client)
         self._published = self._links = None
         self._sampled = {}
@@ -102,7 +107,9 @@ class Monitor(SchedulerPlugin):
 
         Without feeds the client is sent nothing more, without watchers this ends.
         """
-        self._tick()
+        self._next_sample = 0.0
+        self._tick(ending=True)
+        self._owners.join(feed)
         self._publish({"end": feed})
         feeds = self.watchers.get(client, set())
         feeds.discard(feed)
@@ -129,8 +136,8 @@ class Monitor(SchedulerPlugin):
 
     def update_graph(self, scheduler: Any, *, client: str = "", tasks: Any = (), **kwargs: Any) -> None:
         """Count the tasks of a new graph before any of them can be forgotten, and note whose they are."""
-        self._count_new_tasks(client)
-        self._owners.take(client, tasks)
+        n_new = self._count_new_tasks(client)
+        self._owners.take(client, tasks, n_new)
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Take what a worker says of its GPUs."""
@@ -144,14 +151,15 @@ class Monitor(SchedulerPlugin):
 
     def restart(self, scheduler: Any) -> None:
         """Forget the tasks that the scheduler forgets."""
-        self._finished = []
+        self._finished, self._disk = [], Disk(self._scheduler)
         self._counts, self._needs = {}, {}
         self._groups = {}
-        self._owners = Owners(self._scheduler)
+        self._owners.clear()
 
     def remove_client(self, scheduler: Any, client: str) -> None:
         """Send a client nothing more, also when it died."""
-        self.watchers.pop(client, None)
+        for feed in self.watchers.pop(client, ()):
+            self._owners.join(feed)
         self._scheduler.unsubscribe_topic(TOPIC, client)
         if not self.watchers:
             self.end()
@@ -160,8 +168,9 @@ class Monitor(SchedulerPlugin):
         """Stop with the scheduler."""
         self._callback.stop()
 
-    def _tick(self) -> None:
+    def _tick(self, *, ending: bool = False) -> None:
         message: dict[str, Any] = {}
+        self._finished = self._disk.sift(self._finished, ending)
         if self._finished:
             message["tasks"] = self._take_tasks()
         self._count_new_tasks()
@@ -186,7 +195,7 @@ class Monitor(SchedulerPlugin):
         return told
 
     def _publish(self, message: dict[str, Any]) -> None:
-        message |= {"byteorder": sys.byteorder, "time": time()}
+        message |= {"byteorder": sys.byteorder, "time": time(), "watches": dict(self._owners.watches)}
         for client in self.watchers:
             comm = self._scheduler.client_comms.get(client)
             if comm is not None and len(comm.buffer) > FAR_BEHIND:
@@ -202,7 +211,7 @@ class Monitor(SchedulerPlugin):
         keys: list[Any] = []
         names: dict[str, int] = {}
         workers: dict[str, int] = {}
-        owners: dict[str, int] = {}
+        owners: dict[tuple[str, int], int] = {}
         delays: dict[str, float] = {}
         task_name, task_worker, erred, task_owner = array("i"), array("i"), array("b"), array("i")
         thread, nbytes = array("Q"), array("q")
@@ -246,14 +255,14 @@ class Monitor(SchedulerPlugin):
             "stop": stop.tobytes(),
         }
 
-    def _count_new_tasks(self, client: str = "") -> None:
+    def _count_new_tasks(self, client: str = "") -> int:
         alive = self._scheduler.task_groups
         known = {group: size for group, size in self._groups.items() if alive.get(group.name) is group}
         if alive and not known and self._counts:
             if last := self._changed(self._progress(finished=True)):
                 self._publish(last)
             self._counts, self._needs = {}, {}
-        self._groups = known
+        self._groups, n_new = known, 0
         for group in alive.values():
             added = len(group) - known.get(group, 0)
             if added > 0 and _is_data(group):
@@ -262,10 +271,12 @@ class Monitor(SchedulerPlugin):
                 name = group.prefix.name
                 count = self._counts.setdefault(name, _no_tasks())
                 count["total"] += added
+                n_new += added
                 self._needs.setdefault(name, set()).update(each.prefix.name for each in group.dependencies)
                 known[group] = len(group)
                 self._owners.add(group, added, client)
         self._owners.keep_only(known)
+        return n_new
 
     def _progress(self, *, finished: bool = False) -> dict[str, dict[str, int]]:
         prefixes = {} if finished else self._scheduler.task_prefixes
@@ -312,19 +323,95 @@ class Monitor(SchedulerPlugin):
         return samples
 
 
-class Owners:
-    """Which client each task is computed for, and how many tasks of each name that are.
+class Disk:
+    """Which times that tasks are said to have taken at the disk were really taken there.
 
-    A group of tasks belongs to the client whose graph brought it. Where another client adds tasks to it, as two do
-    that map a function of one name, those tasks are noted one by one.
+    A worker says so wherever storing or finding a value took 5 ms, on a busy machine without any disk. What it moved it
+    tells with its next heartbeat. Until then these times wait, and those of tasks that moved nothing are left out. One
+    with a GPU is believed: Dask-CUDA moves values between GPU and host, and counts none.
     """
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
-        self._of_group: dict[Any, str] = {}
-        self._of_task: dict[Any, str] = {}
+        self._waiting: list[tuple[float, Any]] = []
+        self._moved = self._count()
+
+    def sift(self, finished: list[Any], ending: bool) -> list[Any]:
+        """Tasks that finished without such times, and what was said of those before in the meantime, or by the end."""
+        now, sifted = time(), []
+        for task in finished:
+            spans = task[3].get("startstops") or ()
+            disk = [span for span in spans if span["action"].startswith("disk")]
+            if disk and not self._has_gpu(task[3].get("worker")):
+                self._waiting.append((now, _with_spans(task, disk)))
+                task = _with_spans(task, [span for span in spans if span not in disk])
+            sifted.append(task)
+        waiting, self._waiting, told = self._waiting, [], []
+        for since, task in waiting:
+            if ending or self._is_told(task[3].get("worker"), since):
+                told.append(task)
+            else:
+                self._waiting.append((since, task))
+        if told:
+            before, self._moved = self._moved, self._count()
+            grown = {of for of, n in self._moved.items() if n > before.get(of, 0)}
+            for task in told:
+                spans = [span for span in task[3]["startstops"] if (task[1], span["action"]) in grown]
+                if spans:
+                    sifted.append(_with_spans(task, spans))
+        return sifted
+
+    def _has_gpu(self, worker: Any) -> bool:
+        state = self._scheduler.workers.get(worker)
+        return state is not None and "gpu" in state.extra
+
+    def _is_told(self, worker: Any, since: float) -> bool:
+        state = self._scheduler.workers.get(worker)
+        return state is None or state.metrics.get("time", 0.0) + state.time_delay > since
+
+    def _count(self) -> dict[Any, float]:
+        """Values moved to or from the disk until now, by the name of the task that caused it and the direction."""
+        told = self._scheduler.cumulative_worker_metrics.items()
+        return {key[1:3]: n for key, n in told if key[0] == "execute" and key[2:] in _MOVES}
+
+
+def _with_spans(task: Any, spans: Any) -> Any:
+    key, name, finish, reported, owner = task
+    return key, name, finish, reported | {"startstops": spans}, owner
+
+
+class Owners:
+    """Whose each task is, and how many tasks of each name that are: a client's, since which watch.
+
+    A group of tasks belongs to the client whose graph brought it, and to what it computed since the latest watch began.
+    Where other tasks are added to it, as two clients do that map a function of one name, those are noted one by one.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+        self.watches: dict[str, int] = {}
+        """Number of each watch that tells its own tasks from those before, by its feed."""
+        self._latest = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all tasks."""
+        self._of_group: dict[Any, tuple[str, int]] = {}
+        self._of_task: dict[Any, tuple[str, int]] = {}
         self._shared: set[Any] = set()
-        self._counts: dict[str, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(_no_tasks))
+        self._again: set[Any] = set()
+        self._counts: dict[tuple[str, int], dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(_no_tasks))
+
+    def divide(self, feed: str) -> None:
+        """Begin a watch: what comes from now on isn't what was there."""
+        self._latest += 1
+        self.watches[feed] = self._latest
+
+    def join(self, feed: str) -> None:
+        """End a watch, and count no more what none that is left is told of."""
+        self.watches.pop(feed, None)
+        first = min(self.watches.values(), default=self._latest + 1)
+        self._keep(lambda owner: owner[1] >= first)
 
     def begin(self) -> None:
         """Find out whose the groups are that are there now: what a client wants, and what that depends on."""
@@ -333,43 +420,59 @@ class Owners:
             while waiting:
                 group = waiting.pop()
                 if group not in self._of_group:
-                    self._of_group[group] = name
+                    self._of_group[group] = (name, 0)
                     waiting.extend(group.dependencies)
 
     def add(self, group: Any, added: int, client: str) -> None:
         """Count tasks that came to a group with a graph of `client`; '' where that isn't known."""
+        owner = (client, self._latest)
         if group not in self._of_group:
-            self._of_group[group] = client
-        elif client and self._of_group[group] != client:
+            self._of_group[group] = owner
+        elif client and self._of_group[group] != owner:
             self._shared.add(group)
-        count = self._counts[client or self._of_group[group]][group.prefix.name]
+        count = self._counts[owner if client else self._of_group[group]][group.prefix.name]
         count["total"] += added
         if not client:
             count["done"] += _ended_well(group)
             count["erred"] += group.states["erred"]
 
-    def take(self, client: str, tasks: Any) -> None:
-        """Note the tasks of a graph of `client` that will be computed in groups which others have as well."""
-        if not self._shared:
+    def take(self, client: str, tasks: Any, n_new: int) -> None:
+        """Note the tasks of a graph of `client` that will be computed in groups which others have as well.
+
+        Those too that were computed before and let go of, where not all of the graph are new.
+        """
+        if not self._shared and n_new >= len(tasks):
             return
+        owner = (client, self._latest)
         for key in tasks:
             task = self._scheduler.tasks.get(key)
-            if task is not None and task.group in self._shared and task.state == "released":
-                self._of_task[key] = client
+            if task is None or task.state != "released" or self._owner(task) == owner:
+                continue
+            if task.nbytes >= 0:
+                self._again.add(key)
+                self._shared.add(task.group)
+            if task.group in self._shared:
+                self._of_task[key] = owner
 
-    def count(self, task: Any, how: str) -> str:
+    def _owner(self, task: Any) -> tuple[str, int]:
+        owner = self._of_group.get(task.group, ("", 0))
+        return self._of_task.get(task.key, owner) if task.group in self._shared else owner
+
+    def count(self, task: Any, how: str) -> tuple[str, int]:
         """Count one that ended, and return whose it is."""
-        group = task.group
-        owner = self._of_group.get(group, "")
-        if group in self._shared:
-            owner = self._of_task.get(task.key, owner)
-        self._counts[owner][task.prefix.name][how] += 1
+        owner = self._owner(task)
+        count = self._counts[owner][task.prefix.name]
+        count[how] += 1
+        if task.key in self._again:
+            self._again.discard(task.key)
+            count["total"] += 1
         return owner
 
     def forget(self, key: Any) -> None:
         """Forget one that the scheduler forgets."""
         if self._of_task:
             self._of_task.pop(key, None)
+            self._again.discard(key)
 
     def keep_only(self, groups: Any) -> None:
         """Forget groups that the scheduler has forgotten."""
@@ -377,20 +480,24 @@ class Owners:
             self._of_group = {group: owner for group, owner in self._of_group.items() if group in groups}
             self._shared &= set(groups)
 
-    def progress(self, all_tasks: dict[str, dict[str, int]]) -> dict[str, dict[str, list[int]]]:
-        """Tasks in all, done, erred, and at most being computed, by client and name, since watching began."""
-        told: dict[str, dict[str, list[int]]] = {}
-        for gone in [owner for owner in self._counts if owner not in self._scheduler.clients]:
-            del self._counts[gone]
+    def progress(self, all_tasks: dict[str, dict[str, int]]) -> list[tuple[str, int, dict[str, list[int]]]]:
+        """Tasks in all, done, erred, and at most being computed, by name, of each client since each watch."""
+        told = []
+        self._keep(lambda owner: owner[0] in self._scheduler.clients)
         for owner, counts in self._counts.items():
-            told[owner] = {}
+            own: dict[str, list[int]] = {}
             for name, count in counts.items():
                 # One that is computed again ends more than once.
                 erred = min(count["erred"], count["total"])
                 done = min(count["done"], count["total"] - erred)
                 processing = min(all_tasks.get(name, {}).get("processing", 0), count["total"] - erred - done)
-                told[owner][name] = [count["total"], done, erred, processing]
+                own[name] = [count["total"], done, erred, processing]
+            told.append((*owner, own))
         return told
+
+    def _keep(self, which: Callable[[tuple[str, int]], bool]) -> None:
+        for gone in [owner for owner in self._counts if not which(owner)]:
+            del self._counts[gone]
 
 
 class Gpus:
@@ -512,9 +619,10 @@ def watch(
     sample_interval: float,
     gpu_watch: str,
     gpu_sampler: bytes,
+    apart: bool = False,
     dask_scheduler: Any = None,
 ) -> None:
-    """Make the scheduler send its events to a client, for one of its feeds.
+    """Make the scheduler send its events to a client, for one of its feeds; `apart` from those of tasks before.
 
     The first watcher's intervals and sampler hold for all.
     """
@@ -525,7 +633,7 @@ def watch(
         monitor = Monitor(dask_scheduler, batch_interval, sample_interval, gpu_watch, gpu_sampler)
         dask_scheduler.add_plugin(monitor, name=NAME)
         monitor.begin()
-    monitor.add_watcher(client, feed)
+    monitor.add_watcher(client, feed, apart)
 
 
 def unwatch(client: str, feed: str, dask_scheduler: Any = None) -> bool:

@@ -11,10 +11,11 @@ from workbench.hardware.gauges import sample_of
 from workbench.monitor.events import COUNTS, NO_TASKS, Batch, Labels, Links, NoGpus, Progress, Tasks, WorkerSample
 
 
-def unpack(message: Mapping[str, Any], own: str | None = None) -> Batch:
+def unpack(message: Mapping[str, Any], own: tuple[str, int] | None = None) -> Batch:
     """Batch in a message of `workbench.monitor.plugin`.
 
-    Given the id of one's `own` client, progress counts its tasks alone, and the tasks of others name theirs.
+    Given the id of one's `own` client and the number of a watch, progress counts what it was given since then alone,
+    and other tasks name their client.
     """
     time = message["time"]
     progress = message.get("progress") if own is None else _own_progress(message, own)
@@ -33,14 +34,23 @@ def _links(told: Mapping[str, Any]) -> Links:
     return Links(told["needs"], {(receiver, sender): speed for speed, receiver, sender in told["speeds"]})
 
 
-def _own_progress(message: Mapping[str, Any], own: str) -> Mapping[str, Mapping[str, int]] | None:
+def _own_progress(message: Mapping[str, Any], own: tuple[str, int]) -> Mapping[str, Mapping[str, int]] | None:
     if "owners" not in message:
         return None
-    counts = message["owners"].get(own, {})
-    return {name: dict(zip(COUNTS, count, strict=True)) for name, count in counts.items()}
+    added: dict[str, dict[str, int]] = {}
+    for client, since, counts in message["owners"]:
+        for name, numbers in counts.items() if _is_own((client, since), own) else ():
+            count = added.setdefault(name, dict.fromkeys(COUNTS, 0))
+            for key, number in zip(COUNTS, numbers, strict=True):
+                count[key] += number
+    return added
 
 
-def _tasks(columns: Mapping[str, Any], byteorder: str, own: str | None) -> Tasks:
+def _is_own(owner: tuple[str, int], own: tuple[str, int]) -> bool:
+    return owner[0] == own[0] and owner[1] >= own[1]
+
+
+def _tasks(columns: Mapping[str, Any], byteorder: str, own: tuple[str, int] | None) -> Tasks:
     order = "<" if byteorder == "little" else ">"
 
     def column(name: str, dtype: str) -> np.ndarray[Any, Any]:
@@ -62,6 +72,6 @@ def _tasks(columns: Mapping[str, Any], byteorder: str, own: str | None) -> Tasks
     )
 
 
-def _source(columns: Mapping[str, Any], codes: np.ndarray[Any, Any], own: str) -> Labels | None:
-    owners = tuple("" if owner == own else owner for owner in columns["owners"])
+def _source(columns: Mapping[str, Any], codes: np.ndarray[Any, Any], own: tuple[str, int]) -> Labels | None:
+    owners = tuple("" if _is_own(owner, own) else owner[0] for owner in columns["owners"])
     return Labels(owners, codes.astype(np.int32, copy=False)) if any(owners) else None

@@ -7,6 +7,7 @@ from typing import Any
 
 import panel as pn
 
+_LARGE = 100_000  # characters
 _loaded = threading.Event()
 
 
@@ -23,7 +24,15 @@ def load(inline: bool = True) -> None:
     kernel went on, call this once more.
     """
     if getattr(shell(), "kernel", None) is not None:
-        pn.extension(inline=inline)
+        from IPython.utils.capture import capture_output
+
+        with capture_output(stdout=False, stderr=False) as captured:
+            pn.extension(inline=inline)
+        for output in captured.outputs:
+            # Panel gives it twice, and whatever shows notebooks runs scripts.
+            if len(output.data.get("application/javascript", "")) > _LARGE:
+                output.data.pop("application/vnd.holoviews_load.v0+json", None)
+            output.display()
         _loaded.set()
 
 

@@ -7,6 +7,7 @@ picture again and again, and puts it where the one before was. The last is what 
 from __future__ import annotations
 
 import ast
+import contextlib
 import contextvars
 import threading
 import time
@@ -19,9 +20,10 @@ from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import display
 
-from workbench.errors import BadInputError, WorkbenchError
+from workbench.errors import BadInputError, StorageError, WorkbenchError
 from workbench.figures.picture import Picture
 from workbench.formats import duration
+from workbench.monitor.feed import Feed
 
 if TYPE_CHECKING:
     from workbench.monitor.events import Batch
@@ -50,7 +52,13 @@ class WatchMagics(Magics):  # type: ignore[misc,unused-ignore]
             watching = _watching(self._client(arguments.client), name, cell, below)
         except WorkbenchError as err:
             raise UsageError(str(err)) from None
-        with watching as run, below.following(run):
+        with contextlib.ExitStack() as blocks:
+            try:
+                below.follow(blocks.enter_context(watching))
+            except (BadInputError, StorageError) as err:
+                # A record that can't be written is no reason not to compute.
+                below.follow(blocks.enter_context(Feed(watching.client, below.receive, apart=True)), name, str(err))
+            blocks.enter_context(below)
             return _executed(self.shell, cell)
 
     def _client(self, variable: str | None) -> Any:
@@ -87,17 +95,21 @@ class Below:
         self._waiting: deque[Batch] = deque()
         self._ended = threading.Event()
         self._handle: Any = None
-        self._run: Watching | None = None
         self._began = 0.0
 
     def receive(self, batch: Batch) -> None:
         """Take in what happened."""
         self._waiting.append(batch)
 
-    def following(self, run: Watching) -> Below:
-        """Draw this run until the end of the `with` block."""
-        self._run = run
-        return self
+    def follow(self, what: Watching | Feed, name: str | None = None, problem: str = "") -> None:
+        """Draw this in the `with` block: a run, or what isn't kept as one because of a problem."""
+        if isinstance(what, Feed):
+            self._stop, self._name = what.close, name
+            self._kept, self._kept_html = f"This is not kept: {problem}", escape(f"This is not kept: {problem}")
+        else:
+            self._stop, self._name = what.stop, what.name
+            self._kept = f"Kept as {what.id}: workbench show {what.id}"
+            self._kept_html = f"Kept as <code>{what.id}</code>: <code>workbench show {what.id}</code>"
 
     def __enter__(self) -> None:
         self._began = time.monotonic()
@@ -111,8 +123,7 @@ class Below:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         self._ended.set()
         self._thread.join()
-        assert self._run is not None
-        self._run.stop()
+        self._stop()
         status = "done" if error is None else "cancelled" if isinstance(error, KeyboardInterrupt) else "failed"
         self._show(self._content(status, finished=True))
 
@@ -126,19 +137,17 @@ class Below:
 
     def _content(self, status: str, *, finished: bool = False) -> dict[str, str]:
         self._picture.feed(self._waiting.popleft() for _ in range(len(self._waiting)))
-        assert self._run is not None
         took = duration(time.monotonic() - self._began)
-        name = self._run.name or "This cell"
+        name = self._name or "This cell"
         about = f": {status}{' in' if finished else ','} {took}. {self._picture.summary()}."
         said, head = f"{name}{about}", f"<p><b>{escape(name)}</b>{escape(about)}</p>"
         if not finished:
             # A new image would flicker.
             return {"text/html": f"<div>{head}{self._picture.svg()}</div>", "text/plain": said}
-        kept = f"Kept as {self._run.id}: workbench show {self._run.id}"
-        foot = f"<p><small>Kept as <code>{self._run.id}</code>: <code>workbench show {self._run.id}</code></small></p>"
+        foot = f"<p><small>{self._kept_html}</small></p>"
         return {
             "text/html": f"<div>{head}{self._picture.image()}{self._picture.table()}{foot}</div>",
-            "text/plain": f"{said} {kept}",
+            "text/plain": f"{said} {self._kept}",
         }
 
     def _show(self, content: dict[str, str]) -> None:
