@@ -548,7 +548,7 @@ def test_runs_of_one_name_are_pooled_and_a_gate_fails_what_is_surely_slower(data
     assert "over the limit of 1.1 times" in said.err
     assert "They are of different code." in " ".join(said.out.split())
     suite = ElementTree.parse(file).getroot()
-    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    assert (suite.get("tests"), suite.get("failures")) == ("3", "1")
     assert [case.get("name") for case in suite if case.find("failure") is not None] == ["v2: time"]
     assert main([*groups, "--fail-if-memory-over", "10%"]) == 3
     assert main(["compare", "--group", "v1", "--group", "v3", "--fail-if-slower", "10%"]) == 0
@@ -576,7 +576,7 @@ def test_a_gate_judges_what_can_be_and_says_why_it_can_not_judge_the_rest(data_f
     assert main([*command, *groups, "--fail-if-slower", "10%"]) == 3
     assert "its runs are too short for a worker to be sampled" in capsys.readouterr().err
     suite = ElementTree.parse(file).getroot()
-    assert [suite.get(each) for each in ("tests", "failures", "errors", "skipped")] == ["2", "1", "0", "1"]
+    assert [suite.get(each) for each in ("tests", "failures", "errors", "skipped")] == ["3", "1", "0", "1"]
     assert main([*command, *groups, "--fail-if-slower", "50%"]) == 2
     capsys.readouterr()
     for groups in (["--group", "v1", "--group", "broken"], ["--group", "broken", "--group", "v1"]):
@@ -595,6 +595,31 @@ def test_what_is_watched_keeps_its_answer_and_its_tags(quick_client, data_folder
     assert run.result["total"] == 10.0
     assert run.result["tasks"] > 0
     assert run.parameters["tags"] == {"git": "3fa29c"}
+
+
+@pytest.mark.parametrize("apart", [{"value": 2.0}, {"value": [1, 2, 4]}])
+def test_a_gate_fails_where_answers_of_watched_groups_differ(data_folder, tmp_path, capsys, apart):
+    from workbench.cli import main
+    from workbench.runs import store
+
+    for name, answer in (("p", {"value": [1, 2, 3]}), ("q", apart), ("same", {"value": [1, 2, 3]})):
+        _named(name, [1.0, 1.01, 0.99, 1.02])
+        given = {"name": name, "tags": {"git": name}, "source": f"run({name})"}
+        for run in store.of_name(name):
+            watched = {"workload": store.WATCHED, "parameters": given, "resolved": given, "function": None}
+            store.delete(run.id)
+            store.create(run.model_copy(update=watched | {"result": {"tasks": 3, "tasks_of_others": 0, **answer}}))
+    file = tmp_path / "gate.xml"
+    gate = ["compare", "--fail-if-slower", "90%", "--junit", str(file), "--group", "p", "--group"]
+    assert main([*gate, "q"]) == 1
+    assert "The answers do not agree. The answers of p and q differ: " in " ".join(capsys.readouterr().err.split())
+    suite = ElementTree.parse(file).getroot()
+    assert [case.get("name") for case in suite if case.find("failure") is not None] == ["answers"]
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    assert main([*gate, "same"]) == 0
+    assert ElementTree.parse(file).getroot().get("failures") == "0"
+    assert main(["compare", "--group", "p", "--group", "q", "--fail-if-slower", "9%", "--junit", "nodir/x.xml"]) == 2
+    assert "--junit: given 'nodir/x.xml'" in capsys.readouterr().err
 
 
 def test_a_page_hears_of_a_function_that_was_added(data_folder: Path) -> None:
