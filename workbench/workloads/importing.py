@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from workbench.errors import BadInputError, whole
+from workbench.errors import BadInputError, said, whole
 from workbench.paths import check_openable
 from workbench.workloads.declaring import declared
 from workbench.workloads.signatures import NoFieldError, told_help, told_parameters
@@ -73,12 +73,12 @@ def load(where: str) -> ModuleType:
         file = Path(err.filename).name if err.filename else path.name
         raise CannotImportError(f"{file} can't be read: line {err.lineno}: {err.msg}.") from err
     except (Exception, SystemExit) as err:
-        said = "it ends Python" if isinstance(err, SystemExit) else whole(f"{type(err).__name__}: {err}", 300)
+        why = "it ends Python" if isinstance(err, SystemExit) else whole(f"{type(err).__name__}: {said(err)}", 300)
         # The innermost line of the person's own, in this file or beside it.
         frames = [each for each in traceback.extract_tb(err.__traceback__) if _is_own(each.filename, path.parent)]
         line = f"line {frames[-1].lineno}: " if frames else ""
         other = f" ({Path(frames[-1].filename).name})" if frames and Path(frames[-1].filename) != path else ""
-        raise CannotImportError(f"{path.name} can't be imported: {line}{said.rstrip('.')}{other}.") from err
+        raise CannotImportError(f"{path.name} can't be imported: {line}{why.rstrip('.')}{other}.") from err
 
 
 def _import_file(path: Path) -> ModuleType:
