@@ -317,6 +317,70 @@ def test_a_generator_and_an_object_that_is_too_large_are_said_to_be_so(monkeypat
     assert "x of f is one object of 7.81 kiB in one process and is not kept" in returned.remarks(large, "f")[0]
 
 
+def test_arrays_in_lists_and_dicts_are_parts_of_the_answer():
+    found = {
+        "pair": [da.ones(4), np.zeros(30)],
+        "fit": {"w": np.ones(30), "n": 2},
+        "fit.n": 3,
+        "sums": [da.ones(4).sum()],
+    }
+    built = returned.named(found, "f")
+    assert list(built) == ["pair_1", "pair_2", "fit.w", "fit.n", "fit.n_", "sums"]
+    assert isinstance(built["pair_1"], da.Array)
+    assert list(returned.arrays(built)) == ["pair_1", "pair_2", "fit.w"]
+    assert returned.values(returned.named([1, {"a": 2}], "f")) == {"value": [1, {"a": 2}]}
+    many = returned.named([np.ones(30)] * 101, "f")
+    assert returned.remarks(many, "f")[0].startswith("value of f has more than 100 parts, so its arrays aren't kept")
+
+
+def test_what_is_masked_is_missing_and_no_number_and_long_doubles_are_said_to_be_shorter():
+    masked = np.ma.masked_equal([1.0, -9999, 3], -9999)
+    whole = masked.astype(int)
+    found = {"a": masked, "b": da.from_array(masked), "c": whole, "d": da.ma.masked_equal(da.from_array(whole.data), 1)}
+    found |= {"e": np.ma.masked_array([1, 2], mask=False), "f": np.ones(2, np.longdouble)}
+    found["t"] = np.ma.masked_array(np.array(["2020-01-01", "2020-01-02"], "M8[D]"), [True, False])
+    arrays = {name: np.asarray(each.data) for name, each in returned.arrays(found).items()}
+    for name in "abc":
+        np.testing.assert_array_equal(arrays[name], [1, np.nan, 3])
+    np.testing.assert_array_equal(arrays["d"], [np.nan, -9999, 3])
+    assert (arrays["e"].dtype.kind, arrays["f"].dtype, type(arrays["e"])) == ("i", np.float64, np.ndarray)
+    assert list(np.isnat(arrays["t"])) == [True, False]
+    assert returned.values(found)["c"] == [1.0, "nan", 3.0]
+    assert [said.partition(" of ")[0] for said in returned.remarks(found, "g")] == ["c", "d", "f"]
+    assert returned.remarks(found, "g")[0] == "c of g holds int64 and is kept as float64, with NaN where it is masked."
+
+
+class _Figure:
+    def __repr__(self):
+        return "<Figure>"
+
+
+def test_tables_and_matrices_of_any_kind_are_kept_or_said_not_to_be():
+    import pyarrow
+    from scipy import sparse
+
+    levels = pandas.MultiIndex.from_product([["v"], ["sum", "mean"]])
+    rows = pandas.MultiIndex.from_tuples([("x", 1), ("x", 2)], names=["k", None])
+    found = {
+        "m": sparse.csr_matrix(np.eye(3)),
+        "levels": pandas.DataFrame([[1, 2.0], [3, 4.0]], rows, levels),
+        "twice": pandas.DataFrame([[1, 2.0], [3, 4.0]], columns=["a", "a"]),
+        "arrow": pyarrow.table({"a": [1, 2]}),
+        "figure": _Figure(),
+    }
+    built = returned.named(found, "f")
+    arrays = returned.arrays(built)
+    tables = ["levels.v.sum", "levels.v.mean", "twice.a", "twice.a_2", "arrow.a"]
+    assert list(arrays) == ["m.data", "m.indices", "m.indptr", *tables]
+    assert [list(each) for _, each, _ in arrays["levels.v.sum"].coordinates().values()] == [["x", "x"], [1, 2]]
+    assert (returned.values(built)["m.shape"], returned.values(built)["m.format"]) == ([3, 3], "csr")
+    assert returned.remarks(built, "f") == ("Of figure of f, a _Figure, only this text is kept: <Figure>",)
+
+
+def test_text_that_no_file_holds_is_kept_as_far_as_it_can_be():
+    assert returned.values(returned.named({"a\udcff": {"b": "\udcff"}}, "f")) == {"a?": {"b": "?"}}
+
+
 def test_a_declared_function_stays_the_function_that_it_is():
     def total(n=3):
         return n
@@ -364,6 +428,54 @@ def test_a_run_of_a_function_is_kept_with_its_code_and_judged_by_its_check(clust
     failed = finish(submit(f"{project}/mine.py:fails", {}, cluster).id)
     assert "mine.py, line 63: ZeroDivisionError: division by zero." in failed.error
     assert failed.check is None
+
+
+MANY_KINDS = """
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+from distributed import get_client
+
+
+def kinds():
+    numbers = da.from_array(np.array([1, -9999, 3]), chunks=2)
+    column = dd.from_pandas(pd.DataFrame({"a": [1.0, 2.0]}), npartitions=2).a
+    return {
+        "sum": column.sum(),
+        "mean": [column.mean()],
+        "pair": [da.ones((3, 2)), np.zeros(3)],
+        "fit": {"gaps": da.ma.masked_equal(numbers, -9999)},
+        "text": "a\\udcff",
+        "long": np.longdouble(2),
+        "future": get_client().submit(abs, -3),
+    }
+
+
+class MuteError(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+def mute():
+    raise MuteError
+"""
+
+
+def test_an_answer_of_many_kinds_is_kept_and_saved(cluster, tmp_path):
+    (tmp_path / "many.py").write_text(MANY_KINDS)
+    run = finish(submit(f"{tmp_path}/many.py:kinds", {"save": f"{tmp_path}/out.npz"}, cluster).id)
+    assert run.error is None
+    told = {"sum": 3.0, "mean_1": 1.5, "text": "a?", "long": 2.0, "future": 3}
+    assert {name: run.result[name] for name in told} == told
+    with np.load(tmp_path / "out.npz") as saved:
+        assert set(saved) >= {"pair_1", "pair_2", "fit.gaps"}
+        np.testing.assert_array_equal(saved["fit.gaps"], [1, np.nan, 3])
+    failed = finish(submit(f"{tmp_path}/many.py:mute", {}, cluster).id)
+    assert (failed.status, failed.error.partition(". ")[0]) == (
+        "failed",
+        "many.py, line 29: MuteError: (its text failed with RuntimeError)",
+    )
 
 
 LATE = """
