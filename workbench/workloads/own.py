@@ -254,6 +254,8 @@ def _one(where: str, name: str | None, shown: str) -> Own:
     there = {each.name: each for each in told.functions}
     if not name and len(there) == 1:
         name = next(iter(there))
+    if name in told.others:
+        raise BadInputError(f"{Path(where).name} has {name}, but {told.others[name]}")
     if name not in there:
         close = difflib.get_close_matches(name or "", there, n=1)
         hint = f" Did you mean {close[0]}?" if close else ""
