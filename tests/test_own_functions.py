@@ -419,12 +419,14 @@ def test_tables_and_matrices_of_any_kind_are_kept_or_said_not_to_be():
         "twice": pandas.DataFrame([[1, 2.0], [3, 4.0]], columns=["a", "a"]),
         "arrow": pyarrow.table({"a": [1, 2]}),
         "figure": _Figure(),
+        "date": pandas.Timestamp("2020-01-01"),
     }
     built = returned.named(found, "f")
     arrays = returned.arrays(built)
     tables = ["levels.v.sum", "levels.v.mean", "twice.a", "twice.a_2", "arrow.a"]
     assert list(arrays) == ["m.data", "m.indices", "m.indptr", *tables]
     assert [list(each) for _, each, _ in arrays["levels.v.sum"].coordinates().values()] == [["x", "x"], [1, 2]]
+    assert returned.values(built)["date"] == "Timestamp('2020-01-01 00:00:00')"
     assert (returned.values(built)["m.shape"], returned.values(built)["m.format"]) == ([3, 3], "csr")
     assert returned.remarks(built, "f") == ("Of figure of f, a _Figure, only this text is kept: <Figure>",)
 

@@ -152,7 +152,8 @@ def _plain(found: Any) -> Any:
     """What is told of a value in a line; nothing of an array that is kept as one."""
     if _is_one_piece(found):
         return _NONE
-    if hasattr(found, "to_numpy") or hasattr(found, "chunks"):  # tables, xarray and Dask
+    # Tables, xarray and Dask; a date of pandas has no shape.
+    if (hasattr(found, "to_numpy") and hasattr(found, "shape")) or hasattr(found, "chunks"):
         if getattr(found, "ndim", 1) != 0:
             return _NONE
         found = found.to_numpy() if hasattr(found, "to_numpy") else found
@@ -369,7 +370,7 @@ def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
                     f"{name} of {whose} has more than {_MOST} parts, so its arrays aren't kept: return one array, as "
                     "numpy.stack makes of several."
                 )
-            elif hasattr(each, "__dict__") and not hasattr(each, "dtype") and isinstance(_plain(each), str):
+            elif isinstance(_plain(each), str) and _is_object(each):
                 said.append(f"Of {name} of {whose}, a {type(each).__name__}, only this text is kept: {_plain(each)}")
         else:
             said.append(
@@ -377,6 +378,11 @@ def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
                 "return it as a Dask array."
             )
     return tuple(said)
+
+
+def _is_object(found: Any) -> bool:
+    """Whether there is more to it than its text: a figure or a model, but no date."""
+    return hasattr(found, "__dict__") and not (hasattr(found, "isoformat") or hasattr(found, "dtype"))
 
 
 def _names(results: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
