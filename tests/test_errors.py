@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.errors import PACKAGES, BadInputError, NotFoundError, install
+from workbench.errors import PACKAGES, BadInputError, NotFoundError, install, named
 from workbench.workloads.registry import template
 
 ROOT = Path(__file__).parents[1]
@@ -45,3 +45,12 @@ def test_hints_name_what_the_extras_bring() -> None:
     assert {name: list(packages) for name, packages in PACKAGES.items()} == {name: extras[name] for name in PACKAGES}
     assert set(extras) - set(PACKAGES) == {"test"}
     assert install("cuda13").startswith("pip install 'dask-cuda[cu13]==26.10.*' 'cupy-cuda13x[ctk]>=14.2' ")
+
+
+def test_an_error_without_a_text_or_with_colours_is_told_plainly() -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    assert named(MuteError()) == "MuteError: (its text failed with RuntimeError)"
+    assert named(ValueError("\x1b[31mred\x1b[0m \udcff\x07\x1b]0;title\x07")) == "ValueError: red ?"

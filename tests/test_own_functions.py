@@ -173,12 +173,64 @@ def test_what_is_in_a_file_is_asked_once_until_it_changes_or_one_beside_it(proje
         ("for n in range(100_000):\n    print(n)\nx = 1\n", r"^bad\.py has no public function\.$"),
         ("async def f():\n    pass\n", r"^f is asynchronous\. Give a plain function\.$"),
         ("def f(*args):\n    pass\n", r"^\*args of f has no name to be given by\."),
+        (
+            "def f(n: int = 3, /):\n    pass\n",
+            r"^n of f is positional-only, and parameters are given by name\. Remove the /",
+        ),
+        (
+            "def f(n: int = 'abc'):\n    pass\n",
+            r"^n of f has the default 'abc', which can't be given\. Use a whole number",
+        ),
+        ("def f(x=float('nan')):\n    pass\n", r"^The default of x of f is nan, which isn't plain data"),
     ],
 )
 def test_a_file_that_is_no_workload_is_told_in_a_sentence_with_the_line(tmp_path, data_folder, text, sentence):
     (tmp_path / "bad.py").write_text(text)
     with pytest.raises((BadInputError, NotFoundError), match=sentence):
         template(f"{tmp_path}/bad.py")
+
+
+WRAPPED = """
+import functools
+
+@functools.lru_cache
+def cached(x: float = 1):
+    return x
+
+def bare(function):
+    def wrapper():
+        return function()
+    return wrapper
+
+@bare
+def hidden():
+    return 1
+
+part = functools.partial(cached, 3)
+short = lambda n: n
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("hidden", "is a function called wrapper. Where a decorator made it, let that use functools.wraps"),
+        ("part", "is a partial, which has no help and text as a function has. Write a function that calls it"),
+        ("short", "is a lambda, which has no help and no types. Write it with def"),
+    ],
+)
+def test_a_cached_function_is_a_workload_and_what_is_there_and_can_be_none_says_why(tmp_path, data_folder, name, why):
+    (tmp_path / "fns.py").write_text(WRAPPED)
+    cached = template(f"{tmp_path}/fns.py:cached")
+    assert repr(cached.validate({}).resolved) == "{'x': 1.0}"
+    for given in ("nan", "-inf", float("nan")):
+        with pytest.raises(
+            BadInputError, match=r"^x of cached is .*\. Give a number, which neither nan nor infinity is"
+        ):
+            cached.validate({"x": given})
+    with pytest.raises(BadInputError) as refused:
+        template(f"{tmp_path}/fns.py:{name}")
+    assert str(refused.value) == f"fns.py has {name}, but it {why}."
 
 
 def test_a_file_whose_import_does_not_end_is_told_with_the_line_that_goes_on(tmp_path, data_folder, monkeypatch):
@@ -317,6 +369,72 @@ def test_a_generator_and_an_object_that_is_too_large_are_said_to_be_so(monkeypat
     assert "x of f is one object of 7.81 kiB in one process and is not kept" in returned.remarks(large, "f")[0]
 
 
+def test_arrays_in_lists_and_dicts_are_parts_of_the_answer():
+    found = {
+        "pair": [da.ones(4), np.zeros(30)],
+        "fit": {"w": np.ones(30), "n": 2},
+        "fit.n": 3,
+        "sums": [da.ones(4).sum()],
+    }
+    built = returned.named(found, "f")
+    assert list(built) == ["pair_1", "pair_2", "fit.w", "fit.n", "fit.n_", "sums"]
+    assert isinstance(built["pair_1"], da.Array)
+    assert list(returned.arrays(built)) == ["pair_1", "pair_2", "fit.w"]
+    assert returned.values(returned.named([1, {"a": 2}], "f")) == {"value": [1, {"a": 2}]}
+    many = returned.named([np.ones(30)] * 101, "f")
+    assert returned.remarks(many, "f")[0].startswith("value of f has more than 100 parts, so its arrays aren't kept")
+
+
+def test_what_is_masked_is_missing_and_no_number_and_long_doubles_are_said_to_be_shorter():
+    masked = np.ma.masked_equal([1.0, -9999, 3], -9999)
+    whole = masked.astype(int)
+    found = {"a": masked, "b": da.from_array(masked), "c": whole, "d": da.ma.masked_equal(da.from_array(whole.data), 1)}
+    found |= {"e": np.ma.masked_array([1, 2], mask=False), "f": np.ones(2, np.longdouble)}
+    found["t"] = np.ma.masked_array(np.array(["2020-01-01", "2020-01-02"], "M8[D]"), [True, False])
+    arrays = {name: np.asarray(each.data) for name, each in returned.arrays(found).items()}
+    for name in "abc":
+        np.testing.assert_array_equal(arrays[name], [1, np.nan, 3])
+    np.testing.assert_array_equal(arrays["d"], [np.nan, -9999, 3])
+    assert (arrays["e"].dtype.kind, arrays["f"].dtype, type(arrays["e"])) == ("i", np.float64, np.ndarray)
+    assert list(np.isnat(arrays["t"])) == [True, False]
+    assert returned.values(found)["c"] == [1.0, "nan", 3.0]
+    assert [said.partition(" of ")[0] for said in returned.remarks(found, "g")] == ["c", "d", "f"]
+    assert returned.remarks(found, "g")[0] == "c of g holds int64 and is kept as float64, with NaN where it is masked."
+
+
+class _Figure:
+    def __repr__(self):
+        return "<Figure>"
+
+
+def test_tables_and_matrices_of_any_kind_are_kept_or_said_not_to_be():
+    import pyarrow
+    from scipy import sparse
+
+    levels = pandas.MultiIndex.from_product([["v"], ["sum", "mean"]])
+    rows = pandas.MultiIndex.from_tuples([("x", 1), ("x", 2)], names=["k", None])
+    found = {
+        "m": sparse.csr_matrix(np.eye(3)),
+        "levels": pandas.DataFrame([[1, 2.0], [3, 4.0]], rows, levels),
+        "twice": pandas.DataFrame([[1, 2.0], [3, 4.0]], columns=["a", "a"]),
+        "arrow": pyarrow.table({"a": [1, 2]}),
+        "figure": _Figure(),
+        "date": pandas.Timestamp("2020-01-01"),
+    }
+    built = returned.named(found, "f")
+    arrays = returned.arrays(built)
+    tables = ["levels.v.sum", "levels.v.mean", "twice.a", "twice.a_2", "arrow.a"]
+    assert list(arrays) == ["m.data", "m.indices", "m.indptr", *tables]
+    assert [list(each) for _, each, _ in arrays["levels.v.sum"].coordinates().values()] == [["x", "x"], [1, 2]]
+    assert returned.values(built)["date"] == "Timestamp('2020-01-01 00:00:00')"
+    assert (returned.values(built)["m.shape"], returned.values(built)["m.format"]) == ([3, 3], "csr")
+    assert returned.remarks(built, "f") == ("Of figure of f, a _Figure, only this text is kept: <Figure>",)
+
+
+def test_text_that_no_file_holds_is_kept_as_far_as_it_can_be():
+    assert returned.values(returned.named({"a\udcff": {"b": "\udcff"}}, "f")) == {"a?": {"b": "?"}}
+
+
 def test_a_declared_function_stays_the_function_that_it_is():
     def total(n=3):
         return n
@@ -364,6 +482,54 @@ def test_a_run_of_a_function_is_kept_with_its_code_and_judged_by_its_check(clust
     failed = finish(submit(f"{project}/mine.py:fails", {}, cluster).id)
     assert "mine.py, line 63: ZeroDivisionError: division by zero." in failed.error
     assert failed.check is None
+
+
+MANY_KINDS = """
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+from distributed import get_client
+
+
+def kinds():
+    numbers = da.from_array(np.array([1, -9999, 3]), chunks=2)
+    column = dd.from_pandas(pd.DataFrame({"a": [1.0, 2.0]}), npartitions=2).a
+    return {
+        "sum": column.sum(),
+        "mean": [column.mean()],
+        "pair": [da.ones((3, 2)), np.zeros(3)],
+        "fit": {"gaps": da.ma.masked_equal(numbers, -9999)},
+        "text": "a\\udcff",
+        "long": np.longdouble(2),
+        "future": get_client().submit(abs, -3),
+    }
+
+
+class MuteError(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+def mute():
+    raise MuteError
+"""
+
+
+def test_an_answer_of_many_kinds_is_kept_and_saved(cluster, tmp_path):
+    (tmp_path / "many.py").write_text(MANY_KINDS)
+    run = finish(submit(f"{tmp_path}/many.py:kinds", {"save": f"{tmp_path}/out.npz"}, cluster).id)
+    assert run.error is None
+    told = {"sum": 3.0, "mean_1": 1.5, "text": "a?", "long": 2.0, "future": 3}
+    assert {name: run.result[name] for name in told} == told
+    with np.load(tmp_path / "out.npz") as saved:
+        assert set(saved) >= {"pair_1", "pair_2", "fit.gaps"}
+        np.testing.assert_array_equal(saved["fit.gaps"], [1, np.nan, 3])
+    failed = finish(submit(f"{tmp_path}/many.py:mute", {}, cluster).id)
+    assert (failed.status, failed.error.partition(". ")[0]) == (
+        "failed",
+        "many.py, line 29: MuteError: (its text failed with RuntimeError)",
+    )
 
 
 LATE = """
@@ -548,7 +714,7 @@ def test_runs_of_one_name_are_pooled_and_a_gate_fails_what_is_surely_slower(data
     assert "over the limit of 1.1 times" in said.err
     assert "They are of different code." in " ".join(said.out.split())
     suite = ElementTree.parse(file).getroot()
-    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    assert (suite.get("tests"), suite.get("failures")) == ("3", "1")
     assert [case.get("name") for case in suite if case.find("failure") is not None] == ["v2: time"]
     assert main([*groups, "--fail-if-memory-over", "10%"]) == 3
     assert main(["compare", "--group", "v1", "--group", "v3", "--fail-if-slower", "10%"]) == 0
@@ -576,7 +742,7 @@ def test_a_gate_judges_what_can_be_and_says_why_it_can_not_judge_the_rest(data_f
     assert main([*command, *groups, "--fail-if-slower", "10%"]) == 3
     assert "its runs are too short for a worker to be sampled" in capsys.readouterr().err
     suite = ElementTree.parse(file).getroot()
-    assert [suite.get(each) for each in ("tests", "failures", "errors", "skipped")] == ["2", "1", "0", "1"]
+    assert [suite.get(each) for each in ("tests", "failures", "errors", "skipped")] == ["3", "1", "0", "1"]
     assert main([*command, *groups, "--fail-if-slower", "50%"]) == 2
     capsys.readouterr()
     for groups in (["--group", "v1", "--group", "broken"], ["--group", "broken", "--group", "v1"]):
@@ -595,6 +761,31 @@ def test_what_is_watched_keeps_its_answer_and_its_tags(quick_client, data_folder
     assert run.result["total"] == 10.0
     assert run.result["tasks"] > 0
     assert run.parameters["tags"] == {"git": "3fa29c"}
+
+
+@pytest.mark.parametrize("apart", [{"value": 2.0}, {"value": [1, 2, 4]}])
+def test_a_gate_fails_where_answers_of_watched_groups_differ(data_folder, tmp_path, capsys, apart):
+    from workbench.cli import main
+    from workbench.runs import store
+
+    for name, answer in (("p", {"value": [1, 2, 3]}), ("q", apart), ("same", {"value": [1, 2, 3]})):
+        _named(name, [1.0, 1.01, 0.99, 1.02])
+        given = {"name": name, "tags": {"git": name}, "source": f"run({name})"}
+        for run in store.of_name(name):
+            watched = {"workload": store.WATCHED, "parameters": given, "resolved": given, "function": None}
+            store.delete(run.id)
+            store.create(run.model_copy(update=watched | {"result": {"tasks": 3, "tasks_of_others": 0, **answer}}))
+    file = tmp_path / "gate.xml"
+    gate = ["compare", "--fail-if-slower", "90%", "--junit", str(file), "--group", "p", "--group"]
+    assert main([*gate, "q"]) == 1
+    assert "The answers do not agree. The answers of p and q differ: " in " ".join(capsys.readouterr().err.split())
+    suite = ElementTree.parse(file).getroot()
+    assert [case.get("name") for case in suite if case.find("failure") is not None] == ["answers"]
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    assert main([*gate, "same"]) == 0
+    assert ElementTree.parse(file).getroot().get("failures") == "0"
+    assert main(["compare", "--group", "p", "--group", "q", "--fail-if-slower", "9%", "--junit", "nodir/x.xml"]) == 2
+    assert "--junit: given 'nodir/x.xml'" in capsys.readouterr().err
 
 
 def test_a_page_hears_of_a_function_that_was_added(data_folder: Path) -> None:

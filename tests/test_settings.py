@@ -5,6 +5,7 @@ import json
 import logging
 from urllib.parse import quote
 
+import dask
 import pytest
 
 from workbench.errors import BadInputError
@@ -18,7 +19,9 @@ from workbench.views.requests import answer
 
 def test_a_setting_is_read_as_its_schema_says():
     given = {"optimization.fuse.ave-width": "5", "optimization.fuse.active": "null", "my.own": "text"}
-    assert read_settings(given) == {
+    with dask.config.set({"my.other": 1}):
+        found = read_settings(given)
+    assert found == {
         "optimization.fuse.ave-width": 5,
         "optimization.fuse.active": None,
         "my.own": "text",
@@ -39,6 +42,9 @@ def test_a_setting_is_read_as_its_schema_says():
             "Dask has no setting 'optimization.fuse.width'. Beside it are: active, ave-wi",
         ),
         ("optimization.fuse", "5", "optimization.fuse holds several settings. Give one: "),
+        ("arrey.chunk-size", "1", "Dask has no setting 'arrey.chunk-size'. Did you mean array? They begin with: "),
+        ("array.chunk-size", "lots", "The setting array.chunk-size is 'lots'. Give a size such as '128MiB'."),
+        ("distributed.comm.timeouts.tcp", "soon", "The setting distributed.comm.timeouts.tcp is 'soon'. Give a durat"),
     ],
 )
 def test_a_setting_that_dask_does_not_know_so_is_refused(name, value, sentence):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 
+_CONTROLS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LONGEST_WORD = 300
 """Characters: as long as a path is in earnest. A name of thousands of them is repeated in part only."""
 
@@ -55,9 +56,22 @@ def whole(text: str, most: int = 500) -> str:
     return line[: end + 1] if end > 0 else f"{line[:most]}…"
 
 
+def printable(text: str) -> str:
+    """`text` without what moves or colours a terminal, and with ? for halves of characters, which no file holds."""
+    return _CONTROLS.sub("", text).encode("utf-8", "replace").decode()
+
+
+def said(error: BaseException) -> str:
+    """What an error says, which a person's class of errors may be unable to."""
+    try:
+        return printable(str(error))
+    except Exception as err:  # noqa: BLE001  it is their code
+        return f"(its text failed with {type(err).__name__})"
+
+
 def named(error: BaseException) -> str:
     """'ValueError: no such thing', on one line and without a full stop."""
-    return f"{type(error).__name__}: {whole(str(error))}".rstrip(". :")
+    return f"{type(error).__name__}: {whole(said(error))}".rstrip(". :")
 
 
 def reason_of(error: BaseException) -> str:

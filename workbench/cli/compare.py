@@ -57,20 +57,21 @@ def _limits(arguments: argparse.Namespace) -> dict[str, float]:
     if arguments.junit is not None:
         if not limits:
             raise BadInputError("--junit tells what was judged: give --fail-if-slower or --fail-if-memory-over too.")
-        check_writable(Path(arguments.junit))
+        check_writable(Path(arguments.junit), "--junit")
     return limits
 
 
 def _gate(comparison: Comparison, file: str | None, limits: dict[str, float], code: int) -> int:
     """Say what is over a limit, and write it down; 3 where something is, then `code`, 2 where not all was judged."""
     from workbench.runs.comparing.gate import judge, junit
+    from workbench.runs.comparing.table import summarise
 
     judged = judge(comparison, **limits)
     for each in judged:
         complain(each.sentence)
     if file is not None:
         with config.writing(Path(file)):
-            Path(file).write_text(junit(judged, comparison.title), encoding="utf-8")
+            Path(file).write_text(junit(judged, summarise(comparison)), encoding="utf-8")
     codes = {"failure": _OVER, "error": 1, "skipped": code or _NOT_JUDGED}
     outcomes = {each.outcome for each in judged}
     return next((found for outcome, found in codes.items() if outcome in outcomes), code)
@@ -219,7 +220,11 @@ def add_compare_commands(commands: Any) -> None:
     compare.add_argument(
         "--fail-if-memory-over", metavar="P%", help="the same for the most that a worker held of its memory"
     )
-    compare.add_argument("--junit", metavar="FILE", help="write what was judged as JUnit XML, for CI")
+    compare.add_argument(
+        "--junit",
+        metavar="FILE",
+        help="write what was judged, and whether the answers agree, as JUnit XML, for CI",
+    )
     add_parameters(compare)
     add_settings(compare)
     add_pairs(

@@ -41,11 +41,13 @@ def parameters_of(given: Sequence[str], option: str = "-p", example: str = "size
     return parameters
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, option: str = "--save") -> None:
     """Raise BadInputError where no file of this name can be: better before the work of minutes than after it."""
     if path.is_dir() or not path.parent.is_dir():
         why = "is a folder" if path.is_dir() else f"would lie in {path.parent}, which is no folder"
-        raise BadInputError(f"--save: given '{path}', which {why}. Give the name of a file in a folder that is there.")
+        raise BadInputError(
+            f"{option}: given '{path}', which {why}. Give the name of a file in a folder that is there."
+        )
 
 
 def add_command(

@@ -10,7 +10,7 @@ from typing import Any
 from dask.utils import key_split
 
 from workbench import formats
-from workbench.errors import NotFoundError, WorkbenchError, named
+from workbench.errors import NotFoundError, WorkbenchError, named, said
 from workbench.runs.store import Run
 
 _DATA_GONE = ("already forgotten", "scattered data")
@@ -24,7 +24,7 @@ def sentence(error: BaseException, run: Run, cluster_end: str | None) -> str:
     if cluster_end is not None:
         return cluster_end
     if isinstance(error, WorkbenchError):
-        return str(error)
+        return said(error)
     if _killed_worker(error):
         return _killed(error, run)
     if isinstance(error, MemoryError):
@@ -36,12 +36,12 @@ def sentence(error: BaseException, run: Run, cluster_end: str | None) -> str:
         )
     if lost_connection(error):
         return f"The connection to the cluster {run.cluster} was lost. See its log: workbench logs {run.cluster}"
-    text = str(error).strip()
+    text = said(error).strip()
     # A workload that finds fault with its data says so in a sentence of its own, which needs no name of a class.
     if isinstance(error, ValueError) and text.endswith(".") and "\n" not in text:
         return text
-    said = _lacking(error) or f"{_line(error, run)}{named(error)}."
-    return f"{said} The traceback is in the log: workbench show {run.id} --log"
+    why = _lacking(error) or f"{_line(error, run)}{named(error)}."
+    return f"{why} The traceback is in the log: workbench show {run.id} --log"
 
 
 def _killed(error: Any, run: Run) -> str:

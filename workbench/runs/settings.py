@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import shlex
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+import dask
 import yaml
+from dask.utils import parse_bytes, parse_timedelta
 
 from workbench.errors import BadInputError
 
@@ -49,6 +52,32 @@ def read_settings(given: Any) -> dict[str, Any]:
     return {name.strip(): _read(name.strip(), value) for name, value in given.items()}
 
 
+def _check_known(name: str) -> None:
+    """Raise BadInputError where neither Dask nor a package that is loaded here has settings that begin so."""
+    first, known = name.replace("_", "-").partition(".")[0], {*_schemas(), *dask.config.config}
+    if first not in {each.replace("_", "-") for each in known} and name not in _WITHOUT_SCHEMA:
+        close = difflib.get_close_matches(first, known, n=1)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        raise BadInputError(f"Dask has no setting {name!r:.80}.{hint} They begin with: {', '.join(sorted(known))}.")
+
+
+def _check_parsed(name: str, given: str, schema: Mapping[str, Any]) -> None:
+    """Raise BadInputError where a text is no size or duration and Dask's own default is one."""
+    if not isinstance(default := dask.config.get(name, None), str):
+        return
+    for parse, kind in ((parse_bytes, "size such as '128MiB'"), (parse_timedelta, "duration such as '30s'")):
+        try:
+            parse(default)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            continue
+        try:
+            parse(given)
+        except (ValueError, KeyError) as err:
+            if given not in schema.get("enum", ()):
+                raise BadInputError(f"The setting {name} is {given!r:.60}. Give a {kind}.") from err
+        return
+
+
 def _read(name: str, value: Any) -> Any:
     try:
         found = yaml.safe_load(value) if isinstance(value, str) else value
@@ -60,6 +89,7 @@ def _read(name: str, value: Any) -> Any:
     if schema is None:
         if known is not None:
             raise BadInputError(f"Dask has no setting {name!r:.80}. Beside it are: {', '.join(sorted(known))}.")
+        _check_known(name)
         return found
     from jsonschema import ValidationError, validate  # type: ignore[import-untyped]
 
@@ -71,9 +101,12 @@ def _read(name: str, value: Any) -> Any:
         validate(found, schema)
     except ValidationError as err:
         raise BadInputError(f"The setting {name} can't be so: {err.message}.") from err
+    if isinstance(found, str):
+        _check_parsed(name, found, schema)
     return found
 
 
+_WITHOUT_SCHEMA = ("scheduler", "num_workers", "pool")
 _EXAMPLE = '{"optimization.fuse.ave-width": 5}'
 
 

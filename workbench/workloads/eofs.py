@@ -436,11 +436,12 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
     times, places = grid.shape[0], math.prod(grid.shape[1:])
     most = min(times - grid.removed.rank, places)
     if values["k"] > most:
+        samples = formats.count(times, "sample")
         raise BadParameterError(
-            f"k of eofs is {values['k']}. Give a whole number from 1 to {most}: there are {times} samples, of which "
+            f"k of eofs is {values['k']}. Give a whole number from 1 to {most}: there are {samples}, of which "
             f"{grid.removed.rank} are taken by what is removed, and {places} places."
             if most > 0
-            else f"{grid.picked.title} has {times} samples, and as many are taken by what is removed: nothing is left.",
+            else f"{grid.picked.title} has {samples}, and as many are taken by what is removed: nothing is left.",
             "k" if most > 0 else "select",
         )
     dtype = "float32" if grid.picked.dtype == np.float32 and values["tol"] >= _SINGLE else "float64"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import json
+import math
 import os
 import types
 import warnings
@@ -87,7 +88,20 @@ def read(model: type[BaseModel], raw: Mapping[str, Any]) -> dict[str, Any]:
         if name not in raw:
             raise BadParameterError(f"{workload} needs {name}. Give {_allowed(model, name)}.", name) from err
         raise bad(workload, name, raw[name], _allowed(model, name)) from err
-    return {name: getattr(checked, name) for name in model.model_fields}
+    found = {name: getattr(checked, name) for name in model.model_fields}
+    for name in raw:
+        if not _finite(found[name]):
+            raise bad(workload, name, raw[name], f"{_allowed(model, name)}, which neither nan nor infinity is")
+    return found
+
+
+def _finite(value: Any) -> bool:
+    """Whether JSON, as records are, has a number for it."""
+    return (
+        all(map(_finite, value))
+        if isinstance(value, list | tuple)
+        else not isinstance(value, float) or math.isfinite(value)
+    )
 
 
 def bad(workload: str, name: str, given: Any, allowed: str) -> BadParameterError:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from workbench.errors import BadInputError, whole
+from workbench.errors import BadInputError, said, whole
 from workbench.paths import check_openable
 from workbench.workloads.declaring import declared
 from workbench.workloads.signatures import NoFieldError, told_help, told_parameters
@@ -52,6 +52,8 @@ class Contents(BaseModel, frozen=True):
     """What a file, or a module of a package, holds."""
 
     functions: tuple[Described, ...] = ()
+    others: dict[str, str] = {}
+    """What else it has that can be called, and why that is no workload."""
     error: str | None = None
     """Why it can't be imported, with the line; None where it can."""
     files: tuple[tuple[str, int, int], ...] = ()
@@ -73,12 +75,12 @@ def load(where: str) -> ModuleType:
         file = Path(err.filename).name if err.filename else path.name
         raise CannotImportError(f"{file} can't be read: line {err.lineno}: {err.msg}.") from err
     except (Exception, SystemExit) as err:
-        said = "it ends Python" if isinstance(err, SystemExit) else whole(f"{type(err).__name__}: {err}", 300)
+        why = "it ends Python" if isinstance(err, SystemExit) else whole(f"{type(err).__name__}: {said(err)}", 300)
         # The innermost line of the person's own, in this file or beside it.
         frames = [each for each in traceback.extract_tb(err.__traceback__) if _is_own(each.filename, path.parent)]
         line = f"line {frames[-1].lineno}: " if frames else ""
         other = f" ({Path(frames[-1].filename).name})" if frames and Path(frames[-1].filename) != path else ""
-        raise CannotImportError(f"{path.name} can't be imported: {line}{said.rstrip('.')}{other}.") from err
+        raise CannotImportError(f"{path.name} can't be imported: {line}{why.rstrip('.')}{other}.") from err
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -195,6 +197,7 @@ def contents(where: str) -> Contents:
         return Contents(error=str(err), files=tuple(_stamps([where])))
     return Contents(
         functions=tuple(map(_described, functions(module).values())),
+        others=dict(_others(module)),
         files=tuple(_stamps(_files(module))),
         sha=sha_of(module),
     )
@@ -205,13 +208,34 @@ def functions(module: ModuleType) -> dict[str, Any]:
     there = {
         name: each
         for name, each in vars(module).items()
-        if inspect.isfunction(each)
-        and each.__module__ == module.__name__
+        # Also what functools.lru_cache and others make of one, who say what they wrap.
+        if (inspect.isfunction(each) or inspect.isfunction(inspect.getattr_static(each, "__wrapped__", None)))
+        and (each.__module__, each.__name__) == (module.__name__, name)
         and not name.startswith("_")
-        # A lambda has no name of its own, and no help.
-        and each.__name__ != "<lambda>"
     }
     return {name: each for name, each in there.items() if hasattr(each, "__workbench__")} or there
+
+
+def _others(module: ModuleType) -> Iterator[tuple[str, str]]:
+    """What else can be called by a name of a module, and why it is no workload."""
+    found = functions(module)
+    for name, each in vars(module).items():
+        if name in found or name.startswith("__") or not callable(each):
+            continue
+        if not inspect.isfunction(each):
+            what = "class" if isinstance(each, type) else type(each).__name__
+            why = f"is a {what}, which has no help and text as a function has. Write a function that calls it"
+        elif each.__name__ == "<lambda>":
+            why = "is a lambda, which has no help and no types. Write it with def"
+        elif each.__name__ != name:
+            why = f"is a function called {each.__name__}. Where a decorator made it, let that use functools.wraps"
+        elif each.__module__ != module.__name__:
+            why = f"is of {each.__module__}. Name it with its own file"
+        elif name.startswith("_"):
+            why = "is private. Give it a name without an underscore before it"
+        else:
+            why = "isn't declared as others there are. Write @workbench.workload above it"
+        yield name, f"it {why}."
 
 
 def _described(function: Any) -> Described:

@@ -29,7 +29,7 @@ from dask.utils import parse_bytes
 from pydantic import BaseModel, ValidationError
 
 from workbench import config, formats
-from workbench.errors import BadInputError, FailedError, NotFoundError
+from workbench.errors import BadInputError, FailedError, NotFoundError, printable, said
 from workbench.workloads import forms, importing, returned, signatures
 from workbench.workloads.declaring import declared
 from workbench.workloads.importing import Contents, Described
@@ -173,12 +173,12 @@ class Own(Template):
             return None
         whose = f"{getattr(judge, '__name__', 'its check')} of {Path(self.where).name}"
         try:
-            said = importing.called(judge, self._arguments(parameters), returned.whole(results))
+            told = importing.called(judge, self._arguments(parameters), returned.whole(results))
         except AssertionError as err:
-            return Check(passed=False, what=f"{whose}: {err or 'its assertion failed'}.".replace("..", "."))
-        if isinstance(said, tuple) and len(said) == 2:
-            return Check(passed=bool(said[0]), what=f"{whose}: {said[1]}.".replace("..", "."))
-        return Check(passed=bool(said), what=f"{whose} says so.")
+            return Check(passed=False, what=f"{whose}: {said(err) or 'its assertion failed'}.".replace("..", "."))
+        if isinstance(told, tuple) and len(told) == 2:
+            return Check(passed=bool(told[0]), what=printable(f"{whose}: {told[1]}.").replace("..", "."))
+        return Check(passed=bool(told), what=f"{whose} says so.")
 
     def cell(self, parameters: Parameters, cluster: str | None = None, *, on_gpu: bool = False) -> str:
         """Notebook cell with the text of the file, and the call."""
@@ -254,6 +254,8 @@ def _one(where: str, name: str | None, shown: str) -> Own:
     there = {each.name: each for each in told.functions}
     if not name and len(there) == 1:
         name = next(iter(there))
+    if name in told.others:
+        raise BadInputError(f"{Path(where).name} has {name}, but {told.others[name]}")
     if name not in there:
         close = difflib.get_close_matches(name or "", there, n=1)
         hint = f" Did you mean {close[0]}?" if close else ""

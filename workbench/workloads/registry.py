@@ -375,7 +375,10 @@ def on_host(collection: Any) -> Any:
     # Of the class: a delayed value says yes to every question.
     if not hasattr(type(collection), "to_backend"):
         return collection
-    return collection.to_backend("pandas" if hasattr(type(collection), "to_dask_array") else "numpy")
+    if not hasattr(type(collection), "to_dask_array"):
+        return collection.to_backend("numpy")
+    # What is found of a whole column, its sum for example, is a number, which has no backend.
+    return collection.to_backend("pandas") if collection.ndim else collection
 
 
 def templates() -> tuple[Template, ...]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from workbench import formats
-from workbench.errors import FailedError
+from workbench.errors import FailedError, printable
 from workbench.storage.labelled import coordinate, equal
 from workbench.workloads.values import Labelled, Needs
 
@@ -22,6 +22,7 @@ _SMALL = 2**20  # bytes of a Dask array that comes back
 _KEPT = "biufcMmU"
 _SHOWN = 20  # numbers of an array that are told one by one
 _LONGEST = 10_000  # characters of a value as JSON
+_MOST = 100  # values in a list or dict whose arrays are kept by name
 _OTHERS = frozenset({"bandwidth", "certificate", "dropped", "scatter"})
 """Names that mean something in the answers of our own workloads."""
 
@@ -37,7 +38,7 @@ def named(found: Any, whose: str, variables: tuple[str, ...] = ()) -> dict[str, 
         found = {}
     elif not isinstance(found, dict):
         found = {"value": found}
-    parts = {f"{name}_" if name in _OTHERS else str(name): each for name, each in found.items()}
+    parts = {f"{name}_" if name in _OTHERS else printable(str(name)): each for name, each in found.items()}
     for name, each in parts.items():
         if isinstance(each, Iterator | AsyncIterator | Coroutine):
             raise FailedError(
@@ -45,7 +46,7 @@ def named(found: Any, whose: str, variables: tuple[str, ...] = ()) -> dict[str, 
                 "a Dask collection."
             )
     try:
-        return {name: _lazy(each) for name, each in parts.items()}
+        return {name: _lazy(each) for name, each in _spread(parts).items()}
     except RecursionError as err:
         raise FailedError(
             f"The answer of {whose} holds itself, or is a list or dict of a depth that nobody can follow. Return "
@@ -54,12 +55,56 @@ def named(found: Any, whose: str, variables: tuple[str, ...] = ()) -> dict[str, 
 
 
 def _lazy(found: Any) -> Any:
-    """One collection for a list or dict with some in it."""
+    """One collection for a list or dict with some in it, and for futures."""
     import dask
+    from distributed import Future, futures_of
 
-    if isinstance(found, list | dict | tuple) and dask.base.unpack_collections(found)[0]:
+    if isinstance(found, list | dict | tuple | Future) and (
+        dask.base.unpack_collections(found)[0] or futures_of(found)
+    ):
         return dask.delayed(found)
     return found
+
+
+def _spread(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Parts of an answer, those of lists and dicts with arrays in them by names such as `pair_1` and `fit.w`."""
+    found: dict[str, Any] = {}
+    for name, each in (pair for part in results.items() for pair in _parts(*part)):
+        stored = name
+        while stored in found:
+            stored += "_"
+        found[stored] = each
+    return found
+
+
+def _parts(name: str, found: Any) -> Iterator[tuple[str, Any]]:
+    if _is_of("scipy", "_spbase", found):
+        csr = found.tocsr()  # under the names that scipy.sparse.save_npz gives
+        found = {"data": csr.data, "indices": csr.indices, "indptr": csr.indptr, "shape": csr.shape, "format": "csr"}
+    elif _is_of("pyarrow", "Table", found) or _is_of("polars", "DataFrame", found):
+        found = found.to_pandas()
+    inside = _inside(found) if isinstance(found, list | tuple | dict) and len(found) <= _MOST else {}
+    parts = [pair for key, each in inside.items() for pair in _parts(f"{name}{key}", each)]
+    yield from parts if any(_is_array(each) for _, each in parts) else [(name, found)]
+
+
+def _inside(found: Any) -> dict[str, Any]:
+    """What a list or dict holds, by what its name has behind that of the whole: `_1` or `.w`."""
+    if hasattr(found, "_fields"):
+        found = found._asdict()
+    if isinstance(found, dict):
+        return {f".{key}": each for key, each in found.items()}
+    return {f"_{number}": each for number, each in enumerate(found, 1)}
+
+
+def _is_array(found: Any) -> bool:
+    """Whether it needs a name of its own: an array, or a table or dataset with some."""
+    if _is_of("dask", "Scalar", found):  # of a table, which Dask can't delay in a list
+        return True
+    if _is_one_piece(found) or isinstance(found, type) or getattr(found, "ndim", 1) == 0:
+        return False
+    table = hasattr(found, "index") and (hasattr(found, "columns") or hasattr(found, "to_frame"))
+    return table or _is_of("xarray", "Dataset", found) or (hasattr(found, "dtype") and bool(getattr(found, "ndim", 0)))
 
 
 def whole(results: Mapping[str, Any]) -> Any:
@@ -97,7 +142,7 @@ def _comes_back(persisted: Any) -> bool:
 
 def values(results: Mapping[str, Any]) -> dict[str, Any]:
     """Numbers, texts and what else is small, as JSON."""
-    return {name: value for name, each in results.items() if (value := _plain(each)) is not _NONE}
+    return {name: value for name, each in _spread(results).items() if (value := _plain(each)) is not _NONE}
 
 
 _NONE = object()
@@ -107,25 +152,29 @@ def _plain(found: Any) -> Any:
     """What is told of a value in a line; nothing of an array that is kept as one."""
     if _is_one_piece(found):
         return _NONE
-    if hasattr(found, "to_numpy") or hasattr(found, "chunks"):  # tables, xarray and Dask
+    # Tables, xarray and Dask; a date of pandas has no shape.
+    if (hasattr(found, "to_numpy") and hasattr(found, "shape")) or hasattr(found, "chunks"):
         if getattr(found, "ndim", 1) != 0:
             return _NONE
         found = found.to_numpy() if hasattr(found, "to_numpy") else found
     if hasattr(found, "dtype") and hasattr(found, "tolist"):
+        found = _without_gaps(found)
         if found.dtype.kind not in "biuf":
-            return found.item() if found.ndim == 0 and found.dtype.kind == "U" else repr(found)[:200]
+            return printable(found.item() if found.ndim == 0 and found.dtype.kind == "U" else repr(found)[:200])
         return _spelled(found.tolist()) if found.size <= _SHOWN and found.ndim <= 1 else _NONE
     try:
         text = json.dumps(found, default=_number)
     except (TypeError, ValueError, RecursionError):
-        return repr(found)[:200]
-    return _spelled(json.loads(text)) if len(text) <= _LONGEST else f"{text[:200]}…"
+        return printable(repr(found)[:200])
+    return _spelled(json.loads(text)) if len(text) <= _LONGEST else f"{printable(text[:200])}…"
 
 
 def _spelled(value: Any) -> Any:
-    """What JSON has no number for as text: 'nan', 'inf' and '-inf'."""
+    """What JSON has no number for as text: 'nan', 'inf' and '-inf'; and text that can be written."""
+    if isinstance(value, str):
+        return printable(value)
     if isinstance(value, dict):
-        return {name: _spelled(each) for name, each in value.items()}
+        return {printable(name): _spelled(each) for name, each in value.items()}
     if isinstance(value, list):
         return [_spelled(each) for each in value]
     return value if not isinstance(value, float) or math.isfinite(value) else str(value)
@@ -143,6 +192,7 @@ def arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
     A coordinate that isn't the same in all of them (the latitude that each was selected at) has the array's name before
     its own, and so stays with that array.
     """
+    results = _spread(results)
     names = _stored_names(results)
     parts = (pair for name, each in results.items() for pair in _arrays(names[name], each))
     found = {where: array for where, array in parts if _is_kept(array.data)}
@@ -190,13 +240,13 @@ def _arrays(name: str, found: Any) -> Iterator[tuple[str, Labelled]]:
         for each, stored in _stored_names(found.data_vars).items():
             yield from _arrays(f"{name}.{stored}", found[each])
     elif hasattr(found, "columns") and hasattr(found, "index"):
-        for column, stored in _stored_names(found.columns).items():
-            yield from _column(f"{name}.{stored}", name, found[column])
+        for _, stored, column in _columns(found):
+            yield from _column(f"{name}.{stored}", name, column)
     elif hasattr(found, "index") and hasattr(found, "to_frame"):
         yield from _column(name, name, found)
     elif hasattr(found, "dtype") and hasattr(found, "shape") and found.ndim > 0:
         known = found.compute_chunk_sizes() if any(map(_unknown, found.shape)) else found
-        yield name, Labelled(known, tuple(f"{name}_{axis}" for axis in range(found.ndim)))
+        yield name, Labelled(_without_gaps(known), tuple(f"{name}_{axis}" for axis in range(found.ndim)))
 
 
 def _of_xarray(found: Any) -> Labelled:
@@ -212,17 +262,55 @@ def _of_xarray(found: Any) -> Labelled:
     attrs = {str(key): value.tolist() if hasattr(value, "tolist") else value for key, value in found.attrs.items()}
     known = {key: value for key, value in attrs.items() if isinstance(value, bool | int | float | str | list)}
     data = found.data if hasattr(found.data, "chunks") else plain(found.data) if found.dtype == object else found.data
-    return Labelled(data, tuple(map(_stored_name, found.dims)), coords, known)
+    return Labelled(_without_gaps(data), tuple(map(_stored_name, found.dims)), coords, known)
+
+
+def _without_gaps(data: Any) -> Any:
+    """NaN, NaT or no text where an array is masked, whole numbers as float64 then; and no long doubles."""
+    import dask.array as da
+    import numpy as np
+
+    kind, lazy = data.dtype.kind, hasattr(data, "chunks")
+    if kind in "fc" and data.dtype.itemsize > {"f": 8, "c": 16}[kind]:
+        data = data.astype({"f": "f8", "c": "c16"}[kind])
+    if not _is_masked(data):
+        return data
+    if not (lazy or np.ma.is_masked(data)):
+        return np.asarray(data.data)
+    missing: Any = np.array("NaT", data.dtype)[()] if kind in "mM" else "" if kind == "U" else np.nan
+    filled = da.ma.filled if lazy else np.ma.filled
+    return filled(data.astype(float) if kind in "biu" else data, missing)
+
+
+def _is_masked(data: Any) -> bool:
+    import numpy as np
+
+    return isinstance(getattr(data, "_meta", data), np.ma.MaskedArray)
+
+
+def _columns(table: Any) -> Iterator[tuple[str, str, Any]]:
+    """Name of each column, what it is called where it is kept, and the column: names may stand twice."""
+    names: list[str] = []
+    for label in table.columns:
+        name = ".".join(map(str, label)) if isinstance(label, tuple) else str(label)
+        names.append(next(each for n in itertools.count(1) if (each := f"{name}_{n}" if n > 1 else name) not in names))
+    for at, (name, stored) in enumerate(_stored_names(names).items()):
+        yield name, stored, table.iloc[:, at]
 
 
 def _column(where: str, table: str, column: Any) -> Iterator[tuple[str, Labelled]]:
+    from workbench.storage.datasets import plain
+
     row = _stored_name(getattr(column.index, "name", None) or f"{table}_row")
     data = _of_column(column)
     if hasattr(data, "chunks"):
         yield where, Labelled(data.compute_chunk_sizes(), (row,))
     else:
-        index = column.index.to_numpy()
-        yield where, Labelled(data, (row,), {row: index.astype(str) if index.dtype == object else index})
+        index, levels = column.index, {row: column.index}
+        if getattr(index, "nlevels", 1) > 1:
+            levels = {index.names[n] or f"{row}_{n + 1}": index.get_level_values(n) for n in range(index.nlevels)}
+        named = ((_stored_name(name), plain(level.to_numpy())) for name, level in levels.items())
+        yield where, Labelled(data, (row,), {name: coordinate(name, (row,), level, {}) for name, level in named})
 
 
 def _of_column(column: Any) -> Any:
@@ -248,7 +336,7 @@ def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
     """Sentences on parts that are too large to be taken as an answer."""
     import dask
 
-    said = []
+    said, results = [], _spread(results)
     renamed = [f"{name!r} as {stored}" for name, stored in _names(results) if name != stored]
     if renamed:
         said.append(f"Kept under another name, as names can't be empty or have /: {', '.join(renamed[:20])}.")
@@ -261,7 +349,7 @@ def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
                 "as a Dask array, and give save=PATH."
             )
         elif hasattr(each, "columns") and hasattr(each, "index"):
-            lost = [str(column) for column in each.columns if not _is_kept(_of_column(each[column]))]
+            lost = [name for name, _, column in _columns(each) if not _is_kept(_of_column(column))]
             if lost:
                 said.append(
                     f"Of {name} not kept: {', '.join(lost)}. Only numbers, dates and text without gaps are, and of "
@@ -270,12 +358,31 @@ def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
         elif not _is_one_piece(each):
             if _is_lost(each):
                 said.append(f"{name} of {whose} holds {each.dtype}, which isn't kept: numbers, dates and text are.")
+            elif hasattr(each, "dtype") and each.ndim and (kept := _without_gaps(each).dtype) != each.dtype:
+                gaps = ", with NaN where it is masked" if _is_masked(each) else ""
+                said.append(f"{name} of {whose} holds {each.dtype} and is kept as {kept}{gaps}.")
+            elif (
+                isinstance(each, list | tuple | dict)
+                and len(each) > _MOST
+                and any(map(_is_array, _inside(each).values()))
+            ):
+                said.append(
+                    f"{name} of {whose} has more than {_MOST} parts, so its arrays aren't kept: return one array, as "
+                    "numpy.stack makes of several."
+                )
+            elif isinstance(_plain(each), str) and _is_object(each):
+                said.append(f"Of {name} of {whose}, a {type(each).__name__}, only this text is kept: {_plain(each)}")
         else:
             said.append(
                 f"{name} of {whose} is larger than {formats.size(LARGEST)} in one piece and stayed where it was made: "
                 "return it as a Dask array."
             )
     return tuple(said)
+
+
+def _is_object(found: Any) -> bool:
+    """Whether there is more to it than its text: a figure or a model, but no date."""
+    return hasattr(found, "__dict__") and not (hasattr(found, "isoformat") or hasattr(found, "dtype"))
 
 
 def _names(results: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -287,7 +394,8 @@ def _names(results: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if _is_of("xarray", "Dataset", found):
             parts: Any = found.data_vars
         elif hasattr(found, "columns") and hasattr(found, "index"):
-            parts = found.columns
+            yield from ((f"{name}.{part}", f"{stored}.{kept}") for part, kept, _ in _columns(found))
+            continue
         else:
             if hasattr(found, "dtype") and found.ndim:
                 yield name, stored

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
+import math
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
 from workbench.workloads.fields import Words
 
@@ -63,6 +65,11 @@ def told_parameters(function: Callable[..., Any]) -> dict[str, Told]:
     found: dict[str, Told] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                raise NoFieldError(
+                    f"{name} of {function.__name__} is positional-only, and parameters are given by name. Remove the / "
+                    "after it."
+                )
             raise NoFieldError(f"{parameter} of {function.__name__} has no name to be given by. Name each parameter.")
         if name.startswith("_"):
             raise NoFieldError(f"{name} of {function.__name__} begins with an underscore. Choose another name.")
@@ -71,7 +78,8 @@ def told_parameters(function: Callable[..., Any]) -> dict[str, Told]:
         except NoFieldError as err:
             raise NoFieldError(f"{name} of {function.__name__} {err}") from None
         if parameter.default is not parameter.empty:
-            told["default"] = _default(parameter.default, f"{name} of {function.__name__}")
+            whose = f"{name} of {function.__name__}"
+            told["default"] = _fitting(told, _default(parameter.default, whose), whose)
         if not told.get("description") and name in helps:
             told["description"] = helps[name]
         found[name] = told
@@ -140,9 +148,22 @@ def _default(value: Any, whose: str) -> Any:
         return str(value)
     if isinstance(value, list | tuple):
         return [_default(each, whose) for each in value]
-    if value is None or isinstance(value, int | float | str):
+    if value is None or isinstance(value, int | str) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise NoFieldError(f"The default of {whose} is {value!r:.60}, which isn't plain data. Use {_USE}.")
+
+
+def _fitting(told: Told, default: Any, whose: str) -> Any:
+    """A default as its annotation has it: 1.0 of 1 for a float. Raises NoFieldError where it may not be given."""
+    if default is None:
+        return None
+    try:
+        fitting = TypeAdapter(_annotation(told)).validate_json(json.dumps(default), strict=True)
+    except ValidationError:
+        raise NoFieldError(
+            f"{whose} has the default {default!r:.60}, which can't be given. Use {allowed(told)}."
+        ) from None
+    return fitting
 
 
 def told_help(function: Callable[..., Any]) -> str:

@@ -6,7 +6,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 from xml.etree import ElementTree
 
 from workbench import formats
@@ -15,18 +15,27 @@ from workbench.runs import store
 from workbench.runs.comparing.comparisons import Comparison, Row
 from workbench.runs.statistics import CONFIDENCE, FEWEST_REPEATS, compared
 
-What = Literal["time", "memory"]
+if TYPE_CHECKING:
+    from workbench.runs.comparing.table import Summary
+
+What = Literal["time", "memory", "answers"]
 Outcome = Literal["system-out", "failure", "error", "skipped"]
 
 
 class Judged(NamedTuple):
     """One row against the first."""
 
-    label: str
+    label: str | None
+    """None where all rows are meant."""
     what: What
     outcome: Outcome
     """As JUnit has it: 'error' where one of both has failed runs or can't be had, 'skipped' where too few tell."""
     sentence: str
+
+    @property
+    def name(self) -> str:
+        """Row and what was judged: 'v2: time'."""
+        return ": ".join(filter(None, (self.label, self.what)))
 
 
 def read_limit(text: str) -> float:
@@ -111,14 +120,18 @@ def _peaks(row: Row) -> tuple[float, ...]:
     return tuple(found)
 
 
-def junit(judged: Sequence[Judged], name: str) -> str:
-    """Return what was judged as the XML that CI systems read."""
+def junit(judged: Sequence[Judged], summary: Summary) -> str:
+    """Return what was judged, and whether the answers agree, as the XML that CI systems read."""
+    outcomes: dict[bool | None, Outcome] = {True: "system-out", False: "failure", None: "skipped"}
+    judged = (*judged, Judged(None, "answers", outcomes[summary.agree], summary.agreement))
     counts = Counter(each.outcome for each in judged)
     numbers = {"tests": len(judged), "failures": counts["failure"], "errors": counts["error"]}
     numbers |= {"skipped": counts["skipped"]}
-    suite = ElementTree.Element("testsuite", {"name": name} | {key: str(value) for key, value in numbers.items()})
+    suite = ElementTree.Element(
+        "testsuite", {"name": summary.title} | {key: str(value) for key, value in numbers.items()}
+    )
     for each in judged:
-        case = ElementTree.SubElement(suite, "testcase", classname=name, name=f"{each.label}: {each.what}")
+        case = ElementTree.SubElement(suite, "testcase", classname=summary.title, name=each.name)
         message = {} if each.outcome == "system-out" else {"message": each.sentence}
         ElementTree.SubElement(case, each.outcome, message).text = each.sentence
     ElementTree.indent(suite)

@@ -20,7 +20,7 @@ from workbench.runs.comparing.compare import SWEPT_OPTIONS
 from workbench.runs.comparing.comparisons import Comparison, Row
 from workbench.runs.forecasting import calibration, machines
 from workbench.runs.statistics import FEWEST_REPEATS, Ratio, Spread, compared, cores_for, outliers, spread
-from workbench.runs.store import answered
+from workbench.runs.store import WATCHED, answered
 from workbench.runs.transfers import speeds
 from workbench.workloads.values import Check
 
@@ -491,6 +491,9 @@ def _answers(comparison: Comparison) -> list[Answer]:
 
 def _as_done(row: Row) -> dict[str, Any]:
     """Parameters, with the method of a row that had one of its own where Dask's only comes near the answer."""
+    if row.workload == WATCHED:
+        # Its name, tags and text say what it is called, and not on what it worked.
+        return {}
     near = row.resolved.get("method") == "dask" and row.resolved.get("k") is not None
     return row.resolved | ({"method": row.spec.profile} if near and row.spec and row.spec.alone else {})
 
