@@ -497,7 +497,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"path": "good.npy", "shape": [3, 4]}, "shape", "svd_of_file has no parameter 'shape'."),
     ({"path": "good.npy", "format": "npy"}, "format", "svd_of_file has no parameter 'format'."),
     ({"path": "nowhere://x.npy"}, "path", "can't be read"),
-    ({"path": "memory://gone/x.npy"}, "path", "memory://gone/x.npy isn't there."),
+    ({"path": "memory://gone/x.npy"}, "path", "memory://gone/x.npy isn't there. Each process has a memory: of its own"),
     ({"path": "http://127.0.0.1:9/x.npy"}, "path", "can't be read"),
 ]
 
