@@ -292,6 +292,14 @@ def test_times_are_selected_in_any_order_and_calendar(
         assert ([found] if isinstance(found, int) else list(range(*found))) == expected
 
 
+@pytest.mark.parametrize("select", [None, "time=1980"])
+def test_a_variable_without_values_is_refused_in_a_sentence(tmp_path: Path, select: str | None) -> None:
+    path = _written(tmp_path, "h5netcdf", FIELD[:0], COORDS | {"time": TIMES[:0]})
+    for workload in (EOFS, REDUCE):
+        with pytest.raises(BadParameterError, match=r"is empty \(0 × 6 × 5\)"):
+            workload.validate({"path": path, "select": select})
+
+
 def test_times_in_pieces_and_what_is_no_time_are_told(tmp_path: Path) -> None:
     mixed = np.r_[MONTHS[::2], MONTHS[1::2]]
     with pytest.raises(BadParameterError, match="lies in several pieces"):

@@ -593,6 +593,11 @@ def _asked(select: str | None) -> dict[str, str]:
 
 def _positions(place: Place, array: Any, asked: Mapping[str, str]) -> dict[str, Sequence[int] | int]:
     dims = [str(dim) for dim in array.dims]
+    if 0 in array.shape:
+        lengths = " × ".join(map(str, array.shape))
+        raise BadParameterError(
+            f"{place} ({array.name}) is empty ({lengths}). Give a variable that has values.", "path"
+        )
     for name in asked:
         if name not in dims:
             raise BadParameterError(
