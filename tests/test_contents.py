@@ -53,7 +53,7 @@ def test_records_and_what_is_empty_are_told_and_not_offered(tmp_path: Path) -> N
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["x"] = records
         file.create_dataset("y", (2,), dtype="(3,)f8")
-    zarr.open_group(tmp_path / "a.zarr", mode="w").create_array("x", data=records)
+    zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2).create_array("x", data=records)
 
     for kind, count in (("npy", 1), ("npz", 3), ("h5", 2), ("zarr", 1)):
         found = _look(tmp_path / f"a.{kind}")
