@@ -45,6 +45,22 @@ def test_variables_are_told_with_dimensions_and_what_can_be_chosen(tmp_path: Pat
     assert set(found.choices["samples"]) >= {"time", "lat", "lon", "time, lat"}
 
 
+def test_records_and_what_is_empty_are_told_and_not_offered(tmp_path: Path) -> None:
+    records = np.zeros((3, 2), [("a", "<f8"), ("b", "i4")])
+    apart = np.dtype({"names": ["a"], "formats": ["f8"], "offsets": [8]})
+    np.save(tmp_path / "a.npy", records)
+    np.savez(tmp_path / "a.npz", x=records, y=np.zeros(3, apart), z=np.zeros((0, 4)))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = records
+        file.create_dataset("y", (2,), dtype="(3,)f8")
+    zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2).create_array("x", data=records)
+
+    for kind, count in (("npy", 1), ("npz", 3), ("h5", 2), ("zarr", 1)):
+        found = _look(tmp_path / f"a.{kind}")
+        assert (len(found.arrays), found.choices, found.picture) == (count, {}, None)
+        assert found.arrays[0].line().startswith("3 × 2, [('a', '<f8'), ('b', '<i4')], 72 B")
+
+
 def test_plain_arrays_are_told_with_blocks_and_compression(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((3, 4)))
     np.savez_compressed(tmp_path / "a.npz", x=np.zeros((3, 4)), y=np.zeros(3, "int8"))

@@ -1,4 +1,5 @@
 import json
+import os
 import resource
 import shutil
 import signal
@@ -91,6 +92,9 @@ def test_only_runs_that_have_ended_are_exported_and_nothing_is_written_over(run,
         export_run(run, tmp_path / "missing" / "a.zip")
     with pytest.raises(ConflictError, match="still running"):
         export_run(run.model_copy(update={"status": "running"}), tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadInputError, match="pipe is a FIFO"):
+        export_run(run, tmp_path / "pipe", replace=True)
 
 
 @pytest.mark.parametrize(

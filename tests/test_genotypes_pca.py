@@ -23,6 +23,7 @@ from workbench.genotypes.operator import GenotypeOperator
 from workbench.genotypes.packing import pack
 from workbench.genotypes.pca import GenotypePCA, pca
 from workbench.genotypes.scaling import Rule, Scaler
+from workbench.workloads import template
 
 Matrix = np.ndarray[Any, Any]
 ROWS, SAMPLES, K = 600, 143, 5
@@ -510,6 +511,15 @@ def bed_file(folder: Path, x: Matrix, contigs: Sequence[str], positions: Sequenc
     (folder / "study.bim").write_text("".join(variants))
     (folder / "study.fam").write_text("".join(f"f{i} s{i} 0 0 2 -9\n" for i in range(x.shape[1])))
     return str(folder / "study.bed")
+
+
+@pytest.mark.parametrize("contig", ["X", "chrX", "23", "NC_000023.11"])
+def test_that_plink_does_not_project_by_x_is_told_before(contig: str, tmp_path: Path) -> None:
+    given = {"path": bed_file(tmp_path, counts(1, 40, 12, 0.0), ["1"] * 30 + [contig] * 10)}
+    told = template("genotype_pca").validate(given).notes
+    assert any("Some variants are on X: plink2 refuses" in each for each in told)
+    told = template("genotype_pca").validate({**given, "autosomes_only": True}).notes
+    assert not any("plink2" in each for each in told)
 
 
 @pytest.mark.parametrize(("contig", "missing"), [("X", 0.0), ("24", 0.0), ("26", 0.024)])

@@ -18,7 +18,7 @@ from tests.views import html_of
 from workbench.cli import main
 from workbench.cli.runs import where
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import NotFoundError
+from workbench.errors import ConflictError, NotFoundError
 from workbench.runs.forecasting import machines
 from workbench.runs.forecasting.forecast import elsewhere
 from workbench.runs.store import Run
@@ -302,6 +302,18 @@ def test_a_preset_that_cant_be_kept_is_told_and_nothing_is_kept(
     assert main(["presets", "array_sum", *words]) == 2
     assert sentence in capsys.readouterr().err
     assert not (data_folder / "presets.yaml").exists()
+
+
+def test_no_preset_is_kept_under_a_name_that_another_one_hides(
+    data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = "workbench: {presets: {array_sum: {ours: {shape: [40, 60]}}}}"
+    (tmp_path / "workbench.yaml").write_text(told)
+    with pytest.raises(ConflictError, match=r"'ours' already, which isn't yours \(workbench.yaml here\)"):
+        Session().keep_preset("array_sum", "ours", {"shape": [4, 6]})
+    assert not Session().keep_preset("array_sum", "mine", {"shape": [4, 6]})
+    assert Session().keep_preset("array_sum", "mine", {"shape": [4, 8]})
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,27 @@ def test_a_notebook_cell_of_it_runs_as_it_stands(
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("over", [None, "0"])
+@pytest.mark.parametrize("what", ["min", "max"])
+@pytest.mark.parametrize("missing", ["refuse", "leave out"])
+def test_extremes_of_whole_numbers_are_exact_and_their_check_can_fail(
+    tmp_path: Path, quick_client: Any, what: str, over: str | None, missing: str
+) -> None:
+    for dtype, numbers in (("int64", [-(2**63), 3, 2**62 - 3]), ("uint64", [0, 3, 2**64 - 3]), ("uint8", [0, 9, 255])):
+        values = np.array([numbers, numbers], dtype)
+        given = {"path": _file(tmp_path, "npy", values), "what": what, "over": over, "missing": missing}
+        summary, found = _computed(quick_client, **given)
+        expected = getattr(values, what)(axis=None if over is None else 0)
+        np.testing.assert_array_equal(np.asarray(found.data), expected)
+        assert found.data.dtype == dtype
+        assert (summary["value"] if over is None else summary["first"]) == expected.tolist()
+        checked = REDUCE.validate(given, threads=2)
+        wrong = da.asarray(expected + np.array(-1 if what == "max" else 1).astype(dtype))
+        check = REDUCE.check(checked, REDUCE.build(checked) | {"value": wrong}, quick_client)
+        assert check is not None
+        assert not check.passed
+
+
 def test_infinity_is_no_missing_value(tmp_path: Path, quick_client: Any) -> None:
     endless = CUBE.copy()
     endless[3, 4, 5], endless[2, 1, 0] = np.nan, -np.inf

@@ -187,6 +187,37 @@ def test_what_was_only_saved_is_read_from_there(name: str, run: Run, quick_clien
         np.testing.assert_array_equal(found["x"].values, X)
 
 
+def test_labels_along_dimensions_come_back_from_npz(run: Run, quick_client: Any, tmp_path: Path) -> None:
+    days = np.arange("2001-01-01", "2001-01-21", dtype="datetime64[D]")
+    coords = {"x": days, "y": [f"s{i}" for i in range(1000)], "season": ("y", np.arange(1000) % 4)}
+    sst = Labelled(da.from_array(X, chunks=(300, 20)), ("y", "x"), coords)
+    with dask.config.set({"workbench.answers.each": "1kiB"}):
+        answers = keeping.leave(run.id, {"sst": sst}, target(tmp_path / "a.npz"), quick_client).answers
+    with store.update(run.id, answers=answers, status="done").dataset as found:
+        np.testing.assert_array_equal(found["sst"], X)
+        np.testing.assert_array_equal(found["x"], days)
+        assert list(found["y"].values) == coords["y"]
+    with np.load(tmp_path / "a.npz") as plain:
+        np.testing.assert_array_equal(plain["x"], days)
+
+
+@pytest.mark.parametrize("name", ["out.zarr", "out.nc", "out.npz", None])
+@pytest.mark.parametrize("labels", [(None, None), (np.arange(3), np.arange(5)), (np.arange(3), np.arange(3) + 1)])
+def test_dimensions_that_only_share_a_name_are_told_apart(
+    name: str | None, labels: Any, run: Run, quick_client: Any, tmp_path: Path
+) -> None:
+    coords = [{} if each is None else {"x": each, "half": ("x", each / 2)} for each in labels]
+    values = [np.zeros(3), np.ones(5 if labels[1] is None else len(labels[1]))]
+    arrays = {key: Labelled(*each) for key, *each in zip("ab", values, [("x",)] * 2, coords, strict=True)}
+    with dask.config.set({"workbench.answers.each": "1B" if name else "1MiB"}):
+        answers = keeping.leave(run.id, arrays, target(tmp_path / name) if name else None, quick_client).answers
+    with store.update(run.id, answers=answers, status="done").dataset as found:
+        np.testing.assert_array_equal(found["b"], values[1])
+        assert (found["a"].dims, found["b"].dims) == (("x",), ("x_b",))
+        if labels[1] is not None:
+            np.testing.assert_array_equal(found["x_b"], labels[1])
+
+
 @pytest.mark.parametrize("name", ["out.zarr", "out.nc", None])
 def test_a_dataset_of_a_run_has_coordinates_along_several_dimensions(
     name: str | None, run: Run, quick_client: Any, tmp_path: Path

@@ -22,7 +22,7 @@ import workbench
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError
 from workbench.storage import writing
 from workbench.storage.places import full
-from workbench.storage.targets import target
+from workbench.storage.targets import Target, target
 from workbench.storage.writing import Hands, table, write
 from workbench.workloads import template
 from workbench.workloads.values import Labelled
@@ -152,6 +152,19 @@ def test_a_folder_that_is_no_store_is_never_replaced(tmp_path: Path) -> None:
         target(tmp_path / "home", replace=True)
     with pytest.raises(ConflictError, match="npz doesn't replace"):
         target(tmp_path / "home", "npz", replace=True)
+
+
+@pytest.mark.parametrize("name", ["pipe", "link"])
+def test_only_files_and_stores_are_replaced(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    with pytest.raises(BadInputError, match=f"{name} is a FIFO"):
+        target(tmp_path / name, "npz", replace=True)
+    meanwhile = Target(full(tmp_path / name), "npz", replace=True)
+    with pytest.raises(BadInputError, match=f"{name} is a FIFO"):
+        write(answer(), meanwhile, {}, mark="mine-1")
+    assert {each.name for each in tmp_path.iterdir()} == {"pipe", "link"}
+    assert (tmp_path / name).is_fifo()
 
 
 @pytest.mark.parametrize("name", ["out.zarr", "out.npz", "out.npy", "out.nc"])
@@ -338,6 +351,7 @@ def test_text_and_a_single_number_in_blocks_are_saved_in_files(tmp_path: Path) -
         ("out.docx", BadInputError, r"ends with nothing that is known.*\.zarr.*\.npz.*\.npy.*\.nc"),
         ("gone/out.npz", NotFoundError, "There is no folder .*gone. Make it first"),
         ("https://example.org/out.npz", BadInputError, "can be read, but not written to"),
+        ("memory://mine/out.zarr", BadInputError, "would be lost with the process"),
     ],
 )
 def test_where_nothing_can_be_written_is_said_before_anything_runs(

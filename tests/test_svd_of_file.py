@@ -236,6 +236,21 @@ def test_a_wrong_answer_of_a_file_fails_its_check(tmp_path: Path) -> None:
         np.save(tmp_path / "x.npy", TALL)
 
 
+@pytest.mark.parametrize("scale", [1e200, 1e-200])
+@pytest.mark.parametrize("given", [{"k": 3}, {"k": 3, "method": "dask", "n_power_iter": 4}, {"k": None}])
+def test_checks_hold_at_any_scale_and_can_fail_there(tmp_path: Path, scale: float, given: dict[str, Any]) -> None:
+    values = np.random.default_rng(3).normal(size=(300, 12)) * 2.0 ** -np.arange(12)
+    np.save(tmp_path / "x.npy", scale * values)
+    parameters = SVD.validate({"path": str(tmp_path / "x.npy"), "chunks": [100, 12], **given})
+    built = SVD.build(parameters)
+    results = {name: each.compute() if isinstance(each, da.Array) else each for name, each in built.items()}
+    np.testing.assert_allclose(results["s"] / scale, np.linalg.svd(values)[1][: len(results["s"])], rtol=1e-3)
+    check = SVD.check(parameters, _as_dask(results))
+    assert check.passed, (check.what, check.detail)
+    for wrong in ({"s": results["s"] * 1.5}, {"u": results["u"][::-1]}, {"v": results["v"][:, ::-1]}):
+        assert not SVD.check(parameters, _as_dask(results | wrong)).passed, wrong.keys()
+
+
 def _as_dask(results: dict[str, Any]) -> dict[str, Any]:
     return {name: da.from_array(value) if name in ("u", "v") else value for name, value in results.items()}
 
@@ -497,7 +512,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"path": "good.npy", "shape": [3, 4]}, "shape", "svd_of_file has no parameter 'shape'."),
     ({"path": "good.npy", "format": "npy"}, "format", "svd_of_file has no parameter 'format'."),
     ({"path": "nowhere://x.npy"}, "path", "can't be read"),
-    ({"path": "memory://gone/x.npy"}, "path", "memory://gone/x.npy isn't there."),
+    ({"path": "memory://gone/x.npy"}, "path", "memory://gone/x.npy isn't there. Each process has a memory: of its own"),
     ({"path": "http://127.0.0.1:9/x.npy"}, "path", "can't be read"),
 ]
 

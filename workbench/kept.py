@@ -25,6 +25,8 @@ from workbench import config
 from workbench.errors import BadInputError, reason_of
 
 FILE = "workbench.yaml"
+LAST = ("what you kept", "Dask's configuration")
+"""Places after that file, as they are told."""
 _SECTIONS = {"profiles", "presets"}
 _MOST_BYTES = 2**20
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
@@ -56,10 +58,10 @@ def check_name(name: str, what: str, example: str) -> str:
 
 def places(section: str) -> Iterator[Place]:
     """What is kept in each place; of two things with one name the first counts."""
-    configured, mine = "Dask's configuration", _kept_file(section)
+    (kept, configured), mine = LAST, _kept_file(section)
     sources: tuple[tuple[str, str, Callable[[], dict[str, Any]]], ...] = (
         (FILE, f"{FILE} here", lambda: _read(Path(FILE), section)),
-        (mine.name, "what you kept", lambda: _read(mine, section)),
+        (mine.name, kept, lambda: _read(mine, section)),
         ("configuration", configured, lambda: _checked(config.get(section) or {}, configured, section)),
     )
     for name, where, told in sources:

@@ -188,7 +188,7 @@ class Session:
         given = {key: value for key, value in parameters.items() if value not in (None, "")}
         # Some memory, for sizes that are fractions of it.
         checked = chosen.validate(given, memory=2**30)
-        return presets.keep(chosen.reference, chosen.presets, name, checked.given)
+        return presets.keep(chosen.reference, chosen.offered, name, checked.given)
 
     def forget_preset(self, workload: str, name: str) -> None:
         """Forget a preset that was kept."""

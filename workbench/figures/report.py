@@ -216,7 +216,7 @@ def _result(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.10g}"
     if isinstance(value, list) and value and all(isinstance(item, int | float) for item in value):
-        shown = ", ".join(f"{item:.6g}" for item in value[:4])
+        shown = ", ".join(str(item) if isinstance(item, int) else f"{item:.6g}" for item in value[:4])
         return f"{shown}, … ({len(value)})" if len(value) > 4 else shown
     return value if isinstance(value, str) else json.dumps(value)
 

@@ -10,8 +10,15 @@ import numpy as np
 from workbench.errors import BadInputError
 from workbench.genotypes.values import Genotypes
 
+_X = re.compile(r"(?:chr)?(?:X|23)|NC_000023\.\d+", re.IGNORECASE)
 # 1 to 22, chr1 to chr22, and the human reference's own names. PLINK writes X, Y, XY and MT as 23 to 26.
 _AUTOSOME = re.compile(r"(?:chr)?0?([1-9]|1\d|2[0-2])|NC_0000(0[1-9]|1\d|2[0-2])\.\d+", re.IGNORECASE)
+
+
+def some_on_x(genotypes: Genotypes) -> bool:
+    """Whether some of the variants are on the human X."""
+    contigs = genotypes.variants.contig
+    return contigs is not None and any(_X.fullmatch(str(name)) for name in set(contigs.tolist()))
 
 
 def on_autosomes(genotypes: Genotypes) -> np.ndarray[Any, Any]:

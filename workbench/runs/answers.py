@@ -223,13 +223,25 @@ def _from_numpy(path: str, answers: Answers) -> dict[str, Labelled]:
     from workbench.workloads.values import Labelled
 
     found = {}
+    labels = {} if path.endswith(".npy") else _labels(path, answers)
     for name, each in answers.arrays.items():
         if path.endswith(".npy") and "://" not in path and each.shape:
             data = da.from_array(np.load(Path(path), mmap_mode="r"))
         else:
             data = da.from_delayed(delayed(_loaded)(path, name), each.shape, np.dtype(each.dtype))
-        found[name] = Labelled(data, tuple(each.dims))
+        found[name] = Labelled(data, tuple(each.dims), {dim: labels[dim] for dim in each.dims if dim in labels})
     return found
+
+
+def _labels(path: str, answers: Answers) -> dict[str, Any]:
+    """What a .npz has of the name of a dimension: it tells of no others along which dimensions they are."""
+    import numpy as np
+
+    from workbench.storage.places import full
+
+    dims = {dim for each in answers.arrays.values() for dim in each.dims} - set(answers.arrays)
+    with full(path).open() as file, np.load(file, allow_pickle=False) as found:
+        return {dim: found[dim] for dim in dims.intersection(found.files)}
 
 
 def _loaded(path: str, name: str) -> Any:

@@ -41,6 +41,7 @@ from workbench import __version__, config
 from workbench.errors import BadInputError, ConflictError, NotFoundError, reason_of, whole
 from workbench.formats import size
 from workbench.jobs import folders
+from workbench.paths import check_openable
 from workbench.runs import store
 from workbench.runs.answers import FILE, Answers
 from workbench.runs.store import Imported, Run
@@ -71,6 +72,7 @@ def export_run(run: Run, path: Path, *, replace: bool = False, with_answers: boo
     if run.active:
         raise ConflictError(f"The run {run.id} is still {run.status}. It can be exported when it has ended.")
     path = path / f"{run.id}.zip" if path.is_dir() else path
+    check_openable(path)
     if path.exists() and not replace:
         raise ConflictError(f"{path} is there already. Give another name, or --force to replace it.")
     if not path.parent.is_dir():

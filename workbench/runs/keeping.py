@@ -7,6 +7,7 @@ import secrets
 import time
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +20,7 @@ from workbench.jobs import processes
 from workbench.runs import store
 from workbench.runs.answers import FILE, Answers, Array, labelled, lacking, provenance
 from workbench.storage import writing
+from workbench.storage.labelled import apart
 from workbench.storage.places import Place
 from workbench.storage.targets import PICTURES, SAVED, Target, target
 from workbench.travelling import Travelling, one_of_each
@@ -48,6 +50,7 @@ def leave(run_id: str, arrays: Mapping[str, Labelled], to: Target | None, client
     run = store.get(run_id)
     hands = writing.Hands() if client is None else _Workers(client)
     sized = {name: writing.with_lengths(each.data) for name, each in arrays.items()}
+    arrays = apart({name: replace(each, data=sized[name]) for name, each in arrays.items()})
     described = {
         name: Array(shape=data.shape, dtype=str(data.dtype), dims=tuple(arrays[name].dims), bytes=data.nbytes)
         for name, data in sized.items()

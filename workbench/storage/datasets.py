@@ -30,11 +30,13 @@ from workbench.storage.zarrs import is_marked
 FORMATS = "NetCDF, a Zarr group as xarray writes it, or GRIB"
 _STARTS = {b"CDF": "scipy", b"\x89HDF": "h5netcdf", b"GRIB": "cfgrib", b"PK": "zarr"}
 _NORTH = {"degrees_north", "degree_north", "degree_n", "degrees_n", "degreen", "degreesn"}
+_EAST = {each.replace("north", "east").replace("n", "e") for each in _NORTH}
 _OF_OTHERS = ("bounds", "climatology", "coordinates", "grid_mapping", "formula_terms", "compress")
 """Attributes that name other variables."""
 _RADIANS = {"radian", "radians", "rad"}
 _TIMES = {"time", "t", "valid_time"}
 _LATITUDES = {"lat", "latitude", "nav_lat", "xlat", "clat", "latcell"}
+_LONGITUDES = {"lon", "longitude"}
 _NETCDF = (".nc", ".nc4", ".nc3", ".cdf", ".netcdf")
 _NOT_FOUND = 20
 _END = r"[^:]*[T ]\d{1,2}(?::\d\d){1,2}Z?|[^:]*"
@@ -178,8 +180,12 @@ def _block(source: Source, name: str, parts: Mapping[str, Any], dims: Sequence[s
     return np.asarray(block, block.dtype.newbyteorder("="))
 
 
-def _of_files(source: Source, part: slice | int) -> Iterator[tuple[str, slice | int]]:
+def _of_files(source: Source, part: Any) -> Iterator[tuple[str, slice | int]]:
     """The files in which a part of the shared dimension lies, and which part of each."""
+    if isinstance(part, np.ndarray):
+        for each in (part[part < 0] + source.ends[-1], part[part >= 0]):
+            yield from _of_files(source, slice(each[0], each[-1] + 1, 1)) if len(each) else ()
+        return
     wanted = range(part, part + 1) if isinstance(part, int) else range(part.start, part.stop, part.step)
     for file, start, end in zip(source.files, (0, *source.ends), source.ends, strict=False):
         inside = wanted[bisect_left(wanted, start) : bisect_left(wanted, end)]
@@ -193,9 +199,9 @@ def coords_of(name: str, recipe: Mapping[str, Any], dims: Sequence[str]) -> dict
     source = Source(**recipe["source"])
     if source.files:
         whole = pick(source.path, f"{source.group}/{name}" if source.group else name)
-        return along(whole.coords.isel(_parts(recipe["places"]), missing_dims="ignore"), dims)
+        return along(_part(whole.coords, recipe["places"]).coords, dims)
     with source.opened() as raw, source.decoded(raw) as dataset:
-        return along(dataset[name].isel(_parts(recipe["places"])).coords, dims)
+        return along(_part(dataset[name], recipe["places"]).coords, dims)
 
 
 def along(coords: Any, dims: Sequence[str]) -> dict[str, Any]:
@@ -264,7 +270,7 @@ def pick(path: Any, variable: str | None = None, select: str | None = None, opti
             return pick(path, elsewhere[0], select, options)
         array = dataset[_named(place, dataset, name, elsewhere)]
         where = _positions(place, array, _asked(select))
-        picked = array.isel(_parts(where))
+        picked = _part(array, where)
         stored = array.encoding.get("shards") or array.encoding.get("preferred_chunks") or array.encoding.get("chunks")
         held = raw.variables[array.name]
         return Picked(
@@ -328,7 +334,7 @@ def _together(place: Place, files: Sequence[str], variable: str | None, select: 
     nothing = np.broadcast_to(np.zeros((), first.dtype), shape)
     array = xr.DataArray(nothing, joined.coords, first.dims, first.name)
     where = _positions(place, array, _asked(select))
-    picked = array.isel(_parts(where))
+    picked = _part(array, where)
     return replace(
         first,
         source=replace(first.source, path=place.path, files=[one.source.path for one in each], along=dim, ends=ends),
@@ -499,6 +505,11 @@ def _is_time(coord: Any) -> bool:
     return coord.dtype.kind == "O" and coord.size > 0 and hasattr(coord.values.flat[0], "calendar")
 
 
+def _is_longitude(name: str, coord: Any) -> bool:
+    said = [str(coord.attrs.get(each, "")).lower() for each in ("units", "standard_name")]
+    return said[0] in _EAST or ((said[1] or name.lower()) in _LONGITUDES and said[0] not in _RADIANS)
+
+
 def _is_latitude(name: str, coord: Any) -> bool:
     if coord.attrs.get("standard_name") == "latitude" or str(coord.attrs.get("units", "")).lower() in _NORTH:
         return True
@@ -582,6 +593,11 @@ def _asked(select: str | None) -> dict[str, str]:
 
 def _positions(place: Place, array: Any, asked: Mapping[str, str]) -> dict[str, Sequence[int] | int]:
     dims = [str(dim) for dim in array.dims]
+    if 0 in array.shape:
+        lengths = " × ".join(map(str, array.shape))
+        raise BadParameterError(
+            f"{place} ({array.name}) is empty ({lengths}). Give a variable that has values.", "path"
+        )
     for name in asked:
         if name not in dims:
             raise BadParameterError(
@@ -591,7 +607,7 @@ def _positions(place: Place, array: Any, asked: Mapping[str, str]) -> dict[str, 
 
 
 def _of_dimension(place: Place, array: Any, dim: str, asked: str | None) -> Sequence[int] | int:
-    """One position, or start, stop and step of several."""
+    """One position, or start, stop and step of several; longitudes across the file's ends start below 0."""
     length = array.sizes[dim]
     if asked is None:
         return (0, length, 1)
@@ -631,7 +647,12 @@ def _chosen(
     array: Any, dim: str, values: np.ndarray[Any, Any], first: str, last: str | None, ranged: bool
 ) -> np.ndarray[Any, Any]:
     if values.dtype.kind in "biuf":
-        return _near(values, first, last if ranged else first, ranged)
+        low, high = float(first or -np.inf), float((last if ranged else first) or np.inf)
+        if ranged and np.isfinite(high - low) and _goes_around(dim, array.coords.get(dim)):
+            found = _eastwards(values, low, high)
+            if found is not None:
+                return found
+        return _near(values, *_in_order(dim, values, low, high, low > high), ranged)
     if _is_time(array.coords[dim]):
         return _at_times(array.coords[dim], dim, first, last if ranged else first)
     import xarray as xr
@@ -641,9 +662,41 @@ def _chosen(
     return np.atleast_1d(positions.sel({dim: wanted}).values)
 
 
-def _near(values: np.ndarray[Any, Any], first: str, last: str | None, ranged: bool) -> np.ndarray[Any, Any]:
+def _in_order(dim: str, values: np.ndarray[Any, Any], first: Any, last: Any, falls: bool) -> tuple[Any, Any]:
+    """Both ends of a range, the smaller first. It may fall as its dimension does, where nothing else can be meant."""
+    if falls and not values[0] > values[-1]:
+        raise BadParameterError(
+            f"select has {dim} from the larger to the smaller, and {dim} goes from {shown(values[0])} to "
+            f"{shown(values[-1])}. Give the smaller first.",
+            "select",
+        )
+    return (last, first) if falls else (first, last)
+
+
+def _goes_around(dim: str, coordinate: Any) -> bool:
+    """Whether these are longitudes in degrees, in rising order, all around the earth."""
+    if coordinate is None or not _is_longitude(dim, coordinate):
+        return False
+    steps, whole = np.diff(coordinate.values), np.ptp(coordinate.values)
+    return bool(len(steps) and (steps > 0).all() and whole <= 360 < whole + 1.5 * steps.max())
+
+
+def _eastwards(values: np.ndarray[Any, Any], first: float, last: float) -> np.ndarray[Any, Any] | None:
+    """Where longitudes all around the earth lie from one to the other; None where no end of the file is between."""
+    room = _room(values)
+    if first <= last and values[0] - room[0] <= first and last <= values[-1] + room[-1]:
+        return None
+    off = (values.astype("float64") - first) % 360
+    span = (last - first) % 360 if last - first < 360 else 360
+    found = (off <= span + room) | (off >= 360 - room)
+    others = np.flatnonzero(~found)
+    if found[0] and found[-1] and len(others):
+        return np.arange(others[-1] + 1 - len(values), others[0])
+    return np.flatnonzero(found)
+
+
+def _near(values: np.ndarray[Any, Any], low: float, high: float, ranged: bool) -> np.ndarray[Any, Any]:
     """Where numbers lie from one to another, or, of a single one, nearest to it."""
-    low, high = sorted((float(first) if first else -np.inf, float(last) if last else np.inf))
     numbers = values.astype("float64")
     off = np.maximum(low - numbers, numbers - high)
     found = np.flatnonzero(off <= _room(values))
@@ -667,8 +720,8 @@ def _at_times(times: Any, dim: str, first: str, last: str | None) -> np.ndarray[
     found = np.ones(times.size, dtype=bool)
     bounds = [_time(dim, each) for each in (first, last) if each]
     if first and last:
-        # Where the second is the earlier one, it is that which they go from.
-        bounds.sort(key=lambda each: (*each, *_FIRST[len(each) :]))
+        early, late = ((*each, *_FIRST[len(each) :]) for each in bounds)
+        bounds = list(_in_order(dim, times.values, bounds[0], bounds[1], early > late))
         found = (_fields(times, len(bounds[0])) >= _whole(bounds[0])) & (
             _fields(times, len(bounds[1])) <= _whole(bounds[1])
         )
@@ -709,6 +762,17 @@ def shown(value: Any) -> str:
     return str(value)[:19].removesuffix("T00:00:00")
 
 
+def _part(found: Any, places: Mapping[str, Sequence[int] | int]) -> Any:
+    """What was selected of an array or of coordinates; longitudes across the file's ends go on rising."""
+    parts = {dim: where for dim, where in _parts(places).items() if dim in found.sizes}
+    part = (found if hasattr(found, "isel") else found.to_dataset()).isel(parts)
+    for dim, where in parts.items():
+        if isinstance(where, np.ndarray):
+            turn = 360 * ((where >= 0) - int(found[dim].values.max() > 180))
+            part = part.assign_coords({dim: part[dim].copy(data=part[dim].values + turn)})
+    return part
+
+
 def _parts(places: Mapping[str, Sequence[int] | int], where: Mapping[str, slice] | None = None) -> dict[str, Any]:
     """Positions in the file of what was selected, or of a part of that."""
     found: dict[str, Any] = {}
@@ -717,7 +781,8 @@ def _parts(places: Mapping[str, Sequence[int] | int], where: Mapping[str, slice]
             found[dim] = each
         else:
             part = range(*each)[(where or {}).get(dim, slice(None))]
-            found[dim] = slice(part.start, part.stop, part.step)
+            whole = slice(part.start, part.stop, part.step)
+            found[dim] = whole if part.start >= 0 else np.asarray(part)
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dask
@@ -42,6 +42,32 @@ class Labelled:
     def is_lazy(self) -> bool:
         """Whether Dask has its data."""
         return dask.is_dask_collection(self.data)
+
+
+def apart(arrays: Mapping[str, Labelled]) -> dict[str, Labelled]:
+    """The same, but a dimension that an earlier array has with another length or other labels is x_NAME, not x.
+
+    A dataset has each dimension once.
+    """
+    known: dict[str, tuple[int, Any]] = {}
+    found = {}
+    for name, each in arrays.items():
+        coords, new = each.coordinates(), {}
+        for dim, length in zip(each.dims, each.data.shape, strict=True):
+            labels = coords[dim][1] if dim in coords and coords[dim][0] == (dim,) else None
+            before, theirs = known.setdefault(dim, (length, labels))
+            if before != length or not (labels is None or theirs is None or equal(labels, theirs)):
+                new[dim] = f"{dim}_{name}"
+            elif theirs is None:
+                known[dim] = length, labels
+        if new:
+            renamed = {
+                f"{key}_{name}" if new.keys() & {*dims} else key: (tuple(new.get(dim, dim) for dim in dims), *more)
+                for key, (dims, *more) in coords.items()
+            }
+            each = replace(each, dims=tuple(new.get(dim, dim) for dim in each.dims), coords=renamed)
+        found[name] = each
+    return found
 
 
 def equal(one: Any, other: Any) -> bool:

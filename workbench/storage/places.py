@@ -229,7 +229,9 @@ def sentences_about(place: Place | str, expected: str) -> Iterator[None]:
     except PermissionError as err:
         raise BadInputError(f"{place} can't be opened: you have no permission. {_permit(place)}.") from err
     except FileNotFoundError as err:
-        raise BadInputError(f"{place} isn't there. Expected {expected}.") from err
+        own = str(place).startswith("memory:")
+        told = "Each process has a memory: of its own, a run as well. Give a path" if own else f"Expected {expected}"
+        raise BadInputError(f"{place} isn't there. {told}.") from err
     except ImportError as err:
         raise MissingError(f"Reading {place} needs a package: {err}. Try: {install('cloud')}") from err
     except Exception as err:  # the readers of each format and protocol raise what they like

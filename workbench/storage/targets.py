@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import BadInputError, ConflictError, MissingError, NotFoundError, install
+from workbench.paths import check_openable
 from workbench.storage import places
 from workbench.storage.places import Place
 from workbench.storage.zarrs import MARKS
@@ -93,6 +94,8 @@ def _check_installed() -> None:
 
 
 def _check_url(place: Place) -> None:
+    if "memory" in place.path.partition("://")[0].split("::"):
+        raise BadInputError(f"{place} would be lost with the process that writes it. Give a path, or s3://bucket/name.")
     if place.path.startswith(tuple(f"{each}://" for each in _READ_ONLY)):
         raise BadInputError(f"{place} can be read, but not written to. Give a path, or a URL such as s3://bucket/name.")
 
@@ -110,6 +113,7 @@ def what_is_at(place: Place) -> str | None:
         if place.is_url:
             return place.kind()
         path = Path(place.path)
+        check_openable(path)
         return None if not os.path.lexists(path) else "folder" if path.is_dir() else "file"
 
 

@@ -570,7 +570,7 @@ def _npy(found: Mapping[str, Labelled], path: Path, attrs: Mapping[str, Any], ha
 def _npz(found: Mapping[str, Labelled], path: Path, attrs: Mapping[str, Any], hands: Hands) -> None:
     parts, zones, at = {}, {}, 0
     for name, each in found.items():
-        data = each.data if each.is_lazy else np.asarray(_fixed(each.data), order="C")
+        data = each.data if each.is_lazy else np.asarray(_fixed(dates(each.data, each.attrs)), order="C")
         at += _ZIP_HEAD + len(f"{name}.npy".encode())
         head = _head(data, at)
         at += len(head)
@@ -584,7 +584,8 @@ def _npz(found: Mapping[str, Labelled], path: Path, attrs: Mapping[str, Any], ha
         for name, (head, data) in parts.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 member.write(head)
-                for piece in zones[name].bytes() if name in zones else [data.data]:
+                plain = data.view("i8") if data.dtype.kind in "Mm" else data
+                for piece in zones[name].bytes() if name in zones else [plain.data]:
                     member.write(piece)
 
 

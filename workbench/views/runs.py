@@ -522,7 +522,7 @@ def _answer(result: Mapping[str, Any]) -> str:
     if isinstance(result.get("sentence"), str):
         return str(result["sentence"])
     if _is_number(result.get("value")):
-        return number(result["value"])
+        return str(result["value"]) if isinstance(result["value"], int) else number(result["value"])
     said = ((key, number(each) if _is_number(each) else each) for key, each in in_words(result).items())
     return joined(f"{key} {each if isinstance(each, str) else json.dumps(each)}" for key, each in said)
 

@@ -31,9 +31,11 @@ def svd_is_exact(x: Any, results: Mapping[str, Any], client: Client | None) -> C
     problem = _not_singular_values(s)
     if problem:
         return Check(passed=False, what=problem)
-    parts, there = _sampled_blocks(x), _on_cluster(s)[:, None]
-    differences = [(da.sum((block - u[rows].dot(there * v[:, columns])) ** 2)) for block, rows, columns in parts]
-    sizes = [da.sum(block**2) for block, _, _ in parts]
+    parts, there, largest = _sampled_blocks(x), _on_cluster(s)[:, None], _largest(s)
+    differences = [
+        da.sum(((block - u[rows].dot(there * v[:, columns])) / largest) ** 2) for block, rows, columns in parts
+    ]
+    sizes = [da.sum((block / largest) ** 2) for block, _, _ in parts]
     grams = [u.T.dot(u), v.dot(v.T)]
     difference, size, gram_u, gram_v = computed(
         client, sum(differences[1:], differences[0]), sum(sizes[1:], sizes[0]), *grams
@@ -63,14 +65,16 @@ def svd_is_close(x: Any, results: Mapping[str, Any], tolerance: float, client: C
     problem = _not_singular_values(s)
     if problem:
         return Check(passed=False, what=problem)
-    w, z, there = x.dot(v.T), x.T.dot(u), _on_cluster(s)
+    largest = _largest(s)
+    s = s / largest
+    w, z, there = x.dot(v.T) / largest, x.T.dot(u) / largest, _on_cluster(s)
     left, right, gram_u, gram_v, total = computed(
         client,
         ((w - u * there) ** 2).sum(axis=0),
         ((z - v.T * there) ** 2).sum(axis=0),
         u.T.dot(u),
         v.dot(v.T),
-        (x.astype("float64") ** 2).sum(),
+        ((x.astype("float64") / largest) ** 2).sum(),
     )
     skew = max(_off_identity(gram_u), _off_identity(gram_v))
     eps = float(np.finfo(u.dtype).eps)
@@ -101,7 +105,8 @@ def svd_is_certified(x: Any, results: Mapping[str, Any], client: Client | None, 
     problem = _not_singular_values(s)
     if problem or certificate.status == "not reached":
         return Check(passed=False, what=problem or certificate.sentence)
-    z = x.T.dot(u)
+    largest = _largest(s)
+    s, z = s / largest, x.T.dot(u) / largest
     gram_u, gram_v, along, left = (
         np.asarray(each, "float64")
         for each in computed(
@@ -109,12 +114,12 @@ def svd_is_certified(x: Any, results: Mapping[str, Any], client: Client | None, 
         )
     )
     skew = max(_off_identity(gram_u), _off_identity(gram_v))
-    eps, largest = float(np.finfo(u.dtype).eps), float(s[0]) or 1.0
+    eps = float(np.finfo(u.dtype).eps)
     bound = 1e4 * eps * math.sqrt(len(s))
     products = float(np.finfo(certificate.dtype.partition(",")[0]).eps)
     told = np.isfinite(certificate.bound) & (s > 0)  # Of what can't be told from zero, the vectors are any.
-    shares = np.where(told, s / largest, np.inf)
-    off, apart = np.abs(along - s) / largest, np.where(told, np.sqrt(left) / largest, 0.0)
+    shares = np.where(told, s, np.inf)
+    off, apart = np.abs(along - s), np.where(told, np.sqrt(left), 0.0)
     expected = (1.5 * certificate.residuals + 16 * products) / shares + 1e3 * eps
     passed = bool(skew <= bound and (off <= certificate.of_largest + 1e2 * eps).all() and (apart <= expected).all())
     return Check(
@@ -156,6 +161,11 @@ def _not_singular_values(s: np.ndarray[Any, Any]) -> str | None:
     if (s < 0).any() or (np.diff(s) > 0).any():
         return "The singular values are not in falling order from 0 on."
     return None
+
+
+def _largest(s: np.ndarray[Any, Any]) -> float:
+    """What numbers are divided by before they are squared: squares of 1e200 are infinite, and of 1e-200 nothing."""
+    return float(s[0]) or 1.0
 
 
 def _off_identity(gram: Any) -> float:

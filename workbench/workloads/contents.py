@@ -139,7 +139,7 @@ def look(path: str, options: Options | None = None) -> Contents:
 
 def _picture(place: Place, held: tuple[Held, ...]) -> Picture | None:
     """Of the largest array of two dimensions or more; None where there is none, or it can't be shown."""
-    images = [each for each in held if len(each.shape) > 1 and np.dtype(each.dtype).kind in "biuf"]
+    images = [each for each in held if len(each.shape) > 1 and _has_numbers(each)]
     if not images:
         return None
     largest = max(images, key=lambda each: each.n_bytes)
@@ -149,6 +149,11 @@ def _picture(place: Place, held: tuple[Held, ...]) -> Picture | None:
     return None
 
 
+def _has_numbers(each: Held) -> bool:
+    # NumPy's text of types with fields isn't read again.
+    return each.n_bytes > 0 and each.dtype[0] not in "[{(" and np.dtype(each.dtype).kind in "biuf"
+
+
 def _size(place: Place) -> int | None:
     with contextlib.suppress(OSError, ValueError, NotImplementedError, TypeError):
         return sum(map(os.path.getsize, datasets.files_of(place))) or place.size()
@@ -156,7 +161,7 @@ def _size(place: Place) -> int | None:
 
 
 def _choices(held: tuple[Held, ...], dimensions: tuple[Dimension, ...]) -> dict[str, tuple[str, ...]]:
-    numbers = [each for each in held if np.dtype(each.dtype).kind in "biuf" and each.name not in (each.dims or ())]
+    numbers = [each for each in held if _has_numbers(each) and each.name not in (each.dims or ())]
     found = {
         "array": [each.name for each in numbers if len(each.shape) == 2 and each.name],
         "variable": [each.name for each in numbers if each.dims and len(each.dims) > 1],

@@ -212,8 +212,8 @@ class Grid:
             raise BadInputError(
                 f"{self.picked.title} has {formats.count(counts['places'], 'place')} with values at all of the "
                 f"{self.shape[0]} samples, and k of eofs is {k}: {others['without values']} have none at all, "
-                f"and {others['left out']} were left out. Choose another variable or selection, or "
-                "missing='mean'."
+                f"and {others['left out']} were left out. Choose another variable or selection"
+                f"{', or missing=' + repr('mean') if others['left out'] else ''}."
             )
         return found
 

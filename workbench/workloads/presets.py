@@ -64,7 +64,7 @@ def own(names: Sequence[str]) -> tuple[dict[str, Preset], tuple[str, ...]]:
                         title=f"{name}: {title}",
                         source=place.where,
                         parameters=plain,
-                        removable=place.where == "what you kept",
+                        removable=place.where == kept.LAST[0],
                     )
     return found, tuple(wrong)
 
@@ -75,8 +75,11 @@ def keep(workload: str, taken: tuple[Preset, ...], name: str, parameters: Mappin
     Raises BadInputError or ConflictError where the name can't be used. Whether the parameters can, `validate` says.
     """
     kept.check_name(name, "preset", "winds")
-    if name in (preset.name for preset in taken):
-        raise ConflictError(f"{workload} has a preset {name!r} already, which isn't yours. Choose another name.")
+    # What one kept comes before Dask's configuration, and after all others.
+    theirs = next((each for each in taken if each.name == name and each.source not in kept.LAST), None)
+    if theirs is not None:
+        why = f"which isn't yours ({theirs.source})"
+        raise ConflictError(f"{workload} has a preset {name!r} already, {why}. Choose another name.")
     there = kept.read("presets")
     mine = there.get(workload) or {}
     kept.write("presets", {**there, workload: {**mine, name: dict(parameters)}})

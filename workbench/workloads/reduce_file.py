@@ -62,6 +62,8 @@ Absent = Annotated[
 ]
 
 
+_EXACT = ("min", "max")
+"""Of whole numbers these are whole numbers."""
 _WHOLE = 2**53
 """From here on double precision leaves out whole numbers."""
 
@@ -267,7 +269,9 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
         )
     dims = found.dims or tuple(f"axis_{axis}" for axis in range(len(found.shape)))
     left = [dims[axis] for axis in range(len(dims)) if axis not in axes] + ["bin"] * (values["what"] == "histogram")
-    facts |= {"blocks": _blocks(found, np.dtype(found.working_type).itemsize), "axes": axes, "dims": tuple(left)}
+    if values["what"] in _EXACT and np.dtype(facts["stored"]).kind in "iu":
+        facts["dtype"] = facts["stored"]
+    facts |= {"blocks": _blocks(found, np.dtype(facts["dtype"]).itemsize), "axes": axes, "dims": tuple(left)}
     told = f"{values['what']} over {', '.join(dims[axis] for axis in axes)}: {' × '.join(left) or 'one number'}."
     return values | facts, (*found.remarks, told)
 
@@ -335,9 +339,9 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
 
 
 def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
-    value, head = results["value"], np.asarray(results["head"], "float64")
+    value, head = results["value"], np.asarray(results["head"])
     # JSON has no NaN: None where there was no value.
-    first = [float(each) if np.isfinite(each) else None for each in head]
+    first = [each.item() if np.isfinite(each) else None for each in head]
     told: dict[str, Any] = {"value": first[0]} if value.ndim == 0 else {"shape": list(value.shape), "first": first}
     gaps = int(results["gaps"])
     return told | ({"missing": gaps} if gaps else {}) | made(results)
@@ -363,6 +367,10 @@ def _right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Clie
     remarks = " ".join(resolved["remarks"])
     if what == "histogram" or (what == "percentile" and value.ndim == 0):
         return _counted(resolved, results, x, client, remarks)
+    if what in _EXACT and not value.ndim:
+        same, beyond = computed(client, (x == value).sum(), (x < value if what == "min" else x > value).sum())
+        words = f"{int(same)} of the {x.size} values are the one that was found, and {int(beyond)} lie beyond it."
+        return Check(passed=bool(same > 0 and beyond == 0), what=f"{words} {remarks}".strip())
     if value.ndim:
         # Both ends and the middle of each dimension that is left.
         places = [sorted({0, length // 2, length - 1}) for length in value.shape]
@@ -375,14 +383,14 @@ def _right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Clie
         numbers, got = computed(client, part, value)
         of_what = f"{got.size} of the {math.prod(results['value'].shape)} values"
     else:
-        sums = [x.size, da.nansum(x, dtype="float64"), da.nanmin(x), da.nanmax(x)]
+        sums = [da.nansum(x, dtype="float64"), da.nanmin(x), da.nanmax(x)]
         numbers, got, of_what = None, float(computed(client, value)[0]), "The value"
         n_gone = int(results["gaps"])
-        total, least, largest = (float(each) for each in computed(client, *sums[1:]))
+        total, least, largest = (float(each) for each in computed(client, *sums))
         mean = total / max(1, x.size - n_gone)
         if what == "std":
             (spread,) = computed(client, da.nansum((x.astype("float64") - mean) ** 2))
-        expected: Any = {"sum": total, "mean": mean, "min": least, "max": largest}.get(what)
+        expected: Any = {"sum": total, "mean": mean}.get(what)
         expected = math.sqrt(float(spread) / max(1, x.size - n_gone)) if expected is None else expected
         size = max(abs(least), abs(largest)) * (x.size if what == "sum" else 1)
     if numbers is not None:
@@ -390,14 +398,16 @@ def _right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Clie
         with np.errstate(all="ignore"):
             expected = _by_numpy(numbers, what, tuple(axes), resolved["percent"])
         size = float(np.abs(numbers[known]).max(initial=0)) * (numbers[..., :1].size if what == "sum" else 1)
-    if np.dtype(resolved["stored"]).kind in "iu" and size > _WHOLE:
+    if np.dtype(resolved["stored"]).kind in "iu" and size > _WHOLE and what not in _EXACT:
         remarks = f"{remarks} Whole numbers above 2⁵³ are rounded to 16 digits, NumPy's as well.".strip()
     off = float(np.nanmax(np.abs(np.asarray(got) - expected), initial=0))
     # Sums are made pairwise: rounding grows with the logarithm of their length, which is below 64.
-    allowed = 64 * float(np.finfo(resolved["dtype"]).eps) * size
-    same_gaps = bool((np.isnan(got) == np.isnan(expected)).all())
+    allowed = 0.0 if what in _EXACT else 64 * float(np.finfo(resolved["dtype"]).eps) * size
+    same = (
+        np.array_equal(got, expected, equal_nan=True) if what in _EXACT else (np.isnan(got) == np.isnan(expected)).all()
+    )
     words = f"{of_what} differ{'' if value.ndim else 's'} from NumPy's by at most {off:.1e} ({allowed:.1e} allowed)."
-    return Check(passed=off <= allowed and same_gaps, what=f"{words} {remarks}".strip())
+    return Check(passed=off <= allowed and bool(same), what=f"{words} {remarks}".strip())
 
 
 def _by_numpy(numbers: Any, what: str, axes: tuple[int, ...], percent: float) -> Any:
@@ -405,7 +415,7 @@ def _by_numpy(numbers: Any, what: str, axes: tuple[int, ...], percent: float) ->
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of dimensions that are missing as a whole
-        numbers = numbers.astype("float64")
+        numbers = numbers if what in _EXACT else numbers.astype("float64")
         if what == "percentile":
             return np.nanpercentile(numbers, percent, axis=axes)
         return getattr(np, f"nan{what}")(numbers, axis=axes)

@@ -65,6 +65,7 @@ RegionsOut = Annotated[
     ),
 ]
 
+_ON_X = "Some variants are on X: plink2 refuses to project with loadings of those. Choose autosomes_only for that."
 OF_FILES = ("keep_samples", "remove", "leave_out", "autosomes_only")
 """Choices that simulated genotypes have nothing for: neither names that a person knows, nor contigs."""
 
@@ -122,6 +123,7 @@ def template(function: Callable[..., Any], *answers: str, **known: Any) -> Templ
 def _opened(workload: str, path: str, told: Any, options: Any, choices: Any, *_: Any) -> Study:
     """What is there. A form asks for it at each key, and a .bim file may have millions of lines."""
     from workbench.genotypes import choosing, open_genotypes
+    from workbench.genotypes.contigs import some_on_x
     from workbench.genotypes.labels import with_labels
 
     chosen = {name: value for name, value in choices if value not in (None, False)}
@@ -143,6 +145,8 @@ def _opened(workload: str, path: str, told: Any, options: Any, choices: Any, *_:
                     found = replace(found, remarks=(*found.remarks, _nowhere(found)))
     except BadInputError as err:
         raise BadParameterError(f"{parameter} of {workload}: {err}", parameter) from err
+    if workload == "genotype_pca" and "autosomes_only" not in chosen and some_on_x(found):
+        found = replace(found, remarks=(*found.remarks, _ON_X))
     return Study(found.shape, _size(found.source or path, options=dict(options)), found.remarks)
 
 
