@@ -126,6 +126,8 @@ class Monitor(SchedulerPlugin):
         name = task.prefix.name
         count = self._counts.get(name)
         if start == "processing":
+            if key in self._owners.again:
+                kwargs["startstops"] = _latest(kwargs.get("startstops") or ())
             owner = self._owners.count(task, "done" if finish == "memory" else "erred")
             self._finished.append((key, name, finish, kwargs, owner))
             if count is not None:
@@ -375,6 +377,12 @@ class Disk:
         return {key[1:3]: n for key, n in told if key[0] == "execute" and key[2:] in _MOVES}
 
 
+def _latest(spans: Any) -> Any:
+    """Times of the last computation: a worker that still knew the task tells those of the one before, too."""
+    computed = [place for place, span in enumerate(spans) if span["action"] == "compute"]
+    return spans[computed[-2] + 1 :] if len(computed) > 1 else spans
+
+
 def _with_spans(task: Any, spans: Any) -> Any:
     key, name, finish, reported, owner = task
     return key, name, finish, reported | {"startstops": spans}, owner
@@ -399,7 +407,8 @@ class Owners:
         self._of_group: dict[Any, tuple[str, int]] = {}
         self._of_task: dict[Any, tuple[str, int]] = {}
         self._shared: set[Any] = set()
-        self._again: set[Any] = set()
+        self.again: set[Any] = set()
+        """Those that are computed once more for a watch, having been let go of."""
         self._counts: dict[tuple[str, int], dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(_no_tasks))
 
     def divide(self, feed: str) -> None:
@@ -449,7 +458,7 @@ class Owners:
             if task is None or task.state != "released" or self._owner(task) == owner:
                 continue
             if task.nbytes >= 0:
-                self._again.add(key)
+                self.again.add(key)
                 self._shared.add(task.group)
             if task.group in self._shared:
                 self._of_task[key] = owner
@@ -463,8 +472,8 @@ class Owners:
         owner = self._owner(task)
         count = self._counts[owner][task.prefix.name]
         count[how] += 1
-        if task.key in self._again:
-            self._again.discard(task.key)
+        if task.key in self.again:
+            self.again.discard(task.key)
             count["total"] += 1
         return owner
 
@@ -472,7 +481,7 @@ class Owners:
         """Forget one that the scheduler forgets."""
         if self._of_task:
             self._of_task.pop(key, None)
-            self._again.discard(key)
+            self.again.discard(key)
 
     def keep_only(self, groups: Any) -> None:
         """Forget groups that the scheduler has forgotten."""
