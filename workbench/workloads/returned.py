@@ -78,7 +78,7 @@ def _spread(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parts(name: str, found: Any) -> Iterator[tuple[str, Any]]:
-    if _is_of("scipy", "_spbase", found):
+    if _is_of("scipy", "spmatrix", found) or _is_of("scipy", "sparray", found):
         csr = found.tocsr()  # under the names that scipy.sparse.save_npz gives
         found = {"data": csr.data, "indices": csr.indices, "indptr": csr.indptr, "shape": csr.shape, "format": "csr"}
     elif _is_of("pyarrow", "Table", found) or _is_of("polars", "DataFrame", found):
