@@ -80,7 +80,7 @@ def test_a_cell_computes_where_its_run_cannot_be_kept_and_says_why(
     shell: Any, quick_client: Client, data_folder: Path
 ) -> None:
     data_folder.parent.mkdir(parents=True, exist_ok=True)
-    data_folder.write_text("No folder can be made here.")
+    data_folder.write_text("No folder can be made here.", encoding="utf-8")
     value, printed = watched(
         shell, "--name adding", "from dask.distributed import get_client\nget_client().submit(sum, [20, 22]).result()"
     )
