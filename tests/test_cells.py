@@ -89,7 +89,8 @@ def test_each_figure_shows_its_part_and_a_watch_all(quick_client: Any, kind: typ
         (root,) = Document.from_json(answer["item"]["doc"]).roots
         titles = {each.title.text.split(",")[0] for each in root.children if isinstance(each, Plot)}
         assert titles == shown
-        assert "empty" in {each.name for each in root.children}
+        # Why there are no tasks is said where they would be.
+        assert ("empty" in {each.name for each in root.children}) is ("Tasks" in shown)
         assert [address.partition("?")[0].rpartition("/")[2] for address in answer["bokeh"]["scripts"]] == [
             "bokeh.min.js",
             "bokeh-widgets.min.js",
@@ -118,7 +119,9 @@ def test_figures_on_one_page_have_models_of_their_own(quick_client: Any) -> None
 def test_an_empty_figure_says_why(quick_client: Any) -> None:
     with TaskStream(quick_client, name="calm-otter") as stream:
         cell = Cell(stream)
-        until(lambda: "calm-otter" in cell.column("empty", "text"))
+        # Other tests may have computed something on this cluster before.
+        said = until(lambda: cell.column("empty", "text"))
+        assert "calm-otter" in said or said == "No task has ended since this was opened."
 
 
 def test_closing_shows_what_came_until_then_to_a_page_that_comes_later(quick_client: Any) -> None:

@@ -59,7 +59,7 @@ def test_the_start_page_does_the_main_job_in_five_cells(executed: Any) -> None:
 def test_it_names_all_profiles(executed: Any) -> None:
     text = text_of(code_cells(executed)[0])
     assert [line.split()[0] for line in text.splitlines()[1:]] == list(registered())
-    assert "cpu   yes" in text
+    assert "cpu        yes" in text
 
 
 def test_it_explains_the_plan_and_shows_the_code(executed: Any) -> None:

@@ -323,7 +323,7 @@ def test_the_scripts_are_those_that_the_figure_needs() -> None:
     from workbench.figures.live import LiveFigure
     from workbench.views.drawing import SCRIPTS
 
-    modules = {type(model).__module__ for model in LiveFigure("light").model.references()}
+    modules = {type(model).__module__ for model in LiveFigure("light").layout.root.references()}
     needs = {"bokeh.min.js"}
     needs |= {"bokeh-widgets.min.js" for module in modules if module.startswith("bokeh.models.widgets")}
     needs |= {"bokeh-tables.min.js" for module in modules if module.startswith("bokeh.models.widgets.tables")}

@@ -111,7 +111,7 @@ async def test_a_watched_cluster_whose_host_is_killed_is_gone_and_lost(
     await api("POST", "clusters", {**TWO, "name": "calm-otter"})
     await page.write_message(json.dumps({"type": "watch", "watch": "w", "cluster": "calm-otter"}))
     await hear(page, lambda m: cluster_of(m, "calm-otter").get("status") == "ready")
-    await hear(page, lambda m: m["type"] == "patches" and m["status"].get("workers") == 2)
+    await hear(page, lambda m: m["type"] == "patches" and "2 workers" in m["status"]["summary"])
     ready = (await api("GET", "clusters/calm-otter")).content
 
     assert ready["dashboard_url"] == f"{jp_base_url}workbench/api/dashboard/calm-otter/status"

@@ -69,7 +69,7 @@ def line(
 
 def foot(words: str, icons: Iterable[str], outcome: str = "") -> str:
     """What is said below a line of a list, and what can be done with it."""
-    muted = tag("span", escape(words), class_="wb-Muted")
+    muted = tag("span", escape(words), class_="wb-Muted", title=words)
     return tag("div", outcome, muted, tag("span", *icons, class_="wb-Icons"), class_="wb-Run-foot")
 
 

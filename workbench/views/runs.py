@@ -239,7 +239,7 @@ def _line(sight: Sight, comparison: Comparison | None, rows: list[str], runs: li
     done = [run["id"] for run in runs if run["status"] not in _ACTIVE]
     head = fold(
         id_,
-        tag("span", escape(title), faint(f" {count(len(runs), 'run')}"), class_="wb-Run-title"),
+        tag("span", escape(title), faint(f" {count(len(runs), 'run')}"), class_="wb-Run-title", title=title),
         data_workbench="compared-more",
     )
     when = status if comparison.active else ago(comparison.stopped or comparison.created, time.time())
