@@ -214,7 +214,13 @@ def test_the_scheduler_of_a_notebooks_client_is_found_and_the_client_itself_atta
     there.stop()
 
 
-def test_the_dashboard_that_a_scheduler_serves_is_found_and_not_that_of_another(data_folder: Path) -> None:
+def test_the_dashboard_that_a_scheduler_serves_is_found_and_not_that_of_another(
+    address: str, data_folder: Path
+) -> None:
+    there = workbench.attach(address)
+    # It was started with --no-dashboard.
+    assert there.record.dashboard_address is None
+    there.stop()
     with LocalCluster(n_workers=1, processes=False, protocol="tcp", host="127.0.0.1", dashboard_address=":0") as made:
         there = workbench.attach(made.scheduler_address)
         assert there.record.dashboard_address == made.dashboard_link.removesuffix("/status")

@@ -56,9 +56,14 @@ async def elsewhere(host: str, identity: Mapping[str, Any]) -> str | None:
     At the same port behind a tunnel there may be that of another, or no dashboard at all: it is asked whose it is.
     """
     address = f"http://{host}:{identity.get('services', {}).get('dashboard')}"
+    fetch = AsyncHTTPClient().fetch
     try:
-        answer = await AsyncHTTPClient().fetch(f"{address}/json/identity.json", request_timeout=_PATIENCE)
-        return address if json.loads(answer.body)["id"] == identity["id"] else None
+        answer = await fetch(f"{address}/json/identity.json", request_timeout=_PATIENCE)
+        if json.loads(answer.body)["id"] != identity["id"]:
+            return None
+        # With --no-dashboard there are other pages at that port. A head, for the page itself would be made.
+        page = await fetch(f"{address}/status", method="HEAD", request_timeout=_PATIENCE, raise_error=False)
+        return None if page.code == 404 else address
     except (HTTPError, OSError, ValueError, LookupError, TypeError):
         return None
 
