@@ -113,7 +113,7 @@ class Form(NamedTuple):
                 role="alert" if wrong else None,
                 data_workbench=f"field-{name}-problem" if wrong else None,
             ),
-            class_=f"wb-Field{' wb-mod-wrong' if wrong else ''}{' wb-mod-wide' if _is_path(name, field) else ''}",
+            class_=f"wb-Field{' wb-mod-wrong' if wrong else ''}{' wb-mod-wide' if is_path(name, field) else ''}",
         )
 
     def _control(self, name: str, field: Mapping[str, Any], id_: str, wrong: bool) -> str:
@@ -146,7 +146,7 @@ class Form(NamedTuple):
             data_default=default,
             data_step=field.get("type") == "integer",
             data_minimum=field.get("minimum"),
-            data_drop=_is_path(name, field),
+            data_drop=is_path(name, field),
             data_enter=self.enter,
             **shared,
         )
@@ -224,8 +224,8 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _is_path(name: str, field: Mapping[str, Any]) -> bool:
-    # A field of that name that has choices is another thing: eofs removes a mean, not the samples of a file.
+def is_path(name: str, field: Mapping[str, Any]) -> bool:
+    """Whether a field takes a path. One of such a name with choices doesn't: eofs removes a mean, no file's samples."""
     return name in PATHS and "enum" not in field
 
 

@@ -16,7 +16,7 @@ from workbench.formats import size, span
 from workbench.runs.settings import read_settings
 from workbench.threads import in_thread
 from workbench.views.browsing import Sought, browsing
-from workbench.views.forms import Form, Problem, as_text, given, select
+from workbench.views.forms import Form, Problem, as_text, given, is_path, select
 from workbench.views.parts import button, command, confirmed, folds, keeping, link, live, notice, radios, text_field
 from workbench.workloads.opening import SERVED
 from workbench.workloads.own import is_named
@@ -227,8 +227,7 @@ async def _browsing(
 ) -> dict[str, str]:
     """For each field that takes a path, a way to find it: paths of late runs, and folders to look into."""
     schema, found = template.schema()["properties"], {}
-    # A field of that name that has choices is another thing: eofs removes a mean, not the samples of a file.
-    for name in (each for each in fields if each in PATHS - _WRITTEN and "enum" not in schema[each]):
+    for name in (each for each in fields if is_path(each, schema[each]) and each not in _WRITTEN):
         path = Sought(f"browse.{name}", f"run.{template.name}.{name}", _server(typed))
         title = f"Browse for {schema[name].get('title', name).lower()}"
         way = await browsing(sight, path, title, _late_paths(sight, name), str(typed.get(name) or "."))
