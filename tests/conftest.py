@@ -71,6 +71,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [*(item for item in items if item not in driving), *driving]
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell why a test was tried again: pytest-rerunfailures names it only."""
+    for first in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.section(f"first try of {first.nodeid}")
+        terminalreporter.write_line(first.longreprtext)
+
+
 @pytest.fixture(autouse=True)
 def _signals_as_before() -> Iterator[None]:
     """What computes a run ignores SIGTERM at its end; whatever is started after its test would do so, too."""

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 from distributed import Client, LocalCluster
 from distributed.protocol.pickle import dumps
+from distributed.worker import DEFAULT_METRICS
 
 from tests.feeds import Feed
 from tests.waiting import until
@@ -329,7 +330,7 @@ def test_times_are_by_the_schedulers_clock():
 
 
 def test_what_a_worker_calls_its_disk_is_told_only_where_something_was_moved():
-    """A worker calls so whatever took it 5 ms, and tells of what it moved with its next heartbeat."""
+    """A worker calls so whatever took it 5 ms, and tells of what it moved with its next heartbeat, or when asked."""
 
     def finish(monitor, start):
         spans = [
@@ -339,8 +340,8 @@ def test_what_a_worker_calls_its_disk_is_told_only_where_something_was_moved():
         ]
         monitor.transition("x-1", "processing", "memory", worker="w", thread=1, nbytes=8, startstops=spans)
 
-    def told(monitor, *, ending=False):
-        monitor._finished = monitor._disk.sift(monitor._finished, ending)
+    def told(monitor, latest=None):
+        monitor._finished = monitor._disk.sift(monitor._finished, latest)
         tasks = unpack({"time": 0.0, "byteorder": sys.byteorder, "tasks": monitor._take_tasks()}).tasks
         return [(task.kind, task.start) for task in tasks]
 
@@ -364,10 +365,36 @@ def test_what_a_worker_calls_its_disk_is_told_only_where_something_was_moved():
         finish(monitor, 30)
         scheduler.workers["w"].metrics = {}
         scheduler.cumulative_worker_metrics["execute", "x", "disk-read", "count"] = 1
-        assert told(monitor, ending=True) == [("compute", 31), ("disk-read", 30)]
+        assert told(monitor, {}) == [("compute", 31), ("disk-read", 30)]
+        finish(monitor, 40)
+        assert told(monitor, {"w": {"moved": [("x", "disk-write")]}}) == [("compute", 41), ("disk-write", 42)]
 
     with fake_scheduler(w=0.0) as scheduler:
         asyncio.run(check(scheduler))
+
+
+def test_the_end_of_a_watch_leaves_a_worker_be_that_is_telling_how_it_is(monkeypatch):
+    """Workers with GPUs wait for NVML while they do: one more heartbeat at that time is the end of them."""
+
+    async def slow(worker):
+        await asyncio.sleep(0.3)
+        return 1
+
+    monkeypatch.setitem(DEFAULT_METRICS, "slow", slow)
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster) as client,
+    ):
+        (worker,) = cluster.scheduler.workers
+        samples = []
+        for _ in range(5):
+            with Feed(client, apart=True) as feed:
+                client.submit(increment, 1, pure=False).result()
+                time.sleep(0.13)
+                asked = time.time()
+            samples.append(max(sample.time for batch in feed.take() for sample in batch.samples) - asked)
+        assert list(cluster.scheduler.workers) == [worker]
+        assert min(samples) > -0.2
 
 
 def test_a_watcher_that_does_not_read_is_sent_nothing_until_it_does():

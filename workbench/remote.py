@@ -64,14 +64,6 @@ def gpus() -> list[tuple[str, str, int]]:
     return [tuple(ask(card) for ask in asked) for card in cards]
 
 
-async def beat(dask_worker: Any) -> None:
-    """Have a worker tell its scheduler how it is doing now."""
-    # Shares of the processor's time within less than some of its ticks would be noise.
-    if time.monotonic() - dask_worker.monitor.last_time > 0.1:
-        dask_worker.monitor.update()
-    await dask_worker.heartbeat()
-
-
 def unreadable(path: str) -> tuple[str, str] | None:
     """Name of this machine, and why it can't read a path; None where it can."""
     try:

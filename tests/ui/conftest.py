@@ -216,6 +216,8 @@ def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     yield opened
     if getattr(request.node, "failed", False):
         _screenshot(opened, f"failed-{request.node.name}")
+        # Or its second try finds the names of its clusters taken.
+        finish(Session().stop_all())
     context.close()
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
-from workbench import config, remote
+from workbench import config
 from workbench.hardware import sampling
 from workbench.monitor import plugin, sampler
 from workbench.monitor.events import Batch
@@ -26,7 +26,7 @@ _LAST_BATCH = 2.0
 """Seconds that the last batch gets to arrive after the watcher has left."""
 
 
-_beat = Travelling(remote.beat)
+_doing = Travelling(plugin.doing)
 _watch = Travelling(plugin.watch)
 _unwatch = Travelling(plugin.unwatch)
 
@@ -94,15 +94,16 @@ class Feed:
 
     async def aclose(self) -> None:
         """Stop watching, from a coroutine. What happened until now is in the batches when this returns."""
+        latest: Mapping[str, Any] = {}
         try:
             if self.apart and self.client.status == "running":
                 # What is recorded ends with its workers as they are now: a heartbeat may be a second old.
                 with contextlib.suppress(TimeoutError, OSError):
-                    await asyncio.wait_for(self.client.run(_beat, on_error="ignore"), _LAST_BATCH)
+                    latest = await asyncio.wait_for(self.client.run(_doing, on_error="ignore"), _LAST_BATCH)
             if self.client.status == "running":
                 # Events travel on another connection than the answer to this call, which may overtake them.
                 self._ended = asyncio.Event()
-                if await self.client.run_on_scheduler(_unwatch, client=self.client.id, feed=self._id):
+                if await self.client.run_on_scheduler(_unwatch, client=self.client.id, feed=self._id, latest=latest):
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(self._ended.wait(), _LAST_BATCH)
         finally:

@@ -2,7 +2,7 @@
 
 This module travels to the scheduler as source text, so that any Dask scheduler can be watched, whether or not it has
 this package and whatever its Python. It may therefore import only what a scheduler has. `watch` and `unwatch` run
-there.
+there, `doing` on its workers.
 
 It costs the scheduler a list entry for each finished task. Everything else is done once a batch, in columns packed
 as bytes, which `workbench.monitor.wire` unpacks on the other side.
@@ -15,7 +15,8 @@ import contextlib
 import sys
 from array import array
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
@@ -102,13 +103,13 @@ class Monitor(SchedulerPlugin):
         # At once: what it counts of its own begins with what it hears first.
         self._tick()
 
-    def remove_watcher(self, client: str, feed: str) -> None:
-        """Send what is left and forget one feed of a client.
+    def remove_watcher(self, client: str, feed: str, latest: Mapping[str, Any]) -> None:
+        """Send what is left, with what workers were just asked for, and forget one feed of a client.
 
         Without feeds the client is sent nothing more, without watchers this ends.
         """
         self._next_sample = 0.0
-        self._tick(ending=True)
+        self._tick(latest)
         self._owners.join(feed)
         self._publish({"end": feed})
         feeds = self.watchers.get(client, set())
@@ -170,9 +171,9 @@ class Monitor(SchedulerPlugin):
         """Stop with the scheduler."""
         self._callback.stop()
 
-    def _tick(self, *, ending: bool = False) -> None:
+    def _tick(self, latest: Mapping[str, Any] | None = None) -> None:
         message: dict[str, Any] = {}
-        self._finished = self._disk.sift(self._finished, ending)
+        self._finished = self._disk.sift(self._finished, latest)
         if self._finished:
             message["tasks"] = self._take_tasks()
         self._count_new_tasks()
@@ -180,7 +181,7 @@ class Monitor(SchedulerPlugin):
         now = time()
         if now >= self._next_sample:
             self._next_sample = now + self._sample_interval
-            if samples := self._samples():
+            if samples := self._samples(latest or {}):
                 message["samples"] = samples
             if (links := self._find_links()) != self._links:
                 message["links"] = self._links = links
@@ -301,10 +302,10 @@ class Monitor(SchedulerPlugin):
         fastest = sorted(((speed, *pair) for pair, speed in speeds), reverse=True)[:MOST_PAIRS]
         return {"needs": {name: sorted(of - {name}) for name, of in self._needs.items()}, "speeds": fastest}
 
-    def _samples(self) -> list[tuple[Any, ...]]:
+    def _samples(self, latest: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         samples = []
         for address, worker in self._scheduler.workers.items():
-            metrics = worker.metrics
+            metrics = latest.get(address, worker.metrics)
             at = metrics.get("time", 0.0)
             if self._sampled.get(address) == at:
                 continue
@@ -338,8 +339,11 @@ class Disk:
         self._waiting: list[tuple[float, Any]] = []
         self._moved = self._count()
 
-    def sift(self, finished: list[Any], ending: bool) -> list[Any]:
-        """Tasks that finished without such times, and what was said of those before in the meantime, or by the end."""
+    def sift(self, finished: list[Any], latest: Mapping[str, Any] | None) -> list[Any]:
+        """Tasks that finished without such times, and what was said of those before in the meantime.
+
+        At the end workers were asked for their latest, and nothing waits.
+        """
         now, sifted = time(), []
         for task in finished:
             spans = task[3].get("startstops") or ()
@@ -350,13 +354,14 @@ class Disk:
             sifted.append(task)
         waiting, self._waiting, told = self._waiting, [], []
         for since, task in waiting:
-            if ending or self._is_told(task[3].get("worker"), since):
+            if latest is not None or self._is_told(task[3].get("worker"), since):
                 told.append(task)
             else:
                 self._waiting.append((since, task))
         if told:
             before, self._moved = self._moved, self._count()
             grown = {of for of, n in self._moved.items() if n > before.get(of, 0)}
+            grown.update(of for told_last in (latest or {}).values() for of in told_last["moved"])
             for task in told:
                 spans = [span for span in task[3]["startstops"] if (task[1], span["action"]) in grown]
                 if spans:
@@ -645,10 +650,30 @@ def watch(
     monitor.add_watcher(client, feed, apart)
 
 
-def unwatch(client: str, feed: str, dask_scheduler: Any = None) -> bool:
-    """Stop sending events to this feed; whether a last message, which says so, is on its way."""
+def unwatch(client: str, feed: str, latest: Mapping[str, Any], dask_scheduler: Any = None) -> bool:
+    """Stop sending events to this feed; whether a last message, which says so, is on its way.
+
+    `latest` is what workers just said of themselves, by their addresses.
+    """
     monitor = dask_scheduler.plugins.get(NAME)
     if monitor is None or feed not in monitor.watchers.get(client, ()):
         return False
-    monitor.remove_watcher(client, feed)
+    monitor.remove_watcher(client, feed, latest)
     return True
+
+
+def doing(dask_worker: Any) -> dict[str, Any]:
+    """How a worker is doing now, and what it moved to or from its disk, since the heartbeat that told it last.
+
+    A heartbeat of its own it isn't asked for: two at once end the worker.
+    """
+    # Shares of the processor's time within less than some of its ticks would be noise.
+    if monotonic() - dask_worker.monitor.last_time > 0.1:
+        dask_worker.monitor.update()
+    since = dask_worker.digests_total_since_heartbeat
+    return {
+        **{name: dask_worker.monitor.recent()[name] for name in ("time", "cpu", "memory")},
+        "spilled_bytes": {"disk": getattr(dask_worker.data, "spilled_total", (0, 0))[1]},
+        "task_counts": {"executing": len(dask_worker.state.executing)},
+        "moved": [key[2:4] for key in since if key[0] == "execute" and key[3:] in _MOVES],
+    }
