@@ -17,10 +17,11 @@ from distributed import Client, LocalCluster, span
 
 import workbench
 from tests.views import html_of
+from tests.waiting import until
 from workbench import remote
 from workbench.errors import BadInputError, ConflictError
 from workbench.monitor.record import read_events
-from workbench.runs import store
+from workbench.runs import recording, store
 from workbench.runs.explaining import metrics
 from workbench.travelling import About, differences, machine_elsewhere, machine_words
 
@@ -222,7 +223,7 @@ SCRIPT = """
 import os, signal, time
 import workbench
 from distributed import Client
-from workbench.runs import store
+from workbench.runs import recording, store
 
 if __name__ == "__main__":
     client = Client(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0")
@@ -305,3 +306,17 @@ def test_what_the_cluster_had_when_watching_began_is_another_computation(quick_c
 def slowly(number: int) -> int:
     time.sleep(0.1)
     return number
+
+
+def test_a_run_on_a_cluster_whose_workers_are_gone_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_STILL", 1.0)
+    with (
+        LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster) as client,
+        workbench.watch(client) as run,
+    ):
+        waits = client.submit(one_more, 1)
+        until(lambda: store.get(run.id).progress.waits == "The cluster has no workers. This goes on once it has one.")
+        cluster.scale(1)
+        assert waits.result() == 2
+        until(lambda: store.get(run.id).progress.waits is None)

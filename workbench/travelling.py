@@ -206,6 +206,13 @@ def unconnected(client: Client) -> str | None:
     return None
 
 
+def standstill(client: Client) -> str | None:
+    """Why nothing that this client wants goes on, in a sentence; None where no reason is found."""
+    if not one_of_each(client):
+        return "The cluster has no workers. This goes on once it has one."
+    return unconnected(client)
+
+
 def check_connected(client: Client) -> None:
     """Raise FailedError where machines with workers can't reach each other."""
     if (why := unconnected(client)) is not None:

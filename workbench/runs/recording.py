@@ -16,7 +16,7 @@ from workbench.linalg.keys import pass_in
 from workbench.monitor.energy import Energy, Meter
 from workbench.runs import store
 from workbench.runs.store import Count, Progress, Run
-from workbench.travelling import unconnected
+from workbench.travelling import standstill
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -107,7 +107,7 @@ class Recording:
             now = self.progress()
             if now == before and time.monotonic() < due:
                 return
-            waits = unconnected(client) if now == before else None
+            waits = standstill(client) if now == before and now.done < now.total else None
             before, due = now, time.monotonic() + _STILL
             store.write_progress(run, now.model_copy(update={"waits": waits}))
 
