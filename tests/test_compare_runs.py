@@ -138,6 +138,10 @@ def test_a_row_whose_runs_fail_is_no_success(
     said = capsys.readouterr()
     assert "n=0 failed:" in said.err
     assert json.loads(said.out)["agree"] is None
+    assert main(["compare", f"{mine}:third", "--on", ONE, "-p", "n=0", "--repeats", "1"]) == 1
+    told = capsys.readouterr()
+    # The table says why, and stderr for who keeps that.
+    assert (told.out.count("ZeroDivisionError"), told.err.count("ZeroDivisionError")) == (1, 1)
 
 
 def test_ctrl_c_stops_what_was_started_and_keeps_what_was_measured(data_folder):

@@ -145,13 +145,13 @@ def _tell(comparison: Comparison, form: str | None, save: str | None) -> int:
     if summary.agree is False:
         complain(f"The answers do not agree. {summary.agreement}")
         return 1
-    measured = any(row.seconds is not None for row in summary.rows)
-    if comparison.status == "done" and measured:
-        failed = [row for row in comparison.rows if row.failed]
-        for row in failed:
-            complain(f"Runs of {row.title} failed: {row.reason}")
+    # What can't be had here is no failure where anything else was measured.
+    failed = [row for row in comparison.rows if row.failed or (row.reason and comparison.status == "failed")]
+    for row in failed:
+        complain(f"{row.title} failed: {row.reason}")
+    if comparison.status == "done" and any(row.seconds is not None for row in summary.rows):
         return 1 if failed else 0
-    if comparison.status != "cancelled":
+    if comparison.status != "cancelled" and not failed:
         complain(comparison.error or f"{comparison.id} is {comparison.status}.")
     return 1
 
