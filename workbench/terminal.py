@@ -45,7 +45,7 @@ _STATUS_STYLES = {
     "failed": "red",
     "lost": "red",
 }
-_BAR_WIDTH, _CHART_WIDTH = 50, 40  # characters
+_BAR_WIDTH, _CHART_WIDTH, _TIME_WIDTH = 50, 40, 15  # characters
 _LEAST_SHARE = 0.005
 _SHARE_STYLES = {
     "computing": "blue",
@@ -347,8 +347,9 @@ def show_comparison(comparison: Comparison, summary: Summary) -> None:
     _print()
     measured = [(row.title, row.seconds.median) for row in summary.rows if row.seconds is not None]
     widest = max((len(on) for on, _ in measured), default=0)
+    room = min(_CHART_WIDTH, Console().width - widest - _TIME_WIDTH)
     for on, seconds in measured:
-        bar = "█" * max(1, round(_CHART_WIDTH * seconds / max(each for _, each in measured)))
+        bar = "█" * max(1, round(room * seconds / max(each for _, each in measured)))
         _print(f"{on:<{widest}}  {bar} {formats.duration(seconds)}")
     _print()
     for curve in summary.scaling:
