@@ -29,7 +29,7 @@ from workbench.cli import main
 from workbench.clusters import dashboard, records
 from workbench.clusters.budget import budget
 from workbench.clusters.profiles.address import spec_of
-from workbench.errors import BadInputError, ConflictError, WorkbenchError
+from workbench.errors import BadInputError, ConflictError, FailedError, WorkbenchError
 from workbench.hardware import inventory
 
 
@@ -334,6 +334,22 @@ def test_other_versions_there_are_told_in_one_sentence(data_folder: Path, tmp_pa
         told = f"numpy is 2020.1.0 on the scheduler, {socket.gethostname()}, and {np.__version__} here."
         assert (there.record.warning or "").endswith(told)
         there.stop()
+
+
+def test_a_scheduler_that_is_too_old_for_our_client_is_refused_in_one_sentence(
+    data_folder: Path, tmp_path: Path
+) -> None:
+    """Before 2025 one was asked for its workers without saying of how many."""
+    (tmp_path / "old.py").write_text(
+        "def dask_setup(scheduler):\n    scheduler.handlers['identity'] = lambda: scheduler.identity()\n"
+    )
+    old = {"DASK_DISTRIBUTED__SCHEDULER__PRELOAD": f"['{tmp_path / 'old.py'}']"}
+    told = r"has Dask [\d.]+, which Dask [\d.]+ can't talk to .*n_workers"
+    with (
+        other_python.cluster(sys.executable, n_workers=1, environment=old) as found,
+        pytest.raises(FailedError, match=told),
+    ):
+        workbench.attach(found)
 
 
 def test_detaching_ends_our_process_only(address: str, data_folder: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import dask
 import psutil
 
 from workbench import remote
@@ -112,9 +113,19 @@ class Attached(Handle):
         workers = frozenset(self._identity.get("workers", {}))
         if workers - self._known:
             with contextlib.suppress(OSError, TimeoutError):
-                told = await asyncio.wait_for(asyncio.to_thread(abouts, self.place), ANSWERING)
+                told = await asyncio.wait_for(asyncio.to_thread(self._abouts), ANSWERING)
                 self._machine, self._differ = machine_elsewhere(told), differences(told, remote.packages())
         self._known = workers
+
+    def _abouts(self) -> list[About]:
+        try:
+            return abouts(self.place)
+        except TypeError as err:
+            # An older one takes other arguments with the same questions.
+            raise FailedError(
+                f"The scheduler at {self.address} has Dask {self.versions.get('dask')}, which Dask {dask.__version__} "
+                f"can't talk to ({err}). Work in an environment with the scheduler's version."
+            ) from err
 
 
 class Started(Attached):
