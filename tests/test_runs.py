@@ -13,11 +13,11 @@ import pytest
 
 import workbench
 from tests.waiting import until
-from workbench.clusters import records
+from workbench.clusters import forking, records
 from workbench.clusters.connect import connect
 from workbench.clusters.spec import ClusterSpec
 from workbench.clusters.start import Cluster
-from workbench.errors import BadInputError, ConflictError, NotFoundError
+from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError
 from workbench.remote import executing_keys
 from workbench.runs import runner, store, submit as submit_module
 from workbench.runs.store import Progress, Run
@@ -168,6 +168,29 @@ def test_a_runner_works_in_the_folder_of_whoever_asked(cluster, tmp_path, monkey
     finish(run.id, timeout=20)
 
 
+def test_a_runner_has_the_environment_and_the_settings_of_whoever_asked(cluster, tmp_path, monkeypatch):
+    (tmp_path / "added").mkdir()
+    (tmp_path / "added" / "come_since.py").write_text("here = 7\n")
+    (tmp_path / "mine.py").write_text(
+        "import os\n\n\ndef told():\n    import come_since\n    from workbench import config\n\n"
+        "    return {'here': come_since.here, 'token': len(os.environ['MY_TOKEN']), 'kept': config.size('answers.each')}\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "added"), prepend=os.pathsep)
+    monkeypatch.setenv("MY_TOKEN", "x" * 100_000)
+    monkeypatch.setenv("DASK_WORKBENCH__ANSWERS__EACH", "3 MiB")
+    # A cold one would have them anyway.
+    monkeypatch.setattr(submit_module.processes, "start_apart", None)
+    run = finish(submit(f"{tmp_path}/mine.py:told", {}, cluster).id, timeout=60)
+    assert run.error is None, log_of(run)
+    assert (run.result["here"], run.result["token"], run.result["kept"]) == (7, 100_000, 3 * 2**20)
+
+
+def test_a_process_is_not_forked_where_packages_have_come_since(monkeypatch):
+    monkeypatch.setattr(forking, "_AT_START", ())
+    with pytest.raises(FailedError, match="Packages have come or gone"):
+        asyncio.run(forking.fork({}))
+
+
 def test_a_run_leaves_no_process_and_no_client_behind(cluster):
     run = finish(submit("array_sum", {"size": "16MiB"}, cluster).id, timeout=60)
     until(lambda: not store.alive(run))
@@ -243,6 +266,19 @@ def test_cancelling_frees_the_workers_and_leaves_the_cluster_usable(cluster):
     assert finish(submit("array_sum", {"size": "16MiB"}, cluster).id, timeout=60).status == "done"
 
 
+def test_a_run_is_cancelled_though_another_wants_the_same_tasks(cluster):
+    runs = [submit("transpose_sum", {"size": "1GiB"}, cluster) for _ in range(3)]
+    until(lambda: all(store.get(run.id).progress.stage == "computing" for run in runs))
+    for run in runs[:2]:
+        cancel(run.id)
+    assert [finish(run.id, timeout=20).status for run in runs[:2]] == ["cancelled"] * 2
+    kept = finish(runs[2].id, timeout=60)
+    assert (kept.status, kept.check.passed) == ("done", True), log_of(kept)
+    with connect(cluster.name) as client:
+        assert "AssertionError" not in asyncio.run(Session().logs(cluster.name))["scheduler"]
+        assert client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) == 0
+
+
 def test_cancelling_right_after_the_start_cancels_too(cluster):
     run = submit("array_sum", LONG, cluster)
     cancel(run.id)
@@ -263,7 +299,7 @@ def test_only_a_worker_that_stays_in_a_cancelled_task_is_restarted(cluster):
         future = client.submit(time.sleep, 100, workers=[stuck], pure=False)
         until(lambda: client.run(executing_keys)[stuck])
         runner._free_workers(client)
-        assert future.cancelled()
+        assert future.status == "pending"
         after = until(lambda: (pids := client.run(os.getpid)) and len(pids) == 2 and pids)
         assert after[other] == before[other]
         assert before[stuck] not in after.values()

@@ -5,6 +5,7 @@ A form is drawn anew at each key, and reading what each of some hundred packages
 
 from __future__ import annotations
 
+import site
 import sys
 from functools import lru_cache
 from importlib import metadata
@@ -19,6 +20,11 @@ def installed_version(package: str) -> str | None:
 def entry_points(group: str) -> tuple[metadata.EntryPoint, ...]:
     """What packages offer under the name of a group."""
     return _entry_points(group, _state())
+
+
+def installations() -> tuple[tuple[str, int], ...]:
+    """What changes when a package is installed or removed."""
+    return tuple((folder, _changed(folder)) for folder in (*site.getsitepackages(), site.getusersitepackages()))
 
 
 def _state() -> tuple[tuple[str, int], ...]:

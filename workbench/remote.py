@@ -140,12 +140,14 @@ def executing_keys(dask_worker: Any) -> list[Any]:
 
 
 def unwanted(executing: dict[str, list[Any] | None], client_id: str, dask_scheduler: Any = None) -> list[str] | None:
-    """Tell workers that are in a task which isn't theirs any more, or that don't answer.
+    """Release what a client wants, and tell workers that are in a task which isn't theirs any more, or don't answer.
 
-    Returns None while the client still wants something: then its cancellation hasn't come here yet.
+    Returns None where it still wanted something. `Client.cancel` would leave it what another client wants, too, and
+    fails where nobody wants what depends on it.
     """
     client = dask_scheduler.clients.get(client_id)
     if client is not None and client.wants_what:
+        dask_scheduler.client_releases_keys([task.key for task in client.wants_what], client_id)
         return None
     processing = {
         address: {task.key for task in worker.processing}

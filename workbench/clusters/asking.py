@@ -24,7 +24,7 @@ _SOCKET = "owner.sock"
 _PATIENCE = 5.0
 """Seconds for a question, and for the word that it was read."""
 _READ = b"read\n"
-_LONGEST = 65_536
+_LONGEST = 2**22  # bytes: an environment may be as large as the system lets it
 
 Verbs = Mapping[str, Callable[..., Awaitable[Any]]]
 """What an owner does when it is asked."""

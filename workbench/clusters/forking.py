@@ -2,7 +2,7 @@
 
 The host is asked for them (see `asking`). A request names a module and its arguments, as `python -m` would get them,
 and a process of its own is made: it leads its session, nobody's child, and outlives the host. Importing Dask takes a
-second or more; this takes a few hundredths.
+second or more; this takes a few hundredths. It has the environment and the settings of whoever asks, as a cold one has.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import dask
+
 from workbench.clusters.asking import ask
 from workbench.errors import FailedError
 from workbench.jobs import processes
+from workbench.packages import installations
 from workbench.threads import finish
 
 _PATIENCE = 2.0  # seconds that a host gets to answer
+_AT_START = installations()
 
 
 def start_warm(folder: Path, module: str, arguments: Sequence[str], *, log: Path) -> int | None:
@@ -35,7 +39,7 @@ def start_warm(folder: Path, module: str, arguments: Sequence[str], *, log: Path
         "arguments": list(arguments),
         "log": str(log),
         "cwd": os.getcwd(),  # noqa: PTH109
-        "environment": processes.same_folder(),
+        "environment": {**os.environ, **processes.same_folder()},
     }
     try:
         pid: int = finish(asyncio.wait_for(ask(folder, "fork", request=request), _PATIENCE))
@@ -50,6 +54,8 @@ async def fork(request: dict[str, Any]) -> int:
     # Elsewhere the host has no forkserver, and whoever wants a process starts a cold one.
     if sys.platform != "linux":
         raise FailedError("Nothing is forked here.")
+    if installations() != _AT_START:
+        raise FailedError("Packages have come or gone, which only a cold process finds.")
     return await asyncio.to_thread(_fork, request)
 
 
@@ -77,6 +83,15 @@ def _leave_and_become(request: dict[str, Any], sender: Any) -> None:
     _become(request)
 
 
+def _take_on(environment: dict[str, str]) -> None:
+    """Have environment, paths and settings of a process that starts with these variables."""
+    os.environ.clear()
+    os.environ.update(environment)
+    paths = environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [path for path in paths if path and path not in sys.path]
+    dask.config.refresh()
+
+
 def _become(request: dict[str, Any]) -> None:
     code = 1
     try:
@@ -86,7 +101,7 @@ def _become(request: dict[str, Any]) -> None:
         os.dup2(log, 2)
         os.close(log)
         os.chdir(request["cwd"])
-        os.environ.update(request["environment"])
+        _take_on(request["environment"])
         sys.argv = [request["module"], *request["arguments"]]
         runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
         code = 0

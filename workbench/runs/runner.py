@@ -315,24 +315,22 @@ def _persist(client: Client, collections: dict[str, Any]) -> dict[str, Any]:
 
 def _free_workers(client: Client) -> None:
     """Take the run's tasks from the workers; those that stay in one of them are restarted, and no others."""
-    from distributed.client import Future
-
     _ignore_cancellation()
-    client.cancel([Future(key, client) for key in list(client.futures)])
     deadline = time.monotonic() + _CANCEL_GRACE
     # Free twice in a row: a task that was on its way to its worker when the first answer left it isn't missed.
     found_free = 0
     while found_free < 2:
         stuck = client.sync(_workers_in_unwanted_tasks, client)
         found_free = found_free + 1 if stuck == [] else 0
-        if stuck and time.monotonic() > deadline:
-            client.restart_workers(stuck, timeout=30, raise_for_error=False)
+        if time.monotonic() > deadline:
+            if stuck:
+                client.restart_workers(stuck, timeout=30, raise_for_error=False)
             return
         time.sleep(0.1)
 
 
 async def _workers_in_unwanted_tasks(client: Client) -> list[str] | None:
-    """Addresses of workers in tasks that nobody wants any more; None while the scheduler hasn't heard of that."""
+    """Addresses of workers in tasks that nobody wants any more; None where this run still wanted something."""
     import asyncio
 
     workers = await client.run_on_scheduler(Travelling(remote.worker_addresses))
