@@ -173,7 +173,8 @@ def test_a_runner_has_the_environment_and_the_settings_of_whoever_asked(cluster,
     (tmp_path / "added" / "come_since.py").write_text("here = 7\n")
     (tmp_path / "mine.py").write_text(
         "import os\n\n\ndef told():\n    import come_since\n    from workbench import config\n\n"
-        "    return {'here': come_since.here, 'token': len(os.environ['MY_TOKEN']), 'kept': config.size('answers.each')}\n"
+        "    token = len(os.environ['MY_TOKEN'])\n"
+        "    return {'here': come_since.here, 'token': token, 'kept': config.size('answers.each')}\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "added"), prepend=os.pathsep)
     monkeypatch.setenv("MY_TOKEN", "x" * 100_000)
