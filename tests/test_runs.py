@@ -275,6 +275,7 @@ def test_a_run_is_cancelled_though_another_wants_the_same_tasks(cluster):
     assert [finish(run.id, timeout=20).status for run in runs[:2]] == ["cancelled"] * 2
     kept = finish(runs[2].id, timeout=60)
     assert (kept.status, kept.check.passed) == ("done", True), log_of(kept)
+    assert "computed the same there at the same time" in kept.notes[-1]
     with connect(cluster.name) as client:
         assert "AssertionError" not in asyncio.run(Session().logs(cluster.name))["scheduler"]
         assert client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) == 0

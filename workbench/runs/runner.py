@@ -22,6 +22,7 @@ import psutil
 
 from workbench import config, remote
 from workbench.errors import FailedError, NotFoundError, StorageError, WorkbenchError
+from workbench.formats import listed
 from workbench.jobs import folders
 from workbench.runs import keeping, places, store, transfers
 from workbench.runs.explaining import metrics
@@ -192,7 +193,7 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
             if since is not None:
                 result |= {"bandwidth": transfers.bandwidth(client, since, gpus=_has_gpus(run))}
             arrays = chosen.arrays(results, parameters.resolved) if chosen.has_arrays else {}
-            notes = (*run.notes, *chosen.remarks(results))
+            notes = (*run.notes, *chosen.remarks(results), *_twins(run))
             # Kept before it is checked: an answer whose check breaks down is still an answer.
             n_bytes = needs.bytes_processed or None if needs else None
             store.keep(
@@ -229,6 +230,21 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
         finally:
             recording.stop()
     return _computed(unsaved, checked)
+
+
+def _twins(run: Run) -> Iterator[str]:
+    """That other runs computed the same at the same time, where some did."""
+    alike = store.select(workload=run.workload, cluster=run.cluster, limit=20)
+    found = [
+        each.id
+        for each in alike
+        if each.id != run.id and each.resolved == run.resolved and (each.stopped or run.created) >= run.created
+    ]
+    if found:
+        yield (
+            f"{listed(found)} computed the same there at the same time. Dask computes equal tasks once, so this run's "
+            "time is not all that they take."
+        )
 
 
 def _computed(unsaved: WorkbenchError | None, checked: Check | None) -> dict[str, Any]:
