@@ -31,6 +31,7 @@ from workbench.clusters.budget import budget
 from workbench.clusters.profiles.address import spec_of
 from workbench.errors import BadInputError, ConflictError, FailedError, WorkbenchError
 from workbench.hardware import inventory
+from workbench.runs import store
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +57,14 @@ def test_a_cluster_of_somebody_else_is_used_from_the_terminal_and_goes_on(
     assert run["status"] == "done"
     assert run["check"]["passed"]
     assert run["spec"]["profile"] == "address"
+    going = Session().run("array_sum", {"size": "24GiB", "chunks": 1000}, "there")
+    until(lambda: store.get(going.id).status == "running")
     assert main(["down", "there"]) == 0
-    assert capfd.readouterr().out == "Detached: there. Nothing was changed there.\n"
+    detached, left = capfd.readouterr().out.splitlines()
+    assert detached == "Detached: there. Nothing was changed there."
+    assert left == f"Runs that go on there: {going.id}. To end one: workbench cancel {going.id}"
+    assert main(["cancel", going.id]) == 0
+    assert store.get(going.id).status == "cancelled"
     assert records.names() == ()
     with Client(address) as client:
         assert client.submit(sum, [1, 2]).result() == 3

@@ -120,7 +120,9 @@ def _down(arguments: argparse.Namespace) -> int:
     become = {how: [one for one in ended if endings.get(one, "stopped") == how] for how in _ENDINGS}
     left = [f"Left as it is: {one.name}. {one.message}" for one in session.clusters() if one.status == "unknown"]
     done = [f"{how.capitalize()}: {', '.join(names)}{_ENDINGS[how]}" for how, names in become.items() if names]
-    text = "\n".join([*(done or ["No cluster is running."]), *(left if arguments.all else ())])
+    going = [run.id for one in become["detached"] for run in session.runs(cluster=one, status="running")]
+    on = [f"Runs that go on there: {', '.join(going)}. To end one: workbench cancel {going[0]}"] if going else []
+    text = "\n".join([*(done or ["No cluster is running."]), *on, *(left if arguments.all else ())])
     return answer(arguments, become, text)
 
 
