@@ -376,7 +376,19 @@ def test_a_worker_that_a_client_retired_returns_when_asked_for(running: ClusterR
         asyncio.run(control.scale(running.name, 2))
         return records.read(running.name).n_workers == 2
 
-    assert until(asked)  # a worker's nanny ends some time after it
+    gone = "1 worker ended for good. Restart the workers, or scale, to have 2."
+    assert until(lambda: records.read(running.name).warning == gone)
+    assert until(asked)
+    assert until(lambda: records.read(running.name).warning is None)
+
+
+def test_a_restart_brings_back_workers_that_have_ended(running: ClusterRecord) -> None:
+    with connect(running.name) as client:
+        client.retire_workers(workers=list(client.scheduler_info()["workers"]), close_workers=True)
+    assert until(lambda: "2 workers ended" in str(records.read(running.name).warning))
+    asyncio.run(control.restart_workers(running.name))
+    assert until(lambda: records.read(running.name).n_workers == 2)
+    assert until(lambda: records.read(running.name).warning is None)
 
 
 def test_restarting_gives_new_workers(running: ClusterRecord) -> None:

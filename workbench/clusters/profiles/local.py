@@ -54,6 +54,7 @@ class LocalHandle(Handle):
         self._adaptive: Adaptive | None = None
         self._clients: set[str] = set()
         self._outgrown: list[tuple[float, str]] = []
+        self._for_good: set[object] = set()
         self._filled = False
         # One that is elsewhere is asked instead.
         if isinstance(scheduler, Scheduler):
@@ -92,7 +93,7 @@ class LocalHandle(Handle):
             pids=tuple(sorted(nanny.pid for nanny in self._nannies() if nanny.pid)),
             clients=tuple(sorted(self._clients)),
             idle_since=self._scheduler.check_idle(),
-            warning=self.outgrown(),
+            warning=self.outgrown() or self._ended_for_good(),
         )
 
     def outgrown(self) -> str | None:
@@ -106,6 +107,14 @@ class LocalHandle(Handle):
         return (
             f"{who}{before}: its data outgrew the {limit} that it may use. What it held is computed once more. Use "
             "smaller chunks, fewer threads a worker, or more memory."
+        )
+
+    def _ended_for_good(self) -> str | None:
+        if not self._for_good or self._adaptive is not None:
+            return None
+        return (
+            f"{formats.count(len(self._for_good), 'worker')} ended for good. Restart the workers, or "
+            f"scale, to have {self._requested}."
         )
 
     async def finished(self) -> str:
@@ -124,6 +133,7 @@ class LocalHandle(Handle):
         self._forget_ended()
         # Also drops workers that were asked for and have not come.
         self._cluster.scale(n)
+        self._for_good.clear()
 
     async def adapt(self, minimum: int, maximum: int) -> None:
         """Follow the load between two numbers of workers."""
@@ -133,6 +143,10 @@ class LocalHandle(Handle):
     async def restart(self) -> None:
         """Start all workers anew; what they computed or hold is forgotten."""
         self._outgrown.clear()
+        self._forget_ended()
+        self._for_good.clear()
+        if self._adaptive is None:
+            self._cluster.scale(self._requested)
         await self._scheduler.restart(stimulus_id=f"workbench-restart-{time.time()}")
 
     async def close(self) -> None:
@@ -165,6 +179,7 @@ class LocalHandle(Handle):
         for name, nanny in list(self._cluster.workers.items()):
             if nanny.status in (Status.closed, Status.failed):
                 del self._cluster.workers[name]
+                self._for_good.add(name)
 
     def _check(self) -> None:
         """Workers that fill their limit by merely being there would be killed and started for ever."""
