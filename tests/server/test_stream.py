@@ -90,6 +90,15 @@ async def test_a_page_is_told_the_state_at_once_and_at_every_change(open_page: A
     assert first["runs"][0]["id"] == "r1"
 
 
+async def test_what_a_page_is_sent_is_compressed(jp_ws_fetch: Any, session: Any) -> None:
+    session.add("calm-otter")
+    socket = await jp_ws_fetch("workbench", "api", "stream", compression_options={})
+    state = await Page(socket).next("state")
+    assert state["clusters"][0]["name"] == "calm-otter"
+    assert "permessage-deflate" in socket.headers["Sec-Websocket-Extensions"]
+    socket.close()
+
+
 async def test_one_watcher_serves_all_pages_and_none_runs_without_them(open_page: Any, session: Any) -> None:
     assert session.listening == 0
     async with open_page() as one, open_page() as other:
