@@ -2,9 +2,10 @@
 
 `python -m tests.benchmarks scale`, or `make bench-scale`; `--workers 32,128`, `--tasks N`, `--repeats N`, `--write`.
 Scheduler, workers, client and what a page has at the server (`views.screen.Screen`) are processes of their own. Told:
-CPU time of the scheduler for a task, watched and not, in turn; bytes a second to the page, as they are sent; memory of the owner of the
-cluster and of the server; and bytes that a pass of `svd_compressed` and of `genotypes.pca` moves between workers,
-beside the least that the sum of a pass takes. What it comes to with 1000 workers is extrapolated, and says so.
+CPU time of the scheduler for a task, watched and not, in turn; bytes a second to the page, as they are sent; memory of
+the owner of the cluster and of the server; and bytes that a pass of `svd_compressed` and of `genotypes.pca` moves
+between workers, beside the least that the sum of a pass takes. What it comes to with 1000 workers is extrapolated, and
+says so.
 """
 
 from __future__ import annotations
