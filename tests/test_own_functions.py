@@ -532,6 +532,33 @@ def test_an_answer_of_many_kinds_is_kept_and_saved(cluster, tmp_path):
     )
 
 
+READS = """
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import workbench
+
+Name = Annotated[str, workbench.Words(path=True)]
+
+
+def read(path: workbench.Path, winds: Path | None = None, name: Name | None = None, remove: str = "mean"):
+    assert (type(path), type(name), isinstance(winds, Path), remove) == (str, str, True, "mean")
+    return [float(np.load(each)) for each in (path, winds, name)]
+"""
+
+
+def test_a_relative_path_is_of_the_folder_where_it_is_given_also_as_a_text(cluster, project, tmp_path, monkeypatch):
+    (project / "reads.py").write_text(READS)
+    np.save(project / "in.npy", 1.0)
+    np.save(tmp_path / "in.npy", 2.0)
+    monkeypatch.chdir(tmp_path)
+    given = dict.fromkeys(("path", "winds", "name"), "in.npy")
+    run = finish(submit(f"{project}/reads.py:read", given, cluster).id)
+    assert (run.error, *run.result.values()) == (None, [2.0, 2.0, 2.0])
+    assert run.parameters == dict.fromkeys(given, str(tmp_path / "in.npy"))
+
+
 LATE = """
 import dask.array as da
 
