@@ -215,6 +215,7 @@ def field(name: str, told: Mapping[str, Any]) -> tuple[Any, Any]:
         examples=tuple(told.get("examples") or ()),
         only=told.get("only"),
         instead=told.get("instead"),
+        path=is_path(told),
         title=told.get("title") or (name.replace("_", " ").capitalize() if len(name) > 1 else name),
     )
     return Annotated[_annotation(told), words], told.get("default", ...)
