@@ -238,9 +238,10 @@ async def _browsing(
 
 
 def _late_paths(sight: Sight, name: str) -> list[str]:
-    """Paths that runs were given lately."""
-    given = (run["parameters"].get(name) for run in sight.state.get("runs", ()))
-    return list(dict.fromkeys(each for each in given if isinstance(each, str)))[:_LATE]
+    """Paths and URLs of late runs, those that mean the same in every folder."""
+    given = (run["resolved"].get(name) for run in sight.state.get("runs", ()))
+    full = (each for each in given if isinstance(each, str) and ("://" in each or each.startswith("/")))
+    return list(dict.fromkeys(full))[:_LATE]
 
 
 def _choices(held: Contents | None, typed: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
