@@ -97,7 +97,8 @@ class Form(NamedTuple):
         required = name in self.schema.get("required", ())
         message = self.in_words(self.problem.message) if self.problem and self.problem.parameter == name else None
         # A field that waits to be filled in is not wrong yet.
-        wrong = message is not None and not (required and name not in self.values)
+        empty = name not in self.values and (required or not self._default(name, field))
+        wrong = message is not None and not empty
         about = f"{name}: {' '.join(filter(None, (field.get('description'), bounds(field))))}"
         title = field.get("title", name)
         return tag(
@@ -115,8 +116,11 @@ class Form(NamedTuple):
             class_=f"wb-Field{' wb-mod-wrong' if wrong else ''}{' wb-mod-wide' if field.get('path') else ''}",
         )
 
+    def _default(self, name: str, field: Mapping[str, Any]) -> str:
+        return self.defaults.get(name, as_text(field.get("default")))
+
     def _control(self, name: str, field: Mapping[str, Any], id_: str, wrong: bool) -> str:
-        default = self.defaults.get(name, as_text(field.get("default")))
+        default = self._default(name, field)
         given = self.values.get(name)
         value = default if given is None else as_text(given)
         shared: dict[str, Any] = {
