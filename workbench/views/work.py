@@ -49,7 +49,8 @@ async def work(sight: Sight, _: str) -> str:
     unlisted = {} if chosen.is_listed else {chosen.name: chosen.template}
     offered = ((name, each.title, each.summary.replace("`", "")) for name, each in (unlisted | there).items())
     catalogue = radios("workload", "Workload", ("wb-Catalogue", "wb-Entry"), offered, chosen.name)
-    broken = (paragraph(f"{each.where}: {each.why}") for each in sight.session.broken_workloads(wait=False))
+    failed = sight.session.broken_workloads(wait=False)
+    broken = (paragraph(f"{each.where}: {each.why}", data_workbench="broken") for each in failed)
     unread = paragraph(chosen.problem, "wb-Problem", data_workbench="function-problem")
     return catalogue + "".join(broken) + unread + await _own(sight) + await _chosen(sight, chosen)
 
