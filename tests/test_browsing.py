@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import unescape
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 
 from tests.views import html_of
 from workbench.errors import BadInputError
+from workbench.runs import store
+from workbench.runs.store import Run
 from workbench.storage.browsing import MOST, browse
 
 
@@ -80,3 +83,13 @@ def test_the_form_lists_a_folder_and_a_click_on_a_file_fills_the_field(folder: P
     html = unescape(html_of("work", chosen | {"browse.path": "/nowhere"}))
     assert "/nowhere isn't there" in html
     assert "Back to where Jupyter runs" in html
+
+
+def test_paths_used_lately_are_those_that_mean_the_same_in_every_folder(folder: Path, data_folder: Path) -> None:
+    for number, (given, read) in enumerate((("d.txt", "d.txt"), ("x.npy", "/data/x.npy"), ("s3://b/y", "s3://b/y"))):
+        parameters, resolved = {"path": given}, {"path": read}
+        run = Run(id=f"r{number}", workload="eofs", cluster="c", status="done", created=number, stopped=number)
+        store.create(run.model_copy(update={"parameters": parameters, "resolved": resolved}))
+    html = html_of("work", {"workload": "svd_of_file", "browse.path": str(folder)})
+    late = html.partition("Used lately")[2].partition('data-workbench="browsed"')[0]
+    assert re.findall(r'title="(.*?)"', late) == ["s3://b/y", "/data/x.npy"]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import gzip
 import io
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -16,6 +17,7 @@ from PIL import Image
 
 from tests.test_eofs import winds_of
 from tests.test_genotypes_pca import bed_file
+from tests.views import html_of
 from workbench.cli import main
 from workbench.errors import BadInputError, MissingError
 from workbench.session import Session
@@ -156,6 +158,14 @@ def test_a_form_offers_what_the_file_holds_and_keeps_what_was_typed(tmp_path: Pa
 
     assert _choices(found, {"variable": "w"})["variable"] == [("u", "u"), ("v", "v"), ("w", "w")]
     assert "time 120 × lat 9 × lon 12, float64" in _holds(found)
+
+
+def test_a_form_asks_which_variable_is_meant_before_anything_is_wrong(tmp_path: Path, data_folder: Path) -> None:
+    winds_of().to_netcdf(tmp_path / "winds.nc", engine="h5netcdf")
+    chosen = {"workload": "eofs", "run.eofs.path": f"{tmp_path}/winds.nc"}
+    asked, wrong = (html_of("work", chosen | more) for more in ({}, {"run.eofs.variable": "w"}))
+    assert re.search(r'class="wb-Field-hint">[^<]*Name one of them: u, v\.<', asked)
+    assert ("wb-mod-wrong" in asked, "wb-mod-wrong" in wrong) == (False, True)
 
 
 def test_what_is_packed_and_what_is_cut_short_is_said(tmp_path: Path) -> None:

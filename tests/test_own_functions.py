@@ -1,6 +1,7 @@
 """A person's function is a workload: its form, its run, what it returns, and what is said where it can't be one."""
 
 import asyncio
+import re
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -532,6 +533,33 @@ def test_an_answer_of_many_kinds_is_kept_and_saved(cluster, tmp_path):
     )
 
 
+READS = """
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import workbench
+
+Name = Annotated[str, workbench.Words(path=True)]
+
+
+def read(path: workbench.Path, winds: Path | None = None, name: Name | None = None, remove: str = "mean"):
+    assert (type(path), type(name), isinstance(winds, Path), remove) == (str, str, True, "mean")
+    return [float(np.load(each)) for each in (path, winds, name)]
+"""
+
+
+def test_a_relative_path_is_of_the_folder_where_it_is_given_also_as_a_text(cluster, project, tmp_path, monkeypatch):
+    (project / "reads.py").write_text(READS)
+    np.save(project / "in.npy", 1.0)
+    np.save(tmp_path / "in.npy", 2.0)
+    monkeypatch.chdir(tmp_path)
+    given = dict.fromkeys(("path", "winds", "name"), "in.npy")
+    run = finish(submit(f"{project}/reads.py:read", given, cluster).id)
+    assert (run.error, *run.result.values()) == (None, [2.0, 2.0, 2.0])
+    assert run.parameters == dict.fromkeys(given, str(tmp_path / "in.npy"))
+
+
 LATE = """
 import dask.array as da
 
@@ -584,6 +612,20 @@ def test_the_page_finds_a_function_of_any_file_and_has_its_form(tmp_path: Path, 
     gone = html_of("work", choices)
     assert f"There is no file {path}" in gone
     assert 'data-workbench="run-button"' in gone
+
+
+def test_fields_of_paths_are_found_by_their_type_and_not_by_their_name(tmp_path: Path, data_folder: Path) -> None:
+    (tmp_path / "reads.py").write_text(READS, encoding="utf-8")
+    np.savez(tmp_path / "two.npz", a=np.ones((2, 3)), b=np.ones(4))
+    chosen = {"workload": f"{tmp_path}/reads.py:read", "run.reads.py:read.winds": f"{tmp_path}/two.npz"}
+    html = html_of("work", chosen)
+    droppable = [each for each in re.findall("<input[^>]*>", html) if "data-drop" in each]
+    assert re.findall(r'name="run\.reads\.py:read\.(\w+)"', "".join(droppable)) == ["path", "winds", "name", "save"]
+    assert re.findall(r'data-workbench="browse-(?!functions)(\w+)"', html) == ["path", "winds", "name"]
+    assert re.search(r"NumPy arrays, \d+ B: 2 arrays", html)
+    assert template("eofs").paths == ("path", "save")
+    genotypes = ("path", "labels", "keep_samples", "remove", "leave_out", "save")
+    assert template("genotype_pca").paths == genotypes
 
 
 def test_files_in_workloads_and_packages_are_listed_beside_ours_and_what_is_broken_says_why(

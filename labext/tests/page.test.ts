@@ -243,6 +243,18 @@ test('a list is one stop, in which arrows go from line to line and along a line'
   expect(stops()).toEqual(['t2']);
 });
 
+test('Escape closes the browser of files in which the focus is, and its word has the focus then', () => {
+  const word = `<button id="word" aria-expanded="true" data-choose='{"browse.path": null}'>Close</button>`;
+  show('sidebar', `<div class="wb-Browse">${word}<button id="entry"></button></div><input id="beside">`);
+  page.choose({ 'browse.path': '.' });
+  const escape = () => new KeyboardEvent('keydown', { key: 'Escape', bubbles: true });
+  find('#beside').dispatchEvent(escape());
+  expect(page.choices).toEqual({ 'browse.path': '.' });
+  find('#entry').dispatchEvent(escape());
+  expect(page.choices).toEqual({});
+  expect(document.activeElement!.id).toBe('word');
+});
+
 test('arrows go from one section to the next', () => {
   show('sidebar', '<button data-fold="wb-section-a" id="a"></button><button data-fold="wb-section-b" id="b"></button>');
   find('#a').focus();

@@ -55,6 +55,8 @@ class FakeTemplate(NamedTuple):
     presets: tuple[Any, ...] = ()
     offered: tuple[Any, ...] = ()
     alone: Any = True
+    paths: tuple[str, ...] = ()
+    pinned: Any = None
 
     def schema(self) -> dict[str, Any]:
         return {"type": "object", "properties": {"size": {"type": "string", "default": "1GiB"}}}

@@ -113,3 +113,34 @@ def test_a_function_of_any_file_is_found_run_and_changed_on_the_page(lab: Lab, o
     hook(first, "run-more").click()
     hook(first, "run-change").click()
     expect(hook(page, "field-n")).to_have_value("300")
+
+
+def test_a_path_of_a_function_is_browsed_for_whatever_its_name_and_esc_closes_that(
+    lab: Lab, open_lab: Callable[[], Page], screenshot: Callable[[str], Path]
+) -> None:
+    text = "from pathlib import Path\n\ndef mean(data: Path, path: int = 3):\n    return path\n"
+    (lab.notebooks / "reads.py").write_text(text, encoding="utf-8")
+    np.save(lab.notebooks / "in.npy", np.ones((3, 4)))
+    broken = lab.data_folder / "workloads" / "uses_helper.py"
+    broken.parent.mkdir(parents=True, exist_ok=True)
+    broken.write_text(f"import helper_{'x' * 60}\n", encoding="utf-8")
+    page = open_lab()
+    open_sidebar(page)
+    hook(page, "browse-functions").click()
+    hook(page, "browsed").get_by_text("reads.py").click(timeout=MINUTE)
+    hook(page, "browsed").get_by_text("Mean", exact=True).click(timeout=MINUTE)
+    expect(hook(page, "field-path")).to_have_value("3", timeout=MINUTE)
+    expect(hook(page, "browse-path")).to_have_count(0)
+    hook(page, "browse-data").click()
+    hook(page, "browsed").get_by_text("in.npy").click(timeout=MINUTE)
+    expect(hook(page, "field-data")).to_have_value(str(lab.notebooks / "in.npy"), timeout=MINUTE)
+    expect(hook(page, "holds")).to_contain_text("NumPy array", timeout=MINUTE)
+    hook(page, "browse-data").click()
+    expect(hook(page, "browsed")).to_be_visible(timeout=MINUTE)
+    screenshot("own-browsed")
+    hook(page, "browsed").get_by_text("the folder above").click()
+    expect(hook(page, "browsed")).to_contain_text("notebooks/", timeout=MINUTE)
+    page.keyboard.press("Escape")
+    expect(hook(page, "browsed")).to_have_count(0)
+    expect(hook(page, "broken")).to_contain_text("No module named", timeout=MINUTE)
+    assert hook(page, "broken").evaluate("it => it.scrollWidth <= it.clientWidth")

@@ -12,7 +12,6 @@ from workbench.errors import WorkbenchError
 from workbench.figures.markup import tag
 from workbench.views.page import Choices
 from workbench.views.parts import checkbox, drawer, fold, text_field
-from workbench.workloads.registry import PATHS
 
 FIRST = ("path", "to", "size", "n_variants", "n_samples", "n_rows", "k", "n_components", "tol", "memory", "n_workers")
 """Fields that matter, of which a form shows the first few at once; the others are behind More."""
@@ -98,7 +97,8 @@ class Form(NamedTuple):
         required = name in self.schema.get("required", ())
         message = self.in_words(self.problem.message) if self.problem and self.problem.parameter == name else None
         # A field that waits to be filled in is not wrong yet.
-        wrong = message is not None and not (required and name not in self.values)
+        empty = name not in self.values and (required or not self._default(name, field))
+        wrong = message is not None and not empty
         about = f"{name}: {' '.join(filter(None, (field.get('description'), bounds(field))))}"
         title = field.get("title", name)
         return tag(
@@ -113,11 +113,14 @@ class Form(NamedTuple):
                 role="alert" if wrong else None,
                 data_workbench=f"field-{name}-problem" if wrong else None,
             ),
-            class_=f"wb-Field{' wb-mod-wrong' if wrong else ''}{' wb-mod-wide' if is_path(name, field) else ''}",
+            class_=f"wb-Field{' wb-mod-wrong' if wrong else ''}{' wb-mod-wide' if field.get('path') else ''}",
         )
 
+    def _default(self, name: str, field: Mapping[str, Any]) -> str:
+        return self.defaults.get(name, as_text(field.get("default")))
+
     def _control(self, name: str, field: Mapping[str, Any], id_: str, wrong: bool) -> str:
-        default = self.defaults.get(name, as_text(field.get("default")))
+        default = self._default(name, field)
         given = self.values.get(name)
         value = default if given is None else as_text(given)
         shared: dict[str, Any] = {
@@ -146,7 +149,7 @@ class Form(NamedTuple):
             data_default=default,
             data_step=field.get("type") == "integer",
             data_minimum=field.get("minimum"),
-            data_drop=is_path(name, field),
+            data_drop=field.get("path"),
             data_enter=self.enter,
             **shared,
         )
@@ -222,11 +225,6 @@ def as_text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(as_text, value))
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def is_path(name: str, field: Mapping[str, Any]) -> bool:
-    """Whether a field takes a path. One of such a name with choices doesn't: eofs removes a mean, no file's samples."""
-    return name in PATHS and "enum" not in field
 
 
 def _unit(field: Mapping[str, Any]) -> str:

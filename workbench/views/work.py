@@ -16,11 +16,10 @@ from workbench.formats import size, span
 from workbench.runs.settings import read_settings
 from workbench.threads import in_thread
 from workbench.views.browsing import Sought, browsing
-from workbench.views.forms import Form, Problem, as_text, given, is_path, select
+from workbench.views.forms import Form, Problem, as_text, given, select
 from workbench.views.parts import button, command, confirmed, folds, keeping, link, live, notice, radios, text_field
 from workbench.workloads.opening import SERVED
 from workbench.workloads.own import is_named
-from workbench.workloads.registry import PATHS
 
 if TYPE_CHECKING:
     from workbench.runs.forecasting.forecast import Forecast
@@ -50,7 +49,8 @@ async def work(sight: Sight, _: str) -> str:
     unlisted = {} if chosen.is_listed else {chosen.name: chosen.template}
     offered = ((name, each.title, each.summary.replace("`", "")) for name, each in (unlisted | there).items())
     catalogue = radios("workload", "Workload", ("wb-Catalogue", "wb-Entry"), offered, chosen.name)
-    broken = (paragraph(f"{each.where}: {each.why}") for each in sight.session.broken_workloads(wait=False))
+    failed = sight.session.broken_workloads(wait=False)
+    broken = (paragraph(f"{each.where}: {each.why}", data_workbench="broken") for each in failed)
     unread = paragraph(chosen.problem, "wb-Problem", data_workbench="function-problem")
     return catalogue + "".join(broken) + unread + await _own(sight) + await _chosen(sight, chosen)
 
@@ -104,8 +104,8 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
     held, needs, problem = None, None, None
     question = chosen.name, typed, cluster["name"] if cluster else None
     try:
-        if PATHS & typed.keys() or not chosen.is_listed:
-            held, found = await _held_and_needed(sight, typed, question)
+        if typed.keys() & template.paths or not chosen.is_listed:
+            held, found = await _held_and_needed(sight, template, typed, question)
             if isinstance(found, WorkbenchError):
                 raise found
             needs = found
@@ -120,7 +120,9 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
     except WorkbenchError as err:
         needs, problem = None, problem or Problem(str(err))
     schema = template.schema()
-    form = Form(schema, prefix, typed, problem, _defaults(preset, needs), _choices(held, typed), "run-button")
+    # A person's function may mean something else by the name of a field.
+    options = _choices(None if template.pinned else held, typed)
+    form = Form(schema, prefix, typed, problem, _defaults(preset, needs), options, "run-button")
     fields = shown_fields(template, schema, typed, preset)
     first, more = form.split(fields)
     choices = {"parameters": prefix, "settings": f"settings.{template.name}"}
@@ -194,10 +196,10 @@ async def _own(sight: Sight) -> str:
 
 
 async def _held_and_needed(
-    sight: Sight, typed: Mapping[str, Any], question: tuple[Any, ...]
+    sight: Sight, template: Template, typed: Mapping[str, Any], question: tuple[Any, ...]
 ) -> tuple[Contents | None, Forecast | WorkbenchError]:
     """What the file holds, also where a workload couldn't run on it yet: then a variable may have to be chosen."""
-    asked = (_held(sight, typed), sight.ask("forecast", *question))
+    asked = (_held(sight, template, typed), sight.ask("forecast", *question))
     held, needs = await asyncio.gather(*asked, return_exceptions=True)
     for each in (held, needs):
         if isinstance(each, BaseException) and not isinstance(each, WorkbenchError):
@@ -205,12 +207,13 @@ async def _held_and_needed(
     return held, needs
 
 
-async def _held(sight: Sight, typed: Mapping[str, Any]) -> Contents | None:
-    """What the file holds that was given; None where there is none, or nothing that can be told."""
-    if not typed.get("path"):
+async def _held(sight: Sight, template: Template, typed: Mapping[str, Any]) -> Contents | None:
+    """What the first file holds that was given; None where there is none, or nothing that can be told."""
+    path = next((typed[name] for name in template.paths if name not in _WRITTEN and typed.get(name)), None)
+    if path is None:
         return None
     try:
-        found: Contents = await sight.ask("look", typed["path"], **_server(typed))
+        found: Contents = await sight.ask("look", path, **_server(typed))
     except WorkbenchError:
         return None  # What is wrong with it, the forecast says.
     return found
@@ -227,7 +230,7 @@ async def _browsing(
 ) -> dict[str, str]:
     """For each field that takes a path, a way to find it: paths of late runs, and folders to look into."""
     schema, found = template.schema()["properties"], {}
-    for name in (each for each in fields if is_path(each, schema[each]) and each not in _WRITTEN):
+    for name in (each for each in fields if each in template.paths and each not in _WRITTEN):
         path = Sought(f"browse.{name}", f"run.{template.name}.{name}", _server(typed))
         title = f"Browse for {schema[name].get('title', name).lower()}"
         way = await browsing(sight, path, title, _late_paths(sight, name), str(typed.get(name) or "."))
@@ -236,9 +239,10 @@ async def _browsing(
 
 
 def _late_paths(sight: Sight, name: str) -> list[str]:
-    """Paths that runs were given lately."""
-    given = (run["parameters"].get(name) for run in sight.state.get("runs", ()))
-    return list(dict.fromkeys(each for each in given if isinstance(each, str)))[:_LATE]
+    """Paths and URLs of late runs, those that mean the same in every folder."""
+    given = (run["resolved"].get(name) for run in sight.state.get("runs", ()))
+    full = (each for each in given if isinstance(each, str) and ("://" in each or each.startswith("/")))
+    return list(dict.fromkeys(full))[:_LATE]
 
 
 def _choices(held: Contents | None, typed: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:

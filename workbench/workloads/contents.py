@@ -314,8 +314,8 @@ def _by_xarray(place: Place) -> Listed:
 def _by_files(place: Place) -> Listed:
     files = datasets.files_of(place)
     found, _ = _by_xarray(Place(files[0]))
-    told = f"Lengths are those of the first of {formats.count(len(files), 'file')}, which are read as one."
-    return found, (told,)
+    told = f"Lengths are those of the first of {formats.count(len(files), 'file')}."
+    return found, (f"{told} They are read as one if they differ along one dimension alone.",)
 
 
 def _told(dtype: Any, said: Mapping[str, Any]) -> dict[str, str | None]:

@@ -73,6 +73,8 @@ class Words:
     """The parameter in whose place it is given: a form takes that one back."""
     title: str | None = None
     """What the form calls it; None for what `TITLES` says, or the parameter's name."""
+    path: bool = False
+    """Whether the text names a file or a folder: of the folder where it is given, if it is relative."""
 
 
 @dataclass(frozen=True)
@@ -232,6 +234,7 @@ Path = Annotated[
         "also of microscopy), TIFF, Parquet, CSV.",
         allowed="the path or URL of a .npy, .npz, HDF5, NetCDF, Zarr, TIFF, Parquet or CSV file",
         examples=("data/measurements.npy", "results.zarr", "s3://bucket/array.zarr"),
+        path=True,
     ),
 ]
 
@@ -252,6 +255,7 @@ DatasetPath = Annotated[
         "a year, are read as one: a folder of them, or a pattern.",
         allowed="the path or URL of a NetCDF file, a Zarr group as xarray writes it, or GRIB; or files such as *.nc",
         examples=("winds.nc", "winds/*.nc", "s3://bucket/era5.zarr"),
+        path=True,
     ),
 ]
 
@@ -337,6 +341,7 @@ GenotypePath = Annotated[
         "Genotypes: PLINK .bed (with .bim and .fam), VCF Zarr, a packed store, or an array of counts.",
         allowed="the path or URL of a PLINK .bed file, VCF Zarr, a packed store, or counts in Zarr, .npy or HDF5",
         examples=("study.bed", "study.vcz", "s3://bucket/study.zarr"),
+        path=True,
     ),
 ]
 
@@ -346,6 +351,7 @@ NewPath = Annotated[
         "Where the packed store is written.",
         allowed="the path or URL of the store to be written",
         examples=("study.zarr",),
+        path=True,
     ),
 ]
 
@@ -355,6 +361,7 @@ Save = Annotated[
         "Where the arrays of the answer are saved. Without it, small ones are kept with the run.",
         allowed="a path or URL that ends with .zarr, .npz, .npy or .nc",
         examples=("answer.zarr", "answer.npz"),
+        path=True,
     ),
 ]
 
@@ -367,6 +374,7 @@ Labels = Annotated[
         allowed="the path of a text table with a header and a column of sample names",
         examples=("populations.tsv",),
         only="path",
+        path=True,
     ),
 ]
 

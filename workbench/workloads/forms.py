@@ -142,6 +142,7 @@ def _field(name: str, annotation: Any, default: Any) -> tuple[Any, FieldInfo]:
         "unit": words.unit,
         "only": words.only,
         "instead": words.instead,
+        "path": words.path,
     }
     return annotation, Field(
         default,

@@ -101,11 +101,6 @@ class Own(Template):
         return Function(reference=self.reference, source=self.told.source, sha=self.sha, checked=self.told.checked)
 
     @property
-    def paths(self) -> frozenset[str]:
-        """Parameters that are paths."""
-        return frozenset(name for name, told in self.told.fields.items() if signatures.is_path(told)) | {"save"}
-
-    @property
     def has_arrays(self) -> bool:
         """Nobody knows before it has returned."""
         return True

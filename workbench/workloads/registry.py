@@ -33,10 +33,6 @@ Resolver = Callable[[dict[str, Any], Mapping[str, Any], Surroundings], Resolutio
 Checker = Callable[[Mapping[str, Any], Mapping[str, Any], "Client | None"], Check]
 """From resolved parameters and results to a verdict; what must be computed for it is computed with the client."""
 
-PATHS = frozenset({"path", "to", "labels", "save", "keep_samples", "remove", "leave_out"})
-"""Parameters that name a file or a folder. Where none is given, nothing of a person's is opened."""
-
-
 _SAVING: Mapping[str, tuple[Any, Any]] = {"save": (Save | None, None), "replace": (Replace, False)}
 """Fields of the form of each workload that answers with arrays."""
 
@@ -109,10 +105,10 @@ class Template:
         """Where it comes from, in few words."""
         return "dask-workbench"
 
-    @property
-    def paths(self) -> frozenset[str]:
-        """Parameters that name a file or a folder."""
-        return PATHS
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """Parameters that name a file or a folder. Where none is given, nothing of a person's is opened."""
+        return tuple(name for name, field in self.schema()["properties"].items() if field.get("path"))
 
     @property
     def summary(self) -> str:
@@ -234,7 +230,7 @@ class Template:
         if saving.get("save") is not None:
             saving["save"] = self._target(resolved, **saving)
         # The process that runs it has another working folder.
-        given |= {name: (saving | resolved)[name] for name in self.paths.union(self.referring) & given.keys()}
+        given |= {name: (saving | resolved)[name] for name in given.keys() & (*self.paths, *self.referring)}
         return Parameters(
             workload=self.name,
             given=given,

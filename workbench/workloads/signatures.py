@@ -128,6 +128,8 @@ def _add_mark(told: Told, mark: Any) -> None:
     words = {name: value for name in _WORDS if (value := getattr(mark, name, None))}
     words |= {"description": mark.documentation} if isinstance(getattr(mark, "documentation", None), str) else {}
     told |= {name: list(value) if name == "examples" else str(value) for name, value in words.items()}
+    if getattr(mark, "path", None) is True:
+        told["path"] = True
 
 
 def _kind_of(default: Any) -> Any:
@@ -213,6 +215,7 @@ def field(name: str, told: Mapping[str, Any]) -> tuple[Any, Any]:
         examples=tuple(told.get("examples") or ()),
         only=told.get("only"),
         instead=told.get("instead"),
+        path=is_path(told),
         title=told.get("title") or (name.replace("_", " ").capitalize() if len(name) > 1 else name),
     )
     return Annotated[_annotation(told), words], told.get("default", ...)
@@ -249,7 +252,7 @@ def allowed(told: Mapping[str, Any]) -> str:
         number = f"{least} values" if least and least == most else "values"
         return f"{number} with commas between, each a {of}"
     else:
-        words = "a path" if told["type"] == "path" else _PLAIN.get(_NAMES[told["type"]], "nothing")
+        words = "a path" if is_path(told) else _PLAIN.get(_NAMES[told["type"]], "nothing")
     example = f", such as {told['examples'][0]}" if told.get("examples") else ""
     return " ".join(filter(None, (words, _range(bounds)))) + example
 
@@ -266,9 +269,10 @@ def _of_any(told: Mapping[str, Any], name: str) -> Any:
     return next(filter(None, (part.get(name) for part in (told, *told.get("any", ())))), None)
 
 
-def is_path(told: Mapping[str, Any]) -> bool:
-    """Whether a parameter is the path of something."""
-    return told.get("type") == "path" or any(map(is_path, told.get("any", ())))
+def is_path(told: Mapping[str, Any], *, as_text: bool = True) -> bool:
+    """Whether a parameter is the path of something, `as_text` also where the function gets it as a text."""
+    marked = told.get("type") == "path" or (as_text and "path" in told)
+    return marked or any(is_path(part, as_text=as_text) for part in told.get("any", ()))
 
 
 def argument(told: Mapping[str, Any], value: Any) -> Any:
@@ -276,7 +280,7 @@ def argument(told: Mapping[str, Any], value: Any) -> Any:
     if value is None or not isinstance(value, str | list):
         return value
     if isinstance(value, str):
-        return Path(value) if is_path(told) and "://" not in value else value
+        return Path(value) if is_path(told, as_text=False) and "://" not in value else value
     part = next((each for each in (told, *told.get("any", ())) if "items" in each), None)
     if part is None:
         return value

@@ -49,6 +49,7 @@ def _names(what: str, example: str) -> Words:
         allowed=f"the path of a text file with {each}, or in Python a list of names",
         examples=(example,),
         only="path",
+        path=True,
     )
 
 
@@ -62,6 +63,7 @@ RegionsOut = Annotated[
         allowed="regions such as 6:25000000-35000000, separated by commas, or the path of a BED file",
         examples=("6:25000000-35000000", "long-range.bed"),
         only="path",
+        path=True,
     ),
 ]
 

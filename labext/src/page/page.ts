@@ -431,6 +431,10 @@ export class Page {
       within?.querySelector<HTMLElement>(`[data-workbench="${target.dataset['enter']}"]`)?.click();
     } else if (event.key === 'Escape' && target.dataset['asking'] !== undefined) {
       answered(target);
+    } else if (event.key === 'Escape' && target.closest('.wb-Browse')) {
+      const word = target.closest('.wb-Browse')!.querySelector<HTMLElement>('[aria-expanded="true"]');
+      word?.focus();
+      word?.click();
     } else if ((step || end !== undefined) && group && target.tagName === 'BUTTON') {
       const stops = [...group.querySelectorAll<HTMLElement>('button:not(:disabled)')];
       const next = stops.at(end ?? (stops.indexOf(target) + step!) % stops.length)!;
