@@ -385,6 +385,22 @@ def test_arrays_in_lists_and_dicts_are_parts_of_the_answer():
     assert returned.remarks(many, "f")[0].startswith("value of f has more than 100 parts, so its arrays aren't kept")
 
 
+def test_parts_whose_names_have_one_text_are_all_kept():
+    deep = {"x": np.ones(30)}
+    found = {1: 2, "1": 3, "certificate": 4, "certificate_": 5, "deep": {1: [{True: 6, "True": 7}]}}
+    built = returned.named(found | {"fit": {1: deep, "1": deep}}, "f")
+    assert returned.values(built) == {
+        "1": 2,
+        "1_": 3,
+        "certificate_": 4,
+        "certificate__": 5,
+        "deep": {"1": [{"true": 6, "True": 7}]},
+    }
+    assert list(returned.arrays(built)) == ["fit.1.x", "fit.1.x_"]
+    nested = {"one": {1: 6, "1": {"\udcff": 7, "?": 8}}}
+    assert returned.values(returned.named(nested, "f")) == {"one": {"1": 6, "1_": {"?": 7, "?_": 8}}}
+
+
 def test_what_is_masked_is_missing_and_no_number_and_long_doubles_are_said_to_be_shorter():
     masked = np.ma.masked_equal([1.0, -9999, 3], -9999)
     whole = masked.astype(int)
