@@ -582,6 +582,56 @@ def test_what_only_a_task_or_a_function_imports_is_there_on_workers_that_run_els
     assert first.function.sha != second.function.sha
 
 
+PACKAGED = """
+import dask.array as da
+
+from . import numbers_
+from .deep.helper import double
+
+
+def in_task(block):
+    from .late import TEN
+
+    return TEN * numbers_.scaled(double(block))
+
+
+def relative(n: int = 4):
+    return da.map_blocks(in_task, da.ones(n, chunks=2), dtype=float).sum()
+"""
+
+
+def test_a_function_in_a_package_is_imported_as_part_of_it_here_and_on_workers(cluster, tmp_path):
+    deep = tmp_path / "package" / "deep"
+    deep.mkdir(parents=True)
+    for path, text in {
+        "__init__.py": "FACTOR = 3\n",
+        "package.py": PACKAGED,
+        "numbers_.py": "from package import FACTOR\n\n\ndef scaled(x):\n    return FACTOR * x\n",
+        "late.py": "TEN = 10\n",
+        "deep/__init__.py": "",
+        "deep/helper.py": "def double(x):\n    return 2 * x\n",
+        "deep/more.py": "from ..package import relative\n\n\ndef again(n: int = 2):\n    return relative(n)\n",
+    }.items():
+        (tmp_path / "package" / path).write_text(text)
+    run = finish(submit(f"{tmp_path}/package/package.py:relative", {}, cluster).id)
+    assert (run.error, run.result) == (None, {"value": 240.0})
+    inner = finish(submit(f"{tmp_path}/package/deep/more.py", {}, cluster).id)
+    assert (inner.error, inner.result) == (None, {"value": 120.0})
+    # What is imported late is of its code, too.
+    (tmp_path / "package" / "late.py").write_text("TEN = 100\n")
+    assert finish(submit(f"{tmp_path}/package/deep/more.py:again", {}, cluster).id).result == {"value": 1200.0}
+    with pytest.raises(NotFoundError, match=r"named with its file, such as package/package\.py:relative\.$"):
+        template("package.package:relative")
+
+
+def test_a_folder_that_cannot_be_a_package_has_files_as_any(tmp_path, data_folder):
+    folder = tmp_path / "json"
+    folder.mkdir()
+    for name, text in {"__init__": "", "mine": "import beside\n\n\ndef f(n=1):\n    return n\n", "beside": ""}.items():
+        (folder / f"{name}.py").write_text(text)
+    assert [each.name for each in own.functions(f"{folder}/mine.py")] == ["f"]
+
+
 def test_the_page_finds_a_function_of_any_file_and_has_its_form(tmp_path: Path, data_folder: Path) -> None:
     path = tmp_path / "analysis.py"
     path.write_text("def total(n: int = 7):\n    return n\n\n\ndef bad(n):\n    return n\n", encoding="utf-8")
