@@ -711,7 +711,7 @@ def of_table():
 '''
 
 
-def test_a_function_of_a_notebook_is_added_with_what_it_names_and_no_more(data_folder):
+def test_a_function_of_a_notebook_is_added_with_what_it_names_and_no_more(data_folder, capsys):
     from IPython.core.interactiveshell import InteractiveShell
 
     shell = InteractiveShell()
@@ -732,6 +732,13 @@ def test_a_function_of_a_notebook_is_added_with_what_it_names_and_no_more(data_f
     assert "SIDE" not in Path(chosen.where).read_text(encoding="utf-8")
     with pytest.raises(BadInputError, match=r"of_table can't be added: .*table is a ndarray of the notebook, which"):
         workbench.add(shell.user_ns["of_table"])
+    # A cell that fails shows its own line and the sentence, and nothing of ours.
+    capsys.readouterr()
+    shell.run_cell("import workbench\n\nworkbench.add(of_table)")
+    printed = capsys.readouterr().out
+    assert "adding.py" not in printed
+    assert "    workbench.add(of_table)\n" in printed
+    assert printed.rstrip().endswith("Make it in the function, or give it a parameter.")
     shell.run_cell("def odd(z: complex):\n    return z\n")
     with pytest.raises(BadInputError, match="z of odd is annotated with complex"):
         workbench.add(shell.user_ns["odd"])
