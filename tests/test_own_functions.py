@@ -792,6 +792,7 @@ def test_runs_of_one_name_are_pooled_and_a_gate_fails_what_is_surely_slower(data
     assert "v2: time 1.3 times that of v1" in said.err
     assert "over the limit of 1.1 times" in said.err
     assert "They are of different code." in " ".join(said.out.split())
+    assert ("RUNS" in said.out, "HARDWARE" in said.out) == (True, False)
     suite = ElementTree.parse(file).getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("3", "1")
     assert [case.get("name") for case in suite if case.find("failure") is not None] == ["v2: time"]

@@ -284,8 +284,10 @@ def show_contents(contents: Contents) -> None:
     _print(_pairs({each.name or "array": each.line() for each in contents.arrays}))
     if contents.dimensions:
         rows = ((each.name, str(each.length), each.first or "", each.last or "") for each in contents.dimensions)
+        columns = zip(("dimension", ">length", "from", "to"), *rows, strict=True)
+        heads, *found = zip(*(each for each in columns if any(each[1:])), strict=True)
         _print()
-        _print(_table(("dimension", ">length", "from", "to"), rows))
+        _print(_table(heads, found))
     for remark in contents.remarks:
         _print(remark)
 
