@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from pathlib import Path
+from types import ModuleType
 from xml.etree import ElementTree
 
 import dask.array as da
@@ -21,7 +22,7 @@ from workbench.runs.submit import finish, submit
 from workbench.session import Session
 from workbench.storage import writing
 from workbench.storage.targets import target
-from workbench.workloads import listing, own, returned, template
+from workbench.workloads import importing, listing, own, returned, template
 from workbench.workloads.declaring import workload
 
 FILE = '''
@@ -622,6 +623,12 @@ def test_a_function_in_a_package_is_imported_as_part_of_it_here_and_on_workers(c
     assert finish(submit(f"{tmp_path}/package/deep/more.py:again", {}, cluster).id).result == {"value": 1200.0}
     with pytest.raises(NotFoundError, match=r"named with its file, such as package/package\.py:relative\.$"):
         template("package.package:relative")
+
+
+def test_the_standard_library_is_nobodys_own_where_it_lies_below_a_persons_file():
+    module = ModuleType("mine")
+    module.__file__ = str(Path(asyncio.__file__).parents[3] / "mine.py")
+    assert asyncio.__file__ not in importing.own_modules(module)
 
 
 def test_a_folder_that_cannot_be_a_package_has_files_as_any(tmp_path, data_folder):

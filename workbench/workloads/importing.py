@@ -15,6 +15,7 @@ import importlib.util
 import inspect
 import json
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,6 +31,8 @@ from workbench.workloads.signatures import NoFieldError, told_help, told_paramet
 
 if TYPE_CHECKING:
     from workbench.workloads.arriving import Sources
+
+_STANDARD = sysconfig.get_path("stdlib")  # which may be below a home, in the venv of a Python that is there
 
 
 class Described(BaseModel, frozen=True):
@@ -130,13 +133,13 @@ def _above(module: ModuleType) -> Path:
 def _is_own(file: str, folder: Path) -> bool:
     """Whether a file is of the folder, and none of what is installed below it or of this package."""
     path, ours = Path(file), Path(__file__).parents[1]
-    installed = "-packages" in file or path.is_relative_to(sys.prefix) or path.is_relative_to(ours)
+    installed = "-packages" in file or any(path.is_relative_to(each) for each in (sys.prefix, _STANDARD, ours))
     return path.suffix == ".py" and path.is_relative_to(folder) and not installed
 
 
 def imported_later(module: ModuleType) -> Sources:
     """Modules beside a person's file that functions import only when they are called, and those that these import."""
-    folders = dict.fromkeys((_above(module), Path(module.__file__ or "").parent))
+    folders = _above(module), Path(module.__file__ or "").parent
     found: dict[str, tuple[str, str, bool]] = {}
     waiting = [
         name
@@ -149,7 +152,7 @@ def imported_later(module: ModuleType) -> Sources:
         name = waiting.pop()
         files = [folder.joinpath(*name.split(".")) for folder in folders]
         paths = (path for each in files for path in (each / "__init__.py", each.with_suffix(".py")))
-        path = next((each for each in paths if each.is_file()), None)
+        path = next((each for each in paths if each.is_file() and _is_own(str(each), folders[0])), None)
         # Where the standard library has one of that name, that is imported.
         if path is None or name in found or name.partition(".")[0] in sys.stdlib_module_names:
             continue
