@@ -402,6 +402,26 @@ def test_parts_whose_names_have_one_text_are_all_kept():
     assert returned.values(returned.named(nested, "f")) == {"one": {"1": 6, "1_": {"?": 7, "?_": 8}}}
 
 
+def test_the_terminal_shows_each_part_by_the_name_that_it_was_given(capsys):
+    from workbench import terminal
+    from workbench.runs.store import Run
+    from workbench.workloads.values import Function
+
+    result = returned.values(returned.named({"energy": 3, "n": 1, "N": 2, 1: 4, "1": 5}, "f"))
+    function = Function(reference="/mine.py:f", source="", sha="")
+    terminal.show_run(
+        Run(id="f-1", workload="f", cluster="c", status="done", created=0.0, function=function, result=result)
+    )
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[1:6] == [
+        ["energy", "3"],
+        ["n", "1"],
+        ["N", "2"],
+        ["1", "4"],
+        ["1_", "5"],
+    ]
+
+
 def test_what_is_masked_is_missing_and_no_number_and_long_doubles_are_said_to_be_shorter():
     masked = np.ma.masked_equal([1.0, -9999, 3], -9999)
     whole = masked.astype(int)
