@@ -150,6 +150,11 @@ def test_the_terminal_looks_in_a_process_that_can_be_ended(tmp_path: Path, capsy
     assert main(["look", str(tmp_path / "u.nc"), "--json"]) == 0
     assert Contents.model_validate_json(capsys.readouterr().out).choices["variable"] == ("u",)
     assert "cfgrib" not in set(sys.modules) - loaded
+    # No column in which nothing stands: these dimensions have no coordinates.
+    assert main(["look", str(tmp_path / "u.nc")]) == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines() if "length" in line] == [
+        ["dimension", "length"]
+    ]
 
 
 def test_a_form_offers_what_the_file_holds_and_keeps_what_was_typed(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import re
 import sys
 from pathlib import Path
+from types import ModuleType
 from xml.etree import ElementTree
 
 import dask.array as da
@@ -22,7 +23,7 @@ from workbench.runs.submit import finish, submit
 from workbench.session import Session
 from workbench.storage import writing
 from workbench.storage.targets import target
-from workbench.workloads import listing, own, returned, template
+from workbench.workloads import importing, listing, own, returned, template
 from workbench.workloads.declaring import workload
 
 FILE = '''
@@ -386,6 +387,42 @@ def test_arrays_in_lists_and_dicts_are_parts_of_the_answer():
     assert returned.remarks(many, "f")[0].startswith("value of f has more than 100 parts, so its arrays aren't kept")
 
 
+def test_parts_whose_names_have_one_text_are_all_kept():
+    deep = {"x": np.ones(30)}
+    found = {1: 2, "1": 3, "certificate": 4, "certificate_": 5, "deep": {1: [{True: 6, "True": 7}]}}
+    built = returned.named(found | {"fit": {1: deep, "1": deep}}, "f")
+    assert returned.values(built) == {
+        "1": 2,
+        "1_": 3,
+        "certificate_": 4,
+        "certificate__": 5,
+        "deep": {"1": [{"true": 6, "True": 7}]},
+    }
+    assert list(returned.arrays(built)) == ["fit.1.x", "fit.1.x_"]
+    nested = {"one": {1: 6, "1": {"\udcff": 7, "?": 8}}}
+    assert returned.values(returned.named(nested, "f")) == {"one": {"1": 6, "1_": {"?": 7, "?_": 8}}}
+
+
+def test_the_terminal_shows_each_part_by_the_name_that_it_was_given(capsys):
+    from workbench import terminal
+    from workbench.runs.store import Run
+    from workbench.workloads.values import Function
+
+    result = returned.values(returned.named({"energy": 3, "n": 1, "N": 2, 1: 4, "1": 5}, "f"))
+    function = Function(reference="/mine.py:f", source="", sha="")
+    terminal.show_run(
+        Run(id="f-1", workload="f", cluster="c", status="done", created=0.0, function=function, result=result)
+    )
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[1:6] == [
+        ["energy", "3"],
+        ["n", "1"],
+        ["N", "2"],
+        ["1", "4"],
+        ["1_", "5"],
+    ]
+
+
 def test_what_is_masked_is_missing_and_no_number_and_long_doubles_are_said_to_be_shorter():
     masked = np.ma.masked_equal([1.0, -9999, 3], -9999)
     whole = masked.astype(int)
@@ -594,6 +631,62 @@ def test_what_only_a_task_or_a_function_imports_is_there_on_workers_that_run_els
     assert first.function.sha != second.function.sha
 
 
+PACKAGED = """
+import dask.array as da
+
+from . import numbers_
+from .deep.helper import double
+
+
+def in_task(block):
+    from .late import TEN
+
+    return TEN * numbers_.scaled(double(block))
+
+
+def relative(n: int = 4):
+    return da.map_blocks(in_task, da.ones(n, chunks=2), dtype=float).sum()
+"""
+
+
+def test_a_function_in_a_package_is_imported_as_part_of_it_here_and_on_workers(cluster, tmp_path):
+    deep = tmp_path / "package" / "deep"
+    deep.mkdir(parents=True)
+    for path, text in {
+        "__init__.py": "FACTOR = 3\n",
+        "package.py": PACKAGED,
+        "numbers_.py": "from package import FACTOR\n\n\ndef scaled(x):\n    return FACTOR * x\n",
+        "late.py": "TEN = 10\n",
+        "deep/__init__.py": "",
+        "deep/helper.py": "def double(x):\n    return 2 * x\n",
+        "deep/more.py": "from ..package import relative\n\n\ndef again(n: int = 2):\n    return relative(n)\n",
+    }.items():
+        (tmp_path / "package" / path).write_text(text)
+    run = finish(submit(f"{tmp_path}/package/package.py:relative", {}, cluster).id)
+    assert (run.error, run.result) == (None, {"value": 240.0})
+    inner = finish(submit(f"{tmp_path}/package/deep/more.py", {}, cluster).id)
+    assert (inner.error, inner.result) == (None, {"value": 120.0})
+    # What is imported late is of its code, too.
+    (tmp_path / "package" / "late.py").write_text("TEN = 100\n")
+    assert finish(submit(f"{tmp_path}/package/deep/more.py:again", {}, cluster).id).result == {"value": 1200.0}
+    with pytest.raises(NotFoundError, match=r"named with its file, such as package/package\.py:relative\.$"):
+        template("package.package:relative")
+
+
+def test_the_standard_library_is_nobodys_own_where_it_lies_below_a_persons_file():
+    module = ModuleType("mine")
+    module.__file__ = str(Path(asyncio.__file__).parents[3] / "mine.py")
+    assert asyncio.__file__ not in importing.own_modules(module)
+
+
+def test_a_folder_that_cannot_be_a_package_has_files_as_any(tmp_path, data_folder):
+    folder = tmp_path / "json"
+    folder.mkdir()
+    for name, text in {"__init__": "", "mine": "import beside\n\n\ndef f(n=1):\n    return n\n", "beside": ""}.items():
+        (folder / f"{name}.py").write_text(text)
+    assert [each.name for each in own.functions(f"{folder}/mine.py")] == ["f"]
+
+
 def test_the_page_finds_a_function_of_any_file_and_has_its_form(tmp_path: Path, data_folder: Path) -> None:
     path = tmp_path / "analysis.py"
     path.write_text("def total(n: int = 7):\n    return n\n\n\ndef bad(n):\n    return n\n", encoding="utf-8")
@@ -687,7 +780,7 @@ def of_table():
 '''
 
 
-def test_a_function_of_a_notebook_is_added_with_what_it_names_and_no_more(data_folder):
+def test_a_function_of_a_notebook_is_added_with_what_it_names_and_no_more(data_folder, capsys):
     from IPython.core.interactiveshell import InteractiveShell
 
     shell = InteractiveShell()
@@ -708,10 +801,23 @@ def test_a_function_of_a_notebook_is_added_with_what_it_names_and_no_more(data_f
     assert "SIDE" not in Path(chosen.where).read_text(encoding="utf-8")
     with pytest.raises(BadInputError, match=r"of_table can't be added: .*table is a ndarray of the notebook, which"):
         workbench.add(shell.user_ns["of_table"])
+    # A cell that fails shows its own line and the sentence, and nothing of ours.
+    capsys.readouterr()
+    shell.run_cell("import workbench\n\nworkbench.add(of_table)")
+    printed = capsys.readouterr().out
+    assert "adding.py" not in printed
+    assert "    workbench.add(of_table)\n" in printed
+    assert printed.rstrip().endswith("Make it in the function, or give it a parameter.")
     shell.run_cell("def odd(z: complex):\n    return z\n")
     with pytest.raises(BadInputError, match="z of odd is annotated with complex"):
         workbench.add(shell.user_ns["odd"])
     assert [each.name for each in (data_folder / "workloads").iterdir()] == ["total.py"]
+    # What it calls is no workload, and nothing to complain of.
+    shell.run_cell("def bare(n):\n    return n\n\ndef double(n: int):\n    return bare(2 * n)\n")
+    shell.run_cell("def total(n: int = 1):\n    return double(n)\n")
+    workbench.add(shell.user_ns["total"])
+    found = listing.listed()
+    assert ([each.name for each in found.workloads if each.origin == "total.py added"], found.broken) == (["total"], ())
 
 
 def _named(name, seconds, peak=100, sha="1"):
@@ -755,6 +861,7 @@ def test_runs_of_one_name_are_pooled_and_a_gate_fails_what_is_surely_slower(data
     assert "v2: time 1.3 times that of v1" in said.err
     assert "over the limit of 1.1 times" in said.err
     assert "They are of different code." in " ".join(said.out.split())
+    assert ("RUNS" in said.out, "HARDWARE" in said.out) == (True, False)
     suite = ElementTree.parse(file).getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("3", "1")
     assert [case.get("name") for case in suite if case.find("failure") is not None] == ["v2: time"]

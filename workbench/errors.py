@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import traceback
+from pathlib import Path
 
 _CONTROLS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LONGEST_WORD = 300
@@ -93,6 +95,12 @@ class WorkbenchError(Exception):
 
     def __init__(self, *sentence: object) -> None:
         super().__init__(*(_shortened(part) if isinstance(part, str) else part for part in sentence))
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows of it (its hook for that): lines of the person's own, and the sentence."""
+        ours = ("-packages", str(Path(__file__).parent))
+        lines = (each for each in traceback.extract_tb(self.__traceback__) if not any(map(each.filename.count, ours)))
+        return [*traceback.format_list(lines), f"{type(self).__name__}: {self}"]
 
 
 class BadInputError(WorkbenchError):

@@ -229,7 +229,7 @@ def show_run(run: Run) -> None:
         "SIMULATED": run.simulated and _SIMULATED,
         "Name": run.title != run.workload and run.title,
         "Error": run.error and Text(run.error, "red"),
-        **_answers(run.result or {}),
+        **_answers(run.result or {}, as_given=run.function is not None or run.workload == WATCHED),
         "Arrays": run.answers and run.answers.sentence,
         "Saved": saving and saving.sentence,
         "Check": unchecked and "none: this function names no check of its answer",
@@ -284,8 +284,10 @@ def show_contents(contents: Contents) -> None:
     _print(_pairs({each.name or "array": each.line() for each in contents.arrays}))
     if contents.dimensions:
         rows = ((each.name, str(each.length), each.first or "", each.last or "") for each in contents.dimensions)
+        columns = zip(("dimension", ">length", "from", "to"), *rows, strict=True)
+        heads, *found = zip(*(each for each in columns if any(each[1:])), strict=True)
         _print()
-        _print(_table(("dimension", ">length", "from", "to"), rows))
+        _print(_table(heads, found))
     for remark in contents.remarks:
         _print(remark)
 
@@ -543,11 +545,13 @@ def _speed(run: Run) -> str:
     return "" if run.bytes_per_second is None else formats.rate(run.bytes_per_second)
 
 
-def _answers(result: dict[str, Any]) -> dict[str, Any]:
+def _answers(result: dict[str, Any], *, as_given: bool) -> dict[str, Any]:
+    """What is told of a result by name; a person's own names stay, which else may be another's or one of ours."""
     table = singular.values(result)
     about: dict[str, Any] = {} if table is None else {"Singular values": _values(table)}
     shown = singular.beside_values(result, ("scatter",))
-    return about | {name.replace("_", " ").capitalize(): _answer(value) for name, value in shown.items()}
+    words = {name: name if as_given else name.replace("_", " ").capitalize() for name in shown}
+    return about | {words[name]: _answer(value) for name, value in shown.items()}
 
 
 def _values(values: Values) -> Table:

@@ -177,9 +177,8 @@ function addCommands(
     isEnabled: () => notebooks.defined() !== null,
     execute: async () => {
       const name = notebooks.defined();
-      if (name) {
-        await notebooks.run();
-        await notebooks.insert(`import workbench\n\nworkbench.add(${name})`, { run: true });
+      const add = `import workbench\n\nworkbench.add(${name})`;
+      if (name && (await notebooks.run()) && (await notebooks.insert(add, { run: true }))) {
         (await sidebar.page).choose({ workload: name });
         await skip('workloads');
       }

@@ -43,19 +43,18 @@ export class Notebooks implements INotebooks {
     return found;
   }
 
-  async insert(source: string, options: { run: boolean; type?: CellType }): Promise<void> {
+  async insert(source: string, options: { run: boolean; type?: CellType }): Promise<boolean> {
     const panel = this._tracker.currentWidget ?? (await this._create());
     await panel.context.ready;
     this._app.shell.activateById(panel.id);
     const type = options.type ?? 'code';
     fillCell(panel, source, type);
-    if (options.run) {
-      if (type === 'code') {
-        await panel.sessionContext.ready;
-      }
-      await NotebookActions.run(panel.content, panel.sessionContext);
+    if (options.run && type === 'code') {
+      await panel.sessionContext.ready;
     }
+    const done = options.run && (await NotebookActions.run(panel.content, panel.sessionContext));
     await NotebookActions.focusActiveCell(panel.content, { preventScroll: false, waitUntilReady: true });
+    return done;
   }
 
   defined(): string | null {
@@ -64,12 +63,10 @@ export class Notebooks implements INotebooks {
     return [...source.matchAll(/^def ([A-Za-z]\w*)\(/gm)].at(-1)?.[1] ?? null;
   }
 
-  async run(): Promise<void> {
+  async run(): Promise<boolean> {
     const panel = this._tracker.currentWidget;
-    if (panel) {
-      await panel.sessionContext.ready;
-      await NotebookActions.run(panel.content, panel.sessionContext);
-    }
+    await panel?.sessionContext.ready;
+    return panel !== null && NotebookActions.run(panel.content, panel.sessionContext);
   }
 
   /** Put what a figure offers as a cell into the notebook; without one it stays with the figure. */

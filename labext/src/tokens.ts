@@ -96,12 +96,12 @@ export interface INotebooks {
   readonly changed: ISignal<INotebooks, void>;
   /** Notebooks that are open, in the order of their tabs. */
   open(): IOpenNotebook[];
-  /** Add a cell that holds `source` to the active notebook, or to a new one, and run it when asked to. */
-  insert(source: string, options: { run: boolean; type?: CellType }): Promise<void>;
+  /** Add a cell that holds `source` to the active notebook, or to a new one, and run it when asked to; whether it ran well. */
+  insert(source: string, options: { run: boolean; type?: CellType }): Promise<boolean>;
   /** Name of the last function that the active cell defines at its top; null where it defines none. */
   defined(): string | null;
-  /** Run the active cell. */
-  run(): Promise<void>;
+  /** Run the active cell; whether that went well. */
+  run(): Promise<boolean>;
 }
 
 /** Clusters, workloads and runs of this person, kept up to date. */

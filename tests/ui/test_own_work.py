@@ -22,6 +22,12 @@ def total(n: int = 400, seed: int = 0):
     return da.random.default_rng(seed).random((n, n), chunks=200).sum()'''
 
 
+NONE = """held = open("winds.nc", "rb")
+
+def first(n: int = 1):
+    return held.read(n)"""
+
+
 def write_winds(path: Path) -> None:
     """Two patterns of different strength, and a little noise."""
     time, lat, lon = np.arange(40), np.linspace(-60, 60, 9), np.arange(0, 360, 30.0)
@@ -39,7 +45,7 @@ def test_a_file_is_picked_analysed_and_drawn_and_a_function_of_a_cell_run_twice_
     lab: Lab, open_lab: Callable[[], Page], screenshot: Callable[[str], Path]
 ) -> None:
     write_winds(lab.notebooks / "winds.nc")
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(FUNCTION)])
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in (FUNCTION, NONE)])
     nbformat.write(notebook, lab.notebooks / "own.ipynb")
     Session().start(Session().plan("cpu", n_workers=1), name="calm")
     page = open_lab()
@@ -71,6 +77,12 @@ def test_a_file_is_picked_analysed_and_drawn_and_a_function_of_a_cell_run_twice_
     report.close()
     hook(page, "open-run").click()
     expect(page.locator(".jp-CodeCell", has_text="run.dataset")).to_have_count(1)
+
+    # What can't be one leaves the form as it is.
+    page.locator(".jp-CodeCell", has_text="held.read").locator(".jp-InputArea").click()
+    page.evaluate("async () => { await window.jupyterapp.commands.execute('dask-workbench:make-workload') }")
+    expect(page.locator(".jp-CodeCell", has_text="held is a BufferedReader of the notebook")).to_be_visible()
+    expect(hook(page, "field-path")).to_have_value(str(lab.notebooks / "winds.nc"))
 
     page.locator(".jp-CodeCell").first.locator(".jp-InputArea").click()
     page.evaluate("async () => { await window.jupyterapp.commands.execute('dask-workbench:make-workload') }")

@@ -292,7 +292,7 @@ def _import(session: Session, asked: Asked) -> Run:
 
 def _compared(session: Session, comparison: Comparison) -> dict[str, Any]:
     """Return a comparison as the faces show it: what it says by now, and how far it is."""
-    progress = ("mode", "stage", "now", "done", "total", "created", "started", "stopped")
+    progress = ("stage", "now", "done", "total", "created", "started", "stopped")
     return {
         **session.summary(comparison).model_dump(),
         **comparison.model_dump(include={"request", *progress}),

@@ -19,7 +19,6 @@ from workbench.errors import BadInputError, ConflictError
 from workbench.workloads import listing, own
 from workbench.workloads.registry import templates
 
-_MARK = "# Written by workbench.add; run the notebook's cell again to change it.\n"
 _PLAIN = (int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset)
 _LONGEST = 10_000  # characters of a constant
 
@@ -41,9 +40,9 @@ def add(function: Callable[..., Any]) -> str:
     if name in {each.name for each in templates()}:
         raise ConflictError(f"There is a workload {name} of ours already. Give your function another name.")
     path = listing.added_folder() / f"{name}.py"
-    if path.exists() and not path.read_text(encoding="utf-8").startswith(_MARK):
+    if path.exists() and not listing.is_added(path):
         raise ConflictError(f"{path} is there already, and wasn't added from a notebook. Give it another name.")
-    text = _MARK + file_of(function)
+    text = listing.MARK + file_of(function)
     path.parent.mkdir(exist_ok=True, mode=0o700)
     before = path.read_text(encoding="utf-8") if path.exists() else None
     config.write_atomically(path, text)

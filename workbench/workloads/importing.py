@@ -15,6 +15,7 @@ import importlib.util
 import inspect
 import json
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,6 +31,8 @@ from workbench.workloads.signatures import NoFieldError, told_help, told_paramet
 
 if TYPE_CHECKING:
     from workbench.workloads.arriving import Sources
+
+_STANDARD = sysconfig.get_path("stdlib")  # which may be below a home, in the venv of a Python that is there
 
 
 class Described(BaseModel, frozen=True):
@@ -87,8 +90,15 @@ def _import_file(path: Path) -> ModuleType:
     check_openable(path)
     # After the standard library, which a random.py of a person's must not stand in for; before installed packages.
     at = next((n for n, each in enumerate(sys.path) if each.endswith("-packages")), len(sys.path))
-    if str(path.parent) not in sys.path:
-        sys.path.insert(at, str(path.parent))
+    above, name = path.parent, path.stem
+    while above.name and "." not in f"{above.name}{path.stem}" and (above / "__init__.py").is_file():
+        above, name = above.parent, f"{above.name}.{name}"
+    sys.path[at:at] = dict.fromkeys(each for each in (str(above), str(path.parent)) if each not in sys.path)
+    top = name.partition(".")[0]
+    there = importlib.util.find_spec(top) if "." in name else None
+    # Not where the standard library, say, has another package of this name.
+    if there is not None and Path(there.origin or "").resolve() == (above / top / "__init__.py").resolve():
+        return importlib.import_module(name.removesuffix(".__init__"))
     taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
     name = f"{path.stem}_of_yours" if taken else path.stem
     spec = importlib.util.spec_from_file_location(name, path)
@@ -104,8 +114,8 @@ def _import_file(path: Path) -> ModuleType:
 def own_modules(module: ModuleType) -> dict[str, ModuleType]:
     """Return a module of a person's and those beside it that it imported, by the paths of their files."""
     file = module.__file__ or ""
-    top = Path(file).parents[module.__name__.count(".") + (Path(file).name == "__init__.py") - 1] if file else Path()
-    folder = Path(file).parent if "." not in module.__name__ else top
+    above, (top, *inside) = _above(module), module.__name__.split(".")
+    folder = above / top if inside else Path(file).parent
     found = {
         str(each.__file__): each
         for each in list(sys.modules.values())
@@ -114,16 +124,22 @@ def own_modules(module: ModuleType) -> dict[str, ModuleType]:
     return ({file: module} if file else {}) | found
 
 
+def _above(module: ModuleType) -> Path:
+    """Folder where a module, or the package that it is in, is found by its name."""
+    file = Path(module.__file__ or "")
+    return Path(*file.parts[: -1 - module.__name__.count(".") - (file.name == "__init__.py")])
+
+
 def _is_own(file: str, folder: Path) -> bool:
     """Whether a file is of the folder, and none of what is installed below it or of this package."""
     path, ours = Path(file), Path(__file__).parents[1]
-    installed = "-packages" in file or path.is_relative_to(sys.prefix) or path.is_relative_to(ours)
+    installed = "-packages" in file or any(path.is_relative_to(each) for each in (sys.prefix, _STANDARD, ours))
     return path.suffix == ".py" and path.is_relative_to(folder) and not installed
 
 
 def imported_later(module: ModuleType) -> Sources:
     """Modules beside a person's file that functions import only when they are called, and those that these import."""
-    folder = Path(module.__file__ or "").parent
+    folders = _above(module), Path(module.__file__ or "").parent
     found: dict[str, tuple[str, str, bool]] = {}
     waiting = [
         name
@@ -134,8 +150,9 @@ def imported_later(module: ModuleType) -> Sources:
     ]
     while waiting:
         name = waiting.pop()
-        file = folder.joinpath(*name.split("."))
-        path = next((each for each in (file / "__init__.py", file.with_suffix(".py")) if each.is_file()), None)
+        files = [folder.joinpath(*name.split(".")) for folder in folders]
+        paths = (path for each in files for path in (each / "__init__.py", each.with_suffix(".py")))
+        path = next((each for each in paths if each.is_file() and _is_own(str(each), folders[0])), None)
         # Where the standard library has one of that name, that is imported.
         if path is None or name in found or name.partition(".")[0] in sys.stdlib_module_names:
             continue

@@ -24,6 +24,7 @@ from workbench.workloads.registry import templates
 
 GROUP = "workbench.workloads"
 FOLDER = "workloads"
+MARK = "# Written by workbench.add; run the notebook's cell again to change it.\n"
 _AT_ONCE = 4  # processes that tell of files at a time
 
 
@@ -51,6 +52,11 @@ class _Source(NamedTuple):
 def added_folder() -> Path:
     """Folder in which functions are that were added from a notebook."""
     return config.data_folder() / FOLDER
+
+
+def is_added(path: Path) -> bool:
+    """Whether `workbench.add` wrote a file: with one workload, by whose name it is called, and what that calls."""
+    return path.is_file() and path.read_bytes().startswith(MARK.encode())
 
 
 def listed(*, wait: bool = True) -> Listed:
@@ -103,14 +109,15 @@ def _of(source: _Source, told: Contents, taken: set[str]) -> Iterator[Own | Brok
     if told.error is not None:
         yield Broken(source.where, told.error)
         return
-    point = source.only
-    wanted = [each for each in told.functions if point is None or each.name == point.attr]
+    point, path = source.only, Path(source.where)
+    only = point.attr if point else path.stem if is_added(path) else None
+    wanted = [each for each in told.functions if only in (None, each.name)]
     if not wanted:
-        yield Broken(source.where, f"It has no function {point.attr!r}." if point else "It has no public function.")
+        yield Broken(source.where, f"It has no function {only!r}." if only else "It has no public function.")
     for each in wanted:
         name = point.name if point else each.name
         if name in taken:
-            name = f"{Path(source.where).stem}:{name}"
+            name = f"{path.stem}:{name}"
         try:
             yield own.made(each, source.where, name, told.sha, source.origin)
         except BadInputError as err:

@@ -410,9 +410,11 @@ def template(name: str) -> Template:
         if found.name == name:
             return found
     names = ", ".join(found.name for found in (*templates(), *others.workloads))
+    module, colon, function = name.partition(":")
+    such = f"{module.replace('.', '/')}.py:{function}" if colon else "mine.py:total"
     raise NotFoundError(
         f"Unknown workload {name!r}. Choose one of: {names}. A function of your own is named with its file, such as "
-        "mine.py:total."
+        f"{such}."
     )
 
 

@@ -30,7 +30,7 @@ _OTHERS = frozenset({"bandwidth", "certificate", "dropped", "scatter"})
 def named(found: Any, whose: str, variables: tuple[str, ...] = ()) -> dict[str, Any]:
     """Parts of what a function returned by name: of a dict, of a tuple, or one called `value`."""
     if _is_of("xarray", "Dataset", found):
-        found = {str(name): found[name] for name in found.data_vars}
+        found = dict(found.data_vars)
     if isinstance(found, tuple):
         names = getattr(found, "_fields", None) or (variables if len(variables) == len(found) else None)
         found = dict(zip(names or [f"value_{n}" for n in range(1, len(found) + 1)], found, strict=True))
@@ -38,7 +38,7 @@ def named(found: Any, whose: str, variables: tuple[str, ...] = ()) -> dict[str, 
         found = {}
     elif not isinstance(found, dict):
         found = {"value": found}
-    parts = {f"{name}_" if name in _OTHERS else printable(str(name)): each for name, each in found.items()}
+    parts = _apart((f"{name}_" if name in _OTHERS else printable(str(name)), each) for name, each in found.items())
     for name, each in parts.items():
         if isinstance(each, Iterator | AsyncIterator | Coroutine):
             raise FailedError(
@@ -68,8 +68,13 @@ def _lazy(found: Any) -> Any:
 
 def _spread(results: Mapping[str, Any]) -> dict[str, Any]:
     """Parts of an answer, those of lists and dicts with arrays in them by names such as `pair_1` and `fit.w`."""
+    return _apart(pair for part in results.items() for pair in _parts(*part))
+
+
+def _apart(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """All of them by name, a later one of the same name with a _ behind it: 1 and "1" are two keys of a dict."""
     found: dict[str, Any] = {}
-    for name, each in (pair for part in results.items() for pair in _parts(*part)):
+    for name, each in pairs:
         stored = name
         while stored in found:
             stored += "_"
@@ -83,18 +88,18 @@ def _parts(name: str, found: Any) -> Iterator[tuple[str, Any]]:
         found = {"data": csr.data, "indices": csr.indices, "indptr": csr.indptr, "shape": csr.shape, "format": "csr"}
     elif _is_of("pyarrow", "Table", found) or _is_of("polars", "DataFrame", found):
         found = found.to_pandas()
-    inside = _inside(found) if isinstance(found, list | tuple | dict) and len(found) <= _MOST else {}
-    parts = [pair for key, each in inside.items() for pair in _parts(f"{name}{key}", each)]
+    inside = _inside(found) if isinstance(found, list | tuple | dict) and len(found) <= _MOST else ()
+    parts = [pair for key, each in inside for pair in _parts(f"{name}{key}", each)]
     yield from parts if any(_is_array(each) for _, each in parts) else [(name, found)]
 
 
-def _inside(found: Any) -> dict[str, Any]:
-    """What a list or dict holds, by what its name has behind that of the whole: `_1` or `.w`."""
+def _inside(found: Any) -> list[tuple[str, Any]]:
+    """What a list or dict holds, behind what its name has behind that of the whole: `_1` or `.w`."""
     if hasattr(found, "_fields"):
         found = found._asdict()
     if isinstance(found, dict):
-        return {f".{key}": each for key, each in found.items()}
-    return {f"_{number}": each for number, each in enumerate(found, 1)}
+        return [(f".{key}", each) for key, each in found.items()]
+    return [(f"_{number}", each) for number, each in enumerate(found, 1)]
 
 
 def _is_array(found: Any) -> bool:
@@ -166,7 +171,9 @@ def _plain(found: Any) -> Any:
         text = json.dumps(found, default=_number)
     except (TypeError, ValueError, RecursionError):
         return printable(repr(found)[:200])
-    return _spelled(json.loads(text)) if len(text) <= _LONGEST else f"{printable(text[:200])}…"
+    return (
+        _spelled(json.loads(text, object_pairs_hook=_apart)) if len(text) <= _LONGEST else f"{printable(text[:200])}…"
+    )
 
 
 def _spelled(value: Any) -> Any:
@@ -174,7 +181,7 @@ def _spelled(value: Any) -> Any:
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict):
-        return {printable(name): _spelled(each) for name, each in value.items()}
+        return _apart((printable(name), _spelled(each)) for name, each in value.items())
     if isinstance(value, list):
         return [_spelled(each) for each in value]
     return value if not isinstance(value, float) or math.isfinite(value) else str(value)
@@ -364,7 +371,7 @@ def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
             elif (
                 isinstance(each, list | tuple | dict)
                 and len(each) > _MOST
-                and any(map(_is_array, _inside(each).values()))
+                and any(_is_array(part) for _, part in _inside(each))
             ):
                 said.append(
                     f"{name} of {whose} has more than {_MOST} parts, so its arrays aren't kept: return one array, as "

@@ -17,7 +17,7 @@ from workbench.runs import statistics
 from workbench.runs.comparing import transports
 from workbench.runs.comparing.agreement import Agreement, Answer, agreement, data_of
 from workbench.runs.comparing.compare import SWEPT_OPTIONS
-from workbench.runs.comparing.comparisons import Comparison, Row
+from workbench.runs.comparing.comparisons import Comparison, Mode, Row
 from workbench.runs.forecasting import calibration, machines
 from workbench.runs.statistics import FEWEST_REPEATS, Ratio, Spread, compared, cores_for, outliers, spread
 from workbench.runs.store import WATCHED, answered
@@ -144,6 +144,7 @@ class Summary(BaseModel, frozen=True):
     title: str
     """What the workload is called, marked where GPUs were simulated."""
     status: str
+    mode: Mode
     rows: tuple[RowSummary, ...]
     agree: bool | None
     agreement: str
@@ -176,6 +177,7 @@ def summarise(comparison: Comparison) -> Summary:
         workload=comparison.workload,
         title=comparison.title,
         status=comparison.status,
+        mode=comparison.mode,
         rows=rows,
         agree=found.agree,
         agreement=found.how,
@@ -233,7 +235,7 @@ def as_csv(summary: Summary) -> str:
 def cells(summary: Summary) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the table as texts; columns in which nothing stands are left out."""
     header = [
-        "hardware",
+        "runs" if summary.mode == "past" else "hardware",
         "time",
         "min – max",
         "ratio to the first",
