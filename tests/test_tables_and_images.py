@@ -156,7 +156,10 @@ WHOLE = ["10,11,12", "20,21,22"]
         (",0.5,0.9", LINES, True, True),
         ("1990,1991,1992", WHOLE, True, True),
         ("1990,1991,1992", LINES, True, True),
-        ("10,20,50", LINES, True, True),
+        ("1990,2000,2010", LINES, True, True),
+        ("10,20,50", LINES, False, True),
+        ("1,5,9", LINES, False, True),
+        ("0,1,2", ["3,4,5", "6,7,8"], False, True),
         ("1990,1991,1992", ["1993,1994,1995"], False, True),
         ("10,20,50", WHOLE, False, True),
         ("7,3,3", LINES, False, True),
@@ -180,6 +183,14 @@ def test_of_a_first_line_of_numbers_is_said_whether_it_was_taken_for_names(
     read = file.READERS["csv"](found.path, found.array, dict(found.recipe or {}), slice(0, len(below)), slice(0, 3))
     expected = np.genfromtxt([*below] if names else [first, *below][: len(below)], delimiter=",")
     np.testing.assert_array_equal(read, np.atleast_2d(expected)[:, int(labels) :])
+
+
+@pytest.mark.parametrize("rows", [[[1, 5, 9], [3.5, 4, 2]], [[0, 1], [3.5, 4]], [[1, 2], [3, 4]], [[1, 2, 3]]])
+def test_a_first_row_of_whole_numbers_is_not_lost(tmp_path: Path, rows: Any) -> None:
+    (tmp_path / "t.csv").write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
+    told, check = REDUCE.compute(REDUCE.validate({"path": str(tmp_path / "t.csv")}))
+    assert check is not None
+    assert (told["value"], check.passed) == (np.mean(rows), True)
 
 
 def test_what_pandas_writes_of_a_bare_array_is_read_as_it_was(tmp_path: Path) -> None:

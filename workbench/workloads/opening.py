@@ -641,16 +641,17 @@ def _has_names(first: Sequence[str], below: Sequence[str], delimiter: str) -> tu
 
 
 def _are_names(numbers: list[int], below: Sequence[str], delimiter: str) -> bool:
-    """Whether whole numbers count columns, or are levels or years of what is below, which is something else."""
-    measured = any("." in line for line in below)
-    count = len(numbers)
-    if numbers in (list(range(count)), list(range(1, count + 1))):
-        return count > 1 or measured
-    if count < 3 or numbers != sorted(numbers):
-        return False
+    """Whether whole numbers count three columns or more, or are years, and what is below doesn't go on so.
+
+    Others, such as levels, can't be told from a row of numbers, which nobody would miss.
+    """
+    count, first, last = len(numbers), numbers[0], numbers[-1]
     after = [each.strip() for each in split(below[0], delimiter)] if below else []
-    years = numbers == list(range(numbers[0], numbers[0] + count)) and numbers[0] in _YEARS
-    return measured or (years and not all(each.isdigit() and int(each) in _YEARS for each in after))
+    if count < 3 or not after or first >= numbers[1]:
+        return False
+    if _YEARS.issuperset(numbers) and numbers == list(range(first, last + 1, numbers[1] - first)):
+        return not all(each.isdigit() and int(each) in _YEARS for each in after)
+    return first in (0, 1) and numbers == list(range(first, first + count)) and after[0] != str(last + 1)
 
 
 def _unlike(names: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
