@@ -43,7 +43,8 @@ _END = r"[^:]*[T ]\d{1,2}(?::\d\d){1,2}Z?|[^:]*"
 _RANGE = re.compile(f"({_END})(?:(:)({_END}))?")
 """Two ends with a colon between them, which times of day have, too."""
 _TIME = re.compile(r"(-?\d{1,4})(?:-?(\d\d)(?:-?(\d\d)(?:[T ](\d\d?)(?::(\d\d)(?::(\d\d))?)?Z?)?)?)?")
-_FIRST = (0, 1, 1, 0, 0, 0)
+_FIRST = (-9999, 1, 1, 0, 0, 0)
+_LAST = (9999, 12, 31, 23, 59, 59)
 
 
 @dataclass(frozen=True)
@@ -734,13 +735,14 @@ def _at_times(times: Any, dim: str, first: str, last: str | None) -> np.ndarray[
 def _time(dim: str, text: str) -> tuple[int, ...]:
     """Year, month, day, hour, minute and second, as far as they are given."""
     found = _TIME.fullmatch(text)
-    if found is None:
+    given = [int(each) for each in found.groups() if each is not None] if found else []
+    if not given or any(not least <= each <= most for each, least, most in zip(given, _FIRST, _LAST, strict=False)):
         raise BadParameterError(
             f"{dim}={text} is no time. Give such as 1990, 1990-06, 1990-06-01 or 1990-06-01T12:00, or a range of two "
             "with a colon between them.",
             "select",
         )
-    return tuple(int(each) for each in found.groups() if each is not None)
+    return tuple(given)
 
 
 def _whole(parts: Sequence[int]) -> int:
