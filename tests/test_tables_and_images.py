@@ -141,6 +141,20 @@ def test_an_index_with_a_name_is_no_column_of_a_parquet_table(tmp_path: Path, in
         assert opening.find_array(path, "station,a").shape == (50, 2)
 
 
+def test_a_stack_of_images_is_selected_by_positions(tmp_path: Path, quick_client: Any) -> None:
+    tifffile.imwrite(tmp_path / "s.tif", STACK, metadata={"axes": "ZYX"})
+    for path in (_ome(tmp_path / "s.ome.zarr", {"ome": OME}), str(tmp_path / "s.tif")):
+        parameters = SVD.validate({"path": path, "k": 2, "select": "z=1", "rows": "x"})
+        answer, check = SVD.compute(parameters, quick_client)
+        expected = np.linalg.svd(STACK[1].astype(float), compute_uv=False)[:2]
+        np.testing.assert_allclose(answer["singular_values"], expected, rtol=1e-3)
+        assert check is not None
+        assert check.passed, check.what
+        names: dict[str, Any] = {}
+        exec(compile(SVD.cell(parameters), "cell", "exec", dont_inherit=True), names)
+        np.testing.assert_allclose(names["s"].compute(), expected, rtol=1e-3)
+
+
 LINES = ["0.5,1.5,2.5", "3.5,4.5,5.5"]
 WHOLE = ["10,11,12", "20,21,22"]
 

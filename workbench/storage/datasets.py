@@ -270,7 +270,7 @@ def pick(path: Any, variable: str | None = None, select: str | None = None, opti
         if len(elsewhere) == 1 and name is None:
             return pick(path, elsewhere[0], select, options)
         array = dataset[_named(place, dataset, name, elsewhere)]
-        where = _positions(place, array, _asked(select))
+        where = _positions(place, array, asked(select))
         picked = _part(array, where)
         stored = array.encoding.get("shards") or array.encoding.get("preferred_chunks") or array.encoding.get("chunks")
         held = raw.variables[array.name]
@@ -334,7 +334,7 @@ def _together(place: Place, files: Sequence[str], variable: str | None, select: 
     shape = [ends[-1] if name == dim else length for name, length in zip(first.dims, first.shape, strict=True)]
     nothing = np.broadcast_to(np.zeros((), first.dtype), shape)
     array = xr.DataArray(nothing, joined.coords, first.dims, first.name)
-    where = _positions(place, array, _asked(select))
+    where = _positions(place, array, asked(select))
     picked = _part(array, where)
     return replace(
         first,
@@ -578,7 +578,7 @@ def _named(place: Place, dataset: Any, name: str | None, elsewhere: Sequence[str
     return names[0]
 
 
-def _asked(select: str | None) -> dict[str, str]:
+def asked(select: str | None) -> dict[str, str]:
     """What is asked for of each dimension: "time=1990:2020, level=500"."""
     found: dict[str, str] = {}
     for part in filter(None, map(str.strip, re.split(r"[,;]", select or ""))):
@@ -590,6 +590,14 @@ def _asked(select: str | None) -> dict[str, str]:
             )
         found[name] = value
     return found
+
+
+def positions(
+    place: Place, name: str, lengths: Sequence[int], dims: Sequence[str], select: str
+) -> dict[str, Sequence[int] | int]:
+    """Where a selection lies along dimensions without coordinates, of which it means positions."""
+    nothing = _xarray(place.path).DataArray(np.broadcast_to(np.zeros(()), lengths), dims=dims, name=name)
+    return _positions(place, nothing, asked(select))
 
 
 def _positions(place: Place, array: Any, asked: Mapping[str, str]) -> dict[str, Sequence[int] | int]:

@@ -15,7 +15,7 @@ from workbench import formats
 from workbench.workloads import estimates, fields
 from workbench.workloads.checks import computed
 from workbench.workloads.fields import Resolved, Text, Words
-from workbench.workloads.file import array_of_file, shown, unpacked
+from workbench.workloads.file import array_of_file, shown
 from workbench.workloads.opening import SERVED, Found, array_of
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import grown, number_of_blocks, shrunk
@@ -258,7 +258,7 @@ def labels_of(
 def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
     wanted = [each.strip() for each in (values["over"] or "").split(",") if each.strip()]
     names = [each for each in wanted if not each.lstrip("-").isdigit()]
-    found, facts = array_of("reduce_file", values, rows=",".join(names) or None, as_matrix=False)
+    found, facts = array_of("reduce_file", values, rows=",".join(names), as_matrix=False)
     axes = _axes(found, wanted)
     n_reduced = math.prod(found.shape[axis] for axis in axes)
     if values["what"] == "percentile" and n_reduced * 8 > WHOLE_BYTES and len(axes) < len(found.shape):
@@ -443,10 +443,9 @@ def _counted(resolved: Mapping[str, Any], results: Mapping[str, Any], x: da.Arra
 
 
 def _parts(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
-    reading = shown(resolved["format"], *((unpacked,) if resolved["unpack"] else ()))
     numbers = f"WHOLE_BYTES, FINE, FEW, NOTHING = {WHOLE_BYTES}, {FINE}, {FEW}, {NOTHING!r}"
     finding = (moments, spread, between, percentiles, in_order, counted, inside, percentile_of_all)
-    return *reading, held, numbers, histograms, *finding, absent, reduced, labels_of
+    return *shown(resolved), held, numbers, histograms, *finding, absent, reduced, labels_of
 
 
 TEMPLATE = Template(
