@@ -217,6 +217,16 @@ def test_what_pandas_writes_of_a_bare_array_is_read_as_it_was(tmp_path: Path) ->
         np.testing.assert_allclose(read, TABLE[:50], rtol=1e-15)
 
 
+def test_comments_above_a_table_and_names_in_latin_1_are_said(tmp_path: Path) -> None:
+    for text, sentence in (("# by me\n# twice\na,b\n1,2\n", "begins with a comment"), ("caf\xe9,b\n1,2\n", "UTF-8")):
+        (tmp_path / "t.csv").write_text(text, encoding="latin-1")
+        with pytest.raises(BadInputError, match=sentence):
+            opening.find_array(str(tmp_path / "t.csv"), None)
+    # As numpy.savetxt writes names.
+    np.savetxt(tmp_path / "t.csv", TABLE, delimiter=",", header="a,b,c,d")
+    assert opening.find_array(str(tmp_path / "t.csv"), None).shape == (200, 4)
+
+
 def test_names_of_columns_may_be_quoted_and_stand_twice(tmp_path: Path) -> None:
     (tmp_path / "q.csv").write_text('"t, K",b,a,a,a.1\n1,2,3,4,9\n5,6,7,8,9\n')
     found = opening.find_array(str(tmp_path / "q.csv"), None)

@@ -618,11 +618,17 @@ def _csv(place: Place, array: str | None) -> Found:
     with place.open() as file:
         sample = file.read(_SAMPLE_BYTES)
         sample = sample[: sample.rfind(b"\n") + 1] or sample
-        head = sample.partition(b"\n")[0].decode("utf-8-sig")
+        try:
+            head = sample.partition(b"\n")[0].decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise _bad(f"{place} isn't written in UTF-8. Make it so: iconv -f latin1 -t utf-8 OLD > NEW.") from None
         delimiter = max("\t;,", key=re.sub(r'"[^"]*"', "", head).count)
         first = [each.strip() for each in split(head, delimiter)]
         below = len(sample.partition(b"\n")[0]) + 1
-        has_names, remarks = _has_names(first, sample[below:].decode("utf-8", "replace").splitlines(), delimiter)
+        lines = sample[below:].decode("utf-8", "replace").splitlines()
+        if head.startswith("#") and any(lines[-1].count(each) != head.count(each) for each in "\t;," if lines):
+            raise _bad(f"{place} begins with a comment ({head[:40]}). Take out such lines: grep -v '^#' OLD > NEW.")
+        has_names, remarks = _has_names(first, lines, delimiter)
         begin = below if has_names else 0
         names, again = _unlike(first) if has_names else ([f"column_{number}" for number in range(len(first))], ())
         if not sample[begin:].strip():
