@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from importlib.util import find_spec
 from pathlib import Path
 from socket import socket
 from typing import Any
@@ -31,7 +30,7 @@ import zarr
 from tests.test_runs import start_cluster
 from tests.waiting import until
 from workbench.cli import main
-from workbench.errors import ConflictError, MissingError
+from workbench.errors import ConflictError
 from workbench.genotypes import open_genotypes, pack_to_zarr, simulate
 from workbench.runs import keeping, store
 from workbench.runs.submit import finish, submit
@@ -246,12 +245,6 @@ def test_fields_on_a_server_are_refused_where_there_is_none(given: dict[str, Any
         SVD.validate(given)
     assert sentence in str(refused.value)
     assert refused.value.parameter in given
-
-
-@pytest.mark.skipif(find_spec("adlfs") is not None, reason="adlfs is installed")
-def test_the_package_of_a_url_that_is_missing_is_named() -> None:
-    with pytest.raises(MissingError, match=r"Try: pip install adlfs$"):
-        template("svd_of_file").validate({"path": "abfs://c/x.zarr"})
 
 
 def test_what_is_not_on_s3_or_not_permitted_gets_a_sentence(keys: str, monkeypatch: pytest.MonkeyPatch) -> None:

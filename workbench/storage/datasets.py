@@ -270,7 +270,7 @@ def pick(path: Any, variable: str | None = None, select: str | None = None, opti
         if len(elsewhere) == 1 and name is None:
             return pick(path, elsewhere[0], select, options)
         array = dataset[_named(place, dataset, name, elsewhere)]
-        where = _positions(place, array, asked(select))
+        where = positions(place, array, asked(select))
         picked = _part(array, where)
         stored = array.encoding.get("shards") or array.encoding.get("preferred_chunks") or array.encoding.get("chunks")
         held = raw.variables[array.name]
@@ -334,7 +334,7 @@ def _together(place: Place, files: Sequence[str], variable: str | None, select: 
     shape = [ends[-1] if name == dim else length for name, length in zip(first.dims, first.shape, strict=True)]
     nothing = np.broadcast_to(np.zeros((), first.dtype), shape)
     array = xr.DataArray(nothing, joined.coords, first.dims, first.name)
-    where = _positions(place, array, asked(select))
+    where = positions(place, array, asked(select))
     picked = _part(array, where)
     return replace(
         first,
@@ -592,15 +592,8 @@ def asked(select: str | None) -> dict[str, str]:
     return found
 
 
-def positions(
-    place: Place, name: str, lengths: Sequence[int], dims: Sequence[str], select: str
-) -> dict[str, Sequence[int] | int]:
-    """Where a selection lies along dimensions without coordinates, of which it means positions."""
-    nothing = _xarray(place.path).DataArray(np.broadcast_to(np.zeros(()), lengths), dims=dims, name=name)
-    return _positions(place, nothing, asked(select))
-
-
-def _positions(place: Place, array: Any, asked: Mapping[str, str]) -> dict[str, Sequence[int] | int]:
+def positions(place: Place, array: Any, asked: Mapping[str, str]) -> dict[str, Sequence[int] | int]:
+    """Where what is asked for lies along each dimension: one position, or start, stop and step."""
     dims = [str(dim) for dim in array.dims]
     if 0 in array.shape:
         lengths = " × ".join(map(str, array.shape))

@@ -234,7 +234,7 @@ def sentences_about(place: Place | str, expected: str) -> Iterator[None]:
         raise BadInputError(f"{place} isn't there. {told}.") from err
     except ImportError as err:
         # fsspec says in words what a protocol needs, and its cause which package that is.
-        bring = f"pip install {name}" if (name := getattr(err.__cause__, "name", None)) else install("cloud")
+        bring = f"pip install {name}" if (name := getattr(err.__cause__ or err, "name", None)) else install("cloud")
         raise MissingError(f"Reading {place} needs a package: {err}. Try: {bring}") from err
     except Exception as err:  # the readers of each format and protocol raise what they like
         if getattr(err, "status", None) in _REFUSED:

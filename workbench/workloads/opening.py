@@ -356,8 +356,11 @@ def _part(place: Place, found: Found, select: str) -> Found:
     """A part of an array whose dimensions have no coordinates, by positions along them."""
     if found.recipe is not None:
         raise _bad(f"{found} is a table, of which no rows can be selected. Leave select out.", "select")
-    dims = found.dims or _numbered(found)
-    where = datasets.positions(place, found.array or "its array", found.shape, dims, select)
+    import xarray as xr
+
+    dims = found.dims or tuple(map(str, range(len(found.shape))))
+    nothing = xr.DataArray(np.broadcast_to(0, found.shape), dims=dims, name=found.array or "its array")
+    where = datasets.positions(place, nothing, datasets.asked(select))
     part = {dim: [each] if isinstance(each, int) else [*each[:2]] for dim, each in where.items()}
     left = {axis: part[dim] for axis, dim in enumerate(dims) if len(part[dim]) > 1}
     shape = tuple(stop - start for start, stop in left.values())
@@ -365,10 +368,6 @@ def _part(place: Place, found: Found, select: str) -> Found:
     recipe = {"options": dict(place.options), "part": [*part.values()]}
     named = tuple(dims[axis] for axis in left) if found.dims else None
     return replace(found, shape=shape, chunks=chunks, dims=named, recipe=recipe)
-
-
-def _numbered(found: Found) -> tuple[str, ...]:
-    return tuple(map(str, range(len(found.shape))))
 
 
 def _listed(names: str | None) -> list[str]:
@@ -382,8 +381,9 @@ def _folded(found: Found, rows: str | None) -> Found:
     if len(found.shape) < 2 or (found.dims is None and rows is None):
         _check_matrix(found)
         return found
-    dims = found.dims or _numbered(found)
-    by_number = dict(zip(_numbered(found), dims, strict=True)) | {dim: dim for dim in dims}
+    numbers = tuple(map(str, range(len(found.shape))))
+    dims = found.dims or numbers
+    by_number = dict(zip(numbers, dims, strict=True)) | {dim: dim for dim in dims}
     of_rows = [by_number.get(each, each) for each in _listed(rows)] or [found.rows or dims[0]]
     of_columns = [dim for dim in dims if dim not in of_rows]
     if not of_columns or len(set(of_rows)) < len(of_rows) or not set(of_rows) <= set(dims):
