@@ -131,6 +131,9 @@ def test_what_can_not_be_looked_into_is_said_in_one_sentence(tmp_path: Path) -> 
         _look(tmp_path / "table.csv.gz")
     with pytest.raises(BadInputError, match=r"has a name that ends with \.csv or \.tsv"):
         _look(tmp_path / "table.txt")
+    (tmp_path / "study.vcf").write_text("##fileformat=VCFv4.2\n")
+    with pytest.raises(BadInputError, match=r"is a VCF, which is not read here\. Make a file that is: plink2 --vcf"):
+        _look(tmp_path / "study.vcf")
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(

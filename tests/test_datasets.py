@@ -306,6 +306,9 @@ def test_times_in_pieces_and_what_is_no_time_are_told(tmp_path: Path) -> None:
         _picked(tmp_path, {"time": mixed}, "time=1980-02:1980-05")
     with pytest.raises(BadParameterError, match=r"time=June is no time\. Give such as 1990"):
         _picked(tmp_path, {}, "time=June")
+    for wrong in ("1990-13:1991", "1990-00:", "1990-99", "1990-01-32", "1990-01-01T24:00", "1990-01-01T10:60"):
+        with pytest.raises(BadParameterError, match="is no time"):
+            _picked(tmp_path, {}, f"time={wrong}")
 
 
 @pytest.mark.parametrize(("dim", "asked"), [("time", "1983:1981"), ("lon", "3:0"), ("lat", "5:1")])

@@ -473,3 +473,36 @@ def test_what_does_not_vary_is_refused(
 
     with pytest.raises(BadInputError, match=r"doesn't vary: once what is removed is taken off, nothing but rounding"):
         EOFS.build(EOFS.validate(given, threads=2, memory=memory))
+
+
+def _sampled(path: Path, times: Any, dims: tuple[str, ...] = ("time", "lat", "lon")) -> str:
+    noise = np.random.default_rng(2).normal(size=(len(times), len(LAT), len(LON)))
+    xr.Dataset({"u": (dims, noise)}, {"time": (dims[0], times)}).to_netcdf(path, engine="h5netcdf")
+    return str(path)
+
+
+@pytest.mark.parametrize(("step", "count", "unit"), [("7D", 520, "month"), ("5D", 730, "month"), ("D", 2192, "day")])
+def test_a_seasonal_cycle_is_of_months_where_days_have_few_samples(
+    tmp_path: Path, step: str, count: int, unit: str
+) -> None:
+    path = _sampled(tmp_path / "t.nc", pd.date_range("1990-01-01", periods=count, freq=step))
+    note = next(each for each in EOFS.validate({"path": path, "remove": "seasonal cycle"}).notes if "cycle" in each)
+    assert f"calendar {unit}s" in note
+    assert ("as calendar days have" in note) == (unit == "month")
+
+
+@pytest.mark.parametrize("given", [{"remove": "seasonal cycle"}, {"detrend": True}])
+def test_a_missing_time_is_named_where_times_count(tmp_path: Path, given: dict[str, Any]) -> None:
+    times = pd.date_range("1990-01", periods=60, freq="MS").to_numpy().copy()
+    times[17] = np.datetime64("NaT")
+    path = _sampled(tmp_path / "t.nc", times)
+    with pytest.raises(BadParameterError, match=r"t\.nc \(u\) has no date in row 17 of time \(1 of 60 are missing\)"):
+        EOFS.validate({"path": path, **given})
+    assert EOFS.validate({"path": path, "samples": "time"}).resolved["shape"][0] == 60
+
+
+@pytest.mark.parametrize("name", ["mode", "series", "patterns"])
+def test_a_dimension_called_as_what_is_found_is_refused_beforehand(tmp_path: Path, name: str) -> None:
+    path = _sampled(tmp_path / "t.nc", pd.date_range("1990-01", periods=60, freq="MS"), ("time", name, "lon"))
+    with pytest.raises(BadParameterError, match=f"has {name}, as eofs calls what it finds. Rename it there"):
+        EOFS.validate({"path": path})

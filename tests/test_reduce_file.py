@@ -160,7 +160,7 @@ def test_where_nothing_is_left_to_reduce_one_sentence_says_so(
 ) -> None:
     monkeypatch.setattr(reduce_file, "WHOLE_BYTES", whole)
     path = _file(tmp_path, "npy", np.full((30, 8), np.nan))
-    with pytest.raises(ValueError, match=r"^All values are missing\.$"):
+    with pytest.raises(ValueError, match=r"^All values of .*/a\.npy are missing\.$"):
         REDUCE.compute(REDUCE.validate({"path": path, "what": what, "missing": "leave out"}), quick_client)
 
 
@@ -231,10 +231,28 @@ def test_infinity_is_no_missing_value(tmp_path: Path, quick_client: Any) -> None
     [
         ({"over": "3"}, r"over of reduce_file is '3'\. Name some of the dimensions of .*a\.npy: 0, 1, 2"),
         ({"over": "time"}, r"Name some of the dimensions of .*: 0, 1, 2"),
-        ({"select": "time=3"}, "have no values to select by"),
+        ({"select": "time=3"}, "has no dimension 'time' to select. It has: 0, 1, 2"),
+        ({"select": "0=30"}, "0 goes from 0 to 29 in 30 steps"),
         ({"what": "median"}, "sum, mean, std, min, max, percentile or histogram"),
     ],
 )
 def test_what_can_not_be_reduced_is_said_in_one_sentence(tmp_path: Path, more: dict[str, Any], sentence: str) -> None:
     with pytest.raises(BadInputError, match=sentence):
         REDUCE.validate({"path": _file(tmp_path, "npy"), **more})
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "h5", "zarr"])
+def test_a_part_of_an_array_without_names_is_selected_by_positions(
+    tmp_path: Path, quick_client: Any, kind: str
+) -> None:
+    _, found = _computed(quick_client, path=_file(tmp_path, kind), what="sum", select="2=3:5, 0=20:29, 1=4", over="0")
+    np.testing.assert_allclose(found.data.compute(), CUBE[20:30, 4, 3:6].sum(axis=0))
+
+
+def test_dimensions_have_their_names_where_all_of_a_variable_is_reduced(tmp_path: Path, quick_client: Any) -> None:
+    holed = CUBE.copy()
+    holed[3, 4, 5] = np.nan
+    path = _file(tmp_path, "nc", holed)
+    assert "mean over time, lat, lon: one number." in REDUCE.validate({"path": path}).notes
+    with pytest.raises(ValueError, match="the first at position 3 of time, 4 of lat, 5 of lon: nan"):
+        REDUCE.compute(REDUCE.validate({"path": path}), quick_client)

@@ -545,13 +545,14 @@ def test_a_file_without_permission_says_so(bad: Path, tmp_path: Path) -> None:
         pytest.skip("this user may read everything")
 
 
-def test_a_url_whose_package_is_missing_says_what_to_install() -> None:
+@pytest.mark.parametrize(("scheme", "package"), [("gs", "gcsfs"), ("abfs", "adlfs")])
+def test_a_url_whose_package_is_missing_says_what_to_install(scheme: str, package: str) -> None:
     import importlib.util
 
-    if importlib.util.find_spec("gcsfs") is not None:
-        pytest.skip("gcsfs is installed")
-    with pytest.raises(MissingError, match=r"pip install 's3fs>=2025\.1' 'gcsfs>=2025\.1' 'aiohttp>=3\.9'"):
-        SVD.validate({"path": "gs://bucket/x.npy"})
+    if importlib.util.find_spec(package) is not None:
+        pytest.skip(f"{package} is installed")
+    with pytest.raises(MissingError, match=f"Try: pip install {package}$"):
+        SVD.validate({"path": f"{scheme}://bucket/x.npy"})
 
 
 def test_a_wide_array_needs_k_and_works_with_it(bad: Path) -> None:
@@ -689,6 +690,49 @@ def test_rows_that_are_no_dimensions_of_a_variable_are_told(tmp_path: Path) -> N
     for rows in ("month", "time, level, y, x"):
         with pytest.raises(BadInputError, match=r"Name some of the dimensions of .* but not all: time, level, y, x"):
             SVD.validate({"path": str(tmp_path / "fields.nc"), "array": "u", "rows": rows, "k": 2})
+
+
+CUBE = np.random.default_rng(6).normal(size=(6, 7, 8))
+
+
+def _cube(folder: Path, kind: str) -> str:
+    path = str(folder / kind.replace(" ", "."))
+    if kind == "h5":
+        with h5py.File(path, "w") as file:
+            file["x"], file["soft"] = CUBE, h5py.SoftLink("/x")
+    else:
+        zarr.create_array(path, shape=CUBE.shape, dtype="f8", zarr_format=int(kind[-1]))[:] = CUBE  # type: ignore[arg-type]
+    return path
+
+
+@pytest.mark.parametrize("kind", ["zarr 2", "zarr 3", "h5"])
+@pytest.mark.parametrize(("rows", "order"), [("0", (0, 1, 2)), ("1", (1, 0, 2))])
+def test_rows_of_an_array_without_names_are_given_by_number(
+    tmp_path: Path, kind: str, rows: str, order: tuple[int, ...]
+) -> None:
+    path = _cube(tmp_path, kind)
+    answer, check = SVD.compute(SVD.validate({"path": path, "k": 2, "rows": rows}))
+    x = CUBE.transpose(order).reshape(CUBE.shape[order[0]], -1)
+    np.testing.assert_allclose(answer["singular_values"], np.linalg.svd(x, compute_uv=False)[:2], rtol=1e-3)
+    assert check is not None
+    assert check.passed, check.what
+    with pytest.raises(BadInputError, match=r"Name some of the dimensions of .* but not all: 0, 1, 2"):
+        SVD.validate({"path": path, "array": "x" if kind == "h5" else None, "k": 2, "rows": "time"})
+
+
+def test_a_soft_link_and_a_virtual_dataset_are_read_with_what_they_lead_to(tmp_path: Path) -> None:
+    path = _cube(tmp_path, "h5")
+    layout = h5py.VirtualLayout((12, 7, 8), "f8")
+    layout[:6] = layout[6:] = h5py.VirtualSource("h5", "x", CUBE.shape)
+    with h5py.File(tmp_path / "v.h5", "w") as file:
+        file.create_virtual_dataset("v", layout)
+    largest = np.linalg.svd(CUBE.reshape(6, -1), compute_uv=False)[0]
+    for given, times in (({"path": path, "array": "soft"}, 1), ({"path": str(tmp_path / "v.h5")}, 2)):
+        answer, _ = SVD.compute(SVD.validate({**given, "k": 1, "rows": "0"}))
+        np.testing.assert_allclose(answer["singular_values"], largest * np.sqrt(times), rtol=1e-3)
+    Path(path).unlink()
+    with pytest.raises(BadInputError, match=r"v\.h5 \(v\) is made of other files, of which h5 isn't on this machine"):
+        SVD.validate({"path": str(tmp_path / "v.h5"), "k": 1, "rows": "0"})
 
 
 def test_threads_read_headers_of_npy_one_after_the_other(tmp_path: Path, monkeypatch: Any) -> None:

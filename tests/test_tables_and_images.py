@@ -141,6 +141,20 @@ def test_an_index_with_a_name_is_no_column_of_a_parquet_table(tmp_path: Path, in
         assert opening.find_array(path, "station,a").shape == (50, 2)
 
 
+def test_a_stack_of_images_is_selected_by_positions(tmp_path: Path, quick_client: Any) -> None:
+    tifffile.imwrite(tmp_path / "s.tif", STACK, metadata={"axes": "ZYX"})
+    for path in (_ome(tmp_path / "s.ome.zarr", {"ome": OME}), str(tmp_path / "s.tif")):
+        parameters = SVD.validate({"path": path, "k": 2, "select": "z=1", "rows": "x"})
+        answer, check = SVD.compute(parameters, quick_client)
+        expected = np.linalg.svd(STACK[1].astype(float), compute_uv=False)[:2]
+        np.testing.assert_allclose(answer["singular_values"], expected, rtol=1e-3)
+        assert check is not None
+        assert check.passed, check.what
+        names: dict[str, Any] = {}
+        exec(compile(SVD.cell(parameters), "cell", "exec", dont_inherit=True), names)
+        np.testing.assert_allclose(names["s"].compute(), expected, rtol=1e-3)
+
+
 LINES = ["0.5,1.5,2.5", "3.5,4.5,5.5"]
 WHOLE = ["10,11,12", "20,21,22"]
 
@@ -156,7 +170,10 @@ WHOLE = ["10,11,12", "20,21,22"]
         (",0.5,0.9", LINES, True, True),
         ("1990,1991,1992", WHOLE, True, True),
         ("1990,1991,1992", LINES, True, True),
-        ("10,20,50", LINES, True, True),
+        ("1990,2000,2010", LINES, True, True),
+        ("10,20,50", LINES, False, True),
+        ("1,5,9", LINES, False, True),
+        ("0,1,2", ["3,4,5", "6,7,8"], False, True),
         ("1990,1991,1992", ["1993,1994,1995"], False, True),
         ("10,20,50", WHOLE, False, True),
         ("7,3,3", LINES, False, True),
@@ -182,6 +199,14 @@ def test_of_a_first_line_of_numbers_is_said_whether_it_was_taken_for_names(
     np.testing.assert_array_equal(read, np.atleast_2d(expected)[:, int(labels) :])
 
 
+@pytest.mark.parametrize("rows", [[[1, 5, 9], [3.5, 4, 2]], [[0, 1], [3.5, 4]], [[1, 2], [3, 4]], [[1, 2, 3]]])
+def test_a_first_row_of_whole_numbers_is_not_lost(tmp_path: Path, rows: Any) -> None:
+    (tmp_path / "t.csv").write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
+    told, check = REDUCE.compute(REDUCE.validate({"path": str(tmp_path / "t.csv")}))
+    assert check is not None
+    assert (told["value"], check.passed) == (np.mean(rows), True)
+
+
 def test_what_pandas_writes_of_a_bare_array_is_read_as_it_was(tmp_path: Path) -> None:
     frame = pd.DataFrame(TABLE[:50])
     for name, more in (("noindex.csv", {"index": False}), ("index.csv", {})):
@@ -190,6 +215,16 @@ def test_what_pandas_writes_of_a_bare_array_is_read_as_it_was(tmp_path: Path) ->
         read = file.READERS["csv"](found.path, None, dict(found.recipe or {}), slice(0, 50), slice(0, 4))
         assert found.shape == (50, 4)
         np.testing.assert_allclose(read, TABLE[:50], rtol=1e-15)
+
+
+def test_comments_above_a_table_and_names_in_latin_1_are_said(tmp_path: Path) -> None:
+    for text, sentence in (("# by me\n# twice\na,b\n1,2\n", "begins with a comment"), ("caf\xe9,b\n1,2\n", "UTF-8")):
+        (tmp_path / "t.csv").write_text(text, encoding="latin-1")
+        with pytest.raises(BadInputError, match=sentence):
+            opening.find_array(str(tmp_path / "t.csv"), None)
+    # As numpy.savetxt writes names.
+    np.savetxt(tmp_path / "t.csv", TABLE, delimiter=",", header="a,b,c,d")
+    assert opening.find_array(str(tmp_path / "t.csv"), None).shape == (200, 4)
 
 
 def test_names_of_columns_may_be_quoted_and_stand_twice(tmp_path: Path) -> None:

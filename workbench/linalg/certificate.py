@@ -156,10 +156,10 @@ class Certificate:
             first, last, _ = self.groups[-1]
             ask = f"Ask for {first - 1}, or allow" if first > 1 else "Allow"
             return (
-                f"Components {first} to {last} are not separated from noise, or whatever follows them as closely, and "
-                f"would take at least {self.needed} passes. {ask} a larger tol or more passes (max_passes)."
+                f"Components {first} to {last} are not separated from noise, or what follows them as closely, and "
+                f"would take {self.needed} passes or more. {ask} a larger tol; in Python more passes (max_passes), too."
             )
-        return f"Allow more passes (max_passes), more columns (n_oversamples), or a larger tol{fewer}."
+        return f"Allow a larger tol{fewer}; in Python more passes (max_passes) or columns (n_oversamples), too."
 
     @property
     def _vectors(self) -> str:

@@ -43,7 +43,8 @@ _END = r"[^:]*[T ]\d{1,2}(?::\d\d){1,2}Z?|[^:]*"
 _RANGE = re.compile(f"({_END})(?:(:)({_END}))?")
 """Two ends with a colon between them, which times of day have, too."""
 _TIME = re.compile(r"(-?\d{1,4})(?:-?(\d\d)(?:-?(\d\d)(?:[T ](\d\d?)(?::(\d\d)(?::(\d\d))?)?Z?)?)?)?")
-_FIRST = (0, 1, 1, 0, 0, 0)
+_FIRST = (-9999, 1, 1, 0, 0, 0)
+_LAST = (9999, 12, 31, 23, 59, 59)
 
 
 @dataclass(frozen=True)
@@ -269,7 +270,7 @@ def pick(path: Any, variable: str | None = None, select: str | None = None, opti
         if len(elsewhere) == 1 and name is None:
             return pick(path, elsewhere[0], select, options)
         array = dataset[_named(place, dataset, name, elsewhere)]
-        where = _positions(place, array, _asked(select))
+        where = positions(place, array, asked(select))
         picked = _part(array, where)
         stored = array.encoding.get("shards") or array.encoding.get("preferred_chunks") or array.encoding.get("chunks")
         held = raw.variables[array.name]
@@ -333,7 +334,7 @@ def _together(place: Place, files: Sequence[str], variable: str | None, select: 
     shape = [ends[-1] if name == dim else length for name, length in zip(first.dims, first.shape, strict=True)]
     nothing = np.broadcast_to(np.zeros((), first.dtype), shape)
     array = xr.DataArray(nothing, joined.coords, first.dims, first.name)
-    where = _positions(place, array, _asked(select))
+    where = positions(place, array, asked(select))
     picked = _part(array, where)
     return replace(
         first,
@@ -577,7 +578,7 @@ def _named(place: Place, dataset: Any, name: str | None, elsewhere: Sequence[str
     return names[0]
 
 
-def _asked(select: str | None) -> dict[str, str]:
+def asked(select: str | None) -> dict[str, str]:
     """What is asked for of each dimension: "time=1990:2020, level=500"."""
     found: dict[str, str] = {}
     for part in filter(None, map(str.strip, re.split(r"[,;]", select or ""))):
@@ -591,7 +592,8 @@ def _asked(select: str | None) -> dict[str, str]:
     return found
 
 
-def _positions(place: Place, array: Any, asked: Mapping[str, str]) -> dict[str, Sequence[int] | int]:
+def positions(place: Place, array: Any, asked: Mapping[str, str]) -> dict[str, Sequence[int] | int]:
+    """Where what is asked for lies along each dimension: one position, or start, stop and step."""
     dims = [str(dim) for dim in array.dims]
     if 0 in array.shape:
         lengths = " × ".join(map(str, array.shape))
@@ -734,13 +736,14 @@ def _at_times(times: Any, dim: str, first: str, last: str | None) -> np.ndarray[
 def _time(dim: str, text: str) -> tuple[int, ...]:
     """Year, month, day, hour, minute and second, as far as they are given."""
     found = _TIME.fullmatch(text)
-    if found is None:
+    given = [int(each) for each in found.groups() if each is not None] if found else []
+    if not given or any(not least <= each <= most for each, least, most in zip(given, _FIRST, _LAST, strict=False)):
         raise BadParameterError(
             f"{dim}={text} is no time. Give such as 1990, 1990-06, 1990-06-01 or 1990-06-01T12:00, or a range of two "
             "with a colon between them.",
             "select",
         )
-    return tuple(int(each) for each in found.groups() if each is not None)
+    return tuple(given)
 
 
 def _whole(parts: Sequence[int]) -> int:

@@ -233,7 +233,9 @@ def sentences_about(place: Place | str, expected: str) -> Iterator[None]:
         told = "Each process has a memory: of its own, a run as well. Give a path" if own else f"Expected {expected}"
         raise BadInputError(f"{place} isn't there. {told}.") from err
     except ImportError as err:
-        raise MissingError(f"Reading {place} needs a package: {err}. Try: {install('cloud')}") from err
+        # fsspec says in words what a protocol needs, and its cause which package that is.
+        bring = f"pip install {name}" if (name := getattr(err.__cause__ or err, "name", None)) else install("cloud")
+        raise MissingError(f"Reading {place} needs a package: {err}. Try: {bring}") from err
     except Exception as err:  # the readers of each format and protocol raise what they like
         if getattr(err, "status", None) in _REFUSED:
             raise BadInputError(f"{place} can't be opened: its server asks who you are. {_permit(place)}.") from err

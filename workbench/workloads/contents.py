@@ -112,7 +112,7 @@ def look(path: str, options: Options | None = None) -> Contents:
     """
     place = places.full(path, options)
     with places.sentences_about(place, opening.FORMATS):
-        kind = "bed" if place.name.endswith(".bed") else opening.format_of(place)
+        kind = "bed" if place.name.endswith(_GENOTYPES) else opening.format_of(place)
         title, listed = _FORMATS[kind]
         held, remarks = listed(place)
     if not place.is_url:  # whose server may not list what it has
@@ -357,6 +357,8 @@ def _of_dataset(dataset: Any) -> Iterator[Dimension]:
         yield Dimension(name=str(name), length=int(length), first=ends[0], last=ends[1])
 
 
+# Of these some aren't read: it is said what makes a .bed of them.
+_GENOTYPES = (".bed", ".vcf", ".vcf.gz", ".vcf.bgz", ".bcf", ".pgen", ".ped", ".bgen")
 _BY_XARRAY = ("netcdf3", "grib")
 _NO_PICTURE = ("csv", "parquet", "bed")
 _FORMATS: Mapping[str, tuple[str, Callable[[Place], Listed]]] = {

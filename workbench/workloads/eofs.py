@@ -52,6 +52,10 @@ _STREAMED_BYTES = 8_000_000
 _FAN_IN = 8
 _MONTH, _YEAR = 27.0, 300.0
 """Days between times from which on they are months, or years."""
+_OF_A_DAY = 5
+"""Samples of each calendar day, without which its mean is mostly theirs: then months are taken."""
+_OURS = {"patterns", "series", "mode", "explained_variance", "explained_variance_ratio"}
+_OURS |= {"sampling_error", "singular_values"}
 
 Samples = Annotated[
     Text,
@@ -66,7 +70,7 @@ Removal = Annotated[
     Literal["mean", "seasonal cycle", "none"],
     Words(
         "What is taken off each place: its mean over time; the mean of each calendar month (of each "
-        "calendar day, where times are closer than months); nothing."
+        "calendar day, where times are closer than months and each day has five samples or so); nothing."
     ),
 ]
 Detrend = Annotated[bool, Words("Take off each place's straight line over time, too.")]
@@ -250,6 +254,10 @@ def grid_of(picked: Picked, samples: str | None, remove: str, detrend: bool, wei
             f"{picked.title} has the dimension {', '.join(dims)} alone. Expected places beside it, such as latitude.",
             "variable",
         )
+    if taken := _OURS & {*picked.dims, *datasets.along(picked.coords, picked.dims)}:
+        raise BadParameterError(
+            f"{picked.title} has {', '.join(sorted(taken))}, as eofs calls what it finds. Rename it there.", "path"
+        )
     removed, told = _removed(picked, dims, remove, detrend)
     weight, more = _weights(picked, others, weights)
     return Grid(picked, dims, others, removed, weight, (*picked.numbers.remarks, *told, *more))
@@ -279,6 +287,14 @@ def _removed(picked: Picked, samples: tuple[str, ...], remove: str, detrend: boo
     time = datasets.time_of(picked.coords, samples) or samples[0]
     lengths, at = _lengths(picked, samples), samples.index(time)
     length = lengths[at]
+    if time in picked.coords.variables and (remove == "seasonal cycle" or detrend):
+        gaps = np.flatnonzero(picked.coords[time].isnull().values)
+        if len(gaps):
+            raise BadParameterError(
+                f"{picked.title} has no date in row {gaps[0]} of {time} ({len(gaps)} of {length} are missing). Mend "
+                "the file, or choose remove=mean and no detrend.",
+                "remove" if remove == "seasonal cycle" else "detrend",
+            )
     days = _days(picked, time)
     groups: Any = np.zeros(length, int) if remove == "mean" else None
     told: tuple[str, ...] = ()
@@ -299,11 +315,13 @@ def _removed(picked: Picked, samples: tuple[str, ...], remove: str, detrend: boo
                 "remove",
             )
         dates = picked.coords[time].dt
-        groups = dates.month.values if step >= _MONTH else 31 * dates.month.values + dates.day.values
-        unit = "month" if step >= _MONTH else "day"
-        told = (
-            f"The seasonal cycle is the mean of each of {formats.count(len(np.unique(groups)), f'calendar {unit}')}.",
-        )
+        groups, unit, why = 31 * dates.month.values + dates.day.values, "day", ""
+        each = math.prod(lengths) / len(np.unique(groups))
+        if step >= _MONTH or round(each) < _OF_A_DAY:
+            groups, unit = dates.month.values, "month"
+            why = "" if step >= _MONTH else f", as calendar days have {each:.2g} samples each"
+        count = formats.count(len(np.unique(groups)), f"calendar {unit}")
+        told = (f"The seasonal cycle is the mean of each of {count}{why}.",)
     line = (np.arange(length) if days is None else days) if detrend else None
 
     def of_all(by_time: Any) -> Any:

@@ -271,7 +271,7 @@ VariableName = Annotated[
 Selection = Annotated[
     Text,
     Words(
-        "Only a part of it: values of coordinates, both ends of a range included.",
+        "Only a part of it: values of coordinates, positions where there are none; both ends of a range included.",
         allowed="dimensions with a value or a range each, such as time=1990:2020, level=500",
         examples=("time=1990:2020, level=500", "latitude=20:70"),
     ),
@@ -280,10 +280,10 @@ Selection = Annotated[
 Rows = Annotated[
     Text,
     Words(
-        "Dimensions that the rows go through, and the columns through all others, where they have names; "
-        "where none is given, the times, or the first.",
-        allowed="names of dimensions of the array, such as time",
-        examples=("time",),
+        "Dimensions that the rows go through, and the columns through all others; where none is given, the times, "
+        "or the first.",
+        allowed="dimensions of the array by name or number, such as time or 0",
+        examples=("time", "0"),
         only="path",
     ),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import dask
@@ -58,6 +58,11 @@ def read_hdf5(path: str, array: str | None, options: dict[str, Any], *where: sli
     import h5py
 
     with fsspec.open(path, "rb", **known(path, options)) as file, h5py.File(file, "r") as datasets:
+        if not (datasets[array].is_virtual or datasets[array].external):
+            return datasets[array][where]
+    # What other files hold of it is found by the path of this one. Otherwise nothing is opened by its path: HDF5 would
+    # refuse what somebody has open to write.
+    with h5py.File(path, "r") as datasets:
         return datasets[array][where]
 
 
@@ -182,11 +187,20 @@ _OF_PATHS = ("npy", "zarr-zip", "dataset")
 """Formats whose readers here are told nothing of a server."""
 
 
-def shown(format: str, *parts: Callable[..., Any]) -> tuple[Any, ...]:
-    """What a notebook's cell holds for `array_of_file` to read such a file; `parts` are what it needs besides."""
-    reader = READERS[format]
+def shown(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a notebook's cell holds for `array_of_file` to read a file with these parameters."""
+    format, reader = resolved["format"], READERS[resolved["format"]]
+    used = {unpacked: resolved["unpack"], folded: resolved.get("lengths"), part_of: "part" in resolved["options"]}
+    parts = [each for each, is_used in used.items() if is_used]
     first = ((plain,) if format.startswith("zarr") else ()) + ((known,) if format not in _OF_PATHS else ())
     return *first, reader, f'READERS = {{"{format}": {reader.__name__}}}', *parts, array_of_file
+
+
+def part_of(part: Sequence[Sequence[int]], where: Sequence[slice]) -> list[slice]:
+    """Where a block of what was selected lies in the file; dimensions of which one position was selected are gone."""
+    left = iter(where)
+    wanted = ((at[0], slice(0, 1) if len(at) == 1 else next(left)) for at in part)
+    return [slice(start + each.start, start + each.stop) for start, each in wanted]
 
 
 def unpacked(
@@ -251,7 +265,10 @@ def array_of_file(
         where = [slice(*bounds) for bounds in block_info[None]["array-location"]]
 
         def read(*parts: slice) -> Any:
-            return READERS[format](path, array, options, *parts)
+            if "part" not in options:
+                return READERS[format](path, array, options, *parts)
+            found = READERS[format](path, array, options["options"], *part_of(options["part"], parts))
+            return found.reshape([each.stop - each.start for each in parts])
 
         found = read(*where) if axes is None else folded(read, lengths, axes, where)
         block = (found if unpack is None else unpacked(found, **unpack)).astype(stored, copy=False)
@@ -262,6 +279,8 @@ def array_of_file(
             first = [part.start + int(index) for part, index in zip(where, places[0], strict=True)]
             named = len(shape) == 2
             at = f"row {first[0]}, column {first[1]}" if named else str(first)
+            if not named and "dims" in options:
+                at = "position " + ", ".join(map("{} of {}".format, first, options["dims"]))
             spans = [f"{part.start} to {part.stop - 1}" for part in where]
             inside = f"rows {spans[0]} and columns {spans[1]}" if named else f"[{', '.join(spans)}]"
             others = "" if block.shape == shape else " Other blocks, which were not looked at, may have more."

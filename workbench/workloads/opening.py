@@ -131,7 +131,8 @@ def find_array(
     options
         What fsspec is told of a URL's server.
     rows, select
-        Of a variable with named dimensions: which of them the rows go through, and which part of it is meant.
+        Which dimensions the rows go through, and which part is meant, by names of dimensions or by their numbers.
+        With rows="" names of dimensions are found, however few there are.
     as_matrix
         Whether rows and columns are meant, and not all dimensions that it has.
 
@@ -147,14 +148,17 @@ def find_array(
         with places.sentences_about(place, FORMATS):
             kind = format_of(place)
             images = array is None and kind in ("zarr", "zarr-zip") and finest_of(*group_of(place, kind)) is not None
-            if kind in _DATASETS or ((rows or select) and kind in _BY_NAME and not images):
-                found = _dataset(place, array, select)
-            else:
-                found = _READERS[kind](place, array)
-                if select:
-                    raise _bad(f"The dimensions of {found} have no values to select by. Leave select out.", "select")
-                if as_matrix and kind in _BY_NAME:
-                    found = _named(place, found) or found
+            by_name, named = kind in _BY_NAME and not images, None
+            if kind in _DATASETS:
+                named = _dataset(place, array, select)
+            elif by_name and not all(map(str.isdigit, (*datasets.asked(select), *_listed(rows)))):
+                named = _named(place, array, select)
+            found = named or _READERS[kind](place, array)
+            if select and not named:
+                found = _part(place, found, select)
+            elif by_name and not named and (rows is not None or (as_matrix and len(found.shape) > 2)):
+                with contextlib.suppress(WorkbenchError):
+                    found = _named(place, found.array, None) or found
             if as_matrix:
                 found = _folded(found, rows)
         read_as = _as_stored(found) if raw else _as_said(found)
@@ -334,15 +338,40 @@ def _dataset(place: Place, array: str | None, select: str | None) -> Found:
     )
 
 
-def _named(place: Place, found: Found) -> Found | None:
-    """An array of three dimensions or more that have names, with these; None of others."""
-    if len(found.shape) < 3 or found.dims is not None:
+def _named(place: Place, array: str | None, select: str | None) -> Found | None:
+    """A variable whose dimensions have names; None of other arrays, of which xarray can't say more."""
+    try:
+        named = _dataset(place, array, None)
+    except (BadParameterError, MissingError):
+        raise
+    except WorkbenchError:
         return None
-    with contextlib.suppress(WorkbenchError):
-        named = _dataset(place, found.array, None)
-        # So xarray calls dimensions of HDF5 that have no names.
-        return None if any(dim.startswith("phony_dim") for dim in named.dims or ()) else named
-    return None
+    # So xarray calls dimensions of HDF5 that have no names.
+    if any(dim.startswith("phony_dim") for dim in named.dims or ()):
+        return None
+    return _dataset(place, array, select) if select else named
+
+
+def _part(place: Place, found: Found, select: str) -> Found:
+    """A part of an array whose dimensions have no coordinates, by positions along them."""
+    if found.recipe is not None:
+        raise _bad(f"{found} is a table, of which no rows can be selected. Leave select out.", "select")
+    import xarray as xr
+
+    dims = found.dims or tuple(map(str, range(len(found.shape))))
+    nothing = xr.DataArray(np.broadcast_to(0, found.shape), dims=dims, name=found.array or "its array")
+    where = datasets.positions(place, nothing, datasets.asked(select))
+    part = {dim: [each] if isinstance(each, int) else [*each[:2]] for dim, each in where.items()}
+    left = {axis: part[dim] for axis, dim in enumerate(dims) if len(part[dim]) > 1}
+    shape = tuple(stop - start for start, stop in left.values())
+    chunks = found.chunks and tuple(min(found.chunks[axis], stop - start) for axis, (start, stop) in left.items())
+    recipe = {"options": dict(place.options), "part": [*part.values()]}
+    named = tuple(dims[axis] for axis in left) if found.dims else None
+    return replace(found, shape=shape, chunks=chunks, dims=named, recipe=recipe)
+
+
+def _listed(names: str | None) -> list[str]:
+    return [each.strip() for each in (names or "").split(",") if each.strip()]
 
 
 def _folded(found: Found, rows: str | None) -> Found:
@@ -352,8 +381,10 @@ def _folded(found: Found, rows: str | None) -> Found:
     if len(found.shape) < 2 or (found.dims is None and rows is None):
         _check_matrix(found)
         return found
-    dims = found.dims or tuple(map(str, range(len(found.shape))))
-    of_rows = [each.strip() for each in (rows or "").split(",") if each.strip()] or [found.rows or dims[0]]
+    numbers = tuple(map(str, range(len(found.shape))))
+    dims = found.dims or numbers
+    by_number = dict(zip(numbers, dims, strict=True)) | {dim: dim for dim in dims}
+    of_rows = [by_number.get(each, each) for each in _listed(rows)] or [found.rows or dims[0]]
     of_columns = [dim for dim in dims if dim not in of_rows]
     if not of_columns or len(set(of_rows)) < len(of_rows) or not set(of_rows) <= set(dims):
         raise _bad(f"rows is {rows!r}. Name some of the dimensions of {found}, but not all: {', '.join(dims)}.", "rows")
@@ -427,8 +458,8 @@ def npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 
 @contextlib.contextmanager
-def hdf5_datasets(place: Place) -> Iterator[dict[str, Any]]:
-    """All datasets of an HDF5 file by name, while it is open."""
+def hdf5_datasets(place: Place, array: str | None = None) -> Iterator[dict[str, Any]]:
+    """All datasets of an HDF5 file by name, while it is open; behind links only the one that is named."""
     import h5py
 
     found = {}
@@ -439,18 +470,24 @@ def hdf5_datasets(place: Place) -> Iterator[dict[str, Any]]:
 
     with place.open() as file, h5py.File(file, "r") as opened:
         opened.visititems(note)
+        if array is not None and array.strip("/"):
+            note(array.strip("/"), opened.get(array))
         yield found
 
 
 def _hdf5(place: Place, array: str | None) -> Found:
     import h5py
 
-    with hdf5_datasets(place) as datasets:
+    with hdf5_datasets(place, array) as datasets:
         name = _choose(place, array, sorted(datasets), lambda each: h5py.h5ds.is_scale(datasets[each].id))
         dataset = datasets[name]
         # A dataset without any element, h5py's Empty, has no shape at all.
         shape, dtype = dataset.shape or (), np.dtype(dataset.dtype)
         _check(place, name, shape, dtype)
+        for other in (each.file_name for each in (dataset.virtual_sources() if dataset.is_virtual else ())):
+            # HDF5 has the fill value where it isn't there.
+            if place.is_url or not ("%" in other or (Path(place.path).parent / other).exists()):
+                raise _bad(f"{place} ({name}) is made of other files, of which {other} isn't on this machine. Copy it.")
         chunks = dataset.chunks and _lengths(dataset.chunks)
         attributes = {key: value for key, value in dataset.attrs.items() if not isinstance(value, h5py.Empty)}
         fill = conventions.netcdf_fill(dtype, dataset.fillvalue)
@@ -581,11 +618,17 @@ def _csv(place: Place, array: str | None) -> Found:
     with place.open() as file:
         sample = file.read(_SAMPLE_BYTES)
         sample = sample[: sample.rfind(b"\n") + 1] or sample
-        head = sample.partition(b"\n")[0].decode("utf-8-sig")
+        try:
+            head = sample.partition(b"\n")[0].decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise _bad(f"{place} isn't written in UTF-8. Make it so: iconv -f latin1 -t utf-8 OLD > NEW.") from None
         delimiter = max("\t;,", key=re.sub(r'"[^"]*"', "", head).count)
         first = [each.strip() for each in split(head, delimiter)]
         below = len(sample.partition(b"\n")[0]) + 1
-        has_names, remarks = _has_names(first, sample[below:].decode("utf-8", "replace").splitlines(), delimiter)
+        lines = sample[below:].decode("utf-8", "replace").splitlines()
+        if head.startswith("#") and any(lines[-1].count(each) != head.count(each) for each in "\t;," if lines):
+            raise _bad(f"{place} begins with a comment ({head[:40]}). Take out such lines: grep -v '^#' OLD > NEW.")
+        has_names, remarks = _has_names(first, lines, delimiter)
         begin = below if has_names else 0
         names, again = _unlike(first) if has_names else ([f"column_{number}" for number in range(len(first))], ())
         if not sample[begin:].strip():
@@ -641,16 +684,17 @@ def _has_names(first: Sequence[str], below: Sequence[str], delimiter: str) -> tu
 
 
 def _are_names(numbers: list[int], below: Sequence[str], delimiter: str) -> bool:
-    """Whether whole numbers count columns, or are levels or years of what is below, which is something else."""
-    measured = any("." in line for line in below)
-    count = len(numbers)
-    if numbers in (list(range(count)), list(range(1, count + 1))):
-        return count > 1 or measured
-    if count < 3 or numbers != sorted(numbers):
-        return False
+    """Whether whole numbers count three columns or more, or are years, and what is below doesn't go on so.
+
+    Others, such as levels, can't be told from a row of numbers, which nobody would miss.
+    """
+    count, first, last = len(numbers), numbers[0], numbers[-1]
     after = [each.strip() for each in split(below[0], delimiter)] if below else []
-    years = numbers == list(range(numbers[0], numbers[0] + count)) and numbers[0] in _YEARS
-    return measured or (years and not all(each.isdigit() and int(each) in _YEARS for each in after))
+    if count < 3 or not after or first >= numbers[1]:
+        return False
+    if _YEARS.issuperset(numbers) and numbers == list(range(first, last + 1, numbers[1] - first)):
+        return not all(each.isdigit() and int(each) in _YEARS for each in after)
+    return first in (0, 1) and numbers == list(range(first, first + count)) and after[0] != str(last + 1)
 
 
 def _unlike(names: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:

@@ -15,7 +15,7 @@ from workbench import formats
 from workbench.workloads import estimates, fields
 from workbench.workloads.checks import computed
 from workbench.workloads.fields import Resolved, Text, Words
-from workbench.workloads.file import array_of_file, shown, unpacked
+from workbench.workloads.file import array_of_file, shown
 from workbench.workloads.opening import SERVED, Found, array_of
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import grown, number_of_blocks, shrunk
@@ -32,7 +32,6 @@ FINE = 20
 """Bits by which the numbers are told apart at each pass that finds a percentile of more of them."""
 FEW = 1 << 20
 """Numbers that are put in order at once to find a percentile of many."""
-NOTHING = "All values are missing."
 
 What = Annotated[
     Literal["sum", "mean", "std", "min", "max", "percentile", "histogram"],
@@ -136,7 +135,7 @@ def inside(numbers: Any, low: int, width: int) -> Any:
     return numbers[(place >= low) & (place <= low + (1 << width) - 1)]
 
 
-def percentile_of_all(x: da.Array, percent: float) -> float:
+def percentile_of_all(x: da.Array, percent: float, where: str) -> float:
     """The percentile as NumPy has it, of more numbers than fit into memory, by two to five passes.
 
     Numbers are counted by their leading bits. Those of the bin that the percentile lies in are put in order where they
@@ -153,7 +152,7 @@ def percentile_of_all(x: da.Array, percent: float) -> float:
             # What is missing is in the last bin.
             rank = percent / 100 * (int(upto[-2]) - 1)
         if rank < 0:
-            raise ValueError(NOTHING)
+            raise ValueError(f"All values of {where} are missing.")
         place = int(np.searchsorted(upto, math.floor(rank), side="right"))
         before, last = int(upto[place - 1]) if place else before, int(upto[place])
         low, width = low + (place << fine), fine
@@ -170,15 +169,15 @@ def percentile_of_all(x: da.Array, percent: float) -> float:
     return float(between(below, above, rank % 1))
 
 
-def absent(count: Any, size: int) -> Any:
+def absent(count: Any, size: int, where: str) -> Any:
     """How many are missing. Raises ValueError where all are: there is nothing to reduce."""
     if int(count) == size:
-        raise ValueError(NOTHING)
+        raise ValueError(f"All values of {where} are missing.")
     return count
 
 
 def reduced(
-    x: da.Array, what: str, over: tuple[int, ...], percent: float, bins: int, missing: str
+    x: da.Array, what: str, over: tuple[int, ...], percent: float, bins: int, missing: str, where: str
 ) -> tuple[da.Array, Any]:
     """What is asked for, and the edges of a histogram's bins."""
     skip = "nan" if missing == "leave out" else ""
@@ -194,12 +193,12 @@ def reduced(
         return getattr(da, f"{skip}{what}")(x, axis=over), None
     if what == "percentile":
         if math.prod(x.shape[axis] for axis in over) * 8 > WHOLE_BYTES:
-            return da.asarray(np.array(percentile_of_all(x, percent))), None
+            return da.asarray(np.array(percentile_of_all(x, percent, where))), None
         x = x.rechunk({axis: -1 if axis in over else "auto" for axis in range(x.ndim)})
         return x.map_blocks(percentiles, percent, over, drop_axis=over, dtype=x.dtype, meta=np.empty(0)), None
     least, largest = map(float, dask.compute(da.nanmin(x), da.nanmax(x)))
     if math.isnan(least):
-        raise ValueError(NOTHING)
+        raise ValueError(f"All values of {where} are missing.")
     edges = np.histogram_bin_edges([], bins, range=(least, largest))
     chunks = [(1,) * len(lengths) if axis in over else lengths for axis, lengths in enumerate(x.chunks)]
     counts = x.map_blocks(histograms, edges, over, new_axis=x.ndim, chunks=(*chunks, (bins,)), dtype="int64")
@@ -237,8 +236,9 @@ def reduce_file(
     x, seconds_to_make = x.to_backend().astype(dtype), None
     if persist:
         x, seconds_to_make = held(x)
-    gaps = da.isnan(x).sum().map_blocks(absent, x.size) if missing == "leave out" else da.zeros((), dtype=int)
-    value, edges = reduced(x, what, axes, percent, bins, missing)
+    where = f"{path} ({array})" if array else path
+    gaps = da.isnan(x).sum().map_blocks(absent, x.size, where) if missing == "leave out" else da.zeros((), dtype=int)
+    value, edges = reduced(x, what, axes, percent, bins, missing, where)
     return value, value.ravel()[:20], gaps, edges, labels_of(array, options, format, dims, what), seconds_to_make
 
 
@@ -258,7 +258,7 @@ def labels_of(
 def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
     wanted = [each.strip() for each in (values["over"] or "").split(",") if each.strip()]
     names = [each for each in wanted if not each.lstrip("-").isdigit()]
-    found, facts = array_of("reduce_file", values, rows=",".join(names) or None, as_matrix=False)
+    found, facts = array_of("reduce_file", values, rows=",".join(names), as_matrix=False)
     axes = _axes(found, wanted)
     n_reduced = math.prod(found.shape[axis] for axis in axes)
     if values["what"] == "percentile" and n_reduced * 8 > WHOLE_BYTES and len(axes) < len(found.shape):
@@ -443,10 +443,9 @@ def _counted(resolved: Mapping[str, Any], results: Mapping[str, Any], x: da.Arra
 
 
 def _parts(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
-    reading = shown(resolved["format"], *((unpacked,) if resolved["unpack"] else ()))
-    numbers = f"WHOLE_BYTES, FINE, FEW, NOTHING = {WHOLE_BYTES}, {FINE}, {FEW}, {NOTHING!r}"
+    numbers = f"WHOLE_BYTES, FINE, FEW = {WHOLE_BYTES}, {FINE}, {FEW}"
     finding = (moments, spread, between, percentiles, in_order, counted, inside, percentile_of_all)
-    return *reading, held, numbers, histograms, *finding, absent, reduced, labels_of
+    return *shown(resolved), held, numbers, histograms, *finding, absent, reduced, labels_of
 
 
 TEMPLATE = Template(

@@ -105,9 +105,7 @@ def _matrix_of_file(resolved: Mapping[str, Any]) -> Any:
 
 
 def _readers(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
-    unpacked = (file.unpacked,) if resolved["unpack"] else ()
-    folded = (file.folded,) if resolved["axes"] else ()
-    return *file.shown(resolved["format"], *unpacked, *folded), file.without_gaps, matrix_of_file, held
+    return *file.shown(resolved), file.without_gaps, matrix_of_file, held
 
 
 def _check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
