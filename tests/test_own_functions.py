@@ -580,9 +580,11 @@ import workbench
 Name = Annotated[str, workbench.Words(path=True)]
 
 
-def read(path: workbench.Path, winds: Path | None = None, name: Name | None = None, remove: str = "mean"):
+def read(
+    path: workbench.Path, more: list[Path], winds: Path | None = None, name: Name | None = None, remove: str = "mean"
+):
     assert (type(path), type(name), isinstance(winds, Path), remove) == (str, str, True, "mean")
-    return [float(np.load(each)) for each in (path, winds, name)]
+    return [float(np.load(each)) for each in (path, winds, name, *more)]
 """
 
 
@@ -592,9 +594,10 @@ def test_a_relative_path_is_of_the_folder_where_it_is_given_also_as_a_text(clust
     np.save(tmp_path / "in.npy", 2.0)
     monkeypatch.chdir(tmp_path)
     given = dict.fromkeys(("path", "winds", "name"), "in.npy")
-    run = finish(submit(f"{project}/reads.py:read", given, cluster).id)
-    assert (run.error, *run.result.values()) == (None, [2.0, 2.0, 2.0])
-    assert run.parameters == dict.fromkeys(given, str(tmp_path / "in.npy"))
+    run = finish(submit(f"{project}/reads.py:read", given | {"more": ["in.npy"]}, cluster).id)
+    assert (run.error, *run.result.values()) == (None, [2.0, 2.0, 2.0, 2.0])
+    there = str(tmp_path / "in.npy")
+    assert run.parameters == dict.fromkeys(given, there) | {"more": [there]}
 
 
 LATE = """

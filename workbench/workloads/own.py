@@ -270,6 +270,7 @@ def made(told: Described, where: str, shown: str, sha: str, origin: str | None =
         returns=(),
         small=(),
         resolver=partial(_resolved, told),
+        referring=tuple(name for name, each in told.fields.items() if "items" in each),
         estimate=_absent,
         checker=_absent,
         summary_of=_absent,
@@ -284,12 +285,7 @@ def made(told: Described, where: str, shown: str, sha: str, origin: str | None =
 
 def _resolved(told: Described, values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
     """Paths that were given are of the folder where they were given; the run works in that of the file."""
-    paths = [name for name in given if signatures.is_path(told.fields.get(name, {}))]
-    there = {
-        name: str(Path(value).expanduser().absolute())
-        for name in paths
-        if isinstance(value := values[name], str) and "://" not in value
-    }
+    there = {name: signatures.absolute(each, values[name]) for name, each in told.fields.items() if name in given}
     return values | there, ()
 
 

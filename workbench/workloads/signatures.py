@@ -11,7 +11,7 @@ import json
 import math
 import re
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -281,9 +281,24 @@ def argument(told: Mapping[str, Any], value: Any) -> Any:
         return value
     if isinstance(value, str):
         return Path(value) if is_path(told, as_text=False) and "://" not in value else value
-    part = next((each for each in (told, *told.get("any", ())) if "items" in each), None)
-    if part is None:
-        return value
-    items = part["items"] if len(part["items"]) == len(value) else part["items"][:1] * len(value)
-    values = [argument(item, each) for item, each in zip(items, value, strict=True)]
+    part = _sequence(told)
+    values = [argument(item, each) for item, each in _items(part, value)]
     return tuple(values) if part["tuple"] else values
+
+
+def absolute(told: Mapping[str, Any], value: Any) -> Any:
+    """Value with its paths absolute, of the folder in which this process works."""
+    if isinstance(value, list):
+        return [absolute(item, each) for item, each in _items(_sequence(told), value)]
+    is_one = isinstance(value, str) and is_path(told) and "://" not in value
+    return str(Path(value).expanduser().absolute()) if is_one else value
+
+
+def _sequence(told: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is told of the sequence that a parameter is, or may be."""
+    return next((each for each in (told, *told.get("any", ())) if "items" in each), {"items": [{}], "tuple": False})
+
+
+def _items(part: Mapping[str, Any], value: Sequence[Any]) -> Iterator[tuple[Mapping[str, Any], Any]]:
+    items = part["items"] if len(part["items"]) == len(value) else part["items"][:1] * len(value)
+    return zip(items, value, strict=True)
