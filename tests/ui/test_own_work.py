@@ -82,6 +82,7 @@ def test_a_file_is_picked_analysed_and_drawn_and_a_function_of_a_cell_run_twice_
     page.locator(".jp-CodeCell", has_text="held.read").locator(".jp-InputArea").click()
     page.evaluate("async () => { await window.jupyterapp.commands.execute('dask-workbench:make-workload') }")
     expect(page.locator(".jp-CodeCell", has_text="held is a BufferedReader of the notebook")).to_be_visible()
+    page.wait_for_timeout(3000)  # in which another form would come
     expect(hook(page, "field-path")).to_have_value(str(lab.notebooks / "winds.nc"))
 
     page.locator(".jp-CodeCell").first.locator(".jp-InputArea").click()
