@@ -62,9 +62,14 @@ class Answers(BaseModel, frozen=True):
     @property
     def sentence(self) -> str:
         """What there is, how large, and where."""
-        told = ", ".join(f"{name} ({each.words()})" for name, each in self.arrays.items())
-        size = formats.size(sum(each.bytes for each in self.arrays.values()))
-        return " ".join(filter(None, (f"{told}: {size}, {self._where}.", self.remark)))
+        return " ".join(filter(None, (f"{_words(self.arrays)}, {self._where}.", self.remark)))
+
+    @property
+    def apart(self) -> str | None:
+        """Which arrays are not kept with the run, and where they are; None where all are kept."""
+        found = {name: each for name, each in self.arrays.items() if name not in self.kept}
+        where = f"saved to {self.saved}" if self.saved else "and saved nowhere"
+        return f"{_words(found)}, {where}." if found else None
 
     @property
     def _where(self) -> str:
@@ -74,6 +79,11 @@ class Answers(BaseModel, frozen=True):
         if self.dropped is not None:
             kept = "no longer kept, to make room for later ones"
         return " and ".join(filter(None, (saved, kept))) or "not kept: save=PATH saves them"
+
+
+def _words(arrays: Mapping[str, Array]) -> str:
+    told = ", ".join(f"{name} ({each.words()})" for name, each in arrays.items())
+    return f"{told}: {formats.size(sum(each.bytes for each in arrays.values()))}"
 
 
 class Arrays(dict[str, Any]):
