@@ -155,6 +155,13 @@ def test_a_run_killed_while_it_saves_is_gone_on_with_and_ends_as_one_that_was_no
     assert sorted(each.name for each in tmp_path.iterdir()) == [name, "whole", "x.npy"]
 
 
+def test_of_blocks_that_were_left_nothing_is_said_where_none_were(run: Run, quick_client: Any, tmp_path: Path) -> None:
+    store.update(run.id, status="lost")
+    (tmp_path / f".out.zarr.{run.id}.part").mkdir()
+    assert left(new("mine-2"), quick_client, tmp_path / "out.zarr").notes == ()
+    assert not [*tmp_path.glob(".out*")]
+
+
 def test_a_comparison_saves_nothing_under_one_name(tmp_path: Path) -> None:
     from workbench.runs.comparing.compare import plan_comparison, read_request
 

@@ -71,7 +71,7 @@ def leave(run_id: str, arrays: Mapping[str, Labelled], to: Target | None, client
         writing.write(arrays, to, provenance(run), mark=run_id, hands=hands, begun=begun)
     except WorkbenchError as err:
         return Left(answers, (*notes, *hands.notes), err)
-    if begun is not None:
+    if hands.kept:
         blocks = formats.count(hands.kept, "block")
         notes = (*notes, f"{blocks} that an earlier run had saved before it was killed are the same, and were left.")
     saved = {"saved": str(to), "mark": (run_id,) if to.kind in NAMING else mark_at(str(to), to.kind)}
