@@ -6,18 +6,21 @@ import signal
 import zipfile
 from io import BytesIO
 
+import dask
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
 from tests.test_record import FIRST
+from workbench.cli import main
 from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError
 from workbench.monitor.record import Recorder, read_events
 from workbench.runs import exchange, keeping, store
 from workbench.runs.exchange import export_run, import_run
 from workbench.runs.store import Run
 from workbench.session import Session
+from workbench.storage.targets import target
 from workbench.workloads.values import Labelled
 
 
@@ -185,3 +188,19 @@ def test_arrays_go_along_where_they_are_asked_for_and_are_brought_back(data_fold
     taken = import_run(without, new_id=True)
     assert (dict(taken.arrays), taken.answers.kept) == ({}, ())
     assert "not kept" in taken.answers.sentence
+
+
+def test_arrays_that_do_not_go_along_are_named_with_where_they_are(data_folder, tmp_path, quick_client, capsys):
+    store.create(Run(id="mine-1", workload="mine", cluster="otter", status="running", created=5.0))
+    arrays = {"u": Labelled(np.ones((200, 10)), ("row", "column")), "s": Labelled(np.ones(3), ("column",))}
+    with dask.config.set({"workbench.answers.each": "1kiB"}):
+        left = keeping.leave("mine-1", arrays, target(tmp_path / "big.zarr"), quick_client)
+    store.update("mine-1", answers=left.answers, status="done")
+    told = f"u (200 × 10 float64): 15.6 kiB, saved to {tmp_path / 'big.zarr'}."
+    assert main(["export", "mine-1", str(tmp_path / "a.zip"), "--with-answers", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["left_out"] == told
+    assert f"Not in it: {told}" in said.err
+    assert main(["export", "mine-1", str(tmp_path / "b.zip"), "--json"]) == 0
+    said = capsys.readouterr()
+    assert (json.loads(said.out)["left_out"], said.err) == (None, "")

@@ -155,6 +155,13 @@ def test_a_run_killed_while_it_saves_is_gone_on_with_and_ends_as_one_that_was_no
     assert sorted(each.name for each in tmp_path.iterdir()) == [name, "whole", "x.npy"]
 
 
+def test_of_blocks_that_were_left_nothing_is_said_where_none_were(run: Run, quick_client: Any, tmp_path: Path) -> None:
+    store.update(run.id, status="lost")
+    (tmp_path / f".out.zarr.{run.id}.part").mkdir()
+    assert left(new("mine-2"), quick_client, tmp_path / "out.zarr").notes == ()
+    assert not [*tmp_path.glob(".out*")]
+
+
 def test_a_comparison_saves_nothing_under_one_name(tmp_path: Path) -> None:
     from workbench.runs.comparing.compare import plan_comparison, read_request
 
@@ -185,6 +192,49 @@ def test_what_was_only_saved_is_read_from_there(name: str, run: Run, quick_clien
     with run.dataset as found:
         assert isinstance(found, xarray.Dataset)
         np.testing.assert_array_equal(found["x"].values, X)
+
+
+@pytest.mark.parametrize("name", ["out.zarr", "out.nc", "out.npz", "x.npy"])
+def test_what_replaced_the_arrays_of_a_run_is_never_shown_as_its_own(
+    name: str, run: Run, quick_client: Any, tmp_path: Path
+) -> None:
+    path, arrays = tmp_path / name, matrix()
+    if name == "x.npy":
+        del arrays["n"]
+    with dask.config.set({"workbench.answers.each": "1kiB"}):
+        answers = keeping.leave(run.id, arrays, target(path), quick_client).answers
+        run = store.update(run.id, answers=answers, status="done")
+        path.rename(tmp_path / "away")
+        (tmp_path / "away").rename(path)
+        np.testing.assert_array_equal(run.arrays["x"].compute(), X)
+        other = {key: Labelled(each.data + 1, each.dims) for key, each in arrays.items()}
+        keeping.leave(new("mine-2").id, other, target(path, replace=True), quick_client)
+    who = "the run mine-2 replaced them" if name in ("out.zarr", "out.nc") else "something else is there"
+    for ask in (lambda: run.arrays["x"], lambda: run.dataset):
+        with pytest.raises(NotFoundError, match=f"mine-1 are no longer at {path}: {who}"):
+            ask()
+    # Of a record that tells nothing of the file, its shape does.
+    shorter = arrays | {"x": Labelled(X[:5], ("row", "column"))}
+    keeping.leave("mine-2", shorter, target(path, replace=True), quick_client)
+    store.update(run.id, answers=answers.model_copy(update={"mark": ("mine-2",) if who.startswith("the") else ()}))
+    with pytest.raises(NotFoundError, match="5 × 20 float64 where 1000 × 20 float64 was saved"):
+        store.get(run.id).arrays["x"].compute()
+
+
+def test_what_is_kept_with_a_run_is_there_whatever_becomes_of_what_was_saved(
+    run: Run, quick_client: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with dask.config.set({"workbench.answers.each": "1kiB"}):
+        run = left(run, quick_client, tmp_path / "out.zarr")
+    zarr.open(tmp_path / "out.zarr")["n"][...] = 7
+    np.testing.assert_array_equal(run.arrays["n"].compute(), np.ones(3))
+    (tmp_path / "out.zarr").rename(tmp_path / "moved.zarr")
+    np.testing.assert_array_equal(run.arrays["n"].compute(), np.ones(3))
+    assert main(["save", run.id, str(tmp_path / "n.npy"), "--only", "n"]) == 0
+    assert main(["save", run.id, str(tmp_path / "x.npy"), "--only", "x"]) == 2
+    assert "no longer at" in capsys.readouterr().err
+    with pytest.raises(NotFoundError, match=r"no longer at .*out.zarr\. Kept with the run: n\. Run it again"):
+        assert run.dataset
 
 
 def test_labels_along_dimensions_come_back_from_npz(run: Run, quick_client: Any, tmp_path: Path) -> None:

@@ -322,7 +322,8 @@ class Session:
     def export_run(self, run: str, path: str | Path, *, replace: bool = False, with_answers: bool = False) -> Path:
         """Write a run that has ended as one zip file, which `import_run` reads on any machine, and return its path.
 
-        `with_answers` says whether the arrays that are kept with it go along.
+        `with_answers` says whether the arrays that are kept with it go along. What is only saved elsewhere does not:
+        `run.answers.apart` says what that is.
         """
         return exchange.export_run(self.show(run), Path(path), replace=replace, with_answers=with_answers)
 

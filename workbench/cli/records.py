@@ -6,15 +6,20 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from workbench.cli.answers import answer, shown
+from workbench.cli.answers import answer, complain, shown
 from workbench.cli.clusters import new_session
 from workbench.cli.words import add_command, add_run_name
 
 
 def _export(arguments: argparse.Namespace) -> int:
     given = {"replace": arguments.force, "with_answers": arguments.with_answers}
-    path = new_session().export_run(arguments.run, arguments.file or Path.cwd(), **given)
-    return answer(arguments, {"path": str(path)}, str(path))
+    session = new_session()
+    run = session.show(arguments.run)
+    path = session.export_run(run.id, arguments.file or Path.cwd(), **given)
+    left_out = run.answers.apart if run.answers and arguments.with_answers else None
+    if left_out:
+        complain(f"{path} has not all arrays. Not in it: {left_out}")
+    return answer(arguments, {"path": str(path), "left_out": left_out}, str(path))
 
 
 def _save(arguments: argparse.Namespace) -> int:

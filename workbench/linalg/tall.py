@@ -351,7 +351,8 @@ def _first(sketch: Total) -> Step:
     scaled = xp.maximum(xp.where(seen, s, s[0]), 1e-290)
     small = xp.where(seen, scaled, 0.0)[:, None] * vh
     limit = (LOST * eps) ** 2 * n * (n - rank)
-    return Step("turn", (vh.conj().T / scaled,), small, sketch.sums, sketch.rows, n - rank, limit)
+    # In C's order, as NumPy puts what Dask sends to another worker: small products are then the same to the bit.
+    return Step("turn", (xp.ascontiguousarray(vh.conj().T / scaled),), small, sketch.sums, sketch.rows, n - rank, limit)
 
 
 def _cholesky(gram: Matrix) -> Matrix | None:
@@ -377,7 +378,7 @@ def _second(step: Step, gram: Total) -> Step:
     if root is None:
         return _given_up(step)
     _, s, vh = xp.linalg.svd(root)
-    turn, small = vh.conj().T / s / norms[:, None], s[:, None] * vh * norms @ step.small
+    turn, small = xp.ascontiguousarray(vh.conj().T / s / norms[:, None]), s[:, None] * vh * norms @ step.small
     # Rounding in G is about ε·√rows·‖G‖: below it the factor's small values are noise, and so is what they'd scale up.
     trusted = s[-1] ** 2 >= 1e3 * np.finfo(float).eps * s[0] ** 2
     # Rounding in Q₁'s columns comes back times C: where C's rows are larger than A, digits of A would be lost.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, Field, computed_field
 
 from workbench import formats
-from workbench.errors import MissingError, NotFoundError, install
+from workbench.errors import MissingError, NotFoundError, WorkbenchError, install
 from workbench.threads import load
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 FILE = "answer.zarr"
 """Store in a run's folder that its arrays are kept in."""
+
+NAMING = ("zarr", "nc")
+"""Kinds of files that name their run."""
 
 Bytes = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
@@ -48,6 +51,8 @@ class Answers(BaseModel, frozen=True):
     """That these take on the disk."""
     saved: str | None = None
     """Path or URL that all were saved to."""
+    mark: tuple[str, ...] = ()
+    """What `saved` is known by: a Zarr store or NetCDF names its run, a NumPy file has a size and a time."""
     dropped: Annotated[float, Field(ge=0, le=2e11)] | None = None
     """When those that were kept were dropped for later ones (seconds since the epoch)."""
     remark: str | None = None
@@ -57,9 +62,14 @@ class Answers(BaseModel, frozen=True):
     @property
     def sentence(self) -> str:
         """What there is, how large, and where."""
-        told = ", ".join(f"{name} ({each.words()})" for name, each in self.arrays.items())
-        size = formats.size(sum(each.bytes for each in self.arrays.values()))
-        return " ".join(filter(None, (f"{told}: {size}, {self._where}.", self.remark)))
+        return " ".join(filter(None, (f"{_words(self.arrays)}, {self._where}.", self.remark)))
+
+    @property
+    def apart(self) -> str | None:
+        """Which arrays are not kept with the run, and where they are; None where all are kept."""
+        found = {name: each for name, each in self.arrays.items() if name not in self.kept}
+        where = f"saved to {self.saved}" if self.saved else "and saved nowhere"
+        return f"{_words(found)}, {where}." if found else None
 
     @property
     def _where(self) -> str:
@@ -69,6 +79,11 @@ class Answers(BaseModel, frozen=True):
         if self.dropped is not None:
             kept = "no longer kept, to make room for later ones"
         return " and ".join(filter(None, (saved, kept))) or "not kept: save=PATH saves them"
+
+
+def _words(arrays: Mapping[str, Array]) -> str:
+    told = ", ".join(f"{name} ({each.words()})" for name, each in arrays.items())
+    return f"{told}: {formats.size(sum(each.bytes for each in arrays.values()))}"
 
 
 class Arrays(dict[str, Any]):
@@ -89,6 +104,11 @@ def lacking(run: Run, name: str | None = None) -> str:
         return f"The run {run.id} has no arrays."
     if name is not None and name not in run.answers.arrays:
         return f"The run {run.id} has no array {name!r}. It has {', '.join(run.answers.arrays)}."
+    try:
+        _saved(run)
+    except WorkbenchError as err:
+        rest = f" Kept with the run: {', '.join(run.answers.kept)}." if run.answers.kept else ""
+        return f"{err}{rest} Run it again with save=PATH."
     return f"The run {run.id} has {run.answers.sentence} Run it again with save=PATH."
 
 
@@ -98,15 +118,24 @@ def arrays(run: Run) -> Arrays:
 
 
 def labelled(run: Run) -> dict[str, Labelled]:
-    """Arrays of a run's answer with dimensions and coordinates; empty where none is left."""
-    return _read(run, _place(run))
+    """Arrays of a run's answer with dimensions and coordinates; `lacking` says why one that isn't there is not."""
+    found, names = kept(run), run.answers.arrays if run.answers else ()
+    if len(found) < len(names):
+        with contextlib.suppress(WorkbenchError):
+            found = _saved(run) | found
+    return {name: found[name] for name in names if name in found}
 
 
 def kept(run: Run) -> dict[str, Labelled]:
     """Those that lie in the run's folder, for pages: what was saved elsewhere may be slow to read, or gone."""
-    with contextlib.suppress(NotFoundError):
-        return _read(run, _place_kept(run))
-    return {}
+    from workbench.runs.store import folder
+
+    if run.answers is None or not run.answers.kept:
+        return {}
+    try:
+        return _from_zarr(str(folder(run.id) / FILE), run.answers)
+    except (FileNotFoundError, KeyError):
+        return {}
 
 
 def dataset(run: Run) -> Any:
@@ -116,7 +145,7 @@ def dataset(run: Run) -> Any:
     except ImportError as err:
         raise MissingError(f"A dataset takes xarray, which isn't installed: {install('files')}") from err
     found = labelled(run)
-    if not found:
+    if not found or (run.answers and run.answers.saved and len(found) < len(run.answers.arrays)):
         raise NotFoundError(lacking(run))
     arrays = {name: (each.dims, each.data, dict(each.attrs)) for name, each in found.items()}
     along = {name: value for each in found.values() for name, value in each.coords.items() if name not in found}
@@ -141,30 +170,57 @@ def provenance(run: Run) -> dict[str, Any]:
     }
 
 
-def _place_kept(run: Run) -> tuple[str, str] | None:
-    from workbench.runs.store import folder
-
-    return (str(folder(run.id) / FILE), "zarr") if run.answers and run.answers.kept else None
-
-
-def _place(run: Run) -> tuple[str, str] | None:
-    """Path and kind of what all arrays that are left are read from."""
+def _saved(run: Run) -> dict[str, Labelled]:
+    """Arrays from where all were saved; NotFoundError where they aren't any more, BadInputError where none is read."""
+    from workbench.storage.places import sentences_about
     from workbench.storage.targets import kind_of
 
-    if run.answers is None or run.answers.saved is None or len(run.answers.kept) == len(run.answers.arrays):
-        return _place_kept(run)
-    return run.answers.saved, kind_of(run.answers.saved)
-
-
-def _read(run: Run, place: tuple[str, str] | None) -> dict[str, Labelled]:
-    if place is None or run.answers is None:
+    answers = run.answers
+    if answers is None or answers.saved is None:
         return {}
-    path, kind = place
+    path, kind = answers.saved, kind_of(answers.saved)
     read = {"zarr": _from_zarr, "npz": _from_numpy, "npy": _from_numpy, "nc": _from_dataset}[kind]
-    try:
-        return read(path, run.answers)
-    except (FileNotFoundError, KeyError) as err:
-        raise NotFoundError(f"The arrays of the run {run.id} are no longer at {path}.") from err
+    gone = f"The arrays of the run {run.id} are no longer at {path}"
+    with sentences_about(path, f"the arrays of the run {run.id}"):
+        try:
+            there = mark_at(path, kind)
+            if there != (answers.mark or ((run.id,) if kind in NAMING else there)):
+                by = f"the run {there[0]} replaced them" if there and kind in NAMING else "something else is there"
+                raise NotFoundError(f"{gone}: {by}.")
+            found = read(path, answers)
+        except (FileNotFoundError, KeyError) as err:
+            raise NotFoundError(f"{gone}.") from err
+    for name, each in found.items():
+        _check_fits(each.data, answers.arrays[name], path)
+    return found
+
+
+def mark_at(path: str, kind: str) -> tuple[str, ...]:
+    """What tells arrays at a path or URL from others: `Answers.mark`; empty where nothing does."""
+    from workbench.storage.places import full
+
+    if kind not in NAMING:
+        return tuple(full(path).stamp())
+    if kind == "zarr":
+        import zarr
+
+        attrs = dict(zarr.open_group(path, mode="r").attrs)
+    else:
+        import xarray
+
+        with xarray.open_dataset(path, engine="h5netcdf") as found:
+            attrs = found.attrs
+    return (str(attrs["run"]),) if "run" in attrs else ()
+
+
+def _check_fits(data: Any, told: Array, path: str) -> None:
+    """Raise NotFoundError where these numbers aren't those that a record tells of; NetCDF has no float16."""
+    import numpy as np
+
+    dtype = np.dtype(told.dtype)
+    if data.shape != told.shape or (dtype.kind in "iufc" and not np.can_cast(dtype, data.dtype)):
+        there = f"{' × '.join(map(str, data.shape))} {data.dtype}"
+        raise NotFoundError(f"{path} holds {there} where {told.words()} was saved: something else is there.")
 
 
 def _members(path: str) -> dict[str, Any]:
@@ -228,7 +284,7 @@ def _from_numpy(path: str, answers: Answers) -> dict[str, Labelled]:
         if path.endswith(".npy") and "://" not in path and each.shape:
             data = da.from_array(np.load(Path(path), mmap_mode="r"))
         else:
-            data = da.from_delayed(delayed(_loaded)(path, name), each.shape, np.dtype(each.dtype))
+            data = da.from_delayed(delayed(_loaded)(path, name, each), each.shape, np.dtype(each.dtype))
         found[name] = Labelled(data, tuple(each.dims), {dim: labels[dim] for dim in each.dims if dim in labels})
     return found
 
@@ -244,14 +300,16 @@ def _labels(path: str, answers: Answers) -> dict[str, Any]:
         return {dim: found[dim] for dim in dims.intersection(found.files)}
 
 
-def _loaded(path: str, name: str) -> Any:
+def _loaded(path: str, name: str, told: Array) -> Any:
     import numpy as np
 
     from workbench.storage.places import full
 
     with full(path).open() as file, contextlib.ExitStack() as stack:
         found = np.load(file, allow_pickle=False)
-        return stack.enter_context(found)[name] if hasattr(found, "files") else found
+        data = stack.enter_context(found)[name] if hasattr(found, "files") else found
+    _check_fits(data, told, path)
+    return data
 
 
 def _from_dataset(path: str, answers: Answers) -> dict[str, Labelled]:

@@ -10,7 +10,8 @@ run.json        JSON object: `format` ("dask-workbench run"), `version` (1), `ex
 events.parquet  what every worker did when, as `workbench.monitor.record` describes it; not in every file
 gpus.parquet    samples of its GPUs, as `workbench.monitor.gpu_record` describes them; not in every file
 log.txt         what the run's process printed; not in every file
-answer.zarr/…   the arrays that are kept with it, a Zarr store; only where they were asked for
+answer.zarr/…   the arrays that are kept with it, a Zarr store; only where they were asked for. None that is only saved
+                elsewhere: `run.answers.kept` and `saved` tell which are where
 ==============  ======================================================================================================
 
 `run` is what `workbench show RUN --json` prints: workload, parameters as given and as used, the spec of the cluster,

@@ -18,7 +18,7 @@ from workbench import config, formats, remote
 from workbench.errors import BadInputError, NotFoundError, WorkbenchError
 from workbench.jobs import processes
 from workbench.runs import store
-from workbench.runs.answers import FILE, Answers, Array, labelled, lacking, provenance
+from workbench.runs.answers import FILE, NAMING, Answers, Array, labelled, lacking, mark_at, provenance
 from workbench.storage import writing
 from workbench.storage.labelled import apart
 from workbench.storage.places import Place
@@ -71,10 +71,11 @@ def leave(run_id: str, arrays: Mapping[str, Labelled], to: Target | None, client
         writing.write(arrays, to, provenance(run), mark=run_id, hands=hands, begun=begun)
     except WorkbenchError as err:
         return Left(answers, (*notes, *hands.notes), err)
-    if begun is not None:
+    if hands.kept:
         blocks = formats.count(hands.kept, "block")
         notes = (*notes, f"{blocks} that an earlier run had saved before it was killed are the same, and were left.")
-    return Left(answers.model_copy(update={"saved": str(to)}), (*notes, *hands.notes))
+    saved = {"saved": str(to), "mark": (run_id,) if to.kind in NAMING else mark_at(str(to), to.kind)}
+    return Left(answers.model_copy(update=saved), (*notes, *hands.notes))
 
 
 def _small(described: Mapping[str, Array], most: int) -> tuple[str, ...]:
