@@ -132,7 +132,7 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme, 
       place.inert = true;
       host.prepend(said);
       say(
-        'The server of this page has ended. Clusters and runs go on: start it again, and open the address that it prints.'
+        'The server of this page has ended. Clusters and runs go on. Start it again and open its address.'
       );
     },
     say,
