@@ -125,14 +125,14 @@ def test_a_form_waits_for_a_process_only_where_a_path_was_typed() -> None:
             asked_there.append(method)
             return await super().ask(method, *args, **kwargs)
 
-    for typed in ({}, {"run.array_sum.size": "2GiB"}, {"workload": "svd_of_file", "run.svd_of_file.path": "/nowhere"}):
+    for typed in ({}, {"run.array_sum.size": "2GiB"}, {"run.array_sum.path": "/nowhere"}):
         made = at_desk(
             FakeSession(),
             lambda desk, typed=typed: answer(desk, "GET", "views/work", None, choices(typed)),
             Recording,
         )
         assert 'data-workbench="run-button"' in made.value["html"]
-        assert sorted(asked_there) == (["forecast", "look"] if "workload" in typed else [])
+        assert sorted(asked_there) == (["forecast", "look"] if "run.array_sum.path" in typed else [])
 
 
 def choices(typed: dict[str, str]) -> dict[str, str]:

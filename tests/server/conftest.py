@@ -55,7 +55,7 @@ class FakeTemplate(NamedTuple):
     presets: tuple[Any, ...] = ()
     offered: tuple[Any, ...] = ()
     alone: Any = True
-    paths: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ("path",)
     pinned: Any = None
 
     def schema(self) -> dict[str, Any]:
