@@ -131,9 +131,7 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme, 
       // What it shows goes on no more, and nothing that is clicked is heard.
       place.inert = true;
       host.prepend(said);
-      say(
-        'The server of this page has ended. Clusters and runs go on. Start it again and open its address.'
-      );
+      say('The server of this page has ended. Clusters and runs go on. Start it again and open its address.');
     },
     say,
     dispose: () => {
