@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import site
 import sys
+from collections.abc import Iterable
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -14,22 +15,22 @@ from pathlib import Path
 
 def installed_version(package: str) -> str | None:
     """Version of an installed package; None where it isn't installed."""
-    return _version(package, _state())
+    return _version(package, _state(sys.path))
 
 
 def entry_points(group: str) -> tuple[metadata.EntryPoint, ...]:
     """What packages offer under the name of a group."""
-    return _entry_points(group, _state())
+    return _entry_points(group, _state(sys.path))
 
 
 def installations() -> tuple[tuple[str, int], ...]:
     """What changes when a package is installed or removed."""
-    return tuple((folder, _changed(folder)) for folder in (*site.getsitepackages(), site.getusersitepackages()))
+    return _state((*site.getsitepackages(), site.getusersitepackages()))
 
 
-def _state() -> tuple[tuple[str, int], ...]:
-    """What changes when a package comes or goes."""
-    return tuple((folder, _changed(folder)) for folder in sys.path)
+def _state(folders: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    """What changes when something comes into these folders or goes."""
+    return tuple((folder, _changed(folder)) for folder in folders)
 
 
 def _changed(folder: str) -> int:

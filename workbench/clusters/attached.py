@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import dask
 import psutil
 
 from workbench import remote
@@ -123,8 +122,9 @@ class Attached(Handle):
         except TypeError as err:
             # An older one takes other arguments with the same questions.
             raise FailedError(
-                f"The scheduler at {self.address} has Dask {self.versions.get('dask')}, which Dask {dask.__version__} "
-                f"can't talk to ({err}). Work in an environment with the scheduler's version."
+                f"The scheduler at {self.address} has Dask {self.versions.get('dask')}, which Dask "
+                f"{remote.packages()['dask']} can't talk to ({err}). Work in an environment with the scheduler's "
+                "version."
             ) from err
 
 

@@ -151,7 +151,7 @@ def find_array(
             by_name, named = kind in _BY_NAME and not images, None
             if kind in _DATASETS:
                 named = _dataset(place, array, select)
-            elif by_name and not all(map(str.isdigit, (*datasets.asked(select), *_listed(rows)))):
+            elif by_name and not all(map(str.isdigit, (*datasets.asked(select), *names_in(rows)))):
                 named = _named(place, array, select)
             found = named or _READERS[kind](place, array)
             if select and not named:
@@ -370,7 +370,8 @@ def _part(place: Place, found: Found, select: str) -> Found:
     return replace(found, shape=shape, chunks=chunks, dims=named, recipe=recipe)
 
 
-def _listed(names: str | None) -> list[str]:
+def names_in(names: str | None) -> list[str]:
+    """Names, or numbers, of dimensions that stand in a text with commas between."""
     return [each.strip() for each in (names or "").split(",") if each.strip()]
 
 
@@ -384,7 +385,7 @@ def _folded(found: Found, rows: str | None) -> Found:
     numbers = tuple(map(str, range(len(found.shape))))
     dims = found.dims or numbers
     by_number = dict(zip(numbers, dims, strict=True)) | {dim: dim for dim in dims}
-    of_rows = [by_number.get(each, each) for each in _listed(rows)] or [found.rows or dims[0]]
+    of_rows = [by_number.get(each, each) for each in names_in(rows)] or [found.rows or dims[0]]
     of_columns = [dim for dim in dims if dim not in of_rows]
     if not of_columns or len(set(of_rows)) < len(of_rows) or not set(of_rows) <= set(dims):
         raise _bad(f"rows is {rows!r}. Name some of the dimensions of {found}, but not all: {', '.join(dims)}.", "rows")

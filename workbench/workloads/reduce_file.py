@@ -16,7 +16,7 @@ from workbench.workloads import estimates, fields
 from workbench.workloads.checks import computed
 from workbench.workloads.fields import Resolved, Text, Words
 from workbench.workloads.file import array_of_file, shown
-from workbench.workloads.opening import SERVED, Found, array_of
+from workbench.workloads.opening import SERVED, Found, array_of, names_in
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import grown, number_of_blocks, shrunk
 from workbench.workloads.svd import held, made
@@ -256,7 +256,7 @@ def labels_of(
 
 
 def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
-    wanted = [each.strip() for each in (values["over"] or "").split(",") if each.strip()]
+    wanted = names_in(values["over"])
     names = [each for each in wanted if not each.lstrip("-").isdigit()]
     found, facts = array_of("reduce_file", values, rows=",".join(names), as_matrix=False)
     axes = _axes(found, wanted)

@@ -281,22 +281,25 @@ def argument(told: Mapping[str, Any], value: Any) -> Any:
         return value
     if isinstance(value, str):
         return Path(value) if is_path(told, as_text=False) and "://" not in value else value
-    part = _sequence(told)
+    part = sequence(told)
+    if part is None:
+        return value
     values = [argument(item, each) for item, each in _items(part, value)]
     return tuple(values) if part["tuple"] else values
 
 
 def absolute(told: Mapping[str, Any], value: Any) -> Any:
     """Value with its paths absolute, of the folder in which this process works."""
-    if isinstance(value, list):
-        return [absolute(item, each) for item, each in _items(_sequence(told), value)]
+    part = sequence(told)
+    if isinstance(value, list) and part is not None:
+        return [absolute(item, each) for item, each in _items(part, value)]
     is_one = isinstance(value, str) and is_path(told) and "://" not in value
     return str(Path(value).expanduser().absolute()) if is_one else value
 
 
-def _sequence(told: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is told of the sequence that a parameter is, or may be."""
-    return next((each for each in (told, *told.get("any", ())) if "items" in each), {"items": [{}], "tuple": False})
+def sequence(told: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What is told of the sequence that a parameter is, or may be; None where it is none."""
+    return next((each for each in (told, *told.get("any", ())) if "items" in each), None)
 
 
 def _items(part: Mapping[str, Any], value: Sequence[Any]) -> Iterator[tuple[Mapping[str, Any], Any]]:
