@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -30,7 +31,7 @@ import zarr
 from tests.test_runs import start_cluster
 from tests.waiting import until
 from workbench.cli import main
-from workbench.errors import ConflictError
+from workbench.errors import ConflictError, FailedError
 from workbench.genotypes import open_genotypes, pack_to_zarr, simulate
 from workbench.runs import keeping, store
 from workbench.runs.submit import finish, submit
@@ -340,11 +341,16 @@ def test_a_store_on_s3_of_which_a_part_was_copied_when_its_runner_was_killed_is_
             raise KeyboardInterrupt
         copy(paths, to)
 
+    def leave(path: Any, **how: Any) -> None:
+        if path != "data/half.zarr":
+            remove(path, **how)
+
     used = target("s3://data/half.zarr").place.storage()[0]
-    copy = used.copy
+    copy, remove = used.copy, used.rm
     with dask.config.set({"workbench.answers.each": "0B"}):
         with monkeypatch.context() as patched:
             patched.setattr(used, "copy", die)
+            patched.setattr(used, "rm", leave)
             with pytest.raises(KeyboardInterrupt):
                 keeping.leave("mine-2", answer, target("s3://data/half.zarr"), quick_client)
         assert fs.find("data/half.zarr")
@@ -354,3 +360,47 @@ def test_a_store_on_s3_of_which_a_part_was_copied_when_its_runner_was_killed_is_
     assert left.error is None
     np.testing.assert_array_equal(store.update("mine-2", answers=left.answers).arrays["x"].compute(), TALL)
     assert not [path for path in fs.find("data/half.zarr") if path.endswith(COPYING)]
+
+
+def test_of_a_copy_on_s3_that_fails_nothing_is_left_but_what_was_to_replace_a_store(
+    keys: str, quick_client: Any, monkeypatch: pytest.MonkeyPatch, data_folder: Path
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", keys)
+    s3fs.S3FileSystem.clear_instance_cache()
+    store.create(store.Run(id="mine-3", workload="mine", cluster="otter", status="running"))
+    answer = {"x": Labelled(da.from_array(TALL, chunks=(max(1, len(TALL) // 3), -1)), ("row", "column"))}
+    fs, to = s3fs.S3FileSystem(use_listings_cache=False), target("s3://data/cut.zarr")
+    copied: list[Any] = []
+
+    def copy(paths: list[str], there: list[str]) -> None:
+        copied.append(paths)
+        if len(copied) % 2 == 0:
+            raise OSError(errno.ENETDOWN, os.strerror(errno.ENETDOWN))
+        whole(paths, there)
+
+    used = to.place.storage()[0]
+    whole = used.copy
+    with dask.config.set({"workbench.answers.each": "0B"}):
+        with monkeypatch.context() as patched:
+            patched.setattr(used, "copy", copy)
+            left = keeping.leave("mine-3", answer, to, quick_client)
+            assert "can't be written (Network is down)" in str(left.error)
+            assert [path for path in fs.find("data") if "cut.zarr" in path] == []
+        assert keeping.leave("mine-3", answer, to, quick_client).error is None
+        with monkeypatch.context() as patched:
+            patched.setattr(used, "copy", copy)
+            left = keeping.leave("mine-3", answer, target("s3://data/cut.zarr", replace=True), quick_client)
+    assert "is gone, and the new arrays could not be copied there (Network is down)" in str(left.error)
+    lies = str(left.error).partition("lie whole in ")[2].removesuffix(".")
+    np.testing.assert_array_equal(zarr.open(lies)["x"][:], TALL)
+
+
+def test_a_bucket_that_does_not_exist_is_told_of_before_anything_is_computed(
+    keys: str, quick_client: Any, monkeypatch: pytest.MonkeyPatch, data_folder: Path
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", keys)
+    s3fs.S3FileSystem.clear_instance_cache()
+    with pytest.raises(FailedError, match=r"s3://nobucket/out\.zarr can't be written \(.*bucket does not exist"):
+        keeping.chosen_target("s3://nobucket/out.zarr", replace=False)
+    assert keeping.chosen_target("s3://data/out-there.zarr", replace=False) is not None
+    assert not [path for path in s3fs.S3FileSystem(use_listings_cache=False).find("data") if "out-there" in path]

@@ -294,5 +294,9 @@ def wanted(
 
 
 def chosen_target(save: str | None, *, replace: bool) -> Target | None:
-    """Where a run is to save its arrays, when it may."""
-    return None if save is None else target(save, replace=replace)
+    """Where a run is to save its arrays, when it may: asked before it computes them."""
+    if save is None:
+        return None
+    to = target(save, replace=replace)
+    writing.try_out(to)
+    return to

@@ -111,6 +111,7 @@ def _alone(run: Run, spec: ClusterSpec) -> dict[str, Any]:
 
     chosen = template(run.workload)
     parameters = chosen.validate(run.parameters, **size_of(spec))
+    to = keeping.chosen_target(parameters.save, replace=parameters.replace)
     told = Progress(done=0, total=1, stage="computing")
     store.keep(run.id, status="running", started=time.time(), versions=versions(), progress=told)
     found = alone.compute(chosen, parameters, spec.profile)
@@ -136,7 +137,7 @@ def _alone(run: Run, spec: ClusterSpec) -> dict[str, Any]:
     )
     left = None
     if found.arrays:
-        left = keeping.leave(run.id, found.arrays, keeping.chosen_target(parameters.save, replace=parameters.replace))
+        left = keeping.leave(run.id, found.arrays, to)
         store.keep(run.id, answers=left.answers, notes=(*run.notes, *left.notes))
     checked = found.check()
     _ignore_cancellation()

@@ -40,7 +40,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.system import CPU_COUNT
 
 from workbench import formats
-from workbench.errors import BadInputError, ConflictError
+from workbench.errors import BadInputError, ConflictError, FailedError
 from workbench.storage.labelled import Labelled, equal
 from workbench.storage.places import Place, writing_to
 from workbench.storage.targets import COPYING, Target, what_is_at
@@ -255,9 +255,10 @@ def remove(place: Place) -> None:
 def _whole(to: Target, mark: str, begun: Place | None = None) -> Iterator[Place]:
     """A folder beside the target to write in; at the end of the block it, or the file in it, becomes the target.
 
-    What is there already stays until then.
+    What is there already stays until then. Behind a URL a store can't be renamed: one that is replaced has to go before
+    the other is copied, which stays in its folder where that fails.
     """
-    folder = unfinished(to.place, mark)
+    folder, gone = unfinished(to.place, mark), False
     if begun is not None:
         # What another process took meanwhile is that one's.
         with contextlib.suppress(FileNotFoundError):
@@ -270,13 +271,39 @@ def _whole(to: Target, mark: str, begun: Place | None = None) -> Iterator[Place]
         before = to.place.beside(f".{to.place.name}.{mark}.old")
         if there == "folder" and to.place.is_url:
             remove(to.place)
+            gone = True
         elif there == "folder":
             _move(to.place, before)
         _move(folder if to.kind == "zarr" else folder / _FILE, to.place)
+        gone = False
         if not to.place.is_url:
             remove(before)
+    except OSError as err:
+        if gone:
+            raise FailedError(
+                f"What was at {to} is gone, and the new arrays could not be copied there ({err.strerror or err}). They "
+                f"lie whole in {folder}."
+            ) from err
+        raise
     finally:
-        remove(folder)
+        if not gone:
+            remove(folder)
+
+
+def try_out(to: Target) -> None:
+    """Write a byte beside a target behind a URL, and remove it: whether its server takes it, no question tells.
+
+    Raises
+    ------
+    FailedError
+        There is no such bucket, or nobody lets us write there.
+    """
+    if to.place.is_url:
+        trial = unfinished(to.place, f"trial-{uuid.uuid4().hex}")
+        with writing_to(to.place):
+            fs, root = trial.storage()
+            fs.pipe_file(root, b"\n")
+            fs.rm(root)
 
 
 def _move(place: Place, to: Place) -> None:
@@ -293,8 +320,12 @@ def _move(place: Place, to: Place) -> None:
     marks = {f"{root}/{mark}" for mark in MARKS}
     found = set(fs.find(root))
     fs.pipe_file(f"{there}/{COPYING}", b"")
-    for paths in (list(found - marks), list(found & marks)):
-        fs.copy(paths, [there + path.removeprefix(root) for path in paths])
+    try:
+        for paths in (list(found - marks), list(found & marks)):
+            fs.copy(paths, [there + path.removeprefix(root) for path in paths])
+    except BaseException:
+        remove(to)
+        raise
     fs.rm([f"{there}/{COPYING}", root], recursive=True)
 
 
