@@ -102,6 +102,16 @@ def test_a_first_picture_is_of_a_part_that_costs_little_to_read(tmp_path: Path) 
     assert look(str(tmp_path / "heavy.zarr")).picture is None
 
 
+@pytest.mark.parametrize(("latitudes", "top"), [([-60, 0, 60], 2), ([60, 0, -60], 0)])
+def test_on_a_first_picture_of_a_map_the_north_is_on_top(latitudes: list[int], top: int, tmp_path: Path) -> None:
+    values = np.array([[0.0, 0, 0], [50, 50, 50], [100, 100, 100]])
+    xr.DataArray(values, {"lat": latitudes, "lon": [0, 1, 2]}, ("lat", "lon"), name="t").to_netcdf(tmp_path / "t.nc")
+    seen = look(str(tmp_path / "t.nc")).picture
+    assert seen is not None
+    colors = np.asarray(Image.open(io.BytesIO(base64.b64decode(seen.png)))).astype(int)[..., :3].sum(-1)
+    assert (colors[0, 0] > colors[-1, 0]) == (top == 2)
+
+
 def test_genotypes_are_told_with_contigs_samples_and_what_is_unknown(tmp_path: Path) -> None:
     counts = np.random.default_rng(0).integers(0, 3, (40, 6)).astype("int8")
     counts[:4] = 3

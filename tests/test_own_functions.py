@@ -23,6 +23,7 @@ from workbench.runs.submit import finish, submit
 from workbench.session import Session
 from workbench.storage import writing
 from workbench.storage.targets import target
+from workbench.views.runs import _answer as answer_line
 from workbench.workloads import importing, listing, own, returned, template
 from workbench.workloads.declaring import workload
 
@@ -905,13 +906,47 @@ def test_a_gate_judges_what_can_be_and_says_why_it_can_not_judge_the_rest(data_f
         assert ElementTree.parse(file).find("testcase/error") is not None
 
 
+NAMES_OF_OURS = """
+def mine():
+    return {
+        "seconds_to_make": 1000.0,
+        "seconds_at": None,
+        "seconds_x": 2.5,
+        "time_x": 4,
+        "singular_values": "none",
+        "explained_variance_ratio": 3,
+        "convention": 1,
+        "separated": [True],
+    }
+"""
+
+
+def test_an_answer_may_have_names_of_ours_that_mean_something_else(cluster, tmp_path):
+    (tmp_path / "mine.py").write_text(NAMES_OF_OURS)
+    run = finish(submit(f"{tmp_path}/mine.py:mine", {}, cluster).id)
+    assert (run.status, run.error) == ("done", None)
+    assert 0 < run.seconds < 900
+    assert run.result == {
+        "seconds_to_make_": 1000.0,
+        "seconds_at": None,
+        "seconds_x": 2.5,
+        "time_x": 4,
+        "singular_values_": "none",
+        "explained_variance_ratio_": 3,
+        "convention_": 1,
+        "separated": [True],
+    }
+    assert "seconds_x 2.5" in answer_line(run.result)
+
+
 def test_what_is_watched_keeps_its_answer_and_its_tags(quick_client, data_folder):
     with workbench.watch(quick_client, name="v1", tags={"git": "3fa29c"}) as run:
-        run.answer = {"total": da.ones(10).sum().compute()}
+        run.answer = {"total": da.ones(10).sum().compute(), "tasks": "many"}
         with pytest.raises(BadInputError, match="The answer isn't computed yet"):
             run.answer = da.ones(10)
     assert run.result["total"] == 10.0
     assert run.result["tasks"] > 0
+    assert run.result["tasks_"] == "many"
     assert run.parameters["tags"] == {"git": "3fa29c"}
 
 

@@ -63,15 +63,18 @@ def beside_values(result: Mapping[str, Any], elsewhere: Sequence[str]) -> dict[s
 
 def in_words(result: Mapping[str, Any]) -> dict[str, Any]:
     """The same as a person reads it: seconds as 'time_to_make': '8.51 s', and counts by kind as one text."""
-    return {name.replace("seconds_", "time_"): _worded(name, value) for name, value in result.items()}
+    return dict(_worded(name, value, result) for name, value in result.items())
 
 
-def _worded(name: str, value: Any) -> Any:
+def _worded(name: str, value: Any, result: Mapping[str, Any]) -> tuple[str, Any]:
     if isinstance(value, Mapping | list) and not value:
-        return "none"
+        return name, "none"
     if isinstance(value, Mapping) and all(isinstance(each, int) for each in value.values()):
-        return counts(value)
-    return duration(value) if name.startswith("seconds_") else value
+        return name, counts(value)
+    time = f"time_{name.removeprefix('seconds_')}"
+    # Names of a person's function are its own, and so is what they hold.
+    ours = name.startswith("seconds_") and time not in result and isinstance(value, float) and math.isfinite(value)
+    return (time, duration(value)) if ours else (name, value)
 
 
 def _digits(value: float, bound: float | None, times: int = 1) -> str:

@@ -208,7 +208,8 @@ class Watching:
         )
 
     def _end(self, status: Status, error: str | None, **changes: Any) -> None:
-        result = {"tasks": self._n_tasks, "tasks_of_others": self._n_of_others, **self._answer}
+        result: dict[str, Any] = {"tasks": self._n_tasks, "tasks_of_others": self._n_of_others}
+        result |= {f"{name}_" if name in result else name: value for name, value in self._answer.items()}
         self._recording.stage = None
         changes |= {"status": status, "error": error, "stopped": time.time(), "progress": self._recording.progress()}
         # Somebody may have deleted it meanwhile.

@@ -491,7 +491,7 @@ def latitude_of(coords: Any, dims: Sequence[str]) -> Any | None:
     found = [
         each
         for name, each in coords.variables.items()
-        if each.ndim and set(each.dims) <= set(dims) and each.dtype.kind in "iuf" and _is_latitude(str(name), each)
+        if each.ndim and set(each.dims) <= set(dims) and each.dtype.kind in "iuf" and is_latitude(str(name), each)
     ]
     # In degrees north of the equator: on a rotated grid, those along the dimensions are others.
     nearest: Any = min(found, key=lambda each: each.ndim) if found else None
@@ -511,7 +511,8 @@ def _is_longitude(name: str, coord: Any) -> bool:
     return said[0] in _EAST or ((said[1] or name.lower()) in _LONGITUDES and said[0] not in _RADIANS)
 
 
-def _is_latitude(name: str, coord: Any) -> bool:
+def is_latitude(name: str, coord: Any) -> bool:
+    """Whether a coordinate of this name has latitudes, by CF."""
     if coord.attrs.get("standard_name") == "latitude" or str(coord.attrs.get("units", "")).lower() in _NORTH:
         return True
     return name.lower() in _LATITUDES and "rot" not in str(coord.attrs.get("standard_name", ""))

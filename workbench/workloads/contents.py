@@ -6,13 +6,13 @@ import contextlib
 import math
 import os
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from workbench import formats
 from workbench.errors import BadInputError, MissingError, WorkbenchError
@@ -73,6 +73,8 @@ class Dimension(BaseModel, frozen=True):
     length: int
     first: str | None = None
     last: str | None = None
+    north_last: bool = Field(default=False, exclude=True)
+    """Whether it has latitudes that rise, so that a picture of it stands on its head."""
 
     def line(self) -> str:
         """All but its name, on one line."""
@@ -133,19 +135,21 @@ def look(path: str, options: Options | None = None) -> Contents:
         dimensions=dimensions,
         choices=_choices(held, dimensions),
         remarks=remarks,
-        picture=None if kind in _NO_PICTURE else _picture(place, held),
+        picture=None if kind in _NO_PICTURE else _picture(place, held, dimensions),
     )
 
 
-def _picture(place: Place, held: tuple[Held, ...]) -> Picture | None:
+def _picture(place: Place, held: tuple[Held, ...], dimensions: Sequence[Dimension]) -> Picture | None:
     """Of the largest array of two dimensions or more; None where there is none, or it can't be shown."""
     images = [each for each in held if len(each.shape) > 1 and _has_numbers(each)]
     if not images:
         return None
     largest = max(images, key=lambda each: each.n_bytes)
+    upside_down = {each.name for each in dimensions if each.north_last}
     # What can't be read is said where somebody wants to compute with it.
     with contextlib.suppress(WorkbenchError, OSError, ValueError, KeyError, ImportError):
-        return first_sight.picture_of(place, largest.name or None)
+        down = largest.dims is not None and largest.dims[-2] in upside_down
+        return first_sight.picture_of(place, largest.name or None, from_below=down)
     return None
 
 
@@ -352,9 +356,12 @@ def _dimensions(place: Place, held: tuple[Held, ...]) -> tuple[Dimension, ...]:
 def _of_dataset(dataset: Any) -> Iterator[Dimension]:
     for name, length in dataset.sizes.items():
         ends: list[str | None] = [None, None]
+        north_last = False
         if name in dataset.coords and length:
-            ends = [datasets.shown(dataset.coords[name].values[place]) for place in (0, -1)]
-        yield Dimension(name=str(name), length=int(length), first=ends[0], last=ends[1])
+            values = dataset.coords[name].values
+            ends = [datasets.shown(values[place]) for place in (0, -1)]
+            north_last = datasets.is_latitude(str(name), dataset.coords[name]) and bool(values[0] < values[-1])
+        yield Dimension(name=str(name), length=int(length), first=ends[0], last=ends[1], north_last=north_last)
 
 
 # Of these some aren't read: it is said what makes a .bed of them.

@@ -32,8 +32,11 @@ class Picture(BaseModel, frozen=True):
     """As base64."""
 
 
-def picture_of(place: Place, array: str | None) -> Picture | None:
-    """The last two dimensions at the first place of the others, or a corner of them; None where that takes too much."""
+def picture_of(place: Place, array: str | None, *, from_below: bool = False) -> Picture | None:
+    """The last two dimensions at the first place of the others, or a corner of them; None where that takes too much.
+
+    The first row is on top, or `from_below` at the bottom.
+    """
     found = opening.find_array(place.path, array, options=place.options, as_matrix=False)
     window = _window(found)
     if window is None:
@@ -50,7 +53,7 @@ def picture_of(place: Place, array: str | None) -> Picture | None:
     parts = [f"{part.start} to {part.stop - 1}" for part in window[-2:]]
     of = "" if [part.stop for part in window] == list(found.shape) else "part of "
     caption = f"{of}{found.array or 'the array'}: {parts[0]} by {parts[1]}, values from {low:.4g} to {high:.4g}"
-    return Picture(array=found.array or "", caption=caption, png=_png(shown, low, high))
+    return Picture(array=found.array or "", caption=caption, png=_png(shown[::-1] if from_below else shown, low, high))
 
 
 def _window(found: Found) -> tuple[slice, ...] | None:

@@ -23,8 +23,12 @@ _KEPT = "biufcMmU"
 _SHOWN = 20  # numbers of an array that are told one by one
 _LONGEST = 10_000  # characters of a value as JSON
 _MOST = 100  # values in a list or dict whose arrays are kept by name
-_OTHERS = frozenset({"bandwidth", "certificate", "dropped", "scatter"})
+_OTHERS = frozenset({"bandwidth", "certificate", "convention", "dropped", "scatter", "seconds_to_make"})
 """Names that mean something in the answers of our own workloads."""
+_DRAWN = frozenset(
+    {"singular_values", "explained_variance", "explained_variance_ratio", "variance_fraction", "separated"}
+)
+"""Names under which numbers are drawn, a person's as well as ours."""
 
 
 def named(found: Any, whose: str, variables: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -147,7 +151,12 @@ def _comes_back(persisted: Any) -> bool:
 
 def values(results: Mapping[str, Any]) -> dict[str, Any]:
     """Numbers, texts and what else is small, as JSON."""
-    return {name: value for name, each in _spread(results).items() if (value := _plain(each)) is not _NONE}
+    told = ((name, value) for name, each in _spread(results).items() if (value := _plain(each)) is not _NONE)
+    return _apart((f"{name}_" if name in _DRAWN and not _are_numbers(value) else name, value) for name, value in told)
+
+
+def _are_numbers(found: Any) -> bool:
+    return isinstance(found, list) and all(isinstance(each, int | float) for each in found)
 
 
 _NONE = object()
