@@ -332,11 +332,13 @@ def _over(name: str, array: Labelled, counter: str, along: str) -> Picture:
         told = (np.asarray(labels["left"]) + np.asarray(labels["right"])) / 2
     x = np.arange(0, n_along, step) if told is None else np.asarray(told)[::step]
     x = x if x.dtype.kind in "Mif" else np.arange(0, n_along, step)
+    count = _count(array, counter) if counter else 1
     lines = tuple(
         Line(x, _vector(array, counter, number, step), f"{counter} {number + 1}" if counter else "")
-        for number in range(min(3, _count(array, counter)) if counter else 1)
+        for number in range(min(3, count))
     )
-    return Picture(name, name, along, "", lines)
+    title = name if count == len(lines) else f"{name}: the first {len(lines)} of {count}"
+    return Picture(name, title, along, "", lines)
 
 
 def _maps(name: str, array: Labelled, counter: str, others: tuple[str, ...]) -> Iterator[Picture]:
