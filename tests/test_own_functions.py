@@ -659,7 +659,8 @@ def test_a_function_in_a_package_is_imported_as_part_of_it_here_and_on_workers(c
     for path, text in {
         "__init__.py": "FACTOR = 3\n",
         "package.py": PACKAGED,
-        "numbers_.py": "from package import FACTOR\n\n\ndef scaled(x):\n    return FACTOR * x\n",
+        "numbers_.py": "from beside import by\nfrom package import FACTOR\n\nscaled = lambda x: by(x, FACTOR)\n",
+        "../beside.py": "def by(x, n):\n    return n * x\n",
         "late.py": "TEN = 10\n",
         "deep/__init__.py": "",
         "deep/helper.py": "def double(x):\n    return 2 * x\n",

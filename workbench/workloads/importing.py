@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 _STANDARD = sysconfig.get_path("stdlib")  # which may be below a home, in the venv of a Python that is there
 
+_roots: set[str] = set()
+"""Folders in which files that were imported here, or the packages that these are in, are found by their names."""
+
 
 class Described(BaseModel, frozen=True):
     """What is known of a function without importing it."""
@@ -93,6 +96,7 @@ def _import_file(path: Path) -> ModuleType:
     above, name = path.parent, path.stem
     while above.name and "." not in f"{above.name}{path.stem}" and (above / "__init__.py").is_file():
         above, name = above.parent, f"{above.name}.{name}"
+    _roots.add(str(above))
     sys.path[at:at] = dict.fromkeys(each for each in (str(above), str(path.parent)) if each not in sys.path)
     top = name.partition(".")[0]
     there = importlib.util.find_spec(top) if "." in name else None
@@ -112,10 +116,14 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def own_modules(module: ModuleType) -> dict[str, ModuleType]:
-    """Return a module of a person's and those beside it that it imported, by the paths of their files."""
-    file = module.__file__ or ""
-    above, (top, *inside) = _above(module), module.__name__.split(".")
-    folder = above / top if inside else Path(file).parent
+    """Return a module of a person's and those beside it that it imported, by the paths of their files.
+
+    Beside a file in a package is what lies beside the package, too. Beside an installed one is what others installed.
+    """
+    file, above = module.__file__ or "", _above(module)
+    top, *inside = module.__name__.split(".")
+    installed = above / top if inside else Path(file).parent
+    folder = above if str(above) in _roots else installed
     found = {
         str(each.__file__): each
         for each in list(sys.modules.values())
