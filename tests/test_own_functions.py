@@ -733,7 +733,8 @@ def test_files_in_workloads_and_packages_are_listed_beside_ours_and_what_is_brok
     about = tmp_path / "somebodys_workload-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: somebodys-workload\nVersion: 1.0\n")
-    points = "tea = somebodys_workload:steep\ngone = no_such_module:f\n"
+    points = "tea = somebodys_workload:steep\ngone = no_such_module:f\nmany = many_workloads\n"
+    (tmp_path / "many_workloads.py").write_text("def one():\n    return 1\n\n\ndef two():\n    return 2\n")
     (about / "entry_points.txt").write_text(f"[workbench.workloads]\n{points}")
     for path in (str(tmp_path), str(here)):
         monkeypatch.syspath_prepend(path)
@@ -744,12 +745,22 @@ def test_files_in_workloads_and_packages_are_listed_beside_ours_and_what_is_brok
     (tmp_path / "workloads" / "mine.py").write_text("def double(n=1):\n    return 2 * n\n")
     (tmp_path / "workloads" / "bad.py").write_text("1 / 0\n")
     (data_folder / "workloads" / "double.py").write_text("def double(n=1):\n    return n + n\n")
+    for folder in (tmp_path, data_folder):
+        (folder / "workloads" / "clash.py").write_text("def array_sum():\n    return 1\n")
     session = Session()
     assert all(each.origin == "dask-workbench" for each in session.workloads(wait=False))
     found = {each.name: each.origin for each in session.workloads() if each.origin != "dask-workbench"}
-    assert found == {"double": "mine.py here", "double:double": "double.py added", "tea": "package somebodys-workload"}
+    assert found == {
+        "clash:array_sum": "clash.py here",
+        "double": "mine.py here",
+        "double:double": "double.py added",
+        "tea": "package somebodys-workload",
+        "many:one": "package somebodys-workload",
+        "many:two": "package somebodys-workload",
+    }
     whys = {Path(where).name: why for where, why in session.broken_workloads(wait=False)}
     assert whys["bad.py"] == "bad.py can't be imported: line 1: ZeroDivisionError: division by zero."
+    assert whys["clash.py:array_sum"].startswith("Another workload is called clash:array_sum.")
     assert whys["no_such_module"].startswith("no_such_module can't be imported: ModuleNotFoundError")
     tea = session.workload("tea")
     assert (tea.title, tea.schema()["properties"]["n"]["unit"]) == ("Tea", "cups")

@@ -79,7 +79,8 @@ def load(where: str) -> ModuleType:
         return _import_file(path) if path.suffix == ".py" else importlib.import_module(where)
     except SyntaxError as err:
         file = Path(err.filename).name if err.filename else path.name
-        raise CannotImportError(f"{file} can't be read: line {err.lineno}: {err.msg}.") from err
+        line = "" if err.lineno is None else f"line {err.lineno}: "
+        raise CannotImportError(f"{file} can't be read: {line}{err.msg}.") from err
     except (Exception, SystemExit) as err:
         why = "it ends Python" if isinstance(err, SystemExit) else whole(f"{type(err).__name__}: {said(err)}", 300)
         # The innermost line of the person's own, in this file or beside it.

@@ -115,9 +115,14 @@ def _of(source: _Source, told: Contents, taken: set[str]) -> Iterator[Own | Brok
     if not wanted:
         yield Broken(source.where, f"It has no function {only!r}." if only else "It has no public function.")
     for each in wanted:
-        name = point.name if point else each.name
+        name = each.name if point is None else point.name if len(wanted) == 1 else f"{point.name}:{each.name}"
         if name in taken:
             name = f"{path.stem}:{name}"
+        if name in taken:
+            yield Broken(
+                f"{source.where}:{each.name}", f"Another workload is called {name}. Rename the file or function."
+            )
+            continue
         try:
             yield own.made(each, source.where, name, told.sha, source.origin)
         except BadInputError as err:
