@@ -14,6 +14,7 @@ import warnings
 import dask.config
 import pytest
 
+from tests.views import html_of
 from workbench.cli import main
 from workbench.clusters.lines import OPTIONS, read_line
 from workbench.clusters.spec import ClusterSpec
@@ -635,3 +636,26 @@ def test_bars_in_the_sidebar_are_drawn_to_one_scale():
     assert re.findall(r"right: ([\d.]+)%", bars)[0] == "0.0"
     # A number beside a bar takes its room, and not the same of each.
     assert re.findall(r'wb-Meter-text">([^<]*)<', bars) == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "values"),
+    [
+        ("workers", r"1,2[\d,]*"),
+        ("size", "64MiB,128MiB,256MiB"),
+        ("method", "workbench,dask"),
+        ("persist", "true,false"),
+        ("k", "7"),
+        ("chunks", "100, 200;"),
+        ("config.optimization.fuse.ave-width", "5"),
+        ("n_power_iter", ""),  # of another method
+        ("save", ""),
+    ],
+)
+def test_the_form_sweeps_parameters_and_the_settings_that_stand_in_the_workloads_form(sweep, values, data_folder):
+    chosen = {"workload": "compressed_svd", "run.compressed_svd.k": 7, "run.compressed_svd.chunks": "100, 200"}
+    settings = {"settings.compressed_svd": "optimization.fuse.ave-width=5"}
+    html = html_of("compare", chosen | settings | {"compare.sweep": sweep})
+    name, value = re.search(r'<input name="compare\.values\.([^"]*)" value="([^"]*)"', html).groups()
+    assert re.fullmatch(values, value)
+    assert name == (sweep if values else "")

@@ -17,9 +17,10 @@ from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
 from workbench.errors import BadInputError, WorkbenchError
 from workbench.figures.markup import faint, paragraph, tag
 from workbench.formats import size
-from workbench.runs.comparing.compare import SWEPT_OPTIONS, read_request, usual_lines
+from workbench.runs.comparing.compare import SETTING, SWEPT_OPTIONS, read_request, usual_lines
 from workbench.runs.comparing.comparisons import read_values
-from workbench.views.forms import FIRST, as_text, given, select
+from workbench.runs.settings import read_settings
+from workbench.views.forms import FIRST, as_text, given, resolved, select
 from workbench.views.parts import button, checkbox, folds, live, notice, text_field
 from workbench.views.work import Chosen, chosen_preset, chosen_workload, shown_fields
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 _PAIRS = ({"cpu", "gpus"}, {"cpu", "gpu"}, {"one-core", "cpu"}, {"cpu", "numpy"})
 """What is ticked until somebody ticks: the first pair that can be had."""
+
+_NOT_SWEPT = ("save", "replace")
 
 _WEAK = "Weak scaling: each worker has as much to do, however many there are. It needs a sweep of workers or threads."
 
@@ -56,6 +59,8 @@ class _Wish(NamedTuple):
     lines: tuple[str, ...]
     values: str
     """What the sweep tries."""
+    swept: Mapping[str, str]
+    """What can be swept, and what it is called."""
     asks: str | None
     """What has to be agreed to."""
     problem: str | None
@@ -128,9 +133,12 @@ def _wish(sight: Sight, workload: Chosen) -> _Wish:
     ticked = [each for name, each in there.items() if chosen.get(f"on.{name}", name in proposed)] + further
     lines = tuple(dict.fromkeys(each.line for each in ticked))
     asks = next((asked for each in ticked if each.spec and (asked := consent(each.spec))), None)
-    sweep = chosen.get("sweep")
-    values = chosen.get(f"values.{sweep}", _values(sweep, template, typed, inventory))
-    wish = _Wish(workload, typed, chosen, offers, lines, values, asks, None)
+    settings = _settings(sight, template)
+    swept = _swept(template, typed, settings)
+    # What another workload had.
+    chosen["sweep"] = sweep = sweep if (sweep := chosen.get("sweep", "")) in swept else ""
+    values = chosen.get(f"values.{sweep}", _values(sweep, template, typed, settings, inventory))
+    wish = _Wish(workload, typed, chosen, offers, lines, values, swept, asks, None)
     # What can't be had is a row that says why, but nobody meant a line that can't be read.
     unread = next((str(each.error) for each in further if isinstance(each.error, BadInputError)), None)
     return wish._replace(problem=unread or _problem(wish))
@@ -203,10 +211,37 @@ def _in_short(description: str) -> str:
     return description.partition(",")[0]
 
 
-def _values(sweep: str | None, template: Template, typed: Mapping[str, Any], inventory: Inventory) -> str:
+def _settings(sight: Sight, template: Template) -> dict[str, Any]:
+    """Dask's settings that are typed into the workload's form; none while they can't be read, which it says."""
+    with suppress(BadInputError):
+        return read_settings(sight.choices.get(f"settings.{template.name}", ""))
+    return {}
+
+
+def _swept(template: Template, typed: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, str]:
+    """What can be swept: workers, threads, what the form shows but where it is saved, and settings that stand there."""
+    schema = template.schema()
+    shown = shown_fields(template, schema, typed, chosen_preset(template, typed))
+    titles = {name: schema["properties"][name].get("title", name) for name in shown if name not in _NOT_SWEPT}
+    parameters = {name: f"{title[0].lower()}{title[1:]}" for name, title in titles.items()}
+    settled = {f"{SETTING}{name}": name for name in settings}
+    return {"": "nothing", "workers": "workers", "threads": "threads"} | parameters | settled
+
+
+def _values(
+    sweep: str, template: Template, typed: Mapping[str, Any], settings: Mapping[str, Any], inventory: Inventory
+) -> str:
     """What a sweep tries until somebody types."""
-    if sweep in SWEPT_OPTIONS:
+    schema = template.schema()
+    field = resolved(schema["properties"].get(sweep, {}), schema)
+    if sweep in SWEPT_OPTIONS and not field:
         return ",".join(str(2**power) for power in range(inventory.cpu.usable.bit_length()))
+    if sweep != "size":
+        values = [True, False] if field.get("type") == "boolean" else field.get("enum")
+        if values:
+            return ",".join(map(as_text, values))
+        now = as_text(typed.get(sweep, field.get("default")) if field else settings.get(sweep.removeprefix(SETTING)))
+        return f"{now};" if "," in now else now
     largest = 0
     with suppress(ValueError, TypeError, KeyError):
         largest = int(parse_bytes(typed.get("size") or template.schema()["properties"]["size"]["default"]))
@@ -244,11 +279,10 @@ def _chip(offer: _Offer, wish: _Wish) -> str:
 
 def _sweep(wish: _Wish) -> Iterator[str]:
     sweep = wish.chosen.get("sweep", "")
-    sized = [("size", "size")] if "size" in wish.template.schema()["properties"] else []
-    options = [("", "nothing"), ("workers", "workers"), ("threads", "threads"), *sized]
     shared = {"id": "wb-compare-sweep", "name": "compare.sweep", "data_workbench": "compare-sweep"}
     yield tag("label", "Sweep", for_="wb-compare-sweep")
-    yield select(options, sweep, data_default="", **shared)
+    title = "Workers, threads, a parameter, or one of Dask's settings that stand under More of the workload"
+    yield select(wish.swept.items(), sweep, data_default="", title=title, **shared)
     yield _input(wish, f"values.{sweep}", wish.values, aria_label="Values to try", disabled=not sweep)
 
 

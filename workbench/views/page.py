@@ -205,7 +205,7 @@ def known() -> dict[str, View]:
         "run-answer": View(runs.run_answer_view),
         "saving": View(runs.saving, every(1.0), ("save.",)),
         "run-log": View(runs.run_log, every(5.0)),
-        "compare": View(compare.compare, reads=("compare.", "workload", "run.", "plan.")),
+        "compare": View(compare.compare, reads=("compare.", "workload", "run.", "plan.", "settings.")),
         "comparisons": View(comparisons.comparisons, comparisons.pace, ("comparisons.",)),
     }
 
