@@ -76,6 +76,19 @@ def test_the_largest_loading_of_a_genome_is_drawn_however_many_there_are() -> No
     assert (np.diff(dots.x) >= 0).all()
 
 
+@pytest.mark.parametrize("k", [3, None])
+def test_what_so_many_components_leave_out_is_drawn_of_an_svd(k: int | None, tmp_path: Path, data_folder: Path) -> None:
+    x = RNG.normal(size=(300, 8)) * 0.5 ** np.arange(8)
+    np.save(tmp_path / "x.npy", x)
+    built = SVD.build(parameters := SVD.validate({"path": str(tmp_path / "x.npy"), "k": k, "tol": 1e-6}))
+    results = built | {name: built[name].compute() for name in "usv"}
+    found = {each.name: each for each in pictures(SVD.arrays(results, parameters.resolved), SVD.summarise(results))}
+    u, s, v = np.linalg.svd(x, full_matrices=False)
+    errors = [np.linalg.norm(x - (u[:, :n] * s[:n]) @ v[:n]) / np.linalg.norm(x) for n in range(1, (k or 8) + 1)]
+    (line,) = found["error"].drawn  # type: ignore[misc]
+    np.testing.assert_allclose(line.y, np.multiply(100, errors), atol=1e-4)
+
+
 def test_patterns_are_maps_and_series_lines_over_time() -> None:
     found = {each.name: each for each in pictures(CLIMATE, {})}
     assert list(found) == ["patterns-1", "patterns-2", "patterns-3", "series"]

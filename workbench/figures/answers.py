@@ -8,7 +8,7 @@ numbers of sites, samples and pairs what an analyst of genotypes looks at first.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -90,6 +90,11 @@ class Picture:
     drawn: tuple[Line, ...] | Dots | Map
 
 
+def top_of(lines: Sequence[Line]) -> float:
+    """Where an axis ends that begins at zero, with all values and their bounds below."""
+    return 1.05 * max(float(np.max(each.y if each.high is None else each.high)) for each in lines) or 1.0
+
+
 def pictures(arrays: Mapping[str, Labelled], result: Mapping[str, Any]) -> tuple[Picture, ...]:
     """All pictures of an answer, the most telling first.
 
@@ -100,7 +105,7 @@ def pictures(arrays: Mapping[str, Labelled], result: Mapping[str, Any]) -> tuple
     result
         The answer's numbers, as the run's record has them.
     """
-    found = [*_falling(result)]
+    found = [*_falling(result, arrays)]
     for name, array in arrays.items():
         counter = next((dim for dim in array.dims if dim in _COUNTERS), None)
         if counter is not None:
@@ -116,7 +121,7 @@ def pictures(arrays: Mapping[str, Labelled], result: Mapping[str, Any]) -> tuple
     return tuple(found)
 
 
-def _falling(result: Mapping[str, Any]) -> Iterator[Picture]:
+def _falling(result: Mapping[str, Any], arrays: Mapping[str, Labelled]) -> Iterator[Picture]:
     """How singular values fall, or shares of the variance where they are known, and what is left with so many."""
     shares = _shares(result)
     values = 100 * shares if shares is not None else np.asarray(result.get("singular_values") or (), "float64")
@@ -128,9 +133,10 @@ def _falling(result: Mapping[str, Any]) -> Iterator[Picture]:
     up = "Share of the variance, %" if shares is not None else "Singular value"
     number = np.arange(1.0, len(values) + 1)
     yield Picture("scree", "Scree plot", "Component", up, (Line(number, values, "", values - off, values + off),))
-    if shares is not None and shares.sum() <= 1 + 1e-6:
+    squares = _squares(result, arrays) if shares is None else shares
+    if squares is not None and squares.sum() <= 1 + 1e-6:
         # Of Eckart and Young: what the first k leave of the array, in the Frobenius norm.
-        left = 100 * np.sqrt(np.clip(1 - np.cumsum(shares), 0, None))
+        left = 100 * np.sqrt(np.clip(1 - np.cumsum(squares), 0, None))
         yield Picture(
             "error", "What so many components leave out", "Components", "Error, % of the array", (Line(number, left),)
         )
@@ -139,6 +145,18 @@ def _falling(result: Mapping[str, Any]) -> Iterator[Picture]:
 def _shares(result: Mapping[str, Any]) -> Numbers | None:
     told = result.get("explained_variance_ratio") or result.get("variance_fraction")
     return None if not told else np.asarray(told, "float64")
+
+
+def _squares(result: Mapping[str, Any], arrays: Mapping[str, Labelled]) -> Numbers | None:
+    """The part of an array's square that each singular value's square is, where that of the whole array is known."""
+    told = (result.get("certificate") or {}).get("shares")
+    if told and None not in told:
+        return np.asarray(told, "float64")
+    values = np.asarray(result["singular_values"], "float64")
+    n_rows, n_columns = (arrays[name].data.shape if name in arrays else () for name in "uv")
+    if not told and n_rows and n_columns and len(values) == min(n_rows[0], n_columns[-1]) and values.any():
+        return values**2 / (values**2).sum()
+    return None
 
 
 def _of_vectors(name: str, array: Labelled, counter: str, result: Mapping[str, Any]) -> Iterator[Picture]:

@@ -9,7 +9,7 @@ from bokeh.models import ColorBar, ColumnDataSource, HoverTool, LinearColorMappe
 from bokeh.palettes import RdBu11, Viridis256
 from bokeh.plotting import figure
 
-from workbench.figures.answers import Dots, Line, Map, Picture
+from workbench.figures.answers import Dots, Line, Map, Picture, top_of
 from workbench.figures.colors import GROUPS, THEMES, Theme
 from workbench.figures.plots import FONT, dress
 
@@ -29,7 +29,7 @@ def answer_figure(picture: Picture, theme: str = "light") -> Plot:
     else:
         _draw_lines(plot, drawn, look)
         if picture.name in ("scree", "error"):
-            plot.y_range.start = 0
+            plot.y_range.update(start=0, end=top_of(drawn))
             plot.xaxis.ticker = list(range(1, len(drawn[0].x) + 1, -(-len(drawn[0].x) // 20)))
     return plot
 
@@ -73,9 +73,9 @@ def _draw_dots(plot: Any, dots: Dots, look: Theme) -> None:
 
 def _draw_map(plot: Any, drawn: Map, look: Theme) -> None:
     low, high = drawn.range
-    # Zero is white, and what is missing shows the page.
+    # Zero is white, and what is missing grey.
     palette = RdBu11 if low < 0 < high else Viridis256
-    mapper = LinearColorMapper(palette=palette, low=low, high=high, nan_color=look.background)
+    mapper = LinearColorMapper(palette=palette, low=low, high=high, nan_color=look.grid)
     left, width = _edges(drawn.x)
     bottom, height = _edges(drawn.y)
     # Bokeh draws the first row at the bottom and the first column at the left.
@@ -113,15 +113,18 @@ def _dress_legend(plot: Any, look: Theme, title: str | None = None) -> None:
 
 def _plot(look: Theme, picture: Picture) -> Any:
     drawn = picture.drawn
+    is_map = isinstance(drawn, Map)
     times = isinstance(drawn, tuple) and drawn[0].x.dtype.kind == "M"
     plot = figure(
         title=picture.title,
         x_axis_label=picture.across,
         y_axis_label=picture.up,
         x_axis_type="datetime" if times else "auto",
-        match_aspect=isinstance(drawn, Map),
+        match_aspect=is_map,
+        width=760,
         height=340,
-        sizing_mode="stretch_width",
+        # Where there is less room, a map is smaller in both directions.
+        sizing_mode="scale_width" if is_map else "stretch_width",
         max_width=760,
         tools="save" if picture.name in ("scree", "error") else "pan,wheel_zoom,reset,save",
         toolbar_location="above",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from workbench.errors import MissingError, install
-from workbench.figures.answers import Dots, Line, Map, Picture
-from workbench.figures.colors import GROUPS
+from workbench.figures.answers import Dots, Line, Map, Picture, top_of
+from workbench.figures.colors import GROUPS, LIGHT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,7 +76,7 @@ def _draw(figure: Figure, picture: Picture) -> Axes:
     else:
         _draw_lines(axes, drawn)
         if picture.name in ("scree", "error"):
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, top_of(drawn))
             axes.locator_params(axis="x", integer=True)
     return axes
 
@@ -112,5 +112,6 @@ def _draw_dots(axes: Axes, dots: Dots) -> None:
 def _draw_map(figure: Any, axes: Axes, drawn: Map) -> None:
     low, high = drawn.range
     colors = "RdBu_r" if low < 0 < high else "viridis"
+    axes.set_facecolor(LIGHT.grid)  # what is missing
     look: dict[str, Any] = {"cmap": colors, "vmin": low, "vmax": high, "shading": "nearest", "rasterized": True}
     figure.colorbar(axes.pcolormesh(drawn.x, drawn.y, drawn.values, **look), ax=axes)

@@ -94,6 +94,8 @@ class Certificate:
         The same for each component, or for several that can only be told from the others together.
     residuals
         ‖AᴴA v − σ² v‖ / σ₁² of each.
+    shares
+        The part of ‖A‖²_F that each value's square is; NaN where it is 0.
     passes, bytes_read
         How often the array was gone through, and how many of its bytes were made or read to that end. A sample that
         the start was taken from isn't counted.
@@ -112,6 +114,7 @@ class Certificate:
     angle: float
     groups: tuple[Group, ...]
     residuals: Matrix
+    shares: Matrix
     passes: int
     bytes_read: int
     dtype: str

@@ -223,7 +223,7 @@ def _factors(a: Any, operator: DaskOperator, found: krylov.Leading, wide: bool, 
     result = SVD(right.T, rounded, left.T) if wide else SVD(left, rounded, right)
     result.values = values
     result.certificate = found.certificate
-    result.shares = s**2 / operator.squares if operator.squares else np.full_like(s, np.nan)
+    result.shares = found.certificate.shares
     with np.errstate(over="ignore", under="ignore"):
         result.squares = float(np.ldexp(operator.squares, 2 * unit))
         result.mean, result.factor = operator.view.as_given()
@@ -242,6 +242,6 @@ def _nothing(a: Any, tol: float, seed: int) -> SVD:
     u, s, vh = tall.svd(a)
     result = SVD(u, s, vh)
     result.values = none = np.zeros(0)
-    result.certificate = Certificate(tol, none, none, "proved", None, 0, 0.0, (), none, 0, 0, "float64", seed)
+    result.certificate = Certificate(tol, none, none, "proved", None, 0, 0.0, (), none, none, 0, 0, "float64", seed)
     result.squares, result.shares, result.mean, result.factor, result.exponent = 0.0, none, None, None, 0
     return result

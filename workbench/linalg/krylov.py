@@ -331,6 +331,7 @@ class _Search:
         upper, highest = self._highest(bounds, ritz, likely)
         error = bounds.error(upper)
         told = (upper > ZERO * self._doubt(bounds.s)) & (bounds.s > 0)
+        squares = self.operator.squares or np.nan
         certificate = Certificate(
             tol=self.tol,
             bound=np.divide(error, bounds.s, where=told, out=np.where(error > 0, np.inf, 0.0)),
@@ -341,6 +342,7 @@ class _Search:
             angle=sine_of(ritz, highest, 0, self.k),
             groups=groups(ritz, highest, self.k),
             residuals=np.resize(ritz.norms, self.k) / largest**2 if len(ritz.norms) >= self.k else np.zeros(self.k),
+            shares=bounds.s**2 / squares,
             passes=self.operator.passes,
             bytes_read=self.operator.bytes_read,
             dtype=dtype or ("float32" if self._rough else "float64"),

@@ -179,6 +179,7 @@ def certificate_json(found: Certificate) -> dict[str, Any]:
         "limit": found.limit,
         "angle": float(found.angle),
         "groups": [list(group) for group in found.groups],
+        "shares": [float(each) if np.isfinite(each) else None for each in found.shares],
         "passes": int(found.passes),
         "bytes_read": int(found.bytes_read),
         "dtype": found.dtype,
