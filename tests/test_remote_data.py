@@ -395,6 +395,20 @@ def test_of_a_copy_on_s3_that_fails_nothing_is_left_but_what_was_to_replace_a_st
     np.testing.assert_array_equal(zarr.open(lies)["x"][:], TALL)
 
 
+def test_workers_save_to_the_server_that_the_environment_names_where_the_run_is(
+    keys: str, processes: Any, monkeypatch: pytest.MonkeyPatch, data_folder: Path
+) -> None:
+    assert processes.submit(os.environ.get, "AWS_ENDPOINT_URL").result() is None
+    monkeypatch.setenv("AWS_ENDPOINT_URL", keys)
+    s3fs.S3FileSystem.clear_instance_cache()
+    store.create(store.Run(id="mine-4", workload="mine", cluster="otter", status="running"))
+    answer = {"x": Labelled(da.from_array(TALL, chunks=(200, -1)), ("row", "column"))}
+    with dask.config.set({"workbench.answers.each": "0B"}):
+        left = keeping.leave("mine-4", answer, target("s3://data/named.zarr"), processes)
+    assert (left.error, left.notes) == (None, ())
+    np.testing.assert_array_equal(zarr.open("s3://data/named.zarr")["x"][:], TALL)
+
+
 def test_a_bucket_that_does_not_exist_is_told_of_before_anything_is_computed(
     keys: str, quick_client: Any, monkeypatch: pytest.MonkeyPatch, data_folder: Path
 ) -> None:

@@ -57,7 +57,7 @@ def target(path: Any, kind: str | None = None, *, replace: bool = False, kinds: 
     MissingError
         What writes files of this kind isn't installed.
     """
-    place = places.full(path)
+    place = places.full(path, _server(path))
     found = kind or _kind(place, kinds)
     if found not in kinds:
         raise BadInputError(f"Arrays can't be saved as {found!r:.40}. Choose one of: {', '.join(kinds)}.")
@@ -71,6 +71,12 @@ def target(path: Any, kind: str | None = None, *, replace: bool = False, kinds: 
     if there is not None:
         _check_replaced(place, found, there, replace=replace)
     return Target(place, found, replace)
+
+
+def _server(path: Any) -> places.Options | None:
+    """The server of s3:// that the environment names here, and maybe not where workers are."""
+    named = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return {"endpoint_url": named} if named and str(path).startswith("s3://") else None
 
 
 def kind_of(path: str) -> str:
