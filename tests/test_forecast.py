@@ -22,7 +22,7 @@ from workbench.hardware import inventory, rates
 from workbench.jobs import processes
 from workbench.runs import store
 from workbench.runs.comparing.compare import plan_comparison, read_request
-from workbench.runs.forecasting import calibration, machines
+from workbench.runs.forecasting import calibration, history, machines
 from workbench.runs.forecasting.duration import duration, model_seconds, off_by
 from workbench.runs.store import Run
 from workbench.runs.submit import submit
@@ -594,3 +594,17 @@ def test_a_calibration_is_measured_saved_and_loaded_and_then_a_run_knows_its_for
     assert main(["calibrate", "--load", str(path)]) == 0
     assert "measured" in capsys.readouterr().out.lower()
     assert [len(calibration.kept(where)) for where in ("here", "elsewhere")] == [1, 1]
+
+
+@pytest.mark.parametrize("value", [10**20, 10**400, 0, -3, math.nan, math.inf, True, None, "text", [1], {"a": 1}])
+def test_no_value_of_a_parameter_of_ones_own_breaks_a_forecast(value):
+    given = (value, 7, value, 2**70)
+    runs = [
+        store.Run(id=f"f-{n}", workload="f", cluster="c", spec=SPEC, status="done", seconds=1.0, resolved={"n": each})
+        for n, each in enumerate(given)
+    ]
+    assert all(history.ran_on(run, None) for run in runs)
+    for wanted in (value, 3, 10**30, math.nan, "other"):
+        alike = [run for run in runs if history._others(run.resolved) == history._others({"n": wanted})]
+        found = history.duration(alike, {"n": wanted}, SPEC, None)
+        assert found is None or found.middle > 0

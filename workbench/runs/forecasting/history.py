@@ -74,8 +74,9 @@ def _along(here: Sequence[tuple[Run, float]], resolved: Mapping[str, Any]) -> tu
     names = [name for name in wanted if any(row.get(name) != wanted[name] for row in rows)]
     if not here or any(value <= 0 for row in (wanted, *rows) for value in (row.get(name, 0) for name in names)):
         return None
-    x = np.log([[row[name] for name in names] for row in rows])
-    at = np.log([wanted[name] for name in names])
+    # Of whole numbers that are too large for NumPy as well, such as seeds of 128 bits.
+    x = np.array([[math.log(row[name]) for name in names] for row in rows])
+    at = np.array([math.log(wanted[name]) for name in names])
     # Each number needs two values, and as many runs as there are unknowns.
     design = np.column_stack([np.ones(len(x)), x])
     if np.linalg.matrix_rank(design) < design.shape[1]:
@@ -88,7 +89,7 @@ def _along(here: Sequence[tuple[Run, float]], resolved: Mapping[str, Any]) -> tu
     return float(np.array([1.0, *at]) @ powers), stretch, seconds - design @ powers
 
 
-def _numbers(resolved: Mapping[str, Any]) -> dict[str, float]:
+def _numbers(resolved: Mapping[str, Any]) -> dict[str, int | float]:
     return {name: each for name, each in resolved.items() if _is_number(each)}
 
 
@@ -97,4 +98,4 @@ def _others(resolved: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return math.isfinite(value) if isinstance(value, float) else isinstance(value, int) and not isinstance(value, bool)
