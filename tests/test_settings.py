@@ -19,12 +19,14 @@ from workbench.views.requests import answer
 
 def test_a_setting_is_read_as_its_schema_says():
     given = {"optimization.fuse.ave-width": "5", "optimization.fuse.active": "null", "my.own": "text"}
+    given |= {"distributed.client.heartbeat": "3s"}
     with dask.config.set({"my.other": 1}):
         found = read_settings(given)
     assert found == {
         "optimization.fuse.ave-width": 5,
         "optimization.fuse.active": None,
         "my.own": "text",
+        "distributed.client.heartbeat": "3s",
     }
 
 
@@ -45,6 +47,13 @@ def test_a_setting_is_read_as_its_schema_says():
         ("arrey.chunk-size", "1", "Dask has no setting 'arrey.chunk-size'. Did you mean array? They begin with: "),
         ("array.chunk-size", "lots", "The setting array.chunk-size is 'lots'. Give a size such as '128MiB'."),
         ("distributed.comm.timeouts.tcp", "soon", "The setting distributed.comm.timeouts.tcp is 'soon'. Give a durat"),
+        (
+            "distributed.worker.memory.target",
+            "0.5",
+            "distributed.worker.memory.target is read when schedulers and workers start, and no run changes it. Start "
+            "the cluster with it: DASK_DISTRIBUTED__WORKER__MEMORY__TARGET=0.5 workbench up cpu.",
+        ),
+        ("scheduler", "threads", "scheduler is for Dask without a cluster, and a run has one"),
     ],
 )
 def test_a_setting_that_dask_does_not_know_so_is_refused(name, value, sentence):

@@ -55,7 +55,7 @@ def read_settings(given: Any) -> dict[str, Any]:
 def _check_known(name: str) -> None:
     """Raise BadInputError where neither Dask nor a package that is loaded here has settings that begin so."""
     first, known = name.replace("_", "-").partition(".")[0], {*_schemas(), *dask.config.config}
-    if first not in {each.replace("_", "-") for each in known} and name not in _WITHOUT_SCHEMA:
+    if first not in {each.replace("_", "-") for each in known} and first not in _OF_NO_CLUSTER:
         close = difflib.get_close_matches(first, known, n=1)
         hint = f" Did you mean {close[0]}?" if close else ""
         raise BadInputError(f"Dask has no setting {name!r:.80}.{hint} They begin with: {', '.join(sorted(known))}.")
@@ -79,6 +79,22 @@ def _check_parsed(name: str, given: str, schema: Mapping[str, Any]) -> None:
 
 
 def _read(name: str, value: Any) -> Any:
+    found = _checked(name, value)
+    key = name.replace("_", "-")
+    if key in _OF_NO_CLUSTER:
+        raise BadInputError(
+            f"{name} is for Dask without a cluster, and a run has one: its workers compute. Leave it out."
+        )
+    if f"{key}.".startswith(_OF_CLUSTERS) and not f"{key}.".startswith(_OF_CLIENTS):
+        variable = f"DASK_{key.upper().replace('-', '_').replace('.', '__')}"
+        raise BadInputError(
+            f"{name} is read when schedulers and workers start, and no run changes it. Start the cluster with it: "
+            f"{variable}={value} workbench up cpu."
+        )
+    return found
+
+
+def _checked(name: str, value: Any) -> Any:
     try:
         found = yaml.safe_load(value) if isinstance(value, str) else value
     except yaml.YAMLError as err:
@@ -106,7 +122,10 @@ def _read(name: str, value: Any) -> Any:
     return found
 
 
-_WITHOUT_SCHEMA = ("scheduler", "num_workers", "pool")
+_OF_NO_CLUSTER = ("scheduler", "num-workers", "pool")
+_OF_CLUSTERS = ("distributed.", "rmm.", "ucx.", "ucxx.")
+_OF_CLIENTS = ("distributed.client.", "distributed.diagnostics.", "distributed.p2p.storage.")
+"""Of those, what the process of a run reads."""
 _EXAMPLE = '{"optimization.fuse.ave-width": 5}'
 
 
