@@ -27,7 +27,7 @@ from workbench.jobs import folders
 from workbench.runs import keeping, places, store, transfers
 from workbench.runs.explaining import metrics
 from workbench.runs.forecasting import devices
-from workbench.runs.forecasting.forecast import size_of
+from workbench.runs.forecasting.forecast import foreseen, size_of
 from workbench.runs.recording import Recording, diagnose
 from workbench.runs.store import Diagnosis, Peak, Progress, Run
 from workbench.travelling import (
@@ -174,7 +174,12 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
                 needs = None if run.needs is None else Needs.model_validate(run.needs)
                 built = chosen.build(parameters)
                 collections = chosen.collections(built)
-                needs = chosen.measured(built, parameters.threads_per_worker) or needs
+                if (estimated := chosen.measured(built, parameters.threads_per_worker)) is not None:
+                    needs = estimated
+                    run = run.model_copy(
+                        update={"notes": (*run.notes, foreseen(chosen, run.parameters, needs, run.spec))}
+                    )
+                    store.keep(run.id, needs=needs.model_dump(mode="json"), notes=run.notes)
                 # Where the array is held before anything is done with it, making it isn't part of the time.
                 made = began + (built.get("seconds_to_make") or 0.0)
                 recording.stage = "computing"
@@ -204,7 +209,6 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
                 bytes_per_second=n_bytes / seconds if n_bytes is not None else None,
                 result=_finite(result),
                 notes=notes,
-                needs=None if needs is None else needs.model_dump(mode="json"),
                 on_gpu=on_gpu,
                 progress=progress.model_copy(update={"stage": "saving" if arrays else "checking"}),
             )

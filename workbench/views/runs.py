@@ -485,6 +485,7 @@ def _details(run: dict[str, Any]) -> str:
         "Check": check and f"{check['what']} {check['detail']}".strip(),
         "Bandwidth": _sentence(result.get("bandwidth")),
         "Certificate": _sentence(result.get("certificate")),
+        "Notes": " ".join(run.get("notes") or ()),
     }
     known = {name: escape(text) for name, text in told.items() if text}
     return (facts(known) if known else "") + values_html(result)

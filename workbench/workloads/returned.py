@@ -432,7 +432,7 @@ def needs(found: Mapping[str, Any], threads_per_worker: int) -> Needs | None:
     if not found:
         return None
     layers = {name: layer for each in found.values() for name, layer in getattr(_graph(each), "layers", {}).items()}
-    blocks, sizes, first = [], [], []
+    blocks, sizes, held = [], [], [0]
     for layer in layers.values():
         about = getattr(layer, "collection_annotations", None) or {}
         if {"shape", "chunksize", "dtype"} <= about.keys() and about["dtype"] is not None:
@@ -441,12 +441,13 @@ def needs(found: Mapping[str, Any], threads_per_worker: int) -> Needs | None:
                 whole_, block = (math.prod(each) * about["dtype"].itemsize for each in lengths)
                 sizes.append(whole_)
                 blocks.append(block)
-                first.append(whole_)
+                # No more threads have one than there are.
+                held.append(block * min(threads_per_worker, -(-whole_ // block) if block else 0))
     n_tasks = sum(len(_graph(each)) for each in found.values())
     output = sum(int(n) for each in found.values() if not math.isnan(n := _bytes(each)))
     largest = max(sizes, default=output)
     # A task has its input, what it makes, and most often something between in its hands.
-    in_hand = threads_per_worker * 3 * max(blocks, default=0)
+    in_hand = 3 * max(held)
     told = (
         f"Estimated from its graph: blocks of up to {formats.size(max(blocks))}, three of them in each thread, "
         f"and an answer of {formats.size(output)}."

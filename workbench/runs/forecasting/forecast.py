@@ -206,6 +206,12 @@ def verdict(template: Template, parameters: Mapping[str, Any], needs: Needs, spe
     return judged._replace(sentence=" ".join((judged.sentence, *remedies)), chunks=chunks)
 
 
+def foreseen(template: Template, parameters: Mapping[str, Any], needs: Needs, spec: ClusterSpec | None) -> str:
+    """What a run needs by its graph, which says it only when it has begun; and why that won't fit, or will spill."""
+    judged = verdict(template, parameters, needs, spec) if spec is not None and needs.known else None
+    return needs.sentence if judged is None or judged.name == "fits" else f"{needs.sentence} If so: {judged.sentence}"
+
+
 def elsewhere(template: Template, checked: Parameters, needs: Needs) -> Iterator[dict[str, Any]]:
     """Machines that others measured, then those of which a time for the same workload was published."""
     for found in calibration.kept("elsewhere"):
@@ -367,7 +373,8 @@ def _chunks_that_fit(template: Template, parameters: Mapping[str, Any], needs: N
             checked = template.validate({**parameters, "chunks": chunks}, **size_of(spec))
         except BadInputError:
             continue
-        if _judge(template.needs(checked), spec).name == "fits":
+        fewer = template.needs(checked)
+        if fewer.known and _judge(fewer, spec).name == "fits":
             return chunks
     return None
 
