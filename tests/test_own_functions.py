@@ -8,6 +8,8 @@ from types import ModuleType
 from xml.etree import ElementTree
 
 import dask.array as da
+import nbclient
+import nbformat
 import numpy as np
 import pandas
 import pytest
@@ -599,6 +601,8 @@ def test_a_relative_path_is_of_the_folder_where_it_is_given_also_as_a_text(clust
     assert (run.error, *run.result.values()) == (None, [2.0, 2.0, 2.0, 2.0])
     there = str(tmp_path / "in.npy")
     assert run.parameters == dict.fromkeys(given, there) | {"more": [there]}
+    # A default is one of the function's folder, in which its tasks needn't run.
+    assert template(f"{project}/mine.py:kinds").validate({"n": 1}).resolved["folder"] == str(project)
 
 
 LATE = """
@@ -834,6 +838,52 @@ def test_a_function_of_a_notebook_is_added_with_what_it_names_and_no_more(data_f
     workbench.add(shell.user_ns["total"])
     found = listing.listed()
     assert ([each.name for each in found.workloads if each.origin == "total.py added"], found.broken) == (["total"], ())
+
+
+def _run_in_a_kernel(folder, *cells):
+    """What each cell of a notebook in a folder prints."""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
+    nbclient.NotebookClient(
+        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+    ).execute()
+    return ["".join(each.get("text", "") for each in cell.outputs) for cell in notebook.cells]
+
+
+WORKS_BESIDE = """
+import dask.array as da
+import helper
+import workbench
+from pathlib import Path
+
+def in_task(block):
+    import late
+
+    return late.TEN * helper.triple(block)
+
+def beside(path: Path = Path("helper.py"), n: int = 4):
+    assert path.is_absolute() and Path("helper.py").exists()
+    return da.map_blocks(in_task, da.ones(n, chunks=2), dtype=float).sum()
+
+workbench.add(beside)
+"""
+
+
+def test_a_function_of_a_notebook_works_in_its_folder_with_the_modules_beside_it(cluster, project):
+    (project / "late.py").write_text("TEN = 10\n")
+    (project / "beside.py").write_text("")  # has the name of what is added
+    _run_in_a_kernel(project, WORKS_BESIDE)
+    run = finish(submit("beside", {}, cluster).id)
+    assert (run.error, run.result) == (None, {"value": 120.0})
+    assert template("beside").validate({}).resolved["path"] == f"{project}/helper.py"
+    (project / "late.py").write_text("TEN = 100\n")
+    assert finish(submit("beside", {}, cluster).id).result == {"value": 1200.0}
+    project.rename(project.with_name("gone"))
+    with pytest.raises(BadInputError, match=rf"beside\.py works in the folder {project}, which isn't there"):
+        own.find(added_file("beside"))
+
+
+def added_file(name):
+    return str(listing.added_folder() / f"{name}.py")
 
 
 def _named(name, seconds, peak=100, sha="1"):

@@ -11,12 +11,13 @@ import sys
 import textwrap
 from collections.abc import Callable
 from itertools import accumulate
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
 from workbench import config
 from workbench.errors import BadInputError, ConflictError
-from workbench.workloads import listing, own
+from workbench.workloads import importing, listing, own
 from workbench.workloads.registry import templates
 
 _PLAIN = (int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset)
@@ -27,7 +28,8 @@ def add(function: Callable[..., Any]) -> str:
     """Add a function of a notebook to the workloads, and return its name there.
 
     Its text is kept in a file of the data folder, with that of the functions, classes, constants and imports of the
-    notebook that it names. Added again, it is replaced.
+    notebook that it names. It works in the folder in which the notebook works now, and imports modules beside it.
+    Added again, it is replaced.
 
     Raises
     ------
@@ -40,9 +42,9 @@ def add(function: Callable[..., Any]) -> str:
     if name in {each.name for each in templates()}:
         raise ConflictError(f"There is a workload {name} of ours already. Give your function another name.")
     path = listing.added_folder() / f"{name}.py"
-    if path.exists() and not listing.is_added(path):
+    if path.exists() and not importing.is_added(path):
         raise ConflictError(f"{path} is there already, and wasn't added from a notebook. Give it another name.")
-    text = listing.MARK + file_of(function)
+    text = importing.head(Path.cwd()) + file_of(function)
     path.parent.mkdir(exist_ok=True, mode=0o700)
     before = path.read_text(encoding="utf-8") if path.exists() else None
     config.write_atomically(path, text)
