@@ -602,6 +602,9 @@ def test_a_relative_path_is_of_the_folder_where_it_is_given_also_as_a_text(clust
     assert (run.error, *run.result.values()) == (None, [2.0, 2.0, 2.0, 2.0])
     there = str(tmp_path / "in.npy")
     assert run.parameters == dict.fromkeys(given, there) | {"more": [there]}
+    chosen, scope = template(f"{project}/reads.py:read"), {}
+    exec(chosen.cell(chosen.validate(given | {"more": ["in.npy"]})), scope)
+    assert scope["answer"] == [2.0, 2.0, 2.0, 2.0]
     # A default is one of the function's folder, in which its tasks needn't run.
     assert template(f"{project}/mine.py:kinds").validate({"n": 1}).resolved["folder"] == str(project)
 

@@ -182,7 +182,9 @@ class Own(Template):
         named = f"from {self.where} import {self.told.name}\n"
         text = path.read_text(encoding="utf-8", errors="replace").strip() + "\n" if path.suffix == ".py" else named
         connected = [] if cluster is None else [f'import workbench\n\nclient = workbench.connect("{cluster}")\n']
-        call = f"import dask\n\n(answer,) = dask.compute({self.told.name}(\n{given}))\nanswer\n"
+        kind = type(path).__name__
+        imports = f"import dask\nfrom pathlib import {kind}\n" if f"{kind}(" in given else "import dask\n"
+        call = f"{imports}\n(answer,) = dask.compute({self.told.name}(\n{given}))\nanswer\n"
         # A future import comes first in its cell.
         return "\n\n".join((text, *connected, call))
 
