@@ -2,12 +2,15 @@
 
 import asyncio
 import re
+import runpy
 import sys
 from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
 
 import dask.array as da
+import nbclient
+import nbformat
 import numpy as np
 import pandas
 import pytest
@@ -601,6 +604,11 @@ def test_a_relative_path_is_of_the_folder_where_it_is_given_also_as_a_text(clust
     assert (run.error, *run.result.values()) == (None, [2.0, 2.0, 2.0, 2.0])
     there = str(tmp_path / "in.npy")
     assert run.parameters == dict.fromkeys(given, there) | {"more": [there]}
+    chosen, scope = template(f"{project}/reads.py:read"), {}
+    exec(chosen.cell(chosen.validate(given | {"more": ["in.npy"]})), scope)
+    assert scope["answer"] == [2.0, 2.0, 2.0, 2.0]
+    # A default is one of the function's folder, in which its tasks needn't run.
+    assert template(f"{project}/mine.py:kinds").validate({"n": 1}).resolved["folder"] == str(project)
 
 
 LATE = """
@@ -836,6 +844,160 @@ def test_a_function_of_a_notebook_is_added_with_what_it_names_and_no_more(data_f
     workbench.add(shell.user_ns["total"])
     found = listing.listed()
     assert ([each.name for each in found.workloads if each.origin == "total.py added"], found.broken) == (["total"], ())
+
+
+def _run_in_a_kernel(folder, *cells):
+    """What each cell of a notebook in a folder prints."""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
+    nbclient.NotebookClient(
+        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+    ).execute()
+    return ["".join(each.get("text", "") for each in cell.outputs) for cell in notebook.cells]
+
+
+WORKS_BESIDE = """
+import dask.array as da
+import helper
+import workbench
+from pathlib import Path
+
+def in_task(block):
+    import late
+
+    return late.TEN * helper.triple(block)
+
+def beside(path: Path = Path("helper.py"), n: int = 4):
+    assert path.is_absolute() and Path("helper.py").exists()
+    return da.map_blocks(in_task, da.ones(n, chunks=2), dtype=float).sum()
+
+workbench.add(beside)
+"""
+
+
+def test_a_function_of_a_notebook_works_in_its_folder_with_the_modules_beside_it(cluster, project):
+    (project / "late.py").write_text("TEN = 10\n")
+    (project / "beside.py").write_text("")  # has the name of what is added
+    _run_in_a_kernel(project, WORKS_BESIDE)
+    run = finish(submit("beside", {}, cluster).id)
+    assert (run.error, run.result) == (None, {"value": 120.0})
+    assert template("beside").validate({}).resolved["path"] == f"{project}/helper.py"
+    (project / "late.py").write_text("TEN = 100\n")
+    assert finish(submit("beside", {}, cluster).id).result == {"value": 1200.0}
+    project.rename(project.with_name("gone"))
+    with pytest.raises(BadInputError, match=rf"beside\.py works in the folder {project}, which isn't there"):
+        own.find(added_file("beside"))
+
+
+def added_file(name):
+    return str(listing.added_folder() / f"{name}.py")
+
+
+OF_A_KERNEL = """
+import dask, datetime as dt, functools, workbench, xml.dom.minidom
+from collections import namedtuple
+from dataclasses import dataclass
+from datetime import date, datetime
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Literal
+import numpy as np
+
+def add(function):
+    try:
+        workbench.add(function)
+    except workbench.WorkbenchError as err:
+        print(err)
+
+def timed(function):
+    @functools.wraps(function)
+    def inner(*args, **kwargs):
+        return 10 * function(*args, **kwargs)
+    return inner
+
+def bare(function):
+    def wrapper(n: int = 1):
+        return function(n)
+    return wrapper
+
+def made():
+    class Inner:
+        pass
+    return Inner
+
+def plain(n): return n
+Inner = made()
+again = plain
+quick, cached = functools.lru_cache(plain), functools.lru_cache(lambda n: n)
+first, second = lambda n: n + 1, lambda n: n + 2
+Point = namedtuple("Point", "x y")
+ROOT, START, HOW, SMALL, LARGE = Path("data"), date(2026, 1, 2), Literal["a", "b"], np.float32(0.5), float("inf")
+COUNT = Annotated[int, workbench.Field(ge=1)]
+
+@dataclass
+class Conf:
+    n: int = 3
+"""
+
+# A cell, which ends with a function, and what that returns: an older class of a name is another.
+TAKEN = {
+    "@dataclass\nclass Conf:\n    n: int = 4\n    m: int = 1\n\ndef a0(n: int = 1): return Conf().n": 4,
+    """%%time
+@dataclass
+class Conf:
+    n: int = 5
+
+class Mode(Enum):
+    fast = 1
+    slow = 2
+
+class Doubled:
+    def __init__(self, n):
+        super().__init__()
+        self._n = n
+    @property
+    def n(self): return 2 * self._n
+    @n.setter
+    def n(self, n): self._n = n
+""": None,
+    """CONF, MODE = Conf(7), Mode.slow
+def a1(how: HOW = 'a', n: COUNT = 1): return Conf().n, CONF.n, MODE.value, Doubled(n).n
+""": (5, 7, 2, 2),
+    "@timed\ndef a2(n: int = 1): return n": 10,
+    "@functools.lru_cache\ndef a3(n: int = 1): return n": 1,
+    """@dask.delayed
+def part(n): return n
+
+def a4(n: int = 1):
+    display(n)
+    xml.dom.minidom.parseString(open(ROOT / "a.xml").read())
+    return again(n) + first(n) + second(n), part(n).compute(), str(START), float(SMALL), LARGE, datetime(2, 1, 1).year
+""": (6, 1, "2026-01-02", 0.5, float("inf"), 2),
+}
+REFUSED = {
+    "@bare\ndef b0(n: int = 1): return n": "wrapper uses function of the function around it. Where a decorator made",
+    "def b1(n: int = 1): return quick(n)": "quick is made of plain by something that isn't above its def.",
+    "def b5(n: int = 1): return cached(n)": "cached is made of <lambda> by something that isn't above its def.",
+    "def b6(n: int = 1): return Inner(n)": "No cell that was run has the text of Inner, a class.",
+    "def b2(n: int = 1): return Point(1, n)": "No cell that was run has the text of Point, a class.",
+    "def b3(n: int = 1): return nowhere(get_ipython())": "of the notebook, which no file can hold; nowhere isn't",
+    "old = plain\ndef plain(n): return 2\n\ndef b4(n: int = 1): return old(n)": "old is plain, of which there",
+}
+
+
+def test_what_a_function_of_a_kernel_names_is_taken_or_refused_when_it_is_added(data_folder, tmp_path, monkeypatch):
+    names = {text: re.findall(r"^def (\w\d)", text, re.MULTILINE)[-1:] for text in {**TAKEN, **REFUSED}}
+    cells = [f"{text}\n\nadd({name[0]})" if name else text for text, name in names.items()]
+    said = dict(zip(names, _run_in_a_kernel(tmp_path, OF_A_KERNEL, *cells)[1:], strict=True))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.xml").write_text("<a/>")
+    monkeypatch.chdir(tmp_path)
+    for text, value in TAKEN.items():
+        for name in names[text]:
+            assert said[text] == ""
+            assert runpy.run_path(added_file(name))[name]() == value
+    for text, sentence in REFUSED.items():
+        assert sentence in said[text]
+        assert not Path(added_file(names[text][0])).exists()
 
 
 def _named(name, seconds, peak=100, sha="1"):

@@ -5,29 +5,37 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
+import importlib
 import inspect
 import symtable
 import sys
-import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from enum import Enum
 from itertools import accumulate
+from operator import attrgetter
+from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, get_origin
 
 from workbench import config
 from workbench.errors import BadInputError, ConflictError
-from workbench.workloads import listing, own
+from workbench.workloads import importing, listing, own
 from workbench.workloads.registry import templates
+from workbench.workloads.texts import assigned, text_of
 
-_PLAIN = (int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset)
 _LONGEST = 10_000  # characters of a constant
+_MODULES = {"datetime": "datetime", "np": "numpy", "typing": "typing", "zoneinfo": "zoneinfo"}
+"""Modules by the names that they have in the texts of their values: `datetime.date(2026, 1, 1)`."""
+_CLASSES = ("pathlib", "decimal", "fractions", "collections")
+"""Modules whose values' texts begin with a class: `PosixPath('data')`."""
 
 
 def add(function: Callable[..., Any]) -> str:
     """Add a function of a notebook to the workloads, and return its name there.
 
     Its text is kept in a file of the data folder, with that of the functions, classes, constants and imports of the
-    notebook that it names. Added again, it is replaced.
+    notebook that it names. It works in the folder in which the notebook works now, and imports modules beside it.
+    Added again, it is replaced.
 
     Raises
     ------
@@ -35,14 +43,14 @@ def add(function: Callable[..., Any]) -> str:
         Something that it names can't be kept in a file, or it can't be a workload; nothing was added.
     """
     name = getattr(function, "__name__", "")
-    if not isinstance(function, FunctionType) or not name.isidentifier():
+    if not importing.is_function(function) or not name.isidentifier():
         raise BadInputError(f"{function!r:.80} is no plain function with a name. Define it with def, and add that.")
     if name in {each.name for each in templates()}:
         raise ConflictError(f"There is a workload {name} of ours already. Give your function another name.")
     path = listing.added_folder() / f"{name}.py"
-    if path.exists() and not listing.is_added(path):
+    if path.exists() and not importing.is_added(path):
         raise ConflictError(f"{path} is there already, and wasn't added from a notebook. Give it another name.")
-    text = listing.MARK + file_of(function)
+    text = importing.head(Path.cwd()) + file_of(function)
     path.parent.mkdir(exist_ok=True, mode=0o700)
     before = path.read_text(encoding="utf-8") if path.exists() else None
     config.write_atomically(path, text)
@@ -57,69 +65,205 @@ def add(function: Callable[..., Any]) -> str:
     return name
 
 
-def file_of(function: FunctionType) -> str:
+def file_of(function: Callable[..., Any]) -> str:
     """Text of a file that defines a function and all that it names. Raises BadInputError naming what can't be had."""
-    imports: dict[str, None] = {}
-    constants: dict[str, None] = {}
-    definitions: dict[str, str] = {}
-    missing: dict[str, str] = {}
-
-    def take(kept: FunctionType | type, globals_: dict[str, Any]) -> None:
-        source = _source(kept)
-        definitions[kept.__name__] = ""  # One that calls itself is not looked at again.
-        for name in _names(source):
-            if name in definitions or (hasattr(builtins, name) and name not in globals_):
-                continue
-            if name not in globals_:
-                missing[name] = "isn't defined"
-                continue
-            value = globals_[name]
-            line = _import(name, value)
-            if line is not None:
-                imports[line] = None
-            elif isinstance(value, FunctionType | type):
-                take(value, globals_)
-            elif (constant := _constant(value)) is not None:
-                constants[f"{name} = {constant}"] = None
-            else:
-                missing[name] = f"is a {type(value).__name__} of the notebook, which no file can hold"
-        # Behind what it uses.
-        definitions.pop(kept.__name__)
-        definitions[kept.__name__] = source
-
-    if function.__closure__:
-        inside = ", ".join(function.__code__.co_freevars)
-        raise BadInputError(f"{function.__name__} uses {inside} of the function around it. Give these as parameters.")
-    take(function, function.__globals__)
+    writing = _File()
+    name = function.__name__
+    writing.take(name, function, inspect.unwrap(function).__globals__)
+    text = writing.text()
+    missing = writing.missing | dict.fromkeys(_undefined(text) - writing.missing.keys(), "isn't defined")
     if missing:
-        said = "; ".join(f"{name} {why}" for name, why in missing.items())
-        raise BadInputError(
-            f"{function.__name__} can't be added: {said}. Make it in the function, or give it a parameter."
-        )
-    parts = ("\n".join(sorted(imports)), "\n".join(constants), *definitions.values())
-    return "\n\n\n".join(part.rstrip() for part in parts if part) + "\n"
+        said = "; ".join(f"{each} {why}" for each, why in sorted(missing.items()))
+        raise BadInputError(f"{name} can't be added: {said}. Make it in the function, or give it a parameter.")
+    return text
 
 
-def _source(kept: FunctionType | type) -> str:
-    try:
-        return textwrap.dedent(inspect.getsource(kept))
-    except (OSError, TypeError) as err:
-        raise BadInputError(
-            f"The text of {kept.__name__} isn't there any more. Run the cell that defines it again."
-        ) from err
+class _File:
+    """What is in the file so far, by the notebook's names."""
+
+    def __init__(self) -> None:
+        self.imports: dict[str, None] = {}
+        self.constants: dict[str, str] = {}
+        self.definitions: dict[str, str] = {}
+        """Each behind what it uses."""
+        self.missing: dict[str, str] = {}
+
+    def text(self) -> str:
+        """The whole."""
+        imports = sorted(self.imports, key=_rank)
+        parts = ("\n".join(imports), "\n".join(self.constants.values()), *self.definitions.values())
+        return "\n\n\n".join(part.rstrip() for part in parts if part) + "\n"
+
+    def take(self, name: str, value: Any, globals_: dict[str, Any]) -> None:
+        """Take in a function or class, and what it names."""
+        made_of = _made_of(value)
+        there = made_of.__name__
+        if there != name and globals_.get(there) is value:
+            self.take(there, value, globals_)
+            self._define(name, f"{name} = {there}")
+            return
+        if name in self.definitions:
+            return
+        text = text_of(name, value)
+        if there not in (name, "<lambda>"):
+            raise BadInputError(f"{name} is {there}, of which there is another now. Define it under its own name.")
+        code = getattr(made_of, "__code__", None)
+        if code is not None and code.co_flags & annotations.compiler_flag:
+            self.imports["from __future__ import annotations"] = None
+        self._define(name, "")  # One that calls itself is not looked at again.
+        for each in sorted(_names(text)):
+            self._name(each, getattr(made_of, "__globals__", globals_), text)
+        self._define(name, text)
+
+    def _define(self, name: str, text: str) -> None:
+        self.definitions.pop(name, None)
+        self.definitions[name] = text
+
+    def _name(self, name: str, globals_: dict[str, Any], text: str) -> None:
+        """Take in what a text means by a name."""
+        known = name in self.definitions or name in self.constants or hasattr(ModuleType(name), name)
+        if known or not (name in globals_ or hasattr(builtins, name)):
+            return
+        value = globals_[name] if name in globals_ else getattr(builtins, name)
+        # IPython wraps open.
+        if _is_of_python(name) and _made_of(value) is getattr(builtins, name):
+            return
+        line = _import(name, value)
+        if line is not None:
+            self.imports[line] = None
+            if isinstance(value, ModuleType):
+                self.imports |= dict.fromkeys(_loaded(name, value, text))
+        elif isinstance(value, type) or isinstance(_made_of(value), FunctionType):
+            self.take(name, value, globals_)
+        elif not (self._constant(name, value, globals_) or self._annotation(name, value, globals_)):
+            self.missing[name] = f"is a {type(value).__name__} of the notebook, which no file can hold"
+
+    def _annotation(self, name: str, value: Any, globals_: dict[str, Any]) -> bool:
+        """Take in what an annotation is, such as `Annotated[int, Field(ge=1)]`; False of anything else."""
+        text = assigned(name) if get_origin(value) is not None else None
+        if text is None or not _makes(text, dict(globals_), value):
+            return False
+        for each in sorted(_names(text)):
+            self._name(each, globals_, text)
+        self._define(name, f"{name} = {text}")
+        return True
+
+    def _constant(self, name: str, value: Any, globals_: dict[str, Any]) -> bool:
+        """Take in a value of which the text makes an equal one; False of any other."""
+        text = f"{type(value).__name__}.{value.name}" if isinstance(value, Enum) else repr(value)
+        try:
+            if len(text) > _LONGEST:
+                return False
+            tree = ast.parse(text, mode="eval")
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            return False
+        scope: dict[str, Any] = {}
+        imports: dict[str, None] = {}
+        mine: dict[str, type] = {}
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Name):
+                continue
+            if node.id in ("inf", "nan"):
+                node.id = f"float('{node.id}')"
+                continue
+            made = globals_.get(node.id)
+            if isinstance(made, type) and made.__module__ == "__main__":
+                mine[node.id] = scope[node.id] = made
+                continue
+            found = _meant(node.id)
+            if found is None:
+                return False
+            if found is not getattr(builtins, node.id, None):
+                # The notebook may mean another by this name.
+                node.id = node.id if globals_.get(node.id, found) is found else f"_{node.id}"
+                scope[node.id] = found
+                imports[str(_import(node.id, found))] = None
+        text = ast.unparse(tree)
+        if not _makes(text, scope, value):
+            return False
+        self.imports |= imports
+        for each, kind in mine.items():
+            self.take(each, kind, globals_)
+        if mine:
+            self._define(name, f"{name} = {text}")
+        else:
+            self.constants[name] = f"{name} = {text}"
+        return True
 
 
-def _names(source: str) -> dict[str, None]:
-    """Names that a definition uses and doesn't make itself."""
-    module = symtable.symtable(source, "<cell>", "exec")
+def _meant(name: str) -> Any:
+    """The module or class that the text of a value means by a name; None where nobody knows."""
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
+    homes = (builtins, *(sys.modules[each] for each in _CLASSES if each in sys.modules))
+    return next((found for each in homes if isinstance(found := getattr(each, name, None), type)), None)
+
+
+def _rank(line: str) -> tuple[bool, bool, str]:
+    """Order of imports: `import a.b` binds a, which one behind it may give another meaning."""
+    return not line.startswith("from __future__"), " as " in line or line.startswith("from "), line
+
+
+def _names(text: str) -> set[str]:
+    """Names that a text uses and doesn't make itself, with those that it makes only in functions."""
+    module = symtable.symtable(text, "<cell>", "exec")
     # Of its defaults, decorators and bases.
-    found = {each.get_name() for each in module.get_symbols() if not each.is_assigned()}
+    found = {each.get_name() for each in module.get_symbols() if not (each.is_assigned() or each.is_imported())}
+    for scope in _scopes(module):
+        found |= {each.get_name() for each in scope.get_symbols() if each.is_global()}
+    return found
+
+
+def _scopes(module: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
     waiting = module.get_children()
     while waiting:
-        scope = waiting.pop()
+        yield (scope := waiting.pop())
         waiting += scope.get_children()
-        found |= {each.get_name() for each in scope.get_symbols() if each.is_global()}
-    return dict.fromkeys(sorted(found))
+
+
+def _undefined(text: str) -> set[str]:
+    """Names that nothing in a file defines."""
+    module = symtable.symtable(text, "<file>", "exec")
+    made = {each.get_name() for each in module.get_symbols() if each.is_assigned() or each.is_imported()}
+    for scope in _scopes(module):
+        made |= {each.get_name() for each in scope.get_symbols() if each.is_global() and each.is_assigned()}
+    known = {*made, *vars(ModuleType("")), *filter(_is_of_python, vars(builtins))}
+    return _names(text) - known
+
+
+def _is_of_python(name: str) -> bool:
+    """Whether a name is a builtin, and none such as display, which IPython brings."""
+    found = getattr(builtins, name, None)
+    return found is not None and not str(getattr(found, "__module__", "")).startswith("IPython")
+
+
+def _made_of(value: Any) -> Any:
+    """The function that a value says that it wraps; the value where it says nothing."""
+    try:
+        return value if isinstance(value, type) else inspect.unwrap(value)
+    except ValueError:  # One that has every attribute.
+        return value
+
+
+def _loaded(name: str, module: ModuleType, text: str) -> Iterator[str]:
+    """Lines that import those modules within a package which a text means by attributes of it."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute) and (inside := ast.unparse(node)).startswith(f"{name}."):
+            rest = inside.removeprefix(f"{name}.")
+            there = sys.modules.get(f"{module.__name__}.{rest}")
+            with contextlib.suppress(AttributeError):
+                # dask.delayed is a function, too.
+                if there is not None and attrgetter(rest)(module) is there:
+                    yield f"import {there.__name__}"
+
+
+def _makes(text: str, scope: dict[str, Any], value: Any) -> bool:
+    """Whether a text makes an equal value."""
+    with contextlib.suppress(Exception):  # whatever a class of the notebook raises
+        made = eval(text, scope)
+        # NaN is not equal to itself.
+        return type(made) is type(value) and bool(made == value or repr(made) == repr(value))
+    return False
 
 
 def _import(name: str, value: Any) -> str | None:
@@ -135,16 +279,4 @@ def _import(name: str, value: Any) -> str | None:
         for each in (there, name):
             if getattr(sys.modules.get(path), str(each), None) is value:
                 return f"from {path} import {each}" + ("" if each == name else f" as {name}")
-    return None
-
-
-def _constant(value: Any) -> str | None:
-    """Plain data as code; None where it isn't such."""
-    if not isinstance(value, _PLAIN):
-        return None
-    text = repr(value)
-    with contextlib.suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        plain = repr(set(value)) if isinstance(value, frozenset) else text
-        if len(text) <= _LONGEST and ast.literal_eval(plain) == value:
-            return text
     return None

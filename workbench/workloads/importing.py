@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 
 _STANDARD = sysconfig.get_path("stdlib")  # which may be below a home, in the venv of a Python that is there
 
+MARK = "# Written by workbench.add; run the notebook's cell again to change it.\n"
+"""What the file of a function that was added from a notebook begins with."""
+
+_WORKS_IN = "# It works in "
+
 _roots: set[str] = set()
 """Folders in which files that were imported here, or the packages that these are in, are found by their names."""
 
@@ -72,6 +77,41 @@ class CannotImportError(BadInputError):
     """A file of a person's that can't be imported; the sentence names the line."""
 
 
+def is_added(path: Path) -> bool:
+    """Whether `workbench.add` wrote a file: with one workload, by whose name it is called, and what that calls."""
+    return bool(_head(path))
+
+
+def head(folder: Path) -> str:
+    """Return what begins the file of a function that was added from a notebook in this folder."""
+    return f"{MARK}{_WORKS_IN}{json.dumps(str(folder))}\n"
+
+
+def folder_of(where: str) -> Path:
+    """Folder where a file works and has modules beside it: its own, or the notebook's that it was added from."""
+    path = Path(where)
+    said = _head(path)[1:]
+    return Path(json.loads(said[0].removeprefix(_WORKS_IN))) if said else path.parent
+
+
+def _head(path: Path) -> list[str]:
+    """The lines with which `workbench.add` began a file, the second of which files of before don't have."""
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", errors="replace") as file:
+        first, second = file.readline(), file.readline()
+    return [] if first != MARK else [first, second] if second.startswith(_WORKS_IN) else [first]
+
+
+def working_folder(where: str) -> Path:
+    """Return the folder in which a file works. Raises CannotImportError where it is gone."""
+    folder = folder_of(where)
+    if not folder.is_dir():
+        instead = "Add the function from a notebook that is elsewhere." if is_added(Path(where)) else "Is it mounted?"
+        raise CannotImportError(f"{Path(where).name} works in the folder {folder}, which isn't there. {instead}")
+    return folder
+
+
 def load(where: str) -> ModuleType:
     """Import a file, or a module of a package by its name. Raises CannotImportError."""
     path = Path(where)
@@ -84,7 +124,8 @@ def load(where: str) -> ModuleType:
     except (Exception, SystemExit) as err:
         why = "it ends Python" if isinstance(err, SystemExit) else whole(f"{type(err).__name__}: {said(err)}", 300)
         # The innermost line of the person's own, in this file or beside it.
-        frames = [each for each in traceback.extract_tb(err.__traceback__) if _is_own(each.filename, path.parent)]
+        files = traceback.extract_tb(err.__traceback__)
+        frames = [each for each in files if each.filename == where or _is_own(each.filename, folder_of(where))]
         line = f"line {frames[-1].lineno}: " if frames else ""
         other = f" ({Path(frames[-1].filename).name})" if frames and Path(frames[-1].filename) != path else ""
         raise CannotImportError(f"{path.name} can't be imported: {line}{why.rstrip('.')}{other}.") from err
@@ -94,17 +135,20 @@ def _import_file(path: Path) -> ModuleType:
     check_openable(path)
     # After the standard library, which a random.py of a person's must not stand in for; before installed packages.
     at = next((n for n, each in enumerate(sys.path) if each.endswith("-packages")), len(sys.path))
-    above, name = path.parent, path.stem
-    while above.name and "." not in f"{above.name}{path.stem}" and (above / "__init__.py").is_file():
+    added, folder = is_added(path), folder_of(str(path))
+    above, name = folder, path.stem
+    # What is added is in no package, as its notebook isn't.
+    while not added and above.name and "." not in f"{above.name}{path.stem}" and (above / "__init__.py").is_file():
         above, name = above.parent, f"{above.name}.{name}"
     _roots.add(str(above))
-    sys.path[at:at] = dict.fromkeys(each for each in (str(above), str(path.parent)) if each not in sys.path)
+    sys.path[at:at] = dict.fromkeys(each for each in (str(above), str(folder)) if each not in sys.path)
     top = name.partition(".")[0]
     there = importlib.util.find_spec(top) if "." in name else None
     # Not where the standard library, say, has another package of this name.
     if there is not None and Path(there.origin or "").resolve() == (above / top / "__init__.py").resolve():
         return importlib.import_module(name.removesuffix(".__init__"))
-    taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
+    # A module beside the notebook may have the name of what is added.
+    taken = added or path.stem in sys.modules or path.stem in sys.stdlib_module_names
     name = f"{path.stem}_of_yours" if taken else path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -136,6 +180,8 @@ def own_modules(module: ModuleType) -> dict[str, ModuleType]:
 def _above(module: ModuleType) -> Path:
     """Folder where a module, or the package that it is in, is found by its name."""
     file = Path(module.__file__ or "")
+    if is_added(file):
+        return folder_of(str(file))
     return Path(*file.parts[: -1 - module.__name__.count(".") - (file.name == "__init__.py")])
 
 
@@ -148,7 +194,7 @@ def _is_own(file: str, folder: Path) -> bool:
 
 def imported_later(module: ModuleType) -> Sources:
     """Modules beside a person's file that functions import only when they are called, and those that these import."""
-    folders = _above(module), Path(module.__file__ or "").parent
+    folders = _above(module), folder_of(module.__file__ or "")
     found: dict[str, tuple[str, str, bool]] = {}
     waiting = [
         name
@@ -234,12 +280,16 @@ def functions(module: ModuleType) -> dict[str, Any]:
     there = {
         name: each
         for name, each in vars(module).items()
-        # Also what functools.lru_cache and others make of one, who say what they wrap.
-        if (inspect.isfunction(each) or inspect.isfunction(inspect.getattr_static(each, "__wrapped__", None)))
+        if is_function(each)
         and (each.__module__, each.__name__) == (module.__name__, name)
         and not name.startswith("_")
     }
     return {name: each for name, each in there.items() if hasattr(each, "__workbench__")} or there
+
+
+def is_function(value: Any) -> bool:
+    """Whether a value is a function, or what functools.lru_cache and others make of one, who say what they wrap."""
+    return inspect.isfunction(value) or inspect.isfunction(inspect.getattr_static(value, "__wrapped__", None))
 
 
 def _others(module: ModuleType) -> Iterator[tuple[str, str]]:

@@ -24,7 +24,6 @@ from workbench.workloads.registry import templates
 
 GROUP = "workbench.workloads"
 FOLDER = "workloads"
-MARK = "# Written by workbench.add; run the notebook's cell again to change it.\n"
 _AT_ONCE = 4  # processes that tell of files at a time
 
 
@@ -52,11 +51,6 @@ class _Source(NamedTuple):
 def added_folder() -> Path:
     """Folder in which functions are that were added from a notebook."""
     return config.data_folder() / FOLDER
-
-
-def is_added(path: Path) -> bool:
-    """Whether `workbench.add` wrote a file: with one workload, by whose name it is called, and what that calls."""
-    return path.is_file() and path.read_bytes().startswith(MARK.encode())
 
 
 def listed(*, wait: bool = True) -> Listed:
@@ -110,7 +104,7 @@ def _of(source: _Source, told: Contents, taken: set[str]) -> Iterator[Own | Brok
         yield Broken(source.where, told.error)
         return
     point, path = source.only, Path(source.where)
-    only = point.attr if point else path.stem if is_added(path) else None
+    only = point.attr if point else path.stem if importing.is_added(path) else None
     wanted = [each for each in told.functions if only in (None, each.name)]
     if not wanted:
         yield Broken(source.where, f"It has no function {only!r}." if only else "It has no public function.")

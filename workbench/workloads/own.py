@@ -182,7 +182,9 @@ class Own(Template):
         named = f"from {self.where} import {self.told.name}\n"
         text = path.read_text(encoding="utf-8", errors="replace").strip() + "\n" if path.suffix == ".py" else named
         connected = [] if cluster is None else [f'import workbench\n\nclient = workbench.connect("{cluster}")\n']
-        call = f"import dask\n\n(answer,) = dask.compute({self.told.name}(\n{given}))\nanswer\n"
+        kind = type(path).__name__
+        imports = f"import dask\nfrom pathlib import {kind}\n" if f"{kind}(" in given else "import dask\n"
+        call = f"{imports}\n(answer,) = dask.compute({self.told.name}(\n{given}))\nanswer\n"
         # A future import comes first in its cell.
         return "\n\n".join((text, *connected, call))
 
@@ -269,7 +271,7 @@ def made(told: Described, where: str, shown: str, sha: str, origin: str | None =
         title=told.title,
         returns=(),
         small=(),
-        resolver=partial(_resolved, told),
+        resolver=partial(_resolved, told, where),
         referring=tuple(name for name, each in told.fields.items() if signatures.sequence(each)),
         estimate=_absent,
         checker=_absent,
@@ -283,9 +285,13 @@ def made(told: Described, where: str, shown: str, sha: str, origin: str | None =
     )
 
 
-def _resolved(told: Described, values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
-    """Paths that were given are of the folder where they were given; the run works in that of the file."""
-    there = {name: signatures.absolute(each, values[name]) for name, each in told.fields.items() if name in given}
+def _resolved(
+    told: Described, where: str, values: dict[str, Any], given: Mapping[str, Any], around: Surroundings
+) -> Resolution:
+    """Paths that were given are of the folder where they were given, defaults of that in which the function works."""
+    works_in = importing.folder_of(where) if where.endswith(".py") else Path()
+    folders = {name: Path() if name in given else works_in for name in told.fields}
+    there = {name: signatures.absolute(each, values[name], folders[name]) for name, each in told.fields.items()}
     return values | there, ()
 
 
@@ -296,7 +302,7 @@ def loaded(function: Function, shown: str) -> Own:
     """
     where, _, name = function.reference.rpartition(":")
     if where.endswith(".py"):
-        os.chdir(Path(where).parent)
+        os.chdir(importing.working_folder(where))
     with _briefly():
         module = importing.load(where)
     callable_: Callable[..., Any] | None = importing.functions(module).get(name)
@@ -399,7 +405,7 @@ def _kept(where: str) -> Path:
 def _asked(where: str, name: str | None = None, parameters: Mapping[str, Any] | None = None) -> Any:
     """Answer of a process of its own. Raises BadInputError where it has none, with the line where it was."""
     file = Path(where).name
-    folder = Path(where).parent if where.endswith(".py") else Path()
+    folder = importing.working_folder(where) if where.endswith(".py") else Path()
     with tempfile.TemporaryDirectory(prefix="workbench-function-") as place:
         answer, stack = Path(place, "answer"), Path(place, "stack")
         question = {"where": where, "name": name, "parameters": parameters, "deadline": DEADLINE}

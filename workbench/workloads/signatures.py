@@ -288,13 +288,13 @@ def argument(told: Mapping[str, Any], value: Any) -> Any:
     return tuple(values) if part["tuple"] else values
 
 
-def absolute(told: Mapping[str, Any], value: Any) -> Any:
-    """Value with its paths absolute, of the folder in which this process works."""
+def absolute(told: Mapping[str, Any], value: Any, folder: Path) -> Any:
+    """Value with its paths absolute, of a folder, which may be of the one in which this process works."""
     part = sequence(told)
     if isinstance(value, list) and part is not None:
-        return [absolute(item, each) for item, each in _items(part, value)]
-    is_one = isinstance(value, str) and is_path(told) and "://" not in value
-    return str(Path(value).expanduser().absolute()) if is_one else value
+        return [absolute(item, each, folder) for item, each in _items(part, value)]
+    is_one = isinstance(value, str) and value and is_path(told) and "://" not in value
+    return str((folder / Path(value).expanduser()).absolute()) if is_one else value
 
 
 def sequence(told: Mapping[str, Any]) -> Mapping[str, Any] | None:
