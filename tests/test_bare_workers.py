@@ -104,6 +104,21 @@ def test_files_are_decomposed_on_workers_without_this_package_and_packed_where_z
     assert "The package zarr isn't installed where" in lacking.error
 
 
+def test_a_persons_function_and_its_classes_are_there_on_workers_without_this_package(
+    client: Client, data_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import dask\nimport beside\n\n\ndef one(n=3):\n    return dask.delayed(beside.side)(beside.Square(n))\n"
+    )
+    (tmp_path / "beside.py").write_text(
+        "class Square:\n    def __init__(self, n):\n        self.n = n\n\n\n"
+        "def side(given):\n    import beside\n\n    return given.n * isinstance(given, beside.Square)\n"
+    )
+    with workbench.attach(client.scheduler.address) as there:
+        run = submit.finish(submit.submit(f"{tmp_path}/mine.py:one", {}, there.record).id, timeout=200)
+    assert (run.error, run.result) == (None, {"value": 3})
+
+
 @pytest.mark.parametrize("whose", ["ours", "another"])
 def test_what_tasks_import_needs_dask_and_numpy_alone(whose: str, bare: dict[str, str], tmp_path: Path) -> None:
     python = sys.executable if whose == "ours" else other_python.python_or_skip()

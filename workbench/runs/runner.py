@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -253,14 +254,25 @@ def _computed(unsaved: WorkbenchError | None, checked: Check | None) -> dict[str
     return {**outcome, "check": checked}
 
 
-def _importable(run: Run, chosen: Template, client: Client) -> contextlib.AbstractContextManager[None]:
-    """Let workers import the modules beside a person's function that it imports only where it runs."""
-    from workbench.workloads.arriving import Beside
+@contextlib.contextmanager
+def _importable(run: Run, chosen: Template, client: Client) -> Iterator[None]:
+    """Let the scheduler and workers import the modules of a person's function."""
+    from workbench.workloads import arriving
     from workbench.workloads.own import Own
 
-    if not isinstance(chosen, Own) or not chosen.later:
-        return contextlib.nullcontext()
-    return places.plugged(client, Beside, f"modules-{run.id}", chosen.later)
+    if not isinstance(chosen, Own) or not chosen.modules:
+        yield
+        return
+    beside = arriving.Beside(f"modules-{run.id}", chosen.under, chosen.modules)
+    client.run_on_scheduler(arriving.offer, beside)
+    try:
+        with places.plugged(client, beside, beside.name):
+            beside.setup()  # for processes that the function starts
+            yield
+    finally:
+        beside.teardown()
+        with contextlib.suppress(OSError, TimeoutError, CancelledError):
+            client.run_on_scheduler(arriving.withdraw, beside.name)
 
 
 @contextlib.contextmanager
