@@ -841,14 +841,23 @@ def in_task(name):
 
 def reads():
     return dask.delayed(in_task)("data.inner")
+
+
+def lacking():
+    return dask.delayed(lambda: open("beside.txt").read())()
 """
 
 
 def test_files_beside_a_module_are_there_for_tasks_where_its_folder_is(cluster, tmp_path):
     files = {"mine.py": RESOURCES, "data/__init__.py": "", "data/inner/__init__.py": "", "data/inner/n.txt": "6"}
-    _written(tmp_path, files)
+    _written(tmp_path, files | {"beside.txt": ""})
     run = finish(submit(f"{tmp_path}/mine.py:reads", {}, cluster).id)
     assert (run.error, run.result) == (None, {"value": 36})
+    failed = finish(submit(f"{tmp_path}/mine.py:lacking", {}, cluster).id)
+    said = (
+        rf"mine\.py, line 18: beside\.txt is in {tmp_path}, where the function is called, and its tasks work in other"
+    )
+    assert re.match(said, failed.error)
     beside = Beside("far", "yours_000000000000", {"data_far": ("", "/nowhere/data_far/__init__.py", True)})
     beside.setup()
     try:

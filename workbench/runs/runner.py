@@ -147,6 +147,7 @@ def _alone(run: Run, spec: ClusterSpec) -> dict[str, Any]:
 
 def _compute(run: Run, recording: Recording) -> dict[str, Any]:
     from workbench.linalg.backend import wait_for_gpus
+    from workbench.runs.failures import out_of_reach
     from workbench.workloads import own
     from workbench.workloads.registry import on_host, template
     from workbench.workloads.values import Needs
@@ -225,6 +226,10 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
                 unsaved = FailedError(f"its answer has no array, so nothing was written to {to}.")
             checked = chosen.check(parameters, results, client)
             _ignore_cancellation()
+        except OSError as err:
+            if (why := out_of_reach(err, run, client)) is not None:
+                raise FailedError(why) from err
+            raise
         except Cancelled:
             _free_workers(client)
             keeping.clear(run.id, to)
