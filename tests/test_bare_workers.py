@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import dask.array as da
 import numpy as np
@@ -104,6 +105,21 @@ def test_files_are_decomposed_on_workers_without_this_package_and_packed_where_z
     assert "The package zarr isn't installed where" in lacking.error
 
 
+def test_a_persons_function_and_its_classes_are_there_on_workers_without_this_package(
+    client: Client, data_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import dask\nimport beside\n\n\ndef one(n=3):\n    return dask.delayed(beside.side)(beside.Square(n))\n"
+    )
+    (tmp_path / "beside.py").write_text(
+        "class Square:\n    def __init__(self, n):\n        self.n = n\n\n\n"
+        "def side(given):\n    import beside\n\n    return given.n * isinstance(given, beside.Square)\n"
+    )
+    with workbench.attach(client.scheduler.address) as there:
+        run = submit.finish(submit.submit(f"{tmp_path}/mine.py:one", {}, there.record).id, timeout=200)
+    assert (run.error, run.result) == (None, {"value": 3})
+
+
 @pytest.mark.parametrize("whose", ["ours", "another"])
 def test_what_tasks_import_needs_dask_and_numpy_alone(whose: str, bare: dict[str, str], tmp_path: Path) -> None:
     python = sys.executable if whose == "ours" else other_python.python_or_skip()
@@ -131,3 +147,26 @@ def test_what_went_wrong_is_said_in_whole_sentences() -> None:
     error = RuntimeError(dask_says)
     error.__cause__ = ModuleNotFoundError("No module named 'zarr.core'", name="zarr.core")
     assert failures.sentence(error, run, None).startswith("The package zarr isn't installed where it was needed")
+    error.__cause__ = ModuleNotFoundError("No module", name="yours_0123456789ab.late.part")
+    assert failures.sentence(error, run, None).startswith("The package late isn't installed")
+    lacks = AttributeError("module 'yours_0123456789ab.late' has no attribute 'f'")
+    assert failures.sentence(lacks, run, None).startswith("AttributeError: module 'late' has no attribute 'f'. The")
+
+
+def test_a_file_that_only_the_runs_own_process_can_read_is_said_to_be_so_with_the_host(tmp_path: Path) -> None:
+    class Far:
+        def scheduler_info(self, n_workers: int) -> dict[str, object]:
+            return {"workers": {"tcp://far:1": {"host": "far"}}}
+
+        def run(self, *given: object, **others: object) -> dict[str, tuple[str, str]]:
+            return {"tcp://far:1": ("node-3", "No such file or directory")}
+
+    run = Run(id="r-1", workload="mine.py:f", cluster="calm-otter", created=0.0)
+    path = tmp_path / "data.csv"
+    errors = [FileNotFoundError(2, "No such file", str(path)), OSError(f"Unable to open file (name = '{path}')")]
+    assert [failures.out_of_reach(each, run, cast(Client, Far())) for each in errors] == [None, None]
+    path.touch()
+    for each in errors:
+        said = failures.out_of_reach(each, run, cast(Client, Far()))
+        assert said is not None
+        assert said.startswith(f"node-3 can't read {path} (No such file or directory). Its workers read it themselves")

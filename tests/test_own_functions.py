@@ -4,6 +4,7 @@ import asyncio
 import re
 import runpy
 import sys
+from importlib import resources
 from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
@@ -20,14 +21,17 @@ from distributed import wait
 import workbench
 from tests.conftest import using_data_folder
 from tests.views import html_of
+from tests.waiting import until
 from workbench.clusters import records
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError
+from workbench.runs import store
 from workbench.runs.submit import finish, submit
 from workbench.session import Session
 from workbench.storage import writing
 from workbench.storage.targets import target
 from workbench.views.runs import _answer as answer_line
 from workbench.workloads import importing, listing, own, returned, template
+from workbench.workloads.arriving import Beside
 from workbench.workloads.declaring import workload
 
 FILE = '''
@@ -686,6 +690,192 @@ def test_a_function_in_a_package_is_imported_as_part_of_it_here_and_on_workers(c
     assert finish(submit(f"{tmp_path}/package/deep/more.py:again", {}, cluster).id).result == {"value": 1200.0}
     with pytest.raises(NotFoundError, match=r"named with its file, such as package/package\.py:relative\.$"):
         template("package.package:relative")
+
+
+ONE = {
+    "things.py": """
+import enum
+import threading
+from dataclasses import dataclass
+
+import config
+
+LOCK = threading.Lock()
+
+
+class Kind(enum.Enum):
+    A = 1
+
+
+@dataclass(frozen=True)
+class Square:
+    side: int
+
+    class Inside:
+        pass
+
+
+def area(square, kind):
+    import shapes
+    import tools.deep as deep
+
+    same = __import__("importlib").import_module("sha" + "pes") is shapes
+    return shapes.area(square, kind) + deep.none() if same else -1
+""",
+    "shapes.py": """
+import mine
+from things import Kind, Square
+
+
+def area(square, kind):
+    return square.side**2 if isinstance(square, Square) and kind is Kind.A else 0
+
+
+def is_mine(given):
+    return isinstance(given, mine.Mine)
+""",
+    "config.py": "import things\n\nSIZE, MORE = 1, {}\n\n\ndef told():\n    return SIZE + MORE.get('a', 0)\n",
+    "tools/deep.py": "def none():\n    return 0\n",
+    "mine.py": """
+import dask
+import dask.array as da
+
+import config
+import shapes
+import things
+
+SCALE = 1
+
+
+class Mine:
+    def scale(self):
+        return SCALE
+
+
+def scaled(x):
+    with things.LOCK:
+        return x * SCALE * config.told()
+
+
+def around(n):
+    def inside(block):
+        import things
+
+        return block * things.Kind.A.value * n
+
+    return inside
+
+
+def one(n: int = 2):
+    global SCALE
+    SCALE = config.SIZE = n
+    config.MORE["a"] = 1
+    ones = da.ones(4, chunks=2)
+    return {
+        "area": dask.delayed(things.area)(things.Square(3), things.Kind.A),
+        "mine": dask.delayed(shapes.is_mine)(Mine()),
+        "apart": dask.delayed(shapes.is_mine)(Mine()).compute(scheduler="processes", num_workers=1),
+        "inside": dask.delayed(isinstance)(things.Square.Inside(), things.Square.Inside),
+        "scaled": da.map_blocks(scaled, ones, dtype=float).sum(),
+        "around": da.map_blocks(around(n), ones, dtype=float).sum(),
+    }
+""",
+}
+
+
+def _written(folder, files):
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name).write_text(text)
+
+
+def test_a_class_is_one_where_tasks_run_whoever_imports_it_and_values_are_those_of_the_call(cluster, tmp_path):
+    _written(tmp_path, ONE)
+    for n in (2, 3):
+        run = finish(submit(f"{tmp_path}/mine.py:one", {"n": n}, cluster).id)
+        told = {"area": 9, "mine": True, "apart": True, "inside": True, "scaled": 4.0 * n * (n + 1), "around": 4.0 * n}
+        assert (run.error, run.result) == (None, told)
+        assert run.notes[1:] == (
+            "SCALE of mine.py was changed after its import. In tasks, methods of Mine have the value of the import: "
+            "give it to them as an argument.",
+        )
+
+
+AT_ONCE = """
+import time
+from pathlib import Path
+
+import dask.array as da
+
+import kinds
+
+
+def waiting(block):
+    while not Path(__file__).with_name("go").exists():
+        time.sleep(0.05)
+    import late
+
+    return block * late.factor(kinds.Kind.A)
+
+
+def total(n: int = 2):
+    return da.map_blocks(waiting, da.ones(n, chunks=1), dtype=float).sum()
+"""
+
+
+def test_runs_at_once_of_versions_of_a_file_each_have_their_own_answer(cluster, tmp_path):
+    late = "from kinds import Kind\n\n\ndef factor(kind):\n    return {} if kind is Kind.A else 0\n"
+    kinds = "import enum\n\n\nclass Kind(enum.Enum):\n    A = 1\n"
+    _written(tmp_path, {"mine.py": AT_ONCE, "kinds.py": kinds})
+    runs = []
+    # The last is of the same code as the one before it.
+    for factor in (2, 3, 3):
+        (tmp_path / "late.py").write_text(late.format(factor))
+        runs.append(submit(f"{tmp_path}/mine.py:total", {}, cluster).id)
+        until(lambda: store.get(runs[-1]).status == "running", about=lambda: store.get(runs[-1]))
+    (tmp_path / "go").touch()
+    assert [finish(run).result for run in runs] == [{"value": 4.0}, {"value": 6.0}, {"value": 6.0}]
+
+
+RESOURCES = """
+from importlib import resources
+
+import dask
+
+
+def in_task(name):
+    return int(resources.files("data.inner").joinpath("n.txt").read_text()) * int(
+        resources.files(name).joinpath("n.txt").read_text()
+    )
+
+
+def reads():
+    return dask.delayed(in_task)("data.inner")
+
+
+def lacking():
+    return dask.delayed(lambda: open("beside.txt").read())()
+"""
+
+
+def test_files_beside_a_module_are_there_for_tasks_where_its_folder_is(cluster, tmp_path):
+    files = {"mine.py": RESOURCES, "data/__init__.py": "", "data/inner/__init__.py": "", "data/inner/n.txt": "6"}
+    _written(tmp_path, files | {"beside.txt": ""})
+    run = finish(submit(f"{tmp_path}/mine.py:reads", {}, cluster).id)
+    assert (run.error, run.result) == (None, {"value": 36})
+    failed = finish(submit(f"{tmp_path}/mine.py:lacking", {}, cluster).id)
+    said = (
+        rf"mine\.py, line 18: beside\.txt is in {tmp_path}, where the function is called, and its tasks work in other"
+    )
+    assert re.match(said, failed.error)
+    beside = Beside("far", "yours_000000000000", {"data_far": ("", "/nowhere/data_far/__init__.py", True)})
+    beside.setup()
+    try:
+        with pytest.raises(FileNotFoundError, match="Modules travel to workers, files beside them don't"):
+            resources.files("data_far")
+    finally:
+        beside.teardown()
+    assert not [name for name in sys.modules if "data_far" in name or name.startswith(beside.under)]
 
 
 def test_the_standard_library_is_nobodys_own_where_it_lies_below_a_persons_file():

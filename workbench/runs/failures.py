@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import re
 import traceback
 from concurrent.futures import CancelledError
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dask.utils import key_split
 
 from workbench import formats
-from workbench.errors import NotFoundError, WorkbenchError, named, said
+from workbench.errors import FailedError, NotFoundError, WorkbenchError, named, said
 from workbench.runs.store import Run
+from workbench.travelling import check_readable
+from workbench.workloads.importing import plain
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 _DATA_GONE = ("already forgotten", "scattered data")
 """What Dask says of tasks whose data were sent by a client to a worker that is gone."""
@@ -41,7 +48,29 @@ def sentence(error: BaseException, run: Run, cluster_end: str | None) -> str:
     if isinstance(error, ValueError) and text.endswith(".") and "\n" not in text:
         return text
     why = _lacking(error) or f"{_line(error, run)}{named(error)}."
-    return f"{why} The traceback is in the log: workbench show {run.id} --log"
+    return f"{plain(why)} The traceback is in the log: workbench show {run.id} --log"
+
+
+def out_of_reach(error: OSError, run: Run, client: Client) -> str | None:
+    """Sentence on a file that a task couldn't read, and that is there for this process; None where that isn't so."""
+    # HDF5's library names the file in its text only.
+    inside = re.search(r"'([^']+)'", said(error))
+    path = error.filename or (inside and inside[1])
+    if not isinstance(path, str) or not os.path.exists(path):  # noqa: PTH110  which no text makes raise
+        return None
+    if not Path(path).is_absolute():
+        if not isinstance(error, FileNotFoundError):
+            return None
+        return (
+            f"{_line(error, run)}{path} is in {Path.cwd()}, where the function is called, and its tasks work in other "
+            f"folders. Give them the whole path: Path({path!r}).absolute()"
+        )
+    try:
+        check_readable(client, path)
+    except FailedError as err:
+        before = "" if run.function is None else " Or read it in the function, before its tasks."
+        return f"{_line(error, run)}{err}{before}"
+    return None
 
 
 def _killed(error: Any, run: Run) -> str:
@@ -109,7 +138,7 @@ def _lacking(error: BaseException | None) -> str | None:
         error = error.__cause__
     if error is None or error.name is None:
         return None
-    package = error.name.partition(".")[0]
+    package = (plain(error.name) or error.name).partition(".")[0]
     return (
         f"The package {package} isn't installed where it was needed. Install it in the environment of scheduler and "
         "workers, and in the one in which workbench runs."

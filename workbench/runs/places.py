@@ -31,15 +31,14 @@ Tally = dict[str, Any]
 
 def counted(client: Client, name: str, *is_device: Callable[[type], bool]) -> contextlib.AbstractContextManager[None]:
     """Count on all workers, those that come later too, until the block ends."""
-    return plugged(client, placed.Places, name, *is_device)
+    return plugged(client, Travelling(placed.Places, (name, *is_device)), name)
 
 
 @contextlib.contextmanager
-def plugged(client: Client, plugin: Callable[..., Any], name: str, *arguments: Any) -> Iterator[None]:
+def plugged(client: Client, plugin: Any, name: str) -> Iterator[None]:
     """Have a plugin on all workers, those that come later too, until the block ends; FailedError where one refuses."""
-    sent = dumps(Travelling(plugin, (name, *arguments)))
     try:
-        client.run_on_scheduler(Travelling(placed.add_to_workers), sent, name)
+        client.run_on_scheduler(Travelling(placed.add_to_workers), dumps(plugin), name)
     except RuntimeError as err:
         raise FailedError(str(err)) from err
     try:

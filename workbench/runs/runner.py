@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -146,6 +147,7 @@ def _alone(run: Run, spec: ClusterSpec) -> dict[str, Any]:
 
 def _compute(run: Run, recording: Recording) -> dict[str, Any]:
     from workbench.linalg.backend import wait_for_gpus
+    from workbench.runs.failures import out_of_reach
     from workbench.workloads import own
     from workbench.workloads.registry import on_host, template
     from workbench.workloads.values import Needs
@@ -228,6 +230,10 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
                 unsaved = FailedError(f"its answer has no array, so nothing was written to {to}.")
             checked = chosen.check(parameters, results, client)
             _ignore_cancellation()
+        except OSError as err:
+            if (why := out_of_reach(err, run, client)) is not None:
+                raise FailedError(why) from err
+            raise
         except Cancelled:
             _free_workers(client)
             keeping.clear(run.id, to)
@@ -257,14 +263,25 @@ def _computed(unsaved: WorkbenchError | None, checked: Check | None) -> dict[str
     return {**outcome, "check": checked}
 
 
-def _importable(run: Run, chosen: Template, client: Client) -> contextlib.AbstractContextManager[None]:
-    """Let workers import the modules beside a person's function that it imports only where it runs."""
-    from workbench.workloads.arriving import Beside
+@contextlib.contextmanager
+def _importable(run: Run, chosen: Template, client: Client) -> Iterator[None]:
+    """Let the scheduler and workers import the modules of a person's function."""
+    from workbench.workloads import arriving
     from workbench.workloads.own import Own
 
-    if not isinstance(chosen, Own) or not chosen.later:
-        return contextlib.nullcontext()
-    return places.plugged(client, Beside, f"modules-{run.id}", chosen.later)
+    if not isinstance(chosen, Own) or not chosen.modules:
+        yield
+        return
+    beside = arriving.Beside(f"modules-{run.id}", chosen.under, chosen.modules)
+    client.run_on_scheduler(arriving.offer, beside)
+    try:
+        with places.plugged(client, beside, beside.name):
+            beside.setup()  # for processes that the function starts
+            yield
+    finally:
+        beside.teardown()
+        with contextlib.suppress(OSError, TimeoutError, CancelledError):
+            client.run_on_scheduler(arriving.withdraw, beside.name)
 
 
 @contextlib.contextmanager

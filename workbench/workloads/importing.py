@@ -14,10 +14,13 @@ import importlib
 import importlib.util
 import inspect
 import json
+import re
 import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping
+from importlib.machinery import PathFinder
+from itertools import accumulate
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -30,7 +33,7 @@ from workbench.workloads.declaring import declared
 from workbench.workloads.signatures import NoFieldError, told_help, told_parameters
 
 if TYPE_CHECKING:
-    from workbench.workloads.arriving import Sources
+    from workbench.workloads.arriving import Source
 
 _STANDARD = sysconfig.get_path("stdlib")  # which may be below a home, in the venv of a Python that is there
 
@@ -41,6 +44,9 @@ _WORKS_IN = "# It works in "
 
 _roots: set[str] = set()
 """Folders in which files that were imported here, or the packages that these are in, are found by their names."""
+
+_UNDER = re.compile(r"\byours_[0-9a-f]{12}(\.|$)")
+"""What names of modules begin with in a run, see `arriving`."""
 
 
 class Described(BaseModel, frozen=True):
@@ -112,11 +118,14 @@ def working_folder(where: str) -> Path:
     return folder
 
 
-def load(where: str) -> ModuleType:
-    """Import a file, or a module of a package by its name. Raises CannotImportError."""
+def load(where: str, sha: str | None = None) -> ModuleType:
+    """Import a file, or a module of a package by its name. Raises CannotImportError.
+
+    For a run, whose `sha` is given, a file and what lies beside it are imported as `arriving` has them.
+    """
     path = Path(where)
     try:
-        return _import_file(path) if path.suffix == ".py" else importlib.import_module(where)
+        return _import_file(path, sha) if path.suffix == ".py" else importlib.import_module(where)
     except SyntaxError as err:
         file = Path(err.filename).name if err.filename else path.name
         line = "" if err.lineno is None else f"line {err.lineno}: "
@@ -131,7 +140,7 @@ def load(where: str) -> ModuleType:
         raise CannotImportError(f"{path.name} can't be imported: {line}{why.rstrip('.')}{other}.") from err
 
 
-def _import_file(path: Path) -> ModuleType:
+def _import_file(path: Path, sha: str | None) -> ModuleType:
     check_openable(path)
     # After the standard library, which a random.py of a person's must not stand in for; before installed packages.
     at = next((n for n, each in enumerate(sys.path) if each.endswith("-packages")), len(sys.path))
@@ -145,11 +154,19 @@ def _import_file(path: Path) -> ModuleType:
     top = name.partition(".")[0]
     there = importlib.util.find_spec(top) if "." in name else None
     # Not where the standard library, say, has another package of this name.
-    if there is not None and Path(there.origin or "").resolve() == (above / top / "__init__.py").resolve():
-        return importlib.import_module(name.removesuffix(".__init__"))
+    packaged = there is not None and Path(there.origin or "").resolve() == (above / top / "__init__.py").resolve()
     # A module beside the notebook may have the name of what is added.
     taken = added or path.stem in sys.modules or path.stem in sys.stdlib_module_names
-    name = f"{path.stem}_of_yours" if taken else path.stem
+    name = name.removesuffix(".__init__") if packaged else f"{path.stem}_of_yours" if taken else path.stem
+    if sha is not None:
+        from workbench.workloads.arriving import Beside
+
+        name = name if packaged else name.replace(".", "_")
+        under = f"yours_{hashlib.sha256(f'{path} {sha}'.encode()).hexdigest()[:12]}"
+        sys.meta_path.insert(0, Beside("modules", under, _Folders((above, folder), {name: _source(path)})))
+        return importlib.import_module(f"{under}.{name}")
+    if packaged:
+        return importlib.import_module(name)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
@@ -160,13 +177,55 @@ def _import_file(path: Path) -> ModuleType:
     return module
 
 
+class _Folders:
+    """Modules that lie in folders, by their names there."""
+
+    def __init__(self, folders: tuple[Path, ...], known: Mapping[str, Source] | None = None) -> None:
+        self._folders = folders
+        self._known: dict[str, Source | None] = {**(known or {})}
+
+    def get(self, name: str, /) -> Source | None:
+        """Return a module's text, path, and whether it is a package; None where there is none, or another has it."""
+        if name not in self._known:
+            self._known[name] = self._found(name)
+        return self._known[name]
+
+    def _found(self, name: str) -> Source | None:
+        top, *_ = parts = name.split(".")
+        # Where the standard library has one of that name, that is imported.
+        if not all(parts) or top in sys.stdlib_module_names or (top != name and self.get(top) is None):
+            return None
+        places = [each.joinpath(*parts) for each in self._folders]
+        paths = [path for each in places for path in (each / "__init__.py", each.with_name(f"{parts[-1]}.py"))]
+        path = next((each for each in paths if each.is_file() and _is_own(str(each), self._folders[0])), None)
+        if path is None:
+            # A package may have no file.
+            path = next((each for each in places if each.is_dir()), None)
+            other = PathFinder.find_spec(top)
+            if path is None or (other is not None and other.origin) or not _is_own(f"{path}.py", self._folders[0]):
+                return None
+        taken = getattr(sys.modules.get(name), "__file__", None)
+        return None if taken and Path(taken).resolve() != path.resolve() else _source(path)
+
+
+def _source(path: Path) -> Source:
+    if path.is_dir():
+        return "", str(path), True
+    return importlib.util.decode_source(path.read_bytes()), str(path), path.name == "__init__.py"
+
+
+def plain(text: str) -> str:
+    """Return a module's name, or a text with such in it, as a person has it."""
+    return _UNDER.sub("", text)
+
+
 def own_modules(module: ModuleType) -> dict[str, ModuleType]:
     """Return a module of a person's and those beside it that it imported, by the paths of their files.
 
     Beside a file in a package is what lies beside the package, too. Beside an installed one is what others installed.
     """
     file, above = module.__file__ or "", _above(module)
-    top, *inside = module.__name__.split(".")
+    top, *inside = plain(module.__name__).split(".")
     installed = above / top if inside else Path(file).parent
     folder = above if str(above) in _roots else installed
     found = {
@@ -182,7 +241,7 @@ def _above(module: ModuleType) -> Path:
     file = Path(module.__file__ or "")
     if is_added(file):
         return folder_of(str(file))
-    return Path(*file.parts[: -1 - module.__name__.count(".") - (file.name == "__init__.py")])
+    return Path(*file.parts[: -1 - plain(module.__name__).count(".") - (file.name == "__init__.py")])
 
 
 def _is_own(file: str, folder: Path) -> bool:
@@ -192,29 +251,34 @@ def _is_own(file: str, folder: Path) -> bool:
     return path.suffix == ".py" and path.is_relative_to(folder) and not installed
 
 
-def imported_later(module: ModuleType) -> Sources:
+def imported_later(module: ModuleType) -> dict[str, Source]:
     """Modules beside a person's file that functions import only when they are called, and those that these import."""
-    folders = _above(module), folder_of(module.__file__ or "")
-    found: dict[str, tuple[str, str, bool]] = {}
+    folders = _Folders((_above(module), folder_of(module.__file__ or "")))
+    found: dict[str, Source] = {}
     waiting = [
         name
         for path, each in own_modules(module).items()
-        for function in ast.walk(_parsed(Path(path).read_text(encoding="utf-8")))
+        for function in ast.walk(_parsed(_source(Path(path))[0]))
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-        for name in _imported(function, each.__package__ or "")
+        for name in _imported(function, plain(each.__package__ or ""))
     ]
     while waiting:
         name = waiting.pop()
-        files = [folder.joinpath(*name.split(".")) for folder in folders]
-        paths = (path for each in files for path in (each / "__init__.py", each.with_suffix(".py")))
-        path = next((each for each in paths if each.is_file() and _is_own(str(each), folders[0])), None)
-        # Where the standard library has one of that name, that is imported.
-        if path is None or name in found or name.partition(".")[0] in sys.stdlib_module_names:
+        if name in found or (source := folders.get(name)) is None:
             continue
-        text, is_package = path.read_text(encoding="utf-8"), path.name == "__init__.py"
-        found[name] = text, str(path), is_package
-        waiting += _imported(_parsed(text), name if is_package else name.rpartition(".")[0])
+        found[name] = source
+        waiting += _imported(_parsed(source[0]), name if source[2] else name.rpartition(".")[0])
     return found
+
+
+def modules_beside(module: ModuleType) -> dict[str, Source]:
+    """Return what is needed where tasks run: a person's file, and what it imports now or later."""
+    found = {plain(each.__name__): _source(Path(path)) for path, each in own_modules(module).items()}
+    found |= imported_later(module)
+    folders = _Folders((_above(module), folder_of(module.__file__ or "")))
+    above = {each for name in found for each in accumulate(name.split("."), "{}.{}".format)} - found.keys()
+    # Packages without a file.
+    return found | {name: source for name in sorted(above) if (source := folders.get(name)) is not None}
 
 
 def _parsed(text: str) -> ast.AST:
@@ -234,7 +298,7 @@ def _imported(node: ast.AST, package: str) -> Iterator[str]:
             above = package.split(".")[: 1 - each.level or None] if each.level else []
             start = ".".join(filter(None, (*above, each.module)))
             names = [start, *(f"{start}.{alias.name}" for alias in each.names)]
-        elif isinstance(each, ast.Call) and ast.unparse(each.func) in ("importlib.import_module", "import_module"):
+        elif isinstance(each, ast.Call) and ast.unparse(each.func).rpartition(".")[2] in ("import_module", "files"):
             names = [str(first.value) for first in each.args[:1] if isinstance(first, ast.Constant)]
         for name in names:
             parts = name.split(".")
@@ -243,14 +307,16 @@ def _imported(node: ast.AST, package: str) -> Iterator[str]:
 
 def load_later(module: ModuleType) -> None:
     """Import now what `imported_later` names, as far as it can be: only what is there can travel."""
+    under = module.__name__.removesuffix(plain(module.__name__))
     for name in imported_later(module):
         with contextlib.suppress(Exception, SystemExit):
-            importlib.import_module(name)
+            importlib.import_module(f"{under}{name}")
 
 
 def _files(module: ModuleType) -> list[str]:
     """Paths of a module and of all beside it that it imports, now or later."""
-    return sorted({*own_modules(module), *(path for _, path, _ in imported_later(module).values())})
+    later = (path for _, path, _ in imported_later(module).values() if path.endswith(".py"))
+    return sorted({*own_modules(module), *later})
 
 
 def sha_of(module: ModuleType) -> str:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
 from dask.utils import parse_bytes
@@ -39,7 +39,7 @@ from workbench.workloads.values import Check, Function, Labelled, Needs, Paramet
 if TYPE_CHECKING:
     from distributed import Client
 
-    from workbench.workloads.arriving import Sources
+    from workbench.workloads.arriving import Source
 
 DEADLINE = 10.0
 """Seconds that a file may take to be imported where only its forms are wanted."""
@@ -67,8 +67,10 @@ class Own(Template):
     shown: str
     """What it is called: its name, with the file before it where it stands in no list."""
     sha: str
-    later: Sources = field(default_factory=dict)
-    """Modules beside it that its tasks import where they run."""
+    under: str = ""
+    """Package below which the modules of its file are in a run."""
+    modules: Mapping[str, Source] = field(default_factory=dict)
+    """These by their names, in a run's process."""
 
     @property
     def name(self) -> str:
@@ -150,8 +152,8 @@ class Own(Template):
         return returned.needs(self.collections(built), threads_per_worker)
 
     def remarks(self, results: Mapping[str, Any]) -> tuple[str, ...]:
-        """Sentences on what of the answer isn't kept, and why."""
-        return returned.remarks(results, self.told.name)
+        """Sentences on what of the answer isn't kept, and why, and on values that methods don't see in tasks."""
+        return (*returned.remarks(results, self.told.name), *self._unseen())
 
     def summarise(self, results: Mapping[str, Any]) -> dict[str, Any]:
         """Numbers and other small values."""
@@ -187,6 +189,15 @@ class Own(Template):
         call = f"{imports}\n(answer,) = dask.compute({self.told.name}(\n{given}))\nanswer\n"
         # A future import comes first in its cell.
         return "\n\n".join((text, *connected, call))
+
+    def _unseen(self) -> Iterator[str]:
+        from workbench.workloads.arriving import unseen
+
+        for module, kind, value in unseen(self.under):
+            yield (
+                f"{value} of {importing.plain(module)}.py was changed after its import. In tasks, methods of {kind} "
+                "have the value of the import: give it to them as an argument."
+            )
 
     def _arguments(self, parameters: Parameters) -> dict[str, Any]:
         told = self.told.fields
@@ -304,8 +315,10 @@ def loaded(function: Function, shown: str) -> Own:
     if where.endswith(".py"):
         os.chdir(importing.working_folder(where))
     with _briefly():
-        module = importing.load(where)
+        module = importing.load(where, function.sha)
     callable_: Callable[..., Any] | None = importing.functions(module).get(name)
+    modules = importing.modules_beside(module) if where.endswith(".py") else {}
+    # After all was read that travels.
     if importing.sha_of(module) != function.sha:
         raise FailedError(
             f"{Path(where).name}, or a module beside it, was changed after this was asked for. Run it again."
@@ -313,11 +326,13 @@ def loaded(function: Function, shown: str) -> Own:
     if callable_ is None:
         raise FailedError(f"{Path(where).name} has no function {name!r} any more when its run imports it.")
     told = again(function.reference)
-    later = importing.imported_later(module) if where.endswith(".py") else {}
+    if not modules:
+        return replace(told, function=callable_, shown=shown)
     with _briefly():
         importing.load_later(module)
-    travel(told, module)
-    return replace(told, function=callable_, shown=shown, later=later)
+    travel(module)
+    under = module.__name__.partition(".")[0]
+    return replace(told, function=callable_, shown=shown, under=under, modules=modules)
 
 
 class _Brief(io.TextIOBase):
@@ -348,21 +363,21 @@ def _briefly() -> Iterator[None]:
         yield
 
 
-def travel(own: Own, module: Any) -> None:
-    """Let the person's modules travel to workers whole, who don't have them.
+def travel(module: ModuleType) -> None:
+    """Let functions of the person's modules travel to workers whole, with what their modules hold as they leave.
 
-    Dask first tries to pickle by name, which succeeds here and fails there, except for what is of `__main__`: such
-    functions and classes always travel by value.
+    As Dask sends those of `__main__`. Classes are imported there, so that there is one of each.
     """
-    import cloudpickle
+    from workbench.workloads.arriving import Text
 
-    if not own.where.endswith(".py"):
-        return
-    for each in importing.own_modules(module).values():
-        cloudpickle.register_pickle_by_value(each)
+    own = list(importing.own_modules(module).values())
+    for each in own:
         for made_here in vars(each).values():
-            if isinstance(made_here, FunctionType | type) and made_here.__module__ == each.__name__:
+            if isinstance(made_here, FunctionType) and made_here.__module__ == each.__name__:
                 made_here.__module__ = "__main__"
+    for each in own:
+        if each.__spec__ is not None and isinstance(each.__spec__.loader, Text):
+            each.__spec__.loader.know(each)
 
 
 def contents(where: str) -> Contents:
