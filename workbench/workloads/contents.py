@@ -223,14 +223,15 @@ def _scales(name: str, item: Any) -> tuple[str, ...] | None:
 
 
 def _zarr(place: Place, kind: str = "zarr") -> Listed:
-    names = opening.zarr_arrays(*opening.group_of(place, kind))
+    names, images = opening.arrays_of(place, kind), opening.images_of(*opening.group_of(place, kind))
+    silent = () if names or not place.is_url else ("Its server can't list what is in it. Give the name of an array.",)
     with opening.zarr_opener(place, kind) as opened:
-        return tuple(_of_zarr(name, opened(path=name)) for name in names), ()
+        return tuple(_of_zarr(name, opened(path=name), images.get(name)) for name in names), silent
 
 
-def _of_zarr(name: str, array: Any) -> Held:
+def _of_zarr(name: str, array: Any, axes: tuple[str, ...] | None) -> Held:
     said = array.attrs.asdict()
-    dims = getattr(array.metadata, "dimension_names", None) or said.get("_ARRAY_DIMENSIONS")
+    dims = axes or getattr(array.metadata, "dimension_names", None) or said.get("_ARRAY_DIMENSIONS")
     packed = ", ".join(_codec(each) for each in array.compressors) or None
     named = tuple(dims) if dims and all(isinstance(each, str) for each in dims) else None
     chunks = array.shards or array.chunks

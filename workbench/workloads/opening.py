@@ -147,8 +147,9 @@ def find_array(
         place = places.full(path, options)
         with places.sentences_about(place, FORMATS):
             kind = format_of(place)
-            images = array is None and kind in ("zarr", "zarr-zip") and finest_of(*group_of(place, kind)) is not None
-            by_name, named = kind in _BY_NAME and not images, None
+            images = images_of(*group_of(place, kind)) if kind in ("zarr", "zarr-zip") else {}
+            is_image = bool(images) and (array is None or array in images)
+            by_name, named = kind in _BY_NAME and not is_image, None
             if kind in _DATASETS:
                 named = _dataset(place, array, select)
             elif by_name and not all(map(str.isdigit, (*datasets.asked(select), *names_in(rows)))):
@@ -523,9 +524,12 @@ def group_of(place: Place, kind: str) -> tuple[Any, str]:
 def _in_group(place: Place, array: str | None, kind: str) -> tuple[str | None, tuple[str, ...]]:
     """Name of the array that is meant, None where there is but one without a name, and of an image its dimensions."""
     fs, root = group_of(place, kind)
-    if array is None and (finest := finest_of(fs, root)):
-        return finest
-    names = zarr_arrays(fs, root)
+    images = images_of(fs, root)
+    if images and array is None:
+        return next(iter(images.items()))
+    if array in images:
+        return array, images[array]
+    names = arrays_of(place, kind)
     if names == [""]:
         return None, ()
     if not names and array is not None and place.is_url:
@@ -533,16 +537,16 @@ def _in_group(place: Place, array: str | None, kind: str) -> tuple[str | None, t
     return _choose(place, array, names, lambda name: _is_coordinate(fs, root, name)), ()
 
 
-def finest_of(fs: Any, root: str) -> tuple[str, tuple[str, ...]] | None:
-    """The finest image of a Zarr group of microscopy (OME-NGFF), and names of its dimensions; None of other groups."""
+def images_of(fs: Any, root: str) -> dict[str, tuple[str, ...]]:
+    """Images of a Zarr group of microscopy (OME-NGFF), the finest first, with names of their dimensions."""
     for file in ("zarr.json", ".zattrs"):
         with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
             said = json.loads(fs.cat_file(f"{root.rstrip('/')}/{file}"))
             said = said.get("attributes", said)
             first = said.get("ome", said)["multiscales"][0]
-            axes = (each if isinstance(each, str) else each["name"] for each in first.get("axes", ()))
-            return first["datasets"][0]["path"], tuple(axes)
-    return None
+            axes = tuple(each if isinstance(each, str) else each["name"] for each in first.get("axes", ()))
+            return {each["path"]: axes for each in first["datasets"]}
+    return {}
 
 
 def tiff_of(file: Any, place: Place) -> Any:
@@ -816,6 +820,19 @@ def numpy_type(array: Any) -> np.dtype[Any]:
         return np.dtype(array.dtype)
     except TypeError:
         return np.dtype(object)
+
+
+def arrays_of(place: Place, kind: str) -> list[str]:
+    """Names of the arrays of a Zarr group, which its metadata have where a server can't list files."""
+    names = zarr_arrays(*group_of(place, kind))
+    if names or not place.is_url:
+        return names
+    import zarr
+
+    with contextlib.suppress(OSError, LookupError, ValueError, TypeError, NotImplementedError):
+        members = zarr.open_group(place.path, mode="r", **place.zarr_options).members(max_depth=None)
+        return sorted(name for name, each in members if isinstance(each, zarr.Array))
+    return []
 
 
 def zarr_arrays(fs: Any, root: str) -> list[str]:
