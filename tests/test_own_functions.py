@@ -497,9 +497,9 @@ def cluster(tmp_path_factory, spec):
 
 def test_a_run_of_a_function_is_kept_with_its_code_and_judged_by_its_check(cluster, project):
     reference = f"{project}/mine.py:total"
-    run = finish(submit(reference, {"n": 200}, cluster, settings={"optimization.fuse.ave-width": "5"}).id)
+    run = finish(submit(reference, {"n": 200}, cluster, settings={"array.rechunk.threshold": "5"}).id)
     assert run.error is None
-    assert run.settings == {"optimization.fuse.ave-width": 5}
+    assert run.settings == {"array.rechunk.threshold": 5}
     assert (run.status, run.result) == ("done", {"value": 120_000.0})
     assert run.check.passed
     assert run.check.what == "is_right of mine.py: three for each element."
