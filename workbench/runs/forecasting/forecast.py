@@ -103,7 +103,7 @@ def forecast(
         # What its workers have shows when they are there.
         spec = None
     checked = template.validate(parameters, **size_of(spec))
-    needs = needs_of(template, checked)
+    needs = needs_of(template, checked, spec)
     judged = None if spec is None or not needs.known else verdict(template, parameters, needs, spec)
     refused = None if cluster is None else refusal(cluster, template)
     if refused is not None:
@@ -134,10 +134,20 @@ def forecast(
     )
 
 
-def needs_of(template: Template, checked: Parameters) -> Needs:
+def needs_of(template: Template, checked: Parameters, spec: ClusterSpec | None) -> Needs:
     """What it needs, as the workload says, or for a person's function as its last run of these parameters found."""
     needs = template.needs(checked)
-    return needs if needs.known else history.needs(history.runs_of(template, checked.resolved), checked.resolved, needs)
+    if needs.known:
+        return needs
+    past = history.runs_of(template, checked.resolved)
+    found = history.needs(past, checked.resolved, needs)
+    if spec is None or not found.known or _judge(found, spec).name != "won't fit":
+        return found
+    # A graph tells sizes of blocks, and not what a task holds of them; a run that ended well there tells that it fits.
+    done = history.done_there(past, checked.resolved, spec)
+    return (
+        found if done is None else needs.model_copy(update={"sentence": f"It fitted such workers in the run {done}."})
+    )
 
 
 def refusal(cluster: ClusterRecord | ClusterSpec, template: Template) -> str | None:
