@@ -8,6 +8,7 @@ as one types.
 
 from __future__ import annotations
 
+import logging
 import math
 import shutil
 import sys
@@ -27,6 +28,8 @@ from workbench.runs.forecasting.duration import Basis, Duration, duration, durat
 if TYPE_CHECKING:
     from workbench.workloads.registry import Template
     from workbench.workloads.values import Needs, Parameters
+
+_log = logging.getLogger(__name__)
 
 VerdictName = Literal["fits", "will spill", "won't fit", "can't run"]
 
@@ -264,10 +267,15 @@ def _duration(
     judged: Verdict | None,
     machine: Mapping[str, Any] | None,
 ) -> Duration | None:
-    past = history.runs_of(template, resolved)
-    if past and (lasting := history.duration(past, resolved, spec, machine)) is not None:
-        return lasting
-    return duration(template.name, needs, spec, spilled=judged.spilled if judged else 0, machine=machine)
+    try:
+        past = history.runs_of(template, resolved)
+        if past and (lasting := history.duration(past, resolved, spec, machine)) is not None:
+            return lasting
+        return duration(template.name, needs, spec, spilled=judged.spilled if judged else 0, machine=machine)
+    except (ArithmeticError, TypeError, ValueError) as err:
+        # Numbers of somebody's, of which there is no logarithm: a run begins without, too.
+        _log.warning("There is no forecast of how long %s takes: %r", template.name, err)
+        return None
 
 
 def _judge(needs: Needs, spec: ClusterSpec) -> Verdict:
