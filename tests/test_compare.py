@@ -425,7 +425,7 @@ def test_weak_scaling_lets_the_size_grow_and_not_the_blocks():
         ({"sweep": {"seed": list(range(65))}}, "65 rows"),
         ({"parameters": {"size": "lots"}}, "size of array_sum is 'lots'"),
         ({"parameters": "size"}, "isn't KEY=VALUE. Give one such as size=2GiB"),
-        ({"settings": "size"}, "isn't KEY=VALUE. Give one such as optimization.fuse.ave-width=5"),
+        ({"settings": "size"}, "isn't KEY=VALUE. Give one such as array.rechunk.threshold=5"),
         ({"size": "1MiB"}, "no option 'size'. Choose among: workload, parameters, on"),
         ({"on": "tpu"}, "Unknown profile 'tpu'"),
         ({"workload": "pack_genotypes", "parameters": "path=a.bed to=a.zarr"}, "writes to one path"),
@@ -647,14 +647,14 @@ def test_bars_in_the_sidebar_are_drawn_to_one_scale():
         ("persist", "true,false"),
         ("k", "7"),
         ("chunks", "100, 200;"),
-        ("config.optimization.fuse.ave-width", "5"),
+        ("config.array.rechunk.threshold", "5"),
         ("n_power_iter", ""),  # of another method
         ("save", ""),
     ],
 )
 def test_the_form_sweeps_parameters_and_the_settings_that_stand_in_the_workloads_form(sweep, values, data_folder):
     chosen = {"workload": "compressed_svd", "run.compressed_svd.k": 7, "run.compressed_svd.chunks": "100, 200"}
-    settings = {"settings.compressed_svd": "optimization.fuse.ave-width=5"}
+    settings = {"settings.compressed_svd": "array.rechunk.threshold=5"}
     html = html_of("compare", chosen | settings | {"compare.sweep": sweep})
     name, value = re.search(r'<input name="compare\.values\.([^"]*)" value="([^"]*)"', html).groups()
     assert re.fullmatch(values, value)

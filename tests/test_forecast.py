@@ -608,3 +608,10 @@ def test_no_value_of_a_parameter_of_ones_own_breaks_a_forecast(value):
         alike = [run for run in runs if history._others(run.resolved) == history._others({"n": wanted})]
         found = history.duration(alike, {"n": wanted}, SPEC, None)
         assert found is None or found.middle > 0
+
+
+def test_a_run_begins_also_where_what_would_tell_its_time_fails(data_folder, monkeypatch, caplog):
+    monkeypatch.setattr(history, "runs_of", lambda *_: 1 / 0)
+    told = Session().forecast("array_sum", {"size": "1MiB"}, SPEC)
+    assert (told.verdict, told.seconds) == ("fits", None)
+    assert "There is no forecast of how long array_sum takes: ZeroDivisionError" in caplog.text

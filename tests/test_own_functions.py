@@ -501,9 +501,9 @@ def cluster(tmp_path_factory, spec):
 
 def test_a_run_of_a_function_is_kept_with_its_code_and_judged_by_its_check(cluster, project):
     reference = f"{project}/mine.py:total"
-    run = finish(submit(reference, {"n": 200}, cluster, settings={"optimization.fuse.ave-width": "5"}).id)
+    run = finish(submit(reference, {"n": 200}, cluster, settings={"array.rechunk.threshold": "5"}).id)
     assert run.error is None
-    assert run.settings == {"optimization.fuse.ave-width": 5}
+    assert run.settings == {"array.rechunk.threshold": 5}
     assert (run.status, run.result) == ("done", {"value": 120_000.0})
     assert run.check.passed
     assert run.check.what == "is_right of mine.py: three for each element."
@@ -647,6 +647,29 @@ def test_what_only_a_task_or_a_function_imports_is_there_on_workers_that_run_els
     second = finish(submit(f"{project}/late.py:lazily", {}, cluster).id)
     assert (second.error, second.result) == (None, {"value": 1200.0})
     assert first.function.sha != second.function.sha
+
+
+LAZY = """
+import dask.array as da
+
+
+def lazy(n: int = 20_000):
+    return da.ones((n, n), chunks=n).sum()
+"""
+
+
+def test_what_ended_well_on_such_a_cluster_is_not_refused_there_for_what_its_graph_made_one_expect(cluster, project):
+    (project / "lazy.py").write_text(LAZY)
+    first = finish(submit(f"{project}/lazy.py:lazy", {}, cluster).id)
+    assert (first.error, first.result) == (None, {"value": 4e8})
+    assert "If so: Won't fit" in first.notes[0]
+    told = Session().forecast(f"{project}/lazy.py:lazy", {}, records.read("own"))
+    assert told.verdict is None
+    assert f"It fitted such workers in the run {first.id}." in told.sentence
+    assert finish(submit(f"{project}/lazy.py:lazy", {}, cluster).id).status == "done"
+    # Of workers with less memory that run tells nothing.
+    smaller = cluster.spec.model_copy(update={"memory_limit": cluster.spec.memory_limit // 2})
+    assert Session().forecast(f"{project}/lazy.py:lazy", {}, smaller).verdict == "won't fit"
 
 
 PACKAGED = """

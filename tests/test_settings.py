@@ -18,13 +18,13 @@ from workbench.views.requests import answer
 
 
 def test_a_setting_is_read_as_its_schema_says():
-    given = {"optimization.fuse.ave-width": "5", "optimization.fuse.active": "null", "my.own": "text"}
+    given = {"array.rechunk.threshold": "5", "array.slicing.split-large-chunks": "null", "my.own": "text"}
     given |= {"distributed.client.heartbeat": "3s"}
     with dask.config.set({"my.other": 1}):
         found = read_settings(given)
     assert found == {
-        "optimization.fuse.ave-width": 5,
-        "optimization.fuse.active": None,
+        "array.rechunk.threshold": 5,
+        "array.slicing.split-large-chunks": None,
         "my.own": "text",
         "distributed.client.heartbeat": "3s",
     }
@@ -34,25 +34,38 @@ def test_a_setting_is_read_as_its_schema_says():
     ("name", "value", "sentence"),
     [
         (
-            "optimization.fuse.ave-width",
+            "array.rechunk.threshold",
             "wide",
-            "The setting optimization.fuse.ave-width can't be so: 'wide' is not of",
+            "The setting array.rechunk.threshold can't be so: 'wide' is not of",
         ),
         (
-            "optimization.fuse.width",
+            "array.rechunk.treshold",
             "5",
-            "Dask has no setting 'optimization.fuse.width'. Beside it are: active, ave-wi",
+            "Dask has no setting 'array.rechunk.treshold'. Beside it are: method, thresh",
         ),
-        ("optimization.fuse", "5", "optimization.fuse holds several settings. Give one: "),
+        ("array.rechunk", "5", "array.rechunk holds several settings. Give one: "),
         ("arrey.chunk-size", "1", "Dask has no setting 'arrey.chunk-size'. Did you mean array? They begin with: "),
         ("array.chunk-size", "lots", "The setting array.chunk-size is 'lots'. Give a size such as '128MiB'."),
         ("distributed.comm.timeouts.tcp", "soon", "The setting distributed.comm.timeouts.tcp is 'soon'. Give a durat"),
         (
             "distributed.worker.memory.target",
             "0.5",
-            "distributed.worker.memory.target is read when schedulers and workers start, and no run changes it. Start "
-            "the cluster with it: DASK_DISTRIBUTED__WORKER__MEMORY__TARGET=0.5 workbench up cpu.",
+            "distributed.worker.memory.target is fixed when schedulers and workers start, and no run changes it. Start"
+            " the cluster with it: DASK_DISTRIBUTED__WORKER__MEMORY__TARGET=0.5 workbench up cpu.",
         ),
+        ("optimization.fuse.active", "false", "optimization.fuse.active is fixed when schedulers and workers start"),
+        (
+            "distributed.diagnostics.erred-tasks.max-history",
+            "5",
+            "distributed.diagnostics.erred-tasks.max-history is fix",
+        ),
+        (
+            "temporary_directory",
+            "/my own",
+            "temporary_directory is fixed when schedulers and workers start, and no run c",
+        ),
+        ("array.query-planning", "true", "array.query-planning is read before a run begins"),
+        ("workbench.data-folder", "/tmp", "workbench.data-folder is read before a run begins, and no run changes it."),
         ("scheduler", "threads", "scheduler is for Dask without a cluster, and a run has one"),
     ],
 )
@@ -67,14 +80,14 @@ def test_a_setting_is_swept_over_in_rows_of_its_own(data_folder):
         "workload": "array_sum",
         "parameters": "size=1MiB",
         "on": "cpu --workers 1 --memory 512MiB",
-        "sweep": "config.optimization.fuse.ave-width=1,5",
-        "settings": "optimization.fuse.active=true",
+        "sweep": "config.array.rechunk.threshold=1,5",
+        "settings": "array.slicing.split-large-chunks=true",
     }
     rows = plan_comparison(read_request(given), inventory(), ()).rows
-    widths = [row.settings["optimization.fuse.ave-width"] for row in rows]
+    widths = [row.settings["array.rechunk.threshold"] for row in rows]
     assert widths == [1, 5]
-    assert all(row.settings["optimization.fuse.active"] is True for row in rows)
-    assert "ave-width=5" in rows[1].label
+    assert all(row.settings["array.slicing.split-large-chunks"] is True for row in rows)
+    assert "threshold=5" in rows[1].label
     assert all("config" not in name for row in rows for name in row.parameters)
 
 
@@ -82,7 +95,7 @@ def test_settings_are_a_field_below_more_and_a_bad_one_is_told_before_anything_r
     desk = Desk("/", logging.getLogger(__name__), make_session=Session)
 
     async def story():
-        field = {"workload": "array_sum", "settings.array_sum": "optimization.fuse.width=5"}
+        field = {"workload": "array_sum", "settings.array_sum": "array.rechunk.treshold=5"}
         asked = f"views/work?choices={quote(json.dumps(field))}"
         html = (await answer(desk, "GET", asked)).value["html"]
         assert 'data-workbench="field-settings"' in html

@@ -271,7 +271,7 @@ class Session:
     ) -> Run:
         """Start a workload on a cluster and return at once, with `force` also where it won't fit.
 
-        `settings` are Dask's, for this run: {"optimization.fuse.ave-width": 5}, or a text of KEY=VALUE.
+        `settings` are Dask's, for this run: {"array.rechunk.threshold": 5}, or a text of KEY=VALUE.
         """
         from workbench.clusters.start import record_of
         from workbench.runs.submit import submit

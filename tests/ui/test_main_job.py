@@ -367,16 +367,16 @@ def test_what_wont_fit_asks_first_and_a_preset_fills_the_form(lab: Lab, open_lab
     hook(page, "field-chunks").fill("400")
     expect(hook(page, "field-chunks-problem")).to_have_count(0)
     # Dask's settings of this run.
-    hook(page, "field-settings").fill("optimization.fuse.ave-width=many")
+    hook(page, "field-settings").fill("array.rechunk.threshold=many")
     expect(hook(page, "run-button")).to_be_disabled()
-    hook(page, "field-settings").fill("optimization.fuse.ave-width=5")
+    hook(page, "field-settings").fill("array.rechunk.threshold=5")
     expect(hook(page, "run-button")).to_be_enabled()
     before = {run["id"] for run in lab.get("workbench/api/runs")["runs"]}
     hook(page, "run-button").click()
     (new,) = wait_for_new(lab, before)
     run = lab.get(f"workbench/api/runs/{new}")
     assert run["preset"] == "post"
-    assert run["settings"] == {"optimization.fuse.ave-width": 5}
+    assert run["settings"] == {"array.rechunk.threshold": 5}
     assert run["beside_text"].startswith("GPU Dask Arrays, first steps (2019): 2 h 39 min on one CPU core")
     hook(page, "preset").select_option("")
     expect(hook(page, "field-scale")).to_have_count(0)

@@ -88,7 +88,7 @@ def _conducted(session: Session, arguments: argparse.Namespace, *, judged: bool)
                     workload_parameters(arguments),
                     on=arguments.on or None,
                     sweep=_sweep(arguments.sweep),
-                    settings=parameters_of(arguments.settings, "--config", "optimization.fuse.ave-width=5"),
+                    settings=parameters_of(arguments.settings, "--config", "array.rechunk.threshold=5"),
                     weak=arguments.weak,
                     repeats=arguments.repeats,
                     warmup=arguments.warmup,

@@ -60,7 +60,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     session = new_session()
     parameters = workload_parameters(arguments) | ({"replace": "true"} if arguments.replace else {})
-    settings = read_settings(parameters_of(arguments.settings, "--config", "optimization.fuse.ave-width=5"))
+    settings = read_settings(parameters_of(arguments.settings, "--config", "array.rechunk.threshold=5"))
     cluster: contextlib.AbstractContextManager[ClusterRecord]
     if arguments.cluster is not None:
         cluster = contextlib.nullcontext(session.cluster(arguments.cluster))
@@ -187,7 +187,7 @@ def add_parameters(parser: argparse.ArgumentParser) -> None:
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the option that sets something of Dask."""
-    said = "a setting of Dask, such as optimization.fuse.ave-width=5; may be given again for others"
+    said = "a setting of Dask, such as array.rechunk.threshold=5; may be given again for others"
     add_pairs(parser, "--config", dest="settings", help=said)
 
 

@@ -1,4 +1,4 @@
-"""Dask's settings for one run: `optimization.fuse.ave-width=5`, held against Dask's own schema where it has one."""
+"""Dask's settings for one run: `array.rechunk.threshold=5`, held against Dask's own schema where it has one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read_pairs(value: Any, example: str = "size=2GiB") -> Any:
 
 def read_setting_pairs(value: Any) -> Any:
     """Do the same for a text of settings."""
-    return read_pairs(value, "optimization.fuse.ave-width=5")
+    return read_pairs(value, "array.rechunk.threshold=5")
 
 
 def read_settings(given: Any) -> dict[str, Any]:
@@ -43,8 +43,8 @@ def read_settings(given: Any) -> dict[str, Any]:
 
     Examples
     --------
-    >>> read_settings("optimization.fuse.ave-width=5")
-    {'optimization.fuse.ave-width': 5}
+    >>> read_settings("array.rechunk.threshold=5")
+    {'array.rechunk.threshold': 5}
     """
     given = read_setting_pairs(given)
     if not isinstance(given, Mapping):
@@ -86,10 +86,14 @@ def _read(name: str, value: Any) -> Any:
             f"{name} is for Dask without a cluster, and a run has one: its workers compute. Leave it out."
         )
     if f"{key}.".startswith(_OF_CLUSTERS) and not f"{key}.".startswith(_OF_CLIENTS):
-        variable = f"DASK_{key.upper().replace('-', '_').replace('.', '__')}"
+        variable = f"DASK_{key.upper().replace('-', '_').replace('.', '__')}={shlex.quote(str(value))}"
         raise BadInputError(
-            f"{name} is read when schedulers and workers start, and no run changes it. Start the cluster with it: "
-            f"{variable}={value} workbench up cpu."
+            f"{name} is fixed when schedulers and workers start, and no run changes it. Start the cluster with it: "
+            f"{variable} workbench up cpu."
+        )
+    if f"{key}.".startswith(_OF_NO_RUN):
+        raise BadInputError(
+            f"{name} is read before a run begins, and no run changes it. Set it in Dask's own configuration."
         )
     return found
 
@@ -123,10 +127,25 @@ def _checked(name: str, value: Any) -> Any:
 
 
 _OF_NO_CLUSTER = ("scheduler", "num-workers", "pool")
-_OF_CLUSTERS = ("distributed.", "rmm.", "ucx.", "ucxx.")
-_OF_CLIENTS = ("distributed.client.", "distributed.diagnostics.", "distributed.p2p.storage.")
+_OF_CLUSTERS = ("distributed.", "optimization.", "rmm.", "temporary-directory.", "ucx.", "ucxx.")
+"""Graphs are optimized by the scheduler, with its own settings."""
+_OF_CLIENTS = (
+    "distributed.admin.large-graph-warning-threshold.",
+    "distributed.client.",
+    "distributed.diagnostics.computations.ignore-",
+    "distributed.diagnostics.computations.nframes.",
+    "distributed.p2p.storage.disk.",
+)
 """Of those, what the process of a run reads."""
-_EXAMPLE = '{"optimization.fuse.ave-width": 5}'
+_OF_NO_RUN = (
+    "array.query-planning.",
+    "dataframe.query-planning.",
+    "jobqueue.",
+    "kubernetes.",
+    "gateway.",
+    "workbench.",
+)
+_EXAMPLE = '{"array.rechunk.threshold": 5}'
 
 
 def _schema_of(name: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...] | None]:

@@ -69,7 +69,7 @@ def submit(
         )
     spec = actual_spec(record)
     checked = chosen.validate(parameters, **size_of(spec))
-    needs = needs_of(chosen, checked)
+    needs = needs_of(chosen, checked, spec)
     run = _new(chosen, checked, record.name, spec, inventory).model_copy(
         update={
             "settings": read_settings(settings or {}) or None,

@@ -336,7 +336,7 @@ def _settings(template: Template, wanted: str) -> str:
         f"settings.{template.name}",
         "Settings of Dask",
         wanted,
-        placeholder="e.g. optimization.fuse.ave-width=5",
+        placeholder="e.g. array.rechunk.threshold=5",
         id="wb-settings",
         data_workbench="field-settings",
     )

@@ -67,8 +67,9 @@ def _among(given: Sequence[Answer]) -> Agreement:
         other = first.setdefault(answer.data, answer)
         where = _apart(other, answer)
         if where is not None:
-            between = answer.who if other.who == answer.who else f"{other.who} and {answer.who}"
-            return Agreement(False, f"The answers of {between} differ: {where}.")
+            if other.who == answer.who:
+                return Agreement(False, f"The answers of {answer.who} differ from run to run: {where}.")
+            return Agreement(False, f"The answers of {other.who} and {answer.who} differ: {where}.")
     return _between_groups(list(first.values()), given)
 
 

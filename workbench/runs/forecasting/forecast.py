@@ -8,6 +8,7 @@ as one types.
 
 from __future__ import annotations
 
+import logging
 import math
 import shutil
 import sys
@@ -27,6 +28,8 @@ from workbench.runs.forecasting.duration import Basis, Duration, duration, durat
 if TYPE_CHECKING:
     from workbench.workloads.registry import Template
     from workbench.workloads.values import Needs, Parameters
+
+_log = logging.getLogger(__name__)
 
 VerdictName = Literal["fits", "will spill", "won't fit", "can't run"]
 
@@ -103,7 +106,7 @@ def forecast(
         # What its workers have shows when they are there.
         spec = None
     checked = template.validate(parameters, **size_of(spec))
-    needs = needs_of(template, checked)
+    needs = needs_of(template, checked, spec)
     judged = None if spec is None or not needs.known else verdict(template, parameters, needs, spec)
     refused = None if cluster is None else refusal(cluster, template)
     if refused is not None:
@@ -134,10 +137,20 @@ def forecast(
     )
 
 
-def needs_of(template: Template, checked: Parameters) -> Needs:
+def needs_of(template: Template, checked: Parameters, spec: ClusterSpec | None) -> Needs:
     """What it needs, as the workload says, or for a person's function as its last run of these parameters found."""
     needs = template.needs(checked)
-    return needs if needs.known else history.needs(history.runs_of(template, checked.resolved), checked.resolved, needs)
+    if needs.known:
+        return needs
+    past = history.runs_of(template, checked.resolved)
+    found = history.needs(past, checked.resolved, needs)
+    if spec is None or not found.known or _judge(found, spec).name != "won't fit":
+        return found
+    # A graph tells sizes of blocks, and not what a task holds of them; a run that ended well there tells that it fits.
+    done = history.done_there(past, checked.resolved, spec)
+    return (
+        found if done is None else needs.model_copy(update={"sentence": f"It fitted such workers in the run {done}."})
+    )
 
 
 def refusal(cluster: ClusterRecord | ClusterSpec, template: Template) -> str | None:
@@ -254,10 +267,15 @@ def _duration(
     judged: Verdict | None,
     machine: Mapping[str, Any] | None,
 ) -> Duration | None:
-    past = history.runs_of(template, resolved)
-    if past and (lasting := history.duration(past, resolved, spec, machine)) is not None:
-        return lasting
-    return duration(template.name, needs, spec, spilled=judged.spilled if judged else 0, machine=machine)
+    try:
+        past = history.runs_of(template, resolved)
+        if past and (lasting := history.duration(past, resolved, spec, machine)) is not None:
+            return lasting
+        return duration(template.name, needs, spec, spilled=judged.spilled if judged else 0, machine=machine)
+    except (ArithmeticError, TypeError, ValueError) as err:
+        # Numbers of somebody's, of which there is no logarithm: a run begins without, too.
+        _log.warning("There is no forecast of how long %s takes: %r", template.name, err)
+        return None
 
 
 def _judge(needs: Needs, spec: ClusterSpec) -> Verdict:

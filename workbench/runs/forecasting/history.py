@@ -46,6 +46,21 @@ def needs(runs: Sequence[Run], resolved: Mapping[str, Any], unknown: Needs) -> N
     return unknown
 
 
+def done_there(runs: Sequence[Run], resolved: Mapping[str, Any], spec: ClusterSpec) -> str | None:
+    """Id of the same run that ended well on such a cluster, whose workers had no more memory; None without one."""
+    return next(
+        (
+            run.id
+            for run in runs
+            if run.resolved == resolved
+            and run.spec is not None
+            and likeness(run.spec, spec) == 1
+            and run.spec.memory_limit <= spec.memory_limit
+        ),
+        None,
+    )
+
+
 def duration(
     runs: Sequence[Run], resolved: Mapping[str, Any], spec: ClusterSpec, machine: Mapping[str, Any] | None
 ) -> Duration | None:
