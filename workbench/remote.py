@@ -74,14 +74,20 @@ def unreadable(path: str) -> tuple[str, str] | None:
 
 
 def unwritable(path: str) -> tuple[str, str] | None:
-    """Name of this machine, and why it can't write to a Zarr store or a file that is there; None where it can."""
+    """Name of this machine, and why it can't write to a folder or a file that somebody made; None where it can."""
     try:
         import_module("zarr")
     except ImportError:
         return platform.node(), "zarr isn't installed there"
     if "://" in path or os.access(path, os.W_OK):
         return None
-    return platform.node(), "it doesn't have that folder"
+    try:
+        os.stat(path)  # noqa: PTH116  one question for each block that is written
+    except FileNotFoundError:
+        return platform.node(), "it doesn't have that folder"
+    except OSError as err:
+        return platform.node(), err.strerror or str(err)
+    return platform.node(), "its workers may only read there"
 
 
 async def unreachable(addresses: Sequence[str], seconds: float) -> list[tuple[str, str, str]]:
