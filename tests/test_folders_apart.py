@@ -24,9 +24,11 @@ from workbench import remote
 from workbench.cli import main
 from workbench.errors import BadInputError, FailedError
 from workbench.genotypes import pack_to_zarr, simulate
+from workbench.genotypes.store import _WriteBlock
 from workbench.runs import store
 from workbench.runs.keeping import _Workers
 from workbench.runs.runner import _connected
+from workbench.storage.places import full
 from workbench.storage.targets import target
 from workbench.storage.writing import write
 from workbench.workloads.values import Labelled
@@ -152,7 +154,11 @@ def test_genotypes_are_neither_packed_to_nor_read_from_a_folder_that_a_worker_do
     with pytest.raises(BadInputError, match=r"g.zarr, variants .* isn't there"):
         packed.counts().compute()
     there = client.run(os.path.isdir, str(path))
-    reached = next(address for address, found in there.items() if found)
+    reached, other = sorted(there, key=lambda address: not there[address])
+    # One that came when the packing had begun.
+    write, place = _WriteBlock(full(path), "2-bit", 40), {0: {"array-location": [(0, 100), (0, 10)]}}
+    with pytest.raises(FailedError, match=r"can't write to .*g.zarr \(it doesn't have that folder\)"):
+        client.submit(write, np.zeros((100, 10), np.uint8), place, workers=[other]).result()
     np.testing.assert_array_equal(client.compute(packed.counts(), workers=[reached]).result(), counts)
 
 

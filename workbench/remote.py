@@ -73,12 +73,17 @@ def unreadable(path: str) -> tuple[str, str] | None:
         return platform.node(), err.strerror or str(err)
 
 
-def unwritable(path: str) -> tuple[str, str] | None:
-    """Name of this machine, and why it can't write to a folder or a file that somebody made; None where it can."""
+def unwritable_zarr(path: str) -> tuple[str, str] | None:
+    """Name of this machine, and why it can't write to a Zarr store that somebody made; None where it can."""
     try:
         import_module("zarr")
     except ImportError:
         return platform.node(), "zarr isn't installed there"
+    return unwritable(path)
+
+
+def unwritable(path: str) -> tuple[str, str] | None:
+    """Name of this machine, and why it can't write to a folder that somebody made; None where it can."""
     if "://" in path or os.access(path, os.W_OK):
         return None
     try:

@@ -158,9 +158,9 @@ class _Workers(writing.Hands):
 
         A scheduler opens what is sent to workers, so it must have zarr as well; it needs no folder.
         """
-        if (without := self._client.run_on_scheduler(Travelling(remote.unwritable), "://")) is not None:
+        if (without := self._client.run_on_scheduler(Travelling(remote.unwritable_zarr), "://")) is not None:
             return tuple(without)
-        told = self._client.run(Travelling(remote.unwritable), path, on_error="ignore")
+        told = self._client.run(Travelling(remote.unwritable_zarr), path, on_error="ignore")
         return next(filter(None, told.values()), None)
 
 
