@@ -125,6 +125,11 @@ def place() -> str:
         return platform.node()
 
 
+def machine() -> str:
+    """Boot of the machine, which its containers share."""
+    return place().split()[0]
+
+
 def processor_in(cpuinfo: str) -> str | None:
     """Name of the processor that Linux describes, such as 'AMD EPYC 9654 96-Core Processor'."""
     lines = (line.partition(":") for line in cpuinfo.splitlines())

@@ -118,9 +118,8 @@ class _Workers(writing.Hands):
     @cached_property
     def on_one_machine(self) -> bool:
         """Whether all of them see the same pages of a file."""
-        told = self._client.run(Travelling(remote.place), on_error="ignore")
-        # Containers of one machine have a pid namespace each.
-        return len({str(each).split()[0] for each in (*told.values(), remote.place())}) == 1
+        told = self._client.run(Travelling(remote.machine), on_error="ignore")
+        return {*map(str, told.values()), remote.machine()} == {remote.machine()}
 
     def store(self, sources: list[Any], targets: list[Any], path: str) -> None:
         """Write each block of the sources where it belongs in the targets, which lie below `path`."""
@@ -140,7 +139,7 @@ class _Workers(writing.Hands):
             if not refused:
                 return
             # One that came meanwhile, and may have left since.
-            lacking = self._lacking(path) or ("A worker that came later", "it didn't have that folder")
+            lacking = self._lacking(path) or ("A worker that came later", "it was elsewhere")
             came = formats.count(refused, "block")
         else:
             done = [np.full(source.numblocks, writing.REFUSED) for source in sources]

@@ -104,9 +104,11 @@ class Hands:
     def _tasks(self, sources: list[da.Array], targets: list[Any], path: str | None = None) -> list[da.Array]:
         """Tasks that write a block each, unless there is no `path` where they are, and give what became of it."""
         self.count(0, of=sum(source.npartitions for source in sources))
+        files = any(isinstance(to.to if isinstance(to, _Begun) else to, _Zone) for to in targets)
+        only = remote.machine() if path is not None and files and self.on_one_machine else None
         return [
             source.map_blocks(
-                _WriteBlock(to, path),
+                _WriteBlock(to, path, only),
                 # A name of its own: two calls that write the same must both write.
                 name=f"save-{uuid.uuid4().hex}",
                 chunks=tuple((1,) * n for n in source.numblocks),
@@ -126,11 +128,14 @@ class _WriteBlock:
     """The task that writes a block where it belongs, and says what became of it."""
 
     to: Any
-    path: str | None
+    path: str | None = None
+    only: str | None = None
+    """The machine that writes into a file without regard to its pages."""
 
     def __call__(self, block: Any, block_info: Any = None) -> np.ndarray[Any, Any]:
         place = tuple(slice(*each) for each in block_info[0]["array-location"])
-        if self.path is not None and remote.unwritable(self.path) is not None:
+        elsewhere = self.only is not None and remote.machine() != self.only
+        if elsewhere or (self.path is not None and remote.unwritable(self.path) is not None):
             done = REFUSED
         elif isinstance(self.to, _Begun) and self.to.holds(place, block):
             done = KEPT
