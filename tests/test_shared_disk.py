@@ -47,7 +47,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, Pat
     (folder / "server").write_text("#!/bin/sh\nexec sftp-server\n")
     (folder / "server").chmod(0o700)
     workers = []
-    with LocalCluster(n_workers=0, dashboard_address=None) as cluster, Client(cluster) as client:
+    with LocalCluster(n_workers=0, dashboard_address=":0") as cluster, Client(cluster) as client:
         try:
             for i in range(2):
                 (folder / f"disk{i}").mkdir()

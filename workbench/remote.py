@@ -73,15 +73,26 @@ def unreadable(path: str) -> tuple[str, str] | None:
         return platform.node(), err.strerror or str(err)
 
 
-def unwritable(path: str) -> tuple[str, str] | None:
-    """Name of this machine, and why it can't write to a Zarr store or a file that is there; None where it can."""
+def unwritable_zarr(path: str) -> tuple[str, str] | None:
+    """Name of this machine, and why it can't write to a Zarr store that somebody made; None where it can."""
     try:
         import_module("zarr")
     except ImportError:
         return platform.node(), "zarr isn't installed there"
+    return unwritable(path)
+
+
+def unwritable(path: str) -> tuple[str, str] | None:
+    """Name of this machine, and why it can't write to a folder that somebody made; None where it can."""
     if "://" in path or os.access(path, os.W_OK):
         return None
-    return platform.node(), "it doesn't have that folder"
+    try:
+        os.stat(path)  # noqa: PTH116  one question for each block that is written
+    except FileNotFoundError:
+        return platform.node(), "it doesn't have that folder"
+    except OSError as err:
+        return platform.node(), err.strerror or str(err)
+    return platform.node(), "its workers may only read there"
 
 
 async def unreachable(addresses: Sequence[str], seconds: float) -> list[tuple[str, str, str]]:
@@ -112,6 +123,11 @@ def place() -> str:
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return platform.node()
+
+
+def machine() -> str:
+    """Boot of the machine, which its containers share."""
+    return place().split()[0]
 
 
 def processor_in(cpuinfo: str) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import platform
 import sys
 import tempfile
@@ -219,13 +220,34 @@ def check_connected(client: Client) -> None:
         raise FailedError(why)
 
 
-def check_readable(client: Client, path: str) -> None:
-    """Raise FailedError where a machine with workers can't read a path; one worker of each is asked."""
-    told = client.run(Travelling(remote.unreadable), path, workers=one_of_each(client), on_error="ignore")
+def check_readable(client: Client, path: str | None) -> None:
+    """Raise FailedError where a worker can't read the file or folder that is here under a path; None is no path.
+
+    All are asked: workers of one machine, too, may have disks of their own.
+    """
+    if path is None or not (os.path.isfile(path) or os.path.isdir(path)):  # noqa: PTH112, PTH113  may be any text
+        return
+    told = client.run(Travelling(remote.unreadable), path, on_error="ignore")
     for host, reason in filter(None, told.values()):
         raise FailedError(
             f"{host} can't read {path} ({reason}). Its workers read it themselves: have it on a disk that all machines "
             "share, under the same path, or give a URL."
+        )
+
+
+def check_writable(client: Client, path: str) -> None:
+    """Raise FailedError where a worker can't write to a folder that this process made."""
+    for told in client.run(Travelling(remote.unwritable), path, on_error="ignore").values():
+        refuse_unwritable(told, path)
+
+
+def refuse_unwritable(told: tuple[str, str] | None, path: str) -> None:
+    """Raise FailedError where a worker was told by `remote.unwritable` that it can't write to a folder."""
+    if told is not None:
+        host, reason = told
+        raise FailedError(
+            f"{host} can't write to {path} ({reason}). Its workers write there themselves: have it on a disk that all "
+            "workers share, under the same path, or give a URL."
         )
 
 

@@ -20,6 +20,7 @@ from workbench.linalg.blocks import in_blocks, refuse_masked, row_blocks
 from workbench.linalg.keys import lasting
 from workbench.storage import places
 from workbench.storage.places import Place
+from workbench.storage.zarrs import OnDisk
 
 Rows = int | Literal["auto"]
 ORIENTATIONS = ("variants×samples", "samples×variants")
@@ -55,7 +56,7 @@ def in_zarr(array: Any, read: Callable[..., np.ndarray[Any, Any]], place: str, *
 def read_zarr(array: Any, place: str, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
     """Give a rectangle of a Zarr array."""
     with places.sentences_about(f"{place}, rows {rows.start} to {rows.stop - 1}", ZARR):
-        return np.asarray(array[rows, columns])
+        return np.asarray(OnDisk(array)[rows, columns])
 
 
 def read_npy(place: str, rows: slice, columns: slice) -> np.ndarray[Any, Any]:

@@ -22,7 +22,7 @@ from workbench.genotypes.rows import packed_array
 from workbench.genotypes.values import Genotypes, Variants, as_text
 from workbench.storage import places
 from workbench.storage.places import Place
-from workbench.storage.zarrs import safe
+from workbench.storage.zarrs import OnDisk, safe
 
 Codec = Literal["2-bit", "blosc"]
 ARRAY_OF = {"2-bit": "packed", "blosc": "counts"}
@@ -136,7 +136,7 @@ def read_store(group: Any, place: Place) -> Genotypes:
 
 def _read_packed(array: Any, place: str, start: int, stop: int) -> np.ndarray[Any, Any]:
     with places.sentences_about(f"{place}, variants {start} to {stop - 1}", "a block as pack_to_zarr writes it"):
-        return np.asarray(array[start:stop])
+        return np.asarray(OnDisk(array)[start:stop])
 
 
 def _column(array: Any) -> np.ndarray[Any, Any]:

@@ -13,7 +13,8 @@ from typing import Any, Literal
 import dask
 import numpy as np
 
-from workbench.errors import BadInputError, ConflictError
+from workbench import remote
+from workbench.errors import BadInputError, ConflictError, FailedError
 from workbench.genotypes.layout import (
     ARRAY_OF,
     SAMPLE_NAMES,
@@ -34,7 +35,7 @@ from workbench.linalg.keys import fresh
 from workbench.storage import places
 from workbench.storage.places import Place
 from workbench.storage.zarrs import HALF, remove_halves
-from workbench.travelling import cluster_client, reach_cluster
+from workbench.travelling import check_writable, cluster_client, reach_cluster, refuse_unwritable
 
 Progress = Callable[[int, int], None]
 _LARGEST_BLOSC = 2**31 - 2**10  # Blosc's limit on what it compresses at once
@@ -79,6 +80,8 @@ def pack_to_zarr(
     ------
     ConflictError
         There is something else at the path, or what was packed of files that have changed since.
+    FailedError
+        A worker doesn't have that folder, or may not write there.
     """
     if codec not in ARRAY_OF:
         raise BadInputError(f"Unknown codec {codec!r}. Choose one of: {', '.join(ARRAY_OF)}.")
@@ -93,6 +96,7 @@ def pack_to_zarr(
     with places.writing_to(place):
         group, complete = _begun(place, wanted, overwrite=overwrite)
         if not complete:
+            _check_workers(place, wanted)
             _write_blocks(genotypes, place, wanted, progress)
         _write_labels(group, genotypes)
         if not complete:
@@ -219,11 +223,25 @@ class _WriteBlock:
         if self.codec == "blosc":
             block = unpack(block, self.n_samples)
         where = {"path": ARRAY_OF[self.codec], "mode": "r+", "zarr_format": 3}
+        refuse_unwritable(remote.unwritable(self.place.path), self.place.path)
         array = zarr.open_array(self.place.path, **where, **self.place.zarr_options)
         # Also a block of zeros gets its file: that it is there says that it's done.
         array = array.with_config({"write_empty_chunks": True})
         array[start:stop] = host(block)
         return np.array([[stop - start]])
+
+
+def _check_workers(place: Place, wanted: Description) -> None:
+    """Raise FailedError where a worker can't write blocks to the store, and leave none that has no block."""
+    client = cluster_client()
+    if client is None:
+        return
+    try:
+        check_writable(client, place.path)
+    except FailedError:
+        if not finished(place, wanted):
+            place.remove(folder=True)
+        raise
 
 
 def _write_blocks(genotypes: Genotypes, place: Place, wanted: Description, progress: Progress | None) -> None:

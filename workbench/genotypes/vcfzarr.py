@@ -16,7 +16,7 @@ from workbench.errors import BadInputError
 from workbench.genotypes.arrays import Rows, genotypes_of_counts, in_zarr
 from workbench.genotypes.values import Genotypes, Variants, as_text
 from workbench.storage import places
-from workbench.storage.zarrs import safe
+from workbench.storage.zarrs import OnDisk, safe
 
 Multiallelic = Literal["any", "drop", "refuse"]
 _MULTIALLELIC = ("any", "drop", "refuse")
@@ -34,7 +34,7 @@ def _copies(
     Variants that are left out, from the first up to, not including, the last, may be haploid, and are missing there.
     """
     with places.sentences_about(f"{place}, variants {rows.start} to {rows.stop - 1}", "call_genotype whole"):
-        calls = np.asarray(array[rows, columns])
+        calls = np.asarray(OnDisk(array)[rows, columns])
     if calls.size and calls.min() <= _FILL:
         haploid: Any = (calls <= _FILL).any(axis=2)
         for start, stop in left_out:

@@ -234,9 +234,8 @@ def _members(path: str) -> dict[str, Any]:
 
 def _from_zarr(path: str, answers: Answers) -> dict[str, Labelled]:
     load("dask.array")
-    import dask.array as da
-
     from workbench.storage.writing import dates
+    from workbench.storage.zarrs import from_store
     from workbench.workloads.values import Labelled
 
     members = _members(path)
@@ -247,7 +246,7 @@ def _from_zarr(path: str, answers: Answers) -> dict[str, Labelled]:
     }
     return {
         name: Labelled(
-            dates(da.from_zarr(members[name]), members[name].attrs.asdict()),
+            dates(from_store(members[name]), members[name].attrs.asdict()),
             tuple(array.dims),
             _along(array.dims, coordinates),
             members[name].attrs.asdict(),

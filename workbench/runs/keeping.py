@@ -23,7 +23,7 @@ from workbench.storage import writing
 from workbench.storage.labelled import apart
 from workbench.storage.places import Place
 from workbench.storage.targets import PICTURES, SAVED, Target, target
-from workbench.travelling import Travelling, one_of_each
+from workbench.travelling import Travelling
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -118,40 +118,48 @@ class _Workers(writing.Hands):
     @cached_property
     def on_one_machine(self) -> bool:
         """Whether all of them see the same pages of a file."""
-        told = self._client.run(Travelling(remote.place), workers=one_of_each(self._client), on_error="ignore")
-        # Containers of one machine have a pid namespace each.
-        return len({str(each).split()[0] for each in (*told.values(), remote.place())}) == 1
+        told = self._client.run(Travelling(remote.machine), on_error="ignore")
+        return {*map(str, told.values()), remote.machine()} == {remote.machine()}
 
     def store(self, sources: list[Any], targets: list[Any], path: str) -> None:
         """Write each block of the sources where it belongs in the targets, which lie below `path`."""
         from distributed.client import as_completed, futures_of
 
-        lacking = self._lacking(path)
+        lacking, came = self._lacking(path), "the arrays"
         if lacking is None:
-            futures = futures_of(self._client.persist(self._tasks(sources, targets)))
+            written = self._client.persist(self._tasks(sources, targets, None if "://" in path else path))
+            futures = futures_of(written)
             # For all of them: what is removed while a worker writes to it would come again.
             for _ in as_completed(futures):
                 self.count()
             wait_for(futures)
-            self.kept += sum(map(np.count_nonzero, self._client.gather(futures)))
-            return
+            done = self._client.gather(self._client.compute(written))
+            self.kept += writing.became(writing.KEPT, done)
+            refused = writing.became(writing.REFUSED, done)
+            if not refused:
+                return
+            # One that came meanwhile, and may have left since.
+            lacking = self._lacking(path) or ("A worker that came later", "it was elsewhere")
+            came = formats.count(refused, "block")
+        else:
+            done = [np.full(source.numblocks, writing.REFUSED) for source in sources]
         host, reason = lacking
-        self.notes = (f"{host} can't write to {Path(path).parent} ({reason}): the arrays came through one process.",)
-        self.count(0, of=sum(source.npartitions for source in sources))
-        for source, to in zip(sources, targets, strict=True):
-            for place, block in writing.regions(source):
-                to[place] = self._client.compute(block).result()
-                self.count()
+        self.notes = (f"{host} can't write to {Path(path).parent} ({reason}): {came} came through one process.",)
+        self.count(0, of=writing.became(writing.REFUSED, done))
+        for source, to, each in zip(sources, targets, done, strict=True):
+            for (place, block), told in zip(writing.regions(source), each.flat, strict=True):
+                if told == writing.REFUSED:
+                    to[place] = self._client.compute(block).result()
+                    self.count()
 
     def _lacking(self, path: str) -> tuple[str, str] | None:
-        """A machine with workers that can't write there, and why; one worker of each is asked.
+        """A machine with workers that can't write there, and why; all are asked, since each may have its own disks.
 
         A scheduler opens what is sent to workers, so it must have zarr as well; it needs no folder.
         """
-        if (without := self._client.run_on_scheduler(Travelling(remote.unwritable), "://")) is not None:
+        if (without := self._client.run_on_scheduler(Travelling(remote.unwritable_zarr), "://")) is not None:
             return tuple(without)
-        there = one_of_each(self._client)
-        told = self._client.run(Travelling(remote.unwritable), path, workers=there, on_error="ignore")
+        told = self._client.run(Travelling(remote.unwritable_zarr), path, on_error="ignore")
         return next(filter(None, told.values()), None)
 
 

@@ -22,7 +22,7 @@ import dask
 import psutil
 
 from workbench import config, remote
-from workbench.errors import FailedError, NotFoundError, StorageError, WorkbenchError
+from workbench.errors import BadInputError, FailedError, NotFoundError, StorageError, WorkbenchError
 from workbench.formats import listed
 from workbench.jobs import folders
 from workbench.runs import keeping, places, store, transfers
@@ -294,10 +294,16 @@ def _connected(run: Run) -> Iterator[Client]:
         check_connected(client)
         if elsewhere is not None:
             store.update(run.id, inventory=elsewhere)
-            path = run.resolved.get("path")
-            if isinstance(path, str) and "://" not in path:
-                check_readable(client, path)
-        yield client
+        path = run.resolved.get("path")
+        # Of a person's function it may be any text.
+        read = path if isinstance(path, str) and os.path.isabs(path) else None  # noqa: PTH117
+        check_readable(client, read)
+        try:
+            yield client
+        except (FileNotFoundError, BadInputError):
+            # Of a worker that came meanwhile.
+            check_readable(client, read)
+            raise
 
 
 @contextlib.contextmanager

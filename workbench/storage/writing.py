@@ -4,7 +4,10 @@ A Zarr store holds an array for each name, another one for each coordinate, and 
 and reads them. Whoever holds a block writes it, into a store or a file beside the target, which becomes the target as
 the last step. Machines that write into the same page of a file on a disk which they share spoil it, so several of them
 write ranges that begin at pages; blocks that aren't whole rows are put into a store before, and so are all that become
-a file behind a URL, which this process puts together.
+a file behind a URL: this process puts the file together from there.
+
+A path may mean another folder on each worker, in a container above all, and one may join at any time. So each task sees
+whether what this process made is there before it writes, and writes nothing where it isn't: Zarr would make the folder.
 
 What a process that was killed had written is gone on with, here and behind URLs: a block that is there already, bit for
 bit, is not written again. All are computed again and compared, since nothing else makes sure that they are of one
@@ -27,7 +30,7 @@ import tempfile
 import uuid
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,12 +42,12 @@ from dask.callbacks import Callback
 from dask.highlevelgraph import HighLevelGraph
 from dask.system import CPU_COUNT
 
-from workbench import formats
+from workbench import formats, remote
 from workbench.errors import BadInputError, ConflictError, FailedError
 from workbench.storage.labelled import Labelled, equal
 from workbench.storage.places import Place, writing_to
 from workbench.storage.targets import COPYING, Target, what_is_at
-from workbench.storage.zarrs import MARKS, remove_halves
+from workbench.storage.zarrs import MARKS, from_store, remove_halves
 
 _SLAB = 2**26  # bytes that are put into a file at a time
 _PAGE = 4096  # bytes; longer headers are unsafe to NumPy
@@ -54,6 +57,9 @@ _LARGEST_BLOCK = 2**30  # bytes; what compresses blocks takes less than 2 GiB
 _TEXT = np.dtypes.StringDType()
 _EPOCH = {"s": "seconds since 1970-01-01", "ns": "nanoseconds since 1970-01-01"}
 _SPAN = {"s": "seconds", "ns": "nanoseconds"}
+
+WRITTEN, KEPT, REFUSED = range(3)
+"""What becomes of a block: one that is kept was there already, one is refused where a worker can't reach the folder."""
 
 
 class Hands:
@@ -93,35 +99,50 @@ class Hands:
 
         # Where a block fails, those that others have in hand are waited for: a store that is removed would come again.
         with ThreadPoolExecutor(CPU_COUNT) as pool, Callback(posttask=posttask):
-            self.kept += sum(map(np.count_nonzero, da.compute(*written, scheduler="threads", pool=pool)))
+            self.kept += became(KEPT, da.compute(*written, scheduler="threads", pool=pool))
 
-    def _tasks(self, sources: list[da.Array], targets: list[Any]) -> list[da.Array]:
-        """Tasks that write a block each."""
+    def _tasks(self, sources: list[da.Array], targets: list[Any], path: str | None = None) -> list[da.Array]:
+        """Tasks that write a block each, unless there is no `path` where they are, and give what became of it."""
         self.count(0, of=sum(source.npartitions for source in sources))
+        files = any(isinstance(to.to if isinstance(to, _Begun) else to, _Zone) for to in targets)
+        only = remote.machine() if path is not None and files and self.on_one_machine else None
         return [
             source.map_blocks(
-                _WriteBlock(to),
+                _WriteBlock(to, path, only),
                 # A name of its own: two calls that write the same must both write.
                 name=f"save-{uuid.uuid4().hex}",
                 chunks=tuple((1,) * n for n in source.numblocks),
-                meta=np.empty((0,) * source.ndim, bool),
+                meta=np.empty((0,) * source.ndim, np.uint8),
             )
             for source, to in zip(sources, targets, strict=True)
         ]
 
 
+def became(what: int, blocks: Iterable[Any]) -> int:
+    """How many blocks that became of."""
+    return sum(int((each == what).sum()) for each in blocks)
+
+
 @dataclass(frozen=True)
 class _WriteBlock:
-    """The task that writes a block where it belongs, and says whether it was there already."""
+    """The task that writes a block where it belongs, and says what became of it."""
 
     to: Any
+    path: str | None = None
+    only: str | None = None
+    """The machine that writes into a file without regard to its pages."""
 
     def __call__(self, block: Any, block_info: Any = None) -> np.ndarray[Any, Any]:
         place = tuple(slice(*each) for each in block_info[0]["array-location"])
-        there = isinstance(self.to, _Begun) and self.to.holds(place, block)
-        if not there:
+        elsewhere = self.only is not None and remote.machine() != self.only
+        if elsewhere or (self.path is not None and remote.unwritable(self.path) is not None):
+            done = REFUSED
+        elif isinstance(self.to, _Begun) and self.to.holds(place, block):
+            done = KEPT
+        else:
             self.to[place] = block
-        return np.full((1,) * block.ndim, there)
+            done = WRITTEN
+        return np.full((1,) * block.ndim, done, np.uint8)
 
 
 @dataclass(frozen=True)
@@ -187,7 +208,7 @@ def write(
         }
         stored = _zarr(apart, folder, told, hands) if apart else {}
         with _file(folder / _FILE) as path:
-            _FILES[to.kind](found | stored, path, told, Hands() if folder.is_url else hands)
+            _FILES[to.kind](found | stored, path, told, hands, stored)
 
 
 def write_parts(parts: Iterable[bytes], to: Target, *, mark: str) -> None:
@@ -478,7 +499,7 @@ def _zarr(found: Mapping[str, Labelled], place: Place, attrs: Mapping[str, Any],
 
 def _read(array: Any) -> Any:
     """What an array of a store holds, numbers in blocks and text in memory."""
-    return da.from_zarr(array) if _has_zone(array) else array[...]
+    return from_store(array) if _has_zone(array) else array[...]
 
 
 def _has_zone(array: Any) -> bool:
@@ -551,19 +572,33 @@ class _Zone:
                 yield file.read(min(_SLAB, self.end - start))
 
 
-def _fill(zones: Mapping[str, _Zone], found: Mapping[str, Labelled], path: Path, size: int, hands: Hands) -> None:
-    """Have blocks written where they belong in a file of so many bytes; what is around them is left as it is."""
+def _fill(
+    zones: Mapping[str, _Zone],
+    found: Mapping[str, Labelled],
+    path: Path,
+    size: int,
+    hands: Hands,
+    stored: Collection[str],
+) -> None:
+    """Have blocks written where they belong in a file of so many bytes; what is around them is left as it is.
+
+    This process writes what is `stored` beside it: whether that is where a worker is, nobody knows.
+    """
     begun = path.exists()
     with path.open("r+b" if begun else "w+b") as file:
         file.truncate(size)
     _check_room(path, size - 512 * path.stat().st_blocks)
-    sources, targets = [found[name].data for name in zones], list(zones.values())
-    for i, (x, zone) in enumerate(zip(sources, targets, strict=True)):
-        if not hands.on_one_machine or _scattered(x, hands):
-            sources[i] = _ranges(x, zone)
-            targets[i] = replace(zone, shape=sources[i].shape)
-    if zones:
-        hands.store(sources, [_Begun(zone) if begun else zone for zone in targets], str(path.parent))
+    for by, is_stored in (hands, False), (Hands(), True):
+        names = [name for name in zones if (name in stored) == is_stored]
+        sources, targets = [found[name].data for name in names], [zones[name] for name in names]
+        for i, (x, zone) in enumerate(zip(sources, targets, strict=True)):
+            if not by.on_one_machine or _scattered(x, by):
+                sources[i] = _ranges(x, zone)
+                targets[i] = replace(zone, shape=sources[i].shape)
+        if names:
+            by.store(sources, [_Begun(zone) if begun else zone for zone in targets], str(path.parent))
+        if by is not hands:
+            hands.kept += by.kept
 
 
 def _check_room(path: Path, size: int) -> None:
@@ -585,7 +620,9 @@ def _ranges(x: da.Array, zone: _Zone) -> da.Array:
     return flat.rechunk((tuple(np.diff(edges).tolist()),), method="tasks")
 
 
-def _npy(found: Mapping[str, Labelled], path: Path, attrs: Mapping[str, Any], hands: Hands) -> None:
+def _npy(
+    found: Mapping[str, Labelled], path: Path, attrs: Mapping[str, Any], hands: Hands, stored: Collection[str]
+) -> None:
     name, each = next(iter(found.items()))
     if not each.is_lazy:
         with path.open("wb") as file:
@@ -593,12 +630,14 @@ def _npy(found: Mapping[str, Labelled], path: Path, attrs: Mapping[str, Any], ha
         return
     head = _head(each.data)
     zone = _Zone(path, len(head), each.data.shape, each.data.dtype)
-    _fill({name: zone}, found, path, zone.end, hands)
+    _fill({name: zone}, found, path, zone.end, hands, stored)
     with path.open("r+b") as file:
         file.write(head)
 
 
-def _npz(found: Mapping[str, Labelled], path: Path, attrs: Mapping[str, Any], hands: Hands) -> None:
+def _npz(
+    found: Mapping[str, Labelled], path: Path, attrs: Mapping[str, Any], hands: Hands, stored: Collection[str]
+) -> None:
     parts, zones, at = {}, {}, 0
     for name, each in found.items():
         data = each.data if each.is_lazy else np.asarray(_fixed(dates(each.data, each.attrs)), order="C")
@@ -609,7 +648,7 @@ def _npz(found: Mapping[str, Labelled], path: Path, attrs: Mapping[str, Any], ha
             zones[name] = _Zone(path, at, data.shape, data.dtype)
         parts[name] = head, data
         at += data.nbytes
-    _fill(zones, found, path, at, hands)
+    _fill(zones, found, path, at, hands, stored)
     # The sums that a zip file has for what it holds come of the whole, so it is read once more.
     with _Around(path, zones.values()) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, (head, data) in parts.items():
@@ -659,7 +698,9 @@ def _pieces(x: da.Array) -> da.Array:
     return x.rechunk(chunks)
 
 
-def _nc(found: Mapping[str, Labelled], path: Path, attrs: Mapping[str, Any], hands: Hands) -> None:
+def _nc(
+    found: Mapping[str, Labelled], path: Path, attrs: Mapping[str, Any], hands: Hands, stored: Collection[str]
+) -> None:
     import h5netcdf
     import h5py
 
@@ -689,7 +730,7 @@ def _nc(found: Mapping[str, Labelled], path: Path, attrs: Mapping[str, Any], han
             if each.is_lazy
         }
     size = frame.stat().st_size
-    _fill(zones, found, path, size, hands)
+    _fill(zones, found, path, size, hands, stored)
     # Where the numbers are to be, the frame has none, nor room on the disk.
     with frame.open("rb") as source, path.open("r+b") as to:
         for zone in sorted(zones.values(), key=lambda zone: zone.offset):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,44 @@ def store_at(place: Place) -> Any:
             return store_at, (place,)
 
     return Store.from_url(place.path, with_token(place.path, place.options), read_only=True)
+
+
+@dataclass(frozen=True)
+class OnDisk:
+    """A Zarr array that is read where its folder is. Where a worker doesn't have that, Zarr would read zeros."""
+
+    array: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its lengths."""
+        return tuple(self.array.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Its number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """The type of its numbers."""
+        return self.array.dtype
+
+    def __getitem__(self, where: Any) -> Any:
+        from zarr.storage import LocalStore
+
+        if isinstance(self.array.store, LocalStore):
+            folder = self.array.store.root / self.array.path
+            if not any((folder / mark).exists() for mark in MARKS):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
+        return self.array[where]
+
+
+def from_store(array: Any) -> Any:
+    """A Zarr array as Dask's, in its blocks."""
+    import dask.array as da
+
+    return da.from_array(OnDisk(array), chunks=array.chunks)
 
 
 def remove_halves(folder: Path) -> None:
