@@ -532,6 +532,39 @@ def test_a_run_of_a_function_is_kept_with_its_code_and_judged_by_its_check(clust
     assert failed.check is None
 
 
+CHAINS = """
+import dask.array as da
+
+
+def chains():
+    a = da.ones((400, 400), chunks=100)
+    return ((a[::2] + 1).rechunk((50, 200)).sum(axis=0) * 2).sum()
+
+
+def computed():
+    return chains().compute()
+"""
+
+
+def test_settings_of_graphs_hold_for_one_run_and_what_changes_nothing_is_said(cluster, tmp_path):
+    (tmp_path / "mine.py").write_text(CHAINS)
+
+    def ran(name, **settings):
+        run = finish(submit(f"{tmp_path}/mine.py:{name}", {}, cluster, settings=settings).id)
+        assert (run.error, run.result) == (None, {"value": 320_000.0})
+        return run.progress.total, run.notes[-1]
+
+    usual, _ = ran("chains")
+    more, note = ran("chains", **{"optimization.fuse.active": "false"})
+    assert more > usual
+    assert note.startswith("Estimated from its graph")
+    same, note = ran("chains", **{"optimization.fuse.ave-width": "5"})
+    assert same == usual
+    assert note.startswith("optimization.fuse.ave-width: nothing was changed by it. This Dask fuses chains")
+    _, note = ran("computed", **{"optimization.fuse.active": "false"})
+    assert note.startswith("optimization.fuse.active: nothing was changed by it. This computes as it goes")
+
+
 MANY_KINDS = """
 import dask.array as da
 import dask.dataframe as dd

@@ -53,7 +53,6 @@ def test_a_setting_is_read_as_its_schema_says():
             "distributed.worker.memory.target is fixed when schedulers and workers start, and no run changes it. Start"
             " the cluster with it: DASK_DISTRIBUTED__WORKER__MEMORY__TARGET=0.5 workbench up cpu.",
         ),
-        ("optimization.fuse.active", "false", "optimization.fuse.active is fixed when schedulers and workers start"),
         (
             "distributed.diagnostics.erred-tasks.max-history",
             "5",

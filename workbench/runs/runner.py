@@ -30,6 +30,7 @@ from workbench.runs.explaining import metrics
 from workbench.runs.forecasting import devices
 from workbench.runs.forecasting.forecast import foreseen, size_of
 from workbench.runs.recording import Recording, diagnose
+from workbench.runs.settings import of_graphs, without_effect
 from workbench.runs.store import Diagnosis, Peak, Progress, Run
 from workbench.travelling import (
     Travelling,
@@ -185,7 +186,7 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
                 # Where the array is held before anything is done with it, making it isn't part of the time.
                 made = began + (built.get("seconds_to_make") or 0.0)
                 recording.stage = "computing"
-                persisted = _persist(client, collections)
+                persisted = _persist(client, collections, optimized_here=bool(of_graphs(run.settings or {})))
                 if _has_gpus(run):
                     wait_for_gpus(client)
                 gathered = chosen.gathered(persisted)
@@ -201,7 +202,8 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
             if since is not None:
                 result |= {"bandwidth": transfers.bandwidth(client, since, gpus=_has_gpus(run))}
             arrays = chosen.arrays(results, parameters.resolved) if chosen.has_arrays else {}
-            notes = (*run.notes, *chosen.remarks(results), *_twins(run))
+            unread = without_effect(run.settings or {}, computes=not collections)
+            notes = (*run.notes, *chosen.remarks(results), *_twins(run), *filter(None, (unread,)))
             # Kept before it is checked: an answer whose check breaks down is still an answer.
             n_bytes = needs.bytes_processed or None if needs else None
             store.keep(
@@ -346,13 +348,17 @@ def _has_gpus(run: Run) -> bool:
     return run.spec is not None and bool(run.spec.devices)
 
 
-def _persist(client: Client, collections: dict[str, Any]) -> dict[str, Any]:
+def _persist(client: Client, collections: dict[str, Any], *, optimized_here: bool) -> dict[str, Any]:
     """Compute all collections as one graph, and leave them on the cluster."""
     from distributed.client import futures_of
 
     if not collections:
         return {}
-    persisted = dict(zip(collections, client.persist(list(collections.values())), strict=True))
+    sent = list(collections.values())
+    if optimized_here:
+        # With the settings of this process, where the scheduler would take its own.
+        sent = list(dask.optimize(*sent))
+    persisted = dict(zip(collections, client.persist(sent, optimize_graph=not optimized_here), strict=True))
     keeping.wait_for(futures_of(list(persisted.values())))
     return persisted
 

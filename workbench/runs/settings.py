@@ -14,6 +14,7 @@ import yaml
 from dask.utils import parse_bytes, parse_timedelta
 
 from workbench.errors import BadInputError
+from workbench.formats import listed
 
 
 def read_pairs(value: Any, example: str = "size=2GiB") -> Any:
@@ -50,6 +51,23 @@ def read_settings(given: Any) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         raise BadInputError(f"settings is {given!r:.60}. Give Dask's by name: {_EXAMPLE}.")
     return {name.strip(): _read(name.strip(), value) for name, value in given.items()}
+
+
+def of_graphs(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Those of the optimization of graphs, which the scheduler does with its own where nobody did it before."""
+    return tuple(name for name in settings if name.startswith("optimization."))
+
+
+def without_effect(settings: Mapping[str, Any], *, computes: bool) -> str | None:
+    """A sentence on settings of graphs that change nothing; `computes` says that a run had no graph to optimize."""
+    named = of_graphs(settings)
+    if named and computes:
+        return f"{listed(named)}: nothing was changed by it. This computes as it goes, and the scheduler has its own."
+    read = [name for name in named if name.replace("_", "-") == "optimization.fuse.active"]
+    unread = [name for name in named if name not in read and name.startswith("optimization.fuse.")]
+    if unread:
+        return f"{listed(unread)}: nothing was changed by it. This Dask fuses chains of tasks only, of any width."
+    return None
 
 
 def _check_known(name: str) -> None:
@@ -127,8 +145,7 @@ def _checked(name: str, value: Any) -> Any:
 
 
 _OF_NO_CLUSTER = ("scheduler", "num-workers", "pool")
-_OF_CLUSTERS = ("distributed.", "optimization.", "rmm.", "temporary-directory.", "ucx.", "ucxx.")
-"""Graphs are optimized by the scheduler, with its own settings."""
+_OF_CLUSTERS = ("distributed.", "rmm.", "temporary-directory.", "ucx.", "ucxx.")
 _OF_CLIENTS = (
     "distributed.admin.large-graph-warning-threshold.",
     "distributed.client.",
