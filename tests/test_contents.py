@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import base64
+import functools
 import gzip
+import http.server
 import io
 import re
 import sys
+import threading
 import warnings
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -208,3 +212,30 @@ def test_text_in_zarr_is_listed_and_never_offered_as_numbers(tmp_path: Path) -> 
     found = _look(tmp_path / "s.zarr")
     assert {each.name: each.dtype for each in found.arrays} == {"n": "float64", "s": "str"}
     assert found.choices["variable"] == ("n",)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_group_on_a_server_that_lists_nothing_is_known_by_its_metadata(tmp_path: Path, zarr_format: Any) -> None:
+    class Silent(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None: ...
+
+        def list_directory(self, path: Any) -> None:
+            self.send_error(404)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of metadata that version 3 doesn't have yet
+        winds_of().to_zarr(tmp_path / "w.zarr", zarr_format=zarr_format, consolidated=True)
+    zarr.open_group(tmp_path / "bare.zarr", mode="w", zarr_format=zarr_format).create_array("x", data=np.ones((4, 3)))
+    handler = functools.partial(Silent, directory=tmp_path)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        found, bare, named = look(f"{url}/w.zarr"), look(f"{url}/bare.zarr"), look(f"{url}/bare.zarr/x")
+        server.shutdown()
+    here = look(str(tmp_path / "w.zarr"))
+    assert [(each.name, each.shape, each.dims) for each in found.arrays] == [
+        (each.name, each.shape, each.dims) for each in here.arrays
+    ]
+    assert found.choices == here.choices
+    assert (bare.arrays, bare.remarks) == ((), ("Its server can't list what is in it. Give the name of an array.",))
+    assert named.arrays[0].shape == (4, 3)

@@ -143,10 +143,12 @@ def test_an_index_with_a_name_is_no_column_of_a_parquet_table(tmp_path: Path, in
 
 def test_a_stack_of_images_is_selected_by_positions(tmp_path: Path, quick_client: Any) -> None:
     tifffile.imwrite(tmp_path / "s.tif", STACK, metadata={"axes": "ZYX"})
-    for path in (_ome(tmp_path / "s.ome.zarr", {"ome": OME}), str(tmp_path / "s.tif")):
-        parameters = SVD.validate({"path": path, "k": 2, "select": "z=1", "rows": "x"})
+    ome = _ome(tmp_path / "s.ome.zarr", {"ome": OME})
+    assert [each.dims for each in look(ome).arrays] == [("z", "y", "x")] * 2
+    for path, array, step in ((ome, None, 1), (ome, "0", 1), (ome, "1", 2), (str(tmp_path / "s.tif"), None, 1)):
+        parameters = SVD.validate({"path": path, "array": array, "k": 2, "select": "z=1", "rows": "x"})
         answer, check = SVD.compute(parameters, quick_client)
-        expected = np.linalg.svd(STACK[1].astype(float), compute_uv=False)[:2]
+        expected = np.linalg.svd(STACK[1, ::step, ::step].astype(float), compute_uv=False)[:2]
         np.testing.assert_allclose(answer["singular_values"], expected, rtol=1e-3)
         assert check is not None
         assert check.passed, check.what
