@@ -160,7 +160,7 @@ def _has_numbers(each: Held) -> bool:
 
 def _size(place: Place) -> int | None:
     with contextlib.suppress(OSError, ValueError, NotImplementedError, TypeError):
-        return sum(map(os.path.getsize, datasets.files_of(place))) or place.size()
+        return sum(map(os.path.getsize, datasets.files_of(place))) or place.size() or (None if place.is_url else 0)
     return None
 
 
@@ -223,14 +223,17 @@ def _scales(name: str, item: Any) -> tuple[str, ...] | None:
 
 
 def _zarr(place: Place, kind: str = "zarr") -> Listed:
-    names = opening.zarr_arrays(*opening.group_of(place, kind))
+    group = opening.group_of(place, kind)
+    names, images = opening.zarr_arrays(*group), opening.images_of(*group)
+    if not names and place.is_url and not place.names():
+        return (), (opening.UNLISTED.capitalize(),)
     with opening.zarr_opener(place, kind) as opened:
-        return tuple(_of_zarr(name, opened(path=name)) for name in names), ()
+        return tuple(_of_zarr(name, opened(path=name), images.get(name)) for name in names), ()
 
 
-def _of_zarr(name: str, array: Any) -> Held:
+def _of_zarr(name: str, array: Any, axes: tuple[str, ...] | None) -> Held:
     said = array.attrs.asdict()
-    dims = getattr(array.metadata, "dimension_names", None) or said.get("_ARRAY_DIMENSIONS")
+    dims = axes or getattr(array.metadata, "dimension_names", None) or said.get("_ARRAY_DIMENSIONS")
     packed = ", ".join(_codec(each) for each in array.compressors) or None
     named = tuple(dims) if dims and all(isinstance(each, str) for each in dims) else None
     chunks = array.shards or array.chunks

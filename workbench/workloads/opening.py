@@ -43,6 +43,7 @@ _BY_NAME = ("hdf5", "zarr", "zarr-zip")
 """Formats of which xarray tells names of dimensions."""
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+UNLISTED = "its server can't list what is in it: name the array."
 _SAMPLE_BYTES = 1_000_000
 _PIECE_BYTES = 8_000_000
 """Of text that a table is read in."""
@@ -147,8 +148,9 @@ def find_array(
         place = places.full(path, options)
         with places.sentences_about(place, FORMATS):
             kind = format_of(place)
-            images = array is None and kind in ("zarr", "zarr-zip") and finest_of(*group_of(place, kind)) is not None
-            by_name, named = kind in _BY_NAME and not images, None
+            images = images_of(*group_of(place, kind)) if kind in ("zarr", "zarr-zip") else {}
+            is_image = bool(images) if array is None else bool(images.get(array.strip("/")))
+            by_name, named = kind in _BY_NAME and not is_image, None
             if kind in _DATASETS:
                 named = _dataset(place, array, select)
             elif by_name and not all(map(str.isdigit, (*datasets.asked(select), *names_in(rows)))):
@@ -250,6 +252,7 @@ def format_of(place: Place) -> str:
     if not fs.isfile(root) and fs.isdir(root):
         return _format_of_folder(place)
     if not fs.exists(root):
+        fs.info(root)  # which tells why
         raise FileNotFoundError(place)
     found = _format_of_file(place)
     if found == "zarr-zip":
@@ -523,26 +526,30 @@ def group_of(place: Place, kind: str) -> tuple[Any, str]:
 def _in_group(place: Place, array: str | None, kind: str) -> tuple[str | None, tuple[str, ...]]:
     """Name of the array that is meant, None where there is but one without a name, and of an image its dimensions."""
     fs, root = group_of(place, kind)
-    if array is None and (finest := finest_of(fs, root)):
-        return finest
+    images = images_of(fs, root)
+    if array is None and images:
+        return next(iter(images.items()))
     names = zarr_arrays(fs, root)
     if names == [""]:
         return None, ()
     if not names and array is not None and place.is_url:
-        return array, ()  # A server that can't list its files: the name decides.
-    return _choose(place, array, names, lambda name: _is_coordinate(fs, root, name)), ()
+        return array, images.get(array.strip("/"), ())  # A server that can't list its files: the name decides.
+    if not names and place.is_url and not place.names():
+        raise _bad(f"{place} is a Zarr group, and {UNLISTED}", "array")
+    name = _choose(place, array, names, lambda name: _is_coordinate(fs, root, name))
+    return name, images.get(name, ())
 
 
-def finest_of(fs: Any, root: str) -> tuple[str, tuple[str, ...]] | None:
-    """The finest image of a Zarr group of microscopy (OME-NGFF), and names of its dimensions; None of other groups."""
+def images_of(fs: Any, root: str) -> dict[str, tuple[str, ...]]:
+    """Images of a Zarr group of microscopy (OME-NGFF), finest first, with names of their dimensions; none of others."""
     for file in ("zarr.json", ".zattrs"):
         with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
             said = json.loads(fs.cat_file(f"{root.rstrip('/')}/{file}"))
             said = said.get("attributes", said)
             first = said.get("ome", said)["multiscales"][0]
-            axes = (each if isinstance(each, str) else each["name"] for each in first.get("axes", ()))
-            return first["datasets"][0]["path"], tuple(axes)
-    return None
+            axes = tuple(each if isinstance(each, str) else each["name"] for each in first.get("axes", ()))
+            return {each["path"]: axes for each in first["datasets"]}
+    return {}
 
 
 def tiff_of(file: Any, place: Place) -> Any:
@@ -819,7 +826,10 @@ def numpy_type(array: Any) -> np.dtype[Any]:
 
 
 def zarr_arrays(fs: Any, root: str) -> list[str]:
-    """Names of the arrays below a folder, '' for the folder itself; empty where files can't be listed."""
+    """Names of the arrays below a folder, '' for the folder itself.
+
+    Where files can't be listed, those of the group's consolidated metadata; without these there are none.
+    """
     names: list[str] = []
     folders = [""]
     for _ in range(_MOST_FOLDERS):
@@ -832,7 +842,18 @@ def zarr_arrays(fs: Any, root: str) -> list[str]:
             names.append(folder)
         else:
             folders += sorted(f"{folder}/{name}".lstrip("/") for name, kind in entries.items() if kind == "directory")
-    return sorted(names)
+    return sorted(names or _consolidated(fs, root))
+
+
+def _consolidated(fs: Any, root: str) -> list[str]:
+    """Names of the arrays that a group's own file tells of, as xarray writes it."""
+    with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
+        said = json.loads(fs.cat_file(f"{root.rstrip('/')}/zarr.json"))["consolidated_metadata"]["metadata"]
+        return [name for name, each in said.items() if each["node_type"] == "array"]
+    with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
+        said = json.loads(fs.cat_file(f"{root.rstrip('/')}/.zmetadata"))["metadata"]
+        return [name.removesuffix("/.zarray") for name in said if name.endswith("/.zarray")]
+    return []
 
 
 def _entries(fs: Any, folder: str) -> dict[str, str]:
