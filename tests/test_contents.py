@@ -237,5 +237,5 @@ def test_a_group_on_a_server_that_lists_nothing_is_known_by_its_metadata(tmp_pat
         (each.name, each.shape, each.dims) for each in here.arrays
     ]
     assert found.choices == here.choices
-    assert (bare.arrays, bare.remarks) == ((), ("Its server can't list what is in it. Give the name of an array.",))
+    assert (bare.arrays, bare.remarks) == ((), ("Its server can't list what is in it: name the array.",))
     assert named.arrays[0].shape == (4, 3)

@@ -114,6 +114,15 @@ def test_a_stack_of_images_is_decomposed_by_page_and_reduced(
     assert check.passed
 
 
+def test_each_level_of_an_image_has_its_axes(tmp_path: Path) -> None:
+    path = _ome(tmp_path / "s.ome.zarr", {"ome": OME})
+    assert [each.dims for each in look(path).arrays] == [("z", "y", "x")] * 2
+    for array in ("0", "1"):
+        assert opening.find_array(path, array, as_matrix=False).dims == ("z", "y", "x")
+        assert opening.find_array(path, array, select="z=1").shape == (STACK[1].shape if array == "0" else (10, 8))
+        assert opening.find_array(path, array, rows="y").shape[0] == (20 if array == "0" else 10)
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_the_labels_of_rows_that_pandas_writes_are_no_numbers_of_a_table(tmp_path: Path, suffix: str) -> None:
     path = str(tmp_path / f"table.{suffix}")

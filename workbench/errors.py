@@ -16,7 +16,7 @@ _LONGEST_WORD = 300
 """Characters: as long as a path is in earnest. A name of thousands of them is repeated in part only."""
 
 PACKAGES = {
-    "cloud": ("s3fs>=2025.1", "gcsfs>=2025.1", "aiohttp>=3.9"),
+    "cloud": ("s3fs>=2025.1", "gcsfs>=2025.1", "aiohttp>=3.12"),
     "kubernetes": ("dask-kubernetes>=2026.3",),
     "gateway": ("dask-gateway>=2026.3",),
     "fast": ("numba>=0.61",),

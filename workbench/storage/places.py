@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import platform
@@ -32,7 +33,14 @@ _PATTERN = re.compile(r"[*?[]")
 _REFUSED = (401, 403)
 _TELLING = {"size", "mtime", "ETag", "etag", "LastModified", "last_modified", "Last-Modified", "updated", "created"}
 """What file systems of fsspec call what changes when somebody writes to a file."""
+_BUSY = (429, 500, 502, 503, 504)
+_PAUSES = (0.2, 0.5, 1, 2)
+"""Seconds before a web server is asked again."""
+_NO_PARTS = ("block_size=0", "Cannot seek streaming HTTP file")
+"""What fsspec says where a web server sends files as a whole only, or doesn't tell how long they are."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_CLOUD = tuple(f"{each}://" for each in ("s3", "s3a", "gs", "gcs", "http", "https"))
+"""URLs of which the extra `cloud` brings what reads them."""
 _S3 = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 _KEYS = {
     **dict.fromkeys(("gs", "gcs"), "GOOGLE_APPLICATION_CREDENTIALS"),
@@ -78,7 +86,8 @@ class Place:
     @property
     def zarr_options(self) -> dict[str, Any]:
         """Zarr's argument for the options, which it refuses for paths."""
-        return {"storage_options": with_token(self.path, self.options)} if self.is_url and self.options else {}
+        told = with_token(self.path, self.options)
+        return {"storage_options": told} if self.is_url and told else {}
 
     def storage(self) -> tuple[Any, str]:
         """The file system of fsspec, and the path in it.
@@ -191,7 +200,8 @@ def server_of(path: str) -> str:
 def with_token(path: str, options: Options) -> dict[str, Any]:
     """What fsspec is told of a URL's server: the options, with the token that a variable of the environment holds.
 
-    On the web it is sent as `Authorization: Bearer TOKEN`; a value with a space in it, such as 'Basic …', as it is.
+    Web servers are asked again where they are busy.
+    On the web a token goes as `Authorization: Bearer TOKEN`; a value with a space in it, such as 'Basic …', as it is.
 
     Raises
     ------
@@ -199,6 +209,8 @@ def with_token(path: str, options: Options) -> dict[str, Any]:
         The environment of this process has no such variable, or such URLs are read without a token.
     """
     told = {name: value for name, value in options.items() if name not in (TOKEN, TOKEN_SERVER)}
+    if path.startswith(("http://", "https://")):
+        told["client_kwargs"] = {"middlewares": (_patiently,), **told.get("client_kwargs", {})}
     variable, server = options.get(TOKEN), server_of(path)
     if variable is None or options.get(TOKEN_SERVER, server) != server:
         return told
@@ -219,6 +231,25 @@ def with_token(path: str, options: Options) -> dict[str, Any]:
     return {**told, "client_kwargs": {**told.get("client_kwargs", {}), "headers": header}}
 
 
+async def _patiently(request: Any, send: Any) -> Any:
+    """Ask a web server again where it is busy or hangs up, as s3fs and gcsfs do by themselves."""
+    import aiohttp
+
+    for pause in _PAUSES if request.method in ("GET", "HEAD") else ():
+        try:
+            response = await send(request)
+        except aiohttp.ClientConnectorError:
+            raise
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+            await asyncio.sleep(pause)
+            continue
+        if response.status not in _BUSY:
+            return response
+        response.release()
+        await asyncio.sleep(pause)
+    return await send(request)
+
+
 @contextmanager
 def sentences_about(place: Place | str, expected: str) -> Iterator[None]:
     """Turn what reading a file can raise into one sentence: the place, what is wrong, what was expected."""
@@ -229,18 +260,33 @@ def sentences_about(place: Place | str, expected: str) -> Iterator[None]:
     except PermissionError as err:
         raise BadInputError(f"{place} can't be opened: you have no permission. {_permit(place)}.") from err
     except FileNotFoundError as err:
+        cause = err.__cause__
+        if type(cause).__name__ == "ClientConnectorCertificateError":
+            raise BadInputError(
+                f"{place} can't be opened: nobody known here vouches for its server's certificate. Give the file of "
+                "certificates that does as SSL_CERT_FILE in the environment, of workers too."
+            ) from err
+        if (status := getattr(cause, "status", None)) in _BUSY:
+            raise BadInputError(f"{place} can't be read: its server answers {status}. Try again later.") from err
         own = str(place).startswith("memory:")
         told = "Each process has a memory: of its own, a run as well. Give a path" if own else f"Expected {expected}"
         raise BadInputError(f"{place} isn't there. {told}.") from err
     except ImportError as err:
         # fsspec says in words what a protocol needs, and its cause which package that is.
-        bring = f"pip install {name}" if (name := getattr(err.__cause__ or err, "name", None)) else install("cloud")
+        name = None if str(place).startswith(_CLOUD) else getattr(err.__cause__ or err, "name", None)
+        bring = f"pip install {name}" if name else install("cloud")
         raise MissingError(f"Reading {place} needs a package: {err}. Try: {bring}") from err
     except Exception as err:  # the readers of each format and protocol raise what they like
         if getattr(err, "status", None) in _REFUSED:
             raise BadInputError(f"{place} can't be opened: its server asks who you are. {_permit(place)}.") from err
         if type(err).__name__ == "NoCredentialsError":
             raise BadInputError(f"{place} can't be opened: there are no keys for it. {_permit(place)}.") from err
+        if any(each in str(err) for each in _NO_PARTS):
+            raise BadInputError(
+                f"{place} can't be read: its server can't send parts of it. Download it first."
+            ) from err
+        if (status := getattr(err, "status", None)) in _BUSY:
+            raise BadInputError(f"{place} can't be read: its server answers {status}. Try again later.") from err
         reason = " ".join(str(err).split())[:200] or type(err).__name__
         raise BadInputError(f"{place} can't be read ({reason}). Expected {expected}.") from err
 

@@ -160,7 +160,7 @@ def _has_numbers(each: Held) -> bool:
 
 def _size(place: Place) -> int | None:
     with contextlib.suppress(OSError, ValueError, NotImplementedError, TypeError):
-        return sum(map(os.path.getsize, datasets.files_of(place))) or place.size()
+        return sum(map(os.path.getsize, datasets.files_of(place))) or place.size() or (None if place.is_url else 0)
     return None
 
 
@@ -223,10 +223,12 @@ def _scales(name: str, item: Any) -> tuple[str, ...] | None:
 
 
 def _zarr(place: Place, kind: str = "zarr") -> Listed:
-    names, images = opening.arrays_of(place, kind), opening.images_of(*opening.group_of(place, kind))
-    silent = () if names or not place.is_url else ("Its server can't list what is in it. Give the name of an array.",)
+    group = opening.group_of(place, kind)
+    names, images = opening.zarr_arrays(*group), opening.images_of(*group)
+    if not names and place.is_url and not place.names():
+        return (), (opening.UNLISTED.capitalize(),)
     with opening.zarr_opener(place, kind) as opened:
-        return tuple(_of_zarr(name, opened(path=name), images.get(name)) for name in names), silent
+        return tuple(_of_zarr(name, opened(path=name), images.get(name)) for name in names), ()
 
 
 def _of_zarr(name: str, array: Any, axes: tuple[str, ...] | None) -> Held:

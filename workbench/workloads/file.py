@@ -155,7 +155,7 @@ def read_csv(path: str, array: str | None, options: dict[str, Any], *where: slic
 
 def known(path: str, options: dict[str, Any]) -> dict[str, Any]:
     """What fsspec is told of a URL's server, with the token that a variable of the environment holds."""
-    if "token_variable" not in options:
+    if "token_variable" not in options and not path.startswith(("http://", "https://")):
         return options
     from workbench.storage.places import with_token
 

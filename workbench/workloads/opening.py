@@ -43,6 +43,7 @@ _BY_NAME = ("hdf5", "zarr", "zarr-zip")
 """Formats of which xarray tells names of dimensions."""
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+UNLISTED = "its server can't list what is in it: name the array."
 _SAMPLE_BYTES = 1_000_000
 _PIECE_BYTES = 8_000_000
 """Of text that a table is read in."""
@@ -148,7 +149,7 @@ def find_array(
         with places.sentences_about(place, FORMATS):
             kind = format_of(place)
             images = images_of(*group_of(place, kind)) if kind in ("zarr", "zarr-zip") else {}
-            is_image = bool(images) and (array is None or array in images)
+            is_image = bool(images) if array is None else bool(images.get(array.strip("/")))
             by_name, named = kind in _BY_NAME and not is_image, None
             if kind in _DATASETS:
                 named = _dataset(place, array, select)
@@ -251,6 +252,7 @@ def format_of(place: Place) -> str:
     if not fs.isfile(root) and fs.isdir(root):
         return _format_of_folder(place)
     if not fs.exists(root):
+        fs.info(root)  # which tells why
         raise FileNotFoundError(place)
     found = _format_of_file(place)
     if found == "zarr-zip":
@@ -525,20 +527,21 @@ def _in_group(place: Place, array: str | None, kind: str) -> tuple[str | None, t
     """Name of the array that is meant, None where there is but one without a name, and of an image its dimensions."""
     fs, root = group_of(place, kind)
     images = images_of(fs, root)
-    if images and array is None:
+    if array is None and images:
         return next(iter(images.items()))
-    if array in images:
-        return array, images[array]
-    names = arrays_of(place, kind)
+    names = zarr_arrays(fs, root)
     if names == [""]:
         return None, ()
     if not names and array is not None and place.is_url:
-        return array, ()  # A server that can't list its files: the name decides.
-    return _choose(place, array, names, lambda name: _is_coordinate(fs, root, name)), ()
+        return array, images.get(array.strip("/"), ())  # A server that can't list its files: the name decides.
+    if not names and place.is_url and not place.names():
+        raise _bad(f"{place} is a Zarr group, and {UNLISTED}", "array")
+    name = _choose(place, array, names, lambda name: _is_coordinate(fs, root, name))
+    return name, images.get(name, ())
 
 
 def images_of(fs: Any, root: str) -> dict[str, tuple[str, ...]]:
-    """Images of a Zarr group of microscopy (OME-NGFF), the finest first, with names of their dimensions."""
+    """Images of a Zarr group of microscopy (OME-NGFF), finest first, with names of their dimensions; none of others."""
     for file in ("zarr.json", ".zattrs"):
         with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
             said = json.loads(fs.cat_file(f"{root.rstrip('/')}/{file}"))
@@ -822,21 +825,11 @@ def numpy_type(array: Any) -> np.dtype[Any]:
         return np.dtype(object)
 
 
-def arrays_of(place: Place, kind: str) -> list[str]:
-    """Names of the arrays of a Zarr group, which its metadata have where a server can't list files."""
-    names = zarr_arrays(*group_of(place, kind))
-    if names or not place.is_url:
-        return names
-    import zarr
-
-    with contextlib.suppress(OSError, LookupError, ValueError, TypeError, NotImplementedError):
-        members = zarr.open_group(place.path, mode="r", **place.zarr_options).members(max_depth=None)
-        return sorted(name for name, each in members if isinstance(each, zarr.Array))
-    return []
-
-
 def zarr_arrays(fs: Any, root: str) -> list[str]:
-    """Names of the arrays below a folder, '' for the folder itself; empty where files can't be listed."""
+    """Names of the arrays below a folder, '' for the folder itself.
+
+    Where files can't be listed, those of the group's consolidated metadata; without these there are none.
+    """
     names: list[str] = []
     folders = [""]
     for _ in range(_MOST_FOLDERS):
@@ -849,7 +842,18 @@ def zarr_arrays(fs: Any, root: str) -> list[str]:
             names.append(folder)
         else:
             folders += sorted(f"{folder}/{name}".lstrip("/") for name, kind in entries.items() if kind == "directory")
-    return sorted(names)
+    return sorted(names or _consolidated(fs, root))
+
+
+def _consolidated(fs: Any, root: str) -> list[str]:
+    """Names of the arrays that a group's own file tells of, as xarray writes it."""
+    with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
+        said = json.loads(fs.cat_file(f"{root.rstrip('/')}/zarr.json"))["consolidated_metadata"]["metadata"]
+        return [name for name, each in said.items() if each["node_type"] == "array"]
+    with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
+        said = json.loads(fs.cat_file(f"{root.rstrip('/')}/.zmetadata"))["metadata"]
+        return [name.removesuffix("/.zarray") for name in said if name.endswith("/.zarray")]
+    return []
 
 
 def _entries(fs: Any, folder: str) -> dict[str, str]:
