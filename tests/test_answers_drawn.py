@@ -242,7 +242,8 @@ def test_vectors_along_the_pixels_of_a_stack_are_pictures_with_the_first_row_at_
     assert arrays["v"].data is v
     first = next(each for each in pictures(arrays, {}) if each.name == "v-1")
     np.testing.assert_array_equal(first.drawn.values, v[0].reshape(3, 4))
-    np.testing.assert_array_equal(first.drawn.y, [3, 2, 1])
+    assert first.drawn.from_top
+    np.testing.assert_array_equal(first.drawn.y, [0, 1, 2])
     # Where pixels are left out, none has a place any more.
     gone = SVD.arrays(results | {"kept": {"column": np.arange(12)}}, {"axes": ((0,), (1, 2)), "lengths": (5, 3, 4)})
     assert not gone["v"].attrs

@@ -10,9 +10,12 @@ import dask
 import numpy as np
 import pandas as pd
 import pytest
+import tifffile
 import xarray as xr
+import zarr
 
 from workbench.errors import BadInputError
+from workbench.figures.answers import Map, pictures
 from workbench.linalg.anomalies import Removed, anomalies
 from workbench.workloads import eofs, template
 from workbench.workloads.eofs import separated
@@ -284,12 +287,38 @@ def test_a_variable_without_any_value_is_refused(tmp_path: Path) -> None:
         _run(path=str(tmp_path / "nothing.nc"), variable="u")
 
 
+@pytest.mark.parametrize("kind", ["tiff", "ome zarr"])
+def test_modes_of_a_stack_of_images_are_images(tmp_path: Path, kind: str) -> None:
+    stack = np.random.default_rng(0).integers(0, 1000, (12, 9, 7)).astype("u2")
+    path = str(tmp_path / "stack")
+    if kind == "tiff":
+        tifffile.imwrite(path, stack, metadata={"axes": "TYX"})
+    else:
+        axes, images = [{"name": each} for each in "tyx"], [{"path": "0"}, {"path": "1"}]
+        said = {"ome": {"version": "0.5", "multiscales": [{"axes": axes, "datasets": images}]}}
+        group = zarr.open_group(path, mode="w", attributes=said)
+        group.create_array("0", data=stack, chunks=(5, 9, 7))
+        group.create_array("1", data=stack[:, ::2, ::2])
+    parameters = EOFS.validate({"path": path, "k": 3})
+    results = EOFS.build(parameters)
+    results["s"] = results["s"].compute()
+    arrays, summary = EOFS.arrays(results), EOFS.summarise(results)
+    rows = stack.reshape(12, -1) - stack.reshape(12, -1).mean(axis=0)
+    np.testing.assert_allclose(summary["singular_values"], np.linalg.svd(rows, compute_uv=False)[:3], rtol=1e-6)
+    assert parameters.resolved["samples"] == "t"
+    assert arrays["patterns"].dims == ("mode", "y", "x")
+    drawn = {each.name: each.drawn for each in pictures(arrays, summary)}
+    assert isinstance(drawn["patterns-1"], Map)
+    assert drawn["patterns-1"].from_top
+    assert EOFS.validate({"path": path, "k": 2, "select": "t=2:8"}).resolved["shape"] == [7, 63]
+
+
 def test_what_is_no_dataset_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.nc").write_text("no NetCDF")
     np.save(tmp_path / "b.npy", np.zeros(3))
 
     for name in ("a.nc", "b.npy", "missing.nc"):
-        with pytest.raises(BadParameterError, match="Expected NetCDF, a Zarr group as xarray writes it, or GRIB"):
+        with pytest.raises(BadParameterError, match="Expected NetCDF, a Zarr group as xarray writes it, GRIB"):
             EOFS.validate({"path": str(tmp_path / name)})
 
 

@@ -32,7 +32,7 @@ _BINS = 50
 _POSITION = {"chromosome": "position", "contig": "position"}
 """Labels that together say where on a genome something is."""
 
-_UP, _ACROSS = "row, from the last", "column"
+_UP, _ACROSS = "row", "column"
 """Directions of pictures that a matrix has in its rows or columns."""
 
 Numbers = npt.NDArray[Any]
@@ -68,6 +68,8 @@ class Map:
     x: Numbers
     y: Numbers
     values: Numbers
+    from_top: bool = False
+    """Whether the first row is at the top, as that of an image; else `y` grows upwards."""
 
     @property
     def range(self) -> tuple[float, float]:
@@ -241,11 +243,10 @@ def _spread(n: int) -> npt.NDArray[np.intp]:
 
 
 def _on_grid(array: Labelled, counter: str) -> Labelled:
-    """Vectors along the rows, or columns, of a matrix, each a picture in the file: its first row is at the top."""
+    """Vectors along the rows, or columns, of a matrix, each a picture in the file."""
     up, across = int(array.attrs["grid_rows"]), int(array.attrs["grid_columns"])
     data = array.data if array.dims[0] == counter else array.data.T
-    rows = np.arange(up, 0, -1)
-    return Labelled(data[:_MOST_VECTORS].reshape(-1, up, across), (counter, _UP, _ACROSS), {_UP: rows})
+    return Labelled(data[:_MOST_VECTORS].reshape(-1, up, across), (counter, _UP, _ACROSS))
 
 
 def _vector(array: Labelled, counter: str = "", number: int = 0, step: int = 1) -> Numbers:
@@ -266,7 +267,7 @@ def _labels(array: Labelled, dim: str) -> dict[str, Any]:
 def _is_ordered(array: Labelled, dim: str) -> bool:
     """Whether what lies along it has an order to draw a line by: times, or numbers."""
     values = _labels(array, dim).get(dim)
-    return values is not None and np.asarray(values).dtype.kind in "Mmif"
+    return dim in ("t", "time") if values is None else np.asarray(values).dtype.kind in "Mmif"
 
 
 def _pairs(name: str, array: Labelled, counter: str, along: str, result: Mapping[str, Any]) -> Iterator[Picture]:
@@ -374,4 +375,5 @@ def _map(array: Labelled, others: tuple[str, str], counter: str = "", number: in
         told = _labels(array, dim).get(dim)
         numbers = told is not None and np.asarray(told).dtype.kind in "if"
         sides[dim] = np.asarray(told if numbers else np.arange(_count(array, dim)), "float64")[::step]
-    return Map(sides[across], sides[up], _vector(array, counter, number, step))
+    from_top = up not in _labels(array, up)
+    return Map(sides[across], sides[up], _vector(array, counter, number, step), from_top)

@@ -82,6 +82,7 @@ def _draw_map(plot: Any, drawn: Map, look: Theme) -> None:
     rows = slice(None, None, -1 if len(drawn.y) > 1 and drawn.y[1] < drawn.y[0] else 1)
     columns = slice(None, None, -1 if len(drawn.x) > 1 and drawn.x[1] < drawn.x[0] else 1)
     image = drawn.values[rows, columns]
+    plot.y_range.flipped = drawn.from_top
     plot.image([image], x=left, y=bottom, dw=width, dh=height, color_mapper=mapper)
     plot.add_layout(
         ColorBar(color_mapper=mapper, background_fill_color=look.background, major_label_text_color=look.muted), "right"

@@ -114,4 +114,6 @@ def _draw_map(figure: Any, axes: Axes, drawn: Map) -> None:
     colors = "RdBu_r" if low < 0 < high else "viridis"
     axes.set_facecolor(LIGHT.grid)  # what is missing
     look: dict[str, Any] = {"cmap": colors, "vmin": low, "vmax": high, "shading": "nearest", "rasterized": True}
+    if drawn.from_top:
+        axes.invert_yaxis()
     figure.colorbar(axes.pcolormesh(drawn.x, drawn.y, drawn.values, **look), ax=axes)

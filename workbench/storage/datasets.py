@@ -25,10 +25,15 @@ from workbench.storage import conventions, places
 from workbench.storage.conventions import Stored
 from workbench.storage.labelled import coordinate
 from workbench.storage.places import Options, Place
-from workbench.storage.zarrs import is_marked
+from workbench.storage.zarrs import images_of, is_marked
 
-FORMATS = "NetCDF, a Zarr group as xarray writes it, or GRIB"
+FORMATS = "NetCDF, a Zarr group as xarray writes it, GRIB, or images as TIFF or OME-Zarr"
+IMAGES = "images"
+"""What opens these: xarray has no engine for them."""
 _STARTS = {b"CDF": "scipy", b"\x89HDF": "h5netcdf", b"GRIB": "cfgrib", b"PK": "zarr"}
+TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+"""Bytes with which such a file begins."""
+_STARTS |= dict.fromkeys(TIFF, IMAGES)
 _NORTH = {"degrees_north", "degree_north", "degree_n", "degrees_n", "degreen", "degreesn"}
 _EAST = {each.replace("north", "east").replace("n", "e") for each in _NORTH}
 _OF_OTHERS = ("bounds", "climatology", "coordinates", "grid_mapping", "formula_terms", "compress")
@@ -37,6 +42,8 @@ _RADIANS = {"radian", "radians", "rad"}
 _TIMES = {"time", "t", "valid_time"}
 _LATITUDES = {"lat", "latitude", "nav_lat", "xlat", "clat", "latcell"}
 _LONGITUDES = {"lon", "longitude"}
+_NEEDED = {"cfgrib": ("cfgrib", "grib"), IMAGES: ("tifffile", "images")}
+"""The package that an engine is in, and our extra that brings it."""
 _NETCDF = (".nc", ".nc4", ".nc3", ".cdf", ".netcdf")
 _NOT_FOUND = 20
 _END = r"[^:]*[T ]\d{1,2}(?::\d\d){1,2}Z?|[^:]*"
@@ -65,6 +72,10 @@ class Source:
     @contextmanager
     def opened(self) -> Iterator[Any]:
         """The dataset as it is stored; values of its variables are read when they are asked for."""
+        if self.engine == IMAGES:
+            with _images(Place(self.path, self.options)) as dataset:
+                yield dataset
+            return
         with self._place() as (where, how):
             how |= {"group": self.group} if self.group else {}
             with _xarray(self.path).open_dataset(where, **how) as dataset:
@@ -452,10 +463,42 @@ def _is_decodable(raw: Any, name: Any) -> bool:
     return False
 
 
+@contextmanager
+def _images(place: Place) -> Iterator[Any]:
+    """The first images of a TIFF file, or the finest of OME-Zarr, with names of their dimensions."""
+    import zarr
+    from xarray import Dataset, Variable
+    from xarray.backends import BackendArray
+    from xarray.core.indexing import IndexingSupport, LazilyIndexedArray, explicit_indexing_adapter
+
+    class Lazy(BackendArray):
+        def __init__(self, array: Any) -> None:
+            self.shape, self.dtype, self._array = array.shape, array.dtype, array
+
+        def __getitem__(self, key: Any) -> Any:
+            return explicit_indexing_adapter(key, self.shape, IndexingSupport.BASIC, self._array.__getitem__)
+
+    def dataset(name: str, dims: Sequence[str], array: Any) -> Any:
+        found = Variable(dims, LazilyIndexedArray(Lazy(array)), encoding={"chunks": array.chunks})
+        return Dataset({name: found})
+
+    if images := images_of(*place.storage()):
+        name, dims = next(iter(images.items()))
+        yield dataset(name, dims, zarr.open_array(place.path, path=name, mode="r", **place.zarr_options))
+        return
+    from tifffile import TiffFile
+
+    with place.open() as file, TiffFile(file) as pages:
+        first = pages.series[0]
+        yield dataset("0", tuple(first.axes.lower()), zarr.open_array(first.aszarr(level=0), mode="r"))
+
+
 def source_of(place: Place, group: str | None = None) -> Source:
     """How the dataset at a place is opened."""
     with places.sentences_about(place, FORMATS):
         source = Source(place.path, dict(place.options), _engine(place), group)
+        if source.engine == "zarr" and group is None and images_of(*place.storage()):
+            return replace(source, engine=IMAGES)
         if source.engine != "zarr":
             return source
         for consolidated in (True, False):
@@ -543,8 +586,9 @@ def _engine(place: Place) -> str:
         raise BadInputError(f"{place} {what}. Expected {FORMATS}.")
     if engine == "cfgrib" and place.is_url:
         raise BadInputError(f"{place} is GRIB at a URL, of which no parts can be read. Copy it to this machine.")
-    if engine != "zarr" and find_spec(engine) is None:
-        raise MissingError(f"Reading {place} needs {engine}: {install('grib' if engine == 'cfgrib' else 'files')}.")
+    package, extra = _NEEDED.get(engine, (engine, "files"))
+    if find_spec(package) is None:
+        raise MissingError(f"Reading {place} needs {package}: {install(extra)}.")
     return engine
 
 

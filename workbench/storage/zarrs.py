@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,18 @@ HALF = ".partial"
 def is_marked(place: Place) -> bool:
     """Whether a folder is a Zarr array or group. A web server that can't list, or lists as a page, knows its files."""
     return any((place / mark).kind() == "file" for mark in MARKS)
+
+
+def images_of(fs: Any, root: str) -> dict[str, tuple[str, ...]]:
+    """Images of a Zarr group of microscopy (OME-NGFF), finest first, with names of their dimensions; none of others."""
+    for file in ("zarr.json", ".zattrs"):
+        with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
+            said = json.loads(fs.cat_file(f"{root.rstrip('/')}/{file}"))
+            said = said.get("attributes", said)
+            first = said.get("ome", said)["multiscales"][0]
+            axes = tuple(each if isinstance(each, str) else each["name"] for each in first.get("axes", ()))
+            return {each["path"]: axes for each in first["datasets"]}
+    return {}
 
 
 def store_at(place: Place) -> Any:

@@ -18,6 +18,7 @@ from workbench import formats
 from workbench.errors import BadInputError, MissingError, WorkbenchError
 from workbench.storage import conventions, datasets, places
 from workbench.storage.places import Options, Place
+from workbench.storage.zarrs import images_of
 from workbench.workloads import first_sight, opening
 from workbench.workloads.first_sight import Picture
 
@@ -224,7 +225,7 @@ def _scales(name: str, item: Any) -> tuple[str, ...] | None:
 
 def _zarr(place: Place, kind: str = "zarr") -> Listed:
     group = opening.group_of(place, kind)
-    names, images = opening.zarr_arrays(*group), opening.images_of(*group)
+    names, images = opening.zarr_arrays(*group), images_of(*group)
     if not names and place.is_url and not place.names():
         return (), (opening.UNLISTED.capitalize(),)
     with opening.zarr_opener(place, kind) as opened:

@@ -268,8 +268,10 @@ def _lengths(picked: Picked, dims: Sequence[str]) -> tuple[int, ...]:
 
 
 def _of_samples(picked: Picked, samples: str | None) -> tuple[str, ...]:
-    time = datasets.time_of(picked.coords, picked.dims)
-    named = (samples or time or "").split(",")
+    usual = datasets.time_of(picked.coords, picked.dims)
+    if usual is None and picked.source.engine == datasets.IMAGES and len(picked.dims) > 2:
+        usual = picked.dims[0]
+    named = (samples or usual or "").split(",")
     found = [each.strip() for each in named if each.strip()]
     if not found or len(set(found)) < len(found) or not set(found) <= set(picked.dims):
         there = ", ".join(picked.dims) or "none"

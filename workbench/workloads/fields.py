@@ -251,9 +251,9 @@ ArrayName = Annotated[
 DatasetPath = Annotated[
     Text,
     Words(
-        "File, folder or URL of the dataset: NetCDF, Zarr as xarray writes it, GRIB. Several NetCDF files, such as one "
-        "a year, are read as one: a folder of them, or a pattern.",
-        allowed="the path or URL of a NetCDF file, a Zarr group as xarray writes it, or GRIB; or files such as *.nc",
+        "File, folder or URL of the dataset: NetCDF, Zarr as xarray writes it, GRIB, or images as TIFF or OME-Zarr. "
+        "Several NetCDF files, such as one a year, are read as one: a folder of them, or a pattern.",
+        allowed="the path or URL of NetCDF, a Zarr group as xarray writes it, GRIB, TIFF or OME-Zarr; or files as *.nc",
         examples=("winds.nc", "winds/*.nc", "s3://bucket/era5.zarr"),
         path=True,
     ),

@@ -24,7 +24,7 @@ from workbench import formats
 from workbench.errors import BadInputError, MissingError, WorkbenchError, install
 from workbench.storage import conventions, datasets, places
 from workbench.storage.places import Options, Place
-from workbench.storage.zarrs import MARKS, is_marked, safe
+from workbench.storage.zarrs import MARKS, images_of, is_marked, safe
 from workbench.workloads import fields
 from workbench.workloads.values import BadParameterError
 
@@ -42,7 +42,6 @@ FORMATS = ".npy, .npz, HDF5, NetCDF, Zarr (a folder or a .zip), TIFF, Parquet (a
 _BY_NAME = ("hdf5", "zarr", "zarr-zip")
 """Formats of which xarray tells names of dimensions."""
 _HDF5 = b"\x89HDF\r\n\x1a\n"
-_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 UNLISTED = "its server can't list what is in it: name the array."
 _SAMPLE_BYTES = 1_000_000
 _PIECE_BYTES = 8_000_000
@@ -306,7 +305,7 @@ def _format_of_file(place: Place) -> str:
         return "grib"
     if start[:4] == b"PAR1":
         return "parquet"
-    if start[:4] in _TIFF:
+    if start[:4] in datasets.TIFF:
         return "tiff"
     if start and place.name.lower().endswith((".csv", ".tsv")):
         return "csv"
@@ -538,18 +537,6 @@ def _in_group(place: Place, array: str | None, kind: str) -> tuple[str | None, t
         raise _bad(f"{place} is a Zarr group, and {UNLISTED}", "array")
     name = _choose(place, array, names, lambda name: _is_coordinate(fs, root, name))
     return name, images.get(name, ())
-
-
-def images_of(fs: Any, root: str) -> dict[str, tuple[str, ...]]:
-    """Images of a Zarr group of microscopy (OME-NGFF), finest first, with names of their dimensions; none of others."""
-    for file in ("zarr.json", ".zattrs"):
-        with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
-            said = json.loads(fs.cat_file(f"{root.rstrip('/')}/{file}"))
-            said = said.get("attributes", said)
-            first = said.get("ome", said)["multiscales"][0]
-            axes = tuple(each if isinstance(each, str) else each["name"] for each in first.get("axes", ()))
-            return {each["path"]: axes for each in first["datasets"]}
-    return {}
 
 
 def tiff_of(file: Any, place: Place) -> Any:
