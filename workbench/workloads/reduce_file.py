@@ -19,7 +19,7 @@ from workbench.workloads.file import array_of_file, shown
 from workbench.workloads.opening import SERVED, Found, array_of, names_in
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import grown, number_of_blocks, shrunk
-from workbench.workloads.svd import held, made
+from workbench.workloads.svd import READ, held, made
 from workbench.workloads.values import BadParameterError, Check, Labelled, Needs, Surroundings
 
 if TYPE_CHECKING:
@@ -344,7 +344,7 @@ def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
     first = [each.item() if np.isfinite(each) else None for each in head]
     told: dict[str, Any] = {"value": first[0]} if value.ndim == 0 else {"shape": list(value.shape), "first": first}
     gaps = int(results["gaps"])
-    return told | ({"missing": gaps} if gaps else {}) | made(results)
+    return told | ({"missing": gaps} if gaps else {}) | made(results, READ)
 
 
 def _arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:

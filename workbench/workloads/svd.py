@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from workbench.linalg import Certificate
 
 
+READ = "seconds_to_read"
+"""What seconds to make an array are called where that is to read a file."""
+
+
 def random_matrix(shape: tuple[int, int], chunks: int | tuple[int, int] | str, dtype: str, seed: int) -> da.Array:
     """Numbers from 0 to 1, or 0, 1 and 2 like genotypes where they are whole."""
     if dtype == "uint8" and dask.config.get("array.backend", "numpy") == "cupy":
@@ -153,18 +157,18 @@ def matrix_of(resolved: Mapping[str, Any]) -> da.Array:
     return random_matrix(**arguments(random_matrix, resolved))
 
 
-def made(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Seconds that it took to make the array, where that isn't in the time."""
+def made(results: Mapping[str, Any], called: str = "seconds_to_make") -> dict[str, Any]:
+    """Seconds that it took to make the array, or to read it, where that isn't in the time."""
     seconds = results.get("seconds_to_make")
-    return {} if seconds is None else {"seconds_to_make": float(seconds)}
+    return {} if seconds is None else {called: float(seconds)}
 
 
-def singular_values(results: Mapping[str, Any]) -> dict[str, Any]:
+def singular_values(results: Mapping[str, Any], called: str = "seconds_to_make") -> dict[str, Any]:
     """Singular values, what is certified of them, and how long it took to make the array."""
     told: dict[str, Any] = {"singular_values": [float(value) for value in results["s"]]}
     if results.get("certificate") is not None:
         told["certificate"] = certificate_json(results["certificate"])
-    return told | made(results)
+    return told | made(results, called)
 
 
 def certificate_json(found: Certificate) -> dict[str, Any]:

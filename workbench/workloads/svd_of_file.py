@@ -18,7 +18,7 @@ from workbench.workloads.file import matrix_of_file
 from workbench.workloads.layout import cut
 from workbench.workloads.opening import SERVED, array_of
 from workbench.workloads.registry import Resolution, Template, arguments
-from workbench.workloads.svd import factors, held, kept, singular_values
+from workbench.workloads.svd import READ, factors, held, kept, singular_values
 from workbench.workloads.values import Check, Labelled, Surroundings
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ TEMPLATE = Template(
     resolver=_resolved,
     estimate=partial(estimates.with_input, estimates.svd_of_file),
     checker=_check,
-    summary_of=singular_values,
+    summary_of=partial(singular_values, called=READ),
     arrays_of=_factors,
     parts=_readers,
     alone=decomposed(lambda resolved: _matrix_of_file({**resolved, "center": False})),

@@ -15,7 +15,7 @@ _SUM = 64
 _DECOMPOSITION = 10_000
 """Singular values go through some thousand roundings, each relative to the largest of them."""
 
-_BESIDE = ("bandwidth", "certificate", "scatter", "seconds_to_make")
+_BESIDE = ("bandwidth", "certificate", "scatter", "seconds_to_make", "seconds_to_read")
 """What a run tells beside its answer: how fast, how surely, and a picture."""
 
 _EPS = {"float32": 2.0**-23, "float16": 2.0**-10}
