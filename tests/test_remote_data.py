@@ -33,7 +33,7 @@ from tests.waiting import until
 from workbench.cli import main
 from workbench.errors import ConflictError, FailedError
 from workbench.genotypes import open_genotypes, pack_to_zarr, simulate
-from workbench.runs import keeping, store
+from workbench.runs import failures, keeping, store
 from workbench.runs.submit import finish, submit
 from workbench.session import Session
 from workbench.storage.targets import COPYING, target
@@ -418,3 +418,14 @@ def test_a_bucket_that_does_not_exist_is_told_of_before_anything_is_computed(
         keeping.chosen_target("s3://nobucket/out.zarr", replace=False)
     assert keeping.chosen_target("s3://data/out-there.zarr", replace=False) is not None
     assert not [path for path in s3fs.S3FileSystem(use_listings_cache=False).find("data") if "out-there" in path]
+
+
+def test_what_a_task_hears_of_a_server_is_told_in_a_sentence() -> None:
+    from botocore.exceptions import EndpointConnectionError, NoCredentialsError
+
+    run = store.Run(id="mine-5", workload="svd_of_file", cluster="otter", resolved={"path": "s3://data/x.npy"})
+    told = failures.sentence(NoCredentialsError(), run, None)
+    assert told.startswith("s3://data/x.npy can't be opened: there are no keys for it. Give anon=true if it is public")
+    told = failures.sentence(EndpointConnectionError(endpoint_url="http://127.0.0.1:1"), run, None)
+    assert told.startswith("s3://data/x.npy can't be read (Could not connect to the endpoint URL")
+    assert "traceback" not in told
