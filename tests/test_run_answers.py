@@ -145,8 +145,8 @@ def test_a_run_killed_while_it_saves_is_gone_on_with_and_ends_as_one_that_was_no
     run = finish(submit("svd_of_file", {**asked, "save": str(tmp_path / name)}, cluster).id, timeout=60)
     assert (whole.status, run.status) == ("done", "done"), run.error
     (kept,) = (int(n) for n in re.findall(r"(\d+) blocks that an earlier run had saved", " ".join(run.notes)))
-    # A quick machine writes all of a file before the workers are held; what is left half is in test_saving.
-    assert 2 < kept < 100 + 2 * (name != "out.zarr")
+    # A quick machine writes all of them before the workers are held; what is left half is in test_saving.
+    assert 2 < kept < 102
     assert name != "out.zarr" or kept == len(there)
     assert name != "out.zarr" or there <= blocks("out.zarr")
     for array in "usv":

@@ -55,7 +55,7 @@ GOOD = [
     ("GET", "/runs", None, 200),
     ("GET", "/runs?limit=5&status=done", None, 200),
     ("POST", "/runs", {"workload": "array_sum", "cluster": "calm-otter", "parameters": {"size": "1GiB"}}, 202),
-    ("POST", "/runs", {"workload": "array_sum", "cluster": "calm-otter", "settings": "scheduler=threads"}, 202),
+    ("POST", "/runs", {"workload": "array_sum", "cluster": "calm-otter", "settings": "array.rechunk.threshold=5"}, 202),
     ("GET", "/runs/done", None, 200),
     ("GET", "/runs/done/log", None, 200),
     ("GET", "/runs/done/report", None, 200),
