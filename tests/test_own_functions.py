@@ -1,5 +1,6 @@
 """A person's function is a workload: its form, its run, what it returns, and what is said where it can't be one."""
 
+import ast
 import asyncio
 import re
 import runpy
@@ -1402,3 +1403,27 @@ def test_a_page_hears_of_a_function_that_was_added(data_folder: Path) -> None:
     listing.added_folder().mkdir(parents=True)
     (listing.added_folder() / "total.py").write_text("def total() -> int:\n    return 1\n")
     assert len(listing.stamp()) == len(before) + 1
+
+
+def test_only_calls_that_import_or_read_beside_a_module_are_told_where_it_is():
+    from workbench.workloads.arriving import _Names
+
+    text = """
+import importlib.resources as r
+from importlib import import_module as load, resources
+files("data")
+self.files("data")
+importlib.import_module("data")
+r.files("data")
+load("data")
+resources.files("data")
+"""
+    names = _Names("yours", {"data": ("", "/x/data.py", False)})
+    assert ast.unparse(names.visit(ast.parse(text))).splitlines()[2:] == [
+        "files('data')",
+        "self.files('data')",
+        "importlib.import_module('yours.data')",
+        "r.files('yours.data')",
+        "load('yours.data')",
+        "resources.files('yours.data')",
+    ]

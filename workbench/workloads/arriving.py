@@ -152,17 +152,23 @@ def _same(one: Any, other: Any) -> bool:
     return one is other or (isinstance(one, bytes) and isinstance(other, bytes) and one == other)
 
 
+_BY_NAME = ("importlib.import_module", "importlib.resources.files")
+
+
 class _Names(ast.NodeTransformer):
     """Has imports name a person's modules below the package in which they are."""
 
     def __init__(self, under: str, sources: Sources) -> None:
         self._under, self._sources = under, sources
+        self._by_name = {*_BY_NAME}
+        """Calls as the text has them; somebody's own `files` may take anything."""
 
     def visit_Import(self, node: ast.Import) -> Any:
         """Make `import a.b` of one's own `import under.a.b` and `from under import a`."""
         made: list[ast.stmt] = []
         for alias in node.names:
             if not self._is_own(alias.name):
+                self._learn(alias.name, alias.asname or alias.name)
                 made.append(ast.Import([alias]))
                 continue
             if "." in alias.name:
@@ -175,16 +181,23 @@ class _Names(ast.NodeTransformer):
         """Make `from a import b` of one's own `from under.a import b`."""
         if not node.level and node.module and self._is_own(node.module):
             node.module = self._below(node.module)
+        for alias in node.names:
+            self._learn(f"{node.module}.{alias.name}", alias.asname or alias.name)
         return node
 
     def visit_Call(self, node: ast.Call) -> Any:
         """Do so where a module is imported by a call with its name, too."""
         self.generic_visit(node)
-        by_name = ast.unparse(node.func).rpartition(".")[2] in ("import_module", "files")
+        by_name = ast.unparse(node.func) in self._by_name
         match node.args:
             case [ast.Constant(str(name)) as first, *_] if by_name and self._is_own(name):
                 first.value = self._below(name)
         return node
+
+    def _learn(self, name: str, called: str) -> None:
+        self._by_name |= {
+            f"{called}{each.removeprefix(name)}" for each in _BY_NAME if f"{each}.".startswith(f"{name}.")
+        }
 
     def _is_own(self, name: str) -> bool:
         return self._sources.get(name.partition(".")[0]) is not None
