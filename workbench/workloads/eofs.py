@@ -28,7 +28,7 @@ from workbench.storage.datasets import Picked
 from workbench.workloads import checks, estimates, fields
 from workbench.workloads.fields import Resolved, Text, Words
 from workbench.workloads.file import unpacked
-from workbench.workloads.opening import SERVED, options_of
+from workbench.workloads.opening import SERVED, names_in, options_of
 from workbench.workloads.registry import Resolution, Template
 from workbench.workloads.sizes import block_rows, grown, shrunk
 from workbench.workloads.svd import certificate_json
@@ -271,8 +271,7 @@ def _of_samples(picked: Picked, samples: str | None) -> tuple[str, ...]:
     usual = datasets.time_of(picked.coords, picked.dims)
     if usual is None and picked.source.engine == datasets.IMAGES and len(picked.dims) > 2:
         usual = picked.dims[0]
-    named = (samples or usual or "").split(",")
-    found = [each.strip() for each in named if each.strip()]
+    found = names_in(samples or usual)
     if not found or len(set(found)) < len(found) or not set(found) <= set(picked.dims):
         there = ", ".join(picked.dims) or "none"
         given = "no dimension is one of times by CF's conventions" if samples is None else f"it was {samples!r}"
