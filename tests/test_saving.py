@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -12,6 +13,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import dask.array as da
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ import workbench
 from workbench import remote
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError
 from workbench.storage import writing
-from workbench.storage.places import full
+from workbench.storage.places import Place, full, writing_to
 from workbench.storage.targets import Target, target
 from workbench.storage.writing import Hands, table, write
 from workbench.workloads import template
@@ -421,3 +423,21 @@ def test_numbers_of_a_zip_are_stored_as_they_are(tmp_path: Path) -> None:
 def test_an_id_is_no_run_and_the_sentence_says_how_to_get_one(tmp_path):
     with pytest.raises(BadInputError, match=r"run is 'last'\. Give the run itself, such as .*show\('last'\)"):
         workbench.save("last", tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    ("to", "error", "told"),
+    [
+        ("gs://data/x.zarr", aiohttp.ServerDisconnectedError(), "gs://data/x.zarr can't be written (Server disco"),
+        ("gs://data/x.zarr", ValueError("a function's own"), None),
+        # A server is read from where a disk is written to, and this error of it is an OSError too.
+        ("/data/x.zarr", aiohttp.ClientOSError(104, "Connection reset by peer"), None),
+        ("/data/x.zarr", OSError(28, "No space left on device"), "left on device). Make room there, or choose another"),
+    ],
+)
+def test_what_a_server_says_is_about_writing_only_where_one_is_written_to(
+    to: str, error: Exception, told: str | None
+) -> None:
+    raised = pytest.raises(FailedError if told else type(error), match=re.escape(told or str(error)))
+    with raised, writing_to(Place(to)):
+        raise error

@@ -14,7 +14,7 @@ from dask.utils import key_split
 from workbench import formats
 from workbench.errors import FailedError, NotFoundError, WorkbenchError, named, said
 from workbench.runs.store import Run
-from workbench.storage.places import sentences_about
+from workbench.storage.places import of_server, sentences_about
 from workbench.travelling import check_readable
 from workbench.workloads.importing import plain
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 _DATA_GONE = ("already forgotten", "scattered data")
 """What Dask says of tasks whose data were sent by a client to a worker that is gone."""
-
-_OF_SERVERS = ("aiohttp", "botocore")
-"""Packages that say in errors of their own what was wrong with a server, as tasks met it."""
 
 _LESS_MEMORY = "Use smaller chunks or a smaller size, or a cluster with more memory for each worker."
 
@@ -48,7 +45,7 @@ def sentence(error: BaseException, run: Run, cluster_end: str | None) -> str:
     if lost_connection(error):
         return f"The connection to the cluster {run.cluster} was lost. See its log: workbench logs {run.cluster}"
     path = run.resolved.get("path")
-    if isinstance(path, str) and "://" in path and type(error).__module__.partition(".")[0] in _OF_SERVERS:
+    if isinstance(path, str) and "://" in path and of_server(error):
         try:
             with sentences_about(path, "it to be there while tasks read it"):
                 raise error

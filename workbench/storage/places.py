@@ -302,10 +302,18 @@ def _permit(place: Place | str) -> str:
 
 @contextmanager
 def writing_to(place: Place) -> Iterator[None]:
-    """Turn what the file system can refuse into one sentence."""
+    """Turn what the file system, or a server, can refuse into one sentence."""
     try:
         yield
-    except OSError as err:
-        reason = err.strerror or " ".join(str(err).split())[:200]
-        remedy = "Make room there, or choose" if err.errno in _FULL else "Choose"
+    except Exception as err:
+        # What a server says is about what is read, where a disk is written to.
+        if (of_server(err) and not place.is_url) or not (of_server(err) or isinstance(err, OSError)):
+            raise
+        reason = getattr(err, "strerror", None) or " ".join(str(err).split())[:200] or type(err).__name__
+        remedy = "Make room there, or choose" if getattr(err, "errno", None) in _FULL else "Choose"
         raise FailedError(f"{place} can't be written ({reason}). {remedy} another path.") from err
+
+
+def of_server(error: BaseException) -> bool:
+    """Whether a package that asks servers says in an error of its own what was wrong with one."""
+    return type(error).__module__.partition(".")[0] in ("aiohttp", "botocore", "gcsfs")

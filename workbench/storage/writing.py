@@ -295,17 +295,16 @@ def _whole(to: Target, mark: str, begun: Place | None = None) -> Iterator[Place]
             gone = True
         elif there == "folder":
             _move(to.place, before)
-        _move(folder if to.kind == "zarr" else folder / _FILE, to.place)
+        try:
+            with writing_to(to.place):
+                _move(folder if to.kind == "zarr" else folder / _FILE, to.place)
+        except FailedError as err:
+            if gone:
+                raise FailedError(f"{err} What was there is gone, and the new arrays lie whole in {folder}.") from err
+            raise
         gone = False
         if not to.place.is_url:
             remove(before)
-    except OSError as err:
-        if gone:
-            raise FailedError(
-                f"What was at {to} is gone, and the new arrays could not be copied there ({err.strerror or err}). They "
-                f"lie whole in {folder}."
-            ) from err
-        raise
     finally:
         if not gone:
             remove(folder)
