@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 
@@ -31,3 +32,27 @@ def test_threads_that_import_dask_at_once_do_not_wait_for_each_other_for_ever(pa
     pytest.importorskip("rapids_dask_dependency")
     told = subprocess.run([sys.executable, "-c", _AT_ONCE.format(pause=pause)], capture_output=True, text=True)
     assert told.returncode == 0, told.stderr
+
+
+_LATE = """
+import signal
+from workbench.errors import WorkbenchError
+from workbench.workloads import registry, template
+registry._ANSWERING = 1.0
+try:
+    template("svd_of_file").validate({"path": "PATH"}, memory=2**30)
+except WorkbenchError as err:
+    print(err)
+print(signal.getitimer(signal.ITIMER_REAL)[0], signal.getsignal(signal.SIGALRM).name)
+"""
+
+
+def test_a_server_that_never_answers_ends_what_a_script_asks_of_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        path = f"http://127.0.0.1:{silent.getsockname()[1]}/x.npy"
+        # Not here, where the timer is pytest's.
+        told = subprocess.run([sys.executable, "-c", _LATE.replace("PATH", path)], capture_output=True, text=True)
+    assert told.stdout.splitlines() == [
+        f"path of svd_of_file: No answer within 1 s: the server or disk at {path} doesn't reply.",
+        "0.0 SIG_DFL",
+    ]

@@ -9,9 +9,10 @@ import asyncio
 import contextlib
 import contextvars
 import importlib
+import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
@@ -79,6 +80,28 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
         if not answer.cancelled():
             raise
         raise FailedError(f"No answer within {duration(PATIENCE)}: a disk or a device of this machine hangs.") from err
+
+
+@contextlib.contextmanager
+def ended_after(seconds: float, sentence: str) -> Iterator[None]:
+    """Raise FailedError in the main thread when it is late, whatever it waits for, as Ctrl-C would.
+
+    Does nothing in other threads, which get no signals, nor where somebody else has set an alarm.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_REAL)[0]:
+        yield
+        return
+
+    def late(*_: object) -> None:
+        raise FailedError(sentence)
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def finish(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import platform
 import re
@@ -98,6 +99,9 @@ class Place:
 
         if not self.is_url:
             check_openable(self.path)
+        if self.path.startswith(("gs://", "gcs://")):
+            # What goes wrong is raised too, and each time that it tries again it writes the whole traceback.
+            logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
         kept = {"use_listings_cache": False} if self.is_url and "::" not in self.path else {}
         fs, root = fsspec.core.url_to_fs(self.path, **kept, **with_token(self.path, self.options))
         return fs, root

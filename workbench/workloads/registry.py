@@ -11,7 +11,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import BadInputError, NotFoundError, WorkbenchError, install
-from workbench.threads import load
+from workbench.formats import duration
+from workbench.threads import ended_after, load
 from workbench.workloads import forms, presets
 from workbench.workloads.fields import Replace, Save
 from workbench.workloads.presets import Preset
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
 
     from workbench.workloads.alone import Alone
 
-Resolution = tuple[dict[str, Any], tuple[str, ...]]
+_ANSWERING = 120.0
+"""Seconds for what parameters name, such as a file, to be looked at."""
 
+Resolution = tuple[dict[str, Any], tuple[str, ...]]
 
 Resolver = Callable[[dict[str, Any], Mapping[str, Any], Surroundings], Resolution]
 """From checked values, what was given and the cluster to what the function gets, with the reason for each choice."""
@@ -226,7 +229,9 @@ class Template:
         saving = {name: values.pop(name) for name in self._saving}
         around = Surroundings(memory, threads, threads_per_worker or 1, on_gpu, device_memory)
         given = {name: forms.from_text(value, self._form.model_fields[name].annotation) for name, value in raw.items()}
-        resolved, notes = self.resolver(values, given, around)
+        at = f" at {path}" if isinstance(path := values.get("path"), str) else ""
+        with ended_after(_ANSWERING, f"No answer within {duration(_ANSWERING)}: the server or disk{at} doesn't reply."):
+            resolved, notes = self.resolver(values, given, around)
         if saving.get("save") is not None:
             saving["save"] = self._target(resolved, **saving)
         # The process that runs it has another working folder.
