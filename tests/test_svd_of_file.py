@@ -380,6 +380,55 @@ def test_a_busy_server_is_asked_again_and_one_that_stays_so_is_named(
     assert str(caught.value) == f"{url}/x.npy can't be read: its server answers 503. Try again later."
 
 
+@pytest.mark.parametrize("name", ["x.npy", "x.zarr"])
+def test_what_breaks_off_in_the_middle_is_asked_for_again(
+    tmp_path: Path, processes: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    pytest.importorskip("aiohttp")
+    monkeypatch.setattr(places, "_PAUSES", (0.01,) * 4)
+    array = np.random.default_rng(0).normal(size=(300, 40))
+    np.save(tmp_path / "x.npy", array)
+    zarr.create_array(str(tmp_path / "x.zarr"), data=array, chunks=(100, 40), compressors=None)
+    asked: list[str] = []
+
+    class Breaking(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: Any) -> None: ...
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def do_GET(self) -> None:
+            path = tmp_path / self.path[1:]
+            if not path.is_file():
+                return self.send_error(404)
+            body = path.read_bytes()
+            first, last = 0, len(body) - 1
+            if part := re.match(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "")):
+                first, last = int(part[1]), min(int(part[2]), last)
+                self.send_response(206)
+                self.send_header("Content-Range", f"bytes {first}-{last}/{len(body)}")
+            else:
+                self.send_response(200)
+                self.send_header("Accept-Ranges", "bytes")
+            self.send_header("Content-Length", str(last + 1 - first))
+            self.end_headers()
+            if self.command == "GET":
+                asked.append(self.path)
+                self.close_connection = breaks = len(asked) % 2 == 1
+                self.wfile.write(body[first : (first + last) // 2 if breaks else last + 1])
+            return None
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Breaking) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/{name}"
+        summary, _ = SVD.compute(SVD.validate({"path": url, "k": 4}), processes)
+        server.shutdown()
+    np.testing.assert_allclose(summary["singular_values"], np.linalg.svd(array, compute_uv=False)[:4], rtol=1e-6)
+    assert len(asked) > 4
+
+
 def test_a_server_that_sends_files_as_a_whole_only_is_named(tmp_path: Path) -> None:
     pytest.importorskip("aiohttp")
     np.savez(tmp_path / "x.npz", a=np.random.default_rng(0).normal(size=(3000, 1000)))

@@ -35,6 +35,7 @@ _REFUSED = (401, 403)
 _TELLING = {"size", "mtime", "ETag", "etag", "LastModified", "last_modified", "Last-Modified", "updated", "created"}
 """What file systems of fsspec call what changes when somebody writes to a file."""
 _BUSY = (429, 500, 502, 503, 504)
+_PART = 206
 _PAUSES = (0.2, 0.5, 1, 2)
 """Seconds before a web server is asked again."""
 _NO_PARTS = ("block_size=0", "Cannot seek streaming HTTP file")
@@ -87,11 +88,11 @@ class Place:
     @property
     def zarr_options(self) -> dict[str, Any]:
         """Zarr's argument for the options, which it refuses for paths."""
-        told = with_token(self.path, self.options)
+        told = with_token(self.path, self.options, whole=True)
         return {"storage_options": told} if self.is_url and told else {}
 
-    def storage(self) -> tuple[Any, str]:
-        """The file system of fsspec, and the path in it.
+    def storage(self, *, streams: bool = False) -> tuple[Any, str]:
+        """The file system of fsspec, and the path in it; `streams` where a file is opened, see `with_token`.
 
         Lists of folders are not kept: what another process writes must be seen, and what this one writes by other ways.
         """
@@ -103,13 +104,13 @@ class Place:
             # What goes wrong is raised too, and each time that it tries again it writes the whole traceback.
             logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
         kept = {"use_listings_cache": False} if self.is_url and "::" not in self.path else {}
-        fs, root = fsspec.core.url_to_fs(self.path, **kept, **with_token(self.path, self.options))
+        fs, root = fsspec.core.url_to_fs(self.path, **kept, **with_token(self.path, self.options, whole=not streams))
         return fs, root
 
     @contextmanager
     def open(self) -> Iterator[IO[bytes]]:
         """The file, to be read."""
-        fs, root = self.storage()
+        fs, root = self.storage(streams=True)
         with fs.open(root, "rb") as file:
             yield file
 
@@ -201,10 +202,11 @@ def server_of(path: str) -> str:
     return path.partition("://")[2].partition("/")[0]
 
 
-def with_token(path: str, options: Options) -> dict[str, Any]:
+def with_token(path: str, options: Options, *, whole: bool = False) -> dict[str, Any]:
     """What fsspec is told of a URL's server: the options, with the token that a variable of the environment holds.
 
-    Web servers are asked again where they are busy.
+    Web servers are asked again where they are busy, and where a connection breaks in the middle of a part of a file;
+    with `whole` in the middle of a file too, which then is never read as it comes.
     On the web a token goes as `Authorization: Bearer TOKEN`; a value with a space in it, such as 'Basic …', as it is.
 
     Raises
@@ -214,7 +216,10 @@ def with_token(path: str, options: Options) -> dict[str, Any]:
     """
     told = {name: value for name, value in options.items() if name not in (TOKEN, TOKEN_SERVER)}
     if path.startswith(("http://", "https://")):
-        told["client_kwargs"] = {"middlewares": (_patiently,), **told.get("client_kwargs", {})}
+        told["client_kwargs"] = {
+            "middlewares": (_patiently_whole if whole else _patiently,),
+            **told.get("client_kwargs", {}),
+        }
     variable, server = options.get(TOKEN), server_of(path)
     if variable is None or options.get(TOKEN_SERVER, server) != server:
         return told
@@ -235,23 +240,29 @@ def with_token(path: str, options: Options) -> dict[str, Any]:
     return {**told, "client_kwargs": {**told.get("client_kwargs", {}), "headers": header}}
 
 
-async def _patiently(request: Any, send: Any) -> Any:
+async def _patiently(request: Any, send: Any, *, whole: bool = False) -> Any:
     """Ask a web server again where it is busy or hangs up, as s3fs and gcsfs do by themselves."""
     import aiohttp
 
-    for pause in _PAUSES if request.method in ("GET", "HEAD") else ():
+    pauses = list(_PAUSES) if request.method in ("GET", "HEAD") else []
+    while True:
         try:
             response = await send(request)
+            if response.status == _PART or (whole and response.ok):
+                await response.read()  # is kept, for who asked
+            if not pauses or response.status not in _BUSY:
+                return response
+            response.release()
         except aiohttp.ClientConnectorError:
             raise
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            await asyncio.sleep(pause)
-            continue
-        if response.status not in _BUSY:
-            return response
-        response.release()
-        await asyncio.sleep(pause)
-    return await send(request)
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError):
+            if not pauses:
+                raise
+        await asyncio.sleep(pauses.pop(0))
+
+
+async def _patiently_whole(request: Any, send: Any) -> Any:
+    return await _patiently(request, send, whole=True)
 
 
 @contextmanager

@@ -44,7 +44,7 @@ def store_at(place: Place) -> Any:
         def __reduce__(self) -> tuple[Any, ...]:
             return store_at, (place,)
 
-    return Store.from_url(place.path, with_token(place.path, place.options), read_only=True)
+    return Store.from_url(place.path, with_token(place.path, place.options, whole=True), read_only=True)
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,8 @@ def read_zarr(path: str, array: str | None, options: dict[str, Any], *where: sli
     import zarr
 
     # For a path on this machine there are no options, and Zarr wants to hear of none.
-    return plain(zarr.open_array(path, path=array, mode="r", storage_options=known(path, options) or None))[where]
+    told = known(path, options, whole=True) or None
+    return plain(zarr.open_array(path, path=array, mode="r", storage_options=told))[where]
 
 
 def read_zarr_zip(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
@@ -153,13 +154,13 @@ def read_csv(path: str, array: str | None, options: dict[str, Any], *where: slic
     return np.column_stack([rows[name].to_numpy() for name in wanted])
 
 
-def known(path: str, options: dict[str, Any]) -> dict[str, Any]:
+def known(path: str, options: dict[str, Any], *, whole: bool = False) -> dict[str, Any]:
     """What fsspec is told of a URL's server, with the token that a variable of the environment holds."""
     if "token_variable" not in options and not path.startswith(("http://", "https://")):
         return options
     from workbench.storage.places import with_token
 
-    return with_token(path, options)
+    return with_token(path, options, whole=whole)
 
 
 def plain(array: Any) -> Any:
