@@ -36,7 +36,7 @@ first-hour-simulated: install
 # Browsers run beside tests that wait: beside others they are too slow for their deadlines. 5 is "no such tests".
 test: tools
 	@status=0; mkdir -p build; \
-	python -m pytest -n 3 --dist loadfile -m "not ui and not daemons" $(ARGS) || [ $$? -eq 5 ] || status=1; \
+	python -m pytest -n 4 --dist loadfile -m "not ui and not daemons" $(ARGS) || [ $$? -eq 5 ] || status=1; \
 	python -m pytest -m daemons $(ARGS) >build/daemons.log 2>&1 & daemons=$$!; \
 	python -m pytest -m ui $(ARGS) || [ $$? -eq 5 ] || status=1; \
 	wait $$daemons || [ $$? -eq 5 ] || status=1; \
