@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bokeh.core.property.vectorization import value
 from bokeh.layouts import column
 from bokeh.models import (
     BoxZoomTool,
@@ -28,7 +27,7 @@ from workbench.figures import gpu_lines, replay
 from workbench.figures.colors import Theme, swatch
 from workbench.figures.gpu_layout import GpuSection, gpu_section
 from workbench.figures.patch import Patch, named, room_for
-from workbench.figures.plots import FONT, draw_lines, hover, name_lanes, time_plot, words_style
+from workbench.figures.plots import draw_lines, hover, name_lanes, text_style, time_plot, words_style
 from workbench.figures.reactions import reaction, transformed
 from workbench.figures.replay import replay_bar
 
@@ -216,15 +215,7 @@ def _progress(theme: Theme, sources: dict[str, ColumnDataSource]) -> Any:
     # At the foot of the bar, where it is in nobody's way.
     bar |= {"y": "foot", "height": 0.2}
     plot.hbar(left="done", right="erred", fill_color=theme.erred, line_color=None, **bar)
-    words: dict[str, Any] = {
-        "y": "y",
-        "source": source,
-        "text_baseline": "middle",
-        "text_color": theme.text,
-        "text_alpha": dimmed,
-        "text_font": value(FONT),
-        "text_font_size": "11px",
-    }
+    words = {"y": "y", "source": source, "text_alpha": dimmed, **text_style(theme, "11px", "middle")}
     # The chip shows the colour as it is in the stream; the bar is paler, so that it can be written on.
     chip = {"marker": "square", "size": 12, "fill_color": "color", "fill_alpha": dimmed, "line_color": None}
     plot.scatter(x=0, y="y", source=source, **chip)
