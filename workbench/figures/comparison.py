@@ -49,14 +49,8 @@ _SCALING_HEIGHT = 280
 class ComparisonFigure:
     """One comparison as a Bokeh layout; feed it with the comparison as it grows.
 
-    As `LiveFigure`: bring what `patches` returns to `apply`, or over a wire to a page that embedded `item`.
-
-    Parameters
-    ----------
-    theme
-        'light' or 'dark'.
-    alone
-        Whether the page it stands on has neither cells nor, perhaps, a clipboard: then it has no button.
+    As `LiveFigure`: bring what `patches` returns to `apply`, or over a wire to a page that embedded `item`. On a page
+    `alone` there are neither cells nor, perhaps, a clipboard: then it has no button.
     """
 
     def __init__(self, theme: str = "light", comparison: Comparison | None = None, *, alone: bool = False) -> None:

@@ -49,12 +49,10 @@ _CLOSED = "This was closed, so there is nothing more to watch."
 
 
 class Figure(InCell):
-    """A figure in a cell; what its subclasses share.
+    """A figure in a cell of what it watches, such as "run", and its name; what its subclasses share.
 
     Parameters
     ----------
-    watched
-        What it shows, and its name.
     theme
         "light" or "dark"; follows the page by default.
     inline
