@@ -38,12 +38,8 @@ def of_chosen_samples(
 ) -> Genotypes:
     """Genotypes of the samples in `keep_samples` (None: of all) that aren't in `remove`, in the order they have.
 
-    A name chooses all samples that have it. Names that no sample has, or several, are told of in `remarks`.
-
-    Raises
-    ------
-    BadInputError
-        One of the lists can't be read or knows none of the samples, or no sample is left.
+    A name chooses all samples that have it. Names that no sample has, or several, are told of in `remarks`. Raises
+    BadInputError where one of the lists can't be read or knows none of the samples, or no sample is left.
     """
     if not genotypes.n_samples:  # whoever needs some says so
         return genotypes
@@ -117,11 +113,7 @@ def in_regions(genotypes: Genotypes, regions: Regions) -> Matrix:
     """A mask of the variants that lie in one of the regions, whose ends belong to them.
 
     Contigs are the same with and without "chr". A BED file counts from 0 and its ends don't belong to the regions.
-
-    Raises
-    ------
-    BadInputError
-        The variants lack places, or the regions can't be read.
+    Raises BadInputError where the variants lack places, or the regions can't be read.
     """
     contigs, positions = genotypes.variants.contig, genotypes.variants.position
     if contigs is None or positions is None:
@@ -203,10 +195,7 @@ def rest(barred: Mapping[str, Matrix]) -> Matrix | None:
 def of_chosen_variants(genotypes: Genotypes, **choices: Any) -> Genotypes:
     """Genotypes of the variants that `barred` has no reason to leave out, parameters as there.
 
-    Raises
-    ------
-    BadInputError
-        None is left.
+    Raises BadInputError where none is left.
     """
     mask = rest(barred(genotypes, **choices))
     if mask is None or mask.all():

@@ -24,10 +24,7 @@ def some_on_x(genotypes: Genotypes) -> bool:
 def on_autosomes(genotypes: Genotypes) -> np.ndarray[Any, Any]:
     """A mask of the variants that are on one of the 22 human autosomes.
 
-    Raises
-    ------
-    BadInputError
-        The variants have no contigs, or none of them is an autosome.
+    Raises BadInputError where the variants have no contigs, or none of them is an autosome.
     """
     contigs = genotypes.variants.contig
     if contigs is None:
