@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from workbench.errors import BadInputError, NotFoundError
 from workbench.figures.beside import BesideFigure, Record
-from workbench.figures.parts import PARTS, Part, sources_of
+from workbench.figures.layout import PARTS, Part, sources_of
 from workbench.panels.cells import InCell
 from workbench.panels.page import Page
 from workbench.panels.thread import do, loop, soon
