@@ -80,7 +80,6 @@ class Genotypes:
     """Further columns on the samples by name, such as family, sex, phenotype or population."""
     source: str | None = None
     """Path or URL that they came from."""
-    ploidy: int = 2
     remarks: tuple[str, ...] = ()
     """Sentences on what a reader noticed that may be wrong with the files."""
     reread: Callable[[np.ndarray[Any, Any]], da.Array] | None = field(default=None, repr=False)
