@@ -85,7 +85,7 @@ def cluster_gpu_list(
         nowhere = {uuid: _Row(_Device(uuid, uuid, uuid), nothing) for uuid in unheard if uuid not in known}
         rows |= nowhere
     order = dict.fromkeys((*planned, *rows))
-    why = paragraph(silence if nowhere else "", data_workbench="gpus-silence")
+    why = paragraph(silence if nowhere else "")
     return _list([rows[uuid] for uuid in order], place) + why
 
 
