@@ -4,8 +4,8 @@ import pytest
 from distributed.utils import color_of as dask_color_of
 
 from workbench.figures.colors import DARK, LIGHT, VIRIDIS, category_colors, color_index, color_of, contrast
+from workbench.figures.layout import show_only
 from workbench.figures.live import LiveFigure
-from workbench.figures.parts import show_only
 from workbench.monitor import events
 from workbench.monitor.events import Batch, Progress, Task, WorkerSample
 

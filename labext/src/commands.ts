@@ -11,6 +11,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { workbenchIcon } from './icons';
 import type { Model } from './model';
+import type { Notebooks } from './notebook';
 import { show } from './shell';
 import { Workbench } from './sidebar';
 import { Commands, DOMAIN, IModel, INotebooks } from './tokens';
@@ -37,7 +38,7 @@ export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
   activate: (
     app,
     model: Model,
-    notebooks: INotebooks,
+    notebooks: Notebooks,
     restorer: ILayoutRestorer | null,
     palette: ICommandPalette | null,
     launcher: ILauncher | null,
@@ -133,7 +134,7 @@ function addTabs(
 function addCommands(
   app: JupyterFrontEnd,
   model: Model,
-  notebooks: INotebooks,
+  notebooks: Notebooks,
   sidebar: Workbench,
   trans: TranslationBundle
 ): void {
@@ -203,10 +204,10 @@ function addCommands(
   commands.addCommand(Commands.notebook, {
     label: trans.__('Show a Notebook'),
     execute: args => {
-      notebooks
-        .open()
-        .find(each => each.kernel === args['kernel'])
-        ?.activate();
+      const panel = notebooks.open().get(String(args['kernel']));
+      if (panel) {
+        shell.activateById(panel.id);
+      }
     }
   });
   const dependent = [Commands.connect, Commands.stopAll, Commands.watch];

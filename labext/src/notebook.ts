@@ -12,10 +12,10 @@ import { Widget } from '@lumino/widgets';
 import type { Model } from './model';
 import { element } from './page/element';
 import { Commands, DOMAIN, IModel, INotebooks } from './tokens';
-import type { CellType, IOpenNotebook } from './tokens';
+import type { CellType } from './tokens';
 
-export class Notebooks implements INotebooks {
-  readonly changed: Signal<INotebooks, void> = new Signal(this);
+export class Notebooks {
+  readonly changed = new Signal<this, void>(this);
 
   constructor(
     private _tracker: INotebookTracker,
@@ -31,18 +31,15 @@ export class Notebooks implements INotebooks {
     });
   }
 
-  open(): IOpenNotebook[] {
-    const found: IOpenNotebook[] = [];
-    this._tracker.forEach(panel => {
-      found.push({
-        name: panel.title.label,
-        kernel: kernelOf(panel),
-        activate: () => this._app.shell.activateById(panel.id)
-      });
-    });
+  /** Those that have a kernel, by its id. */
+  open(): Map<string, NotebookPanel> {
+    const found = new Map<string, NotebookPanel>();
+    this._tracker.forEach(panel => found.set(kernelOf(panel) ?? '', panel));
+    found.delete('');
     return found;
   }
 
+  /** Add a cell that holds `source` to the active notebook, or to a new one, and run it when asked to; whether it ran well. */
   async insert(source: string, options: { run: boolean; type?: CellType }): Promise<boolean> {
     const panel = this._tracker.currentWidget ?? (await this._create());
     await panel.context.ready;
@@ -57,12 +54,14 @@ export class Notebooks implements INotebooks {
     return done;
   }
 
+  /** Name of the last function that the active cell defines at its top; null where it defines none. */
   defined(): string | null {
     const model = this._tracker.activeCell?.model;
     const source = model?.type === 'code' ? model.sharedModel.getSource() : '';
     return [...source.matchAll(/^def ([A-Za-z]\w*)\(/gm)].at(-1)?.[1] ?? null;
   }
 
+  /** Run the active cell; whether that went well. */
   async run(): Promise<boolean> {
     const panel = this._tracker.currentWidget;
     await panel?.sessionContext.ready;
@@ -139,7 +138,7 @@ class Badge extends Widget {
   private _cluster = '';
 }
 
-export const notebooksPlugin: JupyterFrontEndPlugin<INotebooks> = {
+export const notebooksPlugin: JupyterFrontEndPlugin<Notebooks> = {
   id: 'dask-workbench:notebooks',
   description: 'Knows the open notebooks and puts visible cells into them.',
   autoStart: true,

@@ -9,10 +9,11 @@ import { Widget } from '@lumino/widgets';
 
 import { workbenchIcon } from './icons';
 import type { Model } from './model';
+import type { Notebooks } from './notebook';
 import { element } from './page/element';
 import { memory } from './page/memory';
 import { Page } from './page/page';
-import type { Connection, INotebooks } from './tokens';
+import type { Connection } from './tokens';
 
 /** What Lab's file browser drags: paths below the folder that it shows. */
 const FILES = 'application/x-jupyter-icontents';
@@ -25,7 +26,7 @@ export class Workbench extends Widget {
   /** Shows one of Python's views; `wide` has side by side what `sidebar` has in a column. All share what is chosen. */
   constructor(
     private _model: Model,
-    private _notebooks: INotebooks,
+    private _notebooks: Notebooks,
     private _commands: CommandRegistry,
     private _memory: IStateDB | null,
     private _trans: TranslationBundle,
@@ -107,8 +108,8 @@ export class Workbench extends Widget {
       return page;
     }
     const notebooks = () => {
-      const open = this._notebooks.open().filter(each => each.kernel);
-      page.choose({ notebooks: Object.fromEntries(open.map(each => [each.kernel, each.name])) });
+      const open = [...this._notebooks.open()].map(([kernel, panel]) => [kernel, panel.title.label]);
+      page.choose({ notebooks: Object.fromEntries(open) as Record<string, string> });
     };
     this._notebooks.changed.connect(notebooks);
     notebooks();

@@ -1,8 +1,8 @@
 /** What travels between the server and this extension, and what our plugins offer one another. */
 import { Token } from '@lumino/coreutils';
-import type { ISignal } from '@lumino/signaling';
 
 import type { Model } from './model';
+import type { Notebooks } from './notebook';
 
 export type ClusterStatus = 'starting' | 'ready' | 'stopping' | 'failed' | 'lost' | 'unknown';
 
@@ -82,33 +82,13 @@ export interface IWatchStatus {
 /** How the page hears from the server. */
 export type Connection = 'connecting' | 'pushed' | 'polling' | 'down' | 'missing';
 
-/** A notebook that is open in this Lab. */
-export interface IOpenNotebook {
-  name: string;
-  kernel: string | null;
-  /** Show this notebook. */
-  activate(): void;
-}
-
 export type CellType = 'code' | 'markdown';
-
-export interface INotebooks {
-  readonly changed: ISignal<INotebooks, void>;
-  /** Notebooks that are open, in the order of their tabs. */
-  open(): IOpenNotebook[];
-  /** Add a cell that holds `source` to the active notebook, or to a new one, and run it when asked to; whether it ran well. */
-  insert(source: string, options: { run: boolean; type?: CellType }): Promise<boolean>;
-  /** Name of the last function that the active cell defines at its top; null where it defines none. */
-  defined(): string | null;
-  /** Run the active cell; whether that went well. */
-  run(): Promise<boolean>;
-}
 
 /** Clusters, workloads and runs of this person, kept up to date. */
 export const IModel = new Token<Model>('dask-workbench:IModel');
 
 /** The notebooks that are open, and a way to put a cell into them. */
-export const INotebooks = new Token<INotebooks>('dask-workbench:INotebooks');
+export const INotebooks = new Token<Notebooks>('dask-workbench:INotebooks');
 
 /** Under which our words are translated. */
 export const DOMAIN = 'dask_workbench';

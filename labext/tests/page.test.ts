@@ -315,7 +315,7 @@ test('a page that is loaded again says what was chosen in its forms, and forgets
 
 test('what is chosen where a list scrolls is brought into view, once', () => {
   const list = (chosen: number) =>
-    `<div role="radiogroup">${[0, 1].map(n => `<button role="radio" aria-checked="${n === chosen}"></button>`).join('')}</div>`;
+    `<div role="radiogroup">${[0, 1].map(n => `<button role="radio" data-workbench="${n}" aria-checked="${n === chosen}"></button>`).join('')}</div>`;
   show('sidebar', list(0));
   const [group, second] = [find('[role=radiogroup]'), find('button:last-child')];
   Object.defineProperty(group, 'clientHeight', { value: 100 });

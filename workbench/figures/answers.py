@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.genotypes.values import as_text
+from workbench.genotypes.values import as_text, grouped
 from workbench.workloads.values import Labelled
 
 MOST_DOTS = 10_000
@@ -98,15 +98,7 @@ def top_of(lines: Sequence[Line]) -> float:
 
 
 def pictures(arrays: Mapping[str, Labelled], result: Mapping[str, Any]) -> tuple[Picture, ...]:
-    """All pictures of an answer, the most telling first.
-
-    Parameters
-    ----------
-    arrays
-        Arrays of the answer with the names of their dimensions; of large ones only what is drawn is read.
-    result
-        The answer's numbers, as the run's record has them.
-    """
+    """All pictures of an answer, the most telling first; of large arrays only what is drawn is read."""
     found = [*_falling(result, arrays)]
     for name, array in arrays.items():
         counter = next((dim for dim in array.dims if dim in _COUNTERS), None)
@@ -302,11 +294,8 @@ def _groups(told: Mapping[str, Any], chosen: npt.NDArray[Any], n_along: int) -> 
     """The label that tells groups apart, one called population before others; the smallest groups are "other"."""
     for name in sorted(told, key=lambda each: "pop" not in each.lower()):
         values = as_text(told[name])
-        groups, counts = np.unique(values, return_counts=True)
-        if 1 < len(groups) < max(2, min(n_along, 200)):
-            largest = groups[np.argsort(-counts, kind="stable")][: _MOST_LABELS - 1]
-            values = values if len(groups) <= _MOST_LABELS else np.where(np.isin(values, largest), values, "other")
-            return name, tuple(values[chosen].tolist())
+        if 1 < len(np.unique(values)) < max(2, min(n_along, 200)):
+            return name, tuple(grouped(values, _MOST_LABELS)[chosen].tolist())
     return "", ()
 
 

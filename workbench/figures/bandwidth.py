@@ -27,14 +27,8 @@ def heat_map(
 ) -> str:
     """Table with a row for each worker that received and a column for each that sent.
 
-    Parameters
-    ----------
-    cells
-        By places of receiver and sender: bytes per second, in MiB what the cell holds, and a further word on it.
-    heads
-        The names as HTML.
-    note
-        What to say behind the title.
+    `cells` are by places of receiver and sender: bytes per second, in MiB what the cell holds, and a further word.
+    `heads` are the names as HTML; `note` is said behind the title.
     """
     top = max((speed for speed, *_ in cells.values()), default=0.0) or 1.0
     labelled = len(names) <= _MOST_LABELLED

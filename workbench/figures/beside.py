@@ -38,15 +38,7 @@ class Record:
 
 
 class BesideFigure:
-    """Task streams, CPU and memory of records, pair by pair on one time axis, with one bar that plays them together.
-
-    Parameters
-    ----------
-    records
-        Two, or more.
-    theme
-        'light' or 'dark'.
-    """
+    """Task streams, CPU and memory of records, pair by pair on one time axis, with one bar that plays them together."""
 
     def __init__(self, records: Sequence[Record], theme: str = "light") -> None:
         self.theme = THEMES[theme]

@@ -6,16 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from bokeh.core.property.vectorization import value
 from bokeh.embed import json_item
 from bokeh.layouts import column, row
-from bokeh.models import Button, Column, ColumnDataSource, Div, FixedTicker, HoverTool, Range1d
-from bokeh.plotting import figure
+from bokeh.models import Button, Column, ColumnDataSource, Div, FixedTicker, Range1d
 
 from workbench.figures.colors import THEMES, Theme, worker_color
 from workbench.figures.markup import tag
 from workbench.figures.patch import Patch, columns, named, room_for
-from workbench.figures.plots import FONT, dress
+from workbench.figures.plots import FONT, empty_plot, hover, text_style
 from workbench.figures.reactions import reaction
 from workbench.figures.report import figure_page
 from workbench.figures.topology import topology_html, topology_of
@@ -51,14 +49,8 @@ _SCALING_HEIGHT = 280
 class ComparisonFigure:
     """One comparison as a Bokeh layout; feed it with the comparison as it grows.
 
-    As `LiveFigure`: bring what `patches` returns to `apply`, or over a wire to a page that embedded `item`.
-
-    Parameters
-    ----------
-    theme
-        'light' or 'dark'.
-    alone
-        Whether the page it stands on has neither cells nor, perhaps, a clipboard: then it has no button.
+    As `LiveFigure`: bring what `patches` returns to `apply`, or over a wire to a page that embedded `item`. On a page
+    `alone` there are neither cells nor, perhaps, a clipboard: then it has no button.
     """
 
     def __init__(self, theme: str = "light", comparison: Comparison | None = None, *, alone: bool = False) -> None:
@@ -307,14 +299,8 @@ def _bars(theme: Theme, sources: Mapping[str, ColumnDataSource]) -> Any:
     dots = plot.scatter(
         x="x", y="y", size=7, fill_color="fill", line_color="color", fill_alpha=0.9, line_width=1.2, source=samples
     )
-    plot.text(
-        x=0,
-        y="foot",
-        text="text",
-        source=rows,
-        **_words(theme),
-    )
-    plot.add_tools(_hover(theme, dots))
+    plot.text(x=0, y="foot", text="text", source=rows, **text_style(theme, "12px", "bottom"))
+    plot.add_tools(hover(theme, dots, "@text"))
     plot.yaxis.visible = False
     plot.ygrid.visible = False
     return plot
@@ -332,9 +318,9 @@ def _scaling(theme: Theme, sources: Mapping[str, ColumnDataSource]) -> Any:
         y_offset=-9,
         text_align="center",
         source=sources["points"],
-        **_words(theme),
+        **text_style(theme, "12px", "bottom"),
     )
-    plot.add_tools(_hover(theme, dots))
+    plot.add_tools(hover(theme, dots, "@text"))
     plot.xaxis.axis_label = "cores"
     plot.xaxis.ticker = FixedTicker(ticks=[1, 2, 4, 8, 16, 32, 64, 128, 256])
     plot.xaxis.axis_label_text_color = theme.muted
@@ -343,37 +329,8 @@ def _scaling(theme: Theme, sources: Mapping[str, ColumnDataSource]) -> Any:
 
 def _plot(theme: Theme, name: str, rows: Range1d, height: int) -> Any:
     rows.name = f"{name}_rows"
-    plot = figure(
-        name=f"{name}_plot",
-        title="",
-        x_range=Range1d(start=0, end=1, name=f"{name}_range"),
-        y_range=rows,
-        height=height,
-        min_width=200,
-        sizing_mode="stretch_width",
-        tools=[],
-        toolbar_location=None,
-        min_border_left=12,
-        min_border_right=12,
-        output_backend="canvas",
-    )
-    dress(plot, theme)
-    plot.title.name = f"{name}_title"
-    return plot
-
-
-def _words(theme: Theme) -> dict[str, Any]:
-    return {
-        "text_color": theme.text,
-        "text_baseline": "bottom",
-        "text_font": value(FONT),
-        "text_font_size": "12px",
-    }
-
-
-def _hover(theme: Theme, renderer: Any) -> HoverTool:
-    style = f"margin: -5px; padding: 6px 9px; background: {theme.track}; color: {theme.text}; font: 12px/1.45 {FONT}"
-    return HoverTool(renderers=[renderer], tooltips=f'<div style="{style}">@text</div>')
+    across = Range1d(start=0, end=1, name=f"{name}_range")
+    return empty_plot(theme, name, across, rows, height, title="", tools=[], min_border_left=12)
 
 
 def _styles(theme: Theme) -> dict[str, str]:

@@ -35,14 +35,8 @@ def record_values(
 ) -> dict[str, Any]:
     """A record as values that labext/src/figures/detail.ts shows in a document.
 
-    Parameters
-    ----------
-    lane, category
-        Of each task: the row of the plot it is drawn in, and the index of its colour.
-    lanes
-        Name of the worker of each row of the plot.
-    limit
-        Most rectangles that are drawn at once.
+    `lane` and `category` are of each task the row of the plot and the index of its colour, `lanes` names of the workers
+    of all rows. No more than `limit` rectangles are drawn at once.
     """
     order = np.argsort(tasks.start, kind="stable")
     begin = np.rint(1e6 * (tasks.start[order] - tasks.start[order[0]]))

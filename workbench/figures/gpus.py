@@ -46,16 +46,9 @@ def gpu_list(
     place: str,
     choice: Choice | None = None,
 ) -> str:
-    """Return a row for each GPU and each MIG slice.
+    """Return a row for each GPU and each MIG slice, with what it does at this moment, by UUID.
 
-    Parameters
-    ----------
-    gauges
-        What each does at this moment, by UUID.
-    place
-        Word that tells this list from others on the page.
-    choice
-        Gives each GPU in sight a box, with which it is chosen for a cluster.
+    `place` tells this list from others on the page; by a `choice` each GPU in sight has a box for a cluster.
     """
     rows = [_Row(device, gauges.get(device.uuid, _SILENT)) for gpu in inventory.gpus for device in _devices(gpu)]
     return _list(rows, place, choice)
@@ -79,8 +72,6 @@ def cluster_gpu_list(
         The newest sample of each GPU of which the workers tell, by UUID.
     here
         Reads what this machine has, and what that does. Asked only where the workers leave out a GPU.
-    place
-        Word that tells this list from others on the page.
     silence
         Why nothing is known of a GPU of which neither tells.
     """
@@ -94,7 +85,7 @@ def cluster_gpu_list(
         nowhere = {uuid: _Row(_Device(uuid, uuid, uuid), nothing) for uuid in unheard if uuid not in known}
         rows |= nowhere
     order = dict.fromkeys((*planned, *rows))
-    why = paragraph(silence if nowhere else "", data_workbench="gpus-silence")
+    why = paragraph(silence if nowhere else "")
     return _list([rows[uuid] for uuid in order], place) + why
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import time as clock
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from bokeh.core.property.vectorization import value
 from bokeh.layouts import column
 from bokeh.models import (
     BoxZoomTool,
@@ -28,7 +27,7 @@ from workbench.figures import gpu_lines, replay
 from workbench.figures.colors import Theme, swatch
 from workbench.figures.gpu_layout import GpuSection, gpu_section
 from workbench.figures.patch import Patch, named, room_for
-from workbench.figures.plots import FONT, draw_lines, hover, name_lanes, time_plot, words_style
+from workbench.figures.plots import draw_lines, hover, name_lanes, text_style, time_plot, words_style
 from workbench.figures.reactions import reaction, transformed
 from workbench.figures.replay import replay_bar
 
@@ -69,6 +68,19 @@ _BAR_ALPHA = {"light": (0.2, 0.3), "dark": (0.12, 0.22)}
 _LANE_ROOM = 62
 """Pixels of the task stream beside its lanes: title and time axis."""
 
+Part = Literal["tasks", "progress", "cpu", "memory", "gpus"]
+
+PARTS: tuple[Part, ...] = ("tasks", "progress", "cpu", "memory", "gpus")
+
+_ALWAYS = {"limits", "window", "mark"}
+_SOURCES: dict[Part, set[str]] = {
+    "tasks": {"tasks", "lanes", "replay"},
+    "progress": {"progress"},
+    "cpu": {"workers_cpu"},
+    "memory": {"workers_memory"},
+    "gpus": set(gpu_lines.COLUMNS),
+}
+
 TITLES = {"tasks": "Tasks", "progress": "Progress", "cpu": "CPU, % of a core", "memory": "Memory, GiB"}
 
 
@@ -94,6 +106,25 @@ class Layout:
         patch.apply(self.named[patch.source])
         if patch.source == "gpu_axes":
             self.gpus.arrange()
+
+
+def sources_of(parts: tuple[Part, ...]) -> frozenset[str]:
+    """Return the names of the sources that a figure of these parts draws."""
+    return frozenset(_ALWAYS.union(*(_SOURCES[part] for part in parts)))
+
+
+def show_only(layout: Layout, parts: tuple[Part, ...]) -> None:
+    """Take what isn't among the parts off a figure; the words that say why it is empty belong to the tasks."""
+    plots = {"tasks": layout.stream, "progress": layout.progress, "cpu": layout.cpu, "memory": layout.memory}
+    plots["gpus"] = layout.gpus.root
+    kept = [*(plots[part] for part in parts)]
+    if parts == ("gpus",):
+        layout.gpus.show(range(len(layout.gpus.plots)))
+    if "cpu" in parts or "memory" in parts:
+        kept.append(layout.workers)
+    if "tasks" in parts:
+        kept.extend(child for child in layout.root.children if child not in (*plots.values(), layout.workers))
+    layout.root.children = [child for child in layout.root.children if child in kept]
 
 
 def titles(mark: str) -> Iterator[Patch]:
@@ -216,15 +247,7 @@ def _progress(theme: Theme, sources: dict[str, ColumnDataSource]) -> Any:
     # At the foot of the bar, where it is in nobody's way.
     bar |= {"y": "foot", "height": 0.2}
     plot.hbar(left="done", right="erred", fill_color=theme.erred, line_color=None, **bar)
-    words: dict[str, Any] = {
-        "y": "y",
-        "source": source,
-        "text_baseline": "middle",
-        "text_color": theme.text,
-        "text_alpha": dimmed,
-        "text_font": value(FONT),
-        "text_font_size": "11px",
-    }
+    words = {"y": "y", "source": source, "text_alpha": dimmed, **text_style(theme, "11px", "middle")}
     # The chip shows the colour as it is in the stream; the bar is paler, so that it can be written on.
     chip = {"marker": "square", "size": 12, "fill_color": "color", "fill_alpha": dimmed, "line_color": None}
     plot.scatter(x=0, y="y", source=source, **chip)

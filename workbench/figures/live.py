@@ -12,7 +12,6 @@ from bokeh.embed import json_item
 from workbench import formats
 from workbench.figures.colors import (
     ERRED,
-    THEIRS,
     THEMES,
     TRANSFER,
     Theme,
@@ -55,16 +54,8 @@ class LiveFigure:
     """Task stream, progress, CPU and memory of one cluster or one recorded run, as a Bokeh layout.
 
     Feed it with batches and bring what `patches` returns to whatever shows it: to `apply` where the document lives in
-    this process (a report), else over a wire to a page that embedded `item`.
-
-    Parameters
-    ----------
-    theme
-        'light' or 'dark'.
-    name
-        What the figure calls the cluster when it has nothing to show.
-    simulated
-        Whether its GPUs are known to be simulated, which every title says. Found out from their samples otherwise.
+    this process (a report), else over a wire to a page that embedded `item`. `simulated` says that its GPUs are known
+    to be, which every title tells; else their samples tell it.
     """
 
     def __init__(self, theme: str = "light", name: str = "this cluster", *, simulated: bool = False) -> None:
@@ -270,10 +261,7 @@ class LiveFigure:
             yield Patch("tasks_plot", "set", {"height": height})
 
     def _task_columns(self, view: View, seconds: float) -> dict[str, list[Any]]:
-        # What failed is drawn last, over what lies beside it, and what others computed first.
-        view = view.take(
-            np.argsort(np.select([view.category == ERRED, view.category == THEIRS], [1, -1]), kind="stable")
-        )
+        view = view.in_order()
         colors = category_colors(self.theme)
         y = np.array([self._rows[lane] for lane in view.lane.tolist()], float)
         # Transfers and disk are drawn as a strip at the foot of their lane: they go on beside computing.

@@ -30,13 +30,7 @@ _MOST_NAMED = 24
 
 
 def write_picture(picture: Picture, file: BinaryIO, kind: str) -> None:
-    """Write one picture as a kind of `targets.PICTURES`.
-
-    Raises
-    ------
-    MissingError
-        Matplotlib isn't installed.
-    """
+    """Write one picture as a kind of `targets.PICTURES`. Raises MissingError where Matplotlib isn't installed."""
     if not can_write():
         raise MissingError(f"Pictures in files need Matplotlib: install the extra pictures ({install('pictures')}).")
     from matplotlib.figure import Figure

@@ -208,8 +208,7 @@ class Picture:
         height = min(18.0, max(2.0, _LANES_HEIGHT / len(lanes)))
         self._name_lanes(canvas, lanes, height)
         groups: dict[tuple[str, float], list[str]] = defaultdict(list)
-        order = np.argsort(np.select([view.category == ERRED, view.category == THEIRS], [1, -1]), kind="stable")
-        view = view.take(order)
+        view = view.in_order()
         opacity = np.where(view.count == 1, 1.0, np.ceil(4 * (0.25 + 0.75 * view.fill)) / 4)
         for start, stop, lane, category, shade in zip(
             canvas.x(view.start).tolist(),

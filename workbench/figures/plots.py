@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bokeh.core.property.vectorization import value
 from bokeh.models import (
     BasicTicker,
     ColumnDataSource,
@@ -26,29 +27,33 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 
 
 def time_plot(theme: Theme, name: str, title: str, x_range: Range1d, y_range: Range1d, height: int) -> Any:
-    """Empty plot of a theme, to be moved along the time axis; what patches change of it is called after `name`."""
+    """Empty plot to be moved along the time axis."""
     y_range.name = f"{name}_range"
+    looks = {"min_border_left": LEFT, "min_border_top": 4, "min_border_bottom": 4}
+    plot = empty_plot(theme, name, x_range, y_range, height, title=title, tools=[PanTool(dimensions="width")], **looks)
+    plot.title.update(offset=0, standoff=4)
+    plot.xaxis.ticker = DatetimeTicker(desired_num_ticks=6)
+    plot.xaxis.formatter = formatter("time")
+    plot.xaxis.major_label_policy = NoOverlap(min_distance=8)
+    return plot
+
+
+def empty_plot(theme: Theme, name: str, x_range: Range1d, y_range: Range1d, height: int, **looks: Any) -> Any:
+    """Empty plot in the colours of a theme; what patches change of it is called after `name`."""
     plot = figure(
         name=f"{name}_plot",
-        title=title,
         x_range=x_range,
         y_range=y_range,
         height=height,
         min_width=200,
-        sizing_mode="stretch_width",
-        tools=[PanTool(dimensions="width")],
-        toolbar_location=None,
-        min_border_left=LEFT,
         min_border_right=12,
-        min_border_top=4,
-        min_border_bottom=4,
+        sizing_mode="stretch_width",
+        toolbar_location=None,
         output_backend="canvas",
+        **looks,
     )
     dress(plot, theme)
-    plot.title.update(name=f"{name}_title", offset=0, standoff=4)
-    plot.xaxis.ticker = DatetimeTicker(desired_num_ticks=6)
-    plot.xaxis.formatter = formatter("time")
-    plot.xaxis.major_label_policy = NoOverlap(min_distance=8)
+    plot.title.name = f"{name}_title"
     return plot
 
 
@@ -97,7 +102,7 @@ def draw_lines(
     plot.yaxis.ticker = BasicTicker(desired_num_ticks=4)
 
 
-def hover(theme: Theme, renderer: Any, title: str, lines: tuple[str, ...]) -> HoverTool:
+def hover(theme: Theme, renderer: Any, title: str, lines: tuple[str, ...] = ()) -> HoverTool:
     """What is said of what the pointer is on."""
     rows = "".join(f"<div>{line}</div>" for line in lines)
     # Over the padding of Bokeh's own box, which is white in every theme.
@@ -107,10 +112,15 @@ def hover(theme: Theme, renderer: Any, title: str, lines: tuple[str, ...]) -> Ho
     )
     return HoverTool(
         renderers=[renderer],
-        tooltips=f'<div style="{style}"><b>{title}</b>{rows}</div>',
+        tooltips=f'<div style="{style}">{f"<b>{title}</b>{rows}" if lines else title}</div>',
         point_policy="follow_mouse",
         attachment="horizontal",
     )
+
+
+def text_style(theme: Theme, size: str, baseline: str) -> dict[str, Any]:
+    """Looks of words within a plot."""
+    return {"text_color": theme.text, "text_baseline": baseline, "text_font": value(FONT), "text_font_size": size}
 
 
 def words_style(theme: Theme) -> dict[str, str]:

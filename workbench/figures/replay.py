@@ -61,18 +61,10 @@ def replay_bar(
     parts: Sequence[ColumnDataSource],
     progress: Sequence[ColumnDataSource],
 ) -> Row:
-    """Bar that plays records; it appears when one is there.
+    """Bar that plays records, which start at the same time; it appears when one is there.
 
-    Parameters
-    ----------
-    time
-        Time axis of the plots, which is moved on where the head leaves it.
-    plots
-        Those to cover from the head on.
-    parts
-        For each record its source of `COLUMNS`. All start at the same time.
-    progress
-        For each record the source of its progress bars.
+    `plots` are covered from the head on, and their time axis moves on where the head leaves it. `parts` and `progress`
+    are for each record its source of `COLUMNS` and that of its progress bars.
     """
     covers = [BoxAnnotation(fill_color=theme.background, fill_alpha=1, **_NO_LINE) for _ in plots]
     heads = [Span(dimension="height", line_color=theme.text, line_width=1, **_OVER) for _ in plots]
@@ -131,20 +123,10 @@ def replay_bar(
 def counts_over_time(
     records: Sequence[Tasks], bars: Sequence[tuple[Sequence[str], Mapping[str, int]]], start: float, end: float
 ) -> list[dict[str, Any]]:
-    """Tasks of each progress bar that were started, done and failed by each of `STEPS` moments.
+    """Tasks of each progress bar that were started, done and failed by each of `STEPS` moments, the ends of its steps.
 
-    Parameters
-    ----------
-    bars
-        Names that a bar stands for, and its counts at the end.
-    start, end
-        Seconds since the epoch; a moment is the end of a step.
-
-    Returns
-    -------
-    list
-        For each bar `total`, and `started`, `done` and `erred`: numbers for each step, which end at the final ones.
-        What the scheduler counted and no worker told of is spread in proportion.
+    `bars` are names that a bar stands for, and its counts at the end, with which numbers end, too: what the scheduler
+    counted and no worker told of is spread in proportion. Times are in seconds since the epoch.
     """
     seen = [_Counted(tasks, start, end) for tasks in records]
     told = []

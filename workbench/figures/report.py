@@ -61,16 +61,9 @@ _RECTANGLES_PER_LANE = 120
 
 
 def report_html(run: Any, events: Batch | None, arrays: Mapping[str, Labelled] | None = None) -> str:
-    """Whole report of a run as one HTML page that refers to nothing outside of itself.
+    """Whole report of a run, or of the JSON of one, as one HTML page that refers to nothing outside of itself.
 
-    Parameters
-    ----------
-    run
-        A run, or the JSON of one.
-    events
-        What `read_events` gave, None where nothing was recorded.
-    arrays
-        Those of the run's answer that are kept, of which pictures are drawn.
+    `events` are None where nothing was recorded; of `arrays`, which are kept of the answer, pictures are drawn.
     """
     facts = run if isinstance(run, Mapping) else run.model_dump(mode="json")
     measured, found = sections(facts, arrays), facts.get("diagnosis")
@@ -92,15 +85,7 @@ def report_html(run: Any, events: Batch | None, arrays: Mapping[str, Labelled] |
 
 
 def beside_html(runs: Sequence[Any], events: Sequence[Batch]) -> str:
-    """Records of runs one above the other on one time scale, as a page that refers to nothing outside of itself.
-
-    Parameters
-    ----------
-    runs
-        Two runs, or the JSON of them.
-    events
-        What `read_events` gave for each.
-    """
+    """Records of two runs, or of their JSON, on one time scale as a page that refers to nothing outside of itself."""
     facts = [run if isinstance(run, Mapping) else run.model_dump(mode="json") for run in runs]
     title = " beside ".join(map(titled, facts))
     if len(set(map(titled, facts))) == 1:

@@ -63,6 +63,11 @@ class View:
         """These rows of all columns."""
         return View(*(getattr(self, name)[rows] for name in View.__slots__))
 
+    def in_order(self) -> View:
+        """What failed last, to be drawn over what lies beside it, and what others computed first."""
+        last = np.select([self.category == ERRED, self.category == THEIRS], [1, -1])
+        return self.take(np.argsort(last, kind="stable"))
+
 
 def arranged(
     lanes: Sequence[Lane], seen: Iterable[int], called: Callable[[str], str], order: Sequence[str]

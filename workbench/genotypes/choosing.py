@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes.contigs import on_autosomes
 from workbench.genotypes.values import IN_FAMILY, Genotypes, as_text
 from workbench.linalg.blocks import refuse_masked
 from workbench.storage import places
@@ -25,6 +24,9 @@ Regions = str | Path | Sequence[str]
 _LINES = "a text file with a sample's name, or its family and name, on each line"
 _BED = "regions such as 6:25000000-35000000, separated by commas, or a BED file (contig, start from 0, end)"
 _REGION = re.compile(r"([^\s:,;]+):(\d+)-(\d+)")
+_X = re.compile(r"(?:chr)?(?:X|23)|NC_000023\.\d+", re.IGNORECASE)
+# 1 to 22, chr1 to chr22, and the human reference's own names. PLINK writes X, Y, XY and MT as 23 to 26.
+_AUTOSOME = re.compile(r"(?:chr)?0?([1-9]|1\d|2[0-2])|NC_0000(0[1-9]|1\d|2[0-2])\.\d+", re.IGNORECASE)
 _HEADS = ("FID", "IID")
 _SAVED = "REMOVE"
 """Header of what a run of genotype_relatedness saves as a table."""
@@ -38,12 +40,8 @@ def of_chosen_samples(
 ) -> Genotypes:
     """Genotypes of the samples in `keep_samples` (None: of all) that aren't in `remove`, in the order they have.
 
-    A name chooses all samples that have it. Names that no sample has, or several, are told of in `remarks`.
-
-    Raises
-    ------
-    BadInputError
-        One of the lists can't be read or knows none of the samples, or no sample is left.
+    A name chooses all samples that have it. Names that no sample has, or several, are told of in `remarks`. Raises
+    BadInputError where one of the lists can't be read or knows none of the samples, or no sample is left.
     """
     if not genotypes.n_samples:  # whoever needs some says so
         return genotypes
@@ -113,15 +111,36 @@ def _lines(parameter: str, given: Names, options: places.Options | None) -> tupl
     return [tuple(line[:2]) for line in listed if not line[0].startswith("#")], str(place)
 
 
+def some_on_x(genotypes: Genotypes) -> bool:
+    """Whether some of the variants are on the human X."""
+    contigs = genotypes.variants.contig
+    return contigs is not None and any(_X.fullmatch(str(name)) for name in set(contigs.tolist()))
+
+
+def on_autosomes(genotypes: Genotypes) -> np.ndarray[Any, Any]:
+    """A mask of the variants that are on one of the 22 human autosomes.
+
+    Raises BadInputError where the variants have no contigs, or none of them is an autosome.
+    """
+    contigs = genotypes.variants.contig
+    if contigs is None:
+        raise BadInputError("autosomes_only needs the contig of each variant, which these lack: leave it out.")
+    names, number = np.unique(contigs, return_inverse=True)
+    autosomes = np.array([bool(_AUTOSOME.fullmatch(str(name))) for name in names], bool)
+    if not autosomes.any():
+        shown = ", ".join(map(str, names[:5])) or "there are none"
+        raise BadInputError(
+            f"autosomes_only leaves nothing: no contig is one of 1 to 22 or chr1 to chr22. There are: {shown}."
+        )
+    mask: np.ndarray[Any, Any] = autosomes[number]
+    return mask
+
+
 def in_regions(genotypes: Genotypes, regions: Regions) -> Matrix:
     """A mask of the variants that lie in one of the regions, whose ends belong to them.
 
     Contigs are the same with and without "chr". A BED file counts from 0 and its ends don't belong to the regions.
-
-    Raises
-    ------
-    BadInputError
-        The variants lack places, or the regions can't be read.
+    Raises BadInputError where the variants lack places, or the regions can't be read.
     """
     contigs, positions = genotypes.variants.contig, genotypes.variants.position
     if contigs is None or positions is None:
@@ -203,10 +222,7 @@ def rest(barred: Mapping[str, Matrix]) -> Matrix | None:
 def of_chosen_variants(genotypes: Genotypes, **choices: Any) -> Genotypes:
     """Genotypes of the variants that `barred` has no reason to leave out, parameters as there.
 
-    Raises
-    ------
-    BadInputError
-        None is left.
+    Raises BadInputError where none is left.
     """
     mask = rest(barred(genotypes, **choices))
     if mask is None or mask.all():

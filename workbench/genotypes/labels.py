@@ -23,14 +23,10 @@ def with_labels(
 ) -> Genotypes:
     """Genotypes with further columns in their `sample_table`.
 
-    `labels` is a mapping of columns in the order of the samples, or the path of a text table with a header, of which
-    the column that knows most of the samples names them; its lines may be in any order and about others too. Where it
-    is a URL, `storage_options` are what fsspec is told of the server.
-
-    Raises
-    ------
-    BadInputError
-        The table knows none of the samples, or a column has another length.
+    `labels` is a mapping of columns in the order of the samples, or the path of a text table with a header, of
+    which the column that knows most of the samples names them; its lines may be in any order and about others too.
+    Where it is a URL, `storage_options` are what fsspec is told of the server. Raises BadInputError where the table
+    knows none of the samples, or a column has another length.
     """
     if isinstance(labels, Mapping):
         columns = {name: _column(values) for name, values in labels.items()}

@@ -61,10 +61,7 @@ def is_store(group: Any) -> bool:
 def description(group: Any, place: Place) -> tuple[Description, bool]:
     """What a store says of itself, and whether it is complete.
 
-    Raises
-    ------
-    BadInputError
-        A later version of this package wrote it.
+    Raises BadInputError where a later version of this package wrote it.
     """
     said = dict(cast("dict[str, Any]", group.attrs[_KEY]))
     if said.get("version") != VERSION:
@@ -96,10 +93,7 @@ def _check_blocks(place: Place, said: Description) -> None:
 def read_store(group: Any, place: Place) -> Genotypes:
     """Genotypes of an open store, read block by block.
 
-    Raises
-    ------
-    BadInputError
-        It isn't finished, or an array is missing.
+    Raises BadInputError where it isn't finished, or an array is missing.
     """
     said, complete = description(group, place)
     if not complete:

@@ -22,7 +22,7 @@ from workbench.genotypes.values import Genotypes
 from workbench.linalg.blocks import beside, host, namespace, on_device, on_devices, row_blocks, slices
 from workbench.linalg.compressed import for_passes, most_kept
 from workbench.linalg.keys import in_pass
-from workbench.linalg.krylov import orthonormal
+from workbench.linalg.krylov import Operator, orthonormal
 from workbench.linalg.passes import GRAPH_BYTES, reduction
 from workbench.travelling import cluster_client
 
@@ -94,14 +94,11 @@ class Sums:
     """Of one block."""
 
 
-class GenotypeOperator:
+class GenotypeOperator(Operator):
     """Centred and scaled genotypes of variants × samples. Sites are counted on the first pass, within it.
 
     `kept_rows` says which sites may take part. Where `keep`, the packed blocks stay in memory between the passes.
     """
-
-    is_complex = False
-    single = True
 
     def __init__(
         self,
@@ -115,18 +112,15 @@ class GenotypeOperator:
     ) -> None:
         self.rule, self.kernel, self.at_least = rule, kernel, at_least
         self.kept_rows = kept_rows
-        self.shape = genotypes.shape
-        nbytes = genotypes.packed.nbytes
-        self.kept = nbytes < most_kept(on_devices(genotypes.packed)) if keep is None else keep
+        nbytes = int(genotypes.packed.nbytes)
+        kept = nbytes < most_kept(on_devices(genotypes.packed)) if keep is None else keep
+        super().__init__(genotypes.shape, nbytes, kept)
         packed = blocked(genotypes, self.kept, kernel.LARGEST_BLOCK)
         self.packed = for_passes(packed, self.kept)
         self._genotypes = replace(genotypes, packed=self.packed, reread=None)
-        self.passes = 0
-        self.squares = np.inf
         # Σ f² over all genotypes, and over those missing, for which their site's mean stands.
         self._entries, self._imputed = 0.0, 0.0
         self.verdict = np.zeros(0, np.uint8)
-        self._single_now = True
         self._more: list[Any] = [None] * len(self.packed.chunks[0])
         if kept_rows is not None:
             self._more = _sent([kept_rows[part] for part in slices(self.packed.chunks[0])])
@@ -137,20 +131,6 @@ class GenotypeOperator:
     def kept_sites(self) -> Matrix:
         """Which sites take part."""
         return self.verdict == 0
-
-    @property
-    def squares_error(self) -> float:
-        """How far ‖Ã‖²_F of what is multiplied may be from that of the exact factors."""
-        return 4 * self._eps * self.squares
-
-    @property
-    def _eps(self) -> float:
-        return float(np.finfo(np.float32 if self._single_now else np.float64).eps)
-
-    @property
-    def bytes_read(self) -> int:
-        """Packed bytes read where they come from."""
-        return int(self.packed.nbytes * (min(self.passes, 1) if self.kept else self.passes))
 
     def input_error(self, s: Matrix, single: bool) -> Matrix:
         """How far singular values can be off because means and factors were rounded; counts never are.
@@ -178,20 +158,9 @@ class GenotypeOperator:
             turned = orthonormal(sample.normal(turned, single))
         return turned + RANDOM * q
 
-    def normal(self, q: Matrix, single: bool) -> Matrix:
-        """ÃᵀÃ q."""
-        return self._read(q, single, False).product
-
-    def triangle(self, v: Matrix) -> tuple[Matrix, Matrix]:
-        """R of the QR factorization of Ã v, and ÃᵀÃ v."""
-        sums = self._read(v, False, True)
-        assert sums.triangle is not None
-        return sums.triangle, sums.product
-
     def _read(self, q: Matrix, single: bool, with_triangle: bool) -> Sums:
         first = self.passes == 0
         self.passes += 1
-        self._single_now = single
         task = _Reading(self.kernel, self.rule, self.shape[1], with_triangle, first)
         narrow = Narrow.of(q, single)
         given = narrow if with_triangle else self.kernel.arranged(narrow)
@@ -203,6 +172,8 @@ class GenotypeOperator:
             self._learn(sums.learned)
         else:
             sums = total.computed()
+        # Of what is multiplied, from that of the exact factors.
+        self.squares_error = 4 * float(np.finfo(np.float32 if single else np.float64).eps) * self.squares
         return replace(sums, product=self.kernel.gathered(sums.product, narrow))
 
     def _learn(self, blocks: Sequence[Learned]) -> None:

@@ -142,13 +142,7 @@ def chosen(packed: Any, samples: Any) -> Any:
 
 
 def missing_codes(missing: float | Iterable[float] | None) -> tuple[float, ...]:
-    """Missing values that were named, or all that are understood.
-
-    Raises
-    ------
-    BadInputError
-        One of them is a count.
-    """
+    """Missing values that were named, or all that are understood. Raises BadInputError where one of them is a count."""
     if missing is None:
         return MISSING_CODES
     codes = tuple(missing) if isinstance(missing, Iterable) else (missing,)

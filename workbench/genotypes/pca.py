@@ -15,11 +15,12 @@ from workbench.compiled import installed
 from workbench.errors import BadInputError
 from workbench.genotypes import choosing, device, fast, half, kernels
 from workbench.genotypes.operator import GenotypeOperator, Kernel
+from workbench.genotypes.reading import as_genotypes
 from workbench.genotypes.scaling import CONVENTIONS, REASONS, Rule, Scaler
 from workbench.genotypes.values import Genotypes, Variants
 from workbench.linalg import asked, blocks, krylov
 from workbench.linalg.certificate import AccuracyWarning, Certificate
-from workbench.travelling import everywhere, reach_cluster
+from workbench.travelling import everywhere
 
 if TYPE_CHECKING:
     from workbench.genotypes.projection import Projection
@@ -211,16 +212,6 @@ def pca(
             "part, and components tell how samples differ."
         )
     return _result(genotypes, operator, found, barred)
-
-
-def as_genotypes(source: Any) -> Genotypes:
-    """`source` as `Genotypes`, whatever of the three it is."""
-    reach_cluster()
-    if isinstance(source, Genotypes):
-        return source
-    from workbench.genotypes.reading import open_genotypes
-
-    return open_genotypes(source)
 
 
 def _count(n_components: Any, genotypes: Genotypes) -> int:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes.values import as_text
+from workbench.genotypes.values import as_text, grouped
 
 if TYPE_CHECKING:
     from workbench.genotypes.pca import GenotypePCA
 
 Matrix = np.ndarray[Any, Any]
 
-# More labels than this can't be told apart by colour: they are grouped as "other".
 LABELS = 20
+"""Groups that are told apart."""
 
 
 def scatter(result: GenotypePCA, color: Any, components: tuple[int, int]) -> Any:
@@ -77,8 +77,7 @@ def _labels(result: GenotypePCA, color: Any) -> Matrix:
     labels = as_text(color)
     if labels.shape != (len(result.samples),):
         raise BadInputError(f"color has {labels.size} labels for {len(result.samples)} samples.")
-    largest = _by_size(labels)[: LABELS - 1]
-    return labels if len(np.unique(labels)) <= LABELS else np.where(np.isin(labels, largest), labels, "other")
+    return grouped(labels, LABELS)
 
 
 def _by_size(labels: Matrix) -> Matrix:

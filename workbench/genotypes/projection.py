@@ -21,6 +21,7 @@ from workbench.errors import BadInputError
 from workbench.genotypes import choosing, kernels
 from workbench.genotypes.operator import blocked
 from workbench.genotypes.packing import MISSING, unpack
+from workbench.genotypes.reading import as_genotypes
 from workbench.genotypes.scaling import CONVENTIONS, Scaler, factor_of
 from workbench.genotypes.values import Genotypes, Variants, as_text
 from workbench.linalg.blas import one_thread
@@ -197,7 +198,7 @@ def project(reference: GenotypePCA | Reference | str, source: Any, *, correct: b
     BadInputError
         The two share too few variants, or the reference is scaled by each site's own deviation.
     """
-    from workbench.genotypes.pca import GenotypePCA, as_genotypes
+    from workbench.genotypes.pca import GenotypePCA
 
     if isinstance(reference, GenotypePCA):
         reference = Reference.of(reference)

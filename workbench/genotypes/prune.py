@@ -16,6 +16,7 @@ from workbench.genotypes import bits, kernels
 from workbench.genotypes.choosing import as_mask
 from workbench.genotypes.operator import blocked
 from workbench.genotypes.packing import MISSING, unpack
+from workbench.genotypes.reading import as_genotypes
 from workbench.genotypes.scaling import Rule
 from workbench.genotypes.values import Genotypes
 from workbench.linalg import asked
@@ -84,8 +85,6 @@ def ld_prune(
     BadInputError
         A parameter is out of its bounds, or positions are needed and are missing or out of order.
     """
-    from workbench.genotypes.pca import as_genotypes
-
     genotypes = as_genotypes(source)
     if not isinstance(r2, asked.REAL) or not 0 < r2 <= 1:
         raise BadInputError(f"r2 is a squared correlation above 0 and up to 1, not {r2!r}.")

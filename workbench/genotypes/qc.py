@@ -15,6 +15,7 @@ from workbench.genotypes import choosing, kernels
 from workbench.genotypes.hardy import exact_p
 from workbench.genotypes.operator import blocked
 from workbench.genotypes.packing import PER_BYTE
+from workbench.genotypes.reading import as_genotypes
 from workbench.genotypes.values import Variants
 from workbench.linalg.blocks import host
 from workbench.travelling import scheduler
@@ -101,8 +102,6 @@ def qc(
     mid_p
         Whether in the exact test what is as likely as what was found counts half.
     """
-    from workbench.genotypes.pca import as_genotypes
-
     genotypes = choosing.of_chosen_samples(as_genotypes(source), keep_samples, remove)
     genotypes = choosing.of_chosen_variants(genotypes, kept=kept, autosomes_only=autosomes_only, leave_out=leave_out)
     task = dask.delayed(_Counting(genotypes.n_samples, mid_p), pure=True)

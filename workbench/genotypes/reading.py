@@ -35,6 +35,7 @@ from workbench.linalg import asked
 from workbench.storage import conventions, places
 from workbench.storage.places import Place
 from workbench.storage.zarrs import MARKS, is_marked, safe, store_at
+from workbench.travelling import reach_cluster
 
 _EXPECTED = (
     "a PLINK .bed file with its .bim and .fam, VCF Zarr, a store that pack_to_zarr wrote, "
@@ -115,6 +116,12 @@ def open_genotypes(
         at_url = isinstance(labels, str) and Place(labels).is_url
         found = with_labels(found, labels, storage_options if at_url else None)
     return of_chosen_samples(found, keep_samples, remove, storage_options)
+
+
+def as_genotypes(source: Any) -> Genotypes:
+    """`source` as `Genotypes`, which it may be, or as `open_genotypes` reads it."""
+    reach_cluster()
+    return source if isinstance(source, Genotypes) else open_genotypes(source)
 
 
 def _check_told(orientation: Any, missing: Any, samples: Any, variants: Any) -> None:

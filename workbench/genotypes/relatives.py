@@ -19,6 +19,7 @@ import numpy as np
 from workbench.errors import BadInputError
 from workbench.genotypes import bits, choosing, kernels
 from workbench.genotypes.operator import blocked
+from workbench.genotypes.reading import as_genotypes
 from workbench.genotypes.scaling import Rule
 from workbench.linalg import asked
 from workbench.linalg.blocks import host
@@ -118,8 +119,6 @@ def kinship(
     BadInputError
         There is one sample, or of no pair kinship can be computed.
     """
-    from workbench.genotypes.pca import as_genotypes
-
     if not isinstance(cutoff, asked.REAL) or not cutoff <= 0.5:
         raise BadInputError(f"cutoff is a kinship of at most 0.5, such as 0.0884 for second degree, not {cutoff!r}.")
     rule = Rule("center", maf, max_missing, hwe) if maf or max_missing < 1 or hwe else None

@@ -36,6 +36,14 @@ def as_text(column: Any) -> np.ndarray[Any, Any]:
     return column.astype(str).astype(TEXT)
 
 
+def grouped(labels: np.ndarray[Any, Any], most: int) -> np.ndarray[Any, Any]:
+    """Labels of at most so many groups, as more can't be told apart by colour: those of the smallest are "other"."""
+    names, counts = np.unique(labels, return_counts=True)
+    if len(names) <= most:
+        return labels
+    return np.where(np.isin(labels, names[np.argsort(-counts, kind="stable")][: most - 1]), labels, "other")
+
+
 def _word(each: Any) -> str:
     return each.decode() if isinstance(each, bytes) else str(each)
 
@@ -72,7 +80,6 @@ class Genotypes:
     """Further columns on the samples by name, such as family, sex, phenotype or population."""
     source: str | None = None
     """Path or URL that they came from."""
-    ploidy: int = 2
     remarks: tuple[str, ...] = ()
     """Sentences on what a reader noticed that may be wrong with the files."""
     reread: Callable[[np.ndarray[Any, Any]], da.Array] | None = field(default=None, repr=False)

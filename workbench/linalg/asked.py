@@ -15,10 +15,7 @@ REAL = (int, float, np.integer, np.floating)
 def whole(name: str, value: Any, what: str = "", least: int = 1) -> int:
     """`value` as a whole number; `what` says of what, such as "variants".
 
-    Raises
-    ------
-    ArrayError
-        It is none, or below `least`.
+    Raises ArrayError where it is none, or below `least`.
     """
     if not isinstance(value, REAL) or isinstance(value, bool) or value != value // 1 or value < least:
         raise ArrayError(
@@ -30,10 +27,7 @@ def whole(name: str, value: Any, what: str = "", least: int = 1) -> int:
 def flags(keep: Any = None, **given: Any) -> None:
     """See that each is true or false; `keep` may be None, too.
 
-    Raises
-    ------
-    ArrayError
-        One of them is something else.
+    Raises ArrayError where one of them is something else.
     """
     for name, value in {"keep": False if keep is None else keep, **given}.items():
         if not isinstance(value, (bool, np.bool_)):
@@ -45,10 +39,7 @@ def flags(keep: Any = None, **given: Any) -> None:
 def accuracy(tol: Any, max_passes: Any) -> tuple[float, int]:
     """A relative accuracy, and how many passes may be made to reach it.
 
-    Raises
-    ------
-    ArrayError
-        One of them is out of its bounds, or no number.
+    Raises ArrayError where one of them is out of its bounds, or no number.
     """
     if not isinstance(tol, REAL) or not 0 < tol < 1:
         raise ArrayError(f"tol is a relative accuracy between 0 and 1, not {tol!r}.")
@@ -58,10 +49,7 @@ def accuracy(tol: Any, max_passes: Any) -> tuple[float, int]:
 def start(seed: Any, name: str = "seed") -> int:
     """A seed from whatever NumPy or Dask take as one: None draws it, so does a generator of random numbers.
 
-    Raises
-    ------
-    ArrayError
-        No numbers can be drawn with it.
+    Raises ArrayError where no numbers can be drawn with it.
     """
     for draw in ("randint", "integers"):
         if hasattr(seed, draw):

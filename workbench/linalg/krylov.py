@@ -23,7 +23,7 @@ References
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import psutil
@@ -51,34 +51,46 @@ TREND = 4
 BASIS_BYTES = max(2**30, min(6 * 2**30, psutil.virtual_memory().total // 4))
 
 
-class Operator(Protocol):
-    """A tall matrix A that is read from one end to the other, once for each call."""
+class Operator:
+    """A tall matrix A that is read from one end to the other, once for each product.
 
-    shape: tuple[int, int]
-    is_complex: bool
-    single: bool  # whether float32 can hold its numbers, as far as is known
-    passes: int
-    squares: float  # ‖A‖²_F, known after the first pass
+    Its blocks, of `nbytes` in all, stay in memory after the first pass where they are `kept`.
+    """
 
-    @property
-    def squares_error(self) -> float:
-        """How far that may be off."""
+    is_complex = False
+    single = True  # whether float32 can hold its numbers, as far as is known
+
+    def __init__(self, shape: tuple[int, int], nbytes: int, kept: bool) -> None:
+        self.shape, self.nbytes, self.kept = shape, nbytes, kept
+        self.passes = 0
+        # ‖A‖²_F, known after the first pass, and how far that may be off.
+        self.squares, self.squares_error = np.inf, 0.0
 
     @property
     def bytes_read(self) -> int:
         """Bytes made or read where the array comes from."""
+        return self.nbytes * (min(self.passes, 1) if self.kept else self.passes)
 
     def input_error(self, s: Matrix, single: bool) -> Matrix:
         """How far values near `s` can be off because A is rounded when it is read, which its products can't show."""
+        raise NotImplementedError
 
     def started(self, q: Matrix, single: bool) -> Matrix:
         """A start as good as the random `q` or better: itself, or the product of a pass that has to learn the means."""
+        raise NotImplementedError
 
     def normal(self, q: Matrix, single: bool) -> Matrix:
         """AᴴA q."""
+        return np.asarray(self._read(q, single, False).product)
 
     def triangle(self, v: Matrix) -> tuple[Matrix, Matrix]:
         """R of the QR factorization of A v, and AᴴA v."""
+        sums = self._read(v, False, True)
+        return sums.triangle, sums.product
+
+    def _read(self, q: Matrix, single: bool, with_triangle: bool) -> Any:
+        """`product` AᴴA q, and `triangle` R of A q where it is asked for."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,6 +25,7 @@ from dask.highlevelgraph import HighLevelGraph
 from workbench.linalg import blocks
 from workbench.linalg.blocks import beside, host, namespace
 from workbench.linalg.keys import fresh, in_pass, lasting, tree
+from workbench.linalg.krylov import Operator
 from workbench.travelling import cluster_client, scheduler
 
 Matrix = np.ndarray[Any, Any]
@@ -86,17 +87,15 @@ class Sums:
     factors: tuple[float, float] = (1.0, 1.0)
 
 
-class DaskOperator:
+class DaskOperator(Operator):
     """A tall Dask array as `krylov` needs it. Blocks along both axes are fine: a task gets a row of blocks."""
 
     def __init__(self, a: Any, view: View, row_name: str, kept: bool) -> None:
-        self.a, self.view, self.row_name, self.kept = a, view, row_name, kept
-        self.shape: tuple[int, int] = a.shape
+        super().__init__(a.shape, int(a.nbytes), kept)
+        self.a, self.view, self.row_name = a, view, row_name
         self.is_complex = a.dtype.kind == "c"
         # Whole numbers of 16 bits are exact in float32; the scale of others is seen in a first pass in float64.
         self.single = a.dtype.kind in "biu" and a.dtype.itemsize <= 2
-        self.passes = 0
-        self.squares, self.squares_error = np.inf, 0.0
         self._uncentred = 0.0
 
     def input_error(self, s: Matrix, single: bool) -> Matrix:
@@ -113,24 +112,9 @@ class DaskOperator:
         eps = float(np.finfo(np.float32 if single else float).eps)
         return np.full_like(s, eps / 2 * float(np.sqrt(self._uncentred)))
 
-    @property
-    def bytes_read(self) -> int:
-        """Bytes made or read where the blocks come from."""
-        return int(self.a.nbytes * (min(self.passes, 1) if self.kept else self.passes))
-
     def started(self, q: Matrix, single: bool) -> Matrix:
         """`q`, or where the columns' means aren't known yet, ÃᴴÃ q of a first pass that finds them."""
         return q if self.view.known else self.normal(q, single)
-
-    def normal(self, q: Matrix, single: bool) -> Matrix:
-        """ÃᴴÃ q; on the first pass over columns to be centred, a start that is as good."""
-        return self._read(q, single, False).product
-
-    def triangle(self, v: Matrix) -> tuple[Matrix, Matrix]:
-        """R of the QR factorization of Ã v, and ÃᴴÃ v."""
-        sums = self._read(v, False, True)
-        assert sums.triangle is not None
-        return sums.triangle, sums.product
 
     def _read(self, q: Matrix, single: bool, with_triangle: bool) -> Sums:
         first = self.passes == 0

@@ -50,10 +50,7 @@ _LOCKED = f"""<!doctype html><meta name="viewport" content="width=device-width">
 class Login(AuthProvider):
     """Lets those in who have opened the address with the token: a cookie says so from then on.
 
-    Parameters
-    ----------
-    cookie
-        Its name: browsers keep one set of cookies for all servers of this machine.
+    It has a name of its own, as browsers keep one set of cookies for all servers of this machine.
     """
 
     login_url = "/login"

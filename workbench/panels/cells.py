@@ -14,13 +14,7 @@ from workbench.panels.page import Page
 
 
 class InCell(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
-    """What can be displayed by several cells: a page that goes on until none does any more.
-
-    Parameters
-    ----------
-    inline
-        Take Panel's JavaScript from the installed package, so that it works without the internet.
-    """
+    """What can be displayed by several cells: a page that goes on until none does any more."""
 
     _page: Page
 

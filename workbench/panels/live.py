@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from workbench.errors import BadInputError, NotFoundError
 from workbench.figures.beside import BesideFigure, Record
-from workbench.figures.parts import PARTS, Part, sources_of
+from workbench.figures.layout import PARTS, Part, sources_of
 from workbench.panels.cells import InCell
 from workbench.panels.page import Page
 from workbench.panels.thread import do, loop, soon
@@ -19,7 +19,7 @@ from workbench.runs import store
 from workbench.session import Session
 from workbench.threads import in_thread
 from workbench.views import comparing, watching
-from workbench.views.bodies import THEMES, check_theme
+from workbench.views.bodies import check_theme
 from workbench.views.drawing import document, scripts, with_own_ids
 from workbench.views.page import OnScreen
 from workbench.views.recorded import read_batches
@@ -49,12 +49,10 @@ _CLOSED = "This was closed, so there is nothing more to watch."
 
 
 class Figure(InCell):
-    """A figure in a cell; what its subclasses share.
+    """A figure in a cell of what it watches, such as "run", and its name; what its subclasses share.
 
     Parameters
     ----------
-    watched
-        What it shows, and its name.
     theme
         "light" or "dark"; follows the page by default.
     inline
@@ -62,7 +60,7 @@ class Figure(InCell):
     """
 
     def __init__(self, *watched: str, theme: str | None = None, inline: bool = True) -> None:
-        self.theme = theme_or_none(theme)
+        self.theme = None if theme is None else check_theme(theme)
         super().__init__(inline)
         kind, name = watched
         self._parting: asyncio.TimerHandle | None = None
@@ -374,13 +372,6 @@ class _Alone:
         """Do nothing."""
 
     unsubscribe = listen = unlisten = subscribe
-
-
-def theme_or_none(theme: str | None) -> str | None:
-    """Return a theme that there is, or None, which follows the page."""
-    if theme is not None and theme not in THEMES:
-        raise BadInputError(f"theme is {theme!r:.40}. Give 'light' or 'dark', or leave it out to follow the page.")
-    return theme
 
 
 def _run(run: Run | str) -> Run:

@@ -85,13 +85,7 @@ class Page(JSComponent):  # type: ignore[misc,unused-ignore]
 
 
 class Pages:
-    """The places where one component is shown. All happens in the panels' thread.
-
-    Parameters
-    ----------
-    post
-        Sends a text to all places.
-    """
+    """The places where one component is shown; `post` sends a text to all. All happens in the panels' thread."""
 
     def __init__(self, watching: Callable[[], Awaitable[Any]], answer: Answer, post: Callable[[str], None]) -> None:
         self.watching = watching

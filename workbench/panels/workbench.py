@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.panels.cells import InCell
-from workbench.panels.live import theme_or_none
 from workbench.panels.page import Page
 from workbench.panels.thread import do
 from workbench.session import Session
+from workbench.views.bodies import check_theme
 from workbench.views.desk import Desk
 from workbench.views.requests import answer
 
@@ -40,7 +40,7 @@ class Workbench(InCell):
     def __init__(
         self, session: Session | None = None, *, inline: bool = True, theme: str | None = None, alone: bool = False
     ) -> None:
-        options = {"view": "wide", "theme": theme_or_none(theme), "alone": alone}
+        options = {"view": "wide", "theme": None if theme is None else check_theme(theme), "alone": alone}
         super().__init__(inline)
         self.session = session or Session()
         self._desk: Desk | None = None

@@ -65,7 +65,7 @@ def clusters(sight: Sight, _: str) -> str:
     actions = ""
     if len(failed) > 1:
         dismissals = [f"DELETE clusters/{name}" for name in failed]
-        actions += link("Dismiss failed", data_requests=dismissals, data_workbench="dismiss-failed")
+        actions += link("Dismiss failed", data_requests=dismissals)
     if len(found) > 1:
         question = f"Stop all {len(found)}?"
         actions += confirmed("stop", "Stop everything", question, "DELETE clusters", "stop-all")
@@ -162,7 +162,6 @@ def _again(sight: Sight, cluster: dict[str, Any]) -> str:
         title=f"A new cluster: {spec.describe()}",
         data_request="POST clusters",
         data_body={"profile": spec.profile, "choices": choices},
-        data_workbench="start-again",
     )
 
 
@@ -217,7 +216,7 @@ def _notebooks(sight: Sight, cluster: dict[str, Any]) -> str:
 
 
 def _warning(cluster: Mapping[str, Any]) -> str:
-    return paragraph(cluster["warning"] or "", "wb-Problem", data_workbench="cluster-warning")
+    return paragraph(cluster["warning"] or "", "wb-Problem")
 
 
 def _buttons(cluster: Mapping[str, Any]) -> Iterator[str]:

@@ -10,8 +10,8 @@ from uuid import uuid4
 import bokeh
 
 from workbench.figures.colors import THEMES
+from workbench.figures.layout import PARTS, Part, show_only
 from workbench.figures.live import LiveFigure
-from workbench.figures.parts import PARTS, Part, show_only
 from workbench.views.answers import api_url
 
 SCRIPTS = ("bokeh.min.js", "bokeh-widgets.min.js")

@@ -23,12 +23,7 @@ def graph(
 ) -> str:
     """Nodes with how much of each is done, and lines from what is needed to what needs it.
 
-    Parameters
-    ----------
-    counts
-        By name of tasks: 'total', 'done', 'erred'.
-    title
-        Makes HTML of a name.
+    `counts` are by name of tasks 'total', 'done' and 'erred'; `title` makes HTML of a name.
     """
     drawn = sorted(counts, key=lambda name: -counts[name]["total"])[:MOST_NAMES]
     edges = {name: [each for each in needs.get(name, ()) if each in drawn] for name in drawn}

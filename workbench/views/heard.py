@@ -83,10 +83,7 @@ class Heard:
 class Hearing:
     """What each cluster said last, for as long as somebody asks.
 
-    Parameters
-    ----------
-    join
-        Begins to hand a cluster's batches to what is given, and returns the connection.
+    `join` begins to hand a cluster's batches to what is given, and returns the connection.
     """
 
     def __init__(self, join: Callable[[str, Heard], Awaitable[Past]]) -> None:

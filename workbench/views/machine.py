@@ -242,7 +242,7 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
         # In one place, whether there are some or none: what follows is not made anew while somebody types in it.
         + tag(
             "div",
-            *(paragraph(each, "wb-Problem", data_workbench="plan-problem") for each in sentences),
+            *(paragraph(each, "wb-Problem") for each in sentences),
             style="display: contents",
         )
         + tag("div", name, begin, class_="wb-Row wb-Start")

@@ -86,12 +86,7 @@ def radios(
 ) -> str:
     """Buttons of which one is chosen; arrows go from one to the next.
 
-    Parameters
-    ----------
-    looks
-        Classes of all of them together, and of each.
-    offered
-        Of each: what is chosen by it, what stands on it, and what is said of it.
+    `looks` are classes of all together, and of each; `offered` of each what is chosen by it, stands on it, and is said.
     """
     buttons = (
         button(

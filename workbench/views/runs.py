@@ -166,7 +166,7 @@ def _search(sight: Sight, titles: Mapping[str, str], clusters: set[str]) -> str:
         "status": [("", "all states"), *((each, each) for each in _STATES)],
     }
     lists = {name: (name.capitalize(), each, choices.get(f"runs.{name}", "")) for name, each in options.items()}
-    day = text_field("runs.day", "Day", type="date", data_workbench="runs-day")
+    day = text_field("runs.day", "Day", type="date")
     narrowed = any(choices.get(f"runs.{name}") for name in _FILTERS[1:])
     return search("runs.", "Search runs", "runs", lists, day, folded=not narrowed)
 
@@ -175,7 +175,7 @@ def _found(total: int | None) -> str:
     """How many were found, and back to all of them; nothing where all are shown, but for who hears what changes."""
     if total is None:
         return paragraph("", role="status")
-    all_ = link("Show all", data_choose={f"runs.{name}": None for name in _FILTERS}, data_workbench="runs-all")
+    all_ = link("Show all", data_choose={f"runs.{name}": None for name in _FILTERS})
     return tag("div", paragraph(f"{count(total)} found", role="status"), all_, class_="wb-Row")
 
 
@@ -199,14 +199,12 @@ def _ticked(sight: Sight) -> str:
         "Export",
         title="Save them as a file",
         data_page=f"{API}/runs/{','.join(ids)}/export",
-        data_workbench="export-ticked",
     )
     delete = button(
         "Delete",
         data_confirm=f"Delete {len(ids)}?",
         data_requests=[f"DELETE runs/{each}" for each in ids],
         data_then=then,
-        data_workbench="delete-ticked",
     )
     words = tag("span", f"{len(ids)} ticked", class_="wb-Muted")
     none = icon_button("close", "Tick none", data_choose=then)
@@ -240,7 +238,6 @@ def _line(sight: Sight, comparison: Comparison | None, rows: list[str], runs: li
     head = fold(
         id_,
         tag("span", escape(title), faint(f" {count(len(runs), 'run')}"), class_="wb-Run-title", title=title),
-        data_workbench="compared-more",
     )
     when = status if comparison.active else ago(comparison.stopped or comparison.created, time.time())
     # Its items have ids of their own, so it has none that a page would be sent only the name of.
@@ -295,10 +292,10 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
         f"run-{id_}",
         f"Run of {title}",
         run["status"],
-        [head, tag("span", escape(took), class_="wb-Muted", title=speed, data_workbench="run-status")],
+        [head, tag("span", escape(took), class_="wb-Muted", title=speed)],
         _progress(run) if active else "",
         foot(_where_and_when(run), icons, _outcome(run) if run["result"] else ""),
-        paragraph(warning, "wb-Problem", data_workbench="gpu-warning"),
+        paragraph(warning, "wb-Problem"),
         _failure(run["error"]) if run["error"] else "",
         drawer(f"wb-more-{id_}", live(f"run:{id_}:{before['id'] if before else ''}")),
         notice(f" runs/{id_}"),
@@ -418,7 +415,6 @@ def _again(sight: Sight, run: dict[str, Any], before: str | None) -> str:
             title=f"On {on}" if on else "Start a cluster first",
             data_request="POST runs",
             data_body=body,
-            data_workbench="run-again",
         ),
         button(
             "Change",
@@ -442,9 +438,7 @@ def _marks(run: dict[str, Any]) -> str:
     prefix, path = f"mark.{run['id']}.", f"runs/{run['id']}"
     star = not marks["star"]
     return (
-        text_field(
-            f"{prefix}name", "Name", marks["name"], placeholder="Name", data_empty=True, data_workbench="run-name"
-        )
+        text_field(f"{prefix}name", "Name", marks["name"], placeholder="Name", data_empty=True)
         + tag(
             "textarea",
             escape(marks["note"]),
@@ -454,7 +448,6 @@ def _marks(run: dict[str, Any]) -> str:
             aria_label="Note",
             class_="jp-mod-styled",
             data_empty=True,
-            data_workbench="run-note",
         )
         + tag(
             "div",
@@ -462,13 +455,11 @@ def _marks(run: dict[str, Any]) -> str:
                 "Keep",
                 data_request=f"PATCH {path}",
                 data_take={"name": f"{prefix}name", "note": f"{prefix}note"},
-                data_workbench="keep-marks",
             ),
             button(
                 "Star" if star else "Unstar",
                 data_request=f"PATCH {path}",
                 data_body={"star": star},
-                data_workbench="star-run",
             ),
             class_="wb-Row",
         )
@@ -578,10 +569,7 @@ def run_answer_view(sight: Sight, run_id: str) -> str:
         data_workbench="open-run",
     )
     return (
-        paragraph(found.answers.sentence, data_workbench="run-arrays")
-        + live(f"saving:{found.id}")
-        + tag("div", opened, class_="wb-Row")
-        + pictures
+        paragraph(found.answers.sentence) + live(f"saving:{found.id}") + tag("div", opened, class_="wb-Row") + pictures
     )
 
 
@@ -591,7 +579,7 @@ def saving(sight: Sight, run_id: str) -> str:
 
     path, field, found = f"runs/{run_id}/save", f"save.{run_id}.path", read(run_id)
     if found is not None and found.active:
-        cancel = icon_button("close", "Cancel", data_request=f"DELETE {path}", data_workbench="cancel-saving")
+        cancel = icon_button("close", "Cancel", data_request=f"DELETE {path}")
         told = paragraph(found.sentence)
         if found.total:
             told = meter("Blocks written", found.done, found.total, found.sentence)
@@ -601,14 +589,12 @@ def saving(sight: Sight, run_id: str) -> str:
         "Path or URL to save to",
         sight.choices.get(field, ""),
         placeholder="out.zarr, .npz, .nc, .tsv, .png …",
-        data_workbench="save-path",
     )
     save = button(
         "Save as…",
         disabled=not sight.choices.get(field),
         data_request=f"POST {path}",
         data_take={"path": field},
-        data_workbench="save-run",
     )
     looks = "wb-Problem" if found and found.status in ("failed", "lost") else "wb-Muted"
     ended = paragraph(found.sentence, looks, data_workbench="saved") if found else ""

@@ -334,12 +334,8 @@ class ClusterFeed(Past):
 class Watch(OnScreen):
     """One figure on one screen: what came since it was last drawn, kept together until the screen takes more.
 
-    Parameters
-    ----------
-    sources
-        Names of the sources that the figure on the screen draws; all by default.
-    name
-        Cluster or run, for which the page chooses what is marked.
+    `sources` are those that the figure on the screen draws, all by default; under the `name` of its cluster or run the
+    page chooses what is marked.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ async def work(sight: Sight, _: str) -> str:
     catalogue = radios("workload", "Workload", ("wb-Catalogue", "wb-Entry"), offered, chosen.name)
     failed = sight.session.broken_workloads(wait=False)
     broken = (paragraph(f"{each.where}: {each.why}", data_workbench="broken") for each in failed)
-    unread = paragraph(chosen.problem, "wb-Problem", data_workbench="function-problem")
+    unread = paragraph(chosen.problem, "wb-Problem")
     return catalogue + "".join(broken) + unread + await _own(sight) + await _chosen(sight, chosen)
 
 
@@ -325,7 +325,7 @@ def _presets(template: Template, prefix: str, preset: Preset | None, cluster: di
     other = preset and preset.profile and cluster and cluster["spec"].get("profile") != preset.profile
     return (
         _wide("Preset", control, "wb-preset")
-        + (paragraph(f"From: {preset.source}", data_workbench="preset-source") if preset else "")
+        + (paragraph(f"From: {preset.source}") if preset else "")
         + (paragraph(f"The text used a cluster of the kind {preset.profile}.") if preset and other else "")
     )
 
@@ -380,7 +380,7 @@ def _target(sight: Sight, cluster: dict[str, Any] | None) -> str:
         control = markup.faint(words)
     else:
         options = [(each["name"], f"{each['name']} ({each['description']})") for each in ready]
-        control = select(options, cluster["name"], id="wb-target", name="cluster", data_workbench="field-cluster")
+        control = select(options, cluster["name"], id="wb-target", name="cluster")
     return _wide("Cluster", control, "wb-target" if ready else None)
 
 
@@ -388,7 +388,7 @@ def _verdict(needs: Forecast | None, problem: str | None, cluster: dict[str, Any
     """One line with a light, and the sentences below a fold."""
     if needs is None:
         # A line is kept for the verdict, or all below it would move as one types.
-        said = paragraph(problem, "wb-Problem", data_workbench="run-problem") if problem else "<p>&nbsp;</p>"
+        said = paragraph(problem, "wb-Problem") if problem else "<p>&nbsp;</p>"
         return tag("div", said, class_="wb-Needs")
     lasting = span(needs.seconds["low"], needs.seconds["high"]) if needs.seconds else None
     memory = f"{size(needs.memory_per_worker)} a worker" if needs.memory_per_worker else None

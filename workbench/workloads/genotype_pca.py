@@ -319,16 +319,12 @@ _NAMES_OF_ARRAYS = {
 
 def _scatter(found: GenotypePCA) -> dict[str, Any]:
     """Scores of samples spread evenly over all, with the label that tells groups apart."""
-    from workbench.genotypes.values import as_text
+    from workbench.genotypes.values import as_text, grouped
 
     n_samples = len(found.samples)
     chosen = np.unique(np.linspace(0, n_samples - 1, min(_SHOWN, n_samples)).round().astype(int))
     name = _label_column(found.sample_table, n_samples)
-    labels = None if name is None else as_text(found.sample_table[name])
-    if labels is not None:
-        names, counts = np.unique(labels, return_counts=True)
-        largest = names[np.argsort(-counts, kind="stable")][: _LABELS - 1]
-        labels = labels if len(names) <= _LABELS else np.where(np.isin(labels, largest), labels, "other")
+    labels = None if name is None else grouped(as_text(found.sample_table[name]), _LABELS)
     scores = found.scores[chosen, :_COMPONENTS_SHOWN]
     return {
         "n_samples": n_samples,

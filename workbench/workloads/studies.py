@@ -125,7 +125,7 @@ def template(function: Callable[..., Any], *answers: str, **known: Any) -> Templ
 def _opened(workload: str, path: str, told: Any, options: Any, choices: Any, *_: Any) -> Study:
     """What is there. A form asks for it at each key, and a .bim file may have millions of lines."""
     from workbench.genotypes import choosing, open_genotypes
-    from workbench.genotypes.contigs import some_on_x
+    from workbench.genotypes.choosing import some_on_x
     from workbench.genotypes.labels import with_labels
 
     chosen = {name: value for name, value in choices if value not in (None, False)}

@@ -128,7 +128,6 @@ export class Page {
         }
         morph(place, next.content);
         this._settle();
-        inSight(place.querySelector('.wb-Catalogue > [aria-checked="true"]'));
         return true;
       }
     }
@@ -257,13 +256,15 @@ export class Page {
     this.node.querySelectorAll<HTMLElement>('[role=radio][aria-checked=true]').forEach(each => this._showChosen(each));
   }
 
-  /** Where the list of a choice scrolls: bring what has just been chosen into its view. */
+  /** Where the list of a choice scrolls: bring what has just been chosen into its view, whatever chose it. */
   private _showChosen(chosen: HTMLElement): void {
     const list = chosen.parentElement!;
-    if (this._chosen.get(list) === chosen || !list.clientHeight) {
+    // By its hook: an element may stand for another entry than before.
+    const name = chosen.dataset['workbench'];
+    if (this._chosen.get(list) === name || !list.clientHeight) {
       return;
     }
-    this._chosen.set(list, chosen);
+    this._chosen.set(list, name);
     const above = chosen.getBoundingClientRect().top - list.getBoundingClientRect().top;
     if (above < 0 || above + chosen.offsetHeight > list.clientHeight) {
       list.scrollTop += above - list.clientHeight / 2;
@@ -538,7 +539,7 @@ export class Page {
   }
 
   private readonly _busy = new Set<string>();
-  private readonly _chosen = new WeakMap<HTMLElement, HTMLElement>();
+  private readonly _chosen = new WeakMap<HTMLElement, string | undefined>();
   private readonly _ends = new IntersectionObserver(entries => {
     entries.filter(each => each.isIntersecting).forEach(each => (each.target as HTMLElement).click());
   });
@@ -576,20 +577,5 @@ function answered(button: HTMLElement): void {
     button.setAttribute('aria-label', named);
   } else if (named !== undefined) {
     button.removeAttribute('aria-label');
-  }
-}
-
-/** What was chosen in lists that scroll when they were made to show it. */
-const shown = new WeakMap<Element, string | undefined>();
-
-/** Have the list show what is chosen in it, whatever chose that. */
-function inSight(chosen: HTMLElement | null): void {
-  const list = chosen?.parentElement;
-  if (chosen && list && shown.get(list) !== chosen.dataset['workbench']) {
-    shown.set(list, chosen.dataset['workbench']);
-    const below = chosen.offsetTop - list.offsetTop;
-    if (below < list.scrollTop || below + chosen.offsetHeight > list.scrollTop + list.clientHeight) {
-      list.scrollTop = below - list.clientHeight / 2;
-    }
   }
 }
