@@ -250,6 +250,13 @@ def test_a_file_whose_import_does_not_end_is_told_with_the_line_that_goes_on(tmp
     sentence = r"^bad\.py took longer than 6 s to be imported: line \d was still going on\."
     with pytest.raises(BadInputError, match=sentence):
         template(f"{tmp_path}/bad.py")
+    # Nor does the next command wait for it.
+    own._remembered.clear()
+    monkeypatch.setattr(own, "_asked", lambda *_: pytest.fail("It was asked again."))
+    with pytest.raises(BadInputError, match=sentence):
+        template(f"{tmp_path}/bad.py")
+    monkeypatch.setattr(own, "_FORGET", 0.0)
+    assert own.known(f"{tmp_path}/bad.py") is None
 
 
 def test_a_file_for_which_there_was_no_time_is_late_wherever_that_showed(tmp_path, data_folder, monkeypatch):

@@ -384,12 +384,14 @@ def contents(where: str) -> Contents:
     """What is in a file, or a module; asked of a process where that isn't known already."""
     told = known(where)
     if told is None:
+        began = time.time()
         try:
             told = Contents.model_validate(_asked(where))
         except BadInputError as err:
             told = Contents(error=str(err), files=(found,) if (found := importing.stamp(where)) else ())
-        _remembered[where] = time.monotonic(), told
-        if told.error is None and told.files:
+        _remembered[where] = asked, told = time.time(), told
+        # What fails at once is asked again by the next command, since what it lacked may be there.
+        if told.files and (told.error is None or asked - began > DEADLINE):
             with contextlib.suppress(OSError, FailedError):
                 _kept(where).parent.mkdir(mode=0o700, exist_ok=True)
                 config.write_atomically(_kept(where), told.model_dump_json())
@@ -402,9 +404,10 @@ def known(where: str) -> Contents | None:
     if told is None:
         try:
             told = Contents.model_validate_json(_kept(where).read_bytes())
+            asked = _kept(where).stat().st_mtime
         except (OSError, ValidationError):
             return None
-    elif told.error is not None and time.monotonic() - asked > _FORGET:
+    if told.error is not None and time.time() - asked > _FORGET:
         return None
     same = all(importing.stamp(path) == (path, *rest) for path, *rest in told.files)
     return told if same and (told.files or told.error) else None
