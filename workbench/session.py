@@ -26,6 +26,7 @@ from workbench.runs import exchange, store
 from workbench.runs.comparing import comparisons
 from workbench.threads import in_thread
 from workbench.workloads import presets, registry
+from workbench.workloads.listing import Broken, listed
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from workbench.storage.browsing import Folder
     from workbench.workloads.contents import Contents
     from workbench.workloads.importing import Described
-    from workbench.workloads.listing import Broken
     from workbench.workloads.registry import Template
 
 _LIVENESS_INTERVAL = 1.0  # seconds between two looks at whether hosts and runners are alive
@@ -158,14 +158,10 @@ class Session:
 
     def workloads(self, *, wait: bool = True) -> tuple[Template, ...]:
         """All workloads: ours, those of packages, and a person's; without `wait` those only that are known by now."""
-        from workbench.workloads.listing import listed
-
         return (*registry.templates(), *listed(wait=wait).workloads)
 
     def broken_workloads(self, *, wait: bool = True) -> tuple[Broken, ...]:
         """Files and packages whose workloads can't be had, and why."""
-        from workbench.workloads.listing import listed
-
         return listed(wait=wait).broken
 
     workload = staticmethod(registry.template)

@@ -6,9 +6,12 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from uuid import uuid4
 from weakref import WeakKeyDictionary
+
+from distributed import Client
+from distributed.protocol.pickle import dumps
 
 from workbench import config
 from workbench.hardware import sampling
@@ -16,9 +19,6 @@ from workbench.monitor import plugin, sampler
 from workbench.monitor.events import Batch
 from workbench.monitor.wire import unpack
 from workbench.travelling import Travelling
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 _GPU_INTERVAL = 0.25  # seconds, where it was taken out of the configuration
 
@@ -72,8 +72,6 @@ class Feed:
 
     async def astart(self) -> Self:
         """Begin to watch, from a coroutine."""
-        from distributed.protocol.pickle import dumps
-
         _join(self)
         gpu_watch, gpu_interval = uuid4().hex, config.seconds("monitor.gpu-interval") or _GPU_INTERVAL
         try:

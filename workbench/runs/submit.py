@@ -19,10 +19,10 @@ from workbench.runs.forecasting import calibration, machines
 from workbench.runs.forecasting.forecast import actual_spec, kept_with_run, needs_of, refusal, size_of
 from workbench.runs.settings import read_settings
 from workbench.runs.store import Run
+from workbench.workloads.values import Parameters
 
 if TYPE_CHECKING:
     from workbench.workloads.registry import Template
-    from workbench.workloads.values import Parameters
 
 _RUNNER = "workbench.runs.runner"
 _POLL = 0.05  # seconds between two looks at a run that somebody waits for

@@ -27,13 +27,12 @@ from workbench.clusters.reaching import ANSWERING, Place, check_proxy
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, MissingError, reason_of, whole
 from workbench.formats import count, duration
+from workbench.hardware import Inventory
 from workbench.threads import finish
 
 if TYPE_CHECKING:
     from dask_gateway import Gateway as Client
     from distributed.security import Security
-
-    from workbench.hardware import Inventory
 
 _ASKING = 3.0
 _FRESH = 10.0

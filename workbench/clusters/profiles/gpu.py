@@ -14,7 +14,7 @@ from workbench.clusters.profiles import Around
 from workbench.clusters.profiles.here import STARTED, Here, arguments, check_package, common, encrypted, extra_for
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import install
-from workbench.hardware import Inventory
+from workbench.hardware import Inventory, inventory
 
 if TYPE_CHECKING:
     from distributed.deploy.spec import SpecCluster
@@ -40,8 +40,6 @@ class Gpus(Here):
 
     def check(self, spec: ClusterSpec) -> None:
         """Raise a WorkbenchError where Dask-CUDA is missing, or a GPU can't serve it at this moment."""
-        from workbench.hardware import inventory
-
         super().check(spec)
         check_package(spec, ("dask-cuda",), "cuda")
         check_devices(spec, inventory())

@@ -16,7 +16,7 @@ from workbench.clusters.choices import ClusterChoices
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.spec import ClusterSpec, Protocol
 from workbench.errors import BadInputError, ConflictError, MissingError, install
-from workbench.hardware import Inventory
+from workbench.hardware import Inventory, inventory
 
 if TYPE_CHECKING:
     from distributed.deploy.spec import SpecCluster
@@ -102,8 +102,6 @@ def check_package(spec: ClusterSpec, names: tuple[str, ...], kind: Literal["cuda
     from workbench.clusters.environments import installed
 
     if not installed(spec.python, names):
-        from workbench.hardware import inventory
-
         extra = extra_for(kind, inventory())
         raise MissingError(
             f"The {spec.profile} profile needs {names[0]} in {spec.python or sys.executable}: {install(extra)}."

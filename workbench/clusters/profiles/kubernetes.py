@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import dask.config
 import yaml
 from pydantic import BaseModel, Field
+from tornado.ioloop import IOLoop
 
 from workbench import formats
 from workbench.clusters.attached import Started
@@ -155,7 +156,6 @@ class Kubernetes(Profile):
     ) -> KubernetesHandle:
         """Create it, and wait for its scheduler."""
         from dask_kubernetes.operator import KubeCluster
-        from tornado.ioloop import IOLoop
 
         # It would tell of each question in the cluster's log.
         logging.getLogger("httpx").setLevel(logging.WARNING)

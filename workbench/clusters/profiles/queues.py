@@ -40,12 +40,12 @@ from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import encrypted, idle_timeout
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, whole
+from workbench.hardware import Inventory
 
 if TYPE_CHECKING:
     from distributed.security import Security
 
     from workbench.clusters.profiles.jobs import JobsHandle
-    from workbench.hardware import Inventory
 
 DEATH_TIMEOUT = 60
 """Seconds after which a worker ends that finds no scheduler, or has lost it."""

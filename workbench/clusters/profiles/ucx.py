@@ -14,7 +14,7 @@ from workbench.clusters.profiles.gpu import cuda_cluster, on_devices
 from workbench.clusters.profiles.here import Here, check_package, extra_for
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, install
-from workbench.hardware import Inventory
+from workbench.hardware import Inventory, inventory
 from workbench.hardware.reading import UCX_PACKAGES
 from workbench.packages import installed_version
 
@@ -89,8 +89,6 @@ class Ucx(Here):
             check_package(spec, ("dask-cuda",), "cuda")
         check_package(spec, UCX_PACKAGES, "ucx")
         if spec.devices:
-            from workbench.hardware import inventory
-
             check_devices(spec, inventory())
 
     def consent(self, spec: ClusterSpec) -> str | None:

@@ -17,13 +17,11 @@ import numpy.typing as npt
 
 from workbench import formats
 from workbench.formats import percent
-from workbench.monitor.events import KINDS
-from workbench.runs.store import Suggestion
+from workbench.monitor.events import KINDS, Batch
+from workbench.runs.store import Run, Suggestion
 
 if TYPE_CHECKING:
-    from workbench.monitor.events import Batch
     from workbench.runs.explaining.metrics import Measured, WorkerSettings
-    from workbench.runs.store import Run
 
 WORTH_WHILE = 0.05
 """Share of the workers' time below which nothing is said."""

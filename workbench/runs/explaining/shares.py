@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.monitor.events import KINDS
+from workbench.monitor.events import KINDS, Batch, Tasks
 
 if TYPE_CHECKING:
-    from workbench.monitor.events import Batch, Tasks
     from workbench.runs.explaining.metrics import Measured
 
 SHARES = ("computing", "transferring", "serialising", "spilling", "disk", "scheduler", "idle", "arriving")
