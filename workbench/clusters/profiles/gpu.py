@@ -30,7 +30,6 @@ class Gpus(Here):
     model = GpuChoices
 
     def unavailable(self, around: Around) -> str | None:
-        """Return why there is no GPU to compute on."""
         return _without_gpus(around.inventory, around.version)
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
@@ -39,13 +38,11 @@ class Gpus(Here):
         return on_devices(chosen, around, profile=self.name, protocol=encrypted(chosen.encrypt))
 
     def check(self, spec: ClusterSpec) -> None:
-        """Raise a WorkbenchError where Dask-CUDA is missing, or a GPU can't serve it at this moment."""
         super().check(spec)
         check_package(spec, ("dask-cuda",), "cuda")
         check_devices(spec, inventory())
 
     async def start(self, spec: ClusterSpec, security: Security | None) -> SpecCluster:
-        """Start Dask-CUDA's LocalCUDACluster."""
         return await cuda_cluster(spec, security)
 
 

@@ -33,7 +33,6 @@ class Here(Profile):
     """A cluster of one of Dask's own classes on this machine."""
 
     def code(self, spec: ClusterSpec) -> str:
-        """Return a script that starts the same cluster without this package."""
         lines = [_line(name, value) for name, value in arguments(spec).items()]
         imports = ["from dask.distributed import Client, LocalCluster"]
         if spec.devices:
@@ -65,13 +64,11 @@ class Here(Profile):
     async def launch(
         self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
     ) -> LocalHandle:
-        """Start it and return its handle."""
         from workbench.clusters.profiles.local import LocalHandle
 
         return await LocalHandle.of(await self.start(spec, security), spec, folder, changed)
 
     def check(self, spec: ClusterSpec) -> None:
-        """Raise a WorkbenchError where the environment of the cluster can't be used."""
         if spec.python is not None and Path(spec.python) != Path(sys.executable):
             from workbench.clusters.environments import check_environment
 

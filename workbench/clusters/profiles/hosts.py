@@ -354,7 +354,6 @@ class HostsHandle(LocalHandle):
     _packages = remote.packages()
 
     async def state(self) -> State:
-        """Return how it is, with what the machines are."""
         state, troubles = await super().state(), self._troubles()
         told = " ".join(dict.fromkeys(troubles)) or None
         abouts = [each.about for each in self._cluster.workers.values() if each.about]

@@ -49,7 +49,6 @@ class Own(Profile):
         return f"{wrong} It is kept so in {self._where}." if wrong else None
 
     def choices(self, inventory: Inventory) -> type[BaseModel]:
-        """Return the choices of the other."""
         return self._other.choices(inventory)
 
     def form(self, given: Mapping[str, Any], inventory: Inventory) -> type[BaseModel]:
@@ -57,7 +56,6 @@ class Own(Profile):
         return self._other.form({**self.kept, **given}, inventory)
 
     def takes(self, name: str) -> bool:
-        """Return whether the other does."""
         return self._other.takes(name)
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:

@@ -161,7 +161,6 @@ class Queue(Profile):
     options = tuple(name for name in QueueChoices.model_fields if name not in AllChoices.model_fields)
 
     def summary(self, inventory: Inventory) -> str:
-        """Return one line on what it is."""
         tried = "" if self.tried else " Tested with a stand-in, never yet on a real one."
         return f"Workers that are jobs in a queue of {self.title}, and their scheduler here or in a job, too.{tried}"
 
