@@ -45,22 +45,14 @@ _NUMBERS = {"int": "Give a whole number", "float": "Give a number", "bool": "Giv
 
 
 class Around(NamedTuple):
-    """What a plan is made in.
-
-    Attributes
-    ----------
-    promised
-        Bytes of this machine that are promised to running clusters.
-    version
-        Version of an installed package by its name, None where it is missing.
-    infiniband
-        Whether UCX has a transport for InfiniBand; asked only where there are GPUs and cards.
-    """
+    """What a plan is made in."""
 
     inventory: Inventory
     promised: int = 0
+    """Bytes of this machine that are promised to running clusters."""
     version: Callable[[str], str | None] = installed_version
     infiniband: Callable[[], bool] = lambda: False
+    """Whether UCX has a transport for InfiniBand; asked only where there are GPUs and cards."""
 
 
 class Offered(BaseModel, frozen=True):
