@@ -73,12 +73,8 @@ def environments(kernelspecs: Mapping[str, Mapping[str, Any]] | None = None) -> 
 def check_environment(python: str | os.PathLike[str] | None, *, timeout: float = _TIMEOUT) -> Environment:
     """Return the environment of an interpreter that a cluster can run in; this one where None.
 
-    Raises
-    ------
-    BadInputError
-        A path that isn't there or isn't a Python.
-    MissingError
-        An environment that lacks what is needed, or whose dask differs; the sentence says how to mend it.
+    Raises BadInputError for a path that isn't there or isn't a Python, and MissingError where it lacks what is needed,
+    or its dask differs; the sentence says how to mend it.
     """
     if python is None or os.fspath(python) == sys.executable:
         found = _current()

@@ -82,12 +82,8 @@ def own() -> dict[str, Profile]:
 def keep(name: str, profile: str, choices: Mapping[str, Any]) -> Profile:
     """Keep choices of a profile under a name, in the data folder; one of the same name that was kept is replaced.
 
-    Raises
-    ------
-    BadInputError
-        The name can't be used. Whether the choices can, whoever plans with them says.
-    ConflictError
-        It is the name of a profile that is not one's own.
+    Raises BadInputError where the name can't be used, and ConflictError where it is that of a profile not one's own.
+    Whether the choices can be used, whoever plans with them says.
     """
     kept.check_name(name, "profile", "night")
     if name in registered():

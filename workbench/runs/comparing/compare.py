@@ -101,14 +101,8 @@ def read_request(given: Mapping[str, Any]) -> Request:
 def plan_comparison(request: Request, inventory: Inventory, there: Sequence[ClusterRecord]) -> Planned:
     """Find out rows, clusters, memory and parameters of a comparison. Nothing starts.
 
-    What can't be had (no GPU, no memory left) becomes a row with its reason.
-
-    Raises
-    ------
-    BadInputError
-        A line, parameter or sweep that can't be used.
-    NotFoundError
-        A workload, or a cluster to be used, that there isn't.
+    What can't be had (no GPU, no memory left) becomes a row with its reason. Raises BadInputError for a line, parameter
+    or sweep that can't be used, and NotFoundError for a workload, or a cluster to be used, that there isn't.
     """
     chosen = template(request.workload)
     if chosen.has_arrays and "save" in request.parameters.keys() | request.sweep.keys():
