@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 
 from workbench import kept
 from workbench.clusters.profiles import Around, Broken, Profile, registered
+from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError, NotFoundError
+from workbench.hardware import Inventory
 from workbench.kept import FILE, is_name
-
-if TYPE_CHECKING:
-    from workbench.clusters.spec import ClusterSpec
-    from workbench.hardware import Inventory
 
 
 class Own(Profile):

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from workbench.monitor.events import KINDS, Batch, Tasks
-
-if TYPE_CHECKING:
-    from workbench.runs.explaining.metrics import Measured
+from workbench.runs.explaining.metrics import Measured
 
 SHARES = ("computing", "transferring", "serialising", "spilling", "disk", "scheduler", "idle", "arriving")
 
