@@ -101,7 +101,6 @@ class _Machine:
         return process
 
     def no_worker(self, said: str, status: int | None) -> str:
-        """Why nothing of ours ran there."""
         python, lines = self._python, said.strip().splitlines() or [f"it ended with {status} and said nothing"]
         if status in (126, 127) and "Error" not in said:
             return (
@@ -114,7 +113,6 @@ class _Machine:
         return f"The worker on {self.host} did not start: {whole(lines[-1], 300)}"
 
     def why(self, err: Exception) -> str:
-        """Why it can't be reached."""
         at = self.host if self._port is None else f"{self.host}:{self._port}"
         if isinstance(err, socket.gaierror):
             return f"There is no host {self.host!r} ({err.strerror}). Check hosts."
@@ -229,7 +227,6 @@ class _Worker(ProcessInterface):
         await super().start()
 
     async def close(self) -> None:
-        """End it."""
         if self._tending is not None:
             self._tending.cancel()
             await asyncio.wait({self._tending})
@@ -331,7 +328,6 @@ class _Cluster(SpecCluster):
         }
 
     def new_worker_spec(self) -> dict[str, Any]:
-        """Return the next worker."""
         numbers = {name: options["options"] for name, options in self.worker_spec.items()}
         counts = Counter(each["machine"].host for each in numbers.values())
         machine = min(self._machines, key=lambda each: counts[each.host])

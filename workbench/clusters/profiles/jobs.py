@@ -210,7 +210,6 @@ class JobsHandle(LocalHandle):
         return (told.model_copy(update={"workers": 0}),)
 
     def _scheduler_ended(self) -> str:
-        """Return how the job of the scheduler ended."""
         return f"The scheduler is gone. {self._all_ended(self._scheduler_job())}"
 
     def _silence(self) -> str | None:
