@@ -37,18 +37,11 @@ _lock = threading.Lock()
 class Feed:
     """Batches of events from the cluster of a Dask client, from `start` until `close`.
 
-    Several feeds can watch one scheduler, through one client or through many: it does the work once.
-
-    Parameters
-    ----------
-    client
-        Any Dask client. With a synchronous one use `start`, `close` or `with`; with an asynchronous one `astart`
-        and `aclose`.
-    on_batch
-        Called with each batch in the client's event loop, so it must be quick.
-    apart
-        Tell what this client computes from `start` on from what it was given before, and what others do on the same
-        cluster: progress counts its own tasks alone, and `Tasks.source` names the clients of the others.
+    Several feeds can watch one scheduler, through one client or through many: it does the work once. With a synchronous
+    client use `start`, `close` or `with`; with an asynchronous one `astart` and `aclose`. `on_batch` is called with
+    each batch in the client's event loop, so it must be quick. `apart` tells what this client computes from `start` on
+    from what it was given before, and what others do on the same cluster: progress counts its own tasks alone, and
+    `Tasks.source` names the clients of the others.
     """
 
     def __init__(self, client: Client, on_batch: Callable[[Batch], None], *, apart: bool = False) -> None:

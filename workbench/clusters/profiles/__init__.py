@@ -183,14 +183,8 @@ class Profile(ABC):
     ) -> Handle:
         """Start its scheduler, or find it, and return the handle.
 
-        Parameters
-        ----------
-        security
-            Keys that were made for it, None where it isn't encrypted by us.
-        folder
-            Of the cluster's record.
-        changed
-            To be called when there is something new to see in `Handle.state`.
+        `security` are keys that were made for it, None where it isn't encrypted by us, and `folder` that of its record.
+        `changed` is to be called when there is something new to see in `Handle.state`.
         """
 
     def cancel(self, jobs: Sequence[Job]) -> None:  # noqa: B027  Most have no jobs.
