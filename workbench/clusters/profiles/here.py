@@ -132,22 +132,14 @@ def arguments(spec: ClusterSpec) -> dict[str, Any]:
         "protocol": spec.protocol,
         "host": "127.0.0.1",
         "dashboard_address": "127.0.0.1:0",
-    }
-    return {**given, **_device_arguments(spec)} if spec.devices else given
-
-
-def _device_arguments(spec: ClusterSpec) -> dict[str, Any]:
-    given: dict[str, Any] = {"CUDA_VISIBLE_DEVICES": list(spec.devices)}
-    if spec.device_memory_limit is not None:
-        given["device_memory_limit"] = spec.device_memory_limit
-    if spec.rmm_pool_size is not None:
-        given["rmm_pool_size"] = spec.rmm_pool_size
-    if spec.rmm_pool_size is not None and spec.cupy:
+        "CUDA_VISIBLE_DEVICES": list(spec.devices) or None,
+        "device_memory_limit": spec.device_memory_limit,
+        "rmm_pool_size": spec.rmm_pool_size,
         # Without it CuPy has a pool of its own beside RMM's, which holds most of the card.
-        given["rmm_allocator_external_lib_list"] = ["cupy"]
-    if spec.cupy:
-        given["pre_import"] = "cupy"
-    return given
+        "rmm_allocator_external_lib_list": ["cupy"] if spec.cupy and spec.rmm_pool_size is not None else None,
+        "pre_import": "cupy" if spec.cupy else None,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 _BYTES = {"memory_limit": "bytes per worker", "device_memory_limit": "bytes per GPU", "rmm_pool_size": "bytes per GPU"}

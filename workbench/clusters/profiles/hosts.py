@@ -68,14 +68,15 @@ class _Machine:
     def __init__(self, host: str, options: Mapping[str, Any]) -> None:
         self.host = host
         self._python = str(options.get("remote_python") or sys.executable)
-        given = {"username": options.get("user"), "port": options.get("port")}
+        self._port, self._key = options.get("port"), options.get("key")
+        given = {
+            "username": options.get("user"),
+            "port": self._port,
+            "client_keys": self._key and [self._key],
+            "known_hosts": options.get("known_hosts"),
+        }
         # What is left out is for ~/.ssh/config, the agent and asyncssh to say.
         self._options = {name: value for name, value in given.items() if value is not None}
-        for name, file in (("client_keys", options.get("key")), ("known_hosts", options.get("known_hosts"))):
-            if file is not None:
-                self._options[name] = [file] if name == "client_keys" else file
-        self._port = options.get("port")
-        self._key = options.get("key")
 
     async def connect(self) -> asyncssh.SSHClientConnection:
         """Log in. Raises BadInputError with the reason."""
