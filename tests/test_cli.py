@@ -245,7 +245,7 @@ def test_runs_are_listed_a_page_at_a_time(capsys):
         "array_sum-2",
         "array_sum-1",
     ]
-    store.mark("array_sum-3", {"name": "night"})
+    store.mark("array_sum-3", name="night")
     assert [run["id"] for run in answer(capsys, "runs", "night")] == ["array_sum-3"]
     assert answer(capsys, "runs", "--cluster", "nowhere") == []
     assert main(["runs", "--limit", "2"]) == 0

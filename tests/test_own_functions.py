@@ -1276,7 +1276,7 @@ def _named(name, seconds, peak=100, sha="1"):
                 ),
             )
         )
-        store.mark(f"total-{name}{number}", {"name": name})
+        store.mark(f"total-{name}{number}", name=name)
 
 
 def test_runs_of_one_name_are_pooled_and_a_gate_fails_what_is_surely_slower(data_folder, tmp_path, capsys):

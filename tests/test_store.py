@@ -54,7 +54,7 @@ def test_what_runs_cannot_be_looked_for_by_is_told():
 def test_names_and_notes_in_any_script_are_found_in_small_letters_and_large():
     for run_id, name in (("total-aaaaaa", 'Nächtlich "a"'), ("total-bbbbbb", "夜間 🌙")):
         store.create(a_run(run_id, parameters={"path": "GRÖSSE.npy"}))
-        store.mark(run_id, {"name": name, "note": "ΔT"})
+        store.mark(run_id, name=name, note="ΔT")
     for text, found in (("NÄCHT", 1), ('lich "A"', 1), ("夜間", 1), ("🌙", 1), ("δt", 2), ("größe", 2), ("ü", 0)):
         assert (store.count(text=text), len(store.select(text=text))) == (found, found), text
     assert store.find('Nächtlich "a"').id == "total-aaaaaa"

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from importlib.metadata import version
 from importlib.util import cache_from_source, find_spec
 from pathlib import Path
@@ -102,8 +103,6 @@ def _engine(module: str, names: tuple[str, ...]) -> Any:
 
 def _compiled(module: str, names: Iterable[str]) -> Any:
     """The loops as one module of LLVM's. What only an error would call is a trap: loops raise none."""
-    from importlib import import_module
-
     import llvmlite.binding as llvm
 
     made = llvm.parse_assembly("declare void @llvm.trap()")

@@ -161,12 +161,8 @@ def patiently(write: Callable[[], T], patience: float) -> T:
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace `path` by `content` so that a reader sees either the old file or the new one, never half of one.
 
-    Raises
-    ------
-    FileNotFoundError
-        Its folder is gone.
-    StorageError
-        The disk is full, or may not be written to; what was there before is as it was.
+    Raises FileNotFoundError where its folder is gone, and StorageError where the disk is full or may not be written to;
+    what was there before is as it was.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with writing(path):

@@ -271,14 +271,8 @@ async def rates_of(
 ) -> list[dict[str, float]]:
     """Rates of kinds of work in so many threads of a worker at once; the first one measures its disk for all of them.
 
-    Parameters
-    ----------
-    rates
-        The module `workbench.hardware.rates`.
-    start
-        When to begin, in seconds since the epoch.
-    fast
-        Whether to measure tiles of numbers that numba makes as well.
+    `rates` is the module `workbench.hardware.rates`, `start` seconds since the epoch, and `fast` whether tiles of
+    numbers that numba makes are measured as well.
     """
     apart = [kind for kind in kinds if kind not in rates.DISK]
     each = partial(_rates_here, rates, start, seconds, dask_worker.local_directory, on_gpu, fast)

@@ -26,6 +26,8 @@ from workbench.runs import exchange, store
 from workbench.runs.comparing import comparisons
 from workbench.threads import in_thread
 from workbench.workloads import presets, registry
+from workbench.workloads.listing import Broken, listed
+from workbench.workloads.own import functions
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -45,8 +47,6 @@ if TYPE_CHECKING:
     from workbench.runs.store import Run
     from workbench.storage.browsing import Folder
     from workbench.workloads.contents import Contents
-    from workbench.workloads.importing import Described
-    from workbench.workloads.listing import Broken
     from workbench.workloads.registry import Template
 
 _LIVENESS_INTERVAL = 1.0  # seconds between two looks at whether hosts and runners are alive
@@ -75,9 +75,7 @@ class Session:
     Where a method takes an `inventory`, that is what `hardware` found: it saves another reading of the machine.
     """
 
-    def hardware(self) -> Inventory:
-        """Read what this machine has."""
-        return hardware.inventory()
+    hardware = staticmethod(hardware.inventory)
 
     def profiles(self, inventory: Inventory | None = None, /) -> tuple[Offered, ...]:
         """All profiles; those that can't be had say why."""
@@ -158,26 +156,15 @@ class Session:
 
     def workloads(self, *, wait: bool = True) -> tuple[Template, ...]:
         """All workloads: ours, those of packages, and a person's; without `wait` those only that are known by now."""
-        from workbench.workloads.listing import listed
-
         return (*registry.templates(), *listed(wait=wait).workloads)
 
     def broken_workloads(self, *, wait: bool = True) -> tuple[Broken, ...]:
         """Files and packages whose workloads can't be had, and why."""
-        from workbench.workloads.listing import listed
-
         return listed(wait=wait).broken
 
     workload = staticmethod(registry.template)
 
-    def functions(self, path: str) -> tuple[Described, ...]:
-        """Functions of a Python file, each of which is a workload as `path:name`, or has a problem.
-
-        Raises BadInputError where it can't be imported, and NotFoundError where there is no such file.
-        """
-        from workbench.workloads.own import functions
-
-        return functions(path)
+    functions = staticmethod(functions)
 
     def keep_preset(self, workload: str, name: str, parameters: Mapping[str, Any]) -> bool:
         """Keep parameters of a workload under a name, which then is a preset of this person's; whether one is replaced.
@@ -282,9 +269,7 @@ class Session:
     runs = staticmethod(store.select)
     count_runs = staticmethod(store.count)
 
-    def mark_run(self, run: str, *, name: str | None = None, note: str | None = None, star: bool | None = None) -> Run:
-        """Write a name, a note or a star on a run; what is left out stays as it is, and '' takes it off."""
-        return store.mark(run, {"name": name, "note": note, "star": star})
+    mark_run = staticmethod(store.mark)
 
     def show(self, run: str) -> Run:
         """One run by its id, by the only beginning or end of one, or "last"."""

@@ -61,7 +61,6 @@ class Attached(Handle):
         self._asking = asyncio.create_task(self._keep_asking())
 
     async def state(self) -> State:
-        """Return what it said last."""
         workers = list(self._identity.get("workers", {}).values())
         unheard = time.monotonic() - self._heard
         trouble = f"It hasn't answered for {duration(round(unheard))}." if unheard > 3 * _INTERVAL + ANSWERING else None
@@ -78,7 +77,6 @@ class Attached(Handle):
         )
 
     async def finished(self) -> str:
-        """Raise FailedError when it has gone."""
         assert self._asking is not None
         return await self._asking
 
@@ -151,7 +149,6 @@ class Started(Attached):
         await super().fill()
 
     async def state(self) -> State:
-        """Return what its scheduler said last."""
         state = await super().state()
         workers = self._identity.get("workers", {}).values()
         if any(_BUSY.intersection(each.get("metrics", {}).get("task_counts", ())) for each in workers):
@@ -164,7 +161,6 @@ class Started(Attached):
         return ()
 
     async def scale(self, n: int) -> None:
-        """Have `n` workers, as far as what started it gives them."""
         before, self._requested, self._adapts = (self._requested, self._adapts), n, False
         try:
             await self.ask_for(n)

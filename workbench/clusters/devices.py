@@ -59,17 +59,9 @@ def pick(
 ) -> tuple[tuple[Device, ...], str]:
     """Devices for a cluster, one for each worker, and the sentence that says why these.
 
-    Parameters
-    ----------
-    wanted
-        Indices or UUIDs, with commas between them.
-    n_workers
-        How many; where None the idle ones, and all if none is (one for the profile gpu).
-
-    Raises
-    ------
-    BadInputError
-        A device that isn't there, the wrong number of them, or whole GPUs mixed with slices.
+    `wanted` are indices or UUIDs with commas between them. Without `n_workers` these are the idle ones, and all if none
+    is (one for the profile gpu). Raises BadInputError for a device that isn't there, the wrong number of them, or whole
+    GPUs mixed with slices.
     """
     there = devices_of(inventory)
     if not there:
@@ -100,14 +92,9 @@ def proposed(profile: str, inventory: Inventory) -> frozenset[str]:
 
 
 def check(spec: ClusterSpec, inventory: Inventory) -> None:
-    """Raise an error with one sentence where the devices of a spec can't serve it at this moment.
+    """Raise ConflictError where a device of a spec has too little memory that is free at this moment.
 
-    Raises
-    ------
-    BadInputError
-        A device isn't there, whole GPUs are mixed with slices, or more memory is asked for than the card has.
-    ConflictError
-        A device has too little free memory.
+    Raises BadInputError where one isn't there, whole GPUs are mixed with slices, or more is asked for than a card has.
     """
     there = {device.uuid: device for device in devices_of(inventory)}
     gone = [uuid for uuid in spec.devices if uuid not in there]

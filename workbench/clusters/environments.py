@@ -38,7 +38,7 @@ print(json.dumps({"prefix": sys.prefix, "versions": dict(found, python=".".join(
 
 
 class Environment(BaseModel, frozen=True):
-    """One Python environment. `problems` keep a cluster from running there, `warnings` don't."""
+    """One Python environment; `problems` keep a cluster from running there."""
 
     python: str
     """Path of the interpreter."""
@@ -47,7 +47,6 @@ class Environment(BaseModel, frozen=True):
     title: str
     versions: dict[str, str] = {}
     problems: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
 
 
 def own_versions() -> dict[str, str]:
@@ -73,12 +72,8 @@ def environments(kernelspecs: Mapping[str, Mapping[str, Any]] | None = None) -> 
 def check_environment(python: str | os.PathLike[str] | None, *, timeout: float = _TIMEOUT) -> Environment:
     """Return the environment of an interpreter that a cluster can run in; this one where None.
 
-    Raises
-    ------
-    BadInputError
-        A path that isn't there or isn't a Python.
-    MissingError
-        An environment that lacks what is needed, or whose dask differs; the sentence says how to mend it.
+    Raises BadInputError for a path that isn't there or isn't a Python, and MissingError where it lacks what is needed,
+    or its dask differs; the sentence says how to mend it.
     """
     if python is None or os.fspath(python) == sys.executable:
         found = _current()
@@ -105,14 +100,8 @@ def _current() -> Environment:
 
 
 def _described(python: str, name: str, title: str, versions: dict[str, str]) -> Environment:
-    return Environment(
-        python=python,
-        name=name,
-        title=title,
-        versions=versions,
-        problems=_problems(python, versions),
-        warnings=_warnings(python, versions),
-    )
+    problems = _problems(python, versions)
+    return Environment(python=python, name=name, title=title, versions=versions, problems=problems)
 
 
 def _installed_kernelspecs() -> Mapping[str, Mapping[str, Any]]:
@@ -224,22 +213,3 @@ def _problems(python: str, theirs: Mapping[str, str]) -> tuple[str, ...]:
         return ()
     pins = " ".join(f"{package}=={ours[package]}" for package in _SAME if package in ours)
     return (*problems[:-1], f"{problems[-1]} Run: {shlex.quote(python)} -m pip install {pins}")
-
-
-def _warnings(python: str, theirs: Mapping[str, str]) -> tuple[str, ...]:
-    ours = own_versions()
-    warnings = []
-    if _release(theirs["python"], 2) != _release(ours["python"], 2):
-        warnings.append(
-            f"{python} is Python {theirs['python']} and this is {ours['python']}: functions that a notebook of this "
-            "Python sends there may fail to unpickle. Use a notebook with that kernel."
-        )
-    if "numpy" in theirs and _release(theirs["numpy"], 1) != _release(ours.get("numpy", theirs["numpy"]), 1):
-        warnings.append(
-            f"numpy is {theirs['numpy']} in {python} and {ours['numpy']} here: arrays may fail to unpickle."
-        )
-    return tuple(warnings)
-
-
-def _release(version: str, parts: int) -> str:
-    return ".".join(version.split(".")[:parts])

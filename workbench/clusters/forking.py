@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import runpy
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -108,8 +109,6 @@ def _become(request: dict[str, Any]) -> None:
     except SystemExit as err:
         code = err.code if isinstance(err.code, int) else 1
     except BaseException:  # noqa: BLE001  the log is the only one left to tell
-        import traceback
-
         traceback.print_exc()
     finally:
         with contextlib.suppress(OSError, ValueError):

@@ -46,38 +46,22 @@ def queued(jobs: Iterable[Job]) -> str:
 
 
 class State(NamedTuple):
-    """A cluster as its handle sees it now.
-
-    Attributes
-    ----------
-    arrived, requested
-        Workers that are there, and that should be.
-    pids
-        Processes of the workers, where they are on this machine.
-    clients
-        Ids of the Dask clients that are connected, as far as the handle knows them.
-    idle_since
-        Seconds since the epoch from which there was nothing to do; None while there is.
-    trouble
-        Why it can't be used at the moment, in one sentence.
-    warning
-        What is amiss though it can be used, in one sentence.
-    spec
-        What the workers turned out to be, where the handle didn't start them.
-    machine
-        What is known of the machines that they run on, as an inventory says it; None for this machine.
-    jobs
-        Those that a queue has for it.
-    """
+    """A cluster as its handle sees it now; fields of the same name in `records.ClusterRecord` say what they are."""
 
     arrived: int
+    """Workers that are there."""
     requested: int
+    """Workers that should be."""
     pids: tuple[int, ...] = ()
+    """Processes of the workers, where they are on this machine."""
     clients: tuple[str, ...] = ()
     idle_since: float | None = None
+    """Seconds since the epoch from which there was nothing to do; None while there is."""
     trouble: str | None = None
+    """Why it can't be used at the moment, in one sentence."""
     warning: str | None = None
     spec: ClusterSpec | None = None
+    """What the workers turned out to be, where the handle didn't start them."""
     machine: Mapping[str, Any] | None = None
     jobs: tuple[Job, ...] = ()
 

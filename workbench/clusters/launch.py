@@ -21,16 +21,9 @@ from workbench.kept import check_name
 def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False, agreed: bool = False) -> ClusterRecord:
     """Start the host process of a cluster and return at once, with a record whose status is 'starting'.
 
-    `name`, `force` and `agreed` are as of `start`.
-
-    Raises
-    ------
-    BadInputError
-        The name, or the setting of the start's time-out, can't be used, or nobody agreed.
-    ConflictError
-        The name is taken, or the memory budget is exceeded and `force` isn't given.
-    MissingError
-        The environment `spec.python` lacks what is needed.
+    `name`, `force` and `agreed` are as of `start`. Raises BadInputError where the name or the start's time-out can't be
+    used or nobody agreed, ConflictError where the name is taken or the budget exceeded without `force`, and
+    MissingError where the environment `spec.python` lacks what is needed.
     """
     from workbench.clusters.budget import check_budget
     from workbench.clusters.plan import check_agreed, consent

@@ -21,6 +21,7 @@ import psutil
 
 from workbench import formats
 from workbench.clusters import records
+from workbench.clusters.profiles import registered
 from workbench.clusters.reaching import Place, ask, greeting, is_dask, is_scheduler
 from workbench.threads import finish
 
@@ -51,8 +52,6 @@ class Nearby(NamedTuple):
 
 def schedulers() -> tuple[Nearby, ...]:
     """Look for them, and for those of engines that list theirs, in a few seconds; ours are left out."""
-    from workbench.clusters.profiles import registered
-
     ours = {record.scheduler_address for record in records.read_all()}
     ports = [each for each in _ports() if each[0] not in ours]
     with ThreadPoolExecutor(_MOST) as threads:

@@ -17,7 +17,7 @@ import distributed.utils
 
 from workbench import config, formats
 from workbench.clusters import cuda, lost, records, security
-from workbench.clusters.asking import Verbs, answering
+from workbench.clusters.asking import answering
 from workbench.clusters.forking import fork
 from workbench.clusters.handle import Handle, State
 from workbench.clusters.profiles import profile
@@ -75,7 +75,8 @@ class _Owner:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self.end, "asked to by a signal")
         heartbeat = asyncio.create_task(self._beat())
-        async with answering(records.folder(self.record.name), self.verbs):
+        asked = (self.scale, self.adapt, self.restart, self.stop, fork)
+        async with answering(records.folder(self.record.name), {each.__name__: each for each in asked}):
             problem = await self._start()
             if problem is None:
                 await self._watch()
@@ -254,12 +255,6 @@ class _Owner:
                 self.end("its folder was removed")
             await asyncio.sleep(folders.HEARTBEAT)
 
-    @property
-    def verbs(self) -> Verbs:
-        """What it does when it is asked."""
-        asked = (self.scale, self.adapt, self.restart, self.stop, fork)
-        return {each.__name__: each for each in asked}
-
     async def scale(self, n: int) -> None:
         """Have `n` workers, and end adapting. Workers that leave hand their data to the others first."""
         assert self.handle is not None
@@ -267,18 +262,15 @@ class _Owner:
         await self.handle.scale(n)
 
     async def adapt(self, minimum: int, maximum: int) -> None:
-        """Follow the load between two numbers of workers."""
         assert self.handle is not None
         await self.handle.adapt(minimum, maximum)
         self.update(adaptive=(minimum, maximum))
 
     async def restart(self) -> None:
-        """Start all workers anew; what they computed or hold is forgotten."""
         assert self.handle is not None
         await self.handle.restart()
 
     async def stop(self) -> None:
-        """End the cluster."""
         self.update(status="stopping")
         self.end("asked to")
 

@@ -82,12 +82,7 @@ class About(NamedTuple):
 def reach(place: Place) -> About:
     """Ask the scheduler what it is.
 
-    Raises
-    ------
-    BadInputError
-        Nothing answers there, or what answers is no scheduler: the sentence says which.
-    MissingError
-        It speaks UCX, and distributed-ucxx isn't installed.
+    Raises BadInputError where nothing answers there, or what answers is no scheduler: the sentence says which.
     """
     address = place.address
     if place.scheme != "ucx":

@@ -15,6 +15,7 @@ from workbench.clusters.reaching import KEYS
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError
+from workbench.hardware import inventory
 from workbench.threads import finish
 
 if TYPE_CHECKING:
@@ -107,7 +108,6 @@ def start(
     """
     from workbench.clusters.budget import budget
     from workbench.clusters.plan import plan
-    from workbench.hardware import inventory
 
     here = inventory()
     spec = plan(profile, here, promised=budget(here, records.read_all()).promised, **choices)

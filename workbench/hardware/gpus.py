@@ -102,12 +102,6 @@ class _Device:
     def __init__(self, sources: Sources, library: Any, index: int, missing: Missing) -> None:
         self.index = index
         self._sources, self._library, self._missing = sources, library, missing
-        self._handle: Any = None
-        self._refusal: UnreadableError | None = None
-        try:
-            self._handle = nvml.call(library, "nvmlDeviceGetHandleByIndex", index)
-        except UnreadableError as err:
-            self._refusal = err
         self.address = self._ask("pci_address", "nvmlDeviceGetPciInfo", convert=_address)
 
     def read(self, addresses: Mapping[str, int]) -> Gpu:
@@ -138,10 +132,7 @@ class _Device:
 
     def ancestor(self, other: _Device) -> int:
         """Level where the ways from two GPUs meet."""
-        self._raise_refusal()
-        other._raise_refusal()
-        level = nvml.call(self._library, "nvmlDeviceGetTopologyCommonAncestor", self._handle, other._handle)
-        return int(level)
+        return int(self._call("nvmlDeviceGetTopologyCommonAncestor", other._handle))
 
     @property
     def _place(self) -> str:
@@ -151,22 +142,27 @@ class _Device:
         self,
         name: str,
         function: str,
+        part: Any = None,
         *,
         convert: Callable[[Any], T] = lambda answer: answer,
         also: tuple[str, ...] = (),
     ) -> T | None:
-        answer = self._missing.ask(f"{self._place}.{name}", lambda: convert(self._call(function)))
+        """Answer about the GPU, or about a part of it; where it is refused, the reason is that of `also`, too."""
+
+        def read() -> T:
+            return convert(nvml.call(self._library, function, self._handle if part is None else part))
+
+        answer = self._missing.ask(f"{self._place}.{name}", read)
         if answer is None:
             self._missing.update({f"{self._place}.{each}": self._missing[f"{self._place}.{name}"] for each in also})
         return answer
 
     def _call(self, function: str, *arguments: Any) -> Any:
-        self._raise_refusal()
         return nvml.call(self._library, function, self._handle, *arguments)
 
-    def _raise_refusal(self) -> None:
-        if self._refusal is not None:
-            raise self._refusal
+    @property
+    def _handle(self) -> Any:
+        return nvml.call(self._library, "nvmlDeviceGetHandleByIndex", self.index)
 
     def _slices(self) -> Iterator[GpuSlice]:
         for number in range(self._ask("slices", "nvmlDeviceGetMaxMigDeviceCount") or 0):
@@ -174,18 +170,14 @@ class _Device:
                 handle = self._call("nvmlDeviceGetMigDeviceHandleByIndex", number)
             except UnreadableError:
                 continue  # a place where a slice could be, but none is
-            yield self._slice(handle, f"{self._place}.slices.{number}")
+            yield self._slice(handle, f"slices.{number}")
 
     def _slice(self, handle: Any, place: str) -> GpuSlice:
-        ask = self._missing.ask
-        uuid = ask(f"{place}.uuid", nvml.call, self._library, "nvmlDeviceGetUUID", handle)
-        name = ask(f"{place}.name", nvml.call, self._library, "nvmlDeviceGetName", handle)
-        memory = ask(f"{place}.memory_total", nvml.call, self._library, "nvmlDeviceGetMemoryInfo", handle)
-        if memory is None:
-            self._missing[f"{place}.memory_free"] = self._missing[f"{place}.memory_total"]
+        names = (f"{place}.memory_total", f"{place}.memory_free")
+        memory = self._ask(names[0], "nvmlDeviceGetMemoryInfo", handle, also=names[1:])
         return GpuSlice(
-            uuid=None if uuid is None else text_of(uuid),
-            name=None if name is None else text_of(name),
+            uuid=self._ask(f"{place}.uuid", "nvmlDeviceGetUUID", handle, convert=text_of),
+            name=self._ask(f"{place}.name", "nvmlDeviceGetName", handle, convert=text_of),
             memory_total=None if memory is None else memory.total,
             memory_free=None if memory is None else memory.free,
         )

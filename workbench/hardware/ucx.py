@@ -22,13 +22,8 @@ def ucx_transports(
 ) -> UcxTransports:
     """Ask `ucx_info -d` which transports UCX offers here.
 
-    Parameters
-    ----------
-    program
-        The `ucx_info` to ask; where None the one that belongs to the UCX which Dask loads: that of the libucx wheel,
-        or the system's with RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY.
-    timeout
-        Seconds after which it is given up: a broken driver can hold UCX for long.
+    Where no `program` is given, that is the one that belongs to the UCX which Dask loads: of the libucx wheel, or the
+    system's with RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY. A broken driver can hold it for long, hence the `timeout`.
     """
     environ = os.environ if environ is None else environ
     program = program or _program(environ)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import BaseModel
 
 from workbench import formats
-
-if TYPE_CHECKING:
-    from workbench.hardware.gauges import GpuSample
+from workbench.hardware.gauges import GpuSample
 
 
 class Energy(BaseModel, frozen=True):

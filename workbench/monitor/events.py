@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from workbench.hardware.gauges import GpuSample
+from workbench.hardware.gauges import GpuSample
 
 KINDS = ("compute", "transfer", "disk-read", "disk-write", "deserialize", "other")
 """What a worker can spend a task's time on, in Dask's words."""

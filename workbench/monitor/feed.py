@@ -6,9 +6,12 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from uuid import uuid4
 from weakref import WeakKeyDictionary
+
+from distributed import Client
+from distributed.protocol.pickle import dumps
 
 from workbench import config
 from workbench.hardware import sampling
@@ -16,9 +19,6 @@ from workbench.monitor import plugin, sampler
 from workbench.monitor.events import Batch
 from workbench.monitor.wire import unpack
 from workbench.travelling import Travelling
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 _GPU_INTERVAL = 0.25  # seconds, where it was taken out of the configuration
 
@@ -37,18 +37,11 @@ _lock = threading.Lock()
 class Feed:
     """Batches of events from the cluster of a Dask client, from `start` until `close`.
 
-    Several feeds can watch one scheduler, through one client or through many: it does the work once.
-
-    Parameters
-    ----------
-    client
-        Any Dask client. With a synchronous one use `start`, `close` or `with`; with an asynchronous one `astart`
-        and `aclose`.
-    on_batch
-        Called with each batch in the client's event loop, so it must be quick.
-    apart
-        Tell what this client computes from `start` on from what it was given before, and what others do on the same
-        cluster: progress counts its own tasks alone, and `Tasks.source` names the clients of the others.
+    Several feeds can watch one scheduler, through one client or through many: it does the work once. With a synchronous
+    client use `start`, `close` or `with`; with an asynchronous one `astart` and `aclose`. `on_batch` is called with
+    each batch in the client's event loop, so it must be quick. `apart` tells what this client computes from `start` on
+    from what it was given before, and what others do on the same cluster: progress counts its own tasks alone, and
+    `Tasks.source` names the clients of the others.
     """
 
     def __init__(self, client: Client, on_batch: Callable[[Batch], None], *, apart: bool = False) -> None:
@@ -72,8 +65,6 @@ class Feed:
 
     async def astart(self) -> Self:
         """Begin to watch, from a coroutine."""
-        from distributed.protocol.pickle import dumps
-
         _join(self)
         gpu_watch, gpu_interval = uuid4().hex, config.seconds("monitor.gpu-interval") or _GPU_INTERVAL
         try:

@@ -268,13 +268,8 @@ class _Hidden(MetaPathFinder):
 def read_events(path: Path) -> Batch:
     """All events recorded at `path`, as one batch; of a run in progress or killed, those up to its last batch.
 
-    Raises
-    ------
-    NotFoundError
-        Where nothing was recorded.
-    DamagedError
-        Where the file can't be read. Rows that lack something cost only themselves, and a damaged file of GPUs is told
-        of in `no_gpus`.
+    Raises NotFoundError where nothing was recorded, and DamagedError where the file can't be read. Rows that lack
+    something cost only themselves, and a damaged file of GPUs is told of in `no_gpus`.
     """
     with _readable(path), _opened(path, SCHEMA) as read:
         if read is None:
@@ -304,12 +299,8 @@ def _readable(path: Path) -> Iterator[None]:
 def check_record(path: Path, *, most_rows: int, most_bytes: int) -> None:
     """Look whether a Parquet file is a record of events or of GPUs that this version reads, before it is read.
 
-    Raises
-    ------
-    BadInputError
-        Where it is not; the sentence goes on after the file's name.
-    pyarrow.ArrowException
-        Where it is no Parquet.
+    Raises BadInputError where it is not, whose sentence goes on after the file's name, and pyarrow.ArrowException where
+    it is no Parquet.
     """
     with pyarrow.parquet.ParquetFile(path) as file:
         found, groups = file.schema_arrow, file.metadata

@@ -117,12 +117,8 @@ def write_run(run: Run, file: IO[bytes], *, with_answers: bool = False) -> None:
 def import_run(path: Path | IO[bytes], *, new_id: bool = False) -> Run:
     """Take in a run that `export_run` wrote, and return it; `new_id` gives it another id, where its own is taken.
 
-    Raises
-    ------
-    BadInputError
-        Where the file is not a whole and sound export; nothing was taken in then.
-    ConflictError
-        Where a run of its id is there already.
+    Raises BadInputError where the file is not a whole and sound export, and ConflictError where a run of its id is
+    there already; nothing was taken in then.
     """
     name = str(path) if isinstance(path, Path) else "The file"
     # A name that is too long for a file is none either.

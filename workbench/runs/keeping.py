@@ -24,11 +24,10 @@ from workbench.storage.labelled import apart
 from workbench.storage.places import Place
 from workbench.storage.targets import PICTURES, SAVED, Target, target
 from workbench.travelling import Travelling
+from workbench.workloads.values import Labelled
 
 if TYPE_CHECKING:
     from distributed import Client
-
-    from workbench.workloads.values import Labelled
 
 
 class Left(NamedTuple):
@@ -45,8 +44,6 @@ def leave(run_id: str, arrays: Mapping[str, Labelled], to: Target | None, client
 
     Without a client they are NumPy's, and this process writes them.
     """
-    from workbench.workloads.values import Labelled
-
     run = store.get(run_id)
     hands = writing.Hands() if client is None else _Workers(client)
     sized = {name: writing.with_lengths(each.data) for name, each in arrays.items()}

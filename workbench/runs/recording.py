@@ -38,15 +38,8 @@ class Recording:
     """Records the cluster's events beside a run, from `start` to `stop`; the file is whole at the end of the block.
 
     The writing is done in a thread, and begins when a small run is over, which so has the processors for itself.
-
-    Parameters
-    ----------
-    path
-        The file of events.
-    on_batch
-        Called with each batch as well, in the client's event loop: it must be quick.
-    alone
-        Whether this process does nothing else, so that pyarrow may do without pandas for good.
+    `on_batch` is called with each batch as well, in the client's event loop: it must be quick. `alone` says that this
+    process does nothing else, so that pyarrow may do without pandas for good.
     """
 
     def __init__(self, path: Path, on_batch: Callable[[Batch], None] | None = None, *, alone: bool = False) -> None:

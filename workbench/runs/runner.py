@@ -6,6 +6,7 @@ cancels. What it prints goes to the run's log.txt.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import os
@@ -22,6 +23,9 @@ import dask
 import psutil
 
 from workbench import config, remote
+from workbench.clusters import records
+from workbench.clusters.handle import queued
+from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, NotFoundError, StorageError, WorkbenchError
 from workbench.formats import listed
 from workbench.jobs import folders
@@ -41,13 +45,12 @@ from workbench.travelling import (
     versions,
     without_dasks_table,
 )
+from workbench.workloads.values import Check, Needs
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from workbench.clusters.spec import ClusterSpec
     from workbench.workloads.registry import Template
-    from workbench.workloads.values import Check
 
 _HOST_GONE, _QUEUE_TOLD = 2.0, 8.0
 """Seconds within which a host that goes down is gone, whose scheduler's connections break first, and within which a
@@ -151,7 +154,6 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
     from workbench.runs.failures import out_of_reach
     from workbench.workloads import own
     from workbench.workloads.registry import on_host, template
-    from workbench.workloads.values import Needs
 
     to = unsaved = None
     with (
@@ -381,8 +383,6 @@ def _free_workers(client: Client) -> None:
 
 async def _workers_in_unwanted_tasks(client: Client) -> list[str] | None:
     """Addresses of workers in tasks that nobody wants any more; None where this run still wanted something."""
-    import asyncio
-
     workers = await client.run_on_scheduler(Travelling(remote.worker_addresses))
     answers = await asyncio.gather(*(_executing(client, worker) for worker in workers))
     executing = dict(zip(workers, answers, strict=True))
@@ -391,8 +391,6 @@ async def _workers_in_unwanted_tasks(client: Client) -> list[str] | None:
 
 async def _executing(client: Client, worker: str) -> list[Any] | None:
     """Keys of the tasks that a worker is in, None where it doesn't even answer."""
-    import asyncio
-
     try:
         asked = client.run(Travelling(remote.executing_keys), workers=[worker])
         answers = await asyncio.wait_for(asked, _WORKER_ANSWER)
@@ -411,8 +409,6 @@ def _explain(error: Exception, run: Run) -> str:
 
 def _end_of_cluster(name: str) -> str | None:
     """How the cluster ended, or jobs of it and the workers with them, in a sentence; None where all is there."""
-    from workbench.clusters import records
-    from workbench.clusters.handle import queued
     from workbench.clusters.reaching import Place, refuses
 
     ended, began = f"The cluster {name} ended while the run was going on.", time.monotonic()

@@ -576,10 +576,10 @@ def of_name(name: str) -> tuple[Run, ...]:
     return tuple(run for run in select(limit=None, text=name) if run.title == name)
 
 
-def mark(text: str, marks: Mapping[str, Any]) -> Run:
-    """Write what is given of name, note and star on a run, and return it."""
+def mark(text: str, *, name: str | None = None, note: str | None = None, star: bool | None = None) -> Run:
+    """Write a name, a note or a star on a run; what is left out stays as it is, and '' takes it off."""
     run = find(text)
-    given = {key: value for key, value in marks.items() if value is not None}
+    given = {key: value for key, value in (("name", name), ("note", note), ("star", star)) if value is not None}
     try:
         changed = Marks.model_validate((run.marks or Marks()).model_dump() | given)
     except ValidationError as err:

@@ -19,10 +19,10 @@ from workbench.runs.forecasting import calibration, machines
 from workbench.runs.forecasting.forecast import actual_spec, kept_with_run, needs_of, refusal, size_of
 from workbench.runs.settings import read_settings
 from workbench.runs.store import Run
+from workbench.workloads.values import Parameters
 
 if TYPE_CHECKING:
     from workbench.workloads.registry import Template
-    from workbench.workloads.values import Parameters
 
 _RUNNER = "workbench.runs.runner"
 _POLL = 0.05  # seconds between two looks at a run that somebody waits for
@@ -41,6 +41,9 @@ def submit(
 ) -> Run:
     """Start a run and return at once.
 
+    Raises BadInputError where a parameter can't be used, and ConflictError where the cluster isn't ready, its GPUs
+    can't compute, or the workload won't fit and nobody insists.
+
     Parameters
     ----------
     force
@@ -49,13 +52,6 @@ def submit(
         Of the text of a person's function, where only that may be run.
     settings
         Of Dask, by their names, for this run.
-
-    Raises
-    ------
-    BadInputError
-        A parameter can't be used; nothing was started.
-    ConflictError
-        The cluster isn't ready, its GPUs can't compute, or the workload won't fit and nobody insists.
     """
     from workbench.workloads.registry import template
 

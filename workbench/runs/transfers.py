@@ -47,11 +47,8 @@ def clock(client: Client) -> float:
 def bandwidth(client: Client, since: float, *, gpus: bool = False) -> dict[str, Any]:
     """Bandwidth between workers, with GPUs or without, of what they fetched after `since` on the scheduler's clock.
 
-    Returns
-    -------
-    dict
-        JSON. `matrix` has a row for each worker that received, and in it for each worker that sent None, or `count`
-        messages and `bandwidth`, the `quantiles` of their bytes per second. `transport` names what carried them.
+    It is JSON. `matrix` has a row for each worker that received, and in it for each worker that sent None, or `count`
+    messages and `bandwidth`, the `quantiles` of their bytes per second. `transport` names what carried them.
     """
     fetched = client.run(Travelling(remote.fetched), since, LEAST_BYTES)
     told = summary({worker: Transfers(*of_worker) for worker, of_worker in fetched.items()})

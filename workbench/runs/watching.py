@@ -24,7 +24,7 @@ from workbench.clusters import records
 from workbench.errors import BadInputError, NotFoundError, StorageError, named
 from workbench.jobs import folders, processes
 from workbench.jobs.folders import Status
-from workbench.monitor.events import KINDS
+from workbench.monitor.events import KINDS, Batch
 from workbench.runs import store
 from workbench.runs.explaining import metrics
 from workbench.runs.failures import lost_devices
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from workbench.clusters.start import Cluster
-    from workbench.monitor.events import Batch
 
 _COMPUTE = KINDS.index("compute")
 _PATIENCE = 3600.0  # seconds for which a run waits for room on the disk, or for the database

@@ -235,7 +235,10 @@ def find(name: str) -> Own | None:
 
 
 def functions(where: str) -> tuple[Described, ...]:
-    """Return the public functions of a file. Raises as `find` does."""
+    """Public functions of a Python file, each of which is a workload as `path:name`, or has a problem.
+
+    Raises BadInputError where it can't be imported, and NotFoundError where there is no such file.
+    """
     told = contents(str(_there(where)))
     if told.error is not None:
         raise BadInputError(told.error)

@@ -45,22 +45,14 @@ _NUMBERS = {"int": "Give a whole number", "float": "Give a number", "bool": "Giv
 
 
 class Around(NamedTuple):
-    """What a plan is made in.
-
-    Attributes
-    ----------
-    promised
-        Bytes of this machine that are promised to running clusters.
-    version
-        Version of an installed package by its name, None where it is missing.
-    infiniband
-        Whether UCX has a transport for InfiniBand; asked only where there are GPUs and cards.
-    """
+    """What a plan is made in."""
 
     inventory: Inventory
     promised: int = 0
+    """Bytes of this machine that are promised to running clusters."""
     version: Callable[[str], str | None] = installed_version
     infiniband: Callable[[], bool] = lambda: False
+    """Whether UCX has a transport for InfiniBand; asked only where there are GPUs and cards."""
 
 
 class Offered(BaseModel, frozen=True):
@@ -191,14 +183,8 @@ class Profile(ABC):
     ) -> Handle:
         """Start its scheduler, or find it, and return the handle.
 
-        Parameters
-        ----------
-        security
-            Keys that were made for it, None where it isn't encrypted by us.
-        folder
-            Of the cluster's record.
-        changed
-            To be called when there is something new to see in `Handle.state`.
+        `security` are keys that were made for it, None where it isn't encrypted by us, and `folder` that of its record.
+        `changed` is to be called when there is something new to see in `Handle.state`.
         """
 
     def cancel(self, jobs: Sequence[Job]) -> None:  # noqa: B027  Most have no jobs.

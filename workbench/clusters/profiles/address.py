@@ -116,20 +116,16 @@ class Address(Profile):
         )
 
     def describe(self, spec: ClusterSpec) -> str:
-        """Return its address, before it is asked."""
         return f"{spec.options['address']}, with the workers that it has"
 
     def check(self, spec: ClusterSpec) -> None:
-        """Raise a WorkbenchError where no scheduler answers at the address, in 10 s at most."""
         reach(Place.of(spec.options))
 
     def seen(self, spec: ClusterSpec) -> ClusterSpec:
-        """Return the spec with the workers that its scheduler tells of."""
         found = reach(Place.of(spec.options))
         return measured(spec, list(found.identity.get("workers", {}).values()), None)
 
     def code(self, spec: ClusterSpec) -> str:
-        """Return the code that connects to it."""
         place = Place.of(spec.options)
         if place.scheme != "tls":
             return f"from dask.distributed import Client\n\nclient = Client({json.dumps(place.address)})\n"
@@ -143,7 +139,6 @@ class Address(Profile):
     async def launch(
         self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
     ) -> Attached:
-        """Ask the scheduler what it has."""
         attached = Attached(spec, Place.of(spec.options))
         await attached.begin()
         await attached.find_dashboard()

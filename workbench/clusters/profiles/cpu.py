@@ -42,7 +42,6 @@ class Cpu(Here):
         return on_cores(chosen, around, profile=self.name, protocol=encrypted(chosen.encrypt))
 
     async def start(self, spec: ClusterSpec, security: Security | None) -> SpecCluster:
-        """Start Dask's LocalCluster."""
         return await local_cluster(spec, security)
 
 

@@ -27,13 +27,12 @@ from workbench.clusters.reaching import ANSWERING, Place, check_proxy
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, MissingError, reason_of, whole
 from workbench.formats import count, duration
+from workbench.hardware import Inventory
 from workbench.threads import finish
 
 if TYPE_CHECKING:
     from dask_gateway import Gateway as Client
     from distributed.security import Security
-
-    from workbench.hardware import Inventory
 
 _ASKING = 3.0
 _FRESH = 10.0
@@ -275,7 +274,6 @@ class Gateway(Profile):
         )
 
     def describe(self, spec: ClusterSpec) -> str:
-        """Return what is known before it runs."""
         what = spec.options.get("cluster") or count(spec.n_workers, "worker")
         return f"{what} at {spec.options['address']}"
 
@@ -292,7 +290,6 @@ class Gateway(Profile):
         check_proxy(Place(finish(_proxy_of(server))))
 
     def code(self, spec: ClusterSpec) -> str:
-        """Return dask-gateway's own code."""
         told = {name: value for name, value in Server.of(spec.options)._asdict().items() if value}
         gateway = "".join(f"    {name}={json.dumps(value)},\n" for name, value in told.items())
         name = spec.options.get("cluster")
@@ -318,7 +315,6 @@ class Gateway(Profile):
     async def launch(
         self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
     ) -> GatewayHandle:
-        """Have the gateway start it, or find it there."""
         from dask_gateway import GatewayClusterError
 
         client = Server.of(spec.options).client()
@@ -339,7 +335,6 @@ class Gateway(Profile):
         return handle
 
     async def end(self, spec: ClusterSpec, called: str) -> None:
-        """Have the gateway stop it."""
         handle = GatewayHandle(spec, Server.of(spec.options).client(), called, Place(""))
         await handle.close()
 
@@ -400,11 +395,9 @@ class GatewayHandle(Started):
             ) from err
 
     async def ask_for(self, n: int) -> None:
-        """Ask the gateway for `n` workers."""
         await self._changed(self._gateway.scale_cluster(self._name, n))
 
     async def ask_to_follow(self, minimum: int, maximum: int) -> None:
-        """Have the gateway follow the load."""
         await self._changed(self._gateway.adapt_cluster(self._name, minimum=minimum, maximum=maximum))
 
     async def _changed(self, asking: Any) -> None:

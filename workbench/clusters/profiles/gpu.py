@@ -14,7 +14,7 @@ from workbench.clusters.profiles import Around
 from workbench.clusters.profiles.here import STARTED, Here, arguments, check_package, common, encrypted, extra_for
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import install
-from workbench.hardware import Inventory
+from workbench.hardware import Inventory, inventory
 
 if TYPE_CHECKING:
     from distributed.deploy.spec import SpecCluster
@@ -30,7 +30,6 @@ class Gpus(Here):
     model = GpuChoices
 
     def unavailable(self, around: Around) -> str | None:
-        """Return why there is no GPU to compute on."""
         return _without_gpus(around.inventory, around.version)
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
@@ -39,15 +38,11 @@ class Gpus(Here):
         return on_devices(chosen, around, profile=self.name, protocol=encrypted(chosen.encrypt))
 
     def check(self, spec: ClusterSpec) -> None:
-        """Raise a WorkbenchError where Dask-CUDA is missing, or a GPU can't serve it at this moment."""
-        from workbench.hardware import inventory
-
         super().check(spec)
         check_package(spec, ("dask-cuda",), "cuda")
         check_devices(spec, inventory())
 
     async def start(self, spec: ClusterSpec, security: Security | None) -> SpecCluster:
-        """Start Dask-CUDA's LocalCUDACluster."""
         return await cuda_cluster(spec, security)
 
 

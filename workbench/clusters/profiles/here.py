@@ -16,7 +16,7 @@ from workbench.clusters.choices import ClusterChoices
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.spec import ClusterSpec, Protocol
 from workbench.errors import BadInputError, ConflictError, MissingError, install
-from workbench.hardware import Inventory
+from workbench.hardware import Inventory, inventory
 
 if TYPE_CHECKING:
     from distributed.deploy.spec import SpecCluster
@@ -33,7 +33,6 @@ class Here(Profile):
     """A cluster of one of Dask's own classes on this machine."""
 
     def code(self, spec: ClusterSpec) -> str:
-        """Return a script that starts the same cluster without this package."""
         lines = [_line(name, value) for name, value in arguments(spec).items()]
         imports = ["from dask.distributed import Client, LocalCluster"]
         if spec.devices:
@@ -65,13 +64,11 @@ class Here(Profile):
     async def launch(
         self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
     ) -> LocalHandle:
-        """Start it and return its handle."""
         from workbench.clusters.profiles.local import LocalHandle
 
         return await LocalHandle.of(await self.start(spec, security), spec, folder, changed)
 
     def check(self, spec: ClusterSpec) -> None:
-        """Raise a WorkbenchError where the environment of the cluster can't be used."""
         if spec.python is not None and Path(spec.python) != Path(sys.executable):
             from workbench.clusters.environments import check_environment
 
@@ -102,8 +99,6 @@ def check_package(spec: ClusterSpec, names: tuple[str, ...], kind: Literal["cuda
     from workbench.clusters.environments import installed
 
     if not installed(spec.python, names):
-        from workbench.hardware import inventory
-
         extra = extra_for(kind, inventory())
         raise MissingError(
             f"The {spec.profile} profile needs {names[0]} in {spec.python or sys.executable}: {install(extra)}."
@@ -137,22 +132,14 @@ def arguments(spec: ClusterSpec) -> dict[str, Any]:
         "protocol": spec.protocol,
         "host": "127.0.0.1",
         "dashboard_address": "127.0.0.1:0",
-    }
-    return {**given, **_device_arguments(spec)} if spec.devices else given
-
-
-def _device_arguments(spec: ClusterSpec) -> dict[str, Any]:
-    given: dict[str, Any] = {"CUDA_VISIBLE_DEVICES": list(spec.devices)}
-    if spec.device_memory_limit is not None:
-        given["device_memory_limit"] = spec.device_memory_limit
-    if spec.rmm_pool_size is not None:
-        given["rmm_pool_size"] = spec.rmm_pool_size
-    if spec.rmm_pool_size is not None and spec.cupy:
+        "CUDA_VISIBLE_DEVICES": list(spec.devices) or None,
+        "device_memory_limit": spec.device_memory_limit,
+        "rmm_pool_size": spec.rmm_pool_size,
         # Without it CuPy has a pool of its own beside RMM's, which holds most of the card.
-        given["rmm_allocator_external_lib_list"] = ["cupy"]
-    if spec.cupy:
-        given["pre_import"] = "cupy"
-    return given
+        "rmm_allocator_external_lib_list": ["cupy"] if spec.cupy and spec.rmm_pool_size is not None else None,
+        "pre_import": "cupy" if spec.cupy else None,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 _BYTES = {"memory_limit": "bytes per worker", "device_memory_limit": "bytes per GPU", "rmm_pool_size": "bytes per GPU"}

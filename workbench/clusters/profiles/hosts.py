@@ -68,14 +68,15 @@ class _Machine:
     def __init__(self, host: str, options: Mapping[str, Any]) -> None:
         self.host = host
         self._python = str(options.get("remote_python") or sys.executable)
-        given = {"username": options.get("user"), "port": options.get("port")}
+        self._port, self._key = options.get("port"), options.get("key")
+        given = {
+            "username": options.get("user"),
+            "port": self._port,
+            "client_keys": self._key and [self._key],
+            "known_hosts": options.get("known_hosts"),
+        }
         # What is left out is for ~/.ssh/config, the agent and asyncssh to say.
         self._options = {name: value for name, value in given.items() if value is not None}
-        for name, file in (("client_keys", options.get("key")), ("known_hosts", options.get("known_hosts"))):
-            if file is not None:
-                self._options[name] = [file] if name == "client_keys" else file
-        self._port = options.get("port")
-        self._key = options.get("key")
 
     async def connect(self) -> asyncssh.SSHClientConnection:
         """Log in. Raises BadInputError with the reason."""
@@ -101,7 +102,6 @@ class _Machine:
         return process
 
     def no_worker(self, said: str, status: int | None) -> str:
-        """Why nothing of ours ran there."""
         python, lines = self._python, said.strip().splitlines() or [f"it ended with {status} and said nothing"]
         if status in (126, 127) and "Error" not in said:
             return (
@@ -114,7 +114,6 @@ class _Machine:
         return f"The worker on {self.host} did not start: {whole(lines[-1], 300)}"
 
     def why(self, err: Exception) -> str:
-        """Why it can't be reached."""
         at = self.host if self._port is None else f"{self.host}:{self._port}"
         if isinstance(err, socket.gaierror):
             return f"There is no host {self.host!r} ({err.strerror}). Check hosts."
@@ -229,7 +228,6 @@ class _Worker(ProcessInterface):
         await super().start()
 
     async def close(self) -> None:
-        """End it."""
         if self._tending is not None:
             self._tending.cancel()
             await asyncio.wait({self._tending})
@@ -331,7 +329,6 @@ class _Cluster(SpecCluster):
         }
 
     def new_worker_spec(self) -> dict[str, Any]:
-        """Return the next worker."""
         numbers = {name: options["options"] for name, options in self.worker_spec.items()}
         counts = Counter(each["machine"].host for each in numbers.values())
         machine = min(self._machines, key=lambda each: counts[each.host])
@@ -354,7 +351,6 @@ class HostsHandle(LocalHandle):
     _packages = remote.packages()
 
     async def state(self) -> State:
-        """Return how it is, with what the machines are."""
         state, troubles = await super().state(), self._troubles()
         told = " ".join(dict.fromkeys(troubles)) or None
         abouts = [each.about for each in self._cluster.workers.values() if each.about]

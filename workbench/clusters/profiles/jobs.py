@@ -143,7 +143,6 @@ class JobsHandle(LocalHandle):
         return missing <= 0 or (arrived > 0 and known)
 
     async def state(self) -> State:
-        """Return how the cluster is, and its jobs as the queue last told of them."""
         state, jobs = await super().state(), self._jobs()
         self._seen |= self._here().keys()
         all_ended = jobs and not state.arrived and all(job.state == "ended" for job in jobs)
@@ -170,7 +169,6 @@ class JobsHandle(LocalHandle):
         await self._cluster
 
     async def adapt(self, minimum: int, maximum: int) -> None:
-        """Follow the load between two numbers of workers, by whole jobs."""
         await super().adapt(in_whole_jobs(minimum, self._each), in_whole_jobs(maximum, self._each))
 
     async def close(self) -> None:
@@ -212,7 +210,6 @@ class JobsHandle(LocalHandle):
         return (told.model_copy(update={"workers": 0}),)
 
     def _scheduler_ended(self) -> str:
-        """Return how the job of the scheduler ended."""
         return f"The scheduler is gone. {self._all_ended(self._scheduler_job())}"
 
     def _silence(self) -> str | None:

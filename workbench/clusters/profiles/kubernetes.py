@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import dask.config
 import yaml
 from pydantic import BaseModel, Field
+from tornado.ioloop import IOLoop
 
 from workbench import formats
 from workbench.clusters.attached import Started
@@ -101,7 +102,6 @@ class Kubernetes(Profile):
         return missing
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
-        """Return a spec of so many pods."""
         given = {name: value for name, value in given.items() if value not in ("", None)}
         configured = dask.config.get("kubernetes.image", None)
         chosen = self.checked({**({"image": configured} if configured else {}), **given}, KubernetesChoices)
@@ -128,7 +128,6 @@ class Kubernetes(Profile):
         )
 
     def check(self, spec: ClusterSpec) -> None:
-        """Raise a WorkbenchError where Kubernetes or Dask's operator can't be used, in 10 s at most."""
         finish(_check(spec.options.get("namespace")))
 
     def preview(self, spec: ClusterSpec) -> str | None:
@@ -136,7 +135,6 @@ class Kubernetes(Profile):
         return yaml.safe_dump(_manifest(spec, "my-dask"), sort_keys=False)
 
     def code(self, spec: ClusterSpec) -> str:
-        """Return the code that does the same without this package."""
         told = {"name": "my-dask", "n_workers": spec.n_workers, **_arguments(spec)}
         given = "".join(f"    {name}={value!r},\n" for name, value in told.items())
         namespace = spec.options.get("namespace")
@@ -153,9 +151,7 @@ class Kubernetes(Profile):
     async def launch(
         self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
     ) -> KubernetesHandle:
-        """Create it, and wait for its scheduler."""
         from dask_kubernetes.operator import KubeCluster
-        from tornado.ioloop import IOLoop
 
         # It would tell of each question in the cluster's log.
         logging.getLogger("httpx").setLevel(logging.WARNING)
@@ -181,7 +177,6 @@ class Kubernetes(Profile):
         return handle
 
     async def end(self, spec: ClusterSpec, called: str) -> None:
-        """Delete it."""
         import kr8s
         from kr8s.asyncio.objects import new_class
 
@@ -355,11 +350,9 @@ class KubernetesHandle(Started):
         return self._jobs
 
     async def ask_for(self, n: int) -> None:
-        """Ask Kubernetes for `n` pods."""
         await self._asked(self._cluster.scale(n))
 
     async def ask_to_follow(self, minimum: int, maximum: int) -> None:
-        """Have the operator follow the load."""
         await self._asked(self._cluster.adapt(minimum=minimum, maximum=maximum))
 
     async def _asked(self, asking: Any) -> None:
@@ -371,7 +364,6 @@ class KubernetesHandle(Started):
             raise FailedError(f"Kubernetes says: {whole(str(err)).rstrip('.')}.") from err
 
     async def close(self) -> None:
-        """Delete it."""
         import kr8s
 
         await super().close()

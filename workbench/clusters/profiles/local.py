@@ -84,7 +84,6 @@ class LocalHandle(Handle):
         self._filled = True
 
     async def state(self) -> State:
-        """Return how the cluster is."""
         if self._filled:
             self._forget_ended()
         return State(
@@ -136,12 +135,10 @@ class LocalHandle(Handle):
         self._for_good.clear()
 
     async def adapt(self, minimum: int, maximum: int) -> None:
-        """Follow the load between two numbers of workers."""
         self._stop_adapting()
         self._adaptive = self._cluster.adapt(self.following, minimum=minimum, maximum=maximum, worker_key=self.together)
 
     async def restart(self) -> None:
-        """Start all workers anew; what they computed or hold is forgotten."""
         self._outgrown.clear()
         self._forget_ended()
         self._for_good.clear()

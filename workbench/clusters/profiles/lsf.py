@@ -31,13 +31,11 @@ class Lsf(Queue):
         return ("bjobs", "-a", "-J", job_name, "-o", "jobid stat exit_code exit_reason pend_reason", "-json")
 
     def jobs(self, answer: str, job_name: str) -> dict[str, Job]:
-        """Return what bjobs said."""
         # Where LSF doesn't answer at once it says so before.
         told = json.loads(answer[answer.index("{") :])["RECORDS"]
         return {each["JOBID"]: _job(each) for each in told if "STAT" in each}
 
     def cancelling(self, job_name: str) -> Sequence[str]:
-        """Return what kills them all, also one that is being submitted."""
         return ("bkill", "-J", job_name, "0")
 
 

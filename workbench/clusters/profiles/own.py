@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pydantic import BaseModel
 
 from workbench import kept
 from workbench.clusters.profiles import Around, Broken, Profile, registered
+from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError, NotFoundError
+from workbench.hardware import Inventory
 from workbench.kept import FILE, is_name
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from workbench.clusters.spec import ClusterSpec
-    from workbench.hardware import Inventory
 
 
 class Own(Profile):
@@ -49,7 +47,6 @@ class Own(Profile):
         return f"{wrong} It is kept so in {self._where}." if wrong else None
 
     def choices(self, inventory: Inventory) -> type[BaseModel]:
-        """Return the choices of the other."""
         return self._other.choices(inventory)
 
     def form(self, given: Mapping[str, Any], inventory: Inventory) -> type[BaseModel]:
@@ -57,7 +54,6 @@ class Own(Profile):
         return self._other.form({**self.kept, **given}, inventory)
 
     def takes(self, name: str) -> bool:
-        """Return whether the other does."""
         return self._other.takes(name)
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
@@ -84,12 +80,8 @@ def own() -> dict[str, Profile]:
 def keep(name: str, profile: str, choices: Mapping[str, Any]) -> Profile:
     """Keep choices of a profile under a name, in the data folder; one of the same name that was kept is replaced.
 
-    Raises
-    ------
-    BadInputError
-        The name can't be used. Whether the choices can, whoever plans with them says.
-    ConflictError
-        It is the name of a profile that is not one's own.
+    Raises BadInputError where the name can't be used, and ConflictError where it is that of a profile not one's own.
+    Whether the choices can be used, whoever plans with them says.
     """
     kept.check_name(name, "profile", "night")
     if name in registered():

@@ -32,13 +32,11 @@ class Pbs(Queue):
         return ("sh", "-c", asks, job_name)
 
     def jobs(self, answer: str, job_name: str) -> dict[str, Job]:
-        """Return what qstat said."""
         told = json.loads(answer, strict=False).get("Jobs", {}) if answer.strip() else {}
         found = (_job(name.partition(".")[0], about) for name, about in told.items())
         return {each.id: each for each in found}
 
     def cancelling(self, job_name: str) -> Sequence[str]:
-        """Return what deletes them, also one that is being submitted."""
         return ("sh", "-c", 'qselect -N "$0" | xargs -r qdel', job_name)
 
 

@@ -40,12 +40,12 @@ from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import encrypted, idle_timeout
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, whole
+from workbench.hardware import Inventory
 
 if TYPE_CHECKING:
     from distributed.security import Security
 
     from workbench.clusters.profiles.jobs import JobsHandle
-    from workbench.hardware import Inventory
 
 DEATH_TIMEOUT = 60
 """Seconds after which a worker ends that finds no scheduler, or has lost it."""
@@ -161,7 +161,6 @@ class Queue(Profile):
     options = tuple(name for name in QueueChoices.model_fields if name not in AllChoices.model_fields)
 
     def summary(self, inventory: Inventory) -> str:
-        """Return one line on what it is."""
         tried = "" if self.tried else " Tested with a stand-in, never yet on a real one."
         return f"Workers that are jobs in a queue of {self.title}, and their scheduler here or in a job, too.{tried}"
 

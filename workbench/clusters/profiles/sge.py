@@ -25,7 +25,6 @@ class Sge(Queue):
         return ("qstat", "-u", getpass.getuser(), "-r", "-xml")
 
     def jobs(self, answer: str, job_name: str) -> dict[str, Job]:
-        """Return what qstat said of those of this name."""
         try:
             listed = ElementTree.fromstring(answer).iter("job_list")
         except ElementTree.ParseError as err:
@@ -34,7 +33,6 @@ class Sge(Queue):
         return {job.id: job for job in map(_job, ours)}
 
     def cancelling(self, job_name: str) -> Sequence[str]:
-        """Return what deletes them, also one that is being submitted."""
         return ("qdel", job_name)
 
 

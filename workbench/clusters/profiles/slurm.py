@@ -54,7 +54,6 @@ class Slurm(Queue):
         return ("env", "SLURM_TIME_FORMAT=%s", "squeue", "-h", "-t", "all", "-n", job_name, "-o", "%i|%T|%S|%r")
 
     def jobs(self, answer: str, job_name: str) -> dict[str, Job]:
-        """Return what squeue said."""
         found = {}
         lines = [line.split("|", 3) for line in answer.splitlines() if line.count("|") >= 3]
         for number, word, start, reason in lines:
@@ -68,5 +67,4 @@ class Slurm(Queue):
         return found
 
     def cancelling(self, job_name: str) -> Sequence[str]:
-        """Return what cancels them, also one that is being submitted."""
         return ("scancel", "-n", job_name)

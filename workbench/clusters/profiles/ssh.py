@@ -129,7 +129,6 @@ class Ssh(Profile):
         finish(hosts.ask(spec))
 
     def preview(self, spec: ClusterSpec) -> str:
-        """Return the command of each worker."""
         python, user = spec.options.get("remote_python", sys.executable), spec.options.get("user")
         lines = ["# What each of them runs, and the keys, come through its standard input, with whose end it ends."]
         for host, n in shared_out(spec.n_workers, spec.options["hosts"]).items():
@@ -144,7 +143,6 @@ class Ssh(Profile):
     async def launch(
         self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
     ) -> HostsHandle:
-        """Start the scheduler here."""
         from workbench.clusters.profiles import hosts
 
         return await hosts.launch(spec, security, folder, changed)

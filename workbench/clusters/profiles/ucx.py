@@ -14,7 +14,7 @@ from workbench.clusters.profiles.gpu import cuda_cluster, on_devices
 from workbench.clusters.profiles.here import Here, check_package, extra_for
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, install
-from workbench.hardware import Inventory
+from workbench.hardware import Inventory, inventory
 from workbench.hardware.reading import UCX_PACKAGES
 from workbench.packages import installed_version
 
@@ -43,19 +43,16 @@ class Ucx(Here):
     title = "UCX"
 
     def summary(self, inventory: Inventory) -> str:
-        """Return one line on what it is."""
         if inventory.gpus:
             return "A worker for each NVIDIA GPU; data move over NVLink, InfiniBand or what else UCX finds."
         return "Workers on the cores of this machine that speak UCX: slower than TCP without GPUs, good for trying."
 
     def unavailable(self, around: Around) -> str | None:
-        """Return that distributed-ucxx is missing."""
         if around.inventory.ucx.installed:
             return None
         return f"Needs distributed-ucxx: {install(extra_for('ucx', around.inventory))}."
 
     def choices(self, inventory: Inventory) -> type[ClusterChoices]:
-        """Return what a person may choose."""
         return AllChoices if has_devices(inventory) else UcxChoices
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
@@ -83,14 +80,11 @@ class Ucx(Here):
         return on_cores(chosen, around, why, **speaking, interface=interface)
 
     def check(self, spec: ClusterSpec) -> None:
-        """Raise a WorkbenchError where a package is missing, or a GPU can't serve it at this moment."""
         super().check(spec)
         if spec.devices:
             check_package(spec, ("dask-cuda",), "cuda")
         check_package(spec, UCX_PACKAGES, "ucx")
         if spec.devices:
-            from workbench.hardware import inventory
-
             check_devices(spec, inventory())
 
     def consent(self, spec: ClusterSpec) -> str | None:
@@ -98,7 +92,6 @@ class Ucx(Here):
         return UCX_OPEN
 
     async def start(self, spec: ClusterSpec, security: Security | None) -> SpecCluster:
-        """Start LocalCUDACluster or LocalCluster over UCX."""
         cluster = await (cuda_cluster if spec.devices else local_cluster)(spec, security)
         cluster.new_spec = {**cluster.new_spec, "cls": _tcp_nanny_class()}
         return cluster

@@ -6,7 +6,7 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from dask.utils import parse_bytes
 from pydantic import ValidationError
@@ -20,6 +20,7 @@ from workbench.clusters.profiles import profile
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, MissingError
+from workbench.hardware import Inventory
 from workbench.jobs import folders, processes
 from workbench.jobs.waiting import Waiting
 from workbench.runs import store
@@ -28,10 +29,7 @@ from workbench.runs.comparing.comparisons import MOST_REPEATS, MOST_ROWS, Compar
 from workbench.runs.forecasting import machines
 from workbench.runs.forecasting.forecast import actual_spec, refusal, size_of, verdict
 from workbench.runs.settings import read_pairs, read_settings
-
-if TYPE_CHECKING:
-    from workbench.hardware import Inventory
-    from workbench.workloads.registry import Template
+from workbench.workloads.registry import Template, template
 
 _CONDUCTOR = "workbench.runs.comparing.conductor"
 _POLL = 0.1  # seconds between two looks at a comparison that somebody waits for
@@ -103,17 +101,9 @@ def read_request(given: Mapping[str, Any]) -> Request:
 def plan_comparison(request: Request, inventory: Inventory, there: Sequence[ClusterRecord]) -> Planned:
     """Find out rows, clusters, memory and parameters of a comparison. Nothing starts.
 
-    What can't be had (no GPU, no memory left) becomes a row with its reason.
-
-    Raises
-    ------
-    BadInputError
-        A line, parameter or sweep that can't be used.
-    NotFoundError
-        A workload, or a cluster to be used, that there isn't.
+    What can't be had (no GPU, no memory left) becomes a row with its reason. Raises BadInputError for a line, parameter
+    or sweep that can't be used, and NotFoundError for a workload, or a cluster to be used, that there isn't.
     """
-    from workbench.workloads.registry import template
-
     chosen = template(request.workload)
     if chosen.has_arrays and "save" in request.parameters.keys() | request.sweep.keys():
         raise BadInputError(
@@ -135,8 +125,6 @@ def plan_comparison(request: Request, inventory: Inventory, there: Sequence[Clus
 
 def usual_lines(workload: str, parameters: Mapping[str, Any] | str, inventory: Inventory) -> tuple[str, ...]:
     """Lines where none are given: for a preset whose text is about UCX, TCP and TLS beside it on two workers."""
-    from workbench.workloads.registry import template
-
     preset = read_pairs(parameters).get("preset")
     profile = template(workload).preset(preset).profile if preset else None
     if profile != "ucx":
@@ -159,8 +147,6 @@ def submit(
     `agreed` is whether a person agrees to what starts, where that takes an agreement, or a function that asks;
     `judged` whether a limit is held against it, which takes several rows and repeats, and tells of each, had or not.
     """
-    from workbench.workloads.registry import template
-
     # By its turn those of other comparisons are gone.
     others = {name for each in comparisons.select(limit=None) if each.active for name in comparisons.clusters_of(each)}
     there = [record for record in records.read_all() if record.name not in others]

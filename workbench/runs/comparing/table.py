@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from workbench import formats
+from workbench.clusters.lines import read_line
 from workbench.clusters.spec import SIZES
 from workbench.runs import statistics
 from workbench.runs.comparing import transports
@@ -521,8 +522,6 @@ def _scalings(comparison: Comparison) -> tuple[Scaling, ...]:
 
 def _apart_from(row: Row, swept: Sequence[str]) -> str:
     """What stands still on a curve, in words."""
-    from workbench.clusters.lines import read_line
-
     line = read_line(row.on)
     rest = {name: value for name, value in line.choices.items() if name not in {SWEPT_OPTIONS[each] for each in swept}}
     others = [f"{name}={value}" for name, value in row.swept.items() if name not in swept]

@@ -8,23 +8,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from workbench.errors import DamagedError, NotFoundError
 from workbench.formats import percent
-from workbench.monitor.events import KINDS
+from workbench.monitor.events import KINDS, Batch
 from workbench.runs import store
 from workbench.runs.explaining import metrics
+from workbench.runs.explaining.metrics import Measured
 from workbench.runs.explaining.rules import WORTH_WHILE, Facts, suggestions
 from workbench.runs.explaining.shares import reading_seconds, shares_of
-from workbench.runs.store import Diagnosis, Peak, Suggestion
-
-if TYPE_CHECKING:
-    from workbench.monitor.events import Batch
-    from workbench.runs.explaining.metrics import Measured
-    from workbench.runs.store import Run
+from workbench.runs.store import Diagnosis, Peak, Run, Suggestion
 
 _MOSTLY_WAITING = 0.3
 _WAITED = 0.2  # share of the workers' time

@@ -1,6 +1,6 @@
 """Rules that tell why a run was slow: each looks for one cause, and says with a number what it found and what to try.
 
-A rule takes `Facts` and gives a `Suggestion` or nothing. Its share is the part of the workers' time that the cause
+A rule takes `Facts` and gives what it found, or nothing. Its share is the part of the workers' time that the cause
 touches: at most this much can be won. A run of a cluster in good order meets none of them.
 """
 
@@ -10,20 +10,16 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from workbench import formats
 from workbench.formats import percent
-from workbench.monitor.events import KINDS
-from workbench.runs.store import Suggestion
-
-if TYPE_CHECKING:
-    from workbench.monitor.events import Batch
-    from workbench.runs.explaining.metrics import Measured, WorkerSettings
-    from workbench.runs.store import Run
+from workbench.monitor.events import KINDS, Batch
+from workbench.runs.explaining.metrics import Measured, WorkerSettings
+from workbench.runs.store import Run, Suggestion
 
 WORTH_WHILE = 0.05
 """Share of the workers' time below which nothing is said."""
@@ -146,7 +142,15 @@ class Computed(NamedTuple):
         return self.stop - self.start
 
 
-def tiny_blocks(facts: Facts) -> Suggestion | None:
+class Found(NamedTuple):
+    """What a rule found: `Suggestion` says what each part is."""
+
+    share: float
+    found: str
+    change: str
+
+
+def tiny_blocks(facts: Facts) -> Found | None:
     """Many tasks that are over in no time: handing them out takes longer than they do."""
     n_tasks, size, n_blocks = len(facts.computed.name), facts.block_bytes, facts.n_blocks
     if not n_blocks or not size or n_tasks < max(_MANY_TASKS, _MANY_FOR_A_THREAD * facts.n_threads):
@@ -156,13 +160,10 @@ def tiny_blocks(facts: Facts) -> Suggestion | None:
     if share < _NOTICEABLE or each > _SHORT_TASK or size > _SMALL_BLOCK or larger < 2 * size:
         return None
     fewer = max(1, round(n_tasks * size / larger))
-    return Suggestion(
-        rule="tiny blocks",
+    return Found(
         share=share,
-        found=(
-            f"blocks of {formats.size(size)} make {formats.count(n_tasks)} tasks of {formats.duration(each)} each, "
-            f"and handing them out takes {percent(share)} of the workers' time"
-        ),
+        found=f"blocks of {formats.size(size)} make {formats.count(n_tasks)} tasks of {formats.duration(each)} each, "
+        f"and handing them out takes {percent(share)} of the workers' time",
         change=f"blocks of {formats.size(larger)} would make about {formats.count(fewer)}: {facts.blocks_of(larger)}",
     )
 
@@ -173,25 +174,22 @@ def _held(facts: Facts) -> float:
     return math.inf if spec is None else spec.memory_limit / spec.threads_per_worker / 8
 
 
-def huge_block(facts: Facts) -> Suggestion | None:
+def huge_block(facts: Facts) -> Found | None:
     """Fewer blocks than threads: some never get one."""
     n_blocks, size = facts.n_blocks, facts.block_bytes
     if n_blocks is None or size is None or n_blocks >= facts.n_threads or facts.shares["idle"] < _NOTICEABLE:
         return None
     better = size * n_blocks / (_BLOCKS_PER_THREAD * facts.n_threads)
-    return Suggestion(
-        rule="one huge block",
+    return Found(
         share=facts.shares["idle"],
-        found=(
-            f"{formats.count(n_blocks, 'block')} of {formats.size(size)} for {facts.n_threads} threads left them idle "
-            f"for {percent(facts.shares['idle'])} of their time"
-        ),
+        found=f"{formats.count(n_blocks, 'block')} of {formats.size(size)} for {facts.n_threads} threads left them "
+        f"idle for {percent(facts.shares['idle'])} of their time",
         change=f"blocks of {formats.size(better)} would give each thread {_BLOCKS_PER_THREAD}: "
         f"{facts.blocks_of(better)}",
     )
 
 
-def spilling(facts: Facts) -> Suggestion | None:
+def spilling(facts: Facts) -> Found | None:
     """Blocks went to the disk and came back, because they didn't fit in memory."""
     share = facts.shares["spilling"]
     written, held = _spilled(facts)
@@ -205,13 +203,10 @@ def spilling(facts: Facts) -> Suggestion | None:
         more = (
             f"workers of {formats.size(wanted)} instead of {formats.size(spec.memory_limit)} would keep them in memory"
         )
-    return Suggestion(
-        rule="spilling",
+    return Found(
         share=share,
-        found=(
-            f"blocks that did not fit in memory went to the disk, {formats.size(written)} in all, "
-            f"which took {percent(share)} of the workers' time"
-        ),
+        found=f"blocks that did not fit in memory went to the disk, {formats.size(written)} in all, "
+        f"which took {percent(share)} of the workers' time",
         change=more
         + (", and compute=true makes them again instead" if facts.run.resolved.get("compute") is False else ""),
     )
@@ -230,7 +225,7 @@ def _spilled(facts: Facts) -> tuple[int, int]:
     return max(written, peak), peak or written
 
 
-def transfers(facts: Facts) -> Suggestion | None:
+def transfers(facts: Facts) -> Found | None:
     """Threads wait for blocks that travel between workers."""
     share = facts.shares["transferring"] + facts.shares["serialising"]
     if share < _WAITING_FOR_BLOCKS or len(facts.threads) < 2:
@@ -241,13 +236,10 @@ def transfers(facts: Facts) -> Suggestion | None:
     n_transfers = int((facts.events.tasks.kind == _TRANSFER).sum())
     protocol = next(iter(facts.threads)).partition("://")[0] or "tcp"
     what = formats.size(moved) if moved else f"blocks in {formats.count(n_transfers)} transfers"
-    return Suggestion(
-        rule="transfers",
+    return Found(
         share=share,
-        found=(
-            f"{what} went between {len(facts.threads)} workers over {protocol}, "
-            f"and waiting for that took {percent(share)} of their time"
-        ),
+        found=f"{what} went between {len(facts.threads)} workers over {protocol}, "
+        f"and waiting for that took {percent(share)} of their time",
         change=_without_transfers(facts, protocol),
     )
 
@@ -264,7 +256,7 @@ def _without_transfers(facts: Facts, protocol: str) -> str:
     )
 
 
-def slow_worker(facts: Facts) -> Suggestion | None:
+def slow_worker(facts: Facts) -> Found | None:
     """One worker takes longer than the others for the same tasks."""
     found = _slowest(facts)
     if found is None:
@@ -278,8 +270,7 @@ def slow_worker(facts: Facts) -> Suggestion | None:
     share = min(1.0, excess + facts.shares["idle"])
     address = facts.events.tasks.worker.values[worker]
     left = len(facts.threads) - 1
-    return Suggestion(
-        rule="one slow worker",
+    return Found(
         share=share,
         found=f"the worker {_name_of(facts, address)} took {ratio:.1f} times as long as the others for the same tasks",
         change=(f"look what else runs on its cores, or start the cluster with {formats.count(left, 'worker')}"),
@@ -318,7 +309,7 @@ def _name_of(facts: Facts, address: str) -> str:
     return f"{names[address]} ({address})" if address in names else address
 
 
-def too_many_blas_threads(facts: Facts) -> Suggestion | None:
+def too_many_blas_threads(facts: Facts) -> Found | None:
     """Tasks start more threads than there are cores, and wait for one another."""
     has_gpus = facts.run.spec is not None and bool(facts.run.spec.devices)
     if has_gpus or facts.measured is None or not facts.measured.workers:
@@ -336,13 +327,10 @@ def too_many_blas_threads(facts: Facts) -> Suggestion | None:
     share = facts.shares["computing"] * waited
     if blas < 2 or wanted <= there or waited < _WAITING_FOR_A_CORE or share < WORTH_WHILE:
         return None
-    return Suggestion(
-        rule="too many BLAS threads",
+    return Found(
         share=share,
-        found=(
-            f"{blas} BLAS threads in each of {sum(each.threads for each in hosts[host])} tasks make {wanted} on "
-            f"{there} cores, and tasks waited for a core in {percent(share)} of the workers' time"
-        ),
+        found=f"{blas} BLAS threads in each of {sum(each.threads for each in hosts[host])} tasks make {wanted} on "
+        f"{there} cores, and tasks waited for a core in {percent(share)} of the workers' time",
         change=_ONE_BLAS_THREAD,
     )
 
@@ -353,39 +341,34 @@ _ONE_BLAS_THREAD = (
 )
 
 
-def idle_workers(facts: Facts) -> Suggestion | None:
+def idle_workers(facts: Facts) -> Found | None:
     """Most threads wait for the task of one."""
     share = facts.shares["idle"]
     if share < _HALF_IDLE or facts.n_threads < 2:
         return None
     alone = _alone(facts)
     if alone is None:
-        return Suggestion(
-            rule="idle workers",
+        return Found(
             share=share,
             found=f"{facts.n_threads} threads had nothing to do for {percent(share)} of their time",
             change="take fewer workers, or a larger array: this one is too small for them",
         )
     name, seconds = alone
-    return Suggestion(
-        rule="idle workers",
+    return Found(
         share=share,
-        found=(
-            f"for {formats.duration(seconds)} of {formats.duration(facts.seconds)} no more than half of the "
-            f"{facts.n_threads} threads had work, most of it in the step '{name}', so they were idle for "
-            f"{percent(share)} of their time"
-        ),
+        found=f"for {formats.duration(seconds)} of {formats.duration(facts.seconds)} no more than half of the "
+        f"{facts.n_threads} threads had work, most of it in the step '{name}', so they were idle for "
+        f"{percent(share)} of their time",
         change=f"cut what '{name}' does into more tasks; as it is, {max(1, facts.n_threads // 2)} would do as well",
     )
 
 
-def late_workers(facts: Facts) -> Suggestion | None:
+def late_workers(facts: Facts) -> Found | None:
     """Workers that came after the run had begun."""
     share = facts.shares["arriving"]
     if share < _NOTICEABLE:
         return None
-    return Suggestion(
-        rule="late workers",
+    return Found(
         share=share,
         found=f"for {percent(share)} of the time workers were still in a queue, or starting",
         change="wait until they are there before you run, if what counts is how fast they compute",
@@ -414,7 +397,7 @@ def _alone(facts: Facts) -> tuple[str, float] | None:
     return facts.events.tasks.name.values[name], seconds
 
 
-def wide_numbers(facts: Facts) -> Suggestion | None:
+def wide_numbers(facts: Facts) -> Found | None:
     """Blocks of float64 where float32 was asked for."""
     elements = facts.block_elements
     if facts.run.resolved.get("dtype") != "float32" or not elements:
@@ -433,18 +416,15 @@ def wide_numbers(facts: Facts) -> Suggestion | None:
     names = np.unique(done.name[wide])
     first = facts.events.tasks.name.values[int(names[np.argmin([done.start[done.name == n].min() for n in names])])]
     kept = f", and so is the result {left[0]}" if left else ""
-    return Suggestion(
-        rule="float64 for float32",
+    return Found(
         share=share,
-        found=(
-            f"float32 was asked for, and {formats.count(int(wide.sum()))} blocks were made as float64, first by the "
-            f"step '{first}'{kept}: twice the bytes for {percent(2 * share)} of the workers' time"
-        ),
+        found=f"float32 was asked for, and {formats.count(int(wide.sum()))} blocks were made as float64, first by the "
+        f"step '{first}'{kept}: twice the bytes for {percent(2 * share)} of the workers' time",
         change=f"look in '{first}' for what turns float32 into float64, such as a float64 array, and give it a dtype",
     )
 
 
-def fell_back_to_numpy(facts: Facts) -> Suggestion | None:
+def fell_back_to_numpy(facts: Facts) -> Found | None:
     """GPUs were there, and blocks were made on the CPU."""
     found = facts.run.on_gpu
     if found is None or not found.warning:
@@ -453,36 +433,34 @@ def fell_back_to_numpy(facts: Facts) -> Suggestion | None:
     if share < WORTH_WHILE:
         return None
     warning, _, advice = found.warning.rstrip(".").rpartition(". ")
-    return Suggestion(
-        rule="NumPy on GPUs",
+    return Found(
         share=share,
-        found=(
-            f"{found.on_gpu} of {formats.count(found.blocks)} blocks were on a GPU, and the CPU computed for "
-            f"{percent(share)} of the workers' time: {_lower(warning)}"
-        ),
+        found=f"{found.on_gpu} of {formats.count(found.blocks)} blocks were on a GPU, and the CPU computed for "
+        f"{percent(share)} of the workers' time: {_lower(warning)}",
         change=_lower(advice),
     )
 
 
-RULES: tuple[Callable[[Facts], Suggestion | None], ...] = (
-    tiny_blocks,
-    huge_block,
-    spilling,
-    transfers,
-    slow_worker,
-    too_many_blas_threads,
-    late_workers,
-    idle_workers,
-    wide_numbers,
-    fell_back_to_numpy,
-)
+RULES: Mapping[str, Callable[[Facts], Found | None]] = {
+    "tiny blocks": tiny_blocks,
+    "one huge block": huge_block,
+    "spilling": spilling,
+    "transfers": transfers,
+    "one slow worker": slow_worker,
+    "too many BLAS threads": too_many_blas_threads,
+    "late workers": late_workers,
+    "idle workers": idle_workers,
+    "float64 for float32": wide_numbers,
+    "NumPy on GPUs": fell_back_to_numpy,
+}
 
 _EXPLAIN_IDLENESS = {"one huge block", "one slow worker"}
 
 
 def suggestions(facts: Facts) -> tuple[Suggestion, ...]:
     """All that the rules found, the largest share first."""
-    found = [suggestion for rule in RULES if (suggestion := rule(facts)) is not None]
+    looked = ((rule, look(facts)) for rule, look in RULES.items())
+    found = [Suggestion(rule=rule, **each._asdict()) for rule, each in looked if each is not None]
     if any(each.rule in _EXPLAIN_IDLENESS for each in found):
         found = [each for each in found if each.rule != "idle workers"]
     return tuple(sorted(found, key=lambda each: -each.share))

@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.monitor.events import KINDS
-
-if TYPE_CHECKING:
-    from workbench.monitor.events import Batch, Tasks
-    from workbench.runs.explaining.metrics import Measured
+from workbench.monitor.events import KINDS, Batch, Tasks
+from workbench.runs.explaining.metrics import Measured
 
 SHARES = ("computing", "transferring", "serialising", "spilling", "disk", "scheduler", "idle", "arriving")
 
@@ -53,15 +50,9 @@ def shares_of(
 ) -> dict[str, float]:
     """Shares of the time of all threads between two moments: a number for each of `SHARES`, which add up to 1.
 
-    Parameters
-    ----------
-    began, ended
-        Seconds since the epoch, by the scheduler's clock.
-    threads
-        Number of each worker's threads, by its address.
-    measured
-        What tells serialising from transferring, and waiting for a disk from computing; without it serialising is
-        only what workers noted as events of their own, and `disk` is 0.
+    These are seconds since the epoch by the scheduler's clock; `threads` are counted by the address of the worker.
+    `measured` tells serialising from transferring, and waiting for a disk from computing; without it serialising is
+    only what workers noted as events of their own, and `disk` is 0.
     """
     spent = dict.fromkeys(SHARES, 0.0)
     tasks = events.tasks

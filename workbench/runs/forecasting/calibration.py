@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import psutil
 from pydantic import BaseModel, ValidationError
 
 from workbench import config, remote
@@ -18,7 +19,7 @@ from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, install, reason_of
 from workbench.formats import count
-from workbench.hardware import rates
+from workbench.hardware import Cpu, inventory, rates
 from workbench.paths import check_openable
 from workbench.runs.forecasting import devices
 from workbench.travelling import Travelling, ask, machine_elsewhere
@@ -26,7 +27,6 @@ from workbench.travelling import Travelling, ask, machine_elsewhere
 if TYPE_CHECKING:
     from distributed import Client
 
-    from workbench.hardware import Cpu
 
 FORMAT = 2
 
@@ -128,8 +128,6 @@ def calibrate(record: ClusterRecord) -> Calibration:
 
 def measure(client: Client, spec: ClusterSpec) -> Calibration:
     """Rates of a cluster: each kind in all threads at once, several times, then tasks and transfers."""
-    import psutil
-
     elsewhere = machine_elsewhere(ask(client))
     machine = elsewhere or {
         "host": host(),
@@ -371,8 +369,6 @@ def cores_of(machine: Mapping[str, Any] | None = None) -> tuple[str | None, int]
 @cache
 def processor() -> Cpu:
     """Processor of this machine, read once."""
-    from workbench.hardware import inventory
-
     return inventory().cpu
 
 

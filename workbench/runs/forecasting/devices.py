@@ -7,6 +7,7 @@ from functools import cache
 
 from workbench.clusters.devices import Device, devices_of
 from workbench.clusters.spec import ClusterSpec
+from workbench.hardware import inventory
 
 
 def names(spec: ClusterSpec) -> frozenset[str]:
@@ -42,6 +43,4 @@ def _of(spec: ClusterSpec) -> tuple[Device, ...]:
 @cache
 def _known() -> dict[str, Device]:
     """Read once: a forecast is made at each key that somebody types."""
-    from workbench.hardware import inventory
-
     return {device.uuid: device for device in devices_of(inventory())}

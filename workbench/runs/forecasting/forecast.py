@@ -24,10 +24,10 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, install
 from workbench.runs.forecasting import calibration, devices, history, machines
 from workbench.runs.forecasting.duration import Basis, Duration, duration, duration_elsewhere
+from workbench.workloads.values import Needs, Parameters
 
 if TYPE_CHECKING:
     from workbench.workloads.registry import Template
-    from workbench.workloads.values import Needs, Parameters
 
 _log = logging.getLogger(__name__)
 

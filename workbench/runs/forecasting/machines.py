@@ -17,10 +17,10 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError
 from workbench.runs.store import Figure, Text
 from workbench.workloads.presets import differences
+from workbench.workloads.values import Parameters
 
 if TYPE_CHECKING:
     from workbench.workloads.registry import Template
-    from workbench.workloads.values import Parameters
 
 _FILE = Path(__file__).with_name("machines.json")
 
