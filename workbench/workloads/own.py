@@ -133,10 +133,9 @@ class Own(Template):
         try:
             with _briefly():
                 found = self.function(**self._arguments(parameters))
-        except SystemExit as err:
-            raise FailedError(f"{self.told.name} ended Python (sys.exit). Let it return, or raise an error.") from err
-        except KeyboardInterrupt as err:
-            raise FailedError(f"{self.told.name} raised KeyboardInterrupt. Let it return, or raise an error.") from err
+        except (SystemExit, KeyboardInterrupt) as err:
+            did = "ended Python (sys.exit)" if isinstance(err, SystemExit) else "raised KeyboardInterrupt"
+            raise FailedError(f"{self.told.name} {did}. Let it return, or raise an error.") from err
         return returned.named(found, self.told.name, signatures.returned_names(self.function))
 
     def collections(self, built: Mapping[str, Any]) -> dict[str, Any]:
