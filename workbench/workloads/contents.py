@@ -54,7 +54,7 @@ class Held(BaseModel, frozen=True):
             if self.dims
             else map(str, self.shape)
         )
-        blocks = f"blocks of {' × '.join(map(str, self.chunks))}" if self.chunks and self.chunks != self.shape else None
+        blocks = f"blocks of {formats.by(self.chunks)}" if self.chunks and self.chunks != self.shape else None
         shape = " × ".join(lengths) or "one value"
         parts = (
             f"{shape}, {self.dtype}",

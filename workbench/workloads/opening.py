@@ -411,7 +411,7 @@ def npy_whole(place: Place) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     # Objects are pickled, and are refused elsewhere.
     if size < needed and not dtype.hasobject:
         raise _bad(
-            f"{place} is cut short: an array of {_times(shape)} {dtype} needs {needed} bytes and it has {size}. "
+            f"{place} is cut short: an array of {formats.by(shape)} {dtype} needs {needed} bytes and it has {size}. "
             "Save or copy it again."
         )
     return shape, fortran, dtype
@@ -885,7 +885,7 @@ def _choose(
     offered = names if len(names) == 1 else [name for name in names if not is_coordinate(name)] or names
     if array is None and len(offered) == 1:
         return offered[0]
-    shown = ", ".join(offered[:20]) + (f" and {len(offered) - 20} more" if len(offered) > 20 else "")
+    shown = formats.some(offered)
     if array is None:
         raise _bad(f"{place} holds {len(offered)} arrays. Name one of them as array: {shown}.", "array")
     raise _bad(f"There is no array {array!r} in {place}. Choose one of: {shown}.", "array")
@@ -897,21 +897,17 @@ def _check(place: Place, array: str | None, shape: tuple[int, ...], dtype: np.dt
         kind = _KINDS.get(dtype.kind, str(dtype))
         raise _bad(f"{what} holds {kind} ({dtype}). Give an array of real numbers: whole numbers or floats.")
     if 0 in shape:
-        raise _bad(f"{what} is empty ({_times(shape)}). Give an array with at least one row and one column.")
+        raise _bad(f"{what} is empty ({formats.by(shape)}). Give an array with at least one row and one column.")
 
 
 def _check_matrix(found: Found) -> None:
     count, shape = len(found.shape), found.shape
     if count == 2:
         return
-    size = f" ({_times(shape)})" if shape else ""
+    size = f" ({formats.by(shape)})" if shape else ""
     hint = f" Save it as {shape[0]} × {math.prod(shape[1:])}, for example." if count > 2 else ""
     hint += " Or name those of the rows: rows=0, or rows=time where they have names." if count > 2 else ""
     raise _bad(f"{found} has {formats.count(count, 'dimension')}{size}. Give an array with 2, rows and columns.{hint}")
-
-
-def _times(shape: Sequence[int]) -> str:
-    return " × ".join(str(length) for length in shape)
 
 
 def _lengths(lengths: Sequence[int]) -> tuple[int, ...]:
