@@ -26,7 +26,7 @@ from workbench.storage import conventions, places
 from workbench.storage.conventions import Stored
 from workbench.storage.labelled import coordinate
 from workbench.storage.places import Options, Place
-from workbench.storage.zarrs import images_of, is_marked
+from workbench.storage.zarrs import images_of, is_marked, opened_at
 
 FORMATS = "NetCDF, a Zarr group as xarray writes it, GRIB, or images as TIFF or OME-Zarr"
 IMAGES = "images"
@@ -111,7 +111,7 @@ class Source:
         with ExitStack() as stack:
             where: Any = self.path
             if self.engine == "zarr":
-                where = stack.enter_context(_store(place))
+                where = stack.enter_context(opened_at(place))
                 how |= {"consolidated": self.consolidated, **place.zarr_options}
             elif place.is_url:
                 where = stack.enter_context(place.open())
@@ -590,17 +590,6 @@ def _engine(place: Place) -> str:
     if find_spec(package) is None:
         raise MissingError(f"Reading {place} needs {package}: {install(extra)}.")
     return engine
-
-
-@contextmanager
-def _store(place: Place) -> Iterator[Any]:
-    if place.is_url or Path(place.path).is_dir():
-        yield place.path
-        return
-    import zarr
-
-    with zarr.storage.ZipStore(place.path, mode="r") as store:
-        yield store
 
 
 def _named(place: Place, dataset: Any, name: str | None, elsewhere: Sequence[str] = ()) -> str:
