@@ -757,12 +757,10 @@ def _at_times(times: Any, dim: str, first: str, last: str | None) -> np.ndarray[
     if first and last:
         early, late = ((*each, *_FIRST[len(each) :]) for each in bounds)
         bounds = list(_in_order(dim, times.values, bounds[0], bounds[1], early > late))
-        found = (_fields(times, len(bounds[0])) >= _whole(bounds[0])) & (
-            _fields(times, len(bounds[1])) <= _whole(bounds[1])
-        )
-    elif bounds:
-        there, limit = _fields(times, len(bounds[0])), _whole(bounds[0])
-        found = there >= limit if first else there <= limit
+    if first:
+        found &= _fields(times, len(bounds[0])) >= _whole(bounds[0])
+    if last:
+        found &= _fields(times, len(bounds[-1])) <= _whole(bounds[-1])
     return np.flatnonzero(found)
 
 
