@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _ROUGH = ((_DAY, "d", 1.5), (_HOUR, "h", 1.5), (_MINUTE, "min", 1.5), (1, "s", 0.9995), (1e-3, "ms", 0))
@@ -100,6 +101,22 @@ def count(number: float, noun: str = "") -> str:
 def percent(share: float) -> str:
     """'23 %'."""
     return f"{100 * share:.0f} %"
+
+
+def by(lengths: Sequence[int]) -> str:
+    """'1000 × 20'."""
+    return " × ".join(map(str, lengths))
+
+
+def some(names: Sequence[str], most: int = 20) -> str:
+    """'a, b, c', and of more than `most` 'a, b, c and 2 more'."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """A question to follow a sentence on an unknown name, ' Did you mean this?'; empty where none is like it."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" Did you mean {close[0]}?" if close else ""
 
 
 def listed(words: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ import dask.array as da
 import numpy as np
 from dask.utils import SerializableLock
 
+from workbench import formats
 from workbench.errors import BadInputError
 from workbench.genotypes.packing import PER_BYTE, missing_codes, pack, packed_width
 from workbench.genotypes.rows import block_rows, packed_array
@@ -181,8 +182,7 @@ def is_transposed(shape: Sequence[int], orientation: str | None, samples: Sequen
         The array isn't a matrix, or which way it lies was not said, or what was said contradicts the labels.
     """
     if len(shape) != 2:
-        size = " × ".join(str(length) for length in shape)
-        raise BadInputError(f"{what} has {len(shape)} dimensions ({size}), expected variants × samples.")
+        raise BadInputError(f"{what} has {len(shape)} dimensions ({formats.by(shape)}), expected variants × samples.")
     if orientation is not None:
         orientation = orientation.replace(" ", "").replace("x", "×")
         if orientation not in ORIENTATIONS:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench import formats
 from workbench.errors import BadInputError
 from workbench.genotypes.arrays import (
     HDF5,
@@ -240,7 +241,7 @@ def _no_zarr(place: Place, *, zipped: bool) -> str:
     if zipped:
         return f"{place} is an archive without a Zarr group or array. Expected {_EXPECTED}."
     beds = sorted(name for name in place.names() if name.endswith(".bed"))
-    rest = f"It holds {_some(beds)}: give one of them" if beds else f"Expected {_EXPECTED}"
+    rest = f"It holds {formats.some(beds, 10)}: give one of them" if beds else f"Expected {_EXPECTED}"
     return f"{place} is a folder that is no Zarr group or array. {rest}."
 
 
@@ -301,7 +302,7 @@ def _of_counts(counts: Counts, dtype: np.dtype[Any], told: Mapping[str, Any], ro
 
 
 def _chosen(place: str, array: str | None, names: Sequence[str], what: str) -> str:
-    shown = _some(names)
+    shown = formats.some(names, 10)
     if not names:
         raise BadInputError(f"{place} is {what}, and has no matrix of counts either. Expected {_EXPECTED}.")
     if array is None and len(names) == 1:
@@ -311,7 +312,3 @@ def _chosen(place: str, array: str | None, names: Sequence[str], what: str) -> s
     if array not in names:
         raise BadInputError(f"{place} has no matrix {array!r}. Choose one of: {shown}.")
     return array
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

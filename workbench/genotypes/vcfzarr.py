@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from workbench import formats
 from workbench.errors import BadInputError
 from workbench.genotypes.arrays import Rows, genotypes_of_counts, in_zarr
 from workbench.genotypes.values import Genotypes, Variants, as_text
@@ -105,7 +106,7 @@ def _calls(group: Any, place: str) -> Any:
     if "call_genotype" not in group:
         raise BadInputError(f"{place} has no array call_genotype. Expected a VCF Zarr group with {_EXPECTED}.")
     calls = safe(group["call_genotype"], place)
-    size = " × ".join(str(length) for length in calls.shape)
+    size = formats.by(calls.shape)
     if calls.ndim != 3 or calls.dtype.kind != "i":
         raise BadInputError(
             f"{place}: call_genotype is {size} of {calls.dtype}, expected variants × samples × ploidy of whole numbers."

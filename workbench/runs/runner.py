@@ -203,7 +203,7 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
             result = chosen.summarise(results)
             if since is not None:
                 result |= {"bandwidth": transfers.bandwidth(client, since, gpus=_has_gpus(run))}
-            arrays = chosen.arrays(results, parameters.resolved) if chosen.has_arrays else {}
+            arrays = chosen.arrays(results, parameters.resolved)
             unread = without_effect(run.settings or {}, computes=not collections)
             notes = (*run.notes, *chosen.remarks(results), *_twins(run), *filter(None, (unread,)))
             # Kept before it is checked: an answer whose check breaks down is still an answer.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Mapping
 from functools import cache
@@ -14,7 +13,7 @@ import yaml
 from dask.utils import parse_bytes, parse_timedelta
 
 from workbench.errors import BadInputError
-from workbench.formats import listed
+from workbench.formats import listed, meant
 
 
 def read_pairs(value: Any, example: str = "size=2GiB") -> Any:
@@ -74,8 +73,7 @@ def _check_known(name: str) -> None:
     """Raise BadInputError where neither Dask nor a package that is loaded here has settings that begin so."""
     first, known = name.replace("_", "-").partition(".")[0], {*_schemas(), *dask.config.config}
     if first not in {each.replace("_", "-") for each in known} and first not in _OF_NO_CLUSTER:
-        close = difflib.get_close_matches(first, known, n=1)
-        hint = f" Did you mean {close[0]}?" if close else ""
+        hint = meant(first, known)
         raise BadInputError(f"Dask has no setting {name!r:.80}.{hint} They begin with: {', '.join(sorted(known))}.")
 
 

@@ -20,12 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from workbench import formats
 from workbench.errors import BadInputError, BadParameterError, MissingError, install
 from workbench.storage import conventions, places
 from workbench.storage.conventions import Stored
 from workbench.storage.labelled import coordinate
 from workbench.storage.places import Options, Place
-from workbench.storage.zarrs import images_of, is_marked
+from workbench.storage.zarrs import images_of, is_marked, opened_at
 
 FORMATS = "NetCDF, a Zarr group as xarray writes it, GRIB, or images as TIFF or OME-Zarr"
 IMAGES = "images"
@@ -45,7 +46,6 @@ _LONGITUDES = {"lon", "longitude"}
 _NEEDED = {"cfgrib": ("cfgrib", "grib"), IMAGES: ("tifffile", "images")}
 """The package that an engine is in, and our extra that brings it."""
 _NETCDF = (".nc", ".nc4", ".nc3", ".cdf", ".netcdf")
-_NOT_FOUND = 20
 _END = r"[^:]*[T ]\d{1,2}(?::\d\d){1,2}Z?|[^:]*"
 _RANGE = re.compile(f"({_END})(?:(:)({_END}))?")
 """Two ends with a colon between them, which times of day have, too."""
@@ -111,7 +111,7 @@ class Source:
         with ExitStack() as stack:
             where: Any = self.path
             if self.engine == "zarr":
-                where = stack.enter_context(_store(place))
+                where = stack.enter_context(opened_at(place))
                 how |= {"consolidated": self.consolidated, **place.zarr_options}
             elif place.is_url:
                 where = stack.enter_context(place.open())
@@ -391,13 +391,13 @@ def _shared(place: Place, each: Sequence[Picked]) -> str:
     if len(each) == 1:
         return first.dims[0]
     if len(found) != 1:
-        how = f"differ along {_list(found)}" if found else "have the same coordinates"
+        how = f"differ along {formats.some(found)}" if found else "have the same coordinates"
         raise BadInputError(
             f"The {len(each)} files of {place} {how}. Expected files that differ along one dimension, such as time."
         )
     units = {str(one.coords[found[0]].attrs.get("units")) for one in each if found[0] in one.coords.variables}
     if len(units) != 1 or not all(found[0] in one.coords.variables for one in each):
-        why = f"counts from different times: {_list(sorted(units))}" if len(units) > 1 else "has no values"
+        why = f"counts from different times: {formats.some(sorted(units))}" if len(units) > 1 else "has no values"
         raise BadInputError(f"In the files of {place} {found[0]} {why}, so that their order can't be told.")
     return found[0]
 
@@ -592,34 +592,24 @@ def _engine(place: Place) -> str:
     return engine
 
 
-@contextmanager
-def _store(place: Place) -> Iterator[Any]:
-    if place.is_url or Path(place.path).is_dir():
-        yield place.path
-        return
-    import zarr
-
-    with zarr.storage.ZipStore(place.path, mode="r") as store:
-        yield store
-
-
 def _named(place: Place, dataset: Any, name: str | None, elsewhere: Sequence[str] = ()) -> str:
     """Name of the variable that is meant; those of groups are offered where there are no others."""
     names = variables(dataset) or elsewhere
+    there = formats.some(names)
     if name is not None and name in dataset.variables:
         found = dataset[name]
         if found.dtype.kind not in "biuf" or not found.ndim:
             raise BadParameterError(
-                f"The variable {name!r} of {place} holds no numbers along a dimension. Choose one of: {_list(names)}.",
+                f"The variable {name!r} of {place} holds no numbers along a dimension. Choose one of: {there}.",
                 "variable",
             )
         return name
     if not names:
         raise BadParameterError(f"{place} holds no variable of numbers. Expected {FORMATS}.", "path")
     if name is not None:
-        raise BadParameterError(f"There is no variable {name!r} in {place}. Choose one of: {_list(names)}.", "variable")
+        raise BadParameterError(f"There is no variable {name!r} in {place}. Choose one of: {there}.", "variable")
     if len(names) > 1:
-        raise BadParameterError(f"{place} holds {len(names)} variables. Name one of them: {_list(names)}.", "variable")
+        raise BadParameterError(f"{place} holds {len(names)} variables. Name one of them: {there}.", "variable")
     return names[0]
 
 
@@ -641,14 +631,12 @@ def positions(place: Place, array: Any, asked: Mapping[str, str]) -> dict[str, S
     """Where what is asked for lies along each dimension: one position, or start, stop and step."""
     dims = [str(dim) for dim in array.dims]
     if 0 in array.shape:
-        lengths = " × ".join(map(str, array.shape))
-        raise BadParameterError(
-            f"{place} ({array.name}) is empty ({lengths}). Give a variable that has values.", "path"
-        )
+        lengths = formats.by(array.shape)
+        raise BadParameterError(f"{place} ({array.name}) is empty ({lengths}). Give a variable with values.", "path")
     for name in asked:
         if name not in dims:
             raise BadParameterError(
-                f"{place} ({array.name}) has no dimension {name!r} to select. It has: {_list(dims)}.", "select"
+                f"{place} ({array.name}) has no dimension {name!r} to select. It has: {formats.some(dims)}.", "select"
             )
     return {dim: _of_dimension(place, array, dim, asked.get(dim)) for dim in dims}
 
@@ -769,12 +757,10 @@ def _at_times(times: Any, dim: str, first: str, last: str | None) -> np.ndarray[
     if first and last:
         early, late = ((*each, *_FIRST[len(each) :]) for each in bounds)
         bounds = list(_in_order(dim, times.values, bounds[0], bounds[1], early > late))
-        found = (_fields(times, len(bounds[0])) >= _whole(bounds[0])) & (
-            _fields(times, len(bounds[1])) <= _whole(bounds[1])
-        )
-    elif bounds:
-        there, limit = _fields(times, len(bounds[0])), _whole(bounds[0])
-        found = there >= limit if first else there <= limit
+    if first:
+        found &= _fields(times, len(bounds[0])) >= _whole(bounds[0])
+    if last:
+        found &= _fields(times, len(bounds[-1])) <= _whole(bounds[-1])
     return np.flatnonzero(found)
 
 
@@ -844,8 +830,3 @@ def _chunks(array: Any, stored: Any, picked: Any, where: Mapping[str, Any]) -> t
     return tuple(
         min(picked.sizes[dim], max(1, math.ceil(longest.get(dim, 1) / where[dim][2]))) for dim in map(str, picked.dims)
     )
-
-
-def _list(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NOT_FOUND} more" if len(names) > _NOT_FOUND else ""
-    return ", ".join(names[:_NOT_FOUND]) + more

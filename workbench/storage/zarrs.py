@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,29 @@ HALF = ".partial"
 def is_marked(place: Place) -> bool:
     """Whether a folder is a Zarr array or group. A web server that can't list, or lists as a page, knows its files."""
     return any((place / mark).kind() == "file" for mark in MARKS)
+
+
+def files_at(place: Place) -> tuple[Any, str]:
+    """The file system that a Zarr group is in, which a .zip file is one of, and where in it."""
+    import fsspec
+
+    return (fsspec.filesystem("zip", fo=place.path), "") if _is_zip(place) else place.storage()
+
+
+@contextlib.contextmanager
+def opened_at(place: Place) -> Iterator[Any]:
+    """What Zarr and xarray open at a place: its path or URL, or the store in a .zip file."""
+    if not _is_zip(place):
+        yield place.path
+        return
+    from zarr.storage import ZipStore
+
+    with ZipStore(place.path, mode="r") as store:
+        yield store
+
+
+def _is_zip(place: Place) -> bool:
+    return not (place.is_url or Path(place.path).is_dir())
 
 
 def images_of(fs: Any, root: str) -> dict[str, tuple[str, ...]]:

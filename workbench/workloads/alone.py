@@ -65,8 +65,7 @@ def compute(template: Template, parameters: Parameters, module: str) -> Computed
             return template.check(parameters, results)
         return alone.check(host(x), resolved, results)
 
-    arrays = template.arrays(told | results, resolved) if template.has_arrays else {}
-    return Computed(seconds, template.summarise(told | results), arrays, check)
+    return Computed(seconds, template.summarise(told | results), template.arrays(told | results, resolved), check)
 
 
 def memory(template: Template, resolved: Resolved) -> int:

@@ -7,7 +7,6 @@ import math
 import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -18,7 +17,7 @@ from workbench import formats
 from workbench.errors import BadInputError, MissingError, WorkbenchError
 from workbench.storage import conventions, datasets, places
 from workbench.storage.places import Options, Place
-from workbench.storage.zarrs import images_of
+from workbench.storage.zarrs import files_at, images_of, opened_at
 from workbench.workloads import first_sight, opening
 from workbench.workloads.first_sight import Picture
 
@@ -54,7 +53,7 @@ class Held(BaseModel, frozen=True):
             if self.dims
             else map(str, self.shape)
         )
-        blocks = f"blocks of {' × '.join(map(str, self.chunks))}" if self.chunks and self.chunks != self.shape else None
+        blocks = f"blocks of {formats.by(self.chunks)}" if self.chunks and self.chunks != self.shape else None
         shape = " × ".join(lengths) or "one value"
         parts = (
             f"{shape}, {self.dtype}",
@@ -223,13 +222,16 @@ def _scales(name: str, item: Any) -> tuple[str, ...] | None:
     return names if names and all(names) else None
 
 
-def _zarr(place: Place, kind: str = "zarr") -> Listed:
-    group = opening.group_of(place, kind)
+def _zarr(place: Place) -> Listed:
+    import zarr
+
+    group = files_at(place)
     names, images = opening.zarr_arrays(*group), images_of(*group)
     if not names and place.is_url and not place.names():
         return (), (opening.UNLISTED.capitalize(),)
-    with opening.zarr_opener(place, kind) as opened:
-        return tuple(_of_zarr(name, opened(path=name), images.get(name)) for name in names), ()
+    with opened_at(place) as store:
+        opened = (zarr.open_array(store, path=name, mode="r", **place.zarr_options) for name in names)
+        return tuple(_of_zarr(name, each, images.get(name)) for name, each in zip(names, opened, strict=True)), ()
 
 
 def _of_zarr(name: str, array: Any, axes: tuple[str, ...] | None) -> Held:
@@ -377,7 +379,7 @@ _FORMATS: Mapping[str, tuple[str, Callable[[Place], Listed]]] = {
     "npz": ("NumPy arrays", _npz),
     "hdf5": ("HDF5", _hdf5),
     "zarr": ("Zarr", _zarr),
-    "zarr-zip": ("Zarr in a .zip file", partial(_zarr, kind="zarr-zip")),
+    "zarr-zip": ("Zarr in a .zip file", _zarr),
     "netcdf3": ("NetCDF 3", _by_xarray),
     "grib": ("GRIB", _by_xarray),
     "netcdf-files": ("NetCDF files", _by_files),

@@ -21,6 +21,7 @@ from pydantic import Field
 
 from workbench import formats
 from workbench.errors import BadInputError
+from workbench.formats import by
 from workbench.linalg import anomalies
 from workbench.linalg.anomalies import Removed
 from workbench.storage import datasets
@@ -486,7 +487,7 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
     if slabs != reads:
         notes = (
             *notes,
-            f"Read in blocks of {_by(reads)} and worked on in blocks of {_by(slabs)}, which have all times.",
+            f"Read in blocks of {by(reads)} and worked on in blocks of {by(slabs)}, which have all times.",
         )
     if not keep:
         notes = (*notes, f"{formats.size(n_bytes)} are more than {around.too_much}: read again at each pass.")
@@ -504,10 +505,6 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
         "grid": grid.shape,
     }
     return values | facts, notes
-
-
-def _by(block: Sequence[int]) -> str:
-    return " × ".join(map(str, block))
 
 
 def _blocks(

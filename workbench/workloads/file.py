@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import dask
@@ -194,14 +195,15 @@ def shown(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
     used = {unpacked: resolved["unpack"], folded: resolved.get("lengths"), part_of: "part" in resolved["options"]}
     parts = [each for each, is_used in used.items() if is_used]
     first = ((plain,) if format.startswith("zarr") else ()) + ((known,) if format not in _OF_PATHS else ())
-    return *first, reader, f'READERS = {{"{format}": {reader.__name__}}}', *parts, array_of_file
+    return *first, reader, f'READERS = {{"{format}": {reader.__name__}}}', *parts, read_block, array_of_file
 
 
-def part_of(part: Sequence[Sequence[int]], where: Sequence[slice]) -> list[slice]:
-    """Where a block of what was selected lies in the file; dimensions of which one position was selected are gone."""
+def part_of(read: Callable[..., Any], part: Sequence[Sequence[int]], *where: slice) -> np.ndarray[Any, Any]:
+    """Block of what was selected of an array that `read` reads; dimensions of which one position was are gone."""
     left = iter(where)
     wanted = ((at[0], slice(0, 1) if len(at) == 1 else next(left)) for at in part)
-    return [slice(start + each.start, start + each.stop) for start, each in wanted]
+    found = read(*(slice(start + each.start, start + each.stop) for start, each in wanted))
+    return found.reshape([each.stop - each.start for each in where])
 
 
 def unpacked(
@@ -228,10 +230,7 @@ def unpacked(
 
 
 def folded(
-    read: Callable[..., np.ndarray[Any, Any]],
-    lengths: Sequence[int],
-    axes: Sequence[Sequence[int]],
-    where: Sequence[slice],
+    read: Callable[..., Any], lengths: Sequence[int], axes: Sequence[Sequence[int]], *where: slice
 ) -> np.ndarray[Any, Any]:
     """Block of a matrix, whose rows and columns each go through some axes of an array that `read` reads."""
     parts = [slice(0, length) for length in lengths]
@@ -244,6 +243,42 @@ def folded(
         inside.append(slice(part.start - first * inner, part.stop - first * inner))
         sides.append((last - first) * inner)
     return read(*parts).transpose([axis for group in axes for axis in group]).reshape(sides)[tuple(inside)]
+
+
+def read_block(
+    block_info: Any,
+    read: Callable[..., Any],
+    unpack: dict[str, Any] | None,
+    stored: str,
+    missing: str,
+    whose: str,
+    shape: tuple[int, ...],
+    dims: Sequence[str] | None,
+    instead: str,
+) -> np.ndarray[Any, Any]:
+    """Block of the numbers that stored ones stand for; what is missing is refused, or NaN."""
+    where = [slice(*bounds) for bounds in block_info[None]["array-location"]]
+    found = read(*where)
+    block = (found if unpack is None else unpacked(found, **unpack)).astype(stored, copy=False)
+    infinite = np.isinf(block)
+    absent = infinite if infinite.any() or missing != "refuse" else np.isnan(block)
+    if absent.any():
+        places = np.argwhere(absent)
+        first = [part.start + int(index) for part, index in zip(where, places[0], strict=True)]
+        named = len(shape) == 2
+        at = f"row {first[0]}, column {first[1]}" if named else str(first)
+        if not named and dims is not None:
+            at = "position " + ", ".join(map("{} of {}".format, first, dims))
+        spans = [f"{part.start} to {part.stop - 1}" for part in where]
+        inside = f"rows {spans[0]} and columns {spans[1]}" if named else f"[{', '.join(spans)}]"
+        others = "" if block.shape == shape else " Other blocks, which were not looked at, may have more."
+        what = "that are infinite, which is not missing" if infinite.any() else "that are missing"
+        choice = "" if infinite.any() else f", or choose missing={instead}"
+        raise ValueError(
+            f"{whose} has values {what}: {len(places)} of the {block.size} in {inside}, the first at {at}: "
+            f"{found[tuple(places[0])]}.{others} Replace them{choice}."
+        )
+    return block
 
 
 def array_of_file(
@@ -261,40 +296,21 @@ def array_of_file(
     instead: str = "mean, rows or columns",
 ) -> da.Array:
     """Array in a file, read block by block where the blocks are needed; what is missing is refused, or NaN."""
-
-    def read_block(block_info: Any) -> Any:
-        where = [slice(*bounds) for bounds in block_info[None]["array-location"]]
-
-        def read(*parts: slice) -> Any:
-            if "part" not in options:
-                return READERS[format](path, array, options, *parts)
-            found = READERS[format](path, array, options["options"], *part_of(options["part"], parts))
-            return found.reshape([each.stop - each.start for each in parts])
-
-        found = read(*where) if axes is None else folded(read, lengths, axes, where)
-        block = (found if unpack is None else unpacked(found, **unpack)).astype(stored, copy=False)
-        infinite = np.isinf(block)
-        absent = infinite if infinite.any() or missing != "refuse" else np.isnan(block)
-        if absent.any():
-            places = np.argwhere(absent)
-            first = [part.start + int(index) for part, index in zip(where, places[0], strict=True)]
-            named = len(shape) == 2
-            at = f"row {first[0]}, column {first[1]}" if named else str(first)
-            if not named and "dims" in options:
-                at = "position " + ", ".join(map("{} of {}".format, first, options["dims"]))
-            spans = [f"{part.start} to {part.stop - 1}" for part in where]
-            inside = f"rows {spans[0]} and columns {spans[1]}" if named else f"[{', '.join(spans)}]"
-            others = "" if block.shape == shape else " Other blocks, which were not looked at, may have more."
-            what = "that are infinite, which is not missing" if infinite.any() else "that are missing"
-            choice = "" if infinite.any() else f", or choose missing={instead}"
-            raise ValueError(
-                f"{path}{f' ({array})' if array else ''} has values {what}: {len(places)} of the {block.size} in "
-                f"{inside}, the first at {at}: {found[tuple(places[0])]}.{others} Replace them{choice}."
-            )
-        return block
-
+    read = partial(READERS[format], path, array, options["options"] if "part" in options else options)
+    if "part" in options:
+        read = partial(part_of, read, options["part"])
+    if axes is not None:
+        read = partial(folded, read, lengths, axes)
     return da.map_blocks(
         read_block,
+        read=read,
+        unpack=unpack,
+        stored=stored,
+        missing=missing,
+        whose=f"{path} ({array})" if array else path,
+        shape=shape,
+        dims=options.get("dims"),
+        instead=instead,
         # Of this call alone: since another call the file may have been written again.
         name=f"read-block-{uuid.uuid4().hex}",
         chunks=da.core.normalize_chunks(blocks, shape),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import json
 import math
@@ -17,6 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
+from workbench import formats
 from workbench.workloads.fields import TITLES, Resolved, Size, Sized, Words
 from workbench.workloads.signatures import allowed, told_annotation
 from workbench.workloads.values import BadParameterError
@@ -79,7 +79,8 @@ def read(model: type[BaseModel], raw: Mapping[str, Any]) -> dict[str, Any]:
     workload = model.__name__
     for name in raw:
         if name not in model.model_fields:
-            raise BadParameterError(_unknown(workload, str(name), tuple(model.model_fields)), str(name))
+            names, hint = ", ".join(model.model_fields), formats.meant(str(name), model.model_fields)
+            raise BadParameterError(f"{workload} has no parameter {name!r}.{hint} Choose from: {names}.", str(name))
     values = {name: from_text(value, model.model_fields[name].annotation) for name, value in raw.items()}
     try:
         checked = model.model_validate_json(json.dumps(values, default=_plain))
@@ -182,12 +183,6 @@ def _allowed(model: type[BaseModel], name: str) -> str:
     extra = model.model_fields[name].json_schema_extra
     assert isinstance(extra, dict)
     return str(extra["allowed"])
-
-
-def _unknown(workload: str, name: str, names: tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f" Did you mean {close[0]}?" if close else ""
-    return f"{workload} has no parameter {name!r}.{hint} Choose from: {', '.join(names)}."
 
 
 def _shown(value: Any) -> str:

@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 
 _STANDARD = sysconfig.get_path("stdlib")  # which may be below a home, in the venv of a Python that is there
 
-MARK = "# Written by workbench.add; run the notebook's cell again to change it.\n"
-"""What the file of a function that was added from a notebook begins with."""
-
+_MARK = "# Written by workbench.add; run the notebook's cell again to change it.\n"
 _WORKS_IN = "# It works in "
 
 _roots: set[str] = set()
@@ -85,28 +83,27 @@ class CannotImportError(BadInputError):
 
 def is_added(path: Path) -> bool:
     """Whether `workbench.add` wrote a file: with one workload, by whose name it is called, and what that calls."""
-    return bool(_head(path))
+    return _notebook_of(path) is not None
 
 
 def head(folder: Path) -> str:
     """Return what begins the file of a function that was added from a notebook in this folder."""
-    return f"{MARK}{_WORKS_IN}{json.dumps(str(folder))}\n"
+    return f"{_MARK}{_WORKS_IN}{json.dumps(str(folder))}\n"
 
 
 def folder_of(where: str) -> Path:
     """Folder where a file works and has modules beside it: its own, or the notebook's that it was added from."""
-    path = Path(where)
-    said = _head(path)[1:]
-    return Path(json.loads(said[0].removeprefix(_WORKS_IN))) if said else path.parent
+    return _notebook_of(Path(where)) or Path(where).parent
 
 
-def _head(path: Path) -> list[str]:
-    """The lines with which `workbench.add` began a file, the second of which files of before don't have."""
+def _notebook_of(path: Path) -> Path | None:
+    """Folder of the notebook that a file was added from, as `head` wrote it; None of other files."""
     if not path.is_file():
-        return []
+        return None
     with path.open(encoding="utf-8", errors="replace") as file:
         first, second = file.readline(), file.readline()
-    return [] if first != MARK else [first, second] if second.startswith(_WORKS_IN) else [first]
+    is_ours = first == _MARK and second.startswith(_WORKS_IN)
+    return Path(json.loads(second.removeprefix(_WORKS_IN))) if is_ours else None
 
 
 def working_folder(where: str) -> Path:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench import formats
+from workbench.formats import by, size
 from workbench.workloads.opening import Found
 from workbench.workloads.sizes import Wish, chunks_of, grown
 from workbench.workloads.values import BadParameterError, Surroundings
@@ -39,9 +39,7 @@ def cut(
     part = tuple(map(min, found.chunks, found.shape))
     read = grown(part, found.shape, max(1, _READ_BYTES // np.dtype(found.working_type).itemsize))
     why = "a full SVD needs whole rows or columns in each" if k is None else "as good for the products as for memory"
-    note = (
-        f"Stored in blocks of {_by(found.chunks)}, read in blocks of {_by(read)} and rechunked to {_by(wanted)}: {why}."
-    )
+    note = f"Stored in blocks of {by(found.chunks)}, read in blocks of {by(read)} and rechunked to {by(wanted)}: {why}."
     return read, wanted, (*notes, note) if chunks != "auto" else (note,)
 
 
@@ -52,7 +50,7 @@ def refuse_impossible(found: Found, k: int | None) -> None:
     if k is None and small > _LARGEST_SIDE:
         raise BadParameterError(
             f"k of svd_of_file is missing, and {found.path} ({rows} × {columns}) is too wide for a full SVD: one "
-            f"worker would decompose a factor of {small} × {small} ({formats.size(small * small * 8)}). "
+            f"worker would decompose a factor of {small} × {small} ({size(small * small * 8)}). "
             "Give k, such as 10.",
             "k",
         )
@@ -89,15 +87,11 @@ def _axes(found: Found, wanted: tuple[int, ...]) -> list[tuple[int, int, int]]:
 def _read_note(found: Found, direct: tuple[int, ...], k: int | None) -> tuple[str, ...]:
     assert found.chunks is not None
     if direct == found.chunks:
-        return (f"Read in the blocks of {_by(direct)} in which it is stored.",)
+        return (f"Read in the blocks of {by(direct)} in which it is stored.",)
     whole = ", with whole rows or columns as a full SVD needs" if k is None else ""
-    note = f"Stored in blocks of {_by(found.chunks)}, read in blocks of {_by(direct)}, which are made of them{whole}."
+    note = f"Stored in blocks of {by(found.chunks)}, read in blocks of {by(direct)}, which are made of them{whole}."
     return (note,)
 
 
 def _blocks(found: Found, block: tuple[int, ...]) -> str:
-    return "one block" if block == found.shape else f"blocks of {_by(block)}"
-
-
-def _by(block: tuple[int, ...]) -> str:
-    return f"{block[0]} × {block[1]}"
+    return "one block" if block == found.shape else f"blocks of {by(block)}"

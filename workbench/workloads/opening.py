@@ -24,7 +24,7 @@ from workbench import formats
 from workbench.errors import BadInputError, MissingError, WorkbenchError, install
 from workbench.storage import conventions, datasets, places
 from workbench.storage.places import Options, Place
-from workbench.storage.zarrs import MARKS, images_of, is_marked, safe
+from workbench.storage.zarrs import MARKS, files_at, images_of, is_marked, opened_at, safe
 from workbench.workloads import fields
 from workbench.workloads.values import BadParameterError
 
@@ -147,7 +147,7 @@ def find_array(
         place = places.full(path, options)
         with places.sentences_about(place, FORMATS):
             kind = format_of(place)
-            images = images_of(*group_of(place, kind)) if kind in ("zarr", "zarr-zip") else {}
+            images = images_of(*files_at(place)) if kind in ("zarr", "zarr-zip") else {}
             is_image = bool(images) if array is None else bool(images.get(array.strip("/")))
             by_name, named = kind in _BY_NAME and not is_image, None
             if kind in _DATASETS:
@@ -411,7 +411,7 @@ def npy_whole(place: Place) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     # Objects are pickled, and are refused elsewhere.
     if size < needed and not dtype.hasobject:
         raise _bad(
-            f"{place} is cut short: an array of {_times(shape)} {dtype} needs {needed} bytes and it has {size}. "
+            f"{place} is cut short: an array of {formats.by(shape)} {dtype} needs {needed} bytes and it has {size}. "
             "Save or copy it again."
         )
     return shape, fortran, dtype
@@ -498,33 +498,23 @@ def _hdf5(place: Place, array: str | None) -> Found:
 
 
 def _zarr(place: Place, array: str | None, kind: str = "zarr") -> Found:
-    name, dims = _in_group(place, array, kind)
-    with zarr_opener(place, kind) as opened:
-        return _described(opened(path=name or ""), place, name, kind, dims)
-
-
-@contextlib.contextmanager
-def zarr_opener(place: Place, kind: str) -> Iterator[Callable[..., Any]]:
-    """What opens an array of a Zarr group, in a folder or a .zip file, by its path in it."""
     import zarr
 
-    if kind == "zarr":
-        yield partial(zarr.open_array, place.path, mode="r", **place.zarr_options)
-        return
-    with zarr.storage.ZipStore(place.path, mode="r") as store:
-        yield partial(zarr.open_array, store, mode="r")
+    name, dims = _in_group(place, array)
+    with opened_at(place) as store:
+        found = safe(zarr.open_array(store, path=name or "", mode="r", **place.zarr_options), place)
+    dtype, shape = numpy_type(found), _lengths(found.shape)
+    _check(place, name, shape, dtype)
+    chunks, attributes = _lengths(found.shards or found.chunks), found.attrs.asdict()
+    # To xarray, whose mark the names of dimensions are, the fill value of format 2 means "missing".
+    fills = found.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes
+    fill, named = found.fill_value if fills else None, dims if len(dims) == len(shape) else None
+    return Found(place.path, name, kind, shape, dtype, chunks, attributes=attributes, fill=fill, dims=named)
 
 
-def group_of(place: Place, kind: str) -> tuple[Any, str]:
-    """The file system that a Zarr group is in, which a .zip file is one of, and where in it."""
-    import fsspec
-
-    return (fsspec.filesystem("zip", fo=place.path), "") if kind == "zarr-zip" else place.storage()
-
-
-def _in_group(place: Place, array: str | None, kind: str) -> tuple[str | None, tuple[str, ...]]:
+def _in_group(place: Place, array: str | None) -> tuple[str | None, tuple[str, ...]]:
     """Name of the array that is meant, None where there is but one without a name, and of an image its dimensions."""
-    fs, root = group_of(place, kind)
+    fs, root = files_at(place)
     images = images_of(fs, root)
     if array is None and images:
         return next(iter(images.items()))
@@ -781,17 +771,6 @@ def _table(
     return Found(place.path, array, format, shape, dtype, (max(1, rows), len(columns)), remarks=remarks)
 
 
-def _described(array: Any, place: Place, name: str | None, format: str, dims: tuple[str, ...]) -> Found:
-    dtype = numpy_type(safe(array, place))
-    _check(place, name, array.shape, dtype)
-    chunks, attributes = _lengths(array.shards or array.chunks), array.attrs.asdict()
-    # To xarray, whose mark the names of dimensions are, the fill value of format 2 means "missing".
-    fills = array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes
-    fill = array.fill_value if fills else None
-    shape, named = _lengths(array.shape), dims if len(dims) == len(array.shape) else None
-    return Found(place.path, name, format, shape, dtype, chunks, attributes=attributes, fill=fill, dims=named)
-
-
 _READERS: Mapping[str, Callable[[Place, str | None], Found]] = {
     "npy": _npy,
     "npz": _npz,
@@ -885,7 +864,7 @@ def _choose(
     offered = names if len(names) == 1 else [name for name in names if not is_coordinate(name)] or names
     if array is None and len(offered) == 1:
         return offered[0]
-    shown = ", ".join(offered[:20]) + (f" and {len(offered) - 20} more" if len(offered) > 20 else "")
+    shown = formats.some(offered)
     if array is None:
         raise _bad(f"{place} holds {len(offered)} arrays. Name one of them as array: {shown}.", "array")
     raise _bad(f"There is no array {array!r} in {place}. Choose one of: {shown}.", "array")
@@ -897,21 +876,17 @@ def _check(place: Place, array: str | None, shape: tuple[int, ...], dtype: np.dt
         kind = _KINDS.get(dtype.kind, str(dtype))
         raise _bad(f"{what} holds {kind} ({dtype}). Give an array of real numbers: whole numbers or floats.")
     if 0 in shape:
-        raise _bad(f"{what} is empty ({_times(shape)}). Give an array with at least one row and one column.")
+        raise _bad(f"{what} is empty ({formats.by(shape)}). Give an array with at least one row and one column.")
 
 
 def _check_matrix(found: Found) -> None:
     count, shape = len(found.shape), found.shape
     if count == 2:
         return
-    size = f" ({_times(shape)})" if shape else ""
+    size = f" ({formats.by(shape)})" if shape else ""
     hint = f" Save it as {shape[0]} × {math.prod(shape[1:])}, for example." if count > 2 else ""
     hint += " Or name those of the rows: rows=0, or rows=time where they have names." if count > 2 else ""
     raise _bad(f"{found} has {formats.count(count, 'dimension')}{size}. Give an array with 2, rows and columns.{hint}")
-
-
-def _times(shape: Sequence[int]) -> str:
-    return " × ".join(str(length) for length in shape)
 
 
 def _lengths(lengths: Sequence[int]) -> tuple[int, ...]:

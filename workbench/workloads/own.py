@@ -7,7 +7,6 @@ which ends after some seconds, and is remembered while the file stands as it is.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import hashlib
 import io
 import json
@@ -133,10 +132,9 @@ class Own(Template):
         try:
             with _briefly():
                 found = self.function(**self._arguments(parameters))
-        except SystemExit as err:
-            raise FailedError(f"{self.told.name} ended Python (sys.exit). Let it return, or raise an error.") from err
-        except KeyboardInterrupt as err:
-            raise FailedError(f"{self.told.name} raised KeyboardInterrupt. Let it return, or raise an error.") from err
+        except (SystemExit, KeyboardInterrupt) as err:
+            did = "ended Python (sys.exit)" if isinstance(err, SystemExit) else "raised KeyboardInterrupt"
+            raise FailedError(f"{self.told.name} {did}. Let it return, or raise an error.") from err
         return returned.named(found, self.told.name, signatures.returned_names(self.function))
 
     def collections(self, built: Mapping[str, Any]) -> dict[str, Any]:
@@ -268,11 +266,9 @@ def _one(where: str, name: str | None, shown: str) -> Own:
     if name in told.others:
         raise BadInputError(f"{Path(where).name} has {name}, but {told.others[name]}")
     if name not in there:
-        close = difflib.get_close_matches(name or "", there, n=1)
-        hint = f" Did you mean {close[0]}?" if close else ""
         which = f"no function {name!r:.60}" if name else "several functions" if there else "no public function"
         have = f" It has: {', '.join(there)}." if there else ""
-        raise NotFoundError(f"{Path(where).name} has {which}.{hint}{have}")
+        raise NotFoundError(f"{Path(where).name} has {which}.{formats.meant(name or '', there)}{have}")
     return made(there[name], where, shown.format(name), told.sha)
 
 

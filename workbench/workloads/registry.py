@@ -40,14 +40,6 @@ _SAVING: Mapping[str, tuple[Any, Any]] = {"save": (Save | None, None), "replace"
 """Fields of the form of each workload that answers with arrays."""
 
 
-def _no_parts(_: Mapping[str, Any]) -> tuple[str, ...]:
-    return ()
-
-
-def _no_arrays(_: Mapping[str, Any]) -> dict[str, Labelled]:
-    return {}
-
-
 @dataclass(frozen=True)
 class Template:
     """A workload that can be run: a plain function of Dask code, and what is known about it.
@@ -65,9 +57,9 @@ class Template:
     estimate: Callable[[Mapping[str, Any], int], Needs] = field(repr=False)
     checker: Checker = field(repr=False)
     summary_of: Callable[[Mapping[str, Any]], dict[str, Any]] = field(repr=False)
-    arrays_of: Callable[[Mapping[str, Any]], dict[str, Labelled]] = field(default=_no_arrays, repr=False)
-    """From the results to the arrays that a person takes away; none for workloads that answer with numbers."""
-    parts: Callable[[Mapping[str, Any]], Sequence[Callable[..., Any] | str]] = field(default=_no_parts, repr=False)
+    arrays_of: Callable[[Mapping[str, Any]], dict[str, Labelled]] | None = field(default=None, repr=False)
+    """From the results to the arrays that a person takes away; None for workloads that answer with numbers."""
+    parts: Callable[[Mapping[str, Any]], Sequence[Callable[..., Any] | str]] | None = field(default=None, repr=False)
     """Functions that `function` calls, and lines between them, that the notebook cell therefore shows too."""
     extra: Mapping[str, tuple[Any, Any]] = field(default_factory=dict, repr=False)
     """Fields of the form, with type and default, that the function doesn't take: what the check asks for."""
@@ -282,7 +274,7 @@ class Template:
 
     def arrays(self, results: Mapping[str, Any], resolved: Mapping[str, Any] | None = None) -> dict[str, Labelled]:
         """Arrays of the answer by name, with named dimensions; those that stay on the cluster are Dask's."""
-        return self.arrays_of({**(resolved or {}), **results})
+        return {} if self.arrays_of is None else self.arrays_of({**(resolved or {}), **results})
 
     def check(self, parameters: Parameters, results: Mapping[str, Any], client: Client | None = None) -> Check | None:
         """Compare the answer with what it must be; None where nobody said what that is.
@@ -309,7 +301,7 @@ class Template:
 
     def cell(self, parameters: Parameters, cluster: str | None = None, *, on_gpu: bool = False) -> str:
         """Notebook cell that does the same with plain Dask or with CuPy, on a cluster of ours if one is named."""
-        parts = self.parts(parameters.resolved)
+        parts = () if self.parts is None else self.parts(parameters.resolved)
         returns = (self.returns, self.small, self.values)
         return cell(self.function, parts, self._arguments(parameters), *returns, cluster, on_gpu)
 
@@ -319,7 +311,7 @@ class Template:
     @property
     def has_arrays(self) -> bool:
         """Whether its answer has arrays, which can be saved."""
-        return self.arrays_of is not _no_arrays
+        return self.arrays_of is not None
 
     @property
     def _saving(self) -> Mapping[str, tuple[Any, Any]]:

@@ -7,8 +7,9 @@ import json
 import math
 import re
 import warnings
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from workbench import formats
@@ -31,6 +32,9 @@ _DRAWN = frozenset(
     {"singular_values", "explained_variance", "explained_variance_ratio", "variance_fraction", "separated"}
 )
 """Names under which numbers are drawn, a person's as well as ours."""
+
+
+_Labelling = Callable[[], Labelled]
 
 
 def named(found: Any, whose: str, variables: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -211,8 +215,7 @@ def arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
     its own, and so stays with that array.
     """
     results = _spread(results)
-    names = _stored_names(results)
-    parts = (pair for name, each in results.items() for pair in _arrays(names[name], each))
+    parts = ((stored, labelled()) for _, stored, labelled in _pieces(results))
     found = {where: array for where, array in parts if _is_kept(array.data)}
     firsts: dict[str, tuple[Any, Any]] = {}
     unlike = set()
@@ -249,22 +252,28 @@ def _stored_name(given: object) -> str:
     return name if name.strip("._") and not name.startswith("__") else f"unnamed{name.strip('.')}"
 
 
-def _arrays(name: str, found: Any) -> Iterator[tuple[str, Labelled]]:
-    if _is_one_piece(found):
-        return
-    if _is_of("xarray", "DataArray", found):
-        yield name, _of_xarray(found)
-    elif _is_of("xarray", "Dataset", found):
-        for each, stored in _stored_names(found.data_vars).items():
-            yield from _arrays(f"{name}.{stored}", found[each])
-    elif hasattr(found, "columns") and hasattr(found, "index"):
-        for _, stored, column in _columns(found):
-            yield from _column(f"{name}.{stored}", name, column)
-    elif hasattr(found, "index") and hasattr(found, "to_frame"):
-        yield from _column(name, name, found)
-    elif hasattr(found, "dtype") and hasattr(found, "shape") and found.ndim > 0:
-        known = found.compute_chunk_sizes() if any(map(_unknown, found.shape)) else found
-        yield name, Labelled(_without_gaps(known), tuple(f"{name}_{axis}" for axis in range(found.ndim)))
+def _pieces(results: Mapping[Any, Any], before: str = "", place: str = "") -> Iterator[tuple[str, str, _Labelling]]:
+    """Names of arrays as they were given and as they are stored, and what makes each: no values are asked for."""
+    for given, kept in _stored_names(results).items():
+        name, stored, found = f"{before}{given}", f"{place}{kept}", results[given]
+        if _is_one_piece(found):
+            continue
+        if _is_of("xarray", "DataArray", found):
+            yield name, stored, partial(_of_xarray, found)
+        elif _is_of("xarray", "Dataset", found):
+            yield from _pieces(found.data_vars, f"{name}.", f"{stored}.")
+        elif _is_table(found):
+            for each, called, column in _columns(found):
+                yield f"{name}.{each}", f"{stored}.{called}", partial(_of_table, stored, column)
+        elif hasattr(found, "index") and hasattr(found, "to_frame"):
+            yield name, stored, partial(_of_table, stored, found)
+        elif hasattr(found, "dtype") and hasattr(found, "shape") and found.ndim > 0:
+            yield name, stored, partial(_of_numbers, stored, found)
+
+
+def _of_numbers(name: str, found: Any) -> Labelled:
+    known = found.compute_chunk_sizes() if any(map(_unknown, found.shape)) else found
+    return Labelled(_without_gaps(known), tuple(f"{name}_{axis}" for axis in range(found.ndim)))
 
 
 def _of_xarray(found: Any) -> Labelled:
@@ -306,6 +315,10 @@ def _is_masked(data: Any) -> bool:
     return isinstance(getattr(data, "_meta", data), np.ma.MaskedArray)
 
 
+def _is_table(found: Any) -> bool:
+    return hasattr(found, "columns") and hasattr(found, "index")
+
+
 def _columns(table: Any) -> Iterator[tuple[str, str, Any]]:
     """Name of each column, what it is called where it is kept, and the column: names may stand twice."""
     names: list[str] = []
@@ -316,19 +329,18 @@ def _columns(table: Any) -> Iterator[tuple[str, str, Any]]:
         yield name, stored, table.iloc[:, at]
 
 
-def _column(where: str, table: str, column: Any) -> Iterator[tuple[str, Labelled]]:
+def _of_table(table: str, column: Any) -> Labelled:
     from workbench.storage.datasets import plain
 
     row = _stored_name(getattr(column.index, "name", None) or f"{table}_row")
     data = _of_column(column)
     if hasattr(data, "chunks"):
-        yield where, Labelled(data.compute_chunk_sizes(), (row,))
-    else:
-        index, levels = column.index, {row: column.index}
-        if getattr(index, "nlevels", 1) > 1:
-            levels = {index.names[n] or f"{row}_{n + 1}": index.get_level_values(n) for n in range(index.nlevels)}
-        named = ((_stored_name(name), plain(level.to_numpy())) for name, level in levels.items())
-        yield where, Labelled(data, (row,), {name: coordinate(name, (row,), level, {}) for name, level in named})
+        return Labelled(data.compute_chunk_sizes(), (row,))
+    index, levels = column.index, {row: column.index}
+    if getattr(index, "nlevels", 1) > 1:
+        levels = {index.names[n] or f"{row}_{n + 1}": index.get_level_values(n) for n in range(index.nlevels)}
+    named = ((_stored_name(name), plain(level.to_numpy())) for name, level in levels.items())
+    return Labelled(data, (row,), {name: coordinate(name, (row,), level, {}) for name, level in named})
 
 
 def _of_column(column: Any) -> Any:
@@ -355,7 +367,7 @@ def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
     import dask
 
     said, results = [], _spread(results)
-    renamed = [f"{name!r} as {stored}" for name, stored in _names(results) if name != stored]
+    renamed = [f"{name!r} as {stored}" for name, stored, _ in _pieces(results) if name != stored]
     if renamed:
         said.append(f"Kept under another name, as names can't be empty or have /: {', '.join(renamed[:20])}.")
     for name, each in results.items():
@@ -366,7 +378,7 @@ def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
                 f"{name} of {whose} is one object of {formats.size(n_bytes)} in one process and is not kept: return it "
                 "as a Dask array, and give save=PATH."
             )
-        elif hasattr(each, "columns") and hasattr(each, "index"):
+        elif _is_table(each):
             lost = [name for name, _, column in _columns(each) if not _is_kept(_of_column(column))]
             if lost:
                 said.append(
@@ -401,24 +413,6 @@ def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
 def _is_object(found: Any) -> bool:
     """Whether there is more to it than its text: a figure or a model, but no date."""
     return hasattr(found, "__dict__") and not (hasattr(found, "isoformat") or hasattr(found, "dtype"))
-
-
-def _names(results: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Names of arrays as they were given and as they are stored; no values are asked for."""
-    for name, stored in _stored_names(results).items():
-        found = results[name]
-        if _is_one_piece(found):
-            continue
-        if _is_of("xarray", "Dataset", found):
-            parts: Any = found.data_vars
-        elif hasattr(found, "columns") and hasattr(found, "index"):
-            yield from ((f"{name}.{part}", f"{stored}.{kept}") for part, kept, _ in _columns(found))
-            continue
-        else:
-            if hasattr(found, "dtype") and found.ndim:
-                yield name, stored
-            continue
-        yield from ((f"{name}.{part}", f"{stored}.{kept}") for part, kept in _stored_names(parts).items())
 
 
 def _is_lost(found: Any) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import math
+import os
 import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -79,7 +79,7 @@ def told_parameters(function: Callable[..., Any]) -> dict[str, Told]:
             raise NoFieldError(f"{name} of {function.__name__} {err}") from None
         if parameter.default is not parameter.empty:
             whose = f"{name} of {function.__name__}"
-            told["default"] = _fitting(told, _default(parameter.default, whose), whose)
+            told["default"] = _fitting(told, parameter.default, whose)
         if not told.get("description") and name in helps:
             told["description"] = helps[name]
         found[name] = told
@@ -145,27 +145,20 @@ def _kind_of(default: Any) -> Any:
     return type(default)
 
 
-def _default(value: Any, whose: str) -> Any:
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, list | tuple):
-        return [_default(each, whose) for each in value]
-    if value is None or isinstance(value, int | str) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    raise NoFieldError(f"The default of {whose} is {value!r:.60}, which isn't plain data. Use {_USE}.")
-
-
 def _fitting(told: Told, default: Any, whose: str) -> Any:
     """A default as its annotation has it: 1.0 of 1 for a float. Raises NoFieldError where it may not be given."""
     if default is None:
         return None
     try:
-        fitting = TypeAdapter(_annotation(told)).validate_json(json.dumps(default), strict=True)
-    except ValidationError:
+        as_json = json.dumps(default, default=os.fspath, allow_nan=False)
+    except (TypeError, ValueError) as err:
+        raise NoFieldError(f"The default of {whose} is {default!r:.60}, which isn't plain data. Use {_USE}.") from err
+    try:
+        return TypeAdapter(_annotation(told)).validate_json(as_json, strict=True)
+    except ValidationError as err:
         raise NoFieldError(
             f"{whose} has the default {default!r:.60}, which can't be given. Use {allowed(told)}."
-        ) from None
-    return fitting
+        ) from err
 
 
 def told_help(function: Callable[..., Any]) -> str:

@@ -19,23 +19,18 @@ def plain_source(function: Callable[..., Any]) -> str:
     source = textwrap.dedent(inspect.getsource(function))
     (tree,) = ast.parse(source).body
     assert isinstance(tree, ast.FunctionDef)
-    lines = _without_annotations(source.splitlines(), tree)
-    return "\n".join((_head(tree), *lines[tree.body[0].lineno - 1 :]))
+    return "\n".join((_head(tree), *source.splitlines()[tree.body[0].lineno - 1 :]))
 
 
 def _head(tree: ast.FunctionDef) -> str:
-    for argument in _named(tree.args):
-        argument.annotation = None
+    for node in ast.walk(tree.args):
+        if isinstance(node, ast.arg):
+            node.annotation = None
     names = ast.unparse(tree.args).replace("'", '"')
     line = f"def {tree.name}({names}):"
     if len(line) <= _LINE:
         return line
     return f"def {tree.name}(\n{''.join(f'    {each},{chr(10)}' for each in _arguments(tree.args))}):"
-
-
-def _named(arguments: ast.arguments) -> list[ast.arg]:
-    """All of a function's, also those that take in several: annotations of these are evaluated as well."""
-    return [*arguments.args, *arguments.kwonlyargs, *filter(None, (arguments.vararg, arguments.kwarg))]
 
 
 def _arguments(arguments: ast.arguments) -> list[str]:
@@ -44,27 +39,6 @@ def _arguments(arguments: ast.arguments) -> list[str]:
     defaults = [ast.unparse(value).replace("'", '"') for value in arguments.defaults]
     bare = len(names) - len(defaults)
     return names[:bare] + [f"{name}={value}" for name, value in zip(names[bare:], defaults, strict=True)]
-
-
-def _without_annotations(lines: list[str], tree: ast.FunctionDef) -> list[str]:
-    """Lines of a function, the annotations of the functions inside it cut out."""
-    cuts: list[tuple[int, int, int]] = []
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.FunctionDef) or node is tree:
-            continue
-        cuts += [
-            (each.lineno, each.col_offset + len(each.arg), each.annotation.end_col_offset or 0)
-            for each in _named(node.args)
-            if each.annotation is not None
-        ]
-        if node.returns is not None:
-            arrow = lines[node.returns.lineno - 1].rindex(" ->", 0, node.returns.col_offset)
-            cuts.append((node.returns.lineno, arrow, node.returns.end_col_offset or 0))
-    plain = list(lines)
-    for number, start, end in sorted(cuts, reverse=True):
-        line = plain[number - 1]
-        plain[number - 1] = line[:start] + line[end:]
-    return plain
 
 
 def cell(

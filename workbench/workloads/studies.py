@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
+from workbench import formats
 from workbench.errors import BadInputError
 from workbench.storage import places
 from workbench.workloads.fields import Text, Words
@@ -154,8 +155,7 @@ def _opened(workload: str, path: str, told: Any, options: Any, choices: Any, *_:
 
 def _nowhere(found: Genotypes) -> str:
     contigs = list(dict.fromkeys(map(str, np.asarray(found.variants.contig).tolist())))
-    more = f" and {len(contigs) - 5} more" if len(contigs) > 5 else ""
-    return f"leave_out: no variant lies there, so none is left out. Contigs are {', '.join(contigs[:5])}{more}."
+    return f"leave_out: no variant lies there, so none is left out. Contigs are {formats.some(contigs, 5)}."
 
 
 def _stamp(path: str) -> Any:
