@@ -632,7 +632,8 @@ Name = Annotated[str, workbench.Words(path=True)]
 
 
 def read(
-    path: workbench.Path, more: list[Path], winds: Path | None = None, name: Name | None = None, remove: str = "mean"
+    path: workbench.Path, more: list[Path], winds: Path | None = None, name: Name | None = None, remove: str = "mean",
+    to: Path | None = None,
 ):
     assert (type(path), type(name), isinstance(winds, Path), remove) == (str, str, True, "mean")
     return [float(np.load(each)) for each in (path, winds, name, *more)]
@@ -982,8 +983,9 @@ def test_fields_of_paths_are_found_by_their_type_and_not_by_their_name(tmp_path:
     chosen = {"workload": f"{tmp_path}/reads.py:read", "run.reads.py:read.winds": f"{tmp_path}/two.npz"}
     html = html_of("work", chosen)
     droppable = [each for each in re.findall("<input[^>]*>", html) if "data-drop" in each]
-    assert re.findall(r'name="run\.reads\.py:read\.(\w+)"', "".join(droppable)) == ["path", "winds", "name", "save"]
-    assert re.findall(r'data-workbench="browse-(?!functions)(\w+)"', html) == ["path", "winds", "name"]
+    fields = ["path", "to", "winds", "name"]
+    assert re.findall(r'name="run\.reads\.py:read\.(\w+)"', "".join(droppable)) == [*fields, "save"]
+    assert re.findall(r'data-workbench="browse-(?!functions)(\w+)"', html) == fields
     assert re.search(r"NumPy arrays, \d+ B: 2 arrays", html)
     assert template("eofs").paths == ("path", "save")
     genotypes = ("path", "labels", "keep_samples", "remove", "leave_out", "save")

@@ -33,8 +33,6 @@ _SIZES = ("size", "shape", "chunks")
 
 _MOST_ARRAYS = 30
 _LATE = 4
-_WRITTEN = {"to", "save"}
-"""Paths to which something is written, where nothing is to be found yet."""
 _TRUE = ("True", "true")
 _LINE_END = re.compile(r"(?<![\n-])\n(?![\s*>-])")
 """Within a paragraph of a docstring, where the page makes its own."""
@@ -209,7 +207,7 @@ async def _held_and_needed(
 
 async def _held(sight: Sight, template: Template, typed: Mapping[str, Any]) -> Contents | None:
     """What the first file holds that was given; None where there is none, or nothing that can be told."""
-    path = next((typed[name] for name in template.paths if name not in _WRITTEN and typed.get(name)), None)
+    path = next((typed[name] for name in _to_read(template) if typed.get(name)), None)
     if path is None:
         return None
     try:
@@ -230,12 +228,18 @@ async def _browsing(
 ) -> dict[str, str]:
     """For each field that takes a path, a way to find it: paths of late runs, and folders to look into."""
     schema, found = template.schema()["properties"], {}
-    for name in (each for each in fields if each in template.paths and each not in _WRITTEN):
+    for name in (each for each in _to_read(template) if each in fields):
         path = Sought(f"browse.{name}", f"run.{template.name}.{name}", _server(typed))
         title = f"Browse for {schema[name].get('title', name).lower()}"
         way = await browsing(sight, path, title, _late_paths(sight, name), str(typed.get(name) or "."))
         found[name] = tag("div", way, class_="wb-Browse")
     return found
+
+
+def _to_read(template: Template) -> list[str]:
+    """Fields of paths where something is, or may be."""
+    fields = template.schema()["properties"]
+    return [name for name in template.paths if fields[name]["path"] != "new"]
 
 
 def _late_paths(sight: Sight, name: str) -> list[str]:

@@ -73,8 +73,8 @@ class Words:
     """The parameter in whose place it is given: a form takes that one back."""
     title: str | None = None
     """What the form calls it; None for what `TITLES` says, or the parameter's name."""
-    path: bool = False
-    """Whether the text names a file or a folder: of the folder where it is given, if it is relative."""
+    path: bool | Literal["new"] = False
+    """Whether the text names a file or a folder, or one to be written: of the folder where it is given, if relative."""
 
 
 @dataclass(frozen=True)
@@ -351,7 +351,7 @@ NewPath = Annotated[
         "Where the packed store is written.",
         allowed="the path or URL of the store to be written",
         examples=("study.zarr",),
-        path=True,
+        path="new",
     ),
 ]
 
@@ -361,7 +361,7 @@ Save = Annotated[
         "Where the arrays of the answer are saved. Without it, small ones are kept with the run.",
         allowed="a path or URL that ends with .zarr, .npz, .npy or .nc",
         examples=("answer.zarr", "answer.npz"),
-        path=True,
+        path="new",
     ),
 ]
 
