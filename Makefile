@@ -33,16 +33,14 @@ demo-gpus: install
 first-hour-simulated: install
 	PART=$(or $(PART),0.05) python -m tests.simulated --gpus 1 sh tests/gpu/first-hour.sh build/first-hour-simulated $(ARGS)
 
-# Browsers run beside tests that wait: beside others they are too slow for their deadlines, but for a few that give way.
-# 5 is "no such tests".
+# Browsers run beside tests that wait: beside others they are too slow for their deadlines. 5 is "no such tests".
 test: tools
 	@status=0; mkdir -p build; \
-	python -m pytest -n 4 --dist loadfile -m "not ui and not daemons and not long" $(ARGS) || [ $$? -eq 5 ] || status=1; \
+	python -m pytest -n 4 --dist loadfile -m "not ui and not daemons" $(ARGS) || [ $$? -eq 5 ] || status=1; \
 	python -m pytest -m daemons $(ARGS) >build/daemons.log 2>&1 & daemons=$$!; \
-	nice -n 10 python -m pytest -m long $(ARGS) >build/long.log 2>&1 & long=$$!; \
 	python -m pytest -m ui $(ARGS) || [ $$? -eq 5 ] || status=1; \
-	for each in $$daemons $$long; do wait $$each || [ $$? -eq 5 ] || status=1; done; \
-	cat build/daemons.log build/long.log; exit $$status
+	wait $$daemons || [ $$? -eq 5 ] || status=1; \
+	cat build/daemons.log; exit $$status
 
 # What tests use besides Python's packages; they skip, with a sentence, what can't be had.
 tools: install .venv/.browser .venv/.plink .venv/.sshd .venv/.sshfs .venv/.slurm

@@ -99,7 +99,6 @@ def test_a_step_that_breaks_off_leaves_what_is_known_until_then(tmp_path: Path, 
     assert told["run"] == "done"
 
 
-@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(on_host.compiler() is None, reason="Kernels on a processor need a C++ compiler, and there is none.")
 @pytest.mark.skipif(cuda.problem() is None, reason="There is a real GPU here, with a driver and a CuPy of its own.")

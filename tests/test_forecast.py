@@ -574,7 +574,6 @@ def test_the_command_line_forecasts_in_json_and_refuses_what_wont_fit(data_folde
     assert "won't fit" in capsys.readouterr().out
 
 
-@pytest.mark.long
 def test_a_calibration_is_measured_saved_and_loaded_and_then_a_run_knows_its_forecast(
     data_folder, tmp_path, capsys, small_pieces
 ):

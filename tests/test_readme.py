@@ -160,7 +160,6 @@ def smaller(command: str) -> str:
     return re.sub(r"--on ('.*?'|\S+)", f"--cluster {there[0]}", command) if there else command
 
 
-@pytest.mark.long
 def test_readmes_commands_run_in_their_order(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

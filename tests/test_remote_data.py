@@ -265,7 +265,6 @@ def test_what_is_not_on_s3_or_not_permitted_gets_a_sentence(keys: str, monkeypat
         SVD.validate({"path": "s3://data/x.npy", "endpoint_url": keys})
 
 
-@pytest.mark.long
 def test_runs_killed_while_they_save_to_s3_are_gone_on_with(
     keys: str, data_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -477,7 +477,6 @@ def test_runs_of_two_clients_at_once_give_what_they_give_alone(
     _same_at_once([partial(using, client, call) for client, call in zip(cycle(two_clients), calls, strict=False)])
 
 
-@pytest.mark.long
 def test_runs_from_terminals_at_once_on_one_cluster_give_what_they_give_alone(
     data_folder: Path, spec: ClusterSpec
 ) -> None:
