@@ -429,6 +429,30 @@ def test_what_breaks_off_in_the_middle_is_asked_for_again(
     assert len(asked) > 4
 
 
+def test_a_large_file_is_not_sent_to_who_asks_what_there_is(tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp")
+    np.save(tmp_path / "x.npy", np.ones((3_000_000, 1)))
+    sent: list[str | None] = []
+
+    class Counting(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None: ...
+
+        def copyfile(self, source: Any, outputfile: Any) -> None:
+            with contextlib.suppress(OSError):
+                super().copyfile(source, outputfile)
+                sent.append(self.headers["Range"])
+
+    handler = functools.partial(Counting, directory=tmp_path)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        place = places.full(f"http://127.0.0.1:{server.server_port}/x.npy")
+        assert (place.kind(), place.size()) == ("file", (tmp_path / "x.npy").stat().st_size)
+        assert sent == []
+        assert len(place.read()) == place.size()
+        assert sent == [None]
+        server.shutdown()
+
+
 def test_a_server_that_sends_files_as_a_whole_only_is_named(tmp_path: Path) -> None:
     pytest.importorskip("aiohttp")
     np.savez(tmp_path / "x.npz", a=np.random.default_rng(0).normal(size=(3000, 1000)))

@@ -482,7 +482,7 @@ def _images(place: Place) -> Iterator[Any]:
         found = Variable(dims, LazilyIndexedArray(Lazy(array)), encoding={"chunks": array.chunks})
         return Dataset({name: found})
 
-    if images := images_of(*place.storage()):
+    if images := images_of(*place.storage(whole=True)):
         name, dims = next(iter(images.items()))
         yield dataset(name, dims, zarr.open_array(place.path, path=name, mode="r", **place.zarr_options))
         return
@@ -497,7 +497,7 @@ def source_of(place: Place, group: str | None = None) -> Source:
     """How the dataset at a place is opened."""
     with places.sentences_about(place, FORMATS):
         source = Source(place.path, dict(place.options), _engine(place), group)
-        if source.engine == "zarr" and group is None and images_of(*place.storage()):
+        if source.engine == "zarr" and group is None and images_of(*place.storage(whole=True)):
             return replace(source, engine=IMAGES)
         if source.engine != "zarr":
             return source

@@ -36,6 +36,8 @@ _TELLING = {"size", "mtime", "ETag", "etag", "LastModified", "last_modified", "L
 """What file systems of fsspec call what changes when somebody writes to a file."""
 _BUSY = (429, 500, 502, 503, 504)
 _PART = 206
+_KEPT = 2**26
+"""Bytes up to which a file is read at once, and again where its connection breaks."""
 _PAUSES = (0.2, 0.5, 1, 2)
 """Seconds before a web server is asked again."""
 _NO_PARTS = ("block_size=0", "Cannot seek streaming HTTP file")
@@ -91,8 +93,8 @@ class Place:
         told = with_token(self.path, self.options, whole=True)
         return {"storage_options": told} if self.is_url and told else {}
 
-    def storage(self, *, streams: bool = False) -> tuple[Any, str]:
-        """The file system of fsspec, and the path in it; `streams` where a file is opened, see `with_token`.
+    def storage(self, *, whole: bool = False) -> tuple[Any, str]:
+        """The file system of fsspec, and the path in it; `whole` where files are read at once, see `with_token`.
 
         Lists of folders are not kept: what another process writes must be seen, and what this one writes by other ways.
         """
@@ -104,13 +106,13 @@ class Place:
             # What goes wrong is raised too, and each time that it tries again it writes the whole traceback.
             logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
         kept = {"use_listings_cache": False} if self.is_url and "::" not in self.path else {}
-        fs, root = fsspec.core.url_to_fs(self.path, **kept, **with_token(self.path, self.options, whole=not streams))
+        fs, root = fsspec.core.url_to_fs(self.path, **kept, **with_token(self.path, self.options, whole=whole))
         return fs, root
 
     @contextmanager
     def open(self) -> Iterator[IO[bytes]]:
         """The file, to be read."""
-        fs, root = self.storage(streams=True)
+        fs, root = self.storage()
         with fs.open(root, "rb") as file:
             yield file
 
@@ -142,7 +144,7 @@ class Place:
 
     def read(self, start: int | None = None, stop: int | None = None) -> bytes:
         """Bytes of a file, or a part of them."""
-        fs, root = self.storage()
+        fs, root = self.storage(whole=True)
         found = bytes(fs.cat_file(root, start=start, end=stop))
         if stop is not None and len(found) > stop - (start or 0):
             return found[start:stop]  # a web server that knows no ranges sends the whole file
@@ -206,7 +208,7 @@ def with_token(path: str, options: Options, *, whole: bool = False) -> dict[str,
     """What fsspec is told of a URL's server: the options, with the token that a variable of the environment holds.
 
     Web servers are asked again where they are busy, and where a connection breaks in the middle of a part of a file;
-    with `whole` in the middle of a file too, which then is never read as it comes.
+    with `whole` in the middle of a file too. That is not for who only asks what there is, or reads a file as it comes.
     On the web a token goes as `Authorization: Bearer TOKEN`; a value with a space in it, such as 'Basic …', as it is.
 
     Raises
@@ -248,7 +250,7 @@ async def _patiently(request: Any, send: Any, *, whole: bool = False) -> Any:
     while True:
         try:
             response = await send(request)
-            if response.status == _PART or (whole and response.ok):
+            if response.status == _PART or (whole and response.ok and 0 < (response.content_length or 0) <= _KEPT):
                 await response.read()  # is kept, for who asked
             if not pauses or response.status not in _BUSY:
                 return response

@@ -29,7 +29,7 @@ def files_at(place: Place) -> tuple[Any, str]:
     """The file system that a Zarr group is in, which a .zip file is one of, and where in it."""
     import fsspec
 
-    return (fsspec.filesystem("zip", fo=place.path), "") if _is_zip(place) else place.storage()
+    return (fsspec.filesystem("zip", fo=place.path), "") if _is_zip(place) else place.storage(whole=True)
 
 
 @contextlib.contextmanager
