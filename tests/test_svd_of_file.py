@@ -293,6 +293,15 @@ def test_an_array_at_a_url_in_memory_is_read(quick_client: Any) -> None:
         assert check.passed, check.what
 
 
+@contextlib.contextmanager
+def _served(handler: Any) -> Iterator[str]:
+    """Address of a server whose requests `handler` answers."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[str]:
     """Address of a server for the files in tmp_path."""
@@ -300,10 +309,8 @@ def served(tmp_path: Path) -> Iterator[str]:
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_: Any) -> None: ...
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=tmp_path)) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with _served(functools.partial(Quiet, directory=tmp_path)) as url:
+        yield url
 
 
 def test_a_zarr_array_is_read_over_http(served: str, tmp_path: Path, processes: Any) -> None:
@@ -336,10 +343,8 @@ class _Odd(http.server.SimpleHTTPRequestHandler):
 @contextlib.contextmanager
 def _odd(folder: Path, failing: Any = lambda number: False) -> Iterator[str]:
     kind = type("Odd", (_Odd,), {"failing": staticmethod(failing), "asked": []})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(kind, directory=folder)) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with _served(functools.partial(kind, directory=folder)) as url:
+        yield url
 
 
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
@@ -420,11 +425,8 @@ def test_what_breaks_off_in_the_middle_is_asked_for_again(
                 self.wfile.write(body[first : (first + last) // 2 if breaks else last + 1])
             return None
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Breaking) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/{name}"
-        summary, _ = SVD.compute(SVD.validate({"path": url, "k": 4}), processes)
-        server.shutdown()
+    with _served(Breaking) as url:
+        summary, _ = SVD.compute(SVD.validate({"path": f"{url}/{name}", "k": 4}), processes)
     np.testing.assert_allclose(summary["singular_values"], np.linalg.svd(array, compute_uv=False)[:4], rtol=1e-6)
     assert len(asked) > 4
 
@@ -442,15 +444,12 @@ def test_a_large_file_is_not_sent_to_who_asks_what_there_is(tmp_path: Path) -> N
                 super().copyfile(source, outputfile)
                 sent.append(self.headers["Range"])
 
-    handler = functools.partial(Counting, directory=tmp_path)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        place = places.full(f"http://127.0.0.1:{server.server_port}/x.npy")
+    with _served(functools.partial(Counting, directory=tmp_path)) as url:
+        place = places.full(f"{url}/x.npy")
         assert (place.kind(), place.size()) == ("file", (tmp_path / "x.npy").stat().st_size)
         assert sent == []
         assert len(place.read()) == place.size()
         assert sent == [None]
-        server.shutdown()
 
 
 def test_a_server_that_sends_files_as_a_whole_only_is_named(tmp_path: Path) -> None:
@@ -482,9 +481,7 @@ def test_a_server_that_asks_for_a_token_gets_that_of_a_variable(
     zarr.create_array(str(tmp_path / "g.zarr"), data=counts, chunks=(20, 12))
     monkeypatch.setenv("MY_TOKEN", "secret")
     monkeypatch.delenv("NO_TOKEN", raising=False)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Guarded, directory=tmp_path)) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}"
+    with _served(functools.partial(Guarded, directory=tmp_path)) as url:
         command = [sys.executable, "-m", "workbench", "look", f"{url}/x.npy"]
         for added, status, told in (
             ((), 2, "asks who you are. Put a token into a variable of the environment.*as token_variable"),
@@ -510,7 +507,6 @@ def test_a_server_that_asks_for_a_token_gets_that_of_a_variable(
             SVD.validate({"path": str(tmp_path / "x.npy"), "token_variable": "MY_TOKEN"})
         with pytest.raises(BadParameterError, match="the name of a variable, such as EARTHDATA_TOKEN"):
             SVD.validate({"path": f"{url}/x.npy", "token_variable": "Bearer secret"})
-        server.shutdown()
     # Of files that are read together one may be elsewhere.
     elsewhere = with_token("https://b.org/x", {"token_variable": "MY_TOKEN", "token_server": "a.org"})
     assert "secret" not in str(elsewhere)

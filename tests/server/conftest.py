@@ -59,7 +59,8 @@ class FakeTemplate(NamedTuple):
     pinned: Any = None
 
     def schema(self) -> dict[str, Any]:
-        return {"type": "object", "properties": {"size": {"type": "string", "default": "1GiB"}}}
+        size, path = {"type": "string", "default": "1GiB"}, {"type": "string", "default": None, "path": True}
+        return {"type": "object", "properties": {"size": size, "path": path}}
 
 
 class FakeSession:

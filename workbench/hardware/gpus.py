@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from workbench.hardware import cpulist, nvml
@@ -160,7 +161,7 @@ class _Device:
     def _call(self, function: str, *arguments: Any) -> Any:
         return nvml.call(self._library, function, self._handle, *arguments)
 
-    @property
+    @cached_property
     def _handle(self) -> Any:
         return nvml.call(self._library, "nvmlDeviceGetHandleByIndex", self.index)
 

@@ -324,7 +324,7 @@ def writing_to(place: Place) -> Iterator[None]:
         yield
     except Exception as err:
         # What a server says is about what is read, where a disk is written to.
-        if (of_server(err) and not place.is_url) or not (of_server(err) or isinstance(err, OSError)):
+        if not (place.is_url if of_server(err) else isinstance(err, OSError)):
             raise
         reason = getattr(err, "strerror", None) or " ".join(str(err).split())[:200] or type(err).__name__
         remedy = "Make room there, or choose" if getattr(err, "errno", None) in _FULL else "Choose"

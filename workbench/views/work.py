@@ -239,7 +239,7 @@ async def _browsing(
 def _to_read(template: Template) -> list[str]:
     """Fields of paths where something is, or may be."""
     fields = template.schema()["properties"]
-    return [name for name in template.paths if fields.get(name, {}).get("path") != "new"]
+    return [name for name in template.paths if fields[name]["path"] != "new"]
 
 
 def _late_paths(sight: Sight, name: str) -> list[str]:

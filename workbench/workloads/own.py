@@ -388,7 +388,8 @@ def contents(where: str) -> Contents:
             told = Contents.model_validate(_asked(where))
         except BadInputError as err:
             told = Contents(error=str(err), files=(found,) if (found := importing.stamp(where)) else ())
-        _remembered[where] = asked, told = time.time(), told
+        asked = time.time()
+        _remembered[where] = asked, told
         # What fails at once is asked again by the next command, since what it lacked may be there.
         if told.files and (told.error is None or asked - began > DEADLINE):
             with contextlib.suppress(OSError, FailedError):

@@ -132,14 +132,16 @@ def arguments(spec: ClusterSpec) -> dict[str, Any]:
         "protocol": spec.protocol,
         "host": "127.0.0.1",
         "dashboard_address": "127.0.0.1:0",
-        "CUDA_VISIBLE_DEVICES": list(spec.devices) or None,
+    }
+    on_devices = {
+        "CUDA_VISIBLE_DEVICES": list(spec.devices),
         "device_memory_limit": spec.device_memory_limit,
         "rmm_pool_size": spec.rmm_pool_size,
         # Without it CuPy has a pool of its own beside RMM's, which holds most of the card.
         "rmm_allocator_external_lib_list": ["cupy"] if spec.cupy and spec.rmm_pool_size is not None else None,
         "pre_import": "cupy" if spec.cupy else None,
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return given | {name: value for name, value in on_devices.items() if spec.devices and value is not None}
 
 
 _BYTES = {"memory_limit": "bytes per worker", "device_memory_limit": "bytes per GPU", "rmm_pool_size": "bytes per GPU"}
