@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 
 from workbench.monitor import events
@@ -28,31 +27,19 @@ def test_events_cannot_be_changed():
         ADD.start = 0.0
 
 
-@pytest.mark.parametrize("byteorder", ["little", "big"])
-def test_a_message_is_unpacked_whatever_the_byte_order_of_the_scheduler(byteorder):
-    order = "<" if byteorder == "little" else ">"
-
-    def packed(dtype, *values):
-        return np.array(values, order + dtype).tobytes()
-
+def test_a_message_is_unpacked():
+    spans = [
+        [{"action": "compute", "start": 10.0, "stop": 11.0}],
+        [{"action": "transfer", "start": 11.0, "stop": 11.5}],
+    ]
     batch = unpack(
         {
-            "byteorder": byteorder,
             "time": 12.0,
-            "tasks": {
-                "keys": [("add-1", 0), "sum-2"],
-                "names": ["add", "sum"],
-                "workers": ["tcp://a:1", "tcp://b:1"],
-                "name": packed("i4", 0, 1),
-                "worker": packed("i4", 0, 1),
-                "erred": packed("i1", 0, 1),
-                "thread": packed("u8", 7, 9),
-                "nbytes": packed("i8", 80, 8),
-                "task": packed("i4", 0, 1),
-                "kind": packed("i1", 0, 1),
-                "start": packed("f8", 10.0, 11.0),
-                "stop": packed("f8", 11.0, 11.5),
-            },
+            "tasks": [
+                (("add-1", 0), "add", "tcp://a:1", 7, 80, False, ("c", 0), spans[0]),
+                ("gone-1", "gone", "tcp://a:1", 7, 80, False, ("c", 0), ()),
+                ("sum-2", "sum", "tcp://b:1", 9, 8, True, ("c", 0), spans[1]),
+            ],
             "progress": {"add": {"total": 2, "done": 1, "erred": 0, "processing": 1}},
         }
     )

@@ -308,6 +308,14 @@ def fake_scheduler(**workers):
     )
 
 
+def told(monitor, latest=None):
+    """Kind, start and end of what the next message has, as they arrive."""
+    monitor._settle()
+    rows, monitor._finished = monitor._finished + monitor._disk.told(latest), []
+    tasks = unpack({"time": 0.0, "tasks": rows}).tasks if rows else ()
+    return [(task.kind, task.start, task.stop) for task in tasks]
+
+
 def test_times_are_by_the_schedulers_clock():
     """Workers correct the times of computing and transfers themselves, those of their disk they don't."""
     with fake_scheduler(early=-100.0) as scheduler:
@@ -319,14 +327,9 @@ def test_times_are_by_the_schedulers_clock():
                 {"action": "compute", "start": 1001.0, "stop": 1002.0},
             ]
             monitor.transition("x-1", "processing", "memory", worker="early", thread=1, nbytes=8, startstops=spans)
-            return monitor._take_tasks()
+            return told(monitor, {"early": {"moved": [("x", "disk-read")]}})
 
-        message = {"time": 0.0, "byteorder": sys.byteorder, "tasks": asyncio.run(encode())}
-        tasks = unpack(message).tasks
-    assert [(task.kind, task.start, task.stop) for task in tasks] == [
-        ("disk-read", 1000.0, 1001.0),
-        ("compute", 1001.0, 1002.0),
-    ]
+        assert asyncio.run(encode()) == [("compute", 1001.0, 1002.0), ("disk-read", 1000.0, 1001.0)]
 
 
 def test_what_a_worker_calls_its_disk_is_told_only_where_something_was_moved():
@@ -340,11 +343,6 @@ def test_what_a_worker_calls_its_disk_is_told_only_where_something_was_moved():
         ]
         monitor.transition("x-1", "processing", "memory", worker="w", thread=1, nbytes=8, startstops=spans)
 
-    def told(monitor, latest=None):
-        monitor._finished = monitor._disk.sift(monitor._finished, latest)
-        tasks = unpack({"time": 0.0, "byteorder": sys.byteorder, "tasks": monitor._take_tasks()}).tasks
-        return [(task.kind, task.start) for task in tasks]
-
     def beat(scheduler, **moved):
         scheduler.workers["w"].metrics = {"time": time.time() + 1}
         for action, n in moved.items():
@@ -353,21 +351,21 @@ def test_what_a_worker_calls_its_disk_is_told_only_where_something_was_moved():
     async def check(scheduler):
         monitor = plugin.Monitor(scheduler, 0.1, 0.5)
         finish(monitor, 10)
-        assert told(monitor) == [("compute", 11)]
+        assert told(monitor) == [("compute", 11, 12)]
         assert told(monitor) == []
         beat(scheduler)
         assert told(monitor) == []
         finish(monitor, 20)
         scheduler.workers["w"].metrics = {}
-        assert told(monitor) == [("compute", 21)]
+        assert told(monitor) == [("compute", 21, 22)]
         beat(scheduler, disk_write=3)
-        assert told(monitor) == [("disk-write", 22)]
+        assert told(monitor) == [("disk-write", 22, 23)]
         finish(monitor, 30)
         scheduler.workers["w"].metrics = {}
         scheduler.cumulative_worker_metrics["execute", "x", "disk-read", "count"] = 1
-        assert told(monitor, {}) == [("compute", 31), ("disk-read", 30)]
+        assert told(monitor, {}) == [("compute", 31, 32), ("disk-read", 30, 31)]
         finish(monitor, 40)
-        assert told(monitor, {"w": {"moved": [("x", "disk-write")]}}) == [("compute", 41), ("disk-write", 42)]
+        assert told(monitor, {"w": {"moved": [("x", "disk-write")]}}) == [("compute", 41, 42), ("disk-write", 42, 43)]
 
     with fake_scheduler(w=0.0) as scheduler:
         asyncio.run(check(scheduler))

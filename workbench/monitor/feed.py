@@ -129,10 +129,11 @@ def _hand_out(client: Client, event: tuple[float, Any]) -> None:
             if message["end"] == feed._id and feed._ended is not None:
                 feed._ended.set()
     elif feeds:
-        everyones = unpack(message)
+        everyones: Batch | None = None
         for feed in feeds:
             # What was sent before a watch began is none of it.
             if (since := message["watches"].get(feed._id)) is not None:
                 feed._on_batch(unpack(message, (client.id, since)))
             elif not feed.apart:
+                everyones = everyones or unpack(message)
                 feed._on_batch(everyones)

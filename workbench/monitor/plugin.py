@@ -4,18 +4,16 @@ This module travels to the scheduler as source text, so that any Dask scheduler 
 this package and whatever its Python. It may therefore import only what a scheduler has. `watch` and `unwatch` run
 there, `doing` on its workers.
 
-It costs the scheduler a list entry for each finished task. Everything else is done once a batch, in columns packed
-as bytes, which `workbench.monitor.wire` unpacks on the other side.
+It costs the scheduler a list entry for each finished task. They are counted once a batch, or before a graph changes
+whose the tasks are, and told as rows, of which `workbench.monitor.wire` makes columns on the other side.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
-from array import array
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any
 
@@ -26,9 +24,6 @@ from tornado.ioloop import PeriodicCallback
 TOPIC = "workbench-events"
 GPU_TOPIC = "workbench-gpus"
 NAME = "workbench-monitor"
-
-KIND_CODES = {"compute": 0, "transfer": 1, "disk-read": 2, "disk-write": 3, "deserialize": 4}
-OTHER_KIND = 5
 
 # A watcher that is this many messages behind is sent nothing until it has caught up: what it doesn't read would
 # pile up in the scheduler's memory.
@@ -42,8 +37,13 @@ NO_PIDS = "NVML names no process of ours here, as inside a container"
 # Pairs of workers whose bandwidth is told, the fastest first.
 MOST_PAIRS = 600
 
-_MOVES = (("disk-read", "count"), ("disk-write", "count"))
+_DISK = ("disk-read", "disk-write")
+_MOVES = tuple((action, "count") for action in _DISK)
 _ACTIVE = ("waiting", "queued", "no-worker", "processing")
+
+
+# A task that finished: key, name, worker, thread, bytes, whether it failed, whose it is, and its times.
+Row = tuple[Any, str, str, int, int, bool, tuple[str, int], Sequence[Any]]
 
 
 class Monitor(SchedulerPlugin):
@@ -57,7 +57,8 @@ class Monitor(SchedulerPlugin):
     ) -> None:
         self.watchers: dict[str, set[str]] = {}
         self._scheduler = scheduler
-        self._finished: list[tuple[Any, str, str, dict[str, Any], tuple[str, int]]] = []
+        self._ended: list[tuple[Any, str, dict[str, Any] | None]] = []
+        self._finished: list[Row] = []
         self._disk = Disk(scheduler)
         self._counts: dict[str, dict[str, int]] = {}
         self._needs: dict[str, set[str]] = {}
@@ -118,27 +119,19 @@ class Monitor(SchedulerPlugin):
             self.remove_client(self._scheduler, client)
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
-        """Keep what a worker reported of a task that it finished."""
-        if finish != "memory" and finish != "erred":
-            if finish == "forgotten":
-                self._owners.forget(key)
-            return
-        task = self._scheduler.tasks[key]
-        name = task.prefix.name
-        count = self._counts.get(name)
-        if start == "processing":
-            if key in self._owners.again:
-                kwargs["startstops"] = _latest(kwargs.get("startstops") or ())
-            owner = self._owners.count(task, "done" if finish == "memory" else "erred")
-            self._finished.append((key, name, finish, kwargs, owner))
-            if count is not None:
-                count["done" if finish == "memory" else "erred"] += 1
-        elif finish == "erred" and count is not None:
-            self._owners.count(task, "erred")
-            count["erred"] += 1
+        """Keep a task that ended, and what a worker reported of it."""
+        if finish == "memory":
+            if start == "processing":
+                self._ended.append((self._scheduler.tasks[key], finish, kwargs))
+        elif finish == "erred":
+            self._ended.append((self._scheduler.tasks[key], finish, kwargs if start == "processing" else None))
+        elif finish == "forgotten" and self._owners.noted:
+            self._settle()
+            self._owners.forget(key)
 
     def update_graph(self, scheduler: Any, *, client: str = "", tasks: Any = (), **kwargs: Any) -> None:
         """Count the tasks of a new graph before any of them can be forgotten, and note whose they are."""
+        self._settle()
         n_new = self._count_new_tasks(client)
         self._owners.take(client, tasks, n_new)
 
@@ -154,7 +147,7 @@ class Monitor(SchedulerPlugin):
 
     def restart(self, scheduler: Any) -> None:
         """Forget the tasks that the scheduler forgets."""
-        self._finished, self._disk = [], Disk(self._scheduler)
+        self._ended, self._finished, self._disk = [], [], Disk(self._scheduler)
         self._counts, self._needs = {}, {}
         self._groups = {}
         self._owners.clear()
@@ -173,9 +166,10 @@ class Monitor(SchedulerPlugin):
 
     def _tick(self, latest: Mapping[str, Any] | None = None) -> None:
         message: dict[str, Any] = {}
-        self._finished = self._disk.sift(self._finished, latest)
+        self._settle()
+        self._finished += self._disk.told(latest)
         if self._finished:
-            message["tasks"] = self._take_tasks()
+            message["tasks"], self._finished = self._finished, []
         self._count_new_tasks()
         message |= self._changed(self._progress())
         now = time()
@@ -189,6 +183,26 @@ class Monitor(SchedulerPlugin):
         if message:
             self._publish(message)
 
+    def _settle(self) -> None:
+        """Count what ended, for whom it was computed."""
+        ended, self._ended = self._ended, []
+        for task, finish, reported in ended:
+            name, erred = task.prefix.name, finish == "erred"
+            how = "erred" if erred else "done"
+            count = self._counts.get(name)
+            if count is not None:
+                count[how] += 1
+            if reported is None:
+                if count is not None:
+                    self._owners.count(task, how)
+                continue
+            spans, worker = reported.get("startstops") or (), reported.get("worker") or ""
+            if task.key in self._owners.again:
+                spans = _latest(spans)
+            thread, nbytes = reported.get("thread") or 0, reported.get("nbytes") or 0
+            row = (task.key, name, worker, thread, nbytes, erred, self._owners.count(task, how), spans)
+            self._finished.append(self._disk.without(row) if _has_disk(spans) else row)
+
     def _changed(self, progress: dict[str, dict[str, int]]) -> dict[str, Any]:
         told = {"progress": progress, "owners": self._owners.progress(progress)}
         # A computation that is made again between two messages leaves the same progress, but more done for its owner.
@@ -198,7 +212,7 @@ class Monitor(SchedulerPlugin):
         return told
 
     def _publish(self, message: dict[str, Any]) -> None:
-        message |= {"byteorder": sys.byteorder, "time": time(), "watches": dict(self._owners.watches)}
+        message |= {"time": time(), "watches": dict(self._owners.watches)}
         for client in self.watchers:
             comm = self._scheduler.client_comms.get(client)
             if comm is not None and len(comm.buffer) > FAR_BEHIND:
@@ -208,55 +222,6 @@ class Monitor(SchedulerPlugin):
         self._scheduler.log_event(TOPIC, message)
         # The scheduler keeps the latest 100 000 events of a topic. These belong to those who watch.
         self._scheduler._broker.truncate(TOPIC)
-
-    def _take_tasks(self) -> dict[str, Any]:
-        finished, self._finished = self._finished, []
-        keys: list[Any] = []
-        names: dict[str, int] = {}
-        workers: dict[str, int] = {}
-        owners: dict[tuple[str, int], int] = {}
-        delays: dict[str, float] = {}
-        task_name, task_worker, erred, task_owner = array("i"), array("i"), array("b"), array("i")
-        thread, nbytes = array("Q"), array("q")
-        task, kind, start, stop = array("i"), array("b"), array("d"), array("d")
-        for index, (key, name, finish, reported, owner) in enumerate(finished):
-            worker = reported.get("worker") or ""
-            if worker not in workers:
-                workers[worker] = len(workers)
-                state = self._scheduler.workers.get(worker)
-                delays[worker] = 0.0 if state is None else state.time_delay
-            keys.append(key)
-            task_name.append(names.setdefault(name, len(names)))
-            task_worker.append(workers[worker])
-            erred.append(finish == "erred")
-            task_owner.append(owners.setdefault(owner, len(owners)))
-            thread.append(reported.get("thread") or 0)
-            nbytes.append(reported.get("nbytes") or 0)
-            for span in reported.get("startstops") or ():
-                action = span["action"]
-                # Workers correct the times of computing and of transfers to the scheduler's clock, those of their
-                # disk they don't.
-                delay = delays[worker] if action.startswith("disk") else 0.0
-                task.append(index)
-                kind.append(KIND_CODES.get(action, OTHER_KIND))
-                start.append(span["start"] + delay)
-                stop.append(span["stop"] + delay)
-        return {
-            "keys": keys,
-            "names": list(names),
-            "workers": list(workers),
-            "owners": list(owners),
-            "owner": task_owner.tobytes(),
-            "name": task_name.tobytes(),
-            "worker": task_worker.tobytes(),
-            "erred": erred.tobytes(),
-            "thread": thread.tobytes(),
-            "nbytes": nbytes.tobytes(),
-            "task": task.tobytes(),
-            "kind": kind.tobytes(),
-            "start": start.tobytes(),
-            "stop": stop.tobytes(),
-        }
 
     def _count_new_tasks(self, client: str = "") -> int:
         alive = self._scheduler.task_groups
@@ -339,22 +304,27 @@ class Disk:
         self._waiting: list[tuple[float, Any]] = []
         self._moved = self._count()
 
-    def sift(self, finished: list[Any], latest: Mapping[str, Any] | None) -> list[Any]:
-        """Tasks that finished without such times, and what was said of those before in the meantime.
+    def without(self, task: Row) -> Row:
+        """A task that finished without such times, which wait."""
+        *facts, spans = task
+        state = self._scheduler.workers.get(task[2])
+        # Workers correct the times of computing and of transfers to the scheduler's clock, those of their disk they
+        # don't.
+        delay = 0.0 if state is None else state.time_delay
+        spans = [_later(span, delay) if span["action"] in _DISK else span for span in spans]
+        if state is not None and "gpu" in state.extra:
+            return (*facts, spans)
+        self._waiting.append((time(), (*facts, [span for span in spans if span["action"] in _DISK])))
+        return (*facts, [span for span in spans if span["action"] not in _DISK])
+
+    def told(self, latest: Mapping[str, Any] | None) -> list[Row]:
+        """Tasks with such times that were told of in the meantime.
 
         At the end workers were asked for their latest, and nothing waits.
         """
-        now, sifted = time(), []
-        for task in finished:
-            spans = task[3].get("startstops") or ()
-            disk = [span for span in spans if span["action"].startswith("disk")]
-            if disk and not self._has_gpu(task[3].get("worker")):
-                self._waiting.append((now, _with_spans(task, disk)))
-                task = _with_spans(task, [span for span in spans if span not in disk])
-            sifted.append(task)
-        waiting, self._waiting, told = self._waiting, [], []
+        waiting, self._waiting, told, found = self._waiting, [], [], []
         for since, task in waiting:
-            if latest is not None or self._is_told(task[3].get("worker"), since):
+            if latest is not None or self._is_told(task[2], since):
                 told.append(task)
             else:
                 self._waiting.append((since, task))
@@ -362,15 +332,10 @@ class Disk:
             before, self._moved = self._moved, self._count()
             grown = {of for of, n in self._moved.items() if n > before.get(of, 0)}
             grown.update(of for told_last in (latest or {}).values() for of in told_last["moved"])
-            for task in told:
-                spans = [span for span in task[3]["startstops"] if (task[1], span["action"]) in grown]
-                if spans:
-                    sifted.append(_with_spans(task, spans))
-        return sifted
-
-    def _has_gpu(self, worker: Any) -> bool:
-        state = self._scheduler.workers.get(worker)
-        return state is not None and "gpu" in state.extra
+            for *facts, waited in told:
+                if spans := [span for span in waited if (facts[1], span["action"]) in grown]:
+                    found.append((*facts, spans))
+        return found
 
     def _is_told(self, worker: Any, since: float) -> bool:
         state = self._scheduler.workers.get(worker)
@@ -382,15 +347,21 @@ class Disk:
         return {key[1:3]: n for key, n in told if key[0] == "execute" and key[2:] in _MOVES}
 
 
+def _has_disk(spans: Any) -> bool:
+    for span in spans:  # noqa: SIM110 -- any() takes three times as long, for each task
+        if span["action"] in _DISK:
+            return True
+    return False
+
+
+def _later(span: Mapping[str, Any], delay: float) -> dict[str, Any]:
+    return {"action": span["action"], "start": span["start"] + delay, "stop": span["stop"] + delay}
+
+
 def _latest(spans: Any) -> Any:
     """Times of the last computation: a worker that still knew the task tells those of the one before, too."""
     computed = [place for place, span in enumerate(spans) if span["action"] == "compute"]
     return spans[computed[-2] + 1 :] if len(computed) > 1 else spans
-
-
-def _with_spans(task: Any, spans: Any) -> Any:
-    key, name, finish, reported, owner = task
-    return key, name, finish, reported | {"startstops": spans}, owner
 
 
 class Owners:
@@ -410,7 +381,8 @@ class Owners:
     def clear(self) -> None:
         """Forget all tasks."""
         self._of_group: dict[Any, tuple[str, int]] = {}
-        self._of_task: dict[Any, tuple[str, int]] = {}
+        self.noted: dict[Any, tuple[str, int]] = {}
+        """Whose those are that aren't their group's."""
         self._shared: set[Any] = set()
         self.again: set[Any] = set()
         """Those that are computed once more for a watch, having been let go of."""
@@ -466,11 +438,11 @@ class Owners:
                 self.again.add(key)
                 self._shared.add(task.group)
             if task.group in self._shared:
-                self._of_task[key] = owner
+                self.noted[key] = owner
 
     def _owner(self, task: Any) -> tuple[str, int]:
         owner = self._of_group.get(task.group, ("", 0))
-        return self._of_task.get(task.key, owner) if task.group in self._shared else owner
+        return self.noted.get(task.key, owner) if task.group in self._shared else owner
 
     def count(self, task: Any, how: str) -> tuple[str, int]:
         """Count one that ended, and return whose it is."""
@@ -484,9 +456,8 @@ class Owners:
 
     def forget(self, key: Any) -> None:
         """Forget one that the scheduler forgets."""
-        if self._of_task:
-            self._of_task.pop(key, None)
-            self.again.discard(key)
+        self.noted.pop(key, None)
+        self.again.discard(key)
 
     def keep_only(self, groups: Any) -> None:
         """Forget groups that the scheduler has forgotten."""

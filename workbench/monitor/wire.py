@@ -1,14 +1,28 @@
-"""Batches as they travel: columns packed as bytes by the scheduler, unpacked into events here."""
+"""Batches as they travel: rows of what happened on the scheduler, made into events here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from workbench.hardware.gauges import sample_of
-from workbench.monitor.events import COUNTS, NO_TASKS, Batch, Labels, Links, NoGpus, Progress, Tasks, WorkerSample
+from workbench.monitor.events import (
+    COUNTS,
+    KINDS,
+    NO_TASKS,
+    Batch,
+    Links,
+    NoGpus,
+    Progress,
+    Tasks,
+    WorkerSample,
+    labels,
+)
+from workbench.monitor.plugin import Row
+
+_CODES = {kind: code for code, kind in enumerate(KINDS)}
 
 
 def unpack(message: Mapping[str, Any], own: tuple[str, int] | None = None) -> Batch:
@@ -21,7 +35,7 @@ def unpack(message: Mapping[str, Any], own: tuple[str, int] | None = None) -> Ba
     progress = message.get("progress") if own is None else _own_progress(message, own)
     return Batch(
         time=time,
-        tasks=_tasks(message["tasks"], message["byteorder"], own) if "tasks" in message else NO_TASKS,
+        tasks=_tasks(message["tasks"], own) if "tasks" in message else NO_TASKS,
         samples=tuple(WorkerSample(*row) for row in message.get("samples", ())),
         progress=Progress(time, progress) if progress is not None else None,
         links=_links(message["links"]) if "links" in message else None,
@@ -50,28 +64,21 @@ def _is_own(owner: tuple[str, int], own: tuple[str, int]) -> bool:
     return owner[0] == own[0] and owner[1] >= own[1]
 
 
-def _tasks(columns: Mapping[str, Any], byteorder: str, own: tuple[str, int] | None) -> Tasks:
-    order = "<" if byteorder == "little" else ">"
-
-    def column(name: str, dtype: str) -> np.ndarray[Any, Any]:
-        return np.frombuffer(columns[name], order + dtype)
-
-    task = column("task", "i4")
-    keys = columns["keys"]
+def _tasks(rows: Sequence[Row], own: tuple[str, int] | None) -> Tasks:
+    spans = [span for row in rows for span in row[-1]]
+    which = np.repeat(np.arange(len(rows)), [len(row[-1]) for row in rows])
+    keys, names, workers, threads, sizes, erred, owners, _ = zip(*rows, strict=True)
+    foreign = ["" if own is None or _is_own(owner, own) else owner[0] for owner in owners]
     return Tasks(
-        key=[keys[index] for index in task.tolist()],
-        name=Labels(tuple(columns["names"]), column("name", "i4")[task].astype(np.int32, copy=False)),
-        worker=Labels(tuple(columns["workers"]), column("worker", "i4")[task].astype(np.int32, copy=False)),
-        thread=column("thread", "u8")[task].astype(np.int64),
-        kind=column("kind", "i1").astype(np.int8, copy=False),
-        start=column("start", "f8").astype(np.float64, copy=False),
-        stop=column("stop", "f8").astype(np.float64, copy=False),
-        nbytes=column("nbytes", "i8")[task].astype(np.int64, copy=False),
-        erred=column("erred", "i1")[task].astype(bool),
-        source=_source(columns, column("owner", "i4")[task], own) if own is not None and "owner" in columns else None,
+        key=[keys[index] for index in which.tolist()],
+        name=labels(names).take(which),
+        worker=labels(workers).take(which),
+        # The identifier of a thread is any number of 64 bits.
+        thread=np.array(threads, np.uint64).astype(np.int64)[which],
+        kind=np.array([_CODES.get(span["action"], _CODES["other"]) for span in spans], np.int8),
+        start=np.array([span["start"] for span in spans], float),
+        stop=np.array([span["stop"] for span in spans], float),
+        nbytes=np.array(sizes, np.int64)[which],
+        erred=np.array(erred, bool)[which],
+        source=labels(foreign).take(which) if any(foreign) else None,
     )
-
-
-def _source(columns: Mapping[str, Any], codes: np.ndarray[Any, Any], own: tuple[str, int]) -> Labels | None:
-    owners = tuple("" if _is_own(owner, own) else owner[0] for owner in columns["owners"])
-    return Labels(owners, codes.astype(np.int32, copy=False)) if any(owners) else None
