@@ -121,9 +121,9 @@ def test_this_python_given_by_its_path_is_the_same(data_folder: Path, spec: Clus
     ],
 )
 def test_a_word_that_start_does_not_have_is_answered_with_the_one_that_was_meant(given: str, meant: str) -> None:
-    with pytest.raises(BadInputError, match=rf"^There is no choice '{given}'; did you mean {meant}\? Choose from: "):
+    with pytest.raises(BadInputError, match=rf"^There is no choice '{given}'\. Did you mean {meant}\? Choose from: "):
         workbench.start("cpu", **{given: 1})
-    with pytest.raises(BadInputError, match=f"did you mean {meant}"):
+    with pytest.raises(BadInputError, match=f"Did you mean {meant}"):
         workbench.Session().plan("cpu", **{given: 1})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import os
@@ -16,6 +15,7 @@ import yaml
 from dask.utils import parse_bytes, parse_timedelta
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
+from workbench import formats
 from workbench.errors import BadInputError
 
 P = ParamSpec("P")
@@ -274,11 +274,11 @@ def choosing(function: Callable[P, T]) -> Callable[P, T]:
         profile = kwargs.get("profile", next((each for each in args if isinstance(each, str)), None))
         for name in kwargs:
             if name not in known and not takes(profile, name):
-                meant = OTHER_WORDS.get(name) or next(iter(difflib.get_close_matches(name, known, n=1)), None)
-                if meant is None and profile is not None:
+                other = OTHER_WORDS.get(name)
+                hint = f" Did you mean {other}?" if other else formats.meant(name, known)
+                if not hint and profile is not None:
                     continue  # which says what it takes
-                hint = f"; did you mean {meant}?" if meant else "."
-                raise BadInputError(f"There is no choice {name!r}{hint} Choose from: {', '.join(known)}.")
+                raise BadInputError(f"There is no choice {name!r}.{hint} Choose from: {', '.join(known)}.")
         return function(*args, **kwargs)
 
     spelled.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
