@@ -323,7 +323,7 @@ def test_what_a_function_returns_is_told_apart_into_values_and_arrays(quick_clie
     assert list(arrays["field"].coords["time"]) == [1, 2, 3, 4]
     assert list(arrays["table.v"].coords["k"]) == ["a", "b"]
     needs = returned.needs({"large": built["large"]}, threads_per_worker=2)
-    assert (needs.output_bytes, needs.held_per_worker) == (3_200_000, 3 * 3_200_000)  # of its one block
+    assert (needs.input_bytes, needs.held_per_worker) == (3_200_000, 3 * 3_200_000)  # of its one block
     several = da.ones((2000, 200), chunks=(500, 200))
     assert returned.needs({"several": several}, threads_per_worker=2).held_per_worker == 2 * 3 * 800_000
     assert needs.sentence.startswith("Estimated from its graph")
