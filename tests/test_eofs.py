@@ -523,7 +523,7 @@ def test_a_seasonal_cycle_is_of_months_where_days_have_few_samples(
 @pytest.mark.parametrize("given", [{"remove": "seasonal cycle"}, {"detrend": True}])
 def test_a_missing_time_is_named_where_times_count(tmp_path: Path, given: dict[str, Any]) -> None:
     times = pd.date_range("1990-01", periods=60, freq="MS").to_numpy().copy()
-    times[17] = np.datetime64("NaT")
+    times[17] = np.datetime64("NaT", "ns")
     path = _sampled(tmp_path / "t.nc", times)
     with pytest.raises(BadParameterError, match=r"t\.nc \(u\) has no date in row 17 of time \(1 of 60 are missing\)"):
         EOFS.validate({"path": path, **given})

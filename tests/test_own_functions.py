@@ -25,7 +25,7 @@ from tests.views import html_of
 from tests.waiting import until
 from workbench.clusters import records
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError
-from workbench.runs import store
+from workbench.runs import failures, store
 from workbench.runs.submit import finish, submit
 from workbench.session import Session
 from workbench.storage import writing
@@ -323,7 +323,7 @@ def test_what_a_function_returns_is_told_apart_into_values_and_arrays(quick_clie
     assert list(arrays["field"].coords["time"]) == [1, 2, 3, 4]
     assert list(arrays["table.v"].coords["k"]) == ["a", "b"]
     needs = returned.needs({"large": built["large"]}, threads_per_worker=2)
-    assert (needs.output_bytes, needs.held_per_worker) == (3_200_000, 3 * 3_200_000)  # of its one block
+    assert (needs.input_bytes, needs.held_per_worker) == (3_200_000, 3 * 3_200_000)  # of its one block
     several = da.ones((2000, 200), chunks=(500, 200))
     assert returned.needs({"several": several}, threads_per_worker=2).held_per_worker == 2 * 3 * 800_000
     assert needs.sentence.startswith("Estimated from its graph")
@@ -921,6 +921,23 @@ def reads():
 def lacking():
     return dask.delayed(lambda: open("beside.txt").read())()
 """
+
+
+def test_the_line_is_named_of_a_function_that_came_without_its_file(tmp_path):
+    """As from cloudpickle 3.1.3 on; a function of somebody else's may have come so, too."""
+    from workbench.workloads.values import Function
+
+    (tmp_path / "mine.py").write_text("f = 1\n\ndef lacking():\n    return (lambda: 1 / 0)()\n")
+    function = Function(reference=f"{tmp_path}/mine.py:lacking", source="", sha="")
+    run = store.Run(id="f-1", workload="f", cluster="c", function=function)
+    for code, said in (
+        ("\n\n\n(lambda: 1 / 0)()", "mine.py, line 4: ZeroDivisionError"),
+        ("\n\n(lambda: 1 / 0)()", "ZeroDivisionError"),
+        ("\n\n\ndef other(): 1 / 0\nother()", "ZeroDivisionError"),
+    ):
+        with pytest.raises(ZeroDivisionError) as caught:
+            exec(compile(code, "<dynamic-code>", "exec"), {})
+        assert failures.sentence(caught.value, run, None).startswith(said)
 
 
 def test_files_beside_a_module_are_there_for_tasks_where_its_folder_is(cluster, tmp_path):

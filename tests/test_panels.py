@@ -174,17 +174,22 @@ def otter(bench: Workbench) -> Person:
     person.chooses(plan__cpu__n_workers="2", plan__cpu__threads_per_worker="1", plan__cpu__memory="1GiB")
     person.chooses(plan__cpu__encrypt=False, name="otter")
     person.finds("start", "2 workers × 1 thread")
-    answer = person.clicks("start", "start")
-    assert answer["value"]["name"] == "otter"
+    assert person.clicks("start", "start")["value"] == {}
     until(lambda: person.button("clusters", "watch"), 60, lambda: person.reads("clusters"))
     return person
+
+
+def begun(person: Person) -> str:
+    """The id of a run that a click begins."""
+    assert person.clicks("work", "run-button")["value"] == {}
+    return Session().runs()[0].id
 
 
 def run_to_its_end(person: Person, workload: str, **parameters: Any) -> str:
     """The id of a run that was begun by a click and has ended."""
     person.chooses(workload=workload, **{f"run.{workload}.{name}": value for name, value in parameters.items()})
     until(lambda: f'name="run.{workload}.' in person.looks_at("work"))
-    found: str = person.clicks("work", "run-button")["value"]["id"]
+    found = begun(person)
     until(lambda: person.button("runs", "report", f"run-{found}"), 60, lambda: person.reads("runs"))
     return found
 
@@ -269,7 +274,7 @@ def test_a_report_is_a_page_and_a_run_is_a_file(otter: Person) -> None:
 def test_a_run_is_cancelled_and_deleted_by_a_click(otter: Person) -> None:
     otter.chooses(workload="array_sum", **{"run.array_sum.size": "60GiB"})
     otter.finds("work", "60 GiB")
-    found = otter.clicks("work", "run-button")["value"]["id"]
+    found = begun(otter)
     until(lambda: Session().show(found).status == "running", 30)
     otter.clicks("runs", "cancel-run", f"run-{found}")
     until(lambda: (otter.button("runs", f"run-{found}") or {})["data-status"] == "cancelled", 30)

@@ -343,8 +343,7 @@ def test_a_preset_is_kept_chosen_and_forgotten_on_the_page(data_folder: Path) ->
 
     async def story() -> None:
         kept = {"workload": "tall_skinny_svd", "name": "mine", "parameters": {"shape": "400, 20", "k": ""}}
-        found = await answer(desk, "POST", "presets", kept)
-        assert [each["removable"] for each in found.value["presets"]][-1] is True
+        await answer(desk, "POST", "presets", kept)
         mine = {"run.tall_skinny_svd.preset": "mine", "preset.name": "other"}
         chosen = quote(json.dumps({"workload": "tall_skinny_svd", **mine}))
         html = (await answer(desk, "GET", f"views/work?choices={chosen}")).value["html"]

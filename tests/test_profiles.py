@@ -195,8 +195,7 @@ def test_a_profile_is_kept_and_forgotten_on_the_page(data_folder: Path) -> None:
 
     async def story() -> None:
         kept = {"name": "night", "profile": "cpu", "choices": {"n_workers": "2"}}
-        found = await answer(desk, "POST", "profiles", kept)
-        assert "night" in {each["name"] for each in found.value["profiles"]}  # type: ignore[index,call-overload]
+        await answer(desk, "POST", "profiles", kept)
         choices = quote(json.dumps({"profile": "night"}))
         html = (await answer(desk, "GET", f"views/start?choices={choices}", None)).value["html"]  # type: ignore[index,call-overload]
         assert "2 workers" in html

@@ -24,6 +24,7 @@ from tests.test_eofs import winds_of
 from tests.waiting import until
 from workbench.cli import _parse, main
 from workbench.cli.clusters import up_options
+from workbench.cli.compare import _sweep
 from workbench.cli.runs import workload_parameters
 from workbench.clusters import records
 from workbench.clusters.choices import AllChoices
@@ -198,7 +199,7 @@ def test_a_command_in_readme_names_what_there_is(command: str, folder: Path) -> 
     if command.startswith("compare ") and asked.workload is not None:
         parameters = workload_parameters(asked)
         on = asked.on or usual_lines(asked.workload, parameters, inventory())
-        given = {"workload": asked.workload, "parameters": parameters, "on": on, "sweep": " ".join(asked.sweep)}
+        given = {"workload": asked.workload, "parameters": parameters, "on": on, "sweep": _sweep(asked.sweep)}
         request = read_request(given)
         assert len(plan_comparison(request, inventory(), ()).rows) > 1
     elif getattr(asked, "workload", None):

@@ -41,18 +41,17 @@ def test_a_request_is_answered_as_a_value_with_its_status() -> None:
     session = FakeSession()
     session.add_run("r1", status="running")
     found = asked(session, "POST", "runs/r1/cancel")
-    assert (found.status, found.kind, found.value["status"]) == (202, "application/json", "cancelled")
-    session.add("calm-otter", dashboard_address="unix:/tmp/nothing.sock")
-    assert asked(session, "GET", "clusters/calm%2Dotter").value["dashboard_url"].startswith("/base/workbench/api/")
+    assert (found.status, found.kind, session.show("r1").status) == (202, "application/json", "cancelled")
+    session.add("calm-otter")
+    assert 'workbench.connect("calm-otter")' in asked(session, "GET", "clusters/calm%2Dotter").value["cell"]
 
 
 def test_a_query_may_stand_in_the_address_or_beside_it() -> None:
     session = FakeSession()
-    for number in range(3):
-        session.add_run(f"r{number}", status="done")
-    one = asked(session, "GET", "runs?limit=1&offset=2")
-    assert [run["id"] for run in one.value["runs"]] == ["r2"]
-    assert asked(session, "GET", "runs", None, {"limit": "1", "offset": "2"}) == one
+    session.add_run("r1", status="done")
+    one = asked(session, "GET", "views/runs?choices=%7B%22runs.text%22%3A+%22r9%22%7D")
+    assert "r1" not in one.value["html"]
+    assert asked(session, "GET", "views/runs", None, choices({"runs.text": "r9"})) == one
 
 
 def test_pages_and_files_are_answers_too(data_folder: Any) -> None:
@@ -68,16 +67,16 @@ def test_a_body_is_checked_whether_it_comes_as_an_object_or_as_bytes() -> None:
         with pytest.raises(BadInputError, match=r"profile is 3\. Give text\."):
             asked(FakeSession(), "POST", "clusters", body)
     with pytest.raises(BadInputError, match="half of a character"):
-        asked(FakeSession(), "POST", "plan", {"profile": "\ud800"})
+        asked(FakeSession(), "POST", "clusters", {"profile": "\ud800"})
 
 
 def test_an_address_or_verb_that_is_not_there_says_which_are() -> None:
     with pytest.raises(NotFoundError, match=r"There is no address workbench/api/figures/disk/x\."):
         asked(FakeSession(), "GET", "figures/disk/x")
-    with pytest.raises(VerbError, match=r"PUT is not possible here\. Possible: GET, POST, DELETE\.") as caught:
+    with pytest.raises(VerbError, match=r"PUT is not possible here\. Possible: POST, DELETE\.") as caught:
         asked(FakeSession(), "PUT", "clusters")
     assert (caught.value.status, refused(caught.value)) == (405, {"message": str(caught.value)})
-    assert (possible("runs/x"), possible("nothing")) == (("GET", "PATCH", "DELETE"), ())
+    assert (possible("runs/x"), possible("nothing")) == (("PATCH", "DELETE"), ())
 
 
 def test_what_changes_something_is_finished_though_nobody_waits_and_what_looks_is_not() -> None:
@@ -103,9 +102,9 @@ def test_what_changes_something_is_finished_though_nobody_waits_and_what_looks_i
     session.cancel = slow_cancel  # type: ignore[method-assign]
 
     async def give_up(desk: Desk) -> None:
-        for path in ("runs/r1/cancel", "workloads/array_sum/needs"):
+        for path, body in (("runs/r1/cancel", None), ("runs", {"workload": "array_sum", "cluster": "calm-otter"})):
             began.clear()
-            asking = asyncio.ensure_future(answer(desk, "POST", path))
+            asking = asyncio.ensure_future(answer(desk, "POST", path, body))
             await began.wait()
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -114,7 +113,7 @@ def test_what_changes_something_is_finished_though_nobody_waits_and_what_looks_i
         await ended.wait()
 
     at_desk(session, give_up, Slow)
-    assert told == ["forecast given up", "cancelled r1"]
+    assert told == ["run given up", "cancelled r1"]
 
 
 def test_a_form_waits_for_a_process_only_where_a_path_was_typed() -> None:

@@ -77,9 +77,9 @@ def test_a_setting_that_dask_does_not_know_so_is_refused(name, value, sentence):
 def test_a_setting_is_swept_over_in_rows_of_its_own(data_folder):
     given = {
         "workload": "array_sum",
-        "parameters": "size=1MiB",
-        "on": "cpu --workers 1 --memory 512MiB",
-        "sweep": "config.array.rechunk.threshold=1,5",
+        "parameters": {"size": "1MiB"},
+        "on": ["cpu --workers 1 --memory 512MiB"],
+        "sweep": {"config.array.rechunk.threshold": ["1", "5"]},
         "settings": "array.slicing.split-large-chunks=true",
     }
     rows = plan_comparison(read_request(given), inventory(), ()).rows

@@ -350,9 +350,9 @@ class Session:
     def compare(
         self,
         workload: str,
-        parameters: Mapping[str, Any] | str | None = None,
+        parameters: Mapping[str, Any] | None = None,
         *,
-        on: Sequence[str] | str | None = None,
+        on: Sequence[str] | None = None,
         agreed: bool | Callable[[str], bool] = False,
         judged: bool = False,
         **options: Any,
@@ -362,9 +362,9 @@ class Session:
         Parameters
         ----------
         parameters
-            Those of the workload, by name or as a text such as 'size=2GiB seed=1'.
+            Those of the workload, by name.
         on
-            Lines such as 'cpu --workers 2 --threads 1', or '--cluster NAME' for one that runs; or all in one text.
+            Lines such as 'cpu --workers 2 --threads 1', or '--cluster NAME' for one that runs.
             'numpy' and 'cupy' are rows without Dask. Without any, those of the preset that `parameters` names, or cpu.
         agreed
             Whether a person agrees to what starts, such as UCX that listens on all network interfaces, or a function

@@ -296,9 +296,6 @@ class FakeSession:
     def room(self) -> Room:
         return Room(950, 1000, ("done",))
 
-    def import_run(self, file: Any, *, new_id: bool = False) -> Run:
-        return exchange.import_run(file, new_id=new_id)
-
     def delete_run(self, run: str) -> None:
         if self.show(run).active:
             raise ConflictError(f"The run {run} is still going on.")

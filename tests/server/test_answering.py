@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import http.client
 import json
 import os
@@ -13,6 +14,7 @@ import sys
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -118,9 +120,15 @@ def wait_for(server: Server, n: int, seconds: float = PATIENCE) -> None:
     until(lambda: len(looking(server)) == n, seconds)
 
 
+def form_of(workload: str, **parameters: str) -> str:
+    """Address of the form of a workload, filled in."""
+    chosen = {"workload": workload} | {f"run.{workload}.{name}": value for name, value in parameters.items()}
+    return f"workbench/api/views/work?{urllib.parse.urlencode({'choices': json.dumps(chosen)})}"
+
+
 def ask_in_vain(server: Server, url: str) -> None:
     with suppress(OSError, http.client.HTTPException):
-        server.ask("workbench/api/workloads/svd_of_file/needs", {"parameters": {"path": url}})
+        server.ask(form_of("svd_of_file", path=url))
 
 
 def test_the_server_answers_and_stops_though_eight_paths_never_answer(server: Server, tmp_path: Path) -> None:
@@ -128,36 +136,30 @@ def test_the_server_answers_and_stops_though_eight_paths_never_answer(server: Se
     for fifo in fifos:
         os.mkfifo(fifo)
     for fifo in fifos:
-        status, said = server.ask("workbench/api/workloads/svd_of_file/needs", {"parameters": {"path": str(fifo)}})
-        assert (status, said["parameter"]) == (400, "path")
-        assert "is a FIFO" in said["message"]
+        assert "is a FIFO" in server.ask(form_of("svd_of_file", path=str(fifo)))[1]["html"]
     with silent_servers(8) as urls:
         for url in urls:
             threading.Thread(target=ask_in_vain, args=(server, url), daemon=True).start()
         wait_for(server, 8)
-        for path in ("api/kernelspecs", "workbench/api/state", "workbench/api/hardware"):
+        for path in ("api/kernelspecs", "workbench/api/state", form_of("array_sum", size="1GiB")):
             assert server.ask(path, timeout=PATIENCE)[0] == 200
-        ordinary = {"parameters": {"size": "1GiB"}}
-        assert server.ask("workbench/api/workloads/array_sum/needs", ordinary, timeout=PATIENCE)[0] == 200
         wait_for(server, 8)
         server.process.send_signal(signal.SIGTERM)
         server.process.wait(PATIENCE)
 
 
 def test_a_page_that_goes_away_ends_what_looked_for_it(server: Server) -> None:
-    ordinary = {"parameters": {"size": "1GiB"}}
-    assert server.ask("workbench/api/workloads/array_sum/needs", ordinary)[0] == 200
+    assert server.ask(form_of("svd_of_file", path="/nowhere.npy"))[0] == 200
     with silent_servers(1) as urls:
         with pytest.raises(TimeoutError):
-            server.ask("workbench/api/workloads/svd_of_file/needs", {"parameters": {"path": urls[0]}}, timeout=2)
+            server.ask(form_of("svd_of_file", path=urls[0]), timeout=2)
         wait_for(server, 0, 12)  # and not the 20 s after which it ends anyway
 
 
 def test_what_never_answers_is_said_after_a_while(server: Server) -> None:
     with silent_servers(1) as urls:
-        status, said = server.ask("workbench/api/workloads/svd_of_file/needs", {"parameters": {"path": urls[0]}}, 120)
-    assert status == 409
-    assert said["message"].startswith(f"No answer within 20 s. What was asked of '{urls[0]}' is on a disk or a server")
+        said = html.unescape(server.ask(form_of("svd_of_file", path=urls[0]))[1]["html"])
+    assert f"No answer within 20 s. What was asked of '{urls[0]}' is on a disk or a server" in said
 
 
 _SLOW = """
@@ -209,19 +211,15 @@ def test_saving_goes_on_without_the_server_and_every_face_says_how_far_it_is(
     store.update(run.id, answers=kept.answers)
     save = "workbench/api/runs/mine-1/save"
 
-    def saving() -> Any:
-        return server.ask(save)[1]
-
-    assert server.ask(save)[0] == 404
     assert server.ask(save, {"path": str(slow / "nowhere" / "out.npz")})[0] == 404
     (slow / "taken.npz").write_text("somebody's")
     assert server.ask(save, {"path": str(slow / "taken.npz")})[0] == 409
     assert (slow / "taken.npz").read_text() == "somebody's"
     status, begun = server.ask(save, {"path": f"slow://{slow}/out.zarr"})
-    assert (status, begun["status"]) == (202, "starting")
-    until(lambda: saving()["done"] == 3, about=saving)
+    assert (status, begun) == (202, {"sentence": f"Saving to slow://{slow}/out.zarr …"})
+    until(lambda: savings.get(run.id).done == 3, about=lambda: savings.get(run.id))
     told = f"Saving to slow://{slow}/out.zarr …: 3 of 12 blocks"
-    assert saving()["sentence"] == told
+    assert savings.get(run.id).sentence == told
     assert told in server.ask("workbench/api/views/saving%3Amine-1")[1]["html"]
     assert main(["show", run.id]) == 0
     assert "3 of 12 blocks" in " ".join(capsys.readouterr().out.split())

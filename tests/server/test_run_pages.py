@@ -1,4 +1,4 @@
-"""A long history is read a page at a time: over REST, and in a list that grows by clicks."""
+"""A long history is read a page at a time, in a list that grows by clicks."""
 
 from __future__ import annotations
 
@@ -22,18 +22,6 @@ async def html_of(api: Any, view: str, choices: dict[str, Any] | None = None) ->
     params = {"choices": json.dumps(choices or {})}
     html: str = (await api("GET", f"views/{view}", params=params)).content["html"]
     return html
-
-
-async def test_rest_tells_a_page_of_runs_and_how_many_there_are(api: Any, session: Any) -> None:
-    for number in range(7):
-        session.add_run(f"r{number}", status="done")
-    told = (await api("GET", "runs", params={"limit": "2", "offset": "4"})).content
-    assert ([run["id"] for run in told["runs"]], told["total"]) == (["r4", "r5"], 7)
-    beyond = (await api("GET", "runs", params={"offset": "7"})).content
-    assert (beyond["runs"], beyond["total"]) == ([], 7)
-    refused = await api("GET", "runs", params={"offset": "-1"})
-    assert refused.status == 400
-    assert "offset" in refused.content["message"]
 
 
 async def test_a_few_runs_are_listed_and_more_for_each_click(api: Any, session: Any) -> None:
@@ -100,7 +88,7 @@ async def test_ticked_runs_can_be_compared_or_deleted_together(api: Any, session
 
 async def test_a_person_names_a_run_and_it_is_found_by_that_name(api: Any, session: Any) -> None:
     session.add_run("r0", status="done", seconds=1.0)
-    assert (await api("PATCH", "runs/r0", {"name": "the big one", "star": True})).content["title"] == "the big one"
+    assert (await api("PATCH", "runs/r0", {"name": "the big one", "star": True})).status == 200
     assert "★ the big one" in text_of(await html_of(api, "runs"))
     refused = await api("PATCH", "runs/r0", {"colour": "red"})
     assert (refused.status, "colour" in refused.content["message"]) == (400, True)

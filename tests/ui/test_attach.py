@@ -44,7 +44,7 @@ def test_an_address_is_pasted_used_and_let_go(lab: Lab, open_lab: OpenLab, addre
     for verb in ("stop", "scale", "restart", "dashboard"):
         expect(hook(cluster, verb)).to_have_count(0)
     hook(cluster, "watch").click()
-    run = run_workload(page, lab, "array_sum", size="32MiB")
+    run = run_workload(page, "array_sum", size="32MiB")
     assert run["check"]["passed"], run["check"]["what"]
     hook(cluster, "detach").click()
     expect(cluster).to_have_count(0, timeout=MINUTE)

@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.ui.conftest import Lab
 from tests.ui.test_main_job import MINUTE, choose_workload, hook, open_sidebar, unfold
+from workbench.session import Session
 
 
 def test_two_choices_are_compared_in_two_clicks_of_the_sidebar(
@@ -55,8 +56,8 @@ def test_clusters_are_compared_by_pickers_and_the_table_goes_into_a_cell(
     expect(shown).to_have_count(1, timeout=MINUTE)
     expect(hook(shown, "verdict")).to_be_visible(timeout=3 * MINUTE)
     screenshot("compare-sidebar")
-    (told,) = lab.get("workbench/api/comparisons")["comparisons"]
-    assert told["agree"] is True
+    (told,) = Session().comparisons()
+    assert Session().summary(told).agree is True
     # No notebook is open yet: the click makes one.
     hook(shown, "comparison-cell").click()
     cell = page.locator(".jp-MarkdownCell")

@@ -53,7 +53,7 @@ def test_the_demo_runs_its_workloads_from_the_sidebar_and_marks_each_answer(
     cluster = hook(page, "cluster-shown-otter")
     expect(hook(cluster, "stage")).to_have_text("ready", timeout=2 * MINUTE)
     for workload, fields in EXPERIMENTS.items():
-        run = run_workload(page, lab, workload, **fields)
+        run = run_workload(page, workload, **fields)
         assert (run["status"], run["check"]["passed"], run["simulated"]) == ("done", True, True), run["error"]
         assert run["on_gpu"]["on_gpu"] > 0
         shown = hook(page, f"run-{run['id']}")
@@ -75,5 +75,5 @@ def test_the_demo_runs_its_workloads_from_the_sidebar_and_marks_each_answer(
     packing = {
         "path": bed_file(tmp_path, np.random.default_rng(0).integers(0, 3, (500, 60)).astype("int8"), ["1"] * 500)
     }
-    packed = run_workload(page, lab, "pack_genotypes", **packing, to=str(tmp_path / "packed.zarr"))
+    packed = run_workload(page, "pack_genotypes", **packing, to=str(tmp_path / "packed.zarr"))
     assert (packed["status"], packed["on_gpu"]["warning"]) == ("done", None)

@@ -23,6 +23,7 @@ from workbench.clusters import records
 from workbench.clusters.profiles import registered
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
+from workbench.runs import store
 from workbench.session import Session
 
 MINUTE = 60_000  # milliseconds
@@ -77,9 +78,9 @@ def choose_workload(page: Page, workload: str) -> None:
     expect(hook(page, f"workload-{workload}")).to_have_attribute("aria-checked", "true")
 
 
-def run_workload(page: Page, lab: Lab, workload: str, **fields: str) -> dict[str, Any]:
-    """Run a workload from its form, and what the server says of it once the sidebar shows its check."""
-    before = {run["id"] for run in lab.get("workbench/api/runs")["runs"]}
+def run_workload(page: Page, workload: str, **fields: str) -> dict[str, Any]:
+    """Run a workload from its form, and what is known of the run once the sidebar shows its check."""
+    before = {run.id for run in store.select()}
     section(page, "hardware", opened=False)
     section(page, "workloads", opened=True)
     choose_workload(page, workload)
@@ -94,16 +95,16 @@ def run_workload(page: Page, lab: Lab, workload: str, **fields: str) -> dict[str
     expect(hook(page, "run-button")).to_be_enabled()
     hook(page, "run-button").click()
     section(page, "runs", opened=True)
-    (new,) = wait_for_new(lab, before)
+    (new,) = wait_for_new(before)
     shown = hook(page, f"run-{new}")
     expect(hook(shown, "check-passed").or_(hook(shown, "check-failed")).or_(hook(shown, "run-error"))).to_be_visible(
         timeout=2 * MINUTE
     )
-    return dict(lab.get(f"workbench/api/runs/{new}"))
+    return store.get(new).model_dump(mode="json")
 
 
-def wait_for_new(lab: Lab, before: set[str]) -> set[str]:
-    return set(until(lambda: {run["id"] for run in lab.get("workbench/api/runs")["runs"]} - before))
+def wait_for_new(before: set[str]) -> set[str]:
+    return set(until(lambda: {run.id for run in store.select()} - before))
 
 
 def coloured(figure: Locator) -> int:
@@ -142,7 +143,7 @@ def test_a_person_picks_cpu_starts_runs_and_watches(
     expect(figure).to_contain_text("No tasks yet", timeout=MINUTE)
     before = coloured(figure)
 
-    run = run_workload(page, lab, "compressed_svd", size="64MiB", k="5")
+    run = run_workload(page, "compressed_svd", size="64MiB", k="5")
     assert run["status"] == "done", run["error"]
     assert run["check"]["passed"], run["check"]["what"]
     expect(figure).not_to_contain_text("No tasks yet")
@@ -163,14 +164,14 @@ def test_a_person_picks_cpu_starts_runs_and_watches(
     hook(page, "latest-run").click()
     expect(hook(hook(page, f"run-{run['id']}"), "run-more")).to_have_attribute("aria-expanded", "true")
 
-    run = run_workload(page, lab, "svd_of_file", path=str(digits), k="3", center="true")
+    run = run_workload(page, "svd_of_file", path=str(digits), k="3", center="true")
     assert run["check"]["passed"], run["check"]["what"]
     np.testing.assert_allclose(run["result"]["singular_values"], [567.0066, 542.2519, 504.6306], atol=5e-4)
     expect(hook(hook(page, f"run-{run['id']}"), "result")).to_contain_text("567")
 
     hook(cluster, "stop").click()
     expect(hook(page, "cluster-picked-otter")).to_have_count(0, timeout=MINUTE)
-    assert lab.get("workbench/api/clusters")["clusters"] == []
+    assert records.read_all() == ()
 
 
 def test_what_was_typed_is_there_after_a_reload_and_a_shape_takes_the_size_back(open_lab: OpenLab) -> None:
@@ -197,7 +198,7 @@ def test_the_retina_photograph_is_decomposed_through_the_sidebar(lab: Lab, open_
     zarr.save(str(path), photograph)
     page = open_lab()
     start_cluster(page, "retina-otter", n_workers="2", threads_per_worker="1", memory="2GiB")
-    run = run_workload(page, lab, "svd_of_file", path=str(path), k="5")
+    run = run_workload(page, "svd_of_file", path=str(path), k="5")
     assert run["check"]["passed"], run["check"]["what"]
     truth = np.linalg.svd(photograph.astype("float64"), compute_uv=False)[:5]
     np.testing.assert_allclose(run["result"]["singular_values"], truth, rtol=2e-2)
@@ -243,7 +244,7 @@ def test_a_run_opens_as_a_report_and_dasks_own_dashboard_is_one_click_away(
 ) -> None:
     opened = open_lab()
     cluster = start_cluster(opened, "shown-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
-    run = run_workload(opened, lab, "array_mean", size="32MiB")
+    run = run_workload(opened, "array_mean", size="32MiB")
     with page.context.expect_page() as report:
         hook(hook(opened, f"run-{run['id']}"), "report").click()
     expect(report.value.locator("body")).to_contain_text("array_mean")
@@ -322,7 +323,7 @@ def test_clusters_and_runs_are_found_again_after_the_server_was_killed(lab: Lab,
     open_sidebar(page)
     cluster = hook(page, "cluster-lasting-otter")
     expect(hook(cluster, "stage")).to_have_text("ready", timeout=MINUTE)
-    run = run_workload(page, lab, "array_sum", size="32MiB")
+    run = run_workload(page, "array_sum", size="32MiB")
     assert run["check"]["passed"], run["check"]["what"]
     hook(cluster, "stop").click()
     expect(cluster).to_have_count(0, timeout=MINUTE)
@@ -338,7 +339,7 @@ def test_bad_input_gets_a_sentence_and_starts_nothing(lab: Lab, open_lab: OpenLa
     expect(hook(page, "field-n_workers-problem")).to_contain_text("-2")
     expect(hook(page, "start")).to_be_disabled()
     hook(page, "field-n_workers").fill("")
-    assert lab.get("workbench/api/clusters")["clusters"] == []
+    assert records.read_all() == ()
 
 
 def test_what_wont_fit_asks_first_and_a_preset_fills_the_form(lab: Lab, open_lab: OpenLab) -> None:
@@ -371,13 +372,12 @@ def test_what_wont_fit_asks_first_and_a_preset_fills_the_form(lab: Lab, open_lab
     expect(hook(page, "run-button")).to_be_disabled()
     hook(page, "field-settings").fill("array.rechunk.threshold=5")
     expect(hook(page, "run-button")).to_be_enabled()
-    before = {run["id"] for run in lab.get("workbench/api/runs")["runs"]}
+    before = {run.id for run in store.select()}
     hook(page, "run-button").click()
-    (new,) = wait_for_new(lab, before)
-    run = lab.get(f"workbench/api/runs/{new}")
-    assert run["preset"] == "post"
-    assert run["settings"] == {"array.rechunk.threshold": 5}
-    assert run["beside_text"].startswith("GPU Dask Arrays, first steps (2019): 2 h 39 min on one CPU core")
+    (new,) = wait_for_new(before)
+    run = store.get(new)
+    assert (run.preset, run.settings) == ("post", {"array.rechunk.threshold": 5})
+    assert (run.beside_text or "").startswith("GPU Dask Arrays, first steps (2019): 2 h 39 min on one CPU core")
     hook(page, "preset").select_option("")
     expect(hook(page, "field-scale")).to_have_count(0)
     expect(hook(page, "field-shape")).to_have_value("")
@@ -401,14 +401,14 @@ def test_what_wont_fit_asks_first_and_a_preset_fills_the_form(lab: Lab, open_lab
 def test_profiles_that_cannot_be_had_say_why(lab: Lab, open_lab: OpenLab) -> None:
     page = open_lab()
     open_sidebar(page)
-    profiles = lab.get("workbench/api/hardware")["profiles"]
-    assert [profile["name"] for profile in profiles] == list(registered())
+    profiles = Session().profiles()
+    assert [profile.name for profile in profiles] == list(registered())
     unfold(page, "more-ways")
     for profile in profiles:
-        shown = hook(page, f"profile-{profile['name']}")
+        shown = hook(page, f"profile-{profile.name}")
         expect(shown).to_be_visible()
-        if not profile["available"]:
-            expect(shown).to_contain_text(profile["reason"])
+        if not profile.available:
+            expect(shown).to_contain_text(profile.reason or "")
             assert shown.get_attribute("aria-disabled") == "true" or shown.is_disabled()
 
 
@@ -422,7 +422,7 @@ def test_the_sidebar_and_the_figure_follow_the_dark_theme(lab: Lab, open_lab: Op
     )
     try:
         expect(page.locator("body")).to_have_attribute("data-jp-theme-light", "false")
-        run = run_workload(page, lab, "array_sum", size="128MiB")
+        run = run_workload(page, "array_sum", size="128MiB")
         assert run["check"]["passed"], run["check"]["what"]
         page.wait_for_timeout(1000)
         figure = hook(page, "figure")

@@ -9,6 +9,7 @@ import nbformat
 from playwright.sync_api import Locator, Page, expect
 
 from tests.ui.conftest import Lab
+from workbench.runs import store
 
 OpenLab = Callable[[], Page]
 Screenshot = Callable[[str], Path]
@@ -76,7 +77,7 @@ def test_a_watched_cell_is_seen_live_and_kept_when_the_kernel_has_gone(
     page.evaluate("async () => { await window.jupyterapp.serviceManager.sessions.shutdownAll() }")
     page = open_lab()
     image_of(opened(page, "naps.ipynb"))
-    assert lab.get("workbench/api/runs")["runs"][0]["workload"] == "watched"
+    assert store.select()[0].workload == "watched"
 
     # What somebody else sent is not trusted, and shows the same.
     notebook = nbformat.read(lab.notebooks / "naps.ipynb", as_version=4)

@@ -18,9 +18,9 @@ class InCell(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
 
     _page: Page
 
-    def __init__(self, inline: bool) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        load_once(inline)
+        load_once()
 
     def __panel__(self) -> pn.viewable.Viewable:
         self.open()

@@ -55,13 +55,11 @@ class Figure(InCell):
     ----------
     theme
         "light" or "dark"; follows the page by default.
-    inline
-        Take Panel's JavaScript from the installed package, so that it works without the internet.
     """
 
-    def __init__(self, *watched: str, theme: str | None = None, inline: bool = True) -> None:
+    def __init__(self, *watched: str, theme: str | None = None) -> None:
         self.theme = None if theme is None else check_theme(theme)
-        super().__init__(inline)
+        super().__init__()
         kind, name = watched
         self._parting: asyncio.TimerHandle | None = None
         self._page = Page("figure", self._watching, self._answer, {"watched": {kind: name}, "theme": theme})
@@ -120,7 +118,7 @@ class Watch(Figure):
     name
         What the figure calls the cluster when it has nothing to show.
     options
-        `theme` and `inline`, as of `Figure`.
+        `theme`, as of `Figure`.
 
     Examples
     --------
@@ -268,7 +266,7 @@ class Replay(Figure):
     run
         A run, or its id.
     options
-        `theme` and `inline`, as of `Figure`.
+        `theme`, as of `Figure`.
 
     Examples
     --------
@@ -295,7 +293,7 @@ class Beside(Figure):
     run, other
         Runs, or their ids.
     options
-        `theme` and `inline`, as of `Figure`.
+        `theme`, as of `Figure`.
     """
 
     def __init__(self, run: Run | str, other: Run | str, **options: Any) -> None:
@@ -323,7 +321,7 @@ class Compared(Figure):
     comparison
         Its id, the only beginning or end of one, or "last".
     options
-        `theme` and `inline`, as of `Figure`.
+        `theme`, as of `Figure`.
 
     Examples
     --------

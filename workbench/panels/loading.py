@@ -11,14 +11,8 @@ _LARGE = 100_000  # characters
 _loaded = threading.Event()
 
 
-def load(inline: bool = True) -> None:
-    """Put Panel's JavaScript into the output of the running cell, unless this kernel did so already.
-
-    Parameters
-    ----------
-    inline
-        Take it from the installed package, 3 MB in the notebook. That is the default, because the other way, from
-        the internet, leaves an empty cell where there is none.
+def load() -> None:
+    """Put Panel's JavaScript into the output of the running cell: 3 MB, so that it works without the internet.
 
     A page that was loaded again has lost the script. When the outputs of its notebook were cleared too, while the
     kernel went on, call this once more.
@@ -27,7 +21,7 @@ def load(inline: bool = True) -> None:
         from IPython.utils.capture import capture_output
 
         with capture_output(stdout=False, stderr=False) as captured:
-            pn.extension(inline=inline)
+            pn.extension(inline=True)
         for output in captured.outputs:
             # Panel gives it twice, and whatever shows notebooks runs scripts.
             if len(output.data.get("application/javascript", "")) > _LARGE:
@@ -36,10 +30,10 @@ def load(inline: bool = True) -> None:
         _loaded.set()
 
 
-def load_once(inline: bool = True) -> None:
+def load_once() -> None:
     """`load`, unless it was done."""
-    if not _loaded.is_set() or (inline and not pn.config.inline):
-        load(inline)
+    if not _loaded.is_set() or not pn.config.inline:
+        load()
 
 
 def shell() -> Any:

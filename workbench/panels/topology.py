@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from workbench.hardware import Inventory
 
 
-def topology(inventory: Inventory | None = None, *, inline: bool = True) -> pn.pane.HTML:
+def topology(inventory: Inventory | None = None) -> pn.pane.HTML:
     """Table of what lies between the GPUs and network cards of this machine, or of `inventory`.
 
     Raises MissingError where there is no GPU.
@@ -23,5 +23,5 @@ def topology(inventory: Inventory | None = None, *, inline: bool = True) -> pn.p
     found = Session().hardware() if inventory is None else inventory
     if found.topology is None:
         raise MissingError(f"There is no topology to show. {found.missing.get('topology', '')}".strip())
-    load_once(inline)
+    load_once()
     return pn.pane.HTML(topology_html(found.topology, simulated=found.simulated))

@@ -29,19 +29,15 @@ class Workbench(InCell):
     ----------
     session
         Whose clusters and runs; those of this person by default.
-    inline
-        Take Panel's JavaScript from the installed package, so that it works without the internet.
     theme
         Colours of the figures, "light" or "dark"; found out from the page by default.
     alone
         Whether it is a page of its own: that remembers what was chosen, and says in its title what goes on.
     """
 
-    def __init__(
-        self, session: Session | None = None, *, inline: bool = True, theme: str | None = None, alone: bool = False
-    ) -> None:
+    def __init__(self, session: Session | None = None, *, theme: str | None = None, alone: bool = False) -> None:
         options = {"view": "wide", "theme": None if theme is None else check_theme(theme), "alone": alone}
-        super().__init__(inline)
+        super().__init__()
         self.session = session or Session()
         self._desk: Desk | None = None
         self._closed = False

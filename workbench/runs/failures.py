@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import linecache
 import os
 import re
 import traceback
@@ -136,8 +138,21 @@ def lost_connection(error: BaseException) -> bool:
 def _line(error: BaseException, run: Run) -> str:
     """The innermost line of the person's own file in which it was raised; nothing where none was."""
     file = "" if run.function is None else run.function.reference.rpartition(":")[0]
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if file and frame.filename == file]
+    frames = traceback.extract_tb(error.__traceback__) if file else ()
+    lines = [each.lineno for each in frames if each.filename == file or _was_sent(each, file)]
     return f"{Path(file).name}, line {lines[-1]}: " if lines else ""
+
+
+def _was_sent(frame: traceback.FrameSummary, file: str) -> bool:
+    """Whether it is of a function in `file` that cloudpickle sent, which from 3.1.3 on leaves out that name."""
+    if frame.filename != "<dynamic-code>" or frame.lineno is None:
+        return False
+    nodes = ast.walk(ast.parse("".join(linecache.getlines(file))))
+    functions = (each for each in nodes if isinstance(each, (ast.FunctionDef, ast.Lambda)))
+    return any(
+        getattr(each, "name", "<lambda>") == frame.name and each.lineno <= frame.lineno <= (each.end_lineno or 0)
+        for each in functions
+    )
 
 
 def _lacking(error: BaseException | None) -> str | None:

@@ -16,26 +16,19 @@ from workbench.errors import BadInputError
 from workbench.formats import listed, meant
 
 
-def read_pairs(value: Any, example: str = "size=2GiB") -> Any:
-    """Return names and values of a text such as 'size=2GiB seed=1'; what isn't a text as it is."""
+def read_pairs(value: Any) -> Any:
+    """Return names and values of a text such as 'array.chunk-size=64MiB'; what isn't a text as it is."""
     if not isinstance(value, str):
         return value
     try:
         words = shlex.split(value)
     except ValueError as err:
-        raise BadInputError(f"'{value:.80}' can't be read ({err}). Give KEY=VALUE, such as {example}.") from err
+        raise BadInputError(f"'{value:.80}' can't be read ({err}). Give KEY=VALUE, such as {_PAIR}.") from err
     pairs = [word.partition("=") for word in words]
     wrong = next((name for name, equals, _ in pairs if not equals or not name), None)
     if wrong is not None:
-        raise BadInputError(
-            f"'{wrong:.80}' isn't KEY=VALUE. Give one such as {example}, or several with spaces between."
-        )
+        raise BadInputError(f"'{wrong:.80}' isn't KEY=VALUE. Give one such as {_PAIR}, or several with spaces between.")
     return {name: given for name, _, given in pairs}
-
-
-def read_setting_pairs(value: Any) -> Any:
-    """Do the same for a text of settings."""
-    return read_pairs(value, "array.rechunk.threshold=5")
 
 
 def read_settings(given: Any) -> dict[str, Any]:
@@ -46,7 +39,7 @@ def read_settings(given: Any) -> dict[str, Any]:
     >>> read_settings("array.rechunk.threshold=5")
     {'array.rechunk.threshold': 5}
     """
-    given = read_setting_pairs(given)
+    given = read_pairs(given)
     if not isinstance(given, Mapping):
         raise BadInputError(f"settings is {given!r:.60}. Give Dask's by name: {_EXAMPLE}.")
     return {name.strip(): _read(name.strip(), value) for name, value in given.items()}
@@ -160,7 +153,7 @@ _OF_NO_RUN = (
     "gateway.",
     "workbench.",
 )
-_EXAMPLE = '{"array.rechunk.threshold": 5}'
+_PAIR, _EXAMPLE = "array.rechunk.threshold=5", '{"array.rechunk.threshold": 5}'
 
 
 def _schema_of(name: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...] | None]:

@@ -11,7 +11,8 @@ from workbench.errors import BadInputError
 
 THEMES = ("light", "dark")
 
-_KINDS = {str: "text", dict: "an object", object: "an object or text", bool: "true or false", int: "a whole number"}
+_KINDS = {str: "text", dict: "an object", list: "a list", bool: "true or false", int: "a whole number"}
+_KINDS |= {object: "an object, text or a number"}
 
 
 def parse_object(body: bytes) -> dict[str, Any]:

@@ -553,7 +553,7 @@ def run_answer_view(sight: Sight, run_id: str) -> str:
             type="button",
             class_="wb-Drawn",
             title="Save it as PNG",
-            data_page=f"{API}/runs/{found.id}/pictures/{name}?as=png",
+            data_page=f"{API}/runs/{found.id}/pictures/{name}",
         )
         for name, title, png in small_pictures(found.id, found.answers.kept_bytes if found.answers else 0)
     )

@@ -159,7 +159,6 @@ def _streaming_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Need
     # A block and `x + 1`, or what the generator made, which is twice as large as a block of float32.
     held = (x.made + x.block) * threads_per_worker * 5 // 4
     return x.needs(
-        output_bytes=x.dtype.itemsize,
         held=held,
         n_tasks=several(2.4, x.n_blocks),
         work={"normal": x.elements, "write": x.n_bytes + x.rounded, "read": x.n_bytes // 2},
@@ -173,7 +172,6 @@ def _tiled_sum(x: Matrix, generator: str, threads_per_worker: int) -> Needs:
     fused, tile = generator == "fused", 5 * TILE**2 * 8 // 2
     held = (_PARTIAL_SUMS if fused else tile) * threads_per_worker
     return x.needs(
-        output_bytes=x.dtype.itemsize,
         held=held,
         n_tasks=several(1.2, x.n_blocks),
         work={} if fused else {generator: x.elements},
@@ -191,7 +189,6 @@ def _transposed_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Nee
     extra = x.made - x.block
     held = (3 * threads_per_worker + 3) * x.block + threads_per_worker * extra
     return x.needs(
-        output_bytes=x.dtype.itemsize,
         held=held,
         received=3 * x.block,
         n_tasks=several(2.4, x.n_blocks),

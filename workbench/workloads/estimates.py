@@ -133,7 +133,6 @@ def _exact(x: Matrix, taken: int, work: Work, threads_per_worker: int, verb: str
     held = max(decomposing * threads_per_worker, checking, 3 * stack)
     stays = x.n_bytes + stack
     return x.needs(
-        output_bytes=x.n_bytes + small * itemsize + small * small * itemsize,
         held=held,
         kept=stays,
         received=x.block,
@@ -176,7 +175,6 @@ def _approximate(
     gone_through = passes if again else 1
     across = _qr(x.rows, width) if iterations else {}
     return x.needs(
-        output_bytes=resolved["k"] * (x.rows + x.columns + 1) * 8,
         passes=passes,
         held=held,
         kept=products + stays,
@@ -204,7 +202,6 @@ def _orthonormalised(x: Matrix, taken: int, work: Work, threads_per_worker: int,
     held = max((taken + 2 * x.block_elements * 8) * threads_per_worker, checking, small_bytes(small))
     stays = x.n_bytes + 8 * x.n_blocks * small * small
     return x.needs(
-        output_bytes=x.n_bytes + small * x.dtype.itemsize * (small + 1),
         held=held,
         kept=stays,
         received=x.block,
@@ -264,7 +261,6 @@ def _certified(
     single = resolved["tol"] >= 1e-5
     n_rows = -(-long // height)
     return x.needs(
-        output_bytes=resolved["k"] * (x.rows + x.columns + 1) * 8,
         passes=passes,
         held=held,
         kept=products + stays,

@@ -88,7 +88,6 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     kept = int(frames * (3.25 if resolved["persist"] else 2.25))
     return Needs.of(
         input_bytes=frames,
-        output_bytes=16,
         held=held,
         kept=kept,
         received=2 * _ROW * resolved["partition"],

@@ -249,7 +249,6 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     hold = "held in memory" if resolved["keep"] else "read again each time"
     return Needs.of(
         input_bytes=packed,
-        output_bytes=8 * k * (n_samples + 2),
         passes=passes,
         held=held,
         kept=stays,

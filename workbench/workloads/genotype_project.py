@@ -100,7 +100,6 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     held = (2 * block + 256 * n_samples * 20 + 8 * k * n_samples) * threads_per_worker
     return Needs.of(
         input_bytes=packed,
-        output_bytes=8 * k * n_samples,
         held=held,
         n_tasks=2 * max(16, packed // 2**23),
         n_blocks=max(16, packed // 2**23),

@@ -71,7 +71,6 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     answer = 8 * (7 * n_variants + 6 * n_samples)
     return Needs.of(
         input_bytes=packed,
-        output_bytes=answer,
         held=held,
         n_tasks=3 * n_blocks,
         n_blocks=n_blocks,

@@ -96,7 +96,6 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     n_tasks = n_blocks * (2 + tiles) + tiles * (tiles + 1) // 2
     return Needs.of(
         input_bytes=packed,
-        output_bytes=48 * n_samples,
         held=held,
         kept=2 * packed,
         received=tile * -(-n_variants // 4),

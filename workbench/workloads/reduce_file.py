@@ -323,7 +323,6 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     kept = n_bytes if at_once else answer * 2
     return Needs.of(
         input_bytes=n_bytes,
-        output_bytes=answer,
         passes=passes,
         held=held_,
         kept=kept,

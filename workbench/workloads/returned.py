@@ -452,7 +452,6 @@ def needs(found: Mapping[str, Any], threads_per_worker: int) -> Needs | None:
     )
     return Needs(
         input_bytes=largest,
-        output_bytes=output,
         held_per_worker=in_hand,
         held_total=in_hand + output,
         n_tasks=n_tasks,

@@ -68,8 +68,6 @@ class Needs(BaseModel, frozen=True):
     sentence: str
     input_bytes: int = 0
     """Size of the array."""
-    output_bytes: int = 0
-    """Size of the results that stay on the cluster or come back."""
     passes: int = 1
     """How often the whole array is gone through."""
     held_per_worker: int = 0

@@ -28,7 +28,7 @@ from workbench.runs.comparing import comparisons, gate
 from workbench.runs.comparing.comparisons import MOST_REPEATS, MOST_ROWS, Comparison, Mode, Request, Row
 from workbench.runs.forecasting import machines
 from workbench.runs.forecasting.forecast import actual_spec, refusal, size_of, verdict
-from workbench.runs.settings import read_pairs, read_settings
+from workbench.runs.settings import read_settings
 from workbench.workloads.registry import Template, template
 
 _CONDUCTOR = "workbench.runs.comparing.conductor"
@@ -68,11 +68,7 @@ class _Wish(NamedTuple):
 
 
 def read_request(given: Mapping[str, Any]) -> Request:
-    """Return a request from what a person gave. Raises BadInputError in one sentence.
-
-    What a plain form sends will do: `on` as lines of one text, `parameters` and `sweep` as KEY=VALUE with spaces
-    between them, numbers as text.
-    """
+    """Return a request from what a person gave; numbers may be text. Raises BadInputError in one sentence."""
     try:
         request = Request.model_validate({key: value for key, value in given.items() if value is not None})
     except ValidationError as err:
@@ -123,9 +119,9 @@ def plan_comparison(request: Request, inventory: Inventory, there: Sequence[Clus
     return Planned(rows, mode, (*notes, *memory_notes, *parameter_notes))
 
 
-def usual_lines(workload: str, parameters: Mapping[str, Any] | str, inventory: Inventory) -> tuple[str, ...]:
+def usual_lines(workload: str, parameters: Mapping[str, Any], inventory: Inventory) -> tuple[str, ...]:
     """Lines where none are given: for a preset whose text is about UCX, TCP and TLS beside it on two workers."""
-    preset = read_pairs(parameters).get("preset")
+    preset = parameters.get("preset")
     profile = template(workload).preset(preset).profile if preset else None
     if profile != "ucx":
         return (profile or "cpu",)

@@ -10,7 +10,7 @@ import contextlib
 import platform
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,7 +25,7 @@ from workbench.errors import BadInputError, ConflictError, NotFoundError, reason
 from workbench.jobs import folders
 from workbench.jobs.folders import Lasting
 from workbench.runs import store
-from workbench.runs.settings import read_pairs, read_setting_pairs
+from workbench.runs.settings import read_pairs
 from workbench.workloads.listing import title_of
 from workbench.workloads.values import Check
 
@@ -38,36 +38,22 @@ MOST_ROWS = 64
 _FILE = "comparison.json"
 
 
-def _read_lines(value: Any) -> Any:
-    return tuple(line.strip() for line in value.splitlines() if line.strip()) if isinstance(value, str) else value
-
-
-def _read_sweep(value: Any) -> Any:
-    pairs = read_pairs(value)
-    if not isinstance(pairs, Mapping):
-        return pairs
-    return {name: read_values(each) if isinstance(each, str) else each for name, each in pairs.items()}
-
-
 def read_values(text: str) -> tuple[str, ...]:
     """Return the values of a text such as '1,2,4'; a semicolon between them lets each hold commas."""
     values = text.split(";") if ";" in text else text.split(",")
     return tuple(value.strip() for value in values if value.strip())
 
 
-Pairs = Annotated[dict[str, Any], BeforeValidator(read_pairs)]
-
-
 class Request(BaseModel, frozen=True, extra="forbid", str_strip_whitespace=True):
     """What is to be compared. Frozen, JSON both ways."""
 
     workload: str
-    parameters: Pairs = {}
-    on: Annotated[tuple[str, ...], BeforeValidator(_read_lines)] = ("cpu",)
+    parameters: dict[str, Any] = {}
+    on: tuple[str, ...] = ("cpu",)
     """Lines such as 'cpu --workers 2', or '--cluster NAME' for one that runs; see `clusters.lines`."""
-    settings: Annotated[dict[str, Any], BeforeValidator(read_setting_pairs)] = {}
+    settings: Annotated[dict[str, Any], BeforeValidator(read_pairs)] = {}
     """Settings of Dask for all rows."""
-    sweep: Annotated[dict[str, tuple[Any, ...]], BeforeValidator(_read_sweep)] = {}
+    sweep: dict[str, tuple[Any, ...]] = {}
     """Values of parameters of the workload, or of workers, threads and memory, each of which makes rows of its own."""
     weak: bool = False
     """Let the size grow with the workers or threads that are swept."""
