@@ -12,12 +12,11 @@ import pytest
 from tests.simulated import SimulatedNvml
 from tests.test_topology import DGX1
 from tests.test_transfers import both_ways
-from workbench.errors import MissingError
 from workbench.figures.markup import values_html
 from workbench.figures.measured import plain, sections
 from workbench.figures.report import report_html
 from workbench.figures.topology import topology_html
-from workbench.hardware import Topology, inventory
+from workbench.hardware import Topology
 from workbench.runs.singular import values
 
 
@@ -49,23 +48,6 @@ def test_what_cannot_be_told_is_a_question_mark() -> None:
     unknown = Topology(gpus=("GPU0",), cards=("<ib0>",), rows=(("X", None),))
     assert "<td>?</td>" in topology_html(unknown)
     assert "&lt;ib0&gt;" in topology_html(unknown)
-
-
-def test_without_a_gpu_there_is_no_figure_and_a_reason() -> None:
-    from workbench.panels import topology
-
-    found = inventory()
-    if found.topology is not None:
-        pytest.skip("This machine has a GPU.")
-    with pytest.raises(MissingError, match=r"^There is no topology to show\. There is no GPU"):
-        topology(found)
-
-
-def test_a_notebook_shows_the_topology() -> None:
-    from workbench.panels import topology
-
-    shown = topology(inventory().model_copy(update={"topology": dgx1()}))
-    assert "NV2" in shown.object
 
 
 def test_singular_values_have_the_digits_that_are_right() -> None:

@@ -52,8 +52,8 @@ def answering(folder: Path, devices: str) -> Path:
 def test_transports_are_read_with_device_kind_and_whether_they_tell_of_a_lost_peer(tmp_path: Path) -> None:
     found = ucx_transports(program=answering(tmp_path, DEVICES))
     assert found.transports == (
-        UcxTransport(name="rc_mlx5", device="mlx5_0:1", kind="network", peer_failure=True),
-        UcxTransport(name="posix", device="memory", kind="intra-node", peer_failure=False),
+        UcxTransport(name="rc_mlx5", device="mlx5_0:1", kind="network"),
+        UcxTransport(name="posix", device="memory", kind="intra-node"),
     )
     assert (found.version, found.infiniband, found.reason) == ("1.21.0", True, None)
     assert found.names() == ("rc_mlx5", "posix")

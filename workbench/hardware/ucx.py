@@ -60,7 +60,6 @@ def parsed(output: str) -> Iterator[UcxTransport]:
             name=name.strip(),
             device=about.get("Device", ""),
             kind=about.get("Type"),
-            peer_failure="peer failure" in about.get("error handling", ""),
         )
 
 

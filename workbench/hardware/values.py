@@ -206,8 +206,6 @@ class UcxTransport(_Value):
     device: str
     kind: str | None
     """Such as 'network', 'intra-node' or 'loopback'."""
-    peer_failure: bool
-    """Whether it tells of a lost peer. Dask's endpoints ask for that, so the others carry none of its data."""
 
 
 class UcxTransports(_Value):

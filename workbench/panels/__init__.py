@@ -3,7 +3,6 @@
 from workbench.panels.live import Beside, Compared, GpuMonitor, Progress, Replay, TaskStream, Watch, Workers
 from workbench.panels.loading import load
 from workbench.panels.magic import load_ipython_extension
-from workbench.panels.topology import topology
 from workbench.panels.workbench import Workbench
 
 __all__ = [
@@ -18,5 +17,4 @@ __all__ = [
     "Workers",
     "load",
     "load_ipython_extension",
-    "topology",
 ]
