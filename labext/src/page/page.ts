@@ -49,8 +49,6 @@ export interface IChannel {
   translate?(words: string): string;
 }
 
-/** Milliseconds after a key before Python hears of it: fast typing travels together. */
-const PAUSE = 20;
 /** What a page still knows when it is loaded again: what was chosen in forms. */
 const LASTING = /^(profile|plan|workload|run|settings|cluster|compare)($|\.)/;
 
@@ -218,12 +216,14 @@ export class Page {
   }
 
   private _say(changes: Choices): void {
+    if (!Object.keys(this._unsaid).length) {
+      // What one click or key changes travels together.
+      setTimeout(() => {
+        this._channel.send({ type: 'choose', choices: this._unsaid });
+        this._unsaid = {};
+      });
+    }
     Object.assign(this._unsaid, changes);
-    window.clearTimeout(this._saying);
-    this._saying = window.setTimeout(() => {
-      this._channel.send({ type: 'choose', choices: this._unsaid });
-      this._unsaid = {};
-    }, PAUSE);
   }
 
   // -- places of views
@@ -548,7 +548,6 @@ export class Page {
   private readonly _pages: Set<Page>;
   private readonly _problems = new Map<string, [string, boolean]>();
   private readonly _seen: IntersectionObserver;
-  private _saying = 0;
   private readonly _stops = new WeakMap<HTMLElement, HTMLElement>();
   private _unsaid: Choices = {};
   private readonly _visible = new Set<HTMLElement>();
