@@ -169,7 +169,12 @@ export class Page {
     each.forEach(id => this._fold(id, true));
     window.requestAnimationFrame(() => {
       const there = each.map(id => this._find(id)).filter(found => found !== null);
-      there.pop()?.parentElement?.scrollIntoView({ block: 'start' });
+      const last = there.pop();
+      // A run may be in the folded list of its comparison.
+      for (let hidden = last?.closest('[hidden]'); hidden; hidden = hidden.parentElement?.closest('[hidden]')) {
+        this._fold(hidden.id, true);
+      }
+      last?.parentElement?.scrollIntoView({ block: 'start' });
     });
   }
 
