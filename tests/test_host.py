@@ -417,12 +417,11 @@ def test_what_workers_do_and_hold_is_told_by_worker_by_task_and_by_line_of_code(
         kept = client.map(lambda n: time.sleep(0.2) or bytes(n), [1000, 2000], key=["block-1", "block-2"])
         client.gather(kept)
         workers = asyncio.run(control.workers(running.name))
-        (group,) = (each for each in asyncio.run(control.groups(running.name)) if each.name == "block")
+        held = asyncio.run(control.held(running.name))
         assert until(lambda: asyncio.run(control.profile(running.name))["count"] > 0)
     assert {each.threads for each in workers} == {1}
     assert all(0 < each.memory < each.memory_limit and each.heard < 5 for each in workers)
-    assert (group.done, group.total, group.erred) == (2, 2, 0)
-    assert 3000 <= group.bytes < 4000
+    assert 3000 <= held["block"] < 4000
 
 
 # Stopping

@@ -131,7 +131,7 @@ class Session:
     restart_workers = staticmethod(control.restart_workers)
     restart_worker = staticmethod(control.restart_worker)
     workers = staticmethod(control.workers)
-    groups = staticmethod(control.groups)
+    held = staticmethod(control.held)
     profile = staticmethod(control.profile)
     logs = staticmethod(control.logs)
 

@@ -24,7 +24,15 @@ export class Notebooks {
     const changed = () => this.changed.emit();
     _tracker.currentChanged.connect(changed);
     _tracker.widgetAdded.connect((_, panel) => {
-      panel.sessionContext.kernelChanged.connect(changed);
+      panel.sessionContext.kernelChanged.connect((_, { oldValue }) => {
+        gone(oldValue?.id);
+        changed();
+      });
+      panel.sessionContext.statusChanged.connect((_, status) => {
+        if (/restart|dead/.test(status)) {
+          gone(kernelOf(panel));
+        }
+      });
       panel.title.changed.connect(changed);
       panel.disposed.connect(changed);
       changed();
@@ -94,6 +102,11 @@ function fillCell({ content }: NotebookPanel, source: string, type: CellType): v
   }
   NotebookActions.changeCellType(content, type);
   content.activeCell?.model.sharedModel.setSource(source.trimEnd());
+}
+
+/** Have the cells of a kernel know that it is no more, see page/notebook.ts. */
+function gone(kernel: string | null | undefined): void {
+  window.dispatchEvent(new CustomEvent('workbench-gone', { detail: `kernel-${kernel}` }));
 }
 
 function kernelOf(panel: NotebookPanel): string | null {

@@ -93,6 +93,21 @@ test('what is typed goes to Python together, and an emptied field is chosen no m
   expect(page.choices).toEqual({ name: 'otter' });
 });
 
+test('Python hears of a key at once', async () => {
+  show('sidebar', '<input name="name">');
+  typeInto('[name=name]', 'otter');
+  await vi.advanceTimersByTimeAsync(1);
+  expect(sent.at(-1)).toEqual({ type: 'choose', choices: { name: 'otter' } });
+});
+
+test('what is in something folded is unfolded with it', () => {
+  show('sidebar', '<ul id="a" hidden><li><div id="b" hidden></div></li></ul><button data-reveal="b">Show</button>');
+  Element.prototype.scrollIntoView = () => undefined;
+  find('button').click();
+  vi.runOnlyPendingTimers();
+  expect(find('#a').hidden || find('#b').hidden).toBe(false);
+});
+
 test('a field shows what was chosen, else what Python says, and is left alone while somebody types', () => {
   show('sidebar', '<input name="a" value="2"><input name="b" value="2">');
   page.choose({ a: '5' });

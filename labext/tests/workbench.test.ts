@@ -22,7 +22,7 @@ let n: number;
 
 const model = {
   view: 'page',
-  options: '{"view": "wide", "theme": "dark"}',
+  options: '{"view": "wide", "theme": "dark", "kernel": "kernel-1"}',
   send_msg: (text: string) => void sent.push(JSON.parse(text) as Message),
   on: (event: string, callback: (text: string) => void) => {
     if (event === 'remove') {
@@ -103,6 +103,28 @@ test('a page whose server has gone says so and takes no more clicks', () => {
   lose();
   expect(place.firstElementChild!.textContent).toContain('The server of this page has ended.');
   expect(place.querySelector<HTMLElement>('[data-live="wide"]')!.inert).toBe(true);
+});
+
+test('a page whose kernel has ended says so, and another kernel is nothing to it', () => {
+  say({ type: 'ready' });
+  show('wide', '<p>Hardware</p>');
+  const gone = (kernel: string) => window.dispatchEvent(new CustomEvent('workbench-gone', { detail: kernel }));
+  gone('kernel-2');
+  expect(place.textContent).toBe('Hardware');
+  gone('kernel-1');
+  expect(place.firstElementChild!.textContent).toContain('The kernel of this cell has ended.');
+  expect(place.querySelector<HTMLElement>('[data-live="wide"]')!.inert).toBe(true);
+});
+
+test('what is chosen and not confirmed is told of, again after the next click', async () => {
+  say({ type: 'ready' });
+  show('wide', '<button data-workbench="b" data-choose=\'{"profile": "gpu"}\'>GPU</button>');
+  for (let tries = 0; tries < 2; tries++) {
+    click('b');
+    expect(place.textContent).toBe('GPU');
+    await vi.advanceTimersByTimeAsync(9000);
+    expect(place.textContent).toContain('The kernel has not answered yet');
+  }
 });
 
 test('messages are taken in by their numbers, and what was missed is asked for again', async () => {

@@ -24,6 +24,7 @@ import dask
 import numpy as np
 from playwright.sync_api import Page, WebSocket, sync_playwright
 
+from tests.test_app import app
 from tests.ui.conftest import BROWSERS, chromium, running_lab, show_lab
 from tests.ui.test_main_job import hook
 from tests.ui.test_watch import opened, write
@@ -315,20 +316,23 @@ TYPED = """verdict => {
 
 
 def measure_typing(folder: Path, n_keys: int = 60) -> None:
-    """Print what passes from a key in a form to the verdict on the screen, in the sidebar and in a notebook's cell."""
-    with running_lab(folder) as lab, sync_playwright() as playwright:
+    """Print what passes from a key in a form to the verdict: in the sidebar, in a notebook's cell and without Lab."""
+    with running_lab(folder) as lab, app() as address, sync_playwright() as playwright:
         session = Session()
         session.start(session.plan("cpu", n_workers=1), name="typed")
         browser = chromium(playwright)
         write(lab.notebooks / "bench.ipynb", ("from workbench.panels import Workbench\nWorkbench()",))
-        for where, name in ((".wb-Sidebar", "the sidebar"), (".wb-Cell", "a notebook's cell")):
+        for where, name in ((".wb-Sidebar", "the sidebar"), (".wb-Cell", "a notebook's cell"), ("body", "the app")):
             shown = browser.new_page(viewport={"width": 1440, "height": 1300})
-            show_lab(shown, lab.url)
-            if where == ".wb-Cell":
+            if where == "body":
+                shown.goto(address)
+            elif where == ".wb-Cell":
+                show_lab(shown, lab.url)
                 opened(shown, "bench.ipynb")
                 shown.evaluate("() => { jupyterapp.shell.collapseLeft() }")
                 shown.evaluate("() => { jupyterapp.commands.execute('notebook:run-all-cells') }")
             else:
+                show_lab(shown, lab.url)
                 shown.evaluate("() => { jupyterapp.commands.execute('dask-workbench:open') }")
             place = shown.locator(where)
             hook(place, "workload-array_sum").click(timeout=60_000)

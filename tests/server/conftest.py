@@ -21,7 +21,7 @@ from pytest_jupyter.jupyter_server import *  # noqa: F403
 from traitlets.config import Config
 
 from workbench.clusters.budget import Budget
-from workbench.clusters.control import Group, Worker
+from workbench.clusters.control import Worker
 from workbench.clusters.environments import Environment
 from workbench.clusters.plan import check_agreed, plan
 from workbench.clusters.profiles import profiles
@@ -190,9 +190,6 @@ class FakeSession:
     async def workers(self, name: str) -> list[Worker]:
         self.cluster(name)
         return [Worker(f"tcp://{n}", str(n), 1, 50.0 - n, 2**30 + n, 2**31, 0, n, 0.5) for n in range(3)]
-
-    async def groups(self, name: str) -> list[Group]:
-        return [Group("<sum>", 3, 4, 1, 2**20)]
 
     async def profile(self, name: str) -> dict[str, Any]:
         frame = {"description": {"name": "<dot>", "filename": "a.py", "line_number": 7}, "count": 3, "children": {}}

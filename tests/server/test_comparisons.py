@@ -154,6 +154,7 @@ async def test_a_sweep_proposes_its_values_and_leaves_out_clusters_that_run(
     session.add("calm-otter")
     await api("GET", "state")
     ticked = {"compare.on.cluster-calm-otter": True, "compare.weak": True}
+    assert "compare-values" not in await html_of(api, "compare", ticked)
     workers = asked(await html_of(api, "compare", {**ticked, "compare.sweep": "workers"}))
     assert workers["sweep"] == {"workers": ["1", "2", "4", "8"]}
     assert (workers["weak"], "--cluster calm-otter" in workers["on"]) == (True, False)

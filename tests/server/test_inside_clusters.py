@@ -46,8 +46,7 @@ async def test_one_worker_can_be_restarted_where_the_cluster_can(api: Any, sessi
     assert "restart-worker" not in await html_of(api, "workers:attached")
 
 
-async def test_tasks_and_frames_of_code_are_told_with_their_shares(api: Any, cluster: str) -> None:
-    assert "<sum> 3 of 4 1 failed 1 MiB" in unescape(text_of(await html_of(api, f"groups:{cluster}")))
+async def test_frames_of_code_are_told_with_their_shares(api: Any, cluster: str) -> None:
     html = unescape(await html_of(api, f"profile:{cluster}"))
     assert 'title="<dot>, 75 %, a.py:7"' in html
     assert "width: 75.00%" in html
@@ -66,7 +65,10 @@ def seen(**names: str) -> Any:
     async def latest(_: str) -> Heard:
         return heard(**names)
 
-    return SimpleNamespace(heard=latest, choices={})
+    async def held(_: str) -> dict[str, int]:
+        return {"svd": 2**20}
+
+    return SimpleNamespace(heard=latest, choices={}, session=SimpleNamespace(held=held))
 
 
 async def test_bandwidth_is_told_between_workers_by_their_names() -> None:
@@ -81,6 +83,10 @@ async def test_tasks_are_drawn_below_those_whose_results_they_need() -> None:
     assert top["<load>"] < top["svd"]
     assert html.count("<path ") == 1
     assert text_of(html).endswith("&lt;load&gt; 3 of 4 svd 3 of 4")
+
+
+async def test_as_many_tasks_are_told_in_the_table_as_in_the_graph() -> None:
+    assert text_of(await workers.groups(seen(), "calm-otter")).endswith("svd 3 of 4 1 MiB &lt;load&gt; 3 of 4")
 
 
 def test_names_that_need_each_other_are_drawn_all_the_same() -> None:
@@ -98,14 +104,12 @@ async def test_what_is_marked_is_marked_in_all_panes_and_a_click_takes_it_back(a
     task, worker = (f"marked.{cluster}.{what}" for what in ("task", "worker"))
     sight.choices = {task: "<load>", worker: "10"}
     pressed = r'data-choose="{"marked.[\w-]+.(\w+)": null}" aria-pressed="true"'
-    for view, what in ((workers.tasks, "task"), (workers.bandwidth, "worker")):
+    for view, what in ((workers.tasks, "task"), (workers.groups, "task"), (workers.bandwidth, "worker")):
         assert set(re.findall(pressed, unescape(await view(sight, cluster)))) == {what}
     table = unescape(await html_of(api, f"workers:{cluster}", {worker: "1"}))
     assert re.findall(pressed, table) == ["worker"]
-    assert re.findall(pressed, unescape(await html_of(api, f"groups:{cluster}", {task: "<sum>"}))) == ["task"]
-    assert re.findall(pressed, unescape(await html_of(api, f"groups:{cluster}"))) == []
-    other = {task.replace(cluster, "other"): "<sum>"}
-    assert re.findall(pressed, unescape(await html_of(api, f"groups:{cluster}", other))) == []
+    sight.choices = {task.replace(cluster, "other"): "<load>"}
+    assert re.findall(pressed, unescape(await workers.groups(sight, cluster))) == []
 
 
 async def test_a_cluster_that_cannot_be_watched_says_why_in_its_panes(api: Any, session: Any) -> None:

@@ -84,6 +84,15 @@ async def test_ticked_runs_can_be_compared_or_deleted_together(api: Any, session
     assert 'data-page="workbench/api/runs/r0,r2/export"' in html
     one = await html_of(api, "runs", {"runs.ticked": "r0"})
     assert re.search(r"<button[^>]*disabled[^>]*compare-ticked", one)
+    before, _, list_and_more = one.partition("wb-list-of-runs")
+    assert "compare-ticked" in list_and_more, "a line doesn't move when it is ticked"
+    assert before in await html_of(api, "runs")
+
+
+async def test_what_can_be_done_with_a_run_stands_above_all_that_is_known_of_it(api: Any, session: Any) -> None:
+    session.add_run("r0", status="done", seconds=1.0, check={"passed": True, "what": "Sum.", "detail": "Long."})
+    html = await html_of(api, "run:r0")
+    assert html.index("Run again") < html.index("Name and note") < html.index("Sum. Long.")
 
 
 async def test_a_person_names_a_run_and_it_is_found_by_that_name(api: Any, session: Any) -> None:

@@ -132,6 +132,14 @@ async def test_gpus_that_nobody_can_ask_for_are_unknown_and_not_none(
     assert f'title="{why}"' in html
 
 
+async def test_a_name_that_no_cluster_can_have_is_told_of_below_start(api: Any) -> None:
+    choices = {"choices": json.dumps({"name": "My Cluster"})}
+    html = (await api("GET", "views/start", params=choices)).content["html"]
+    plan, begin, why = map(html.index, ('class="wb-Plan"', 'data-workbench="start"', "A cluster can&#x27;t be called"))
+    assert plan < begin < why
+    assert re.search(r'<button[^>]*disabled[^>]*data-workbench="start"', html)
+
+
 async def test_a_view_that_there_is_not_names_those_that_there_are(open_page: Any, api: Any) -> None:
     answer = await api("GET", "views/secrets")
     assert (answer.status, answer.content["message"][:29]) == (404, "There is no view 'secrets'. T")

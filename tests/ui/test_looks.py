@@ -61,6 +61,9 @@ def test_sidebar_and_tab_look_as_they_did(open_lab: Callable[[], Page]) -> None:
     for width in (1280, 1920):
         page.set_viewport_size({"width": width, "height": 900})
         different += compared(page, tab, f"tab-{width}")
+    # JupyterLab has rules of its own for what is preformatted.
+    fonts = "each => [each, each.parentElement].map(place => getComputedStyle(place).fontFamily)"
+    assert len(set(sidebar.locator(".wb-Help").evaluate(fonts))) == 1, "help is for reading"
     assert not different, f"Look at tests/ui/screenshots, and take them anew if that is better: {different}"
 
 

@@ -135,3 +135,23 @@ def test_a_report_shows_each_task_when_one_zooms_in(tmp_path: Path, offline: Cal
     left = sorted(shown.evaluate(f"() => {data}.left"))
     assert left == pytest.approx(sorted((1000 * record.tasks.start[rows]).tolist()), abs=0.002)
     assert set(shown.evaluate(f"() => {data}.name")) == {"normal", "transfer for normal"}
+
+
+def test_on_a_phone_a_report_shows_all_columns_of_its_modes(tmp_path: Path, page: Page) -> None:
+    from workbench.figures.report import report_html
+
+    many = range(1, 11)
+    result = {
+        "singular_values": [12345.678 / each for each in many],
+        "explained_variance": [123456.78 / each for each in many],
+        "explained_variance_ratio": [0.2951 / each for each in many],
+        "separated": [each < 5 for each in many],
+        "certificate": {"bound": [4.4e-7 for _ in many], "sentence": "Right."},
+    }
+    path = tmp_path / "report.html"
+    path.write_text(report_html({"id": "a", "workload": "eofs", "status": "done", "result": result}, None))
+    page.set_viewport_size({"width": 420, "height": 800})
+    page.goto(path.as_uri())
+    table = page.locator("[data-workbench=values]")
+    expect(table).to_contain_text("Apart")
+    assert table.evaluate("table => table.parentElement.scrollWidth <= table.parentElement.clientWidth")

@@ -149,7 +149,7 @@ def test_all_that_the_sidebar_does_is_done_in_a_cell(
     assert elsewhere == []
 
 
-def test_it_is_live_while_the_kernel_computes_and_there_again_after_a_reload(
+def test_it_is_live_while_the_kernel_computes_there_again_after_a_reload_and_tells_of_its_end(
     lab: Lab, open_lab: Callable[[], Page]
 ) -> None:
     write(lab.notebooks / "busy.ipynb", (*CELLS, "input('go on? ')"))
@@ -174,6 +174,13 @@ def test_it_is_live_while_the_kernel_computes_and_there_again_after_a_reload(
     expect(hook(bench, "run-button")).to_be_visible(timeout=MINUTE)
     hook(bench, "workload-array_mean").click()
     expect(hook(bench, "workload-array_mean")).to_have_attribute("aria-checked", "true", timeout=MINUTE)
+
+    # It doesn't look alive when its kernel no longer is.
+    page.evaluate("async () => { await jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart() }")
+    expect(bench).to_contain_text("The kernel of this cell has ended. Run the cell again.", timeout=MINUTE)
+    run(page, cells.first)
+    expect(bench).not_to_contain_text("The kernel of this cell has ended.", timeout=MINUTE)
+    expect(hook(bench, "run-button")).to_be_visible(timeout=MINUTE)
 
 
 @pytest.fixture

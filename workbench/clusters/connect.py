@@ -66,7 +66,7 @@ def connect(name: str, *, asynchronous: bool = False, client_name: str | None = 
             return kind(
                 record.scheduler_address,
                 security=keys,
-                name=client_name or _kernel(),
+                name=client_name or kernel(),
                 asynchronous=asynchronous,
                 timeout=timeout,
             )
@@ -118,8 +118,8 @@ def _compare_versions(record: ClusterRecord) -> None:
             )
 
 
-def _kernel() -> str | None:
-    """'kernel-<id>' in a Jupyter kernel, None elsewhere."""
+def kernel() -> str | None:
+    """Return 'kernel-<id>' in a Jupyter kernel, None elsewhere."""
     if "ipykernel.kernelapp" not in sys.modules:
         return None
     from ipykernel.kernelapp import IPKernelApp

@@ -140,26 +140,11 @@ async def restart_worker(name: str, address: str) -> ClusterRecord:
     return records.read(name)
 
 
-class Group(NamedTuple):
-    """Tasks whose keys begin alike."""
-
-    name: str
-    done: int
-    total: int
-    erred: int
-    bytes: int
-    """What their results hold in the workers' memory."""
-
-
-async def groups(name: str) -> list[Group]:
-    """The tasks that the scheduler knows, by what their keys begin with."""
+async def held(name: str) -> dict[str, int]:
+    """Bytes that results of tasks hold in the workers' memory, by what the tasks' keys begin with."""
     async with _scheduler(records.read(name)) as scheduler:
-        states = await scheduler.get_task_prefix_states()
-        held = await scheduler.nbytes(summary=True)
-    return [
-        Group(kind, each["memory"] + each["released"], sum(each.values()), each["erred"], held.get(kind, 0))
-        for kind, each in states.items()
-    ]
+        found: dict[str, int] = await scheduler.nbytes(summary=True)
+    return found
 
 
 async def profile(name: str) -> dict[str, Any]:

@@ -45,6 +45,10 @@ dd { margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; font-variant-num
 details summary { cursor: pointer; }
 pre { overflow-x: auto; font-size: 12.5px; margin: 6px 0; }
 .columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 360px), 1fr)); gap: 0 40px; }
+@media (max-width: 500px) {
+  [data-workbench=values] { font-size: 12px; }
+  [data-workbench=values] * { padding-right: 5px !important; }
+}
 """
 
 _GOOD = {"light": "#1b7a34", "dark": "#6fcf87"}

@@ -25,6 +25,7 @@ from typing import Any
 import param
 from panel.custom import JSComponent
 
+from workbench.clusters.connect import kernel
 from workbench.errors import WorkbenchError
 from workbench.figures import gpus
 from workbench.panels.thread import do
@@ -76,9 +77,8 @@ class Page(JSComponent):  # type: ignore[misc,unused-ignore]
     ) -> None:
         load_before_threads("distributed", "workbench.workloads.catalogue")
         sheets = [_CELL] if view == "figure" else [_VIEWS, _CELL]
-        super().__init__(
-            view=view, options=to_json(options or {}), sizing_mode="stretch_width", margin=0, stylesheets=sheets
-        )
+        given = to_json({"kernel": kernel(), **(options or {})})
+        super().__init__(view=view, options=given, sizing_mode="stretch_width", margin=0, stylesheets=sheets)
         # Panel documents this name for subclasses; a public one only components of AnyWidget have.
         self.pages = Pages(watching, answer, self._send_msg)
         self.on_msg(lambda event: do(self.pages.receive, event.data))

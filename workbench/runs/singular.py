@@ -45,7 +45,7 @@ def values(result: Mapping[str, Any]) -> Values | None:
         columns["Variance"] = [_digits(value, bound, 2) for value, bound in zip(variances, bounds, strict=True)]
         columns["Share"] = [f"{100 * share:.2f} %" for share in shares]
     if apart:
-        columns["Separated"] = [{True: "yes", False: "no"}.get(each, "–") for each in apart]
+        columns["Apart"] = [{True: "yes", False: "no"}.get(each, "–") for each in apart]
     rows = tuple(zip(*columns.values(), strict=True))
     return Values(tuple(columns), rows[:MOST], len(rows[MOST:]))
 

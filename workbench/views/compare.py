@@ -283,7 +283,8 @@ def _sweep(wish: _Wish) -> Iterator[str]:
     yield tag("label", "Sweep", for_="wb-compare-sweep")
     title = "Workers, threads, a parameter, or one of Dask's settings that stand under More of the workload"
     yield select(wish.swept.items(), sweep, data_default="", title=title, **shared)
-    yield _input(wish, f"values.{sweep}", wish.values, aria_label="Values to try", disabled=not sweep)
+    if sweep:
+        yield _input(wish, f"values.{sweep}", wish.values, aria_label="Values to try")
 
 
 def _more(wish: _Wish) -> str:

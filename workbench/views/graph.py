@@ -43,18 +43,23 @@ def graph(
 
 
 def _node(name: str, title: str, counted: Mapping[str, int], x: int, y: int) -> str:
-    done, total = counted["done"], counted["total"]
-    failed = f", {count(counted['erred'])} failed" if counted["erred"] else ""
     color = neutral_colors()[color_index(name)]
     return tag(
         "div",
         tag("div", title),
-        meter(f"Done of {name}", done, total, f"{count(done)} of {count(total)}{failed}"),
+        done_of(name, counted),
         id=f"wb-node-{name}",
         class_="wb-Node",
         style=f"left: {x}px; top: {y}px; width: {_WIDTH}px; height: {_HEIGHT}px; border-left-color: {color}",
         role="listitem",
     )
+
+
+def done_of(name: str, counted: Mapping[str, int]) -> str:
+    """Bar of how many tasks of a name are done."""
+    done, total = counted["done"], counted["total"]
+    failed = f", {count(counted['erred'])} failed" if counted["erred"] else ""
+    return meter(f"Done of {name}", done, total, f"{count(done)} of {count(total)}{failed}")
 
 
 def _line(above: tuple[int, int], below: tuple[int, int]) -> str:

@@ -210,7 +210,7 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
         body["choices"] = {"devices": ",".join(spec.devices)}
     # What is wrong stands where the plan would, so that nothing moves; a field that is always seen says it itself.
     wrong = None if problem is None or waits or problem.parameter in needed else form.in_words(problem.message)
-    wrong = wrong or _misnamed(sight)
+    misnamed = _misnamed(sight)
     sentences = [each for each in (refused, agreement) if each]
     name = text_field(
         "name",
@@ -224,7 +224,7 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
         f"{verb} anyway" if past else verb,
         kind="warn" if past else "accept",
         title=f"{verb} it although: {past}" if past else f"{verb} this cluster",
-        disabled=spec is None or wrong is not None,
+        disabled=spec is None or misnamed is not None,
         data_request="POST clusters",
         data_body=body,
         data_take={"choices": f"plan.{profile}.", "name": "name"},
@@ -246,6 +246,7 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
             style="display: contents",
         )
         + tag("div", name, begin, class_="wb-Row wb-Start")
+        + paragraph(misnamed or "", "wb-Problem", role="status")
         + notice("POST clusters", "start-problem")
         + folds(
             more_choices=("More" if needed else "Change", live("plan-form") if more_fields else ""),

@@ -99,9 +99,9 @@ def runs(sight: Sight, _: str) -> str:
     return (
         _search(sight, titles, {*there, *(run["cluster"] for run in found)})
         + _found(total if asked else None)
-        + _ticked(sight)
         + _ended(sight, titles)
         + tag("ul", *rows, id="wb-list-of-runs", class_="wb-Runs", aria_label="Runs", data_stop=True)
+        + _ticked(sight)
         + more("runs", shown, _MORE, older, data_more=True)
         + (paragraph(room.words()) if room and room.next else "")
     )
@@ -180,7 +180,7 @@ def _found(total: int | None) -> str:
 
 
 def _ticked(sight: Sight) -> str:
-    """What can be done with the runs that are ticked; its place is kept."""
+    """What can be done with the runs that are ticked: in view below them, so that no line moves."""
     ids = [each for each in str(sight.choices.get("runs.ticked") or "").split(",") if each]
     if not ids:
         return ""
@@ -209,7 +209,7 @@ def _ticked(sight: Sight) -> str:
     words = tag("span", f"{len(ids)} ticked", class_="wb-Muted")
     none = icon_button("close", "Tick none", data_choose=then)
     return (
-        tag("div", words, compare, export, delete, none, class_="wb-Row")
+        tag("div", words, compare, export, delete, none, class_="wb-Row wb-Go")
         + notice("POST comparisons")
         + notice("DELETE runs/")
     )
@@ -234,6 +234,7 @@ def _line(sight: Sight, comparison: Comparison | None, rows: list[str], runs: li
         return rows[0]
     summary = sight.session.summary(comparison)
     id_, status, title = f"wb-compared-{comparison.id}", comparison.status, f"{summary.title}, compared"
+    verdict = tag("span", escape(said := summary.verdict), title=said, class_="wb-Run-result")
     done = [run["id"] for run in runs if run["status"] not in _ACTIVE]
     head = fold(
         id_,
@@ -246,8 +247,8 @@ def _line(sight: Sight, comparison: Comparison | None, rows: list[str], runs: li
         f"compared-{comparison.id}",
         title,
         status,
-        [head, tag("span", escape(when), class_="wb-Muted"), chart],
-        "" if comparison.active else foot(summary.verdict, ()),
+        [head],
+        foot(when, [chart], "" if comparison.active else verdict),
         tag("ul", *rows, id=id_, hidden=True, class_="wb-Compared-runs"),
         tick=_tick(title, ",".join(done)),
     )
@@ -391,7 +392,7 @@ def run(sight: Sight, argument: str) -> str:
         parts = {"code": ("Code", markup.code(source, "watched-code")), **parts}
     if found.get("diagnosis"):
         parts = {"where": ("Where the time went", diagnosis_html(found["diagnosis"])), **parts}
-    return _details(found) + _again(sight, found, before) + folds(f"{run_id}-", **parts)
+    return _again(sight, found, before) + folds(f"{run_id}-", **parts) + _details(found)
 
 
 def _again(sight: Sight, run: dict[str, Any], before: str | None) -> str:

@@ -165,8 +165,8 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
             "div",
             notice("POST runs", "run-problem"),
             live(f"latest:{template.name}"),
-            beside,
-            run,
+            # Together, or Run alone would go to a line of its own where a run goes on.
+            tag("span", beside, run, class_="wb-Row"),
             class_="wb-Row wb-mod-end wb-Go",
         )
         + folds(

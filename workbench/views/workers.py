@@ -123,24 +123,22 @@ def _panes(name: str, here: str) -> str:
 
 async def groups(sight: Sight, name: str) -> str:
     """How many tasks of each name are done, and what their results hold, the largest first."""
-    found = sorted(await sight.session.groups(name), key=lambda each: (-each.bytes, each.name))
-    most = max((each.bytes for each in found), default=0)
+    heard, held = await sight.heard(name), await sight.session.held(name)
+    # Of Dask's own counts those lack that are queued.
+    counts = heard.progress.counts if heard.progress is not None else {}
+    most = max(held.values(), default=0)
     rows = (
         tag(
             "tr",
-            tag("td", marking(sight.choices, name, "task", each.name)),
-            tag(
-                "td",
-                meter(f"Done of {each.name}", each.done, each.total, f"{count(each.done)} of {count(each.total)}"),
-                f"{count(each.erred)} failed" if each.erred else "",
-            ),
-            tag("td", meter(f"Memory of {each.name}", each.bytes, most, size(each.bytes)) if each.bytes else ""),
-            id=f"wb-group-{each.name}",
+            tag("td", marking(sight.choices, name, "task", kind)),
+            tag("td", graph.done_of(kind, each)),
+            tag("td", meter(f"Memory of {kind}", held[kind], most, size(held[kind])) if held.get(kind) else ""),
+            id=f"wb-group-{kind}",
         )
-        for each in found
+        for kind, each in sorted(counts.items(), key=lambda pair: (-held.get(pair[0], 0), pair[0]))
     )
     titles = (tag("th", title, scope="col") for title in ("Tasks", "Done", "Held in memory"))
-    body = _table(titles, rows) if found else paragraph("The scheduler knows no tasks now.")
+    body = _table(titles, rows) if counts else paragraph(heard.trouble or "The scheduler knows no tasks now.")
     return _panes(name, "groups") + body
 
 

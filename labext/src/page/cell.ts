@@ -17,8 +17,8 @@ export interface IOptions {
 export interface IMounted {
   /** Take in what the kernel says. */
   receive(message: IMessage): void;
-  /** Take in that the server has gone, where it isn't a notebook's kernel. */
-  lost?(): void;
+  /** Say that the kernel, or the server of the page, has gone: nothing that is done is heard any more. */
+  lost?(text: string): void;
   /** Say that the kernel is silent, or with an empty text that it no longer is. */
   say?(text: string): void;
   dispose(): void;
@@ -53,14 +53,19 @@ export function mountFigure(host: HTMLElement, messages: Messages, options: IOpt
     }
   };
   button.onclick = follow;
+  let said = '';
   figure.onChange = () => {
     button.textContent = figure.paused || !figure.following ? 'Follow' : 'Pause';
     button.hidden = !figure.live || !options.watched.cluster;
     all.hidden = !figure.stretches;
-    summary.textContent = figure.summary;
+    summary.textContent = said || figure.summary;
   };
   figure.onChange();
   host.append(bar, figure.node);
+  const say = (text: string) => {
+    said = text;
+    figure.onChange();
+  };
   const look = () => {
     if (theme() !== shown) {
       shown = theme();
@@ -81,7 +86,8 @@ export function mountFigure(host: HTMLElement, messages: Messages, options: IOpt
         figure.receive(message as unknown as StreamMessage);
       }
     },
-    say: text => (summary.textContent = text || figure.summary),
+    lost: say,
+    say,
     dispose: () => {
       observer.disconnect();
       DARK.removeEventListener('change', look);

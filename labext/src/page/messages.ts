@@ -66,6 +66,8 @@ export class Messages {
       Object.assign(this._choices, choices);
     }
     this._sayIfReady(message);
+    // All that is said is confirmed.
+    this._tellIfSilent(() => this._ready);
   }
 
   /** Ask for what is at `path`; rejects with an error whose message is for the person. */
@@ -133,7 +135,8 @@ export class Messages {
   }
 
   private _tellSilence(silent: boolean): void {
-    if (silent !== this._silent) {
+    // A click takes the sentence away, so that it is said again after the next.
+    if (silent || this._silent) {
       this._silent = silent;
       this.onSilence(silent ? 'The kernel has not answered yet. Where it is not busy, run this cell again.' : '');
     }

@@ -14,6 +14,9 @@ type Mount = (host: HTMLElement, messages: Messages, options: never) => IMounted
 
 const VIEWS: Record<string, Mount> = { figure: mountFigure, page: mountPage };
 
+/** Said by Lab, where it is around this page, of a kernel: 'kernel-<id>'. */
+const GONE = 'workbench-gone';
+
 /** What we use of Panel's view: the Bokeh model that it is of. */
 interface IView {
   model: IBokehModel;
@@ -34,11 +37,18 @@ export function render({
   const host = document.createElement('div');
   host.className = 'wb-Cell';
   const messages = new Messages(model);
-  const view = VIEWS[model.view](host, messages, JSON.parse(model.options) as never);
+  const options = JSON.parse(model.options) as { kernel: string | null };
+  const view = VIEWS[model.view](host, messages, options as never);
   messages.onMessage = message => view.receive(message);
-  at.model.document?.on_event('connection_lost', () => view.lost?.());
+  at.model.document?.on_event('connection_lost', () =>
+    view.lost?.('The server of this page has ended. Start it again and open its address.')
+  );
+  const gone = ({ detail }: CustomEventInit<string>) =>
+    detail === options.kernel && view.lost?.('The kernel of this cell has ended. Run the cell again.');
+  window.addEventListener(GONE, gone);
   messages.onSilence = text => view.say?.(text);
   model.on('remove', () => {
+    window.removeEventListener(GONE, gone);
     view.dispose();
     messages.dispose();
   });

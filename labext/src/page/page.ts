@@ -49,8 +49,6 @@ export interface IChannel {
   translate?(words: string): string;
 }
 
-/** Milliseconds after a key before Python hears of it: fast typing travels together. */
-const PAUSE = 20;
 /** What a page still knows when it is loaded again: what was chosen in forms. */
 const LASTING = /^(profile|plan|workload|run|settings|cluster|compare)($|\.)/;
 
@@ -171,7 +169,12 @@ export class Page {
     each.forEach(id => this._fold(id, true));
     window.requestAnimationFrame(() => {
       const there = each.map(id => this._find(id)).filter(found => found !== null);
-      there.pop()?.parentElement?.scrollIntoView({ block: 'start' });
+      const last = there.pop();
+      // A run may be in the folded list of its comparison.
+      for (let hidden = last?.closest('[hidden]'); hidden; hidden = hidden.parentElement?.closest('[hidden]')) {
+        this._fold(hidden.id, true);
+      }
+      last?.parentElement?.scrollIntoView({ block: 'start' });
     });
   }
 
@@ -218,19 +221,22 @@ export class Page {
   }
 
   private _say(changes: Choices): void {
+    if (!Object.keys(this._unsaid).length) {
+      // What one click or key changes travels together.
+      setTimeout(() => {
+        this._channel.send({ type: 'choose', choices: this._unsaid });
+        this._unsaid = {};
+      });
+    }
     Object.assign(this._unsaid, changes);
-    window.clearTimeout(this._saying);
-    this._saying = window.setTimeout(() => {
-      this._channel.send({ type: 'choose', choices: this._unsaid });
-      this._unsaid = {};
-    }, PAUSE);
   }
 
   // -- places of views
 
   /** After anything has changed: watch new places, leave those that are gone, and put back what only this page knows. */
   private _settle(): void {
-    const places = new Set(this.node.querySelectorAll<HTMLElement>('[data-live]'));
+    const places = new Set<HTMLElement>();
+    this._each('[data-live]', each => places.add(each));
     if (this.node.dataset['live']) {
       places.add(this.node);
     }
@@ -246,14 +252,18 @@ export class Page {
       }
     });
     this._folds.forEach((open, id) => this._show(id, open));
-    this.node.querySelectorAll<HTMLButtonElement>('[data-request]').forEach(each => {
+    this._each('[data-request]', each => {
       each.setAttribute('aria-busy', String(this._busy.has(each.dataset['request']!)));
     });
-    this.node.querySelectorAll<HTMLElement>('[data-notice]').forEach(each => this._notify(each));
-    this.node.querySelectorAll<HTMLInputElement>('[name]').forEach(each => this._fill(each));
-    this.node.querySelectorAll<HTMLElement>('[data-stop]').forEach(each => this._stopOnce(each));
-    this.node.querySelectorAll('.wb-Wide [data-more]').forEach(each => this._ends.observe(each));
-    this.node.querySelectorAll<HTMLElement>('[role=radio][aria-checked=true]').forEach(each => this._showChosen(each));
+    this._each('[data-notice]', each => this._notify(each));
+    this._each<HTMLInputElement>('[name]', each => this._fill(each));
+    this._each('[data-stop]', each => this._stopOnce(each));
+    this._each('.wb-Wide [data-more]', each => this._ends.observe(each));
+    this._each('[role=radio][aria-checked=true]', each => this._showChosen(each));
+  }
+
+  private _each<T extends HTMLElement = HTMLElement>(selector: string, act: (found: T) => void): void {
+    this.node.querySelectorAll<T>(selector).forEach(act);
   }
 
   /** Where the list of a choice scrolls: bring what has just been chosen into its view, whatever chose it. */
@@ -529,9 +539,7 @@ export class Page {
 
   private _show(id: string, open: boolean): void {
     this._find(id)?.toggleAttribute('hidden', !open);
-    this.node.querySelectorAll(`[data-fold="${CSS.escape(id)}"]`).forEach(each => {
-      each.setAttribute('aria-expanded', String(open));
-    });
+    this._each(`[data-fold="${CSS.escape(id)}"]`, each => each.setAttribute('aria-expanded', String(open)));
   }
 
   private _find(id: string): HTMLElement | null {
@@ -548,7 +556,6 @@ export class Page {
   private readonly _pages: Set<Page>;
   private readonly _problems = new Map<string, [string, boolean]>();
   private readonly _seen: IntersectionObserver;
-  private _saying = 0;
   private readonly _stops = new WeakMap<HTMLElement, HTMLElement>();
   private _unsaid: Choices = {};
   private readonly _visible = new Set<HTMLElement>();

@@ -127,11 +127,10 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme, 
         document.title = `${doing}Workbench`;
       }
     },
-    lost: () => {
-      // What it shows goes on no more, and nothing that is clicked is heard.
+    lost: text => {
       place.inert = true;
       host.prepend(said);
-      say('The server of this page has ended. Clusters and runs go on. Start it again and open its address.');
+      say(`${text} Clusters and runs go on.`);
     },
     say,
     dispose: () => {
