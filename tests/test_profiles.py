@@ -167,7 +167,8 @@ def test_a_team_keeps_profiles_in_a_file_of_its_folder(
     with dask.config.set({"workbench.profiles": {"night": {"profile": "cpu"}, "dawn": {"profile": "cpu"}}}):
         file.write_text(
             "workbench: {profiles: {night: {profile: cpu, n_workers: 2}, odd: 3, cpu: {profile: ucx}, "
-            "typo: {profile: cpu, n_wokers: 2}, big: {profile: cpu, n_workers: lots}, gone: {profile: nosuch}}}"
+            "typo: {profile: cpu, n_wokers: 2}, big: {profile: cpu, n_workers: lots}, gone: {profile: nosuch}, "
+            "several: {profile: [cpu]}}}"
         )
         offered = {each.name: each for each in profiles.profiles(inventory())}
         assert offered["night"].summary == "CPU with n_workers=2. From workbench.yaml here."
@@ -178,6 +179,7 @@ def test_a_team_keeps_profiles_in_a_file_of_its_folder(
         assert "takes no n_wokers" in (offered["typo"].reason or "")
         assert "n_workers is 'lots'" in (offered["big"].reason or "")
         assert "There is no profile 'nosuch' (in workbench.yaml here)" in (offered["gone"].reason or "")
+        assert "There is no profile ['cpu'] (in workbench.yaml here)" in (offered["several"].reason or "")
         assert offered["cpu"].title == "CPU"
         assert "can't be called so" in (offered["cpu-of-your-own"].reason or "")
         with pytest.raises(NotFoundError, match=r"It stands in workbench\.yaml or in Dask's configuration"):
