@@ -270,6 +270,8 @@ def _computed(unsaved: WorkbenchError | None, checked: Check | None) -> dict[str
 @contextlib.contextmanager
 def _importable(run: Run, chosen: Template, client: Client) -> Iterator[None]:
     """Let the scheduler and workers import the modules of a person's function."""
+    from distributed.protocol.pickle import dumps
+
     from workbench.workloads import arriving
     from workbench.workloads.own import Own
 
@@ -279,7 +281,7 @@ def _importable(run: Run, chosen: Template, client: Client) -> Iterator[None]:
     beside = arriving.Beside(f"modules-{run.id}", chosen.under, chosen.modules)
     client.run_on_scheduler(arriving.offer, beside)
     try:
-        with places.plugged(client, beside, beside.name):
+        with places.plugged(client, Travelling(arriving.Late, (dumps(beside),)), beside.name):
             beside.setup()  # for processes that the function starts
             yield
     finally:
