@@ -21,7 +21,7 @@ from workbench.clusters import profiles
 from workbench.clusters.plan import plan
 from workbench.clusters.profiles import registered
 from workbench.clusters.profiles.own import forget
-from workbench.errors import BadInputError, MissingError, NotFoundError
+from workbench.errors import BadInputError, FailedError, MissingError, NotFoundError
 from workbench.hardware import inventory
 from workbench.session import Session
 from workbench.views.desk import Desk
@@ -34,6 +34,8 @@ broken = no_such_module:Profile
 misnamed = somebodys_profile:Tea
 ends = somebodys_profile.ends:Profile
 cpu = somebodys_profile:Tea
+unsummed = somebodys_profile.breaks:Unsummed
+unlisted = somebodys_profile.breaks:Unlisted
 """
 
 
@@ -78,6 +80,18 @@ def test_one_that_cant_be_imported_says_why_and_breaks_nothing(brought: None) ->
     assert offered["cpu"].title == "CPU"
     with pytest.raises(MissingError, match="The broken profile can't be had here"):
         plan("broken", inventory())
+
+
+def test_one_that_breaks_when_it_is_asked_says_so_and_breaks_nothing(brought: None, data_folder: Path) -> None:
+    offered = {each.name: each for each in profiles.profiles(inventory())}
+    assert (offered["tea"].available, offered["unlisted"].available) == (True, True)
+    assert offered["unsummed"].reason == (
+        "summary() of the unsummed profile, of somebodys_profile.breaks:Unsummed, broke (KeyError: 'cups'). "
+        "Tell whoever wrote it."
+    )
+    assert isinstance(Session().nearby(), tuple)
+    with pytest.raises(FailedError, match=r"^plan\(\) of the unlisted profile, of .* broke \(KeyError: 'cups'\)\."):
+        plan("unlisted", inventory())
 
 
 @pytest.mark.parametrize(
