@@ -175,6 +175,15 @@ def test_what_slurm_would_refuse_is_told_before_anything_is_started(queue: Path)
     assert workbench("ls") == []
 
 
+@pytest.mark.parametrize("scheduler", ["here", "job"])
+def test_jobs_that_slurm_takes_and_never_starts_fail_the_start(queue: Path, scheduler: str) -> None:
+    said = up("--set", "walltime=2h", "--set", f"scheduler={scheduler}", code=1)
+    assert "1 job: " in said
+    assert "pending: PartitionTimeLimit (more than is allowed there, so it never starts: ask for less)." in said
+    assert slurm.queued(queue) == []
+    workbench("down", "night")
+
+
 def test_a_job_that_is_refused_when_workers_are_added_is_told_and_can_be_asked_for_again(
     queue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
