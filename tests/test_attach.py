@@ -28,6 +28,7 @@ from workbench import Session
 from workbench.cli import main
 from workbench.clusters import dashboard, records
 from workbench.clusters.budget import budget
+from workbench.clusters.profiles import profile
 from workbench.clusters.profiles.address import spec_of
 from workbench.errors import BadInputError, ConflictError, FailedError, WorkbenchError
 from workbench.hardware import inventory
@@ -297,6 +298,8 @@ def test_one_that_has_no_workers_yet_says_so_and_gets_them(data_folder: Path) ->
         assert there.record.warning == "It has no workers."
         with pytest.raises(WorkbenchError, match=f"Nothing can be run on {there.name}. It has no workers."):
             Session().run("array_sum", {"size": "4MiB"}, there.name)
+        with pytest.raises(ConflictError, match=f"The scheduler at {found} has no workers"):
+            profile("address").seen(spec_of(found))
         worker = [sys.executable, "-m", "dask", "worker", found, "--no-nanny", "--nthreads", "3", "--no-dashboard"]
         with subprocess.Popen(worker, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             until(lambda: there.record.can_compute)
