@@ -20,6 +20,7 @@ import pytest
 
 from tests import slurm
 from tests.waiting import until
+from workbench import connect, watch
 from workbench.clusters import records
 from workbench.clusters.handle import Job, queued
 from workbench.clusters.plan import plan
@@ -27,6 +28,7 @@ from workbench.clusters.profiles import Around, profile
 from workbench.clusters.profiles.slurm import Slurm
 from workbench.errors import BadInputError
 from workbench.hardware import inventory
+from workbench.runs import recording, store
 
 pytestmark = pytest.mark.daemons
 
@@ -257,6 +259,18 @@ def test_a_job_that_somebody_cancels_is_told_and_scaling_submits_another(queue: 
         f"All 2 jobs have ended. Job {job['id']} ended: CANCELLED. Scale it to submit them again, or stop it."
     )
     assert workbench("scale", "night", "1")["n_workers"] == 1
+    workbench("down", "night")
+
+
+def test_a_run_whose_jobs_have_all_ended_says_so_and_what_to_do(queue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_STILL", 2.0)
+    (job,) = up()["jobs"]
+    with connect("night") as client, watch(client) as run:
+        waiting = client.submit(time.sleep, 300)
+        subprocess.run(["scancel", job["id"]], check=True)
+        told = f"Job {job['id']} ended: CANCELLED. Scale it to submit them again, or stop it."
+        until(lambda: store.get(run.id).progress.waits == told)
+        waiting.cancel()
     workbench("down", "night")
 
 
