@@ -204,6 +204,8 @@ def test_a_team_keeps_profiles_in_a_file_of_its_folder(
             each.reason or "" for each in profiles.profiles(inventory()) if each.name == "workbench.yaml"
         )
         assert plan("cpu", inventory()).profile == "cpu"
+        with pytest.raises(BadInputError, match=r"'night'\. Choose one of: cpu, [a-z, ]*\. .*workbench\.yaml"):
+            plan("night", inventory())
 
 
 def test_a_profile_is_kept_and_forgotten_on_the_page(data_folder: Path) -> None:

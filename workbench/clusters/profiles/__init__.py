@@ -204,15 +204,15 @@ class Broken(Profile):
 
     def __init__(self, name: str, reason: str) -> None:
         self.name, self.title = name, name  # type: ignore[misc]
-        self._reason = reason
+        self.reason = reason
 
     def unavailable(self, around: Around) -> str | None:
         """Return why."""
-        return self._reason
+        return self.reason
 
     def plan(self, *_: Any) -> Any:
         """Raise MissingError."""
-        raise MissingError(self._reason)
+        raise MissingError(self.reason)
 
     choices = code = launch = plan  # type: ignore[assignment]
 
@@ -289,7 +289,14 @@ def profile(name: str) -> Profile:
         return _ours(name)
     known = known_profiles()
     if name not in known:
-        raise BadInputError(f"Unknown profile {name!r:.80}. Choose one of: {', '.join(known)}.")
+        # A file that can't be read stands there under its own name, and may hold it.
+        files = [each for each in known if each.endswith(".yaml")]
+        choose = (
+            f"Unknown profile {name!r:.80}. Choose one of: {', '.join(each for each in known if each not in files)}."
+        )
+        raise BadInputError(
+            " ".join((choose, *(f"{unread.reason}" for each in files if isinstance(unread := known[each], Broken))))
+        )
     return known[name]
 
 
