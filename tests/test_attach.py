@@ -28,10 +28,11 @@ from workbench import Session
 from workbench.cli import main
 from workbench.clusters import dashboard, records
 from workbench.clusters.budget import budget
+from workbench.clusters.profiles import profile
 from workbench.clusters.profiles.address import spec_of
 from workbench.errors import BadInputError, ConflictError, FailedError, WorkbenchError
 from workbench.hardware import inventory
-from workbench.runs import store
+from workbench.runs import store, submit
 
 
 @pytest.fixture(scope="module")
@@ -297,6 +298,8 @@ def test_one_that_has_no_workers_yet_says_so_and_gets_them(data_folder: Path) ->
         assert there.record.warning == "It has no workers."
         with pytest.raises(WorkbenchError, match=f"Nothing can be run on {there.name}. It has no workers."):
             Session().run("array_sum", {"size": "4MiB"}, there.name)
+        with pytest.raises(ConflictError, match=f"The scheduler at {found} has no workers"):
+            profile("address").seen(spec_of(found))
         worker = [sys.executable, "-m", "dask", "worker", found, "--no-nanny", "--nthreads", "3", "--no-dashboard"]
         with subprocess.Popen(worker, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             until(lambda: there.record.can_compute)
@@ -326,6 +329,19 @@ def test_a_scheduler_that_is_stuck_is_told_and_one_that_has_ended_is_lost(data_f
     assert records.names() == ()
 
 
+HIDDEN = """
+import importlib.metadata as found
+of = found.version
+
+def version(name):
+    if name == "numpy":
+        raise found.PackageNotFoundError(name)
+    return of(name)
+
+found.version = version
+"""
+
+
 def _listens(process: psutil.Process, address: str) -> bool:
     return any(each.laddr.port == int(address.rpartition(":")[2]) for each in process.net_connections())
 
@@ -339,6 +355,21 @@ def test_other_versions_there_are_told_in_one_sentence(data_folder: Path, tmp_pa
         there = workbench.attach(found)
         until(lambda: there.record.warning and there.record.can_compute)
         told = f"numpy is 2020.1.0 on the scheduler, {socket.gethostname()}, and {np.__version__} here."
+        assert (there.record.warning or "").endswith(told)
+        run = submit.finish(Session().run("array_sum", {"size": "4MiB"}, there.name).id, timeout=100)
+        assert (run.status, run.versions["numpy"]) == ("done", "2020.1.0")
+        with workbench.watch(there.client) as watched:
+            assert there.client.submit(sum, [1, 2]).result() == 3
+        assert store.get(watched.id).versions["numpy"] == "2020.1.0"
+        there.stop()
+
+
+def test_a_package_that_is_missing_there_is_told_at_once(data_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(BARE.replace('"pydantic ', '"numpy pydantic ') + HIDDEN)
+    with other_python.cluster(sys.executable, n_workers=1, environment={"PYTHONPATH": str(tmp_path)}) as found:
+        there = workbench.attach(found)
+        until(lambda: there.record.warning and there.record.can_compute)
+        told = f"numpy is missing on the scheduler, {socket.gethostname()}, and {np.__version__} here."
         assert (there.record.warning or "").endswith(told)
         there.stop()
 

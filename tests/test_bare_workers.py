@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from distributed.client import CancelledFuturesGroup, FutureCancelledError, Futu
 import workbench
 from tests import other_python
 from tests.test_genotypes_pca import bed_file
+from tests.waiting import until
 from workbench import genotypes, linalg
 from workbench.runs import failures, submit
 from workbench.runs.store import Run
@@ -118,6 +120,33 @@ def test_a_persons_function_and_its_classes_are_there_on_workers_without_this_pa
     with workbench.attach(client.scheduler.address) as there:
         run = submit.finish(submit.submit(f"{tmp_path}/mine.py:one", {}, there.record).id, timeout=200)
     assert (run.error, run.result) == (None, {"value": 3})
+
+
+def test_a_worker_that_joins_while_a_persons_function_runs_stays_and_computes(
+    bare: dict[str, str], data_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import dask\nimport time\nfrom pathlib import Path\n\n\n"
+        "def nap(n, there):\n    from distributed import get_worker\n\n"
+        "    while not Path(there).exists():\n        time.sleep(0.05)\n    time.sleep(0.2)\n"
+        "    return get_worker().address\n\n\n"
+        "def naps(there='', n=20):\n"
+        "    return dask.delayed(set)([dask.delayed(nap)(each, there) for each in range(n)])\n"
+    )
+    with other_python.cluster(sys.executable, environment=bare, n_workers=1) as address, Client(address) as client:
+        with workbench.attach(address) as there:
+            given = {"there": str(tmp_path / "go")}
+            run = submit.submit(f"{tmp_path}/mine.py:naps", given, there.record)
+            until(lambda: client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) > 0, 60)
+            joins = [sys.executable, "-m", "dask", "worker", address, "--no-nanny", "--nthreads", "1", "--no-dashboard"]
+            with subprocess.Popen(joins, env={**os.environ, **bare}, cwd=tmp_path, stderr=subprocess.DEVNULL) as worker:
+                client.wait_for_workers(2, timeout=60)
+                (tmp_path / "go").touch()
+                run = submit.finish(run.id, timeout=100)
+                assert worker.poll() is None
+                worker.terminate()
+        assert (run.status, run.error) == ("done", None)
+        assert str(run.result).count("tcp://") == 2
 
 
 @pytest.mark.parametrize("whose", ["ours", "another"])

@@ -151,6 +151,9 @@ def test_another_dask_is_warned_of(running: ClusterRecord, monkeypatch: pytest.M
     monkeypatch.setattr(dask, "__version__", "2020.1.0")
     with pytest.warns(UserWarning, match=r"calm-otter runs dask .* this process has dask 2020.1.0"):
         connect("calm-otter").close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        connect("calm-otter", client_name="run-of-ours").close()
 
 
 def test_another_python_is_warned_of(spec: ClusterSpec) -> None:

@@ -21,7 +21,7 @@ from workbench.clusters import profiles
 from workbench.clusters.plan import plan
 from workbench.clusters.profiles import registered
 from workbench.clusters.profiles.own import forget
-from workbench.errors import BadInputError, MissingError, NotFoundError
+from workbench.errors import BadInputError, FailedError, MissingError, NotFoundError
 from workbench.hardware import inventory
 from workbench.session import Session
 from workbench.views.desk import Desk
@@ -34,6 +34,8 @@ broken = no_such_module:Profile
 misnamed = somebodys_profile:Tea
 ends = somebodys_profile.ends:Profile
 cpu = somebodys_profile:Tea
+unsummed = somebodys_profile.breaks:Unsummed
+unlisted = somebodys_profile.breaks:Unlisted
 """
 
 
@@ -78,6 +80,18 @@ def test_one_that_cant_be_imported_says_why_and_breaks_nothing(brought: None) ->
     assert offered["cpu"].title == "CPU"
     with pytest.raises(MissingError, match="The broken profile can't be had here"):
         plan("broken", inventory())
+
+
+def test_one_that_breaks_when_it_is_asked_says_so_and_breaks_nothing(brought: None, data_folder: Path) -> None:
+    offered = {each.name: each for each in profiles.profiles(inventory())}
+    assert (offered["tea"].available, offered["unlisted"].available) == (True, True)
+    assert offered["unsummed"].reason == (
+        "summary() of the unsummed profile, of somebodys_profile.breaks:Unsummed, broke (KeyError: 'cups'). "
+        "Tell whoever wrote it."
+    )
+    assert isinstance(Session().nearby(), tuple)
+    with pytest.raises(FailedError, match=r"^plan\(\) of the unlisted profile, of .* broke \(KeyError: 'cups'\)\."):
+        plan("unlisted", inventory())
 
 
 @pytest.mark.parametrize(
@@ -167,7 +181,8 @@ def test_a_team_keeps_profiles_in_a_file_of_its_folder(
     with dask.config.set({"workbench.profiles": {"night": {"profile": "cpu"}, "dawn": {"profile": "cpu"}}}):
         file.write_text(
             "workbench: {profiles: {night: {profile: cpu, n_workers: 2}, odd: 3, cpu: {profile: ucx}, "
-            "typo: {profile: cpu, n_wokers: 2}, big: {profile: cpu, n_workers: lots}, gone: {profile: nosuch}}}"
+            "typo: {profile: cpu, n_wokers: 2}, big: {profile: cpu, n_workers: lots}, gone: {profile: nosuch}, "
+            "several: {profile: [cpu]}}}"
         )
         offered = {each.name: each for each in profiles.profiles(inventory())}
         assert offered["night"].summary == "CPU with n_workers=2. From workbench.yaml here."
@@ -178,6 +193,7 @@ def test_a_team_keeps_profiles_in_a_file_of_its_folder(
         assert "takes no n_wokers" in (offered["typo"].reason or "")
         assert "n_workers is 'lots'" in (offered["big"].reason or "")
         assert "There is no profile 'nosuch' (in workbench.yaml here)" in (offered["gone"].reason or "")
+        assert "There is no profile ['cpu'] (in workbench.yaml here)" in (offered["several"].reason or "")
         assert offered["cpu"].title == "CPU"
         assert "can't be called so" in (offered["cpu-of-your-own"].reason or "")
         with pytest.raises(NotFoundError, match=r"It stands in workbench\.yaml or in Dask's configuration"):
@@ -188,6 +204,8 @@ def test_a_team_keeps_profiles_in_a_file_of_its_folder(
             each.reason or "" for each in profiles.profiles(inventory()) if each.name == "workbench.yaml"
         )
         assert plan("cpu", inventory()).profile == "cpu"
+        with pytest.raises(BadInputError, match=r"'night'\. Choose one of: cpu, [a-z, ]*\. .*workbench\.yaml"):
+            plan("night", inventory())
 
 
 def test_a_profile_is_kept_and_forgotten_on_the_page(data_folder: Path) -> None:

@@ -257,3 +257,14 @@ def test_progress_of_several_passes_names_no_total_that_grows_and_no_number_of_p
         assert str(total) not in text
     once = run.model_copy(update={"progress": Progress(done=1, total=4)})
     assert "1 of 4" in in_view(once.model_dump(mode="json"))
+
+
+def test_bars_in_a_narrow_terminal_have_lengths_that_differ() -> None:
+    from workbench.terminal import bars
+
+    long = "SSH with 1 thread, hosts node-1,node-2, port 2222, key /home/me/.ssh/key"
+    for width, apart in ((80, "\n"), (200, "  ")):
+        drawn = list(bars([(long, 1.0), ("NumPy", 4.0)], width))
+        assert [line.count("█") for line in drawn] == [10, 40]
+        assert drawn[0].startswith(f"{long}{apart}█")
+        assert max(len(line) for each in drawn for line in each.split("\n")) <= width

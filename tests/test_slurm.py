@@ -20,6 +20,7 @@ import pytest
 
 from tests import slurm
 from tests.waiting import until
+from workbench import connect, watch
 from workbench.clusters import records
 from workbench.clusters.handle import Job, queued
 from workbench.clusters.plan import plan
@@ -27,6 +28,7 @@ from workbench.clusters.profiles import Around, profile
 from workbench.clusters.profiles.slurm import Slurm
 from workbench.errors import BadInputError
 from workbench.hardware import inventory
+from workbench.runs import recording, store
 
 pytestmark = pytest.mark.daemons
 
@@ -55,6 +57,12 @@ def workbench(*arguments: str, code: int = 0) -> Any:
     )
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout) if code == 0 else done.stderr
+
+
+def printed(*arguments: str) -> str:
+    """Return what a person sees, in one line."""
+    done = subprocess.run([sys.executable, "-m", "workbench", *arguments], capture_output=True, text=True, timeout=60)
+    return " ".join(done.stdout.split())
 
 
 def up(*arguments: str, workers: int = 1, memory: str = "", code: int = 0) -> Any:
@@ -100,8 +108,7 @@ def test_jobs_that_wait_say_why_beside_the_count_and_dont_fail_a_start(
         until(lambda: time.time() > seen["created"] + 6)
         (seen,) = workbench("ls")
         assert (seen["status"], [job["state"] for job in seen["jobs"]]) == ("starting", ["pending", "pending"])
-        printed = subprocess.run([sys.executable, "-m", "workbench", "ls"], capture_output=True, text=True).stdout
-        assert "night: 0 of 2 workers; 2 pending: PartitionDown" in " ".join(printed.split())
+        assert "night: 0 of 2 workers; 2 pending: PartitionDown" in printed("ls")
         assert workbench("down", "night")["stopped"] == ["night"]
         assert slurm.queued(queue) == []
         assert waits.wait(20) == 1
@@ -113,8 +120,7 @@ def test_jobs_with_several_workers_each_come_and_go_as_a_whole(queue: Path) -> N
     assert [(job["state"], job["workers"]) for job in told["jobs"]] == [("running", 2)] * 2
     workbench("scale", "night", "5")
     until(lambda: workbench("ls")[0]["jobs"][-1]["reason"] != "")
-    printed = subprocess.run([sys.executable, "-m", "workbench", "ls"], capture_output=True, text=True).stdout
-    assert "night: 4 of 6 workers; 2 pending: " in " ".join(printed.split())
+    assert "night: 4 of 6 workers; 2 pending: " in printed("ls")
     assert workbench("scale", "night", "1")["n_workers"] == 2
     until(lambda: len(slurm.queued(queue)) == 1)
     workbench("scale", "night", "--adapt", "0", "4")
@@ -171,6 +177,15 @@ def test_what_slurm_would_refuse_is_told_before_anything_is_started(queue: Path)
     assert workbench("ls") == []
 
 
+@pytest.mark.parametrize("scheduler", ["here", "job"])
+def test_jobs_that_slurm_takes_and_never_starts_fail_the_start(queue: Path, scheduler: str) -> None:
+    said = up("--set", "walltime=2h", "--set", f"scheduler={scheduler}", code=1)
+    assert "1 job: " in said
+    assert "pending: PartitionTimeLimit (more than is allowed there, so it never starts: ask for less)." in said
+    assert slurm.queued(queue) == []
+    workbench("down", "night")
+
+
 def test_a_job_that_is_refused_when_workers_are_added_is_told_and_can_be_asked_for_again(
     queue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,8 +214,7 @@ def test_a_scheduler_whose_job_waits_says_why_and_can_be_called_off(
         until(lambda: [[job["reason"] for job in each["jobs"]] for each in workbench("ls")] == [["PartitionDown"]])
         (seen,) = workbench("ls")
         until(lambda: time.time() > seen["created"] + 6)
-        printed = subprocess.run([sys.executable, "-m", "workbench", "ls"], capture_output=True, text=True).stdout
-        assert "night: 0 of 1 workers; scheduler pending: PartitionDown" in " ".join(printed.split())
+        assert "night: 0 of 1 workers; scheduler pending: PartitionDown" in printed("ls")
         assert workbench("down", "night")["stopped"] == ["night"]
         assert slurm.queued(queue) == []
         assert waits.wait(20) == 1
@@ -236,13 +250,27 @@ def test_a_python_that_isnt_on_the_nodes_is_told_from_the_log_of_the_job(queue: 
 
 
 def test_a_job_that_somebody_cancels_is_told_and_scaling_submits_another(queue: Path) -> None:
-    (job,) = up()["jobs"]
+    job, other = up(workers=2)["jobs"]
+    subprocess.run(["scancel", other["id"]], check=True)
+    until(lambda: "night: 1 of 2 workers; 1 ended: CANCELLED" in printed("ls"))
     subprocess.run(["scancel", job["id"]], check=True)
     until(lambda: bool(workbench("ls")[0]["warning"]))
     assert workbench("ls")[0]["warning"] == (
-        f"Job {job['id']} ended: CANCELLED. Scale it to submit them again, or stop it."
+        f"All 2 jobs have ended. Job {job['id']} ended: CANCELLED. Scale it to submit them again, or stop it."
     )
     assert workbench("scale", "night", "1")["n_workers"] == 1
+    workbench("down", "night")
+
+
+def test_a_run_whose_jobs_have_all_ended_says_so_and_what_to_do(queue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_STILL", 2.0)
+    (job,) = up()["jobs"]
+    with connect("night") as client, watch(client) as run:
+        waiting = client.submit(time.sleep, 300)
+        subprocess.run(["scancel", job["id"]], check=True)
+        told = f"Job {job['id']} ended: CANCELLED. Scale it to submit them again, or stop it."
+        until(lambda: store.get(run.id).progress.waits == told)
+        waiting.cancel()
     workbench("down", "night")
 
 
@@ -403,6 +431,7 @@ def test_what_is_said_of_jobs_is_short() -> None:
     mixed = [*waits[:2], Job(id="7", state="pending", reason="Resources"), Job(id="8", state="ended", reason="TIMEOUT")]
     assert queued(mixed).startswith("3 pending: Priority (2), Resources (1), start estimated")
     assert queued(mixed).endswith("; 1 ended: TIMEOUT")
+    assert queued(job for job in mixed) == queued(mixed)
     assert queued([Job(id="9", state="running")]) == ""
 
 

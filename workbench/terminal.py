@@ -45,7 +45,7 @@ _STATUS_STYLES = {
     "failed": "red",
     "lost": "red",
 }
-_BAR_WIDTH, _CHART_WIDTH, _TIME_WIDTH = 50, 40, 15  # characters
+_BAR_WIDTH, _CHART_WIDTH, _LEAST_CHART, _TIME_WIDTH = 50, 40, 20, 15  # characters
 _LEAST_SHARE = 0.005
 _SHARE_STYLES = {
     "computing": "blue",
@@ -348,11 +348,8 @@ def show_comparison(comparison: Comparison, summary: Summary) -> None:
     _print(_table((first.upper(), *(f">{name.upper()}" for name in others), last.upper()), body, wraps=True))
     _print()
     measured = [(row.title, row.seconds.median) for row in summary.rows if row.seconds is not None]
-    widest = max((len(on) for on, _ in measured), default=0)
-    room = min(_CHART_WIDTH, Console().width - widest - _TIME_WIDTH)
-    for on, seconds in measured:
-        bar = "█" * max(1, round(room * seconds / max(each for _, each in measured)))
-        _print(f"{on:<{widest}}  {bar} {formats.duration(seconds)}")
+    for line in bars(measured, Console().width):
+        _print(line)
     _print()
     for curve in summary.scaling:
         _print(f"\n{'Weak' if curve.weak else 'Strong'} scaling over cores, {curve.what}:")
@@ -365,6 +362,17 @@ def show_comparison(comparison: Comparison, summary: Summary) -> None:
         _print(f"differs, {each.kind}: {each.name}: {' | '.join(each.texts)}")
     for sentence in remarks(summary):
         _print(sentence, style="dim")
+
+
+def bars(measured: Sequence[tuple[str, float]], width: int) -> Iterator[str]:
+    """Yield a bar for each name and its seconds, in so many characters: below a name where those beside it are few."""
+    widest = max((len(on) for on, _ in measured), default=0)
+    room, apart = min(_CHART_WIDTH, width - widest - _TIME_WIDTH), "  "
+    if room < _LEAST_CHART:
+        widest, room, apart = 0, min(_CHART_WIDTH, width - _TIME_WIDTH), "\n"
+    for on, seconds in measured:
+        bar = "█" * max(1, round(room * seconds / max(each for _, each in measured)))
+        yield f"{on:<{widest}}{apart}{bar} {formats.duration(seconds)}"
 
 
 def show_comparisons(found: Sequence[tuple[Comparison, str]]) -> None:

@@ -109,9 +109,14 @@ class About(NamedTuple):
     """Cores of its host that were busy within the last minute."""
 
 
-def versions() -> dict[str, str]:
-    """Versions of what computes here."""
-    return {"python": platform.python_version(), "workbench": __version__, **remote.packages()}
+def versions(found: Sequence[About] = ()) -> dict[str, str]:
+    """Versions of what computes: of the workers among these, or here; of several one after another."""
+    told = {"python": platform.python_version(), "workbench": __version__, **remote.packages()}
+    workers = [{"python": each.python, **each.packages} for each in found if each.role == "workers"]
+    for name in told:
+        if there := sorted({each[name] for each in workers if name in each}):
+            told[name] = formats.listed(there)
+    return told
 
 
 def ask(client: Client) -> list[About]:
@@ -159,10 +164,8 @@ def differences(found: Sequence[About], own: Mapping[str, str]) -> str | None:
     for name, ours in own.items():
         others: dict[str, list[str]] = {}
         for each in found:
-            if each.packages.get(name, ours) != ours:
-                others.setdefault(each.packages[name], []).append(
-                    each.host if each.role == "workers" else "the scheduler"
-                )
+            if (theirs := each.packages.get(name, "missing")) != ours:
+                others.setdefault(theirs, []).append(each.host if each.role == "workers" else "the scheduler")
         where = [f"{version} on {', '.join(dict.fromkeys(hosts))}" for version, hosts in others.items()]
         if where:
             said.append(f"{name} is {' and '.join(where)}, and {ours} here")

@@ -32,9 +32,9 @@ class Job(BaseModel, frozen=True):
 
 def queued(jobs: Iterable[Job]) -> str:
     """Return what is to be said of workers whose jobs give none: '6 pending: Priority, start estimated 14:20'."""
-    said = []
+    known, said = tuple(jobs), []
     for state in ("pending", "ended"):
-        these = [job for job in jobs if job.state == state]
+        these = [job for job in known if job.state == state]
         reasons = Counter(job.reason for job in these if job.reason for _ in range(job.workers or 1)).most_common()
         words = ", ".join(reason if len(reasons) == 1 else f"{reason} ({n})" for reason, n in reasons)
         starts = [job.start for job in these if job.start is not None and state == "pending"]

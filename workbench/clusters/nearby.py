@@ -23,6 +23,7 @@ from workbench import formats
 from workbench.clusters import records
 from workbench.clusters.profiles import registered
 from workbench.clusters.reaching import Place, ask, greeting, is_dask, is_scheduler
+from workbench.errors import FailedError
 from workbench.threads import finish
 
 _PATIENCE = 0.3
@@ -59,7 +60,11 @@ def schedulers() -> tuple[Nearby, ...]:
     found = (each for each in finish(_asked(greeting)) if each is not None)
     # One that listens on all interfaces is found on each.
     once = {each.pid: each for each in found}
-    listed = [*_of_a_client(), *(each for profile in registered().values() for each in profile.running())]
+    listed = [*_of_a_client()]
+    for profile in registered().values():
+        # Of a profile that somebody else wrote, which breaks, the list of profiles tells.
+        with contextlib.suppress(FailedError):
+            listed += profile.running()
     others = {each.address: each for each in (*once.values(), *listed)}
     return tuple(each for each in others.values() if each.address not in ours)
 

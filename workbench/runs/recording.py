@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from workbench.clusters import records
 from workbench.errors import NotFoundError, StorageError
 from workbench.jobs import folders
 from workbench.linalg.keys import pass_in
@@ -100,7 +101,7 @@ class Recording:
             now = self.progress()
             if now == before and time.monotonic() < due:
                 return
-            waits = standstill(client) if now == before and now.done < now.total else None
+            waits = _why_it_waits(run, client) if now == before and now.done < now.total else None
             before, due = now, time.monotonic() + _STILL
             store.write_progress(run, now.model_copy(update={"waits": waits}))
 
@@ -137,6 +138,16 @@ class Recording:
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
+
+
+def _why_it_waits(run: Run, client: Client) -> str | None:
+    """Why nothing of a run goes on: what its cluster says where all its jobs have ended, or what we find."""
+    # Somebody may have dismissed it.
+    with contextlib.suppress(NotFoundError):
+        record = records.read(run.cluster)
+        if not record.can_compute and record.jobs:
+            return record.warning
+    return standstill(client)
 
 
 def _group(key: Any) -> str:

@@ -171,7 +171,7 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
             recording.start(client)
             rooms.enter_context(_importable(run, chosen, client))
             with recording.telling(run, client), metrics.measuring(client, run.id) as measuring:
-                store.keep(run.id, status="running", started=time.time(), versions=versions())
+                store.keep(run.id, status="running", started=time.time())
                 since = transfers.clock(client) if chosen.reports_bandwidth else None
                 began = time.perf_counter()
                 # What a function computes itself has no graph to wait for.
@@ -270,6 +270,8 @@ def _computed(unsaved: WorkbenchError | None, checked: Check | None) -> dict[str
 @contextlib.contextmanager
 def _importable(run: Run, chosen: Template, client: Client) -> Iterator[None]:
     """Let the scheduler and workers import the modules of a person's function."""
+    from distributed.protocol.pickle import dumps
+
     from workbench.workloads import arriving
     from workbench.workloads.own import Own
 
@@ -279,7 +281,7 @@ def _importable(run: Run, chosen: Template, client: Client) -> Iterator[None]:
     beside = arriving.Beside(f"modules-{run.id}", chosen.under, chosen.modules)
     client.run_on_scheduler(arriving.offer, beside)
     try:
-        with places.plugged(client, beside, beside.name):
+        with places.plugged(client, Travelling(arriving.Late, (dumps(beside),)), beside.name):
             beside.setup()  # for processes that the function starts
             yield
     finally:
@@ -294,10 +296,10 @@ def _connected(run: Run) -> Iterator[Client]:
     from workbench.clusters.connect import connect
 
     with connect(run.cluster, client_name=f"run-{run.id}", timeout=_CONNECTING) as client:
-        elsewhere = machine_elsewhere(make_ready(client))
+        found = make_ready(client)
         check_connected(client)
-        if elsewhere is not None:
-            store.update(run.id, inventory=elsewhere)
+        elsewhere = machine_elsewhere(found)
+        store.update(run.id, versions=versions(found), inventory=elsewhere or run.inventory)
         path = run.resolved.get("path")
         # Of a person's function it may be any text.
         read = path if isinstance(path, str) and os.path.isabs(path) else None  # noqa: PTH117

@@ -185,7 +185,7 @@ class Watching:
         # None where the person made the cluster by hand.
         record = next((each for each in records.read_all() if each.scheduler_address == address), None)
         # An address tells nothing: behind a tunnel, 127.0.0.1 is another machine.
-        elsewhere = machine_elsewhere(ask(self.client))
+        found = ask(self.client)
         now = time.time()
         return store.create(
             Run(
@@ -196,8 +196,8 @@ class Watching:
                 status="running",
                 cluster=record.name if record else address,
                 spec=None if record is None else actual_spec(record),
-                inventory=elsewhere or inventory().model_dump(mode="json"),
-                versions=versions(),
+                inventory=machine_elsewhere(found) or inventory().model_dump(mode="json"),
+                versions=versions(found),
                 created=now,
                 started=now,
                 pid=os.getpid(),

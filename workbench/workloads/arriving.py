@@ -7,17 +7,20 @@ so. Each process has one copy of each, and two runs of different code share noth
 from __future__ import annotations
 
 import ast
+import asyncio
 import contextlib
 import importlib
+import logging
 import pickle
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from errno import ENOENT
 from functools import update_wrapper
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.readers import FileReader
-from importlib.util import spec_from_file_location
+from importlib.util import find_spec, spec_from_file_location
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +28,9 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, Protocol
 
 from distributed.diagnostics.plugin import WorkerPlugin
+
+_ARRIVING, _LOOKING = 10.0, 0.05
+"""Seconds within which this package comes to a worker, if it comes, and between two looks."""
 
 Source = tuple[str, str, bool]
 """Text of a module, the path of its file, and whether it is a package; of one without a file, that of its folder."""
@@ -275,6 +281,36 @@ class Beside(WorkerPlugin, MetaPathFinder):
             for name, module in sys.modules.copy().items():
                 if _is_below(module, self.under):
                     del sys.modules[name]
+
+
+class Late(WorkerPlugin):
+    """Brings one of these, which needs this package, to workers to which the package is perhaps still being sent.
+
+    A worker that joins sets up all its plugins at once, and ends where one fails. It may be somebody else's: whatever
+    becomes of this one, it goes on. This class arrives as source text.
+    """
+
+    def __init__(self, packed: bytes) -> None:
+        self._packed = packed
+        self._plugin: Any = None
+
+    async def setup(self, worker: Any) -> None:
+        """Set it up as soon as the package is there. Raises what goes wrong on a worker that is up already."""
+        joins, deadline = worker.status.name != "running", time.monotonic() + _ARRIVING
+        while find_spec("workbench") is None and time.monotonic() < deadline:
+            await asyncio.sleep(_LOOKING)
+        try:
+            self._plugin = pickle.loads(self._packed)
+            self._plugin.setup(worker)
+        except Exception:
+            if not joins:
+                raise
+            logging.getLogger("distributed.worker").exception("Functions of a run of dask-workbench can't be had here")
+
+    def teardown(self, worker: Any) -> None:
+        """Take it away again."""
+        if self._plugin is not None:
+            self._plugin.teardown(worker)
 
 
 def _finders() -> list[Beside]:

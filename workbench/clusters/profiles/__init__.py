@@ -6,8 +6,8 @@ A package of somebody else's brings another by an entry point of the group `work
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from workbench.clusters.choices import ALLOWED, AnyChoices
-from workbench.errors import BadInputError, MissingError, install, reason_of
+from workbench.errors import BadInputError, FailedError, MissingError, WorkbenchError, install, named, reason_of
 from workbench.formats import count
 from workbench.packages import entry_points, installed_version
 
@@ -204,15 +204,15 @@ class Broken(Profile):
 
     def __init__(self, name: str, reason: str) -> None:
         self.name, self.title = name, name  # type: ignore[misc]
-        self._reason = reason
+        self.reason = reason
 
     def unavailable(self, around: Around) -> str | None:
         """Return why."""
-        return self._reason
+        return self.reason
 
     def plan(self, *_: Any) -> Any:
         """Raise MissingError."""
-        raise MissingError(self._reason)
+        raise MissingError(self.reason)
 
     choices = code = launch = plan  # type: ignore[assignment]
 
@@ -242,7 +242,33 @@ def _loaded(point: Any) -> Profile:
         return Broken(point.name, f"Its package can't be imported ({point.value}: {said}).")
     if not isinstance(made, Profile) or made.name != point.name:
         return Broken(point.name, f"{point.value} is no Profile with the name {point.name!r}.")
+    for verb in _SAFE:
+        setattr(made, verb, _safe(getattr(made, verb), f"{verb}() of the {made.name} profile, of {point.value},"))
     return made
+
+
+_SAFE = (
+    *("summary", "unavailable", "choices", "form", "takes", "describe", "running", "complaint"),
+    *("plan", "check", "seen", "consent", "preview", "code"),
+)
+"""What is asked of a profile outside the process that owns a cluster."""
+
+
+def _safe(method: Callable[..., Any], called: str) -> Callable[..., Any]:
+    """Have what breaks in somebody else's code be said in a sentence."""
+
+    @wraps(method)
+    def asked(*given: Any, **more: Any) -> Any:
+        try:
+            found = method(*given, **more)
+            # What is made one by one would break later.
+            return tuple(found) if isinstance(found, Iterator) else found
+        except WorkbenchError:
+            raise
+        except Exception as err:
+            raise FailedError(f"{called} broke ({named(err)}). Tell whoever wrote it.") from err
+
+    return asked
 
 
 def known_profiles() -> Mapping[str, Profile]:
@@ -263,7 +289,14 @@ def profile(name: str) -> Profile:
         return _ours(name)
     known = known_profiles()
     if name not in known:
-        raise BadInputError(f"Unknown profile {name!r:.80}. Choose one of: {', '.join(known)}.")
+        # A file that can't be read stands there under its own name, and may hold it.
+        files = [each for each in known if each.endswith(".yaml")]
+        choose = (
+            f"Unknown profile {name!r:.80}. Choose one of: {', '.join(each for each in known if each not in files)}."
+        )
+        raise BadInputError(
+            " ".join((choose, *(f"{unread.reason}" for each in files if isinstance(unread := known[each], Broken))))
+        )
     return known[name]
 
 
@@ -277,7 +310,10 @@ def profiles(inventory: Inventory, *, version: Callable[[str], str | None] = ins
     """Return all profiles; one that can't be had says why, and what would help."""
     around, offered = Around(inventory, version=version), []
     for each in known_profiles().values():
-        reason, summary = each.unavailable(around), each.summary(inventory)
-        named = {"name": each.name, "title": each.title, "summary": summary}
-        offered.append(Offered(**named, available=reason is None, reason=reason))
+        try:
+            reason, summary = each.unavailable(around), each.summary(inventory)
+        except FailedError as err:
+            reason, summary = str(err), each.line
+        told = {"name": each.name, "title": each.title, "summary": summary}
+        offered.append(Offered(**told, available=reason is None, reason=reason))
     return tuple(offered)

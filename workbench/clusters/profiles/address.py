@@ -16,7 +16,7 @@ from workbench.clusters.choices import File
 from workbench.clusters.profiles import Around, Profile, profile
 from workbench.clusters.reaching import KEYS, PORT, Place, reach
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, MissingError, reason_of
+from workbench.errors import BadInputError, ConflictError, MissingError, reason_of
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -122,8 +122,10 @@ class Address(Profile):
         reach(Place.of(spec.options))
 
     def seen(self, spec: ClusterSpec) -> ClusterSpec:
-        found = reach(Place.of(spec.options))
-        return measured(spec, list(found.identity.get("workers", {}).values()), None)
+        workers = list(reach(Place.of(spec.options)).identity.get("workers", {}).values())
+        if not workers:
+            raise ConflictError(f"The scheduler at {spec.options['address']} has no workers. Give it some first.")
+        return measured(spec, workers, None)
 
     def code(self, spec: ClusterSpec) -> str:
         place = Place.of(spec.options)

@@ -17,17 +17,16 @@ from distributed.core import Status
 from distributed.deploy.adaptive import Adaptive
 from distributed.utils import get_ip
 
-from workbench import remote
+from workbench import formats, remote
 from workbench.clusters import security
 from workbench.clusters.attached import abouts, another_python
-from workbench.clusters.handle import Job, State
+from workbench.clusters.handle import Job, State, queued
 from workbench.clusters.profiles.local import LocalHandle
 from workbench.clusters.profiles.queues import Queue, apart, in_whole_jobs, per_job, said
 from workbench.clusters.profiles.scheduler_job import SchedulerJob
 from workbench.clusters.reaching import ANSWERING, Place, reach
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, whole
-from workbench.formats import duration
 from workbench.travelling import About, differences, machine_elsewhere
 
 if TYPE_CHECKING:
@@ -103,6 +102,7 @@ class JobsHandle(LocalHandle):
         while (place := self._queued.find()) is None:
             if self._gone.is_set():
                 raise FailedError(f"{self._scheduler_ended()} The logs are in {self._folder}.")
+            self._refuse_endless(self._scheduler_job())
             await asyncio.sleep(_ARRIVING)
         self.address, self._place = place.address, place
         try:
@@ -137,10 +137,16 @@ class JobsHandle(LocalHandle):
         ended = [job for job in jobs if job.state == "ended"]
         if jobs and len(ended) == len(jobs):
             raise FailedError(f"{self._all_ended(ended)} The logs are in {self._folder}.")
+        self._refuse_endless(jobs)
         waiting = [job for job in jobs if job.state == "pending" and job.reason]
         missing = self._spec.n_workers - arrived
         known = self._each * (len(waiting) + len(ended)) >= missing and self._told_at > began
         return missing <= 0 or (arrived > 0 and known)
+
+    def _refuse_endless(self, jobs: Sequence[Job]) -> None:
+        """Raise FailedError where the queue took jobs of which it starts none."""
+        if jobs and all(map(self._queue.never_starts, jobs)):
+            raise FailedError(f"The queue took {formats.count(len(jobs), 'job')}: {queued(jobs)}.")
 
     async def state(self) -> State:
         state, jobs = await super().state(), self._jobs()
@@ -217,7 +223,7 @@ class JobsHandle(LocalHandle):
         if self._queued is None or not self._queued.heard:
             return None
         unheard = time.monotonic() - self._queued.heard
-        return f"Its scheduler hasn't answered for {duration(round(unheard))}." if unheard > _SILENT else None
+        return f"Its scheduler hasn't answered for {formats.duration(round(unheard))}." if unheard > _SILENT else None
 
     def _all_ended(self, ended: Sequence[Job]) -> str:
         """Return how the first of them ended, with the last line that it said."""

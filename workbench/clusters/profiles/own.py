@@ -110,9 +110,9 @@ def _made(told: Mapping[str, Any], where: str) -> Iterator[tuple[str, Profile]]:
             title = f"{name}-of-your-own" if name in registered() else str(name)
             why = f"A profile of your own can't be called so (in {where}). Choose another name."
             yield title, Broken(title, why)
-        elif named not in registered():
+        elif not isinstance(named, str) or named not in registered():
             what = f"There is no profile {named!r:.60}" if named is not None else "It names no profile"
             yield name, Broken(name, f"{what} (in {where}). Give one of: {', '.join(registered())}.")
         else:
             choices = {each: value for each, value in about.items() if each != "profile"}
-            yield name, Own(name, registered()[str(named)], choices, where)
+            yield name, Own(name, registered()[named], choices, where)

@@ -384,6 +384,10 @@ class Queue(Profile):
     def jobs(self, answer: str, job_name: str) -> dict[str, Job]:
         """Return the jobs of this name that it listed, by id. Raises ValueError or LookupError for another answer."""
 
+    def never_starts(self, job: Job) -> bool:
+        """Return whether no waiting ends why it waits."""
+        return False
+
     @abstractmethod
     def cancelling(self, job_name: str) -> Sequence[str]:
         """Return the command that cancels all jobs of this name."""

@@ -66,5 +66,8 @@ class Slurm(Queue):
             found[number] = Job(id=number, state=state, reason=why, start=expected)
         return found
 
+    def never_starts(self, job: Job) -> bool:
+        return job.reason.endswith(_NEVER)
+
     def cancelling(self, job_name: str) -> Sequence[str]:
         return ("scancel", "-n", job_name)

@@ -7,13 +7,14 @@ of a run of an older version, which has only events.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from workbench.errors import DamagedError, NotFoundError
 from workbench.formats import percent
-from workbench.monitor.events import KINDS, Batch
+from workbench.monitor.events import KINDS, Batch, Labels
 from workbench.runs import store
 from workbench.runs.explaining import metrics
 from workbench.runs.explaining.metrics import Measured
@@ -70,11 +71,12 @@ def diagnose(run: Run, events: Batch, measured: Measured | None = None) -> Diagn
     """
     if not run.seconds or not len(events.tasks):
         return None
+    events, now = _started_again(events)
     everything, events = events, _own(events)
     if not len(events.tasks):
         return None
     began, ended = _moments(run, events, measured)
-    threads = _threads(run, events, measured)
+    threads = _threads(run, events, measured, now)
     # A thread that computes for others is not idle.
     shares = shares_of(everything, began, ended, threads, measured)
     facts = Facts(run, events, measured, shares, threads, ended - began, (began, ended))
@@ -124,6 +126,19 @@ def _tight(peak: Peak | None, found: tuple[Suggestion, ...]) -> str:
     )
 
 
+def _started_again(events: Batch) -> tuple[Batch, dict[str, str]]:
+    """Have a worker that was started again be one: it has another address then, by the same name. Which are which."""
+    first: dict[str, str] = {}
+    now = {each.worker: first.setdefault(each.name, each.worker) for each in events.samples}
+    if len(first) == len(now):
+        return events, {}
+    workers = events.tasks.worker
+    codes = {worker: code for code, worker in enumerate(dict.fromkeys(now.get(each, each) for each in workers.values))}
+    recoded = np.array([codes[now.get(each, each)] for each in workers.values], np.int32)[workers.codes]
+    samples = tuple(replace(each, worker=now[each.worker]) for each in events.samples)
+    return replace(events, tasks=replace(events.tasks, worker=Labels(tuple(codes), recoded)), samples=samples), now
+
+
 def _own(events: Batch) -> Batch:
     own = events.tasks.own
     return events if own.all() else replace(events, tasks=events.tasks.take(np.flatnonzero(own)))
@@ -151,7 +166,7 @@ def _moments(run: Run, events: Batch, measured: Measured | None) -> tuple[float,
     return began, began + run.seconds
 
 
-def _threads(run: Run, events: Batch, measured: Measured | None) -> dict[str, int]:
+def _threads(run: Run, events: Batch, measured: Measured | None, now: Mapping[str, str]) -> dict[str, int]:
     """Threads of each worker, also of one that got no task."""
     threads: dict[str, int] = {}
     for worker, code in zip(events.tasks.worker.values, range(len(events.tasks.worker.values)), strict=True):
@@ -161,7 +176,7 @@ def _threads(run: Run, events: Batch, measured: Measured | None) -> dict[str, in
             threads[worker] = seen if run.spec is None else run.spec.threads_per_worker
     threads |= {sample.worker: sample.n_threads for sample in events.samples if sample.n_threads}
     if measured is not None:
-        threads |= {worker: told.threads for worker, told in measured.workers.items()}
+        threads |= {now.get(worker, worker): told.threads for worker, told in measured.workers.items()}
     return threads
 
 
