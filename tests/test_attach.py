@@ -62,7 +62,7 @@ def test_a_cluster_of_somebody_else_is_used_from_the_terminal_and_goes_on(
     until(lambda: store.get(going.id).status == "running")
     assert main(["down", "there"]) == 0
     detached, left = capfd.readouterr().out.splitlines()
-    assert detached == "Detached: there. Nothing was changed there."
+    assert detached == "Detached: there. It goes on there."
     assert left == f"Runs that go on there: {going.id}. To end one: workbench cancel {going.id}"
     assert main(["cancel", going.id]) == 0
     assert store.get(going.id).status == "cancelled"

@@ -19,10 +19,11 @@ import workbench
 from tests import other_python
 from tests.test_genotypes_pca import bed_file
 from tests.waiting import until
-from workbench import genotypes, linalg
+from workbench import genotypes, linalg, travelling
+from workbench.errors import ConflictError
 from workbench.runs import failures, submit
 from workbench.runs.store import Run
-from workbench.travelling import _packed, ask
+from workbench.travelling import _packed, ask, make_ready
 
 BARE = """
 import sys
@@ -69,6 +70,29 @@ def test_svd_and_pca_compute_on_workers_without_this_package(client: Client) -> 
     np.testing.assert_allclose(linalg.svd(x)[1], np.linalg.svd(x.compute(), compute_uv=False))
     assert linalg.svd_compressed(x, k=3).certificate.status == "proved"
     assert {each.workbench for each in ask(client)} == {workbench.__version__}
+
+
+def test_what_was_sent_by_another_version_gives_way_to_this_one_unless_its_runs_go_on(
+    client: Client, monkeypatch: pytest.MonkeyPatch, bare: dict[str, str]
+) -> None:
+    x = da.random.default_rng(0).random((300, 40), chunks=(100, 40))
+    expected = np.linalg.svd(x.compute(), compute_uv=False)
+    monkeypatch.setattr(travelling, "_text", lambda: "of old")
+    make_ready(client)
+    np.testing.assert_allclose(linalg.svd(x)[1], expected)
+    assert {each.sent for each in ask(client)} == {"of old"}
+    monkeypatch.undo()
+    with Client(client.scheduler.address, name="run-other", set_as_default=False):
+        with pytest.raises(ConflictError, match="Runs of another version of dask-workbench go on there: other"):
+            make_ready(client)
+        assert {each.sent for each in ask(client)} == {"of old"}
+    make_ready(client)
+    joins = [sys.executable, "-m", "dask", "worker", client.scheduler.address, "--nthreads", "1", "--no-dashboard"]
+    with subprocess.Popen(joins, env={**os.environ, **bare}, stderr=subprocess.DEVNULL) as worker:
+        client.wait_for_workers(3, timeout=60)
+        np.testing.assert_allclose(linalg.svd(x)[1], expected)
+        assert {each.sent for each in ask(client)} == {travelling._text()}
+        worker.terminate()
 
 
 def test_genotypes_are_analysed_on_workers_without_this_package(client: Client) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import platform
+import sys
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -19,6 +20,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 from dask.system import CPU_COUNT
 
@@ -27,13 +29,14 @@ def about() -> dict[str, Any]:
     """What a process runs on, and which version of this package it has: None where it has none."""
     from distributed.system import MEMORY_LIMIT
 
-    there = find_spec("workbench") is not None
+    there = find_spec("workbench")
     return {
         "python": platform.python_version(),
         "packages": packages(),
         "gpus": gpus(),
         "cupy": find_spec("cupy") is not None,
         "workbench": getattr(import_module("workbench"), "__version__", None) if there else None,
+        "sent": None if there is None else sent(there.loader),
         "host": platform.node(),
         "place": place(),
         "processor": processor_in(_text("/proc/cpuinfo")) or platform.processor() or None,
@@ -41,6 +44,32 @@ def about() -> dict[str, Any]:
         "memory": MEMORY_LIMIT,
         "load": os.getloadavg()[0],
     }
+
+
+def sent(loader: Any) -> str | None:
+    """What names the text of this package where it was sent here, see `travelling`; None where it is installed."""
+    archive = getattr(loader, "archive", None)
+    if archive is None:
+        return None
+    try:
+        with ZipFile(archive) as file:
+            return file.comment.decode()
+    except (OSError, BadZipFile):
+        return ""  # whatever it is, it should be sent again
+
+
+def forget(file: str) -> None:
+    """Have this package, as it was sent here in a file of this name, be there no more."""
+    sys.path[:] = [each for each in sys.path if os.path.basename(each) != file]  # noqa: PTH119
+    for name in [each for each in sys.modules if each.partition(".")[0] == "workbench"]:
+        del sys.modules[name]
+
+
+def runs_of_others(own: str, dask_scheduler: Any = None) -> list[str]:
+    """Return the ids of runs of this package on a scheduler; `own` is the id of the client that asks."""
+    # 'Client-run-<id>-<uuid>'
+    named = [each.partition("-")[2][: -len("-00000000-0000-0000-0000-000000000000")] for each in dask_scheduler.clients]
+    return [each.removeprefix("run-") for each in named if each.startswith("run-") and f"-{each}-" not in own]
 
 
 def packages() -> dict[str, str]:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _CONNECTING = 3.0
 """Seconds for a worker to connect to another."""
+_PACKAGE = Path(__file__).parent
+_FILE = "workbench.zip"
 _SENT = (".py", ".json", ".yaml", ".cu", ".cuh")
 _reached: WeakSet[Any] = WeakSet()
 """Clients whose clusters can run functions of ours."""
@@ -97,6 +99,8 @@ class About(NamedTuple):
     cupy: bool
     workbench: str | None
     """Version of this package there, None where it isn't."""
+    sent: str | None
+    """What names its text where it was sent there."""
     host: str
     place: str
     """Boot and pid namespace: that of this process where it runs beside this one."""
@@ -257,27 +261,48 @@ def refuse_unwritable(told: tuple[str, str] | None, path: str) -> None:
 def make_ready(client: Client) -> list[About]:
     """Have functions of ours run on any cluster, and return what its processes said of themselves.
 
-    Where this package isn't installed, it is sent there, in a part of a second.
+    Where this package isn't installed, it is sent there, in a part of a second, and again when it has changed here.
 
     Raises
     ------
     ConflictError
-        They run under another minor version of Python, or have another version of this package. Nothing was sent.
+        They run under another minor version of Python, or have another version of this package installed, or runs go on
+        there with one that was sent. Nothing was sent.
     FailedError
         This package isn't there, and can't be sent.
     """
     found, own = ask(client), remote.about()
     _refuse("Python", [(each.role, each.python) for each in found], own["python"], minor)
-    _refuse("dask-workbench", [(each.role, each.workbench) for each in found if each.workbench], own["workbench"])
-    if not all(each.workbench for each in found):
+    installed = [(each.role, each.workbench) for each in found if each.workbench and each.sent is None]
+    _refuse("dask-workbench", installed, own["workbench"])
+    if others := any(each.sent not in (None, _text()) for each in found):
+        _forget(client)
+    if others or not all(each.workbench for each in found):
         _send(client)
     return found
 
 
+def _forget(client: Client) -> None:
+    """Have what was sent from another version of this package be there no more."""
+    if going := client.run_on_scheduler(Travelling(remote.runs_of_others), client.id):
+        raise ConflictError(
+            f"Runs of another version of dask-workbench go on there: {formats.some(going)}. Wait until they have "
+            "ended, or work with that version."
+        )
+    forget = Travelling(remote.forget)
+    client.run_on_scheduler(forget, _FILE)
+    client.run(forget, _FILE, on_error="ignore")
+
+
 def _send(client: Client) -> None:
+    from distributed.diagnostics.plugin import SchedulerUploadFile, UploadFile
+
     with tempfile.TemporaryDirectory() as folder:
+        path = _packed(Path(folder))
         try:
-            client.upload_file(_packed(Path(folder)))
+            # Under a name, so that workers that come later get the latest alone.
+            for plugin in (SchedulerUploadFile(path), UploadFile(path)):
+                client.register_plugin(plugin, name=_FILE)
         except (OSError, RuntimeError, ImportError) as err:
             raise FailedError(
                 f"Scheduler or workers have no dask-workbench, and it could not be sent there ({err}). Install it in "
@@ -354,9 +379,22 @@ def minor(python: str) -> str:
 
 def _packed(folder: Path) -> str:
     """Path of a zip file of this package, as source text."""
-    package, path = Path(__file__).parent, folder / "workbench.zip"
+    path = folder / _FILE
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        for source in package.rglob("*"):
-            if source.suffix in _SENT:
-                file.write(source, source.relative_to(package.parent))
+        for source in _sources():
+            file.write(source, source.relative_to(_PACKAGE.parent))
+        file.comment = _text().encode()
     return str(path)
+
+
+def _sources() -> list[Path]:
+    return sorted(each for each in _PACKAGE.rglob("*") if each.suffix in _SENT)
+
+
+@cache
+def _text() -> str:
+    """What names the text of this package: another one for each."""
+    found = 0
+    for source in _sources():
+        found = zlib.crc32(source.read_bytes(), zlib.crc32(str(source.relative_to(_PACKAGE)).encode(), found))
+    return f"{found:08x}"

@@ -126,7 +126,7 @@ def _down(arguments: argparse.Namespace) -> int:
     return answer(arguments, become, text)
 
 
-_ENDINGS = {"stopped": "", "detached": ". Nothing was changed there.", "dismissed": ""}
+_ENDINGS = {"stopped": "", "detached": ". It goes on there.", "dismissed": ""}
 """What may become of clusters, and what is said of them."""
 
 
