@@ -98,7 +98,7 @@ def test_workers_of_two_machines_are_described_together() -> None:
     beside = about._replace(place=remote.place())
     assert machine_elsewhere([about._replace(role="scheduler"), beside, beside]) is None
     assert differences([about, other], packages) is None
-    older = other._replace(packages={"dask": "2026.1.0"})
+    older = other._replace(packages=packages | {"dask": "2026.1.0"})
     assert (differences([about, older], packages) or "").endswith(": dask is 2026.1.0 on node-2, and 2026.7.1 here.")
 
 
