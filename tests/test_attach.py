@@ -95,6 +95,17 @@ def test_python_attaches_forecasts_and_compares(address: str, data_folder: Path)
         assert len(client.scheduler_info()["workers"]) == 2
 
 
+def test_a_forecast_asks_an_address_what_it_has(
+    address: str, data_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    line = f"address --set address={address}"
+    assert main(["forecast", "array_sum", "--on", line, "-p", "size=8MiB", "--no-calibrate", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["verdict"] == "fits"
+    assert main(["forecast", "array_sum", "--on", "address --set address=tcp://127.0.0.1:1"]) == 2
+    assert "Nothing listens at tcp://127.0.0.1:1" in capfd.readouterr().err
+    assert records.names() == ()
+
+
 def test_what_was_not_started_here_takes_nothing_of_this_machine_and_is_not_changed(
     address: str, data_folder: Path
 ) -> None:
