@@ -156,7 +156,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
     winds_of().to_netcdf(tmp_path / "winds.nc", engine="scipy")
     monkeypatch.setattr("workbench.storage.datasets.find_spec", lambda name: None)
 
-    with pytest.raises(MissingError, match=r"needs xarray: pip install 'xarray>=2025.1' 'h5netcdf>=1.4'"):
+    with pytest.raises(MissingError, match=r"needs xarray: pip install 'xarray>=2025.7.1' 'h5netcdf>=1.4'"):
         _look(tmp_path / "winds.nc")
 
 

@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import traceback
+import warnings
 from typing import Any
 
 from workbench.errors import FailedError, WorkbenchError
@@ -143,6 +144,8 @@ def _opened(answer: bytes) -> Any:
 
 def _serve() -> None:
     """Begin a process for each connection that comes over the standard input, until it is closed."""
+    # Python 3.12 and later say it at each fork, in Jupyter's log: the threads are pools of OpenBLAS and Arrow.
+    warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)
     for module in _NEEDED:
         importlib.import_module(module)
     from workbench.workloads.registry import templates
