@@ -290,13 +290,10 @@ def profile(name: str) -> Profile:
     known = known_profiles()
     if name not in known:
         # A file that can't be read stands there under its own name, and may hold it.
-        files = [each for each in known if each.endswith(".yaml")]
-        choose = (
-            f"Unknown profile {name!r:.80}. Choose one of: {', '.join(each for each in known if each not in files)}."
-        )
-        raise BadInputError(
-            " ".join((choose, *(f"{unread.reason}" for each in files if isinstance(unread := known[each], Broken))))
-        )
+        unread = [each for each in known.values() if isinstance(each, Broken) and each.name.endswith(".yaml")]
+        names = ", ".join(each.name for each in known.values() if each not in unread)
+        said = (f"Unknown profile {name!r:.80}. Choose one of: {names}.", *(each.reason for each in unread))
+        raise BadInputError(" ".join(said))
     return known[name]
 
 
