@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from time import monotonic
+from time import monotonic, thread_time
 from typing import Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
@@ -28,6 +28,10 @@ NAME = "workbench-monitor"
 # A watcher that is this many messages behind is sent nothing until it has caught up: what it doesn't read would
 # pile up in the scheduler's memory.
 FAR_BEHIND = 300
+
+# Of a core that telling may take where little is done; batches are then this many seconds apart at most.
+SHARE = 0.0025
+LONGEST_REST = 0.5
 
 # Seconds without a sample after which a GPU may be read by another worker.
 GPU_SILENCE = 2.5
@@ -69,7 +73,8 @@ class Monitor(SchedulerPlugin):
         self._sampled: dict[str, float] = {}
         self._sample_interval = sample_interval
         self._next_sample = 0.0
-        self._callback = PeriodicCallback(self._tick, batch_interval * 1000)
+        self._resting = 0.0
+        self._callback = PeriodicCallback(self._tick_or_rest, batch_interval * 1000)
         self._gpus = Gpus(scheduler, watch, gpu_sampler)
 
     def begin(self) -> None:
@@ -163,6 +168,12 @@ class Monitor(SchedulerPlugin):
     async def close(self) -> None:
         """Stop with the scheduler."""
         self._callback.stop()
+
+    def _tick_or_rest(self) -> None:
+        now, began = monotonic(), thread_time()
+        if now >= self._resting:
+            self._tick()
+            self._resting = now + min(LONGEST_REST, (thread_time() - began) / SHARE)
 
     def _tick(self, latest: Mapping[str, Any] | None = None) -> None:
         message: dict[str, Any] = {}
