@@ -124,7 +124,6 @@ def test_a_comparison_on_gpus_shows_what_lies_between_them() -> None:
 def test_a_preset_whose_text_is_about_ucx_brings_a_line_for_each_protocol() -> None:
     lines = ("cpu --no-encrypt --workers 2", "cpu --workers 2", "ucx --workers 2")
     assert usual_lines("transpose_sum", {"preset": "post"}, machine()) == lines
-    assert usual_lines("transpose_sum", "preset=post scale=0.02", machine()) == lines
     assert usual_lines("tall_skinny_svd", {"preset": "tall"}, machine()) == ("cpu",)
     assert usual_lines("transpose_sum", {}, machine()) == ("cpu",)
     with pytest.raises(NotFoundError, match="has no preset 'nobody'"):

@@ -239,11 +239,11 @@ def test_no_way_to_start_a_cluster_over_ucx_goes_without_a_yes(data_folder: Path
 
 
 def test_a_comparison_asks_where_it_starts_ucx_that_nobody_agreed_to_yet() -> None:
-    def told(on: str) -> str | None:
+    def told(*on: str) -> str | None:
         return consent(plan_comparison(read_request({"workload": "array_sum", "on": on}), with_ucx(), ()).rows)
 
-    assert told("cpu --workers 1\nucx --workers 2") == UCX_OPEN
-    assert told("cpu --workers 1\ncpu --workers 2") is None
+    assert told("cpu --workers 1", "ucx --workers 2") == UCX_OPEN
+    assert told("cpu --workers 1", "cpu --workers 2") is None
 
 
 @needs_ucx
