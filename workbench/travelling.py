@@ -275,7 +275,7 @@ def make_ready(client: Client) -> list[About]:
     _refuse("Python", [(each.role, each.python) for each in found], own["python"], minor)
     installed = [(each.role, each.workbench) for each in found if each.workbench and each.sent is None]
     _refuse("dask-workbench", installed, own["workbench"])
-    if others := any(each.sent not in (None, _text()) for each in found):
+    if others := any(each.sent is not None and each.sent != _text() for each in found):
         _forget(client)
     if others or not all(each.workbench for each in found):
         _send(client)

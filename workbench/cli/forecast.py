@@ -58,15 +58,13 @@ def _would_help(found: Forecast) -> bool:
 
 def _hardware_of(session: Session, arguments: argparse.Namespace) -> tuple[ClusterRecord | ClusterSpec, ClusterSpec]:
     """Return what the forecast is for, and its spec."""
-    from workbench.clusters.profiles import profile
+    from workbench.clusters.profiles import seen
 
     if arguments.cluster is not None:
         record = session.cluster(arguments.cluster)
         return record, record.spec
     arguments.on = where(session, arguments)
-    spec = spec_of(session, up_options(arguments.on))
-    # One that runs already is asked what it has.
-    spec = spec if spec.is_known else profile(spec.profile).seen(spec)
+    spec = seen(spec_of(session, up_options(arguments.on)))
     return spec, spec
 
 

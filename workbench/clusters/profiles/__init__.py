@@ -278,6 +278,11 @@ def known_profiles() -> Mapping[str, Profile]:
     return {**registered(), **own()}
 
 
+def seen(spec: ClusterSpec) -> ClusterSpec:
+    """Return a spec with what the cluster has, which is asked where only that knows. Raises as `Profile.check` does."""
+    return spec if spec.is_known else profile(spec.profile).seen(spec)
+
+
 def is_known(name: str) -> bool:
     """Whether there is such a profile; other packages are asked only where it isn't one of ours."""
     return name in _OURS or name in registered()

@@ -16,7 +16,7 @@ from workbench.clusters import records
 from workbench.clusters.budget import MINIMUM_PER_WORKER, budget, most_workers, running, workers
 from workbench.clusters.lines import Line, read_line
 from workbench.clusters.plan import check_agreed, consent as consent_to_cluster, has_gpus, plan
-from workbench.clusters.profiles import profile
+from workbench.clusters.profiles import profile, seen
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, MissingError
@@ -275,9 +275,7 @@ def _spec_alone(line: Line, inventory: Inventory, chosen: Template) -> ClusterSp
         record = records.read(line.cluster)
         return refusal(record, chosen) or actual_spec(record)
     try:
-        spec = _planned(line, inventory)
-        if not spec.is_known:
-            spec = profile(spec.profile).seen(spec)
+        spec = seen(_planned(line, inventory))
         if not spec.is_known:
             takes = "threads_per_worker" in profile(spec.profile).choices(inventory).model_fields
             first = "Add --threads and --memory, or start" if takes else "Start"
