@@ -16,6 +16,7 @@ import logging
 import multiprocessing
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -114,41 +115,32 @@ def _is_watched(dask_scheduler: Any) -> bool:
     return plugin.NAME in dask_scheduler.plugins
 
 
-def _begin_timing(dask_scheduler: Any) -> None:
-    """Count the CPU time of what watching does there, and what counting takes."""
-    monitor, spent = dask_scheduler.plugins[plugin.NAME], {"seconds": 0.0, "empty": 0.0}
+def _begin_sampling(dask_scheduler: Any) -> None:
+    """Look every few milliseconds of CPU time whether it goes into watching, or into what is sent to who watches.
 
-    def timed(function: Any, name: str) -> Any:
-        def call(*given: Any, **more: Any) -> Any:
-            began = time.thread_time_ns()
-            try:
-                return function(*given, **more)
-            finally:
-                spent[name] += (time.thread_time_ns() - began) / 1e9
+    By a timer of CPU time and not by a clock around each call, which would cost more than what it measures.
+    """
+    monitor = dask_scheduler.plugins[plugin.NAME]
+    file, seen = type(monitor).transition.__code__.co_filename, {"all": 0, "ours": 0}
+    comms = [dask_scheduler.client_comms[client].comm for client in monitor.watchers]
 
-        return call
+    def look(_: int, frame: Any) -> None:
+        seen["all"] += 1
+        while frame is not None:
+            code = frame.f_code
+            if code.co_filename == file or (code.co_name == "write" and frame.f_locals.get("self") in comms):
+                seen["ours"] += 1
+                return
+            frame = frame.f_back
 
-    empty = timed(lambda *given, **more: None, "empty")
-    for _ in range(10_000):
-        empty("key", "released", "waiting", stimulus_id="")
-    each = spent["empty"] / 10_000
-
-    def less(function: Any) -> Any:
-        counted = timed(function, "seconds")
-
-        def call(*given: Any, **more: Any) -> Any:
-            spent["seconds"] -= each
-            return counted(*given, **more)
-
-        return call
-
-    monitor.transition, monitor.update_graph = less(monitor.transition), less(monitor.update_graph)
-    monitor._callback.callback = less(monitor._tick_or_rest)
-    dask_scheduler.bench_spent = spent
+    signal.signal(signal.SIGPROF, look)
+    signal.setitimer(signal.ITIMER_PROF, 0.001, 0.001)
+    dask_scheduler.bench_seen = seen
 
 
-def _timed(dask_scheduler: Any) -> float:
-    return float(dask_scheduler.bench_spent["seconds"])
+def _end_sampling(dask_scheduler: Any) -> tuple[int, int]:
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    return dask_scheduler.bench_seen["ours"], dask_scheduler.bench_seen["all"]
 
 
 @contextmanager
@@ -182,14 +174,15 @@ def tasks(there: Cluster, n_tasks: int, repeats: int) -> dict[str, Any]:
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     page = multiprocessing.get_context("spawn").Process(target=serve_page, args=(there.name, theirs), daemon=True)
     page.start()
-    once(there.client, n_tasks // 10)
+    # What workers log grows until it is full, and tasks take longer.
+    once(there.client, n_tasks)
     alone: list[Told] = []
     watched: list[Told] = []
-    timed: list[float] = []
+    sampled: list[tuple[int, int]] = []
     memory = 0
     for repeat in range(repeats):
-        # Now the one first, now the other: what drifts hits both. Timing takes time, so it has rounds of its own.
-        for how in ("timed", "watched", "alone") if repeat % 2 else ("alone", "watched", "timed"):
+        # Now the one first, now the other: what drifts hits both. Sampling takes time, so it has rounds of its own.
+        for how in ("sampled", "watched", "alone") if repeat % 2 else ("alone", "watched", "sampled"):
             if how == "alone":
                 # A cluster is watched for a while after the last page left.
                 while there.client.run_on_scheduler(_is_watched):
@@ -198,10 +191,10 @@ def tasks(there: Cluster, n_tasks: int, repeats: int) -> dict[str, Any]:
                 continue
             ours.send(True)
             ours.recv()
-            if how == "timed":
-                there.client.run_on_scheduler(_begin_timing)
-                _, cpu = once(there.client, n_tasks)
-                timed.append(there.client.run_on_scheduler(_timed) / cpu)
+            if how == "sampled":
+                there.client.run_on_scheduler(_begin_sampling)
+                once(there.client, n_tasks)
+                sampled.append(there.client.run_on_scheduler(_end_sampling))
             else:
                 watched.append(Told(*once(there.client, n_tasks)))
             ours.send(None)
@@ -216,7 +209,7 @@ def tasks(there: Cluster, n_tasks: int, repeats: int) -> dict[str, Any]:
     return {
         "alone": alone,
         "watched": watched,
-        "timed": timed,
+        "sampled": sampled,
         "server": memory,
         "owner": owner.memory_info().rss if owner else 0,
         "scheduler": there.client.run_on_scheduler(lambda: psutil.Process().memory_info().rss),
@@ -302,7 +295,8 @@ def table(found: dict[int, dict[str, Any]], n_tasks: int) -> str:
         row(title, list(map(spread, cpu)), f"{grown([statistics.median(one) for one in cpu]):.3g}")
     pairs = [list(zip(one["alone"], one["watched"], strict=True)) for one in each]
     row("watching adds, %", [spread([100 * (b.cpu / a.cpu - 1) for a, b in pair], 2) for pair in pairs])
-    row("of the scheduler's CPU in our code, %", [spread([100 * part for part in one["timed"]], 2) for one in each])
+    parts = [[100 * ours / seen for ours, seen in one["sampled"]] for one in each]
+    row("of the scheduler's CPU for watching, by samples, %", [spread(part, 2) for part in parts])
     sent = [[one.sent / one.seconds / 1000 for one in one_size["watched"]] for one_size in each]
     row("to the page, kB/s", list(map(spread, sent)), f"{grown([statistics.median(one) for one in sent]):.3g}")
     for name, what in (("scheduler", "scheduler"), ("server", "server"), ("owner", "owner of the cluster")):

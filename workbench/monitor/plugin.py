@@ -29,8 +29,9 @@ NAME = "workbench-monitor"
 # pile up in the scheduler's memory.
 FAR_BEHIND = 300
 
-# Of a core that telling may take where little is done; batches are then this many seconds apart at most.
-SHARE = 0.0025
+# Of a core that telling may take where little is done, and sending what is told takes as much again. Batches are then
+# this many seconds apart at most.
+SHARE = 0.00125
 LONGEST_REST = 0.5
 
 # Seconds without a sample after which a GPU may be read by another worker.
@@ -212,7 +213,7 @@ class Monitor(SchedulerPlugin):
                 spans = _latest(spans)
             thread, nbytes = reported.get("thread") or 0, reported.get("nbytes") or 0
             row = (task.key, name, worker, thread, nbytes, erred, self._owners.count(task, how), spans)
-            self._finished.append(self._disk.without(row) if _has_disk(spans) else row)
+            self._finished.append(self._disk.without(row) if len(spans) > 1 and _has_disk(spans) else row)
 
     def _changed(self, progress: dict[str, dict[str, int]]) -> dict[str, Any]:
         told = {"progress": progress, "owners": self._owners.progress(progress)}
