@@ -147,6 +147,8 @@ def _end_sampling(dask_scheduler: Any) -> tuple[int, int]:
 def running(n_workers: int) -> Iterator[Cluster]:
     """A scheduler with so many workers, attached to."""
     spawn = multiprocessing.get_context("spawn")
+    # One thread each in BLAS, too, as Dask's nannies have it.
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         file = folder / "scheduler.json"
@@ -233,16 +235,15 @@ def moved(client: Client, n_workers: int, what: str) -> Moved:
     """
     rows, columns, k, more = 64 * n_workers * 8, 2000, 10, 10
     if what == "svd_compressed":
-        held = da.random.default_rng(0).random((rows, columns), chunks=(rows // (4 * n_workers), columns)).persist()
+        held = da.random.default_rng(0).random((rows, columns), chunks=(rows // (2 * n_workers), columns)).persist()
         wait(held)
         client.run(_begin_counting)
         made = linalg.svd_compressed(held, k, n_oversamples=more, tol=0.1)
         da.compute(*made[:3])
         certificate = made.certificate
     else:
-        rng = np.random.default_rng(0)
-        counts = rng.binomial(2, rng.uniform(0.1, 0.9, rows)[:, None], (rows, columns)).astype("u1")
-        held = da.from_array(counts, chunks=(rows // (4 * n_workers), columns)).persist()
+        blocks = (rows // (2 * n_workers), columns)
+        held = da.random.default_rng(0).binomial(2, 0.3, (rows, columns), chunks=blocks).astype("u1").persist()
         wait(held)
         client.run(_begin_counting)
         certificate = genotypes.pca(held, k, n_oversamples=more, tol=0.1).certificate
