@@ -14,7 +14,7 @@ from workbench import formats
 from workbench.clusters import records, security
 from workbench.clusters.asking import ask
 from workbench.clusters.handle import Verb
-from workbench.clusters.profiles import profile as profile_of
+from workbench.clusters.profiles import of_cluster
 from workbench.clusters.reaching import asking
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError
@@ -184,7 +184,7 @@ async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
         raise FailedError(left.message)
     try:
         if left.ending == "stopped" and left.is_over:
-            await profile_of(left.spec.profile).end(left.spec, left.called)
+            await of_cluster(left.spec.profile).end(left.spec, left.called)
     finally:
         await in_thread(_clear, record)
 

@@ -21,9 +21,9 @@ from pydantic import Field, ValidationError, computed_field
 
 from workbench import config, formats
 from workbench.clusters.handle import VERBS, Job, Verb, queued
-from workbench.clusters.profiles import is_known, profile
+from workbench.clusters.profiles import Broken, of_cluster
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError, reason_of
+from workbench.errors import ConflictError, NotFoundError, StorageError, reason_of
 from workbench.jobs import folders, processes
 from workbench.jobs.folders import Record
 from workbench.kept import is_name
@@ -274,7 +274,7 @@ def end_processes(record: ClusterRecord) -> None:
     if host is not None:
         processes.end([host])
     if record.jobs:
-        profile(record.spec.profile).cancel(record.jobs)
+        of_cluster(record.spec.profile).cancel(record.jobs)
     pid, _ = _pid(record)
     if pid is not None and record.place == processes.place():
         processes.end(processes.leftovers(pid, record.marker))
@@ -318,14 +318,12 @@ def _parse(path: Path) -> ClusterRecord | None:
         return _unreadable(path, err)
     try:
         record = ClusterRecord.model_validate_json(text)
-        if not is_known(record.spec.profile):
-            return _of_another_version(path, text, BadInputError("that profile is unknown here"))
     except ValidationError as err:
         return _of_another_version(path, text, err) or _unreadable(path, err)
     return record if record.name == path.name else record.model_copy(update={"name": path.name})
 
 
-def _of_another_version(path: Path, text: bytes, error: ValidationError | BadInputError) -> ClusterRecord | None:
+def _of_another_version(path: Path, text: bytes, error: ValidationError) -> ClusterRecord | None:
     """What can be told of a cluster with a spec that this version doesn't know; None where the record is damaged."""
     try:
         told = json.loads(text)
@@ -401,6 +399,9 @@ def _true(path: Path, *, locked: bool = False) -> ClusterRecord | None:
 
 
 def _bury(record: ClusterRecord) -> ClusterRecord | None:
+    if isinstance(of_cluster(record.spec.profile), Broken):
+        # Who has the profile knows what there is to end.
+        return _buried(record)
     end_processes(record)
     if record.status == "stopping":
         _discard(folder(record.name))
@@ -431,7 +432,13 @@ def _never_started(tail: tuple[str, ...]) -> str:
 def _died(record: ClusterRecord) -> str:
     here = record.place == processes.place()
     how = "was killed or crashed" if here else "is gone, with the machine or container it ran on"
-    if profile(record.spec.profile).attaches:
+    known = of_cluster(record.spec.profile)
+    if isinstance(known, Broken):
+        return (
+            f"Its process {how}. What it started elsewhere may still run. {known.reason} Then look again, or dismiss "
+            f"it: workbench down {record.name}"
+        )
+    if known.attaches:
         ends = f", or end it: workbench down {record.name}" if record.ending == "stopped" else ""
         return f"Its process {how}. What it started elsewhere may still run: look there, attach to it{ends}."
     return f"Its process {how}, and its workers and their data with it. Start the cluster again."
