@@ -33,6 +33,7 @@ from workbench.clusters.choices import (
     Text,
     Workers,
     WorkerThreads,
+    blank_is_none,
     without_defaults,
 )
 from workbench.clusters.handle import Job
@@ -61,9 +62,9 @@ _OF_SCHEDULER: dict[str, Any] = {"cores": 1, "processes": 1, "memory": "4 GiB"}
 
 def _walltime(value: Any) -> Any:
     """Seconds in '30m', '2h', '0:30:00' or '1-12:00:00'."""
-    if not isinstance(value, str) or not value.strip():
-        return value or None
-    clock = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", value.strip())
+    if blank_is_none(value) is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return blank_is_none(value)
+    clock = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", str(value).strip())
     if clock:
         days, hours, minutes, seconds = (int(each or 0) for each in clock.groups())
         return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
