@@ -108,6 +108,16 @@ class ClusterRecord(Record):
             return "stopped"
         return "dismissed" if self.is_over else "detached"
 
+    @property
+    def taken(self) -> str | None:
+        """Why no other cluster can have its name, and what to do; None where only a record is left, which goes."""
+        if self.is_over and self.ending != "stopped":
+            return None
+        verb = {"stopped": "stop it", "detached": "detach from it"}.get(self.ending)
+        what = {"stopping": ", or wait until it has ended.", "unknown": f". {self.message}"}
+        or_else = what.get(self.status, f", or {verb} first: workbench down {self.name}")
+        return f"There is a cluster {self.name!r} already ({self.status}). Choose another name{or_else}"
+
     @computed_field  # type: ignore[prop-decorator]
     @property
     def queued(self) -> str:
@@ -192,12 +202,8 @@ def create(record: ClusterRecord) -> None:
     with _lock():
         target = folder(record.name)
         existing = _true(target, locked=True)
-        if existing is not None and not existing.is_over:
-            known = existing.status != "unknown"
-            or_else = f", or stop it first: workbench down {record.name}" if known else f". {existing.message}"
-            raise ConflictError(
-                f"There is a cluster {record.name!r} already ({existing.status}). Choose another name{or_else}"
-            )
+        if existing is not None and existing.taken is not None:
+            raise ConflictError(existing.taken)
         _discard(target)
         _sweep()
         draft = target.with_name(f".{record.name}.{os.getpid()}")
