@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import platform
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import psutil
@@ -19,10 +19,20 @@ from workbench.clusters.reaching import ANSWERING, CONNECTING, Place, ask, refus
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError
 from workbench.formats import duration
-from workbench.travelling import About, ask as ask_all, differences, machine_elsewhere, minor, without_dasks_table
+from workbench.travelling import (
+    About,
+    ask as ask_all,
+    differences,
+    machine_elsewhere,
+    minor,
+    take_back,
+    without_dasks_table,
+)
 
 if TYPE_CHECKING:
     from distributed import Client
+
+T = TypeVar("T")
 
 _INTERVAL = 2.0
 _UNHEARD = 60.0
@@ -81,9 +91,12 @@ class Attached(Handle):
         return await self._asking
 
     async def close(self) -> None:
-        """Let go of it."""
+        """Let go of it, and leave nothing of ours there that nobody else may need."""
         if self._asking is not None:
             self._asking.cancel()
+        if "stop" not in self.can and not await asyncio.to_thread(refuses, self.place):
+            with contextlib.suppress(OSError, TimeoutError, ValueError):
+                await asyncio.wait_for(asyncio.to_thread(_asked, self.place, take_back), ANSWERING)
 
     async def _keep_asking(self) -> str:
         while True:
@@ -195,12 +208,16 @@ def another_python(theirs: str) -> str | None:
 
 def abouts(place: Place) -> list[About]:
     """Return what the scheduler and the workers run on."""
+    return _asked(place, ask_all)
+
+
+def _asked(place: Place, question: Callable[[Client], T]) -> T:
     from distributed import Client
 
     client: Client
     without_dasks_table()
     with Client(place.address, security=place.security, timeout=ANSWERING, set_as_default=False) as client:
-        return ask_all(client)
+        return question(client)
 
 
 def measured(spec: ClusterSpec, workers: list[dict[str, Any]], machine: Mapping[str, Any] | None) -> ClusterSpec:
