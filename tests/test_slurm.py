@@ -411,13 +411,17 @@ def test_without_slurm_or_dask_jobqueue_it_says_what_is_missing(monkeypatch: pyt
 
 
 def test_squeue_is_read_with_reasons_estimates_and_how_a_job_ended() -> None:
-    lines = ("7|PENDING|1795383389|Priority", "8|RUNNING|1795380000|None", "9|TIMEOUT|1795380000|TimeLimit")
-    never = "11|PENDING|N/A|PartitionTimeLimit"
+    lines = (
+        "7|PENDING|1795379990|1795383389|Priority",
+        "8|RUNNING|1795379990|1795380000|None",
+        "9|TIMEOUT|1795379990|1795380000|TimeLimit",
+    )
+    never = "11|PENDING|1795379990|N/A|PartitionTimeLimit"
     assert "so it never starts: ask for less" in Slurm().jobs(never, "night")["11"].reason
-    answer = "\n".join([*lines, "10|PENDING|N/A|None"])
+    answer = "\n".join([*lines, "10|PENDING|1795379990|N/A|None"])
     assert Slurm().jobs(answer, "night") == {
         "7": Job(id="7", state="pending", reason="Priority", start=1795383389),
-        "8": Job(id="8", state="running"),
+        "8": Job(id="8", state="running", waited=10),
         "9": Job(id="9", state="ended", reason="TIMEOUT"),
         "10": Job(id="10", state="pending"),
     }
