@@ -221,7 +221,7 @@ def test_a_cluster_with_a_profile_of_another_version_is_shown_and_not_touched(
     assert path.read_bytes() == before
     path.write_text(path.read_text().replace('"profile":"nomad"', '"profile":"nomad","moves":true'))
     before = path.read_bytes()
-    assert_untouchable("on login-1 with the profile 'nomad' by another version", capsys)
+    assert_untouchable("on login-1 with profile 'nomad' by another version", capsys)
     assert path.read_bytes() == before
 
 

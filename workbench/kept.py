@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from workbench import config
-from workbench.errors import BadInputError, reason_of
+from workbench.errors import BadInputError, quoted, reason_of
 
 FILE = "workbench.yaml"
 LAST = ("what you kept", "Dask's configuration")
@@ -76,7 +76,7 @@ def check_name(name: str, what: str, example: str) -> str:
     """Return `name`. Raises BadInputError where it can't be the name of such a thing."""
     if not is_name(name):
         raise BadInputError(
-            f"A {what} can't be called {name!r:.60}. Use a lower-case letter, then up to 39 lower-case letters, "
+            f"A {what} can't be called {quoted(name)}. Use a lower-case letter, then up to 39 lower-case letters, "
             f"digits, hyphens or underscores, such as {example!r}."
         )
     return name
@@ -124,7 +124,7 @@ def _read(path: Path, section: str) -> dict[str, Any]:
 
 def _checked(told: Any, where: str, section: str) -> dict[str, Any]:
     if not isinstance(told, dict):
-        raise BadInputError(f"{where}: {section} is {told!r:.60}. Give names, each with what it stands for.")
+        raise BadInputError(f"{where}: {section} is {quoted(told)}. Give names, each with what it stands for.")
     return told
 
 
@@ -140,7 +140,7 @@ def _parsed(path: Path, _changed: int, n_bytes: int) -> dict[str, Any]:
                 f"{misplaced.pop()} stands at the top. Put it, indented, under a line that says workbench:"
             )
         if not isinstance(found, dict):
-            raise ValueError(f"workbench is {found!r:.60}, not names")
+            raise ValueError(f"workbench is {quoted(found)}, not names")
     except (OSError, ValueError, AttributeError) as err:
         raise BadInputError(f"{path} can't be read: {' '.join(reason_of(err).split())}.") from err
     return found

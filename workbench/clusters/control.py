@@ -17,7 +17,7 @@ from workbench.clusters.handle import Verb
 from workbench.clusters.profiles import of_cluster
 from workbench.clusters.reaching import asking
 from workbench.clusters.records import ClusterRecord
-from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError
+from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError, quoted
 from workbench.threads import in_thread, load
 
 _RPC_PATIENCE, _RESTARTING = 5.0, 60.0
@@ -228,7 +228,7 @@ def _check_can(record: ClusterRecord, verb: Verb) -> None:
 
 def _check_count(parameter: str, value: object, *, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise BadInputError(f"{parameter} is {value!r:.40}. Give a whole number, {least} or more.")
+        raise BadInputError(f"{parameter} is {quoted(value)}. Give a whole number, {least} or more.")
 
 
 def _check_devices(record: ClusterRecord, parameter: str, value: int) -> None:

@@ -23,7 +23,7 @@ from workbench import config, formats
 from workbench.clusters.handle import VERBS, Job, Verb, queued
 from workbench.clusters.profiles import Broken, of_cluster
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import ConflictError, NotFoundError, StorageError, reason_of
+from workbench.errors import ConflictError, NotFoundError, StorageError, quoted, reason_of
 from workbench.jobs import folders, processes
 from workbench.jobs.folders import Record
 from workbench.kept import is_name
@@ -300,7 +300,7 @@ def _folders() -> list[Path]:
 def _unknown(name: str) -> str:
     existing = sorted(names())
     there = f"There are: {', '.join(existing)}." if existing else "No cluster is running. Start one: workbench up cpu"
-    return f"Unknown cluster {name!r:.60}. {there}"
+    return f"Unknown cluster {quoted(name)}. {there}"
 
 
 @contextlib.contextmanager
@@ -341,7 +341,7 @@ def _of_another_version(path: Path, text: bytes, error: ValidationError) -> Clus
         update={
             "status": "unknown",
             "node": node if where else "",
-            "message": f"It was started{where} with the profile {profile!r:.40} by another version of dask-workbench, "
+            "message": f"It was started{where} with profile {quoted(profile)} by another version of dask-workbench, "
             f"and this version can't read its record ({reason_of(error)}). See or stop it with that version.",
         }
     )

@@ -14,7 +14,7 @@ from workbench.clusters.launch import launch
 from workbench.clusters.reaching import KEYS
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError
+from workbench.errors import BadInputError, quoted
 from workbench.hardware import inventory
 from workbench.threads import finish
 
@@ -188,7 +188,7 @@ def record_of(cluster: str | ClusterRecord | Cluster | Client) -> ClusterRecord:
     known = {record.scheduler_address: record for record in records.read_all() if record.scheduler_address}
     if address in known:
         return known[address]
-    what = "a Client of no cluster that is known here" if address else f"{cluster!r:.80}, which is no cluster"
+    what = "a Client of no cluster that is known here" if address else f"{quoted(cluster)}, which is no cluster"
     raise BadInputError(
         f"cluster is {what}. Give the name of one, or what workbench.start or workbench.attach returned."
     )

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from workbench.clusters.choices import ALLOWED, AnyChoices
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, FailedError, MissingError, WorkbenchError, install, named, reason_of
+from workbench.errors import BadInputError, FailedError, MissingError, WorkbenchError, install, named, quoted, reason_of
 from workbench.formats import count
 from workbench.packages import entry_points, installed_version
 
@@ -149,12 +149,12 @@ class Profile(ABC):
             return f"{name} is missing. {model.model_fields[name].description}"
         if error["type"] == "extra_forbidden":
             known = ", ".join(model.model_fields)
-            return f"{name} is {given[name]!r:.80}, and the {self.name} profile takes no {name}. It takes: {known}."
+            return f"{name} is {quoted(given[name])}, and the {self.name} profile takes no {name}. It takes: {known}."
         said = error["msg"].removeprefix("Value error, ")
         kind, _, wrong = error["type"].partition("_")
         meant = _KINDS.get(kind, said) if wrong in ("parsing", "type", "from_float") else said
         remedy = f"Give {ALLOWED[name]}" if name in ALLOWED and issubclass(model, AnyChoices) else meant
-        return f"{name} is {given[name]!r:.80}. {remedy}."
+        return f"{name} is {quoted(given[name])}. {remedy}."
 
     @abstractmethod
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
@@ -338,7 +338,7 @@ def profile(name: str) -> Profile:
         # A file that can't be read stands there under its own name, and may hold it.
         unread = [each for each in known.values() if isinstance(each, Broken) and each.name.endswith(".yaml")]
         names = ", ".join(each.name for each in known.values() if each not in unread)
-        said = (f"Unknown profile {name!r:.80}. Choose one of: {names}.", *(each.reason for each in unread))
+        said = (f"Unknown profile {quoted(name)}. Choose one of: {names}.", *(each.reason for each in unread))
         raise BadInputError(" ".join(said))
     return known[name]
 

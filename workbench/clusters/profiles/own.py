@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from workbench import kept
 from workbench.clusters.profiles import Around, Broken, Profile, registered
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import ConflictError, NotFoundError
+from workbench.errors import ConflictError, NotFoundError, quoted
 from workbench.hardware import Inventory
 from workbench.kept import FILE, is_name
 
@@ -99,7 +99,7 @@ def forget(name: str) -> None:
     there = kept.read("profiles")
     if name not in there:
         where = f" It stands in {FILE} or in Dask's configuration: take it out there." if name in own() else ""
-        raise NotFoundError(f"You kept no profile {name!r:.60}.{where} You kept: {', '.join(there) or 'none'}.")
+        raise NotFoundError(f"You kept no profile {quoted(name)}.{where} You kept: {', '.join(there) or 'none'}.")
     kept.write("profiles", {each: about for each, about in there.items() if each != name})
 
 
@@ -113,7 +113,7 @@ def _made(name: Any, told: Mapping[Any, tuple[Any, str]], above: tuple[Any, ...]
         return Broken(title, f"A profile of your own can't be called so (in {where}). Choose another name.")
     known = isinstance(named, str) and (named in registered() or named in told)
     if not known or named in (name, *above):
-        what = "It names no profile" if named is None else f"There is no profile {named!r:.60}"
+        what = "It names no profile" if named is None else f"There is no profile {quoted(named)}"
         what = f"It is based on itself, by way of {named}" if known else what
         return Broken(name, f"{what} (in {where}). Give one of: {', '.join(registered())}.")
     other = registered()[named] if named in registered() else _made(named, told, (name, *above))

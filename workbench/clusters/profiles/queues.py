@@ -40,7 +40,7 @@ from workbench.clusters.handle import Job
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import encrypted, idle_timeout
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, whole
+from workbench.errors import BadInputError, quoted, whole
 from workbench.hardware import Inventory
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class Queue(Profile):
         """Raise BadInputError where the interface isn't there, or the queue would refuse such a job."""
         interface, there = spec.options.get("interface"), sorted(psutil.net_if_addrs())
         if interface is not None and interface not in there and not apart(spec):
-            raise BadInputError(f"interface is {interface!r:.80}, and this machine has: {', '.join(there)}.")
+            raise BadInputError(f"interface is {quoted(interface)}, and this machine has: {', '.join(there)}.")
 
     def preview(self, spec: ClusterSpec) -> str:
         """Return the job scripts: of the scheduler, where it is a job, and of one worker."""
