@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import socket
 import struct
@@ -27,9 +28,11 @@ from tests.waiting import until
 from workbench import Session
 from workbench.cli import main
 from workbench.clusters import dashboard, records
+from workbench.clusters.attached import Attached
 from workbench.clusters.budget import budget
 from workbench.clusters.profiles import profile
 from workbench.clusters.profiles.address import spec_of
+from workbench.clusters.reaching import Place
 from workbench.errors import BadInputError, ConflictError, FailedError, WorkbenchError
 from workbench.hardware import inventory
 from workbench.runs import store, submit
@@ -193,6 +196,15 @@ def test_what_listens_and_is_no_scheduler_is_told(
     assert sentence in capfd.readouterr().err
 
 
+def test_one_that_falls_silent_between_its_check_and_the_start_is_told_in_a_sentence(data_folder: Path) -> None:
+    with listening(None) as silent:
+        attached = Attached(spec_of(silent), Place(silent))
+        with pytest.raises(
+            FailedError, match=r"no longer answers \(nothing came within 4 s\)\. Attach to it again when"
+        ):
+            asyncio.run(attached.begin())
+
+
 def test_a_worker_is_no_scheduler(address: str, data_folder: Path) -> None:
     with Client(address) as client:
         worker = next(iter(client.scheduler_info()["workers"]))
@@ -326,6 +338,15 @@ def test_a_scheduler_that_is_stuck_is_told_and_one_that_has_ended_is_lost(data_f
             for each in psutil.process_iter(["cmdline"])
             if "scheduler" in (each.info["cmdline"] or ()) and _listens(each, found)
         ]
+        with Client(found, set_as_default=False) as client:
+            (pid,) = client.run(os.getpid).values()
+        psutil.Process(pid).suspend()
+        logs = asyncio.run(Session().logs(there.name))
+        assert [text for name, text in logs.items() if "worker" in name or "tcp" in name] == [
+            "It didn't answer within 3 s."
+        ]
+        assert "Scheduler at:" in logs["scheduler"]
+        psutil.Process(pid).resume()
         scheduler.suspend()
         until(lambda: "hasn't answered" in (there.record.warning or ""))
         assert not there.record.can_compute

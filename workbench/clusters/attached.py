@@ -17,7 +17,7 @@ from workbench.clusters import dashboard
 from workbench.clusters.handle import Handle, Job, State, Verb
 from workbench.clusters.reaching import ANSWERING, CONNECTING, Place, ask, refuses
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import FailedError
+from workbench.errors import FailedError, whole
 from workbench.formats import duration
 from workbench.travelling import (
     About,
@@ -59,8 +59,16 @@ class Attached(Handle):
         self._adapts = False
 
     async def begin(self) -> None:
-        """Ask it for the first time."""
-        await self._ask()
+        """Ask it for the first time. Raises FailedError where it doesn't answer, though it did a moment ago."""
+        try:
+            await self._ask()
+        except (OSError, TimeoutError) as err:
+            why = whole(str(err)) or f"nothing came within {duration(ANSWERING)}"
+            raise FailedError(self.unreached(why)) from err
+
+    def unreached(self, why: str) -> str:
+        """Return what is to be said where it doesn't answer."""
+        return f"The scheduler at {self.address} no longer answers ({why}). Attach to it again when it is back."
 
     async def find_dashboard(self) -> None:
         """Look for the dashboard that it serves itself."""

@@ -20,7 +20,7 @@ from workbench.clusters.records import ClusterRecord
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError, quoted
 from workbench.threads import in_thread, load
 
-_RPC_PATIENCE, _RESTARTING = 5.0, 60.0
+_RPC_PATIENCE, _WORKER_PATIENCE, _RESTARTING = 5.0, 3.0, 60.0
 _POLL = 0.03
 
 
@@ -69,14 +69,22 @@ async def logs(name: str) -> dict[str, str]:
     try:
         async with _scheduler(record) as scheduler:
             found["scheduler"] = _text(await scheduler.get_logs())
-            workers, told = await scheduler.worker_logs(), (await scheduler.identity())["workers"]
-        # Those that nobody named are called as their address is.
-        called = {address: each["name"] for address, each in told.items() if each["name"] != address}
-        for address, lines in workers.items():
-            found[f"worker {called[address]}, {address}" if address in called else address] = _text(lines)
+            told = (await scheduler.identity())["workers"]
+            texts = await asyncio.gather(*(_worker_log(scheduler, address) for address in told))
+        for (address, each), text in zip(told.items(), texts, strict=True):
+            # Those that nobody named are called as their address is.
+            found[address if each["name"] == address else f"worker {each['name']}, {address}"] = text
     except FailedError as err:
         found["scheduler" if "scheduler" not in found else "workers"] = str(err)
     return found
+
+
+async def _worker_log(scheduler: Any, address: str) -> str:
+    try:
+        answers = await asyncio.wait_for(scheduler.worker_logs(workers=[address]), _WORKER_PATIENCE)
+    except (OSError, TimeoutError):
+        return f"It didn't answer within {formats.duration(_WORKER_PATIENCE)}."
+    return _text(answers[address])
 
 
 class Worker(NamedTuple):

@@ -23,7 +23,7 @@ from workbench.clusters.choices import IdleTimeout, NamedValues, Text, Workers
 from workbench.clusters.nearby import Nearby
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import idle_timeout
-from workbench.clusters.reaching import ANSWERING, Place, check_proxy
+from workbench.clusters.reaching import Place, check_proxy
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, MissingError, quoted, reason_of, whole
 from workbench.formats import count, duration
@@ -384,15 +384,11 @@ class GatewayHandle(Started):
         self._gateway = client
         self._name = self.called = name
 
-    async def begin(self) -> None:
-        """Ask its scheduler for the first time."""
-        try:
-            await super().begin()
-        except (OSError, TimeoutError) as err:
-            raise FailedError(
-                f"{self._name} runs, and its scheduler can't be reached at {self.address} within "
-                f"{duration(ANSWERING)}. Give proxy_address: where the gateway's proxy listens for Dask."
-            ) from err
+    def unreached(self, why: str) -> str:
+        return (
+            f"{self._name} runs, and its scheduler can't be reached at {self.address} ({why}). Give proxy_address: "
+            "where the gateway's proxy listens for Dask."
+        )
 
     async def ask_for(self, n: int) -> None:
         await self._changed(self._gateway.scale_cluster(self._name, n))
