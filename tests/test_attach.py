@@ -120,10 +120,20 @@ def test_what_was_not_started_here_takes_nothing_of_this_machine_and_is_not_chan
     there.client.close()
 
 
+def test_what_is_no_address_is_told_and_so_is_a_client_that_was_closed(address: str, data_folder: Path) -> None:
+    with Client(address, set_as_default=False) as closed:
+        pass
+    for given in (3, None, [address], closed):
+        with pytest.raises(BadInputError, match="Give a scheduler's address, its file, or a Client that is conn"):
+            workbench.attach(given)  # type: ignore[arg-type]
+
+
 def test_a_scheduler_file_names_it_too(address: str, data_folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "scheduler.json"
     file.write_text(json.dumps({"address": address}))
     assert spec_of(str(file)) == spec_of(address)
+    with workbench.attach(file) as there:
+        assert there.record.scheduler_address == address
     file.write_text("[]")
     with pytest.raises(BadInputError, match="holds no address"):
         spec_of(str(file))

@@ -114,7 +114,9 @@ def start(
     return start_spec(spec, name=name, force=force, agreed=agreed, on_change=on_change, timeout=timeout)
 
 
-def attach(address: str | Client, *, name: str | None = None, **files: str | os.PathLike[str] | None) -> Cluster:
+def attach(
+    address: str | os.PathLike[str] | Client, *, name: str | None = None, **files: str | os.PathLike[str] | None
+) -> Cluster:
     """Attach to a scheduler that runs already, which is never stopped from here: `stop()` detaches.
 
     Parameters
@@ -143,8 +145,14 @@ def attach(address: str | Client, *, name: str | None = None, **files: str | os.
     """
     from workbench.clusters.profiles.address import spec_of
 
-    if not isinstance(address, str):
-        client, address = address, str(address.scheduler.address)
+    if isinstance(address, os.PathLike):
+        address = os.fspath(address)
+    elif not isinstance(address, str):
+        client, address = address, str(getattr(getattr(address, "scheduler", None), "address", ""))
+        if not address:
+            raise BadInputError(
+                f"address is {quoted(client)}. Give a scheduler's address, its file, or a Client that is connected."
+            )
         files = {**(_keys_of(client) if address.startswith("tls") else {}), **files}
     return start_spec(spec_of(address, **files), name=name)
 
