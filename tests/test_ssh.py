@@ -304,7 +304,7 @@ def test_it_is_started_from_the_page_which_says_what_it_is_on(hosts: Hosts, data
 def test_what_a_killed_worker_had_on_the_disk_goes_with_the_next_start_and_that_of_the_living_stays(
     hosts: Hosts, data_folder: Path
 ) -> None:
-    dead, living = (Path(tempfile.mkdtemp(prefix="workbench-far-")) for _ in range(2))
+    dead, living = (Path(tempfile.mkdtemp(prefix="workbench-worker-")) for _ in range(2))
     for folder in (dead, living):
         (folder / "spilled").write_bytes(b"0" * 100)
         os.utime(folder, (1e9, 1e9))

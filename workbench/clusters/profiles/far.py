@@ -26,7 +26,7 @@ _CONNECTING = 4.0
 _REGISTERING = "30s"
 _CLOSING = 2.0
 """Seconds for a connection to the scheduler, for a worker to be taken in there, and for it to close in order."""
-_PREFIX = "workbench-far-"
+_PREFIX = "workbench-worker-"
 _MADE = 60.0
 """Seconds after which a folder that nobody holds is nobody's: it is held as soon as it is made."""
 
