@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -185,6 +186,21 @@ def test_it_is_a_way_to_compute_on_the_page(brought: None) -> None:
     assert 'data-workbench="profile-tea"' in html
     assert "1 worker × 1 thread, 512 MiB" in html
     assert 'data-workbench="field-kind"' in machine.plan_form(sight, "")
+
+
+def test_one_whose_package_is_gone_or_broken_is_dismissed_on_the_page(brought: None, data_folder: Path) -> None:
+    spec = plan("tea", inventory())
+    for name in ("broken", "nowhere", "unmodelled"):
+        made = {"spec": spec.model_copy(update={"profile": name}), "created": time.time(), "status": "lost"}
+        records.create(records.ClusterRecord(name=name, **made))
+    desk = Desk("/", logging.getLogger(__name__), make_session=Session)
+
+    async def story() -> None:
+        html = (await answer(desk, "GET", "views/clusters", None)).value["html"]  # type: ignore[index,call-overload]
+        assert html.count('data-workbench="dismiss"') == 3
+        await desk.close()
+
+    asyncio.run(story())
 
 
 def test_choices_are_kept_under_a_name_and_come_to_the_same_spec(

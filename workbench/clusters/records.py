@@ -441,8 +441,8 @@ def _died(record: ClusterRecord) -> str:
     known = of_cluster(record.spec.profile)
     if isinstance(known, Broken):
         return (
-            f"Its process {how}. What it started elsewhere may still run. {known.reason} Then look again, or dismiss "
-            f"it: workbench down {record.name}"
+            f"Its process {how}. What it started elsewhere may still run. {known.reason} Mend that and look again, or "
+            f"dismiss it: workbench down {record.name}"
         )
     if known.attaches:
         ends = f", or end it: workbench down {record.name}" if record.ending == "stopped" else ""
