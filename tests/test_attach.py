@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import socket
 import struct
@@ -27,9 +28,11 @@ from tests.waiting import until
 from workbench import Session
 from workbench.cli import main
 from workbench.clusters import dashboard, records
+from workbench.clusters.attached import Attached
 from workbench.clusters.budget import budget
 from workbench.clusters.profiles import profile
 from workbench.clusters.profiles.address import spec_of
+from workbench.clusters.reaching import Place
 from workbench.errors import BadInputError, ConflictError, FailedError, WorkbenchError
 from workbench.hardware import inventory
 from workbench.runs import store, submit
@@ -117,10 +120,20 @@ def test_what_was_not_started_here_takes_nothing_of_this_machine_and_is_not_chan
     there.client.close()
 
 
+def test_what_is_no_address_is_told_and_so_is_a_client_that_was_closed(address: str, data_folder: Path) -> None:
+    with Client(address, set_as_default=False) as closed:
+        pass
+    for given in (3, None, [address], closed):
+        with pytest.raises(BadInputError, match="Give a scheduler's address, its file, or a Client that is conn"):
+            workbench.attach(given)  # type: ignore[arg-type]
+
+
 def test_a_scheduler_file_names_it_too(address: str, data_folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "scheduler.json"
     file.write_text(json.dumps({"address": address}))
     assert spec_of(str(file)) == spec_of(address)
+    with workbench.attach(file) as there:
+        assert there.record.scheduler_address == address
     file.write_text("[]")
     with pytest.raises(BadInputError, match="holds no address"):
         spec_of(str(file))
@@ -191,6 +204,15 @@ def test_what_listens_and_is_no_scheduler_is_told(
     with listening(answer, first=first) as found:
         assert main(["attach", found]) == 2
     assert sentence in capfd.readouterr().err
+
+
+def test_one_that_falls_silent_between_its_check_and_the_start_is_told_in_a_sentence(data_folder: Path) -> None:
+    with listening(None) as silent:
+        attached = Attached(spec_of(silent), Place(silent))
+        with pytest.raises(
+            FailedError, match=r"no longer answers \(nothing came within 4 s\)\. Attach to it again when"
+        ):
+            asyncio.run(attached.begin())
 
 
 def test_a_worker_is_no_scheduler(address: str, data_folder: Path) -> None:
@@ -326,6 +348,15 @@ def test_a_scheduler_that_is_stuck_is_told_and_one_that_has_ended_is_lost(data_f
             for each in psutil.process_iter(["cmdline"])
             if "scheduler" in (each.info["cmdline"] or ()) and _listens(each, found)
         ]
+        with Client(found, set_as_default=False) as client:
+            (pid,) = client.run(os.getpid).values()
+        psutil.Process(pid).suspend()
+        logs = asyncio.run(Session().logs(there.name))
+        assert [text for name, text in logs.items() if "worker" in name or "tcp" in name] == [
+            "It didn't answer within 3 s."
+        ]
+        assert "Scheduler at:" in logs["scheduler"]
+        psutil.Process(pid).resume()
         scheduler.suspend()
         until(lambda: "hasn't answered" in (there.record.warning or ""))
         assert not there.record.can_compute

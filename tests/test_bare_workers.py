@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import dask.array as da
 import numpy as np
@@ -21,7 +22,7 @@ from tests.test_genotypes_pca import bed_file
 from tests.waiting import until
 from workbench import genotypes, linalg, travelling
 from workbench.errors import ConflictError
-from workbench.runs import failures, submit
+from workbench.runs import failures, store, submit
 from workbench.runs.store import Run
 from workbench.travelling import _packed, ask, make_ready
 
@@ -171,6 +172,54 @@ def test_a_worker_that_joins_while_a_persons_function_runs_stays_and_computes(
                 worker.terminate()
         assert (run.status, run.error) == ("done", None)
         assert str(run.result).count("tcp://") == 2
+
+
+def test_nothing_is_left_of_a_run_that_was_killed_nor_of_us_when_nobody_there_may_need_it(
+    bare: dict[str, str], data_folder: Path, tmp_path: Path
+) -> None:
+    def left(dask_scheduler: Any = None, dask_worker: Any = None) -> list[str]:
+        """What there is of ours on a scheduler or a worker."""
+        import sys
+        from pathlib import Path
+
+        there = dask_scheduler or dask_worker
+        names = [
+            *there.plugins,
+            *getattr(there, "worker_plugins", ()),
+            *sys.path,
+            *Path(there.local_directory).iterdir(),
+        ]
+        found = [str(each) for each in names if "workbench" in str(each) or "modules-" in str(each)]
+        return found + [type(each).__name__ for each in sys.meta_path if "workbench" in type(each).__module__]
+
+    (tmp_path / "mine.py").write_text(
+        "import dask\nimport beside\n\n\ndef nap(there=''):\n    return dask.delayed(beside.nap)(there)\n"
+    )
+    (tmp_path / "beside.py").write_text(
+        "import os\n\n\ndef nap(there):\n    while not os.path.exists(there):\n        os.sched_yield()\n    return 0\n"
+    )
+    function = f"{tmp_path}/mine.py:nap"
+    with other_python.cluster(sys.executable, environment=bare) as address:
+        there = workbench.attach(address)
+        with Client(address) as client:
+            run = submit.submit(function, {"there": str(tmp_path / "go")}, there.record)
+            until(lambda: client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) > 0, 60)
+            assert f"modules-{run.id}" in str(client.run(left).values())
+            os.kill(store.get(run.id).pid or 0, signal.SIGKILL)
+            until(lambda: "modules-" not in f"{client.run_on_scheduler(left)}{client.run(left)}", 60)
+            (tmp_path / "go").touch()
+            there.stop()
+            # This client might need it.
+            assert "workbench.zip" in str(client.run_on_scheduler(left))
+        there = workbench.attach(address)
+        run = submit.finish(submit.submit(function, {"there": str(tmp_path)}, there.record).id, timeout=200)
+        assert (run.error, run.result) == (None, {"value": 0})
+        there.stop()
+        with Client(address) as client:
+            assert (client.run_on_scheduler(left), [*client.run(left).values()]) == ([], [[], []])
+            with workbench.attach(address) as there:
+                run = submit.finish(submit.submit(function, {"there": str(tmp_path)}, there.record).id, timeout=200)
+                assert (run.error, run.result) == (None, {"value": 0})
 
 
 @pytest.mark.parametrize("whose", ["ours", "another"])

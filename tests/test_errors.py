@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.errors import PACKAGES, BadInputError, NotFoundError, install, named
+from workbench.clusters import records
+from workbench.errors import PACKAGES, BadInputError, NotFoundError, install, named, quoted
 from workbench.workloads.registry import template
 
 ROOT = Path(__file__).parents[1]
@@ -22,6 +23,13 @@ def test_a_name_of_thousands_of_characters_is_repeated_in_part_only() -> None:
     assert told.startswith("Unknown workload 'xxx")
     assert "Choose one of: " in told
     assert "x" * 100 not in told
+
+
+@pytest.mark.parametrize("name", ["no such name " * 40, "it's " * 100, "x" * 280])
+def test_what_is_repeated_in_part_keeps_its_quotation_marks(name: str) -> None:
+    with pytest.raises(NotFoundError, match=r"^Unknown cluster (['\"]).{20,60}\.\.\..*\1\. "):
+        records.read(name)
+    assert quoted({"a": [name]}).endswith("]}")
 
 
 def test_a_path_is_told_whole_and_an_error_travels_between_processes() -> None:

@@ -22,6 +22,7 @@ import pytest
 from dask_gateway import BasicAuth, Gateway
 
 import workbench
+from tests.test_bare_workers import BARE
 from tests.waiting import until
 from workbench.cli import main
 from workbench.clusters import records
@@ -170,6 +171,28 @@ def test_a_cluster_of_a_gateway_is_started_used_changed_and_stopped(
     assert told(capfd, "run", "array_sum", "--cluster", "far", "-p", "size=4MiB")["status"] == "done"
     assert told(capfd, "down", "far") == {"stopped": ["far"], "detached": [], "dismissed": []}
     assert gateway.list_clusters() == []
+
+
+def test_workers_that_follow_the_load_of_a_persons_function_come_and_compute_where_this_package_is_not(
+    gateway: Gateway, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(BARE)
+    (tmp_path / "beside.py").write_text(
+        "import time\n\n\ndef nap(n):\n    from distributed import get_worker\n\n    time.sleep(0.3)\n"
+        "    return get_worker().address\n"
+    )
+    (tmp_path / "mine.py").write_text(
+        "import dask\nimport beside\n\n\ndef naps(n=100):\n"
+        "    return dask.delayed(set)([dask.delayed(beside.nap)(each) for each in range(n)])\n"
+    )
+    bare = f"environment={{PYTHONPATH: {tmp_path}}}"
+    told(capfd, "up", "gateway", "--workers", "1", "--set", bare, "--name", "far")
+    assert told(capfd, "scale", "far", "--adapt", "0", "2")["adaptive"] == [0, 2]
+    until(lambda: records.read("far").n_workers == 0)
+    run = told(capfd, "run", f"{tmp_path}/mine.py:naps", "--cluster", "far")
+    assert (run["status"], run["error"]) == ("done", None)
+    assert str(run["result"]).count("tls://") == 2
+    told(capfd, "down", "far")
 
 
 def test_a_cluster_of_somebody_else_is_found_and_left_alive(

@@ -6,9 +6,12 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,10 +20,11 @@ import dask
 import pytest
 
 from workbench.cli import main
-from workbench.clusters import profiles
+from workbench.clusters import profiles, records
 from workbench.clusters.plan import plan
 from workbench.clusters.profiles import registered
 from workbench.clusters.profiles.own import forget
+from workbench.clusters.start import start_spec
 from workbench.errors import BadInputError, FailedError, MissingError, NotFoundError
 from workbench.hardware import inventory
 from workbench.session import Session
@@ -36,6 +40,11 @@ ends = somebodys_profile.ends:Profile
 cpu = somebodys_profile:Tea
 unsummed = somebodys_profile.breaks:Unsummed
 unlisted = somebodys_profile.breaks:Unlisted
+wrong = somebodys_profile.breaks:Wrong
+refuses = somebodys_profile.breaks:Refuses
+unnamed = somebodys_profile.breaks:Unnamed
+unlettered = somebodys_profile.breaks:Unlettered
+unmodelled = somebodys_profile.breaks:Unmodelled
 """
 
 
@@ -95,6 +104,39 @@ def test_one_that_breaks_when_it_is_asked_says_so_and_breaks_nothing(brought: No
 
 
 @pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("refuses", "unavailable() of the refuses profile, of {}:Refuses, gave False, which is no text and not None."),
+        ("unnamed", "title of {}:Unnamed is 3, which is no text."),
+        ("unlettered", "options of {}:Unlettered is 'kind', which is no tuple of names."),
+        ("unmodelled", "model of {}:Unmodelled is <class 'dict'>, which is no pydantic model."),
+    ],
+)
+def test_one_that_says_of_itself_what_it_should_not_is_told_with_what_was_expected(
+    brought: None, name: str, sentence: str
+) -> None:
+    offered = {each.name: each for each in profiles.profiles(inventory())}
+    assert offered[name].reason == f"{sentence.format('somebodys_profile.breaks')} Tell whoever wrote it."
+
+
+def test_one_that_answers_with_other_things_is_told_with_what_was_expected(
+    brought: None, installed: list[str], data_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(installed))
+    with pytest.raises(
+        FailedError, match=r"^plan\(\) of the wrong .* gave \{'n_workers': 1\}, which is no ClusterSpec\."
+    ):
+        plan("wrong", inventory())
+    spec = plan("tea", inventory()).model_copy(update={"profile": "wrong"})
+    assert spec.code() == (
+        "# code() of the wrong profile, of somebodys_profile.breaks:Wrong, gave None, which is no text. Tell whoever "
+        "wrote it.\n"
+    )
+    with pytest.raises(FailedError, match=r"launch\(\) of the wrong profile gave None, which is no Handle\."):
+        start_spec(spec)
+
+
+@pytest.mark.parametrize(
     ("given", "sentence"),
     [
         ({"kind": "mint"}, "kind is 'mint'. Input should be 'green' or 'black'."),
@@ -112,7 +154,7 @@ def test_its_choices_are_judged_by_its_own_model(brought: None, given: dict[str,
 def test_it_is_started_from_the_terminal(installed: list[str], data_folder: Path) -> None:
     paths = os.pathsep.join([*installed, str(Path(__file__).parents[1])])
 
-    def workbench(*arguments: str) -> Any:
+    def workbench(*arguments: str, paths: str = paths) -> Any:
         command = [sys.executable, "-m", "workbench", *arguments, "--json"]
         done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths})
         assert done.returncode == 0, done.stderr
@@ -122,7 +164,15 @@ def test_it_is_started_from_the_terminal(installed: list[str], data_folder: Path
     told = workbench("up", "tea", "--set", "kind=black", "--name", "pot")
     assert (told["status"], told["profile"], told["n_workers"]) == ("ready", "tea", 1)
     assert workbench("run", "array_sum", "--cluster", "pot", "-p", "size=4MiB")["status"] == "done"
-    assert workbench("down", "pot")["stopped"] == ["pot"]
+    # Whoever lacks the package can do the same with it, and dismiss what is left.
+    (seen,) = workbench("ls", paths="")
+    assert (seen["status"], seen["profile"], seen["n_workers"]) == ("ready", "tea", 1)
+    assert workbench("scale", "pot", "2", paths="")["n_workers"] == 2
+    os.kill(records.read("pot").pid or 0, signal.SIGKILL)
+    (seen,) = workbench("ls", paths="")
+    assert (seen["status"], "There is no profile 'tea' here any more." in seen["message"]) == ("lost", True)
+    assert workbench("down", "pot", paths="")["dismissed"] == ["pot"]
+    assert workbench("ls", paths="") == []
 
 
 def test_it_is_a_way_to_compute_on_the_page(brought: None) -> None:
@@ -136,6 +186,21 @@ def test_it_is_a_way_to_compute_on_the_page(brought: None) -> None:
     assert 'data-workbench="profile-tea"' in html
     assert "1 worker × 1 thread, 512 MiB" in html
     assert 'data-workbench="field-kind"' in machine.plan_form(sight, "")
+
+
+def test_one_whose_package_is_gone_or_broken_is_dismissed_on_the_page(brought: None, data_folder: Path) -> None:
+    spec = plan("tea", inventory())
+    for name in ("broken", "nowhere", "unmodelled"):
+        made = {"spec": spec.model_copy(update={"profile": name}), "created": time.time(), "status": "lost"}
+        records.create(records.ClusterRecord(name=name, **made))
+    desk = Desk("/", logging.getLogger(__name__), make_session=Session)
+
+    async def story() -> None:
+        html = (await answer(desk, "GET", "views/clusters", None)).value["html"]  # type: ignore[index,call-overload]
+        assert html.count('data-workbench="dismiss"') == 3
+        await desk.close()
+
+    asyncio.run(story())
 
 
 def test_choices_are_kept_under_a_name_and_come_to_the_same_spec(
@@ -206,6 +271,49 @@ def test_a_team_keeps_profiles_in_a_file_of_its_folder(
         assert plan("cpu", inventory()).profile == "cpu"
         with pytest.raises(BadInputError, match=r"'night'\. Choose one of: cpu, [a-z, ]*\. .*workbench\.yaml"):
             plan("night", inventory())
+
+
+def test_a_file_means_what_a_person_reads_in_it_and_no_word_in_it_breaks_the_others(
+    data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = {
+        "dated": "{profile: slurm, walltime: 2026-01-01}",
+        "listed": "{profile: slurm, queue: [main]}",
+        "halves": "{profile: slurm, n_workers: 2.5}",
+        "flag": "{profile: ssh, hosts: a, port: true}",
+        "keyed": "{profile: cpu, on: 1}",
+        "numbered": "{profile: cpu, 3: 1}",
+        "no": "{profile: slurm, queue: no, walltime: 1:30:00, account: 0123, n_workers: ~}",
+        "paid": "{profile: no, account: 12, n_workers: 2}",
+        "egg": "{profile: hen}",
+        "hen": "{profile: egg}",
+    }
+    text = "".join(f"    {name}: {about}\n" for name, about in lines.items())
+    (tmp_path / "workbench.yaml").write_text(f"workbench:\n  profiles:\n{text}")
+    # What isn't had here is still judged by its choices.
+    monkeypatch.setattr("shutil.which", lambda *_, **__: "/usr/bin/sbatch")
+    reasons = {each.name: str(each.reason) for each in profiles.profiles(inventory())}
+    assert "walltime is '2026-01-01'. Give a duration with its unit" in reasons["dated"]
+    assert "queue is ['main']. Give a text, in a file in quotes." in reasons["listed"]
+    assert "n_workers is 2.5. Give a whole number." in reasons["halves"]
+    assert "port is True. Give a whole number." in reasons["flag"]
+    assert "the cpu profile takes no on." in reasons["keyed"]
+    assert "the cpu profile takes no 3." in reasons["numbered"]
+    assert "It is based on itself, by way of" in reasons["egg"]
+    spec = plan("no", inventory())
+    assert {name: spec.options[name] for name in ("queue", "walltime", "account")} == {
+        "queue": "no",
+        "walltime": 5400,
+        "account": "0123",
+    }
+    # One that is based on another of one's own.
+    spec = plan("paid", inventory())
+    assert (spec.profile, spec.n_workers, spec.options["account"], spec.options["queue"]) == ("slurm", 2, "12", "no")
+    # Dask reads its own configuration, as YAML 1.1.
+    with dask.config.set({"workbench.profiles": {"day": {"profile": "slurm", "walltime": date(2026, 1, 1)}}}):
+        (day,) = (each for each in profiles.profiles(inventory()) if each.name == "day")
+        assert "walltime is datetime.date(2026, 1, 1). Give a duration with its unit" in str(day.reason)
 
 
 def test_a_profile_is_kept_and_forgotten_on_the_page(data_folder: Path) -> None:

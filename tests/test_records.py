@@ -64,10 +64,32 @@ def test_folders_and_files_are_the_users_alone(data_folder: Path, spec: ClusterS
             assert path.stat().st_mode & 0o077 == 0, path
 
 
-def test_a_name_in_use_is_a_conflict(data_folder: Path, spec: ClusterSpec) -> None:
-    records.create(record(spec, status="ready"))
-    with pytest.raises(ConflictError, match=r"calm-otter.*ready.*another name"):
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"status": "starting"}, ", or stop it first: workbench down calm-otter"),
+        ({"status": "ready"}, ", or stop it first: workbench down calm-otter"),
+        ({"status": "ready", "can": ()}, ", or detach from it first: workbench down calm-otter"),
+        ({"status": "stopping"}, ", or wait until it has ended."),
+        ({"status": "lost", "called": "somebody.1234"}, ", or stop it first: workbench down calm-otter"),
+        ({"status": "lost"}, None),
+        ({"status": "lost", "can": ()}, None),
+        ({"status": "failed"}, None),
+    ],
+)
+def test_a_name_in_use_is_a_conflict_that_says_what_frees_it(
+    data_folder: Path, spec: ClusterSpec, fields: dict[str, Any], what: str | None
+) -> None:
+    records.create(record(spec, **fields))
+    if what is None:
         records.create(record(spec))
+        assert records.read("calm-otter").status == "starting"
+        return
+    with pytest.raises(ConflictError) as refused:
+        records.create(record(spec))
+    assert (
+        str(refused.value) == f"There is a cluster 'calm-otter' already ({fields['status']}). Choose another name{what}"
+    )
 
 
 @pytest.mark.parametrize("status", ["failed", "lost"])
@@ -194,7 +216,12 @@ def test_a_cluster_with_a_profile_of_another_version_is_shown_and_not_touched(
     path = records.folder("calm-otter") / "record.json"
     path.write_text(path.read_text().replace('"profile":"cpu"', '"profile":"nomad"'))
     before = path.read_bytes()
-    assert_untouchable("on login-1 with the profile 'nomad' by another version", capsys)
+    # Who has that profile knows what there is to end.
+    assert "There is no profile 'nomad' here any more." in str(records.read("calm-otter").message)
+    assert path.read_bytes() == before
+    path.write_text(path.read_text().replace('"profile":"nomad"', '"profile":"nomad","moves":true'))
+    before = path.read_bytes()
+    assert_untouchable("on login-1 with profile 'nomad' by another version", capsys)
     assert path.read_bytes() == before
 
 

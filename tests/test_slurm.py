@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -161,13 +162,17 @@ def test_a_comparison_tells_what_was_waited_in_a_queue_apart_from_its_times(queu
     command = [sys.executable, "-m", "workbench", "compare", "array_sum", "--on", line, *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as compares:
         until(lambda: any("PENDING" in job for job in slurm.queued(queue)), 60)
+        waits = time.time()
+        until(lambda: time.time() > waits + 3)  # SLURM tells whole seconds
         try:
             slurm.open_partition(queue, "off", "UP")
             told, _ = compares.communicate(timeout=100)
         finally:
             slurm.open_partition(queue, "off", "DOWN")
     notes = json.loads(told)["notes"]
-    assert any(each.startswith(line) and "in its queue, which is in no time here." in each for each in notes), notes
+    assert any(
+        re.match(rf"{re.escape(line)} waited \d s in its queue, which is in no time here\.", each) for each in notes
+    ), notes
 
 
 def test_what_slurm_would_refuse_is_told_before_anything_is_started(queue: Path) -> None:
@@ -411,13 +416,17 @@ def test_without_slurm_or_dask_jobqueue_it_says_what_is_missing(monkeypatch: pyt
 
 
 def test_squeue_is_read_with_reasons_estimates_and_how_a_job_ended() -> None:
-    lines = ("7|PENDING|1795383389|Priority", "8|RUNNING|1795380000|None", "9|TIMEOUT|1795380000|TimeLimit")
-    never = "11|PENDING|N/A|PartitionTimeLimit"
+    lines = (
+        "7|PENDING|1795379990|1795383389|Priority",
+        "8|RUNNING|1795379990|1795380000|None",
+        "9|TIMEOUT|1795379990|1795380000|TimeLimit",
+    )
+    never = "11|PENDING|1795379990|N/A|PartitionTimeLimit"
     assert "so it never starts: ask for less" in Slurm().jobs(never, "night")["11"].reason
-    answer = "\n".join([*lines, "10|PENDING|N/A|None"])
+    answer = "\n".join([*lines, "10|PENDING|1795379990|N/A|None"])
     assert Slurm().jobs(answer, "night") == {
         "7": Job(id="7", state="pending", reason="Priority", start=1795383389),
-        "8": Job(id="8", state="running"),
+        "8": Job(id="8", state="running", waited=10),
         "9": Job(id="9", state="ended", reason="TIMEOUT"),
         "10": Job(id="10", state="pending"),
     }

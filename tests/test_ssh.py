@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import logging
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -296,6 +299,21 @@ def test_it_is_started_from_the_page_which_says_what_it_is_on(hosts: Hosts, data
     html = html_of("clusters")
     assert "2 workers × 1 thread" in html
     assert os.getuid() != 0 or f"node: {inventory().cpu.model}" in html
+
+
+def test_what_a_killed_worker_had_on_the_disk_goes_with_the_next_start_and_that_of_the_living_stays(
+    hosts: Hosts, data_folder: Path
+) -> None:
+    dead, living = (Path(tempfile.mkdtemp(prefix="workbench-worker-")) for _ in range(2))
+    for folder in (dead, living):
+        (folder / "spilled").write_bytes(b"0" * 100)
+        os.utime(folder, (1e9, 1e9))
+    held = os.open(living, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with workbench.start("ssh", **hosts.choices()):  # type: ignore[arg-type]
+        assert (dead.exists(), living.exists()) == (False, True)
+    os.close(held)
+    shutil.rmtree(living)
 
 
 def test_nothing_stays_on_the_machines_where_the_owner_is_killed(hosts: Hosts, data_folder: Path) -> None:

@@ -14,7 +14,7 @@ import dask.config
 import yaml
 from dask.utils import parse_bytes, parse_timedelta
 
-from workbench.errors import BadInputError, StorageError
+from workbench.errors import BadInputError, StorageError, quoted
 
 T = TypeVar("T")
 
@@ -66,18 +66,18 @@ def path(key: str) -> Path | None:
     if value is None:
         return None
     if not isinstance(value, str | Path) or not str(value).strip():
-        raise BadInputError(f"The setting workbench.{key} is {value!r:.80}. Give the path of a folder.")
+        raise BadInputError(f"The setting workbench.{key} is {quoted(value)}. Give the path of a folder.")
     try:
         return Path(value).expanduser()
     except RuntimeError as err:  # ~somebody, whom this machine doesn't know
-        raise BadInputError(f"The setting workbench.{key} is {value!r:.80}. {err}. Give a path without ~.") from err
+        raise BadInputError(f"The setting workbench.{key} is {quoted(value)}. {err}. Give a path without ~.") from err
 
 
 def switch(key: str) -> bool:
     """Whether `workbench.<key>` is on."""
     value = get(key)
     if value not in (True, False):  # a variable of the environment may well say 0 or 1
-        raise BadInputError(f"The setting workbench.{key} is {value!r:.80}. Give true or false.")
+        raise BadInputError(f"The setting workbench.{key} is {quoted(value)}. Give true or false.")
     return bool(value)
 
 

@@ -7,6 +7,7 @@ a line of text, the command line into an exit code and one line on stderr.
 from __future__ import annotations
 
 import re
+import reprlib
 import shlex
 import traceback
 from pathlib import Path
@@ -14,6 +15,9 @@ from pathlib import Path
 _CONTROLS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LONGEST_WORD = 300
 """Characters: as long as a path is in earnest. A name of thousands of them is repeated in part only."""
+
+_BRIEF = reprlib.Repr()
+_BRIEF.maxstring = _BRIEF.maxother = 80
 
 PACKAGES = {
     "cloud": ("s3fs>=2025.1", "gcsfs>=2025.1", "aiohttp>=3.12"),
@@ -56,6 +60,11 @@ def whole(text: str, most: int = 500) -> str:
         return line
     end = line.rfind(". ", 0, most)
     return line[: end + 1] if end > 0 else f"{line[:most]}…"
+
+
+def quoted(value: object) -> str:
+    """What was given, as Python writes it; of a long text or list its beginning and its end."""
+    return _BRIEF.repr(value)
 
 
 def printable(text: str) -> str:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from workbench import config
-from workbench.errors import BadInputError, reason_of
+from workbench.errors import BadInputError, quoted, reason_of
 
 FILE = "workbench.yaml"
 LAST = ("what you kept", "Dask's configuration")
@@ -30,6 +30,32 @@ LAST = ("what you kept", "Dask's configuration")
 _SECTIONS = {"profiles", "presets"}
 _MOST_BYTES = 2**20
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads plain words as YAML 1.2 does, where a queue may be called `no`.
+
+    1.1, which PyYAML reads, makes false of that, 5400 of the walltime 1:30:00, 83 of the account 0123, and a date of
+    2026-01-01.
+    """
+
+
+_Loader.yaml_implicit_resolvers = {}
+for _tag, _pattern in {
+    "bool": "true|True|TRUE|false|False|FALSE",
+    "null": "~|null|Null|NULL|",
+    "int": "[-+]?(0|[1-9][0-9]*)",
+    "float": r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan",
+}.items():
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})$"), None)
+
+
+def parsed(text: str) -> Any:
+    """Return what YAML stands for. Raises ValueError where it is none."""
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.YAMLError as err:
+        raise ValueError(str(err)) from err
 
 
 class Place(NamedTuple):
@@ -50,7 +76,7 @@ def check_name(name: str, what: str, example: str) -> str:
     """Return `name`. Raises BadInputError where it can't be the name of such a thing."""
     if not is_name(name):
         raise BadInputError(
-            f"A {what} can't be called {name!r:.60}. Use a lower-case letter, then up to 39 lower-case letters, "
+            f"A {what} can't be called {quoted(name)}. Use a lower-case letter, then up to 39 lower-case letters, "
             f"digits, hyphens or underscores, such as {example!r}."
         )
     return name
@@ -98,7 +124,7 @@ def _read(path: Path, section: str) -> dict[str, Any]:
 
 def _checked(told: Any, where: str, section: str) -> dict[str, Any]:
     if not isinstance(told, dict):
-        raise BadInputError(f"{where}: {section} is {told!r:.60}. Give names, each with what it stands for.")
+        raise BadInputError(f"{where}: {section} is {quoted(told)}. Give names, each with what it stands for.")
     return told
 
 
@@ -107,14 +133,14 @@ def _parsed(path: Path, _changed: int, n_bytes: int) -> dict[str, Any]:
     try:
         if n_bytes > _MOST_BYTES:
             raise ValueError("it is larger than 1 MiB")
-        whole = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        whole = parsed(path.read_text(encoding="utf-8")) or {}
         found = whole.get("workbench") or {}
         if misplaced := _SECTIONS & whole.keys():
             raise ValueError(
                 f"{misplaced.pop()} stands at the top. Put it, indented, under a line that says workbench:"
             )
         if not isinstance(found, dict):
-            raise ValueError(f"workbench is {found!r:.60}, not names")
-    except (OSError, ValueError, AttributeError, yaml.YAMLError) as err:
+            raise ValueError(f"workbench is {quoted(found)}, not names")
+    except (OSError, ValueError, AttributeError) as err:
         raise BadInputError(f"{path} can't be read: {' '.join(reason_of(err).split())}.") from err
     return found

@@ -60,6 +60,9 @@ def sent(loader: Any) -> str | None:
 
 def forget(file: str) -> None:
     """Have this package, as it was sent here in a file of this name, be there no more."""
+    for each in [each for each in sys.path if os.path.basename(each) == file]:  # noqa: PTH119
+        with contextlib.suppress(OSError):
+            os.unlink(each)  # noqa: PTH108
     sys.path[:] = [each for each in sys.path if os.path.basename(each) != file]  # noqa: PTH119
     for name in [each for each in sys.modules if each.partition(".")[0] == "workbench"]:
         del sys.modules[name]
@@ -70,6 +73,19 @@ def runs_of_others(own: str, dask_scheduler: Any = None) -> list[str]:
     # 'Client-run-<id>-<uuid>'
     named = [each.partition("-")[2][: -len("-00000000-0000-0000-0000-000000000000")] for each in dask_scheduler.clients]
     return [each.removeprefix("run-") for each in named if each.startswith("run-") and f"-{each}-" not in own]
+
+
+async def withdraw(file: str, own: str, dask_scheduler: Any = None) -> bool:
+    """Give workers that come no file of this name any more, and say whether it was so.
+
+    It stays where clients besides the one that asks, or tasks, may need it.
+    """
+    others = dask_scheduler.clients.keys() - {own, "fire-and-forget"}
+    if file not in dask_scheduler.worker_plugins or others or dask_scheduler.tasks:
+        return False
+    dask_scheduler.plugins.pop(file, None)
+    await dask_scheduler.unregister_worker_plugin(None, file)
+    return True
 
 
 def packages() -> dict[str, str]:

@@ -107,7 +107,7 @@ def show_cluster(record: ClusterRecord) -> None:
                 "Why": Text("\n".join(record.spec.why), "dim"),
                 "In Python": f'client = workbench.connect("{record.name}")',
                 "Run": f"workbench run array_sum --cluster {record.name} -p size=1GiB",
-                "Stop": f"workbench down {record.name}",
+                "Detach" if record.ending == "detached" else "Stop": f"workbench down {record.name}",
             }
         )
     )

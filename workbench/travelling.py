@@ -289,6 +289,16 @@ def _forget(client: Client) -> None:
             f"Runs of another version of dask-workbench go on there: {formats.some(going)}. Wait until they have "
             "ended, or work with that version."
         )
+    _take_back(client)
+
+
+def take_back(client: Client) -> None:
+    """Have this package be no more where it was sent, unless other clients or tasks there may need it."""
+    if client.run_on_scheduler(Travelling(remote.withdraw), _FILE, client.id):
+        _take_back(client)
+
+
+def _take_back(client: Client) -> None:
     forget = Travelling(remote.forget)
     client.run_on_scheduler(forget, _FILE)
     client.run(forget, _FILE, on_error="ignore")

@@ -165,7 +165,7 @@ async def test_a_name_that_no_cluster_can_have_is_told_of_while_it_is_typed(api:
     session.add("new-otter", created=time.time())
     for name, said in {
         "My Cluster": "A cluster can&#x27;t be called",
-        "calm-otter": "There is a cluster calm-otter already.",
+        "calm-otter": "There is a cluster &#x27;calm-otter&#x27; already (ready). Choose another name, or stop it",
         "new-otter": None,
         "other": None,
     }.items():

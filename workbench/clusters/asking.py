@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import FailedError, WorkbenchError, whole
+from workbench.errors import FailedError, WorkbenchError, quoted, whole
 
 logger = logging.getLogger("workbench.host")
 
@@ -81,7 +81,7 @@ async def answering(folder: Path, verbs: Verbs) -> AsyncIterator[None]:
 
 async def _answer(verbs: Verbs, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     if verb not in verbs:
-        return {"error": f"Nothing was done: its owner, of another version of dask-workbench, knows no {verb!r:.40}."}
+        return {"error": f"Nothing was done: its owner, of another version of dask-workbench, knows no {quoted(verb)}."}
     try:
         return {"answer": await verbs[verb](**arguments)}
     except WorkbenchError as err:

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import platform
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import psutil
@@ -17,12 +17,22 @@ from workbench.clusters import dashboard
 from workbench.clusters.handle import Handle, Job, State, Verb
 from workbench.clusters.reaching import ANSWERING, CONNECTING, Place, ask, refuses
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import FailedError
+from workbench.errors import FailedError, whole
 from workbench.formats import duration
-from workbench.travelling import About, ask as ask_all, differences, machine_elsewhere, minor, without_dasks_table
+from workbench.travelling import (
+    About,
+    ask as ask_all,
+    differences,
+    machine_elsewhere,
+    minor,
+    take_back,
+    without_dasks_table,
+)
 
 if TYPE_CHECKING:
     from distributed import Client
+
+T = TypeVar("T")
 
 _INTERVAL = 2.0
 _UNHEARD = 60.0
@@ -49,8 +59,16 @@ class Attached(Handle):
         self._adapts = False
 
     async def begin(self) -> None:
-        """Ask it for the first time."""
-        await self._ask()
+        """Ask it for the first time. Raises FailedError where it doesn't answer, though it did a moment ago."""
+        try:
+            await self._ask()
+        except (OSError, TimeoutError) as err:
+            why = whole(str(err)) or f"nothing came within {duration(ANSWERING)}"
+            raise FailedError(self.unreached(why)) from err
+
+    def unreached(self, why: str) -> str:
+        """Return what is to be said where it doesn't answer."""
+        return f"The scheduler at {self.address} no longer answers ({why}). Attach to it again when it is back."
 
     async def find_dashboard(self) -> None:
         """Look for the dashboard that it serves itself."""
@@ -81,9 +99,12 @@ class Attached(Handle):
         return await self._asking
 
     async def close(self) -> None:
-        """Let go of it."""
+        """Let go of it, and leave nothing of ours there that nobody else may need."""
         if self._asking is not None:
             self._asking.cancel()
+        if "stop" not in self.can and not await asyncio.to_thread(refuses, self.place):
+            with contextlib.suppress(OSError, TimeoutError, ValueError):
+                await asyncio.wait_for(asyncio.to_thread(_asked, self.place, take_back), ANSWERING)
 
     async def _keep_asking(self) -> str:
         while True:
@@ -195,12 +216,16 @@ def another_python(theirs: str) -> str | None:
 
 def abouts(place: Place) -> list[About]:
     """Return what the scheduler and the workers run on."""
+    return _asked(place, ask_all)
+
+
+def _asked(place: Place, question: Callable[[Client], T]) -> T:
     from distributed import Client
 
     client: Client
     without_dasks_table()
     with Client(place.address, security=place.security, timeout=ANSWERING, set_as_default=False) as client:
-        return ask_all(client)
+        return question(client)
 
 
 def measured(spec: ClusterSpec, workers: list[dict[str, Any]], machine: Mapping[str, Any] | None) -> ClusterSpec:

@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar
 
-import yaml
 from dask.utils import parse_bytes, parse_timedelta
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
-from workbench import formats
+from workbench import formats, kept
 from workbench.errors import BadInputError
 
 P = ParamSpec("P")
@@ -43,14 +42,15 @@ def blank_is_none(value: Any) -> Any:
     return None if isinstance(value, str) and not value.strip() else value
 
 
-def _whole_number(value: Any) -> Any:
+def whole_number(value: Any) -> Any:
+    """Return it, None for an empty field. Raises ValueError for true and false, which pydantic takes for 1 and 0."""
     if isinstance(value, bool):
         raise ValueError("Give a whole number")
     return blank_is_none(value)
 
 
 def _bytes(value: Any) -> Any:
-    value = _whole_number(value)
+    value = whole_number(value)
     try:
         return None if value is None else int(parse_bytes(value))
     except (TypeError, AttributeError, OverflowError) as err:
@@ -58,11 +58,16 @@ def _bytes(value: Any) -> Any:
 
 
 def _seconds(value: Any) -> Any:
-    value = _whole_number(value)
+    value = whole_number(value)
     try:
         return value if value in (None, "never") else float(parse_timedelta(value))
     except (TypeError, AttributeError, KeyError, OverflowError) as err:
         raise ValueError("Give a duration such as 30m or 'never'") from err
+
+
+def _word(value: Any) -> Any:
+    # YAML makes a number of an account that is one.
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else blank_is_none(value)
 
 
 def _path(value: Any) -> Any:
@@ -80,10 +85,10 @@ def _file(value: Any) -> Any:
 _Positive = Annotated[int, Field(ge=1, lt=2**63)]
 _MOST_AT_ALL = 1024
 """Threads of one worker: each is a thread of the system, of which a machine has some ten thousand for everybody."""
-Count = Annotated[_Positive | None, BeforeValidator(_whole_number), WithJsonSchema({"type": "integer", "minimum": 1})]
+Count = Annotated[_Positive | None, BeforeValidator(whole_number), WithJsonSchema({"type": "integer", "minimum": 1})]
 Threads = Annotated[
     Annotated[int, Field(ge=1, le=_MOST_AT_ALL)] | None,
-    BeforeValidator(_whole_number),
+    BeforeValidator(whole_number),
     WithJsonSchema({"type": "integer", "minimum": 1, "maximum": _MOST_AT_ALL}),
 ]
 Size = Annotated[
@@ -105,15 +110,15 @@ IdleTimeout = Annotated[
     ),
 ]
 Interpreter = Annotated[str | None, BeforeValidator(_path), WithJsonSchema({"type": "string"})]
-Text = Annotated[str | None, BeforeValidator(blank_is_none), WithJsonSchema({"type": "string"})]
+Text = Annotated[str | None, BeforeValidator(_word), WithJsonSchema({"type": "string"})]
 File = Annotated[str | None, BeforeValidator(_file), WithJsonSchema({"type": "string"})]
 Switch = Annotated[bool | None, BeforeValidator(blank_is_none), WithJsonSchema({"type": "boolean"})]
 
 
 def _named_values(value: Any) -> Any:
     try:
-        return yaml.safe_load(value) or {} if isinstance(value, str) else value
-    except yaml.YAMLError as err:
+        return kept.parsed(value) or {} if isinstance(value, str) else value
+    except ValueError as err:
         raise ValueError("Give names and values such as {NAME: value}") from err
 
 

@@ -14,13 +14,13 @@ from workbench import formats
 from workbench.clusters import records, security
 from workbench.clusters.asking import ask
 from workbench.clusters.handle import Verb
-from workbench.clusters.profiles import profile as profile_of
+from workbench.clusters.profiles import of_cluster
 from workbench.clusters.reaching import asking
 from workbench.clusters.records import ClusterRecord
-from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError
+from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError, quoted
 from workbench.threads import in_thread, load
 
-_RPC_PATIENCE, _RESTARTING = 5.0, 60.0
+_RPC_PATIENCE, _WORKER_PATIENCE, _RESTARTING = 5.0, 3.0, 60.0
 _POLL = 0.03
 
 
@@ -69,14 +69,22 @@ async def logs(name: str) -> dict[str, str]:
     try:
         async with _scheduler(record) as scheduler:
             found["scheduler"] = _text(await scheduler.get_logs())
-            workers, told = await scheduler.worker_logs(), (await scheduler.identity())["workers"]
-        # Those that nobody named are called as their address is.
-        called = {address: each["name"] for address, each in told.items() if each["name"] != address}
-        for address, lines in workers.items():
-            found[f"worker {called[address]}, {address}" if address in called else address] = _text(lines)
+            told = (await scheduler.identity())["workers"]
+            texts = await asyncio.gather(*(_worker_log(scheduler, address) for address in told))
+        for (address, each), text in zip(told.items(), texts, strict=True):
+            # Those that nobody named are called as their address is.
+            found[address if each["name"] == address else f"worker {each['name']}, {address}"] = text
     except FailedError as err:
         found["scheduler" if "scheduler" not in found else "workers"] = str(err)
     return found
+
+
+async def _worker_log(scheduler: Any, address: str) -> str:
+    try:
+        answers = await asyncio.wait_for(scheduler.worker_logs(workers=[address]), _WORKER_PATIENCE)
+    except (OSError, TimeoutError):
+        return f"It didn't answer within {formats.duration(_WORKER_PATIENCE)}."
+    return _text(answers[address])
 
 
 class Worker(NamedTuple):
@@ -184,7 +192,7 @@ async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
         raise FailedError(left.message)
     try:
         if left.ending == "stopped" and left.is_over:
-            await profile_of(left.spec.profile).end(left.spec, left.called)
+            await of_cluster(left.spec.profile).end(left.spec, left.called)
     finally:
         await in_thread(_clear, record)
 
@@ -228,7 +236,7 @@ def _check_can(record: ClusterRecord, verb: Verb) -> None:
 
 def _check_count(parameter: str, value: object, *, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise BadInputError(f"{parameter} is {value!r:.40}. Give a whole number, {least} or more.")
+        raise BadInputError(f"{parameter} is {quoted(value)}. Give a whole number, {least} or more.")
 
 
 def _check_devices(record: ClusterRecord, parameter: str, value: int) -> None:

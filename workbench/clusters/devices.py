@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from workbench import formats
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError
+from workbench.errors import BadInputError, ConflictError, quoted
 from workbench.hardware import Inventory
 
 LEAST_FREE = 2**30
@@ -68,7 +68,7 @@ def pick(
         raise BadInputError("No GPU is left to choose from. See CUDA_VISIBLE_DEVICES, and what nvidia-smi says.")
     chosen = _wanted(wanted, there) if wanted is not None else _idle(there) if n_workers is None else there
     if profile == "gpu" and wanted is not None and len(chosen) > 1:
-        raise BadInputError(f"devices is {wanted!r:.80}, and the gpu profile has one GPU. Give one, or choose gpus.")
+        raise BadInputError(f"devices is {quoted(wanted)}, and the gpu profile has one GPU. Give one, or choose gpus.")
     number = n_workers or (1 if profile == "gpu" else len(chosen))
     if profile == "gpu" and number > 1:
         raise BadInputError(f"n_workers is {number}, and the gpu profile has one GPU and one worker. Choose gpus.")
@@ -99,7 +99,7 @@ def check(spec: ClusterSpec, inventory: Inventory) -> None:
     there = {device.uuid: device for device in devices_of(inventory)}
     gone = [uuid for uuid in spec.devices if uuid not in there]
     if gone:
-        raise BadInputError(f"devices has {gone[0]!r:.80}, which isn't there. {_choose(tuple(there.values()))}")
+        raise BadInputError(f"devices has {quoted(gone[0])}, which isn't there. {_choose(tuple(there.values()))}")
     devices = [there[uuid] for uuid in spec.devices]
     _check_kinds(devices)
     for device in devices:
@@ -130,10 +130,10 @@ def _wanted(text: str, there: tuple[Device, ...]) -> tuple[Device, ...]:
     by_name = {device.label: device for device in there} | {device.uuid: device for device in there}
     for name in names:
         if name not in by_name:
-            raise BadInputError(f"devices has {name!r:.80}, which isn't there. {_choose(there)}")
+            raise BadInputError(f"devices has {quoted(name)}, which isn't there. {_choose(there)}")
     found = tuple(by_name[name] for name in names)
     if len(set(found)) < len(found):
-        raise BadInputError(f"devices is {text!r:.80}, which names a GPU twice, and a worker has one of its own.")
+        raise BadInputError(f"devices is {quoted(text)}, which names a GPU twice, and a worker has one of its own.")
     return found
 
 

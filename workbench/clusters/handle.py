@@ -26,6 +26,8 @@ class Job(BaseModel, frozen=True):
     """Why it waits, in the queue's own word, or how it ended."""
     start: float | None = None
     """When the queue expects it to start, in seconds since the epoch."""
+    waited: float | None = None
+    """Seconds from its submission to its start; None while it waits, and where the queue doesn't tell."""
     workers: int = 1
     """That it brings: none where it is the cluster's scheduler."""
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from workbench.clusters.profiles import known_profiles
 from workbench.clusters.spec import WITHOUT_DASK
-from workbench.errors import BadInputError
+from workbench.errors import BadInputError, quoted
 
 ONE_CORE = "One core"
 
@@ -117,5 +117,5 @@ def _choices(text: str, words: list[str]) -> dict[str, Any]:
             choices |= {name: chosen} if option == _SET else {OPTIONS[option]: given}
         else:
             allowed = ", ".join([*OPTIONS, _SET, *_SWITCHES])
-            raise BadInputError(f"'{text:.80}': unknown {word!r:.40}. After the profile may stand: {allowed}.")
+            raise BadInputError(f"'{text:.80}': unknown {quoted(word)}. After the profile may stand: {allowed}.")
     return choices

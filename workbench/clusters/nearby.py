@@ -64,7 +64,7 @@ def schedulers() -> tuple[Nearby, ...]:
     for profile in registered().values():
         # Of a profile that somebody else wrote, which breaks, the list of profiles tells.
         with contextlib.suppress(FailedError):
-            listed += profile.running()
+            listed += [each for each in profile.running() if isinstance(each, Nearby)]
     others = {each.address: each for each in (*once.values(), *listed)}
     return tuple(each for each in others.values() if each.address not in ours)
 

@@ -149,7 +149,10 @@ class _Owner:
         started = profile(spec.profile)
         keys = security.make(self.record.name) if spec.encrypt and not started.attaches else None
         folder = records.folder(self.record.name)
-        handle = self.handle = await started.launch(spec, keys, folder, self.changed.set)
+        handle = await started.launch(spec, keys, folder, self.changed.set)
+        if not isinstance(handle, Handle):
+            raise FailedError(f"launch() of the {started.name} profile gave {handle!r}, which is no Handle.")
+        self.handle = handle
         follow = asyncio.create_task(self._follow(handle))
         await handle.reachable()
         self.update(

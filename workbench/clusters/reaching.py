@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from workbench.errors import BadInputError, MissingError, install, whole
+from workbench.errors import BadInputError, MissingError, install, quoted, whole
 from workbench.formats import duration
 from workbench.threads import finish, load
 
@@ -163,7 +163,7 @@ def check_proxy(place: Place) -> None:
         why = err.strerror or str(err)
     if why is not None:
         raise BadInputError(
-            f"proxy_address is {place.address!r:.200}, where clients would reach its schedulers: {why}. Give host and "
+            f"proxy_address is {quoted(place.address)}, where clients would reach its schedulers: {why}. Give host and "
             "port of the gateway's proxy for schedulers, as whoever runs it tells them."
         )
 

@@ -21,9 +21,9 @@ from pydantic import Field, ValidationError, computed_field
 
 from workbench import config, formats
 from workbench.clusters.handle import VERBS, Job, Verb, queued
-from workbench.clusters.profiles import is_known, profile
+from workbench.clusters.profiles import Broken, of_cluster
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError, reason_of
+from workbench.errors import ConflictError, NotFoundError, StorageError, quoted, reason_of
 from workbench.jobs import folders, processes
 from workbench.jobs.folders import Record
 from workbench.kept import is_name
@@ -107,6 +107,16 @@ class ClusterRecord(Record):
         if "stop" in self.can and (self.called or not self.is_over):
             return "stopped"
         return "dismissed" if self.is_over else "detached"
+
+    @property
+    def taken(self) -> str | None:
+        """Why no other cluster can have its name, and what to do; None where only a record is left, which goes."""
+        if self.is_over and self.ending != "stopped":
+            return None
+        verb = {"stopped": "stop it", "detached": "detach from it"}.get(self.ending)
+        what = {"stopping": ", or wait until it has ended.", "unknown": f". {self.message}"}
+        or_else = what.get(self.status, f", or {verb} first: workbench down {self.name}")
+        return f"There is a cluster {self.name!r} already ({self.status}). Choose another name{or_else}"
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -192,12 +202,8 @@ def create(record: ClusterRecord) -> None:
     with _lock():
         target = folder(record.name)
         existing = _true(target, locked=True)
-        if existing is not None and not existing.is_over:
-            known = existing.status != "unknown"
-            or_else = f", or stop it first: workbench down {record.name}" if known else f". {existing.message}"
-            raise ConflictError(
-                f"There is a cluster {record.name!r} already ({existing.status}). Choose another name{or_else}"
-            )
+        if existing is not None and existing.taken is not None:
+            raise ConflictError(existing.taken)
         _discard(target)
         _sweep()
         draft = target.with_name(f".{record.name}.{os.getpid()}")
@@ -274,7 +280,7 @@ def end_processes(record: ClusterRecord) -> None:
     if host is not None:
         processes.end([host])
     if record.jobs:
-        profile(record.spec.profile).cancel(record.jobs)
+        of_cluster(record.spec.profile).cancel(record.jobs)
     pid, _ = _pid(record)
     if pid is not None and record.place == processes.place():
         processes.end(processes.leftovers(pid, record.marker))
@@ -294,7 +300,7 @@ def _folders() -> list[Path]:
 def _unknown(name: str) -> str:
     existing = sorted(names())
     there = f"There are: {', '.join(existing)}." if existing else "No cluster is running. Start one: workbench up cpu"
-    return f"Unknown cluster {name!r:.60}. {there}"
+    return f"Unknown cluster {quoted(name)}. {there}"
 
 
 @contextlib.contextmanager
@@ -318,14 +324,12 @@ def _parse(path: Path) -> ClusterRecord | None:
         return _unreadable(path, err)
     try:
         record = ClusterRecord.model_validate_json(text)
-        if not is_known(record.spec.profile):
-            return _of_another_version(path, text, BadInputError("that profile is unknown here"))
     except ValidationError as err:
         return _of_another_version(path, text, err) or _unreadable(path, err)
     return record if record.name == path.name else record.model_copy(update={"name": path.name})
 
 
-def _of_another_version(path: Path, text: bytes, error: ValidationError | BadInputError) -> ClusterRecord | None:
+def _of_another_version(path: Path, text: bytes, error: ValidationError) -> ClusterRecord | None:
     """What can be told of a cluster with a spec that this version doesn't know; None where the record is damaged."""
     try:
         told = json.loads(text)
@@ -337,7 +341,7 @@ def _of_another_version(path: Path, text: bytes, error: ValidationError | BadInp
         update={
             "status": "unknown",
             "node": node if where else "",
-            "message": f"It was started{where} with the profile {profile!r:.40} by another version of dask-workbench, "
+            "message": f"It was started{where} with profile {quoted(profile)} by another version of dask-workbench, "
             f"and this version can't read its record ({reason_of(error)}). See or stop it with that version.",
         }
     )
@@ -401,6 +405,9 @@ def _true(path: Path, *, locked: bool = False) -> ClusterRecord | None:
 
 
 def _bury(record: ClusterRecord) -> ClusterRecord | None:
+    if isinstance(of_cluster(record.spec.profile), Broken):
+        # Who has the profile knows what there is to end.
+        return _buried(record)
     end_processes(record)
     if record.status == "stopping":
         _discard(folder(record.name))
@@ -431,7 +438,13 @@ def _never_started(tail: tuple[str, ...]) -> str:
 def _died(record: ClusterRecord) -> str:
     here = record.place == processes.place()
     how = "was killed or crashed" if here else "is gone, with the machine or container it ran on"
-    if profile(record.spec.profile).attaches:
+    known = of_cluster(record.spec.profile)
+    if isinstance(known, Broken):
+        return (
+            f"Its process {how}. What it started elsewhere may still run. {known.reason} Mend that and look again, or "
+            f"dismiss it: workbench down {record.name}"
+        )
+    if known.attaches:
         ends = f", or end it: workbench down {record.name}" if record.ending == "stopped" else ""
         return f"Its process {how}. What it started elsewhere may still run: look there, attach to it{ends}."
     return f"Its process {how}, and its workers and their data with it. Start the cluster again."

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.clusters import records
-from workbench.clusters.profiles import profile
+from workbench.clusters.profiles import of_cluster
 from workbench.clusters.reaching import KEYS, Place, know
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import MissingError
@@ -49,7 +49,7 @@ def load(record: ClusterRecord) -> Security | None:
     if not record.spec.encrypt:
         return None
     know(record.contact or "")
-    if profile(record.spec.profile).attaches and not (records.folder(record.name) / "tls").exists():
+    if of_cluster(record.spec.profile).attaches and not (records.folder(record.name) / "tls").exists():
         return Place.of(record.spec.options).security
     keys = kept(records.folder(record.name))
     if keys is None:

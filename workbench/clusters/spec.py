@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, Field
 
 from workbench import formats
+from workbench.errors import FailedError
 
 if TYPE_CHECKING:
     from workbench.clusters.profiles import Profile
@@ -120,7 +121,7 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
         workers = formats.count(self.n_workers, "worker")
         threads = formats.count(self.threads_per_worker, "thread")
         if not self.is_known:
-            return _profile(self.profile).describe(self)
+            return _or_why(lambda: _profile(self.profile).describe(self))
         if self.alone:
             return f"one process without Dask, {threads}, {formats.size(self.memory)}"
         gpus = " on a GPU each" if len(self.devices) > 1 else " on a GPU" if self.devices else ""
@@ -138,10 +139,18 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
 
     def code(self) -> str:
         """Dask code that gets the same cluster without this package, a script that runs as it is."""
-        return _profile(self.profile).code(self)
+        return _or_why(lambda: _profile(self.profile).code(self), "# {}\n")
+
+
+def _or_why(ask: Callable[[], str], shown: str = "{}") -> str:
+    """What a profile tells or, for it stands in lists with others, the sentence that says why it can't."""
+    try:
+        return ask()
+    except FailedError as err:
+        return shown.format(err)
 
 
 def _profile(name: str) -> Profile:
-    from workbench.clusters.profiles import profile
+    from workbench.clusters.profiles import of_cluster
 
-    return profile(name)
+    return of_cluster(name)

@@ -14,7 +14,7 @@ from workbench.clusters.launch import launch
 from workbench.clusters.reaching import KEYS
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError
+from workbench.errors import BadInputError, quoted
 from workbench.hardware import inventory
 from workbench.threads import finish
 
@@ -114,8 +114,12 @@ def start(
     return start_spec(spec, name=name, force=force, agreed=agreed, on_change=on_change, timeout=timeout)
 
 
-def attach(address: str | Client, *, name: str | None = None, **files: str | os.PathLike[str] | None) -> Cluster:
+def attach(
+    address: str | os.PathLike[str] | Client, *, name: str | None = None, **files: str | os.PathLike[str] | None
+) -> Cluster:
     """Attach to a scheduler that runs already, which is never stopped from here: `stop()` detaches.
+
+    What was sent there is taken back then, unless other clients or tasks there may need it.
 
     Parameters
     ----------
@@ -143,8 +147,14 @@ def attach(address: str | Client, *, name: str | None = None, **files: str | os.
     """
     from workbench.clusters.profiles.address import spec_of
 
-    if not isinstance(address, str):
-        client, address = address, str(address.scheduler.address)
+    if isinstance(address, os.PathLike):
+        address = os.fspath(address)
+    elif not isinstance(address, str):
+        client, address = address, str(getattr(getattr(address, "scheduler", None), "address", ""))
+        if not address:
+            raise BadInputError(
+                f"address is {quoted(client)}. Give a scheduler's address, its file, or a Client that is connected."
+            )
         files = {**(_keys_of(client) if address.startswith("tls") else {}), **files}
     return start_spec(spec_of(address, **files), name=name)
 
@@ -188,7 +198,7 @@ def record_of(cluster: str | ClusterRecord | Cluster | Client) -> ClusterRecord:
     known = {record.scheduler_address: record for record in records.read_all() if record.scheduler_address}
     if address in known:
         return known[address]
-    what = "a Client of no cluster that is known here" if address else f"{cluster!r:.80}, which is no cluster"
+    what = "a Client of no cluster that is known here" if address else f"{quoted(cluster)}, which is no cluster"
     raise BadInputError(
         f"cluster is {what}. Give the name of one, or what workbench.start or workbench.attach returned."
     )

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
-from workbench.errors import BadInputError, NotFoundError
+from workbench.errors import BadInputError, NotFoundError, quoted
 from workbench.figures.beside import BesideFigure, Record
 from workbench.figures.layout import PARTS, Part, sources_of
 from workbench.panels.cells import InCell
@@ -136,7 +136,7 @@ class Watch(Figure):
         client = client_of(client)
         if not isinstance(client, Client):
             raise BadInputError(
-                f"{type(self).__name__} shows what the cluster of a Dask client does, and {client!r:.60} is none. "
+                f"{type(self).__name__} shows what the cluster of a Dask client does, and {quoted(client)} is none. "
                 "Give one, such as workbench.connect('calm-otter')."
             )
         super().__init__("cluster", name, **options)

@@ -39,7 +39,7 @@ from typing import IO
 from pydantic import ValidationError
 
 from workbench import __version__, config
-from workbench.errors import BadInputError, ConflictError, NotFoundError, reason_of, whole
+from workbench.errors import BadInputError, ConflictError, NotFoundError, quoted, reason_of, whole
 from workbench.formats import size
 from workbench.jobs import folders
 from workbench.paths import check_openable
@@ -162,7 +162,8 @@ def _check_members(members: list[zipfile.ZipInfo], name: str) -> None:
     strange = next((each for each in names if each not in MEMBERS and not _OF_STORE.fullmatch(each)), None)
     if strange is not None:
         raise BadInputError(
-            f"{name} holds {strange!r:.60}, and the export of a run holds only {', '.join(MEMBERS)}. It was left alone."
+            f"{name} holds {quoted(strange)}, and the export of a run holds only {', '.join(MEMBERS)}. It was left "
+            "alone."
         )
     if "run.json" not in names:
         raise BadInputError(f"{name} has no run.json. Give a file that workbench export wrote.")
@@ -196,7 +197,7 @@ def _read_run(folder: Path, name: str) -> Run:
         raise BadInputError(f"The run.json in {name} doesn't describe a run. Give a file that workbench export wrote.")
     version = told.get("version")
     if not isinstance(version, int) or version < 1:
-        raise BadInputError(f"The run.json in {name} has the version {version!r:.20}; known are 1 to {VERSION}.")
+        raise BadInputError(f"The run.json in {name} has the version {quoted(version)}; known are 1 to {VERSION}.")
     if version > VERSION:
         raise BadInputError(
             f"{name} was written by a later dask-workbench (format {version}, this one reads up to {VERSION}). "
@@ -208,7 +209,7 @@ def _read_run(folder: Path, name: str) -> Run:
     except ValidationError as err:
         raise BadInputError(f"The run in {name} can't be read: {reason_of(err)}.") from err
     if not _ID.fullmatch(run.id):
-        raise BadInputError(f"The run in {name} has the id {run.id!r:.60}, which can't be one.")
+        raise BadInputError(f"The run in {name} has the id {quoted(run.id)}, which can't be one.")
     if run.active:
         raise BadInputError(f"The run in {name} is said to be {run.status}. Only one that has ended can be taken in.")
     return run.model_copy(update={"imported": imported, "answers": _answers_of(run, folder)})

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from workbench import config, formats, remote
-from workbench.errors import BadInputError, NotFoundError, WorkbenchError
+from workbench.errors import BadInputError, NotFoundError, WorkbenchError, quoted
 from workbench.jobs import processes
 from workbench.runs import store
 from workbench.runs.answers import FILE, NAMING, Answers, Array, labelled, lacking, mark_at, provenance
@@ -287,7 +287,9 @@ def wanted(
     Raises NotFoundError where some of them are not kept.
     """
     if not isinstance(run, store.Run):
-        raise BadInputError(f"run is {run!r:.60}. Give the run itself, such as workbench.Session().show({run!r:.60}).")
+        raise BadInputError(
+            f"run is {quoted(run)}. Give the run itself, such as workbench.Session().show({quoted(run)})."
+        )
     to = target(path, kind, replace=replace, kinds=SAVED)
     if to.kind in PICTURES:
         return to, {}

@@ -38,7 +38,7 @@ def counted(client: Client, name: str, *is_device: Callable[[type], bool]) -> co
 def plugged(client: Client, plugin: Any, name: str) -> Iterator[None]:
     """Have a plugin on all workers, those that come later too, until the block ends; FailedError where one refuses."""
     try:
-        client.run_on_scheduler(Travelling(placed.add_to_workers), dumps(plugin), name)
+        client.run_on_scheduler(Travelling(placed.add_to_workers), dumps(plugin), name, client.id)
     except RuntimeError as err:
         raise FailedError(str(err)) from err
     try:
@@ -46,7 +46,7 @@ def plugged(client: Client, plugin: Any, name: str) -> Iterator[None]:
     finally:
         # Without a scheduler there are no workers that could go on counting.
         with contextlib.suppress(OSError, TimeoutError, CancelledError):
-            client.unregister_worker_plugin(name)
+            client.run_on_scheduler(Travelling(placed.remove_from_workers), name)
 
 
 def collected(client: Client, name: str, own: Container[str] | None = None) -> dict[str, Any]:

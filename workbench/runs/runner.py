@@ -16,7 +16,6 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -279,15 +278,13 @@ def _importable(run: Run, chosen: Template, client: Client) -> Iterator[None]:
         yield
         return
     beside = arriving.Beside(f"modules-{run.id}", chosen.under, chosen.modules)
-    client.run_on_scheduler(arriving.offer, beside)
     try:
         with places.plugged(client, Travelling(arriving.Late, (dumps(beside),)), beside.name):
+            client.run_on_scheduler(arriving.offer, beside)
             beside.setup()  # for processes that the function starts
             yield
     finally:
         beside.teardown()
-        with contextlib.suppress(OSError, TimeoutError, CancelledError):
-            client.run_on_scheduler(arriving.withdraw, beside.name)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import dask
 import yaml
 from dask.utils import parse_bytes, parse_timedelta
 
-from workbench.errors import BadInputError
+from workbench.errors import BadInputError, quoted
 from workbench.formats import listed, meant
 
 
@@ -41,7 +41,7 @@ def read_settings(given: Any) -> dict[str, Any]:
     """
     given = read_pairs(given)
     if not isinstance(given, Mapping):
-        raise BadInputError(f"settings is {given!r:.60}. Give Dask's by name: {_EXAMPLE}.")
+        raise BadInputError(f"settings is {quoted(given)}. Give Dask's by name: {_EXAMPLE}.")
     return {name.strip(): _read(name.strip(), value) for name, value in given.items()}
 
 
@@ -67,7 +67,7 @@ def _check_known(name: str) -> None:
     first, known = name.replace("_", "-").partition(".")[0], {*_schemas(), *dask.config.config}
     if first not in {each.replace("_", "-") for each in known} and first not in _OF_NO_CLUSTER:
         hint = meant(first, known)
-        raise BadInputError(f"Dask has no setting {name!r:.80}.{hint} They begin with: {', '.join(sorted(known))}.")
+        raise BadInputError(f"Dask has no setting {quoted(name)}.{hint} They begin with: {', '.join(sorted(known))}.")
 
 
 def _check_parsed(name: str, given: str, schema: Mapping[str, Any]) -> None:
@@ -83,7 +83,7 @@ def _check_parsed(name: str, given: str, schema: Mapping[str, Any]) -> None:
             parse(given)
         except (ValueError, KeyError) as err:
             if given not in schema.get("enum", ()):
-                raise BadInputError(f"The setting {name} is {given!r:.60}. Give a {kind}.") from err
+                raise BadInputError(f"The setting {name} is {quoted(given)}. Give a {kind}.") from err
         return
 
 
@@ -112,12 +112,12 @@ def _checked(name: str, value: Any) -> Any:
         found = yaml.safe_load(value) if isinstance(value, str) else value
     except yaml.YAMLError as err:
         raise BadInputError(
-            f"The setting {name} is {value!r:.60}, which can't be read. Give a number, a text or null."
+            f"The setting {name} is {quoted(value)}, which can't be read. Give a number, a text or null."
         ) from err
     schema, known = _schema_of(name)
     if schema is None:
         if known is not None:
-            raise BadInputError(f"Dask has no setting {name!r:.80}. Beside it are: {', '.join(sorted(known))}.")
+            raise BadInputError(f"Dask has no setting {quoted(name)}. Beside it are: {', '.join(sorted(known))}.")
         _check_known(name)
         return found
     from jsonschema import ValidationError, validate  # type: ignore[import-untyped]

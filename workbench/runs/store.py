@@ -28,6 +28,7 @@ from workbench.errors import (
     NotFoundError,
     StorageError,
     WorkbenchError,
+    quoted,
     reason_of,
 )
 from workbench.jobs import folders
@@ -550,7 +551,7 @@ def _holds(text: str, wanted: str) -> bool:
 def _condition(wanted: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
     unknown = next((name for name in wanted if name not in _CONDITIONS), None)
     if unknown is not None:
-        raise BadInputError(f"Runs can't be looked for by {unknown!r:.60}. Choose among: {', '.join(_CONDITIONS)}.")
+        raise BadInputError(f"Runs can't be looked for by {quoted(unknown)}. Choose among: {', '.join(_CONDITIONS)}.")
     if wanted.get("status") not in (None, *get_args(Status)):
         raise BadInputError(f"status: given '{wanted['status']}', allowed are {', '.join(get_args(Status))}.")
     given = {_CONDITIONS[name]: value for name, value in wanted.items() if value is not None}
@@ -584,7 +585,7 @@ def mark(text: str, *, name: str | None = None, note: str | None = None, star: b
         changed = Marks.model_validate((run.marks or Marks()).model_dump() | given)
     except ValidationError as err:
         field = str(err.errors()[0]["loc"][0])
-        raise BadInputError(f"{field} of a run is {given[field]!r:.80}. Give a shorter text.") from err
+        raise BadInputError(f"{field} of a run is {quoted(given[field])}. Give a shorter text.") from err
     return update(run.id, marks=changed)
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 import psutil
 
 from workbench.clusters import records
-from workbench.errors import BadInputError, NotFoundError, StorageError, named
+from workbench.errors import BadInputError, NotFoundError, StorageError, named, quoted
 from workbench.jobs import folders, processes
 from workbench.jobs.folders import Status
 from workbench.monitor.events import KINDS, Batch
@@ -260,7 +260,7 @@ def _usable(client: Client | Cluster | None) -> Client:
         )
     if not isinstance(found, Client):
         raise BadInputError(
-            f"{found!r:.60} is not a Dask client. Give one, such as workbench.connect('calm-otter') or "
+            f"{quoted(found)} is not a Dask client. Give one, such as workbench.connect('calm-otter') or "
             "distributed.Client()."
         )
     if found.asynchronous:
@@ -272,7 +272,7 @@ def _usable(client: Client | Cluster | None) -> Client:
 
 def _parameters(name: str | None, source: str | None) -> dict[str, Any]:
     if name is not None and (not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME):
-        raise BadInputError(f"name: given {name!r:.100}, allowed are texts of 1 to {_LONGEST_NAME} characters.")
+        raise BadInputError(f"name: given {quoted(name)}, allowed are texts of 1 to {_LONGEST_NAME} characters.")
     if source is not None and len(source) > _LONGEST_SOURCE:
         source = f"{source[:_LONGEST_SOURCE]}…"
     return {key: value for key, value in (("name", name), ("source", source)) if value is not None}
@@ -281,7 +281,7 @@ def _parameters(name: str | None, source: str | None) -> dict[str, Any]:
 def _read_tags(tags: Mapping[str, str]) -> dict[str, str]:
     texts = {str(name): str(value) for name, value in tags.items()} if isinstance(tags, Mapping) else {}
     if not texts or any(len(text) > _LONGEST_NAME for pair in texts.items() for text in pair):
-        raise BadInputError(f"tags: given {tags!r:.100}. Give names and texts, such as {{'git': '3fa29c'}}.")
+        raise BadInputError(f"tags: given {quoted(tags)}. Give names and texts, such as {{'git': '3fa29c'}}.")
     return texts
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import BadInputError, ConflictError, MissingError, NotFoundError, install
+from workbench.errors import BadInputError, ConflictError, MissingError, NotFoundError, install, quoted
 from workbench.paths import check_openable
 from workbench.storage import places
 from workbench.storage.places import Place
@@ -60,7 +60,7 @@ def target(path: Any, kind: str | None = None, *, replace: bool = False, kinds: 
     place = places.full(path, _server(path))
     found = kind or _kind(place, kinds)
     if found not in kinds:
-        raise BadInputError(f"Arrays can't be saved as {found!r:.40}. Choose one of: {', '.join(kinds)}.")
+        raise BadInputError(f"Arrays can't be saved as {quoted(found)}. Choose one of: {', '.join(kinds)}.")
     if found == "nc":
         _check_installed()
     if place.is_url:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.errors import BadInputError
+from workbench.errors import BadInputError, quoted
 
 THEMES = ("light", "dark")
 
@@ -64,7 +64,7 @@ def _shown(value: Any) -> str:
 def check_theme(theme: object) -> str:
     """Return a theme that there is."""
     if theme not in THEMES:
-        raise BadInputError(f"theme is {theme!r:.40}. Give one of: {', '.join(THEMES)}.")
+        raise BadInputError(f"theme is {quoted(theme)}. Give one of: {', '.join(THEMES)}.")
     return str(theme)
 
 

@@ -9,8 +9,9 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from workbench.clusters.budget import refusal
-from workbench.clusters.profiles import known_profiles
+from workbench.clusters.profiles import of_cluster
 from workbench.clusters.spec import ClusterSpec
+from workbench.errors import WorkbenchError
 from workbench.figures import markup
 from workbench.figures.gpus import cluster_gpu_list
 from workbench.figures.markup import folded, icon_button, meter, paragraph, tag
@@ -152,11 +153,14 @@ def _failed(sight: Sight, cluster: dict[str, Any]) -> str:
 
 def _again(sight: Sight, cluster: dict[str, Any]) -> str:
     """Button that starts one which is planned as this was; of one that somebody else started there is none."""
-    known = known_profiles().get(cluster["spec"]["profile"])
-    if known is None or known.verb != "Start":
-        return ""
     spec = ClusterSpec.model_validate_json(json.dumps(cluster["spec"]))
-    choices = spec.chosen(known.choices(sight.machine.inventory()).model_fields)
+    known = of_cluster(spec.profile)
+    try:
+        choices = spec.chosen(known.choices(sight.machine.inventory()).model_fields)
+    except WorkbenchError:
+        return ""  # of a profile that is gone or breaks
+    if known.verb != "Start":
+        return ""
     return button(
         "Start again",
         title=f"A new cluster: {spec.describe()}",

@@ -20,7 +20,7 @@ import traceback
 import warnings
 from typing import Any
 
-from workbench.errors import FailedError, WorkbenchError
+from workbench.errors import FailedError, WorkbenchError, quoted
 from workbench.formats import duration
 
 PATIENCE = 20.0
@@ -60,7 +60,7 @@ class Looking:
             async with asyncio.timeout(PATIENCE + STARTING) as limit, self._room:
                 return await self._answer(question, limit)
         except TimeoutError as err:
-            given = next((f" of {place!r:.200}" for place in _places((args, kwargs))), "")
+            given = next((f" of {quoted(place)}" for place in _places((args, kwargs))), "")
             raise FailedError(
                 f"No answer within {duration(PATIENCE)}. What was asked{given} is on a disk or a server that does not "
                 "answer: try again later, or copy it to this machine."

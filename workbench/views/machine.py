@@ -11,6 +11,7 @@ from workbench.clusters.budget import refusal
 from workbench.clusters.devices import proposed
 from workbench.clusters.plan import consent, has_gpus
 from workbench.clusters.profiles import profile as find
+from workbench.clusters.records import ClusterRecord
 from workbench.errors import BadInputError, WorkbenchError
 from workbench.figures import markup
 from workbench.figures.gpus import Choice, gpu_list, gpu_names
@@ -268,8 +269,7 @@ def _misnamed(sight: Sight) -> str | None:
         return str(err)
     # That which was asked for a moment ago has it: the page forgets the name when it hears so.
     others = (each for each in sight.state.get("clusters", ()) if time.time() - each["created"] > _JUST_NOW)
-    taken = any(each["name"] == name and each["status"] not in ("failed", "lost") for each in others)
-    return f"There is a cluster {name} already. Give another name, or stop it first." if taken else None
+    return next((ClusterRecord.model_construct(**each).taken for each in others if each["name"] == name), None)
 
 
 def nearby(sight: Sight, _: str) -> str:

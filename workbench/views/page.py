@@ -19,7 +19,7 @@ from functools import cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from workbench.errors import NotFoundError, WorkbenchError
+from workbench.errors import NotFoundError, WorkbenchError, quoted
 from workbench.threads import in_thread
 from workbench.views.state import StateWatcher
 
@@ -287,7 +287,7 @@ class Views:
         kind, _, argument = name.partition(":")
         views = known()
         if kind not in views:
-            raise NotFoundError(f"There is no view {name!r:.80}. There are: {', '.join(views)}.")
+            raise NotFoundError(f"There is no view {quoted(name)}. There are: {', '.join(views)}.")
         return views[kind], argument
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench import config
-from workbench.errors import BadInputError, ConflictError, NotFoundError
+from workbench.errors import BadInputError, ConflictError, NotFoundError, quoted
 from workbench.runs import store
 from workbench.runs.answers import kept
 from workbench.runs.store import ON_SIMULATED
@@ -99,7 +99,7 @@ def picture_of(run: Run, name: str | None = None) -> Picture:
     picture = found[0] if name is None else next((each for each in found if each.name == name), None)
     if picture is None:
         names = ", ".join(each.name for each in found)
-        raise NotFoundError(f"The run {run.id} has no picture {name!r:.80}. Choose one of: {names}.")
+        raise NotFoundError(f"The run {run.id} has no picture {quoted(name)}. Choose one of: {names}.")
     return picture
 
 
@@ -109,7 +109,7 @@ def picture_bytes(run: Run, name: str | None, kind: str) -> bytes:
     from workbench.storage.targets import PICTURES as KINDS
 
     if kind not in KINDS:
-        raise BadInputError(f"A picture can't be {kind!r:.80}. Choose one of: {', '.join(KINDS)}.")
+        raise BadInputError(f"A picture can't be {quoted(kind)}. Choose one of: {', '.join(KINDS)}.")
     file = io.BytesIO()
     write_picture(picture_of(run, name), file, kind)
     return file.getvalue()

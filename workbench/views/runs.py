@@ -11,7 +11,7 @@ from html import escape
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
-from workbench.errors import BadInputError
+from workbench.errors import BadInputError, quoted
 from workbench.figures import markup
 from workbench.figures.diagnosis import diagnosis_html
 from workbench.figures.markup import (
@@ -153,7 +153,7 @@ def _asked(sight: Sight) -> Wanted:
             begin = datetime.fromisoformat(day)
             asked |= {"since": begin.timestamp(), "until": (begin + timedelta(days=1)).timestamp()}
         except (ValueError, OverflowError) as err:
-            raise BadInputError(f"day: given {day!r:.40}. Give one such as 2026-11-23.") from err
+            raise BadInputError(f"day: given {quoted(day)}. Give one such as 2026-11-23.") from err
     return asked
 
 

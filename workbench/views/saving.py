@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from workbench import config
-from workbench.errors import BadInputError, StorageError, WorkbenchError
+from workbench.errors import BadInputError, StorageError, WorkbenchError, quoted
 from workbench.jobs import folders
 from workbench.runs import keeping, savings, store
 from workbench.runs.answers import provenance
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcome = {"status": "cancelled"}
     except Exception as err:  # noqa: BLE001  the one place where a saver turns what went wrong into a sentence
         traceback.print_exc()
-        said = str(err) if isinstance(err, WorkbenchError) else f"{saving.path} can't be written: {err!r:.200}."
+        said = str(err) if isinstance(err, WorkbenchError) else f"{saving.path} can't be written: {quoted(err)}."
         outcome = {"status": "failed", "error": said}
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     note(**outcome)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import BadInputError, WorkbenchError
+from workbench.errors import BadInputError, WorkbenchError, quoted
 from workbench.views.answers import in_brief
 from workbench.views.bodies import check_range, check_theme, pick
 from workbench.views.page import OnScreen, ViewWatch
@@ -158,7 +158,7 @@ class Screen:
             case "choose":
                 self._choose(pick(wish, {"choices": dict})["choices"])
             case other:
-                raise BadInputError(f"Unknown type {other!r:.40}. Send one of: watch, unwatch, range, choose.")
+                raise BadInputError(f"Unknown type {quoted(other)}. Send one of: watch, unwatch, range, choose.")
 
     def _choose(self, changed: dict[str, Any]) -> None:
         kept = {name: value for name, value in {**self._choices, **changed}.items() if value is not None}
@@ -198,5 +198,5 @@ class Screen:
     def _known(self, watch: object) -> OnScreen:
         found = self._watches.get(watch) if isinstance(watch, str) else None
         if found is None:
-            raise BadInputError(f"Nothing is watched as {watch!r:.40}. Send a message of the type watch first.")
+            raise BadInputError(f"Nothing is watched as {quoted(watch)}. Send a message of the type watch first.")
         return found

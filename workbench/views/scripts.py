@@ -7,7 +7,7 @@ import gzip
 import importlib.util
 from pathlib import Path
 
-from workbench.errors import MissingError, NotFoundError
+from workbench.errors import MissingError, NotFoundError, quoted
 
 SCRIPTS = ("bokeh.min.js", "bokeh-widgets.min.js", "bokeh-tables.min.js", "bokeh-gl.min.js", "bokeh-api.min.js")
 
@@ -16,7 +16,7 @@ SCRIPTS = ("bokeh.min.js", "bokeh-widgets.min.js", "bokeh-tables.min.js", "bokeh
 def read(name: str, *, compressed: bool) -> bytes:
     """Return one of SCRIPTS, gzipped when asked for. Raises NotFoundError for any other name."""
     if name not in SCRIPTS:
-        raise NotFoundError(f"There is no script {name!r:.80}. Possible: {', '.join(SCRIPTS)}.")
+        raise NotFoundError(f"There is no script {quoted(name)}. Possible: {', '.join(SCRIPTS)}.")
     content = (_folder() / name).read_bytes()
     return gzip.compress(content, mtime=0) if compressed else content
 

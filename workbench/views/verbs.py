@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import BadInputError
+from workbench.errors import BadInputError, quoted
 from workbench.views import answers, comparing
 from workbench.views.answers import Answer
 from workbench.views.bodies import Asked, check_range, parse_object, pick
@@ -72,7 +72,7 @@ def _known(profile: str, choices: dict[str, Any]) -> Any:
     for name in choices:
         if name not in Choices.__annotations__ and not takes(profile, name):
             known = (*Choices.__annotations__, *find(profile).options)
-            raise BadInputError(f"Unknown choice {name!r:.80}. Choose among: {', '.join(known)}.")
+            raise BadInputError(f"Unknown choice {quoted(name)}. Choose among: {', '.join(known)}.")
     return choices
 
 

@@ -18,7 +18,7 @@ from types import FunctionType, ModuleType
 from typing import Any, get_origin
 
 from workbench import config
-from workbench.errors import BadInputError, ConflictError
+from workbench.errors import BadInputError, ConflictError, quoted
 from workbench.workloads import importing, listing, own
 from workbench.workloads.registry import templates
 from workbench.workloads.texts import assigned, text_of
@@ -44,7 +44,7 @@ def add(function: Callable[..., Any]) -> str:
     """
     name = getattr(function, "__name__", "")
     if not importing.is_function(function) or not name.isidentifier():
-        raise BadInputError(f"{function!r:.80} is no plain function with a name. Define it with def, and add that.")
+        raise BadInputError(f"{quoted(function)} is no plain function with a name. Define it with def, and add that.")
     if name in {each.name for each in templates()}:
         raise ConflictError(f"There is a workload {name} of ours already. Give your function another name.")
     path = listing.added_folder() / f"{name}.py"

@@ -324,10 +324,3 @@ def _is_below(module: Any, package: str) -> bool:
 def offer(beside: Beside) -> None:
     """Let the scheduler, which reads graphs, import them, too."""
     beside.setup()
-
-
-def withdraw(name: str) -> None:
-    """Let it do so no longer."""
-    for each in _finders():
-        if each.name == name:
-            each.teardown()

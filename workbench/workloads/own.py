@@ -28,7 +28,7 @@ from dask.utils import parse_bytes
 from pydantic import BaseModel, ValidationError
 
 from workbench import config, formats
-from workbench.errors import BadInputError, FailedError, NotFoundError, printable, said
+from workbench.errors import BadInputError, FailedError, NotFoundError, printable, quoted, said
 from workbench.workloads import forms, importing, returned, signatures
 from workbench.workloads.declaring import declared
 from workbench.workloads.importing import Contents, Described
@@ -120,7 +120,7 @@ class Own(Template):
             n_bytes = int(parse_bytes(said))
         except (TypeError, ValueError) as err:
             raise BadInputError(
-                f"What {self.name} needs was told as {said!r:.60}. Let its function return bytes, or a text such as "
+                f"What {self.name} needs was told as {quoted(said)}. Let its function return bytes, or a text such as "
                 "'2GiB'."
             ) from err
         sentence = f"Needs {formats.size(n_bytes)} of all workers together, as its own function says."
@@ -266,7 +266,7 @@ def _one(where: str, name: str | None, shown: str) -> Own:
     if name in told.others:
         raise BadInputError(f"{Path(where).name} has {name}, but {told.others[name]}")
     if name not in there:
-        which = f"no function {name!r:.60}" if name else "several functions" if there else "no public function"
+        which = f"no function {quoted(name)}" if name else "several functions" if there else "no public function"
         have = f" It has: {', '.join(there)}." if there else ""
         raise NotFoundError(f"{Path(where).name} has {which}.{formats.meant(name or '', there)}{have}")
     return made(there[name], where, shown.format(name), told.sha)

@@ -11,7 +11,7 @@ from dask.utils import parse_bytes
 from pydantic import BaseModel
 
 from workbench import kept
-from workbench.errors import ConflictError, NotFoundError
+from workbench.errors import ConflictError, NotFoundError, quoted
 from workbench.workloads.fields import Scale, Words
 from workbench.workloads.values import BadParameterError
 
@@ -52,8 +52,8 @@ def own(names: Sequence[str]) -> tuple[dict[str, Preset], tuple[str, ...]]:
             for name, parameters in told.items() if isinstance(told, dict) else [(workload, told)]:
                 if not kept.is_name(name) or not isinstance(parameters, dict):
                     wrong.append(
-                        f"A preset of {workload} is {name!r:.60}: {parameters!r:.60} (in {place.where}). Give a name "
-                        "of lower-case letters, and parameters, such as {k: 4}."
+                        f"A preset of {workload} is {quoted(name)}: {quoted(parameters)} (in {place.where}). Give a "
+                        "name of lower-case letters, and parameters, such as {k: 4}."
                     )
                 elif name not in found:
                     # YAML has dates, which JSON and forms have as text.
@@ -92,7 +92,7 @@ def forget(workload: str, name: str) -> None:
     mine = dict(there.get(workload) or {})
     if mine.pop(name, None) is None:
         raise NotFoundError(
-            f"You kept no preset {name!r:.60} of {workload}. You kept: {', '.join(mine) or 'none'}. What stands in "
+            f"You kept no preset {quoted(name)} of {workload}. You kept: {', '.join(mine) or 'none'}. What stands in "
             f"{kept.FILE} is taken out there."
         )
     kept.write("presets", {**there, workload: mine})

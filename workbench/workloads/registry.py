@@ -10,7 +10,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import BadInputError, NotFoundError, WorkbenchError, install
+from workbench.errors import BadInputError, NotFoundError, WorkbenchError, install, quoted
 from workbench.formats import duration
 from workbench.threads import ended_after, load
 from workbench.workloads import forms, presets
@@ -395,7 +395,9 @@ def template(name: str) -> Template:
     from workbench.workloads import listing, own
 
     if not isinstance(name, str):
-        raise BadInputError(f"workload is {name!r:.80}. Give its name; a function gets one by workbench.add(function).")
+        raise BadInputError(
+            f"workload is {quoted(name)}. Give its name; a function gets one by workbench.add(function)."
+        )
     for found in templates():
         if found.name == name:
             return found

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from workbench.errors import quoted
 from workbench.workloads.fields import Words
 
 Told = dict[str, Any]
@@ -152,12 +153,12 @@ def _fitting(told: Told, default: Any, whose: str) -> Any:
     try:
         as_json = json.dumps(default, default=os.fspath, allow_nan=False)
     except (TypeError, ValueError) as err:
-        raise NoFieldError(f"The default of {whose} is {default!r:.60}, which isn't plain data. Use {_USE}.") from err
+        raise NoFieldError(f"The default of {whose} is {quoted(default)}, which isn't plain data. Use {_USE}.") from err
     try:
         return TypeAdapter(_annotation(told)).validate_json(as_json, strict=True)
     except ValidationError as err:
         raise NoFieldError(
-            f"{whose} has the default {default!r:.60}, which can't be given. Use {allowed(told)}."
+            f"{whose} has the default {quoted(default)}, which can't be given. Use {allowed(told)}."
         ) from err
 
 

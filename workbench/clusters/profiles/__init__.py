@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from workbench.clusters.choices import ALLOWED, AnyChoices
-from workbench.errors import BadInputError, FailedError, MissingError, WorkbenchError, install, named, reason_of
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError, FailedError, MissingError, WorkbenchError, install, named, quoted, reason_of
 from workbench.formats import count
 from workbench.packages import entry_points, installed_version
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from workbench.clusters.handle import Handle, Job
     from workbench.clusters.nearby import Nearby
-    from workbench.clusters.spec import ClusterSpec
     from workbench.hardware import Inventory
 
 M = TypeVar("M", bound=BaseModel)
@@ -40,8 +40,15 @@ _OURS = (*_FIRST, *sorted(_FILES - {*_FIRST}))
 """Each has a file of its name, which is all that is needed."""
 
 
-_NUMBERS = {"int": "Give a whole number", "float": "Give a number", "bool": "Give true or false"}
-"""What is to be given in place of text that can't be read as such."""
+_KINDS = {
+    "int": "Give a whole number",
+    "float": "Give a number",
+    "bool": "Give true or false",
+    "string": "Give a text, in a file in quotes",
+    "list": "Give a list",
+    "dict": "Give names and values",
+}
+"""What is to be given in place of what can't be read as such, by what pydantic's types of errors begin with."""
 
 
 class Around(NamedTuple):
@@ -142,11 +149,12 @@ class Profile(ABC):
             return f"{name} is missing. {model.model_fields[name].description}"
         if error["type"] == "extra_forbidden":
             known = ", ".join(model.model_fields)
-            return f"{name} is {given[name]!r:.80}, and the {self.name} profile takes no {name}. It takes: {known}."
+            return f"{name} is {quoted(given[name])}, and the {self.name} profile takes no {name}. It takes: {known}."
         said = error["msg"].removeprefix("Value error, ")
-        meant = _NUMBERS.get(error["type"].partition("_")[0], said) if error["type"].endswith("_parsing") else said
+        kind, _, wrong = error["type"].partition("_")
+        meant = _KINDS.get(kind, said) if wrong in ("parsing", "type", "from_float") else said
         remedy = f"Give {ALLOWED[name]}" if name in ALLOWED and issubclass(model, AnyChoices) else meant
-        return f"{name} is {given[name]!r:.80}. {remedy}."
+        return f"{name} is {quoted(given[name])}. {remedy}."
 
     @abstractmethod
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
@@ -214,7 +222,11 @@ class Broken(Profile):
         """Raise MissingError."""
         raise MissingError(self.reason)
 
-    choices = code = launch = plan  # type: ignore[assignment]
+    choices = launch = plan  # type: ignore[assignment]
+
+    def code(self, spec: ClusterSpec) -> str:
+        """Return why there is none."""
+        return f"# {self.reason}\n"
 
 
 @cache
@@ -242,31 +254,57 @@ def _loaded(point: Any) -> Profile:
         return Broken(point.name, f"Its package can't be imported ({point.value}: {said}).")
     if not isinstance(made, Profile) or made.name != point.name:
         return Broken(point.name, f"{point.value} is no Profile with the name {point.name!r}.")
-    for verb in _SAFE:
-        setattr(made, verb, _safe(getattr(made, verb), f"{verb}() of the {made.name} profile, of {point.value},"))
+    for field, (kind, expected) in _FIELDS.items():
+        if not isinstance(found := getattr(made, field, None), kind):
+            return Broken(point.name, f"{field} of {point.value} is {found!r}, which is no {expected}. {_TELL}")
+    for verb, (kind, expected) in _ANSWERS.items():
+        called = f"{verb}() of the {made.name} profile, of {point.value},"
+        setattr(made, verb, _safe(getattr(made, verb), called, kind, expected))
     return made
 
 
-_SAFE = (
-    *("summary", "unavailable", "choices", "form", "takes", "describe", "running", "complaint"),
-    *("plan", "check", "seen", "consent", "preview", "code"),
-)
-"""What is asked of a profile outside the process that owns a cluster."""
+_TELL = "Tell whoever wrote it."
+_TEXT, _OPTIONAL, _SPEC = (str, "text"), (str | None, "text and not None"), (ClusterSpec, "ClusterSpec")
+_MODEL = (type(BaseModel), "pydantic model")
+_FIELDS: Mapping[str, tuple[Any, str]] = {
+    "title": _TEXT,
+    "line": _TEXT,
+    "verb": _TEXT,
+    "model": _MODEL,
+    "options": (tuple, "tuple of names"),
+}
+_ANSWERS: Mapping[str, tuple[Any, str]] = {
+    "summary": _TEXT,
+    "describe": _TEXT,
+    "code": _TEXT,
+    "plan": _SPEC,
+    "seen": _SPEC,
+    "choices": _MODEL,
+    "form": _MODEL,
+    "takes": (bool, "bool"),
+    "running": (tuple | list, "list of clusters"),
+    **dict.fromkeys(("unavailable", "complaint", "consent", "preview"), _OPTIONAL),
+    "check": (object, ""),
+}
+"""What a profile says of itself, what it is asked outside the process that owns a cluster, and what each has to be."""
 
 
-def _safe(method: Callable[..., Any], called: str) -> Callable[..., Any]:
-    """Have what breaks in somebody else's code be said in a sentence."""
+def _safe(method: Callable[..., Any], called: str, kind: Any, expected: str) -> Callable[..., Any]:
+    """Have what breaks in somebody else's code, or answers otherwise than it should, be said in a sentence."""
 
     @wraps(method)
     def asked(*given: Any, **more: Any) -> Any:
         try:
             found = method(*given, **more)
             # What is made one by one would break later.
-            return tuple(found) if isinstance(found, Iterator) else found
+            found = tuple(found) if isinstance(found, Iterator) else found
         except WorkbenchError:
             raise
         except Exception as err:
-            raise FailedError(f"{called} broke ({named(err)}). Tell whoever wrote it.") from err
+            raise FailedError(f"{called} broke ({named(err)}). {_TELL}") from err
+        if not isinstance(found, kind):
+            raise FailedError(f"{called} gave {found!r}, which is no {expected}. {_TELL}")
+        return found
 
     return asked
 
@@ -283,9 +321,12 @@ def seen(spec: ClusterSpec) -> ClusterSpec:
     return spec if spec.is_known else profile(spec.profile).seen(spec)
 
 
-def is_known(name: str) -> bool:
-    """Whether there is such a profile; other packages are asked only where it isn't one of ours."""
-    return name in _OURS or name in registered()
+def of_cluster(name: str) -> Profile:
+    """Return the profile of a cluster that is there; a broken one where the package that brought it is gone."""
+    if name in _OURS:
+        return _ours(name)
+    gone = f"There is no profile {name!r} here any more. Install the package, or the dask-workbench, that brings it."
+    return registered().get(name) or Broken(name, gone)
 
 
 def profile(name: str) -> Profile:
@@ -297,7 +338,7 @@ def profile(name: str) -> Profile:
         # A file that can't be read stands there under its own name, and may hold it.
         unread = [each for each in known.values() if isinstance(each, Broken) and each.name.endswith(".yaml")]
         names = ", ".join(each.name for each in known.values() if each not in unread)
-        said = (f"Unknown profile {name!r:.80}. Choose one of: {names}.", *(each.reason for each in unread))
+        said = (f"Unknown profile {quoted(name)}. Choose one of: {names}.", *(each.reason for each in unread))
         raise BadInputError(" ".join(said))
     return known[name]
 

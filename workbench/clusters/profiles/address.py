@@ -16,7 +16,7 @@ from workbench.clusters.choices import File
 from workbench.clusters.profiles import Around, Profile, profile
 from workbench.clusters.reaching import KEYS, PORT, Place, reach
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError, MissingError, reason_of
+from workbench.errors import BadInputError, ConflictError, MissingError, quoted, reason_of
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -162,7 +162,7 @@ def _check_keys(chosen: AddressChoices, scheme: str) -> None:
     if scheme != "tls":
         name = next((name for name, path in given.items() if path), None)
         if name is not None:
-            raise BadInputError(f"{name} is {given[name]!r:.80}, and {chosen.address} isn't encrypted. Use tls://.")
+            raise BadInputError(f"{name} is {quoted(given[name])}, and {chosen.address} isn't encrypted. Use tls://.")
         return
     if not given["ca"]:
         raise BadInputError("ca is missing, and tls:// needs the certificate that the scheduler's is signed with.")

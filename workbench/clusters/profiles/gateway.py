@@ -23,9 +23,9 @@ from workbench.clusters.choices import IdleTimeout, NamedValues, Text, Workers
 from workbench.clusters.nearby import Nearby
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import idle_timeout
-from workbench.clusters.reaching import ANSWERING, Place, check_proxy
+from workbench.clusters.reaching import Place, check_proxy
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, FailedError, MissingError, reason_of, whole
+from workbench.errors import BadInputError, FailedError, MissingError, quoted, reason_of, whole
 from workbench.formats import count, duration
 from workbench.hardware import Inventory
 from workbench.threads import finish
@@ -67,12 +67,12 @@ class Server(NamedTuple):
                 return About(options, tuple(each.name for each in await client.list_clusters(status="running")))
         except TimeoutError as err:
             raise BadInputError(
-                f"address is {self.address!r:.200}, and nobody answered there within {duration(_ASKING)}. Check host "
+                f"address is {quoted(self.address)}, and nobody answered there within {duration(_ASKING)}. Check host "
                 "and port, and firewalls between."
             ) from err
         except (OSError, ClientError) as err:
             raise BadInputError(
-                f"address is {self.address!r:.200}, and nothing can be reached there ({_short(err)}). Give the "
+                f"address is {quoted(self.address)}, and nothing can be reached there ({_short(err)}). Give the "
                 "address of a Dask-Gateway, as whoever runs it tells it."
             ) from err
         except ImportError as err:
@@ -110,7 +110,7 @@ async def _options(server: Server, client: Client) -> list[dict[str, Any]]:
     with contextlib.suppress(ValueError, LookupError, TypeError):
         return list(json.loads(text)["cluster_options"])
     raise BadInputError(
-        f"address is {server.address!r:.200}, where a web server answers {answer.status} {answer.reason}, and no "
+        f"address is {quoted(server.address)}, where a web server answers {answer.status} {answer.reason}, and no "
         "Dask-Gateway. Give the address that whoever runs it tells, with its path."
     )
 
@@ -284,7 +284,7 @@ class Gateway(Profile):
         name = spec.options.get("cluster")
         if name and name not in about.clusters:
             raise BadInputError(
-                f"cluster is {name!r:.80}, and none of that name of yours runs at {server.address}. There are: "
+                f"cluster is {quoted(name)}, and none of that name of yours runs at {server.address}. There are: "
                 f"{', '.join(about.clusters) or 'none'}."
             )
         check_proxy(Place(finish(_proxy_of(server))))
@@ -384,15 +384,11 @@ class GatewayHandle(Started):
         self._gateway = client
         self._name = self.called = name
 
-    async def begin(self) -> None:
-        """Ask its scheduler for the first time."""
-        try:
-            await super().begin()
-        except (OSError, TimeoutError) as err:
-            raise FailedError(
-                f"{self._name} runs, and its scheduler can't be reached at {self.address} within "
-                f"{duration(ANSWERING)}. Give proxy_address: where the gateway's proxy listens for Dask."
-            ) from err
+    def unreached(self, why: str) -> str:
+        return (
+            f"{self._name} runs, and its scheduler can't be reached at {self.address} ({why}). Give proxy_address: "
+            "where the gateway's proxy listens for Dask."
+        )
 
     async def ask_for(self, n: int) -> None:
         await self._changed(self._gateway.scale_cluster(self._name, n))

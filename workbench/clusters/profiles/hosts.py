@@ -359,7 +359,7 @@ class HostsHandle(LocalHandle):
         spec = self._spec.measured([(each.nthreads, each.memory_limit or total) for each in workers])
         return state._replace(
             trouble=None if state.arrived else told,
-            warning=told or differences(abouts, self._packages),
+            warning=told or state.warning or differences(abouts, self._packages),
             spec=spec.model_copy(update=self._cards()),
             machine=machine_elsewhere(abouts),
         )

@@ -131,6 +131,9 @@ class JobsHandle(LocalHandle):
         began = time.monotonic()
         while not self._is_up(began):
             await asyncio.sleep(_ARRIVING)
+        # Some may have started since.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ask(), _OFTEN)
 
     def _is_up(self, began: float) -> bool:
         arrived, jobs = len(self._scheduler.workers), self._jobs()

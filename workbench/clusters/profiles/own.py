@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from workbench import kept
 from workbench.clusters.profiles import Around, Broken, Profile, registered
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import ConflictError, NotFoundError
+from workbench.errors import ConflictError, NotFoundError, quoted
 from workbench.hardware import Inventory
 from workbench.kept import FILE, is_name
 
@@ -22,43 +22,43 @@ class Own(Profile):
         self.name = self.title = name  # type: ignore[misc]
         self.verb, self.options = other.verb, other.options  # type: ignore[misc]
         self.kept = kept
-        self._other = other
+        self.other = other
         self._where = where
 
     @property
     def base(self) -> str:
         """Name of the other profile."""
-        return self._other.base
+        return self.other.base
 
     def summary(self, inventory: Inventory) -> str:
         """Return what is kept, and where."""
         chosen = ", ".join(f"{name}={value}" for name, value in self.kept.items())
-        return f"{self._other.title}{f' with {chosen}' if chosen else ''}. From {self._where}."
+        return f"{self.other.title}{f' with {chosen}' if chosen else ''}. From {self._where}."
 
     def unavailable(self, around: Around) -> str | None:
         """Return why the other can't be had, or not with what is kept."""
-        reason = self._other.unavailable(around)
+        reason = self.other.unavailable(around)
         if reason is not None:
             return reason
-        model = self._other.choices(around.inventory)
+        model = self.other.choices(around.inventory)
         # What only a server knows is judged when it is asked.
         known = {name: each for name, each in self.kept.items() if name in model.model_fields or not self.takes(name)}
-        wrong = self._other.complaint(known, model)
+        wrong = self.other.complaint(known, model)
         return f"{wrong} It is kept so in {self._where}." if wrong else None
 
     def choices(self, inventory: Inventory) -> type[BaseModel]:
-        return self._other.choices(inventory)
+        return self.other.choices(inventory)
 
     def form(self, given: Mapping[str, Any], inventory: Inventory) -> type[BaseModel]:
         """Return those of the other where these are given and the others kept."""
-        return self._other.form({**self.kept, **given}, inventory)
+        return self.other.form({**self.kept, **given}, inventory)
 
     def takes(self, name: str) -> bool:
-        return self._other.takes(name)
+        return self.other.takes(name)
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return the other's spec, with what is kept where nothing else is given."""
-        return self._other.plan({**self.kept, **given}, around)
+        return self.other.plan({**self.kept, **given}, around)
 
     def _is_the_others(self, *_: Any) -> Any:
         """Never called: a spec that comes of it is the other's."""
@@ -69,12 +69,13 @@ class Own(Profile):
 
 def own() -> dict[str, Profile]:
     """Return them by name; of two with one name that of the working folder counts, then that of the data folder."""
+    told: dict[Any, tuple[Any, str]] = {}
     found: dict[str, Profile] = {}
     for place in kept.places("profiles"):
-        found = {**dict(_made(place.told, place.where)), **found}
+        told = {**{name: (about, place.where) for name, about in place.told.items()}, **told}
         if place.error:
             found[place.name] = Broken(place.name, place.error)
-    return found
+    return {each.name: each for each in (_made(name, told) for name in told)} | found
 
 
 def keep(name: str, profile: str, choices: Mapping[str, Any]) -> Profile:
@@ -98,21 +99,25 @@ def forget(name: str) -> None:
     there = kept.read("profiles")
     if name not in there:
         where = f" It stands in {FILE} or in Dask's configuration: take it out there." if name in own() else ""
-        raise NotFoundError(f"You kept no profile {name!r:.60}.{where} You kept: {', '.join(there) or 'none'}.")
+        raise NotFoundError(f"You kept no profile {quoted(name)}.{where} You kept: {', '.join(there) or 'none'}.")
     kept.write("profiles", {each: about for each, about in there.items() if each != name})
 
 
-def _made(told: Mapping[str, Any], where: str) -> Iterator[tuple[str, Profile]]:
-    for name, about in told.items():
-        named = about.get("profile") if isinstance(about, dict) else None
-        if name in registered() or not is_name(name):
-            # One of ours keeps its name, and the other says why it has another.
-            title = f"{name}-of-your-own" if name in registered() else str(name)
-            why = f"A profile of your own can't be called so (in {where}). Choose another name."
-            yield title, Broken(title, why)
-        elif not isinstance(named, str) or named not in registered():
-            what = f"There is no profile {named!r:.60}" if named is not None else "It names no profile"
-            yield name, Broken(name, f"{what} (in {where}). Give one of: {', '.join(registered())}.")
-        else:
-            choices = {each: value for each, value in about.items() if each != "profile"}
-            yield name, Own(name, registered()[named], choices, where)
+def _made(name: Any, told: Mapping[Any, tuple[Any, str]], above: tuple[Any, ...] = ()) -> Profile:
+    """The one of this name among these; those `above` are based on it."""
+    about, where = told[name]
+    named: Any = about.get("profile") if isinstance(about, dict) else None
+    if name in registered() or not is_name(name):
+        # One of ours keeps its name, and the other says why it has another.
+        title = f"{name}-of-your-own" if name in registered() else str(name)
+        return Broken(title, f"A profile of your own can't be called so (in {where}). Choose another name.")
+    known = isinstance(named, str) and (named in registered() or named in told)
+    if not known or named in (name, *above):
+        what = "It names no profile" if named is None else f"There is no profile {quoted(named)}"
+        what = f"It is based on itself, by way of {named}" if known else what
+        return Broken(name, f"{what} (in {where}). Give one of: {', '.join(registered())}.")
+    other = registered()[named] if named in registered() else _made(named, told, (name, *above))
+    choices = {str(each): value for each, value in about.items() if each != "profile"}
+    if isinstance(other, Own):
+        return Own(name, other.other, {**other.kept, **choices}, where)
+    return Broken(name, other.reason) if isinstance(other, Broken) else Own(name, other, choices, where)

@@ -33,13 +33,14 @@ from workbench.clusters.choices import (
     Text,
     Workers,
     WorkerThreads,
+    blank_is_none,
     without_defaults,
 )
 from workbench.clusters.handle import Job
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import encrypted, idle_timeout
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, whole
+from workbench.errors import BadInputError, quoted, whole
 from workbench.hardware import Inventory
 
 if TYPE_CHECKING:
@@ -61,9 +62,9 @@ _OF_SCHEDULER: dict[str, Any] = {"cores": 1, "processes": 1, "memory": "4 GiB"}
 
 def _walltime(value: Any) -> Any:
     """Seconds in '30m', '2h', '0:30:00' or '1-12:00:00'."""
-    if not isinstance(value, str) or not value.strip():
-        return value or None
-    clock = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", value.strip())
+    if blank_is_none(value) is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return blank_is_none(value)
+    clock = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", str(value).strip())
     if clock:
         days, hours, minutes, seconds = (int(each or 0) for each in clock.groups())
         return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
@@ -216,7 +217,7 @@ class Queue(Profile):
         """Raise BadInputError where the interface isn't there, or the queue would refuse such a job."""
         interface, there = spec.options.get("interface"), sorted(psutil.net_if_addrs())
         if interface is not None and interface not in there and not apart(spec):
-            raise BadInputError(f"interface is {interface!r:.80}, and this machine has: {', '.join(there)}.")
+            raise BadInputError(f"interface is {quoted(interface)}, and this machine has: {', '.join(there)}.")
 
     def preview(self, spec: ClusterSpec) -> str:
         """Return the job scripts: of the scheduler, where it is a job, and of one worker."""

@@ -51,19 +51,21 @@ class Slurm(Queue):
 
     def asking(self, job_name: str) -> Sequence[str]:
         """Return what asks squeue, also for jobs that have just ended."""
-        return ("env", "SLURM_TIME_FORMAT=%s", "squeue", "-h", "-t", "all", "-n", job_name, "-o", "%i|%T|%S|%r")
+        return ("env", "SLURM_TIME_FORMAT=%s", "squeue", "-h", "-t", "all", "-n", job_name, "-o", "%i|%T|%V|%S|%r")
 
     def jobs(self, answer: str, job_name: str) -> dict[str, Job]:
         found = {}
-        lines = [line.split("|", 3) for line in answer.splitlines() if line.count("|") >= 3]
-        for number, word, start, reason in lines:
+        lines = [line.split("|", 4) for line in answer.splitlines() if line.count("|") >= 4]
+        for number, word, submitted, start, reason in lines:
             state: Literal["pending", "running", "ended"] = (
                 "pending" if word in _PENDING else "running" if word in _RUNNING else "ended"
             )
             waits = "" if reason == "None" else f"{reason}{_NEVER if reason.endswith(_LIMITS) else ''}"
             why = {"pending": waits, "running": "", "ended": word}[state]
             expected = float(start) if state == "pending" and start.isdecimal() else None
-            found[number] = Job(id=number, state=state, reason=why, start=expected)
+            began = state == "running" and start.isdecimal() and submitted.isdecimal()
+            waited = float(start) - float(submitted) if began else None
+            found[number] = Job(id=number, state=state, reason=why, start=expected, waited=waited)
         return found
 
     def never_starts(self, job: Job) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from workbench import formats
-from workbench.clusters.choices import AnyChoices, File, Memory, Text, Workers, WorkerThreads, blank_is_none
+from workbench.clusters.choices import AnyChoices, File, Memory, Text, Workers, WorkerThreads, whole_number
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import encrypted, idle_timeout
 from workbench.clusters.spec import ClusterSpec
@@ -42,12 +42,12 @@ def _is_host(name: Any) -> bool:
 
 _Port = Annotated[
     Annotated[int, Field(ge=1, lt=2**16)] | None,
-    BeforeValidator(blank_is_none),
+    BeforeValidator(whole_number),
     WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 2**16 - 1}),
 ]
 _Gpus = Annotated[
     Annotated[int, Field(ge=1, le=64)] | None,
-    BeforeValidator(blank_is_none),
+    BeforeValidator(whole_number),
     WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 64}),
 ]
 

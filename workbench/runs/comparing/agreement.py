@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from workbench.errors import quoted
 from workbench.formats import listed
 
 _SUM = 64
@@ -147,7 +148,7 @@ def _said(name: str, one: Any, other: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    return f"{value:.12g}" if isinstance(value, float) else f"{value!r:.60}"
+    return f"{value:.12g}" if isinstance(value, float) else f"{quoted(value)}"
 
 
 def _eps(dtype: str) -> float:

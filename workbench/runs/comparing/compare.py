@@ -19,7 +19,7 @@ from workbench.clusters.plan import check_agreed, consent as consent_to_cluster,
 from workbench.clusters.profiles import profile, seen
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
-from workbench.errors import BadInputError, ConflictError, FailedError, MissingError
+from workbench.errors import BadInputError, ConflictError, FailedError, MissingError, quoted
 from workbench.hardware import Inventory
 from workbench.jobs import folders, processes
 from workbench.jobs.waiting import Waiting
@@ -76,7 +76,7 @@ def read_request(given: Mapping[str, Any]) -> Request:
         name = str(problem["loc"][0])
         if name not in Request.model_fields:
             raise BadInputError(
-                f"A comparison has no option {name!r:.60}. Choose among: {', '.join(Request.model_fields)}. Those of "
+                f"A comparison has no option {quoted(name)}. Choose among: {', '.join(Request.model_fields)}. Those of "
                 "the workload go into parameters, such as parameters={'size': '1GiB'}."
             ) from err
         allowed = {
@@ -85,7 +85,7 @@ def read_request(given: Mapping[str, Any]) -> Request:
             "on": "lines such as 'cpu --workers 2'",
             "sweep": "values for each name, such as {'chunks': [1000, 2000]}",
         }.get(name, problem["msg"])
-        raise BadInputError(f"{name} is {given.get(name)!r:.80}. Give {allowed}.") from err
+        raise BadInputError(f"{name} is {quoted(given.get(name))}. Give {allowed}.") from err
     if not request.on:
         raise BadInputError("on is empty. Give lines such as 'cpu --workers 2', one for each architecture.")
     empty = [name for name, values in request.sweep.items() if not values]
@@ -196,7 +196,7 @@ def _wishes(request: Request, chosen: Template) -> tuple[list[_Wish], tuple[str,
     unknown = [name for name in request.sweep if not name.startswith(SETTING) and name not in {*options, *fields}]
     if unknown:
         raise BadInputError(
-            f"sweep: {unknown[0]!r:.60} is no parameter of {chosen.name}. Choose among: "
+            f"sweep: {quoted(unknown[0])} is no parameter of {chosen.name}. Choose among: "
             f"{', '.join([*fields, 'workers', 'threads', 'memory'])}."
         )
     if request.weak and not {"n_workers", "threads_per_worker"} & set(options.values()):
@@ -488,8 +488,8 @@ def _grown(chosen: Template, parameters: Mapping[str, Any], factor: float) -> di
         n_bytes = None
     if parameters.get("shape") is not None or not isinstance(n_bytes, int) or n_bytes < 2:
         raise BadInputError(
-            f"The size is to grow with the workers or threads, and size is {size!r:.40}. Give a size in bytes such as "
-            "size=512MiB, and no shape."
+            f"The size is to grow with the workers or threads, and size is {quoted(size)}. Give a size in bytes such "
+            "as size=512MiB, and no shape."
         )
     return {**parameters, "size": round(n_bytes * factor)}
 

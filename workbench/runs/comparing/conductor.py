@@ -195,10 +195,12 @@ async def _wait(book: Book, place: str, name: str) -> None:
         if record.queued and not since:
             since.append(time.monotonic())
 
-    await control.wait(name, note)
-    if since:
-        waited = formats.duration(time.monotonic() - since[0])
-        told = f"{place} waited {waited} in its queue, which is in no time here."
+    record = await control.wait(name, note)
+    waits = [job.waited for job in record.jobs if job.waited is not None]
+    # A queue that doesn't tell was watched; that holds the start of Python, too.
+    waited = max(waits) if waits else time.monotonic() - since[0] if since else 0.0
+    if waited > 0:
+        told = f"{place} waited {formats.duration(waited)} in its queue, which is in no time here."
         book.note(notes=(*book.comparison.notes, told))
 
 

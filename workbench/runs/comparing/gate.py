@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from xml.etree import ElementTree
 
 from workbench import formats
-from workbench.errors import BadInputError, NotFoundError
+from workbench.errors import BadInputError, NotFoundError, quoted
 from workbench.runs import store
 from workbench.runs.comparing.comparisons import Comparison, Row
 from workbench.runs.statistics import CONFIDENCE, FEWEST_REPEATS, compared
@@ -42,7 +42,7 @@ def read_limit(text: str) -> float:
     """Part by which something may grow: 0.1 of '10%'. Raises BadInputError."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
     if found is None:
-        raise BadInputError(f"The limit is {text!r:.40}. Give a percentage such as 10%.")
+        raise BadInputError(f"The limit is {quoted(text)}. Give a percentage such as 10%.")
     return float(found[1]) / 100
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from workbench import formats
-from workbench.errors import BadInputError, NotFoundError
+from workbench.errors import BadInputError, NotFoundError, quoted
 from workbench.jobs import folders
 from workbench.runs import store
 from workbench.runs.comparing import comparisons
@@ -66,7 +66,7 @@ def compare_groups(names: Sequence[str]) -> Comparison:
     empty = [name for name, runs in groups.items() if not runs]
     if empty:
         raise NotFoundError(
-            f"No run that has ended is called {empty[0]!r:.80}. Name runs by watch(name=…), or in the list."
+            f"No run that has ended is called {quoted(empty[0])}. Name runs by watch(name=…), or in the list."
         )
     workloads = list(dict.fromkeys(run.workload for runs in groups.values() for run in runs))
     codes = {run.function.sha for runs in groups.values() for run in runs if run.function is not None}

@@ -127,16 +127,33 @@ def _tight(peak: Peak | None, found: tuple[Suggestion, ...]) -> str:
 
 
 def _started_again(events: Batch) -> tuple[Batch, dict[str, str]]:
-    """Have a worker that was started again be one: it has another address then, by the same name. Which are which."""
+    """Have a worker that was started again be one, and which are which.
+
+    It has another address then, by the same name; in a queue, where another job takes the place of one that ended, by
+    another name, so that whoever came when another had gone took its place.
+    """
+    tasks = events.tasks
+    stops = np.zeros(len(tasks.worker.values))
+    np.maximum.at(stops, tasks.worker.codes, tasks.stop)
+    stopped = dict(zip(tasks.worker.values, stops.tolist(), strict=True))
+    seen: dict[str, tuple[float, float]] = {}
+    for each in events.samples:
+        began, ended = seen.get(each.name, (each.time, each.time))
+        seen[each.name] = min(began, each.time), max(ended, each.time, stopped.get(each.worker, 0.0))
+    places: dict[str, str] = {}
+    gone: dict[str, float] = {}
+    for name, (began, ended) in sorted(seen.items(), key=lambda item: item[1]):
+        place = next((place for place, left in gone.items() if left < began), name)
+        places[name], gone[place] = place, ended
     first: dict[str, str] = {}
-    now = {each.worker: first.setdefault(each.name, each.worker) for each in events.samples}
+    now = {each.worker: first.setdefault(places[each.name], each.worker) for each in events.samples}
     if len(first) == len(now):
         return events, {}
-    workers = events.tasks.worker
+    workers = tasks.worker
     codes = {worker: code for code, worker in enumerate(dict.fromkeys(now.get(each, each) for each in workers.values))}
     recoded = np.array([codes[now.get(each, each)] for each in workers.values], np.int32)[workers.codes]
     samples = tuple(replace(each, worker=now[each.worker]) for each in events.samples)
-    return replace(events, tasks=replace(events.tasks, worker=Labels(tuple(codes), recoded)), samples=samples), now
+    return replace(events, tasks=replace(tasks, worker=Labels(tuple(codes), recoded)), samples=samples), now
 
 
 def _own(events: Batch) -> Batch:

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from workbench import config
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError
+from workbench.errors import BadInputError, quoted
 from workbench.runs.store import Figure, Text
 from workbench.workloads.presets import differences
 from workbench.workloads.values import Parameters
@@ -86,7 +86,7 @@ def price_per_hour(spec: ClusterSpec | None, machine: str | None = None) -> floa
     prices = config.get("prices") or {}
     if not isinstance(prices, Mapping):
         raise BadInputError(
-            f"The setting workbench.prices is {prices!r:.80}. Give a price per hour by name: cpu: 0.10."
+            f"The setting workbench.prices is {quoted(prices)}. Give a price per hour by name: cpu: 0.10."
         )
     for names in ((machine or "").split(", "), [spec.profile] if spec is not None else []):
         if names and all(prices.get(name) is not None for name in names):
@@ -109,5 +109,5 @@ def cost_text(cost: float, digits: int = 3) -> str:
 
 def _price(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
-        raise BadInputError(f"The setting workbench.prices.{name} is {value!r:.80}. Give a number, 0 or more.")
+        raise BadInputError(f"The setting workbench.prices.{name} is {quoted(value)}. Give a number, 0 or more.")
     return float(value)
