@@ -71,14 +71,17 @@ class Desk:
         """Return what `function` finds out from the session, in a thread: it reads disks, processes and devices."""
         return await in_thread(function, await self.session())
 
-    async def look(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Return what a method of the session says that opens paths of a person's; cancelled, its process ends."""
+    async def look(self, method: str | None, *args: Any, **kwargs: Any) -> Any:
+        """Return what a method of the session says that opens paths of a person's; cancelled, its process ends.
+
+        With None nothing is asked yet, but it soon will be.
+        """
         session = await self.session()
         if self._looking is None:
             from workbench.views.looking import Looking
 
             self._looking = self._make_looking(session) if self._make_looking else Looking()
-        return await self._looking.ask(method, *args, **kwargs)
+        return await self._looking.ask(method, *args, **kwargs) if method else self._looking.begin()
 
     async def watching(self) -> Watching:
         """Return what watches clusters and runs for all pages and sockets.

@@ -108,6 +108,8 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
                 raise found
             needs = found
         else:
+            if template.paths and sight.look:
+                await sight.look(None)
             # A process of its own is there only after seconds, and each answer of it takes longer.
             needs = await in_thread(sight.session.forecast, *question)
     except WorkbenchError as err:
