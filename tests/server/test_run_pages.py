@@ -78,7 +78,10 @@ async def test_what_runs_differ_in_stands_beside_their_names(api: Any, session: 
 async def test_ticked_runs_can_be_compared_or_deleted_together(api: Any, session: Any) -> None:
     for number in range(3):
         session.add_run(f"r{number}", status="done", seconds=1.0)
+    session.add_run("r3", status="running")
     html = unescape(await html_of(api, "runs", {"runs.ticked": "r0,r2"}))
+    (every,) = re.findall(r'data-choose="{"runs.ticked": "(r[^"]*)"}"[^>]*>Tick all 3<', html)
+    assert set(every.split(",")) == {"r0", "r1", "r2"}
     assert 'data-body="{"runs": ["r0", "r2"]}"' in html
     assert '["DELETE runs/r0", "DELETE runs/r2"]' in html
     assert 'data-page="workbench/api/runs/r0,r2/export"' in html

@@ -101,7 +101,7 @@ def runs(sight: Sight, _: str) -> str:
         + _found(total if asked else None)
         + _ended(sight, titles)
         + tag("ul", *rows, id="wb-list-of-runs", class_="wb-Runs", aria_label="Runs", data_stop=True)
-        + _ticked(sight)
+        + _ticked(sight, [run["id"] for _, listed in lines for run in listed if run["status"] not in _ACTIVE])
         + more("runs", shown, _MORE, older, data_more=True)
         + (paragraph(room.words()) if room and room.next else "")
     )
@@ -179,7 +179,7 @@ def _found(total: int | None) -> str:
     return tag("div", paragraph(f"{count(total)} found", role="status"), all_, class_="wb-Row")
 
 
-def _ticked(sight: Sight) -> str:
+def _ticked(sight: Sight, listed: Sequence[str]) -> str:
     """What can be done with the runs that are ticked: in view below them, so that no line moves."""
     ids = [each for each in str(sight.choices.get("runs.ticked") or "").split(",") if each]
     if not ids:
@@ -207,9 +207,10 @@ def _ticked(sight: Sight) -> str:
         data_then=then,
     )
     words = tag("span", f"{len(ids)} ticked", class_="wb-Muted")
+    every = link(f"Tick all {len(listed)}", title="All that are listed", data_choose={"runs.ticked": ",".join(listed)})
     none = icon_button("close", "Tick none", data_choose=then)
     return (
-        tag("div", words, compare, export, delete, none, class_="wb-Row wb-Go")
+        tag("div", words, every, compare, export, delete, none, class_="wb-Row wb-Go")
         + notice("POST comparisons")
         + notice("DELETE runs/")
     )
