@@ -66,9 +66,6 @@ _MORE = 50
 _COMPARISONS = 100
 """The latest ones, whose runs are folded."""
 
-_LONGEST_PART = 200
-"""Characters of one part of a result in a tooltip: the scatter plot of a PCA has thousands of points."""
-
 
 def pace(sight: Sight) -> float:
     """Seconds after which a clock in the list of runs has moved."""
@@ -363,23 +360,9 @@ def _outcome(run: dict[str, Any]) -> str:
             data_workbench="check-passed" if passed else "check-failed",
         )
     result = result or {"sentence": count(run["result"]["tasks"], "task")}
-    shown = f"{SIMULATED if run['simulated'] else ''}{_answer(result)}"
-    return verdict + tag(
-        "span", escape(shown), title=_in_short(result), class_="wb-Run-result", data_workbench="result"
-    )
-
-
-def _in_short(result: Mapping[str, Any]) -> str:
-    """Result as JSON that can be read in a tooltip: of a long list or mapping only how long it is."""
-    return json.dumps({name: _cut(value) for name, value in result.items()})
-
-
-def _cut(value: object) -> object:
-    if isinstance(value, str):
-        return value if len(value) <= _LONGEST_PART else f"{value[:_LONGEST_PART]}…"
-    if not isinstance(value, list | Mapping) or len(json.dumps(value)) <= _LONGEST_PART:
-        return value
-    return f"… ({len(value)} {'values' if isinstance(value, list) else 'parts'})"
+    # One line, in whose tooltip is what it has no room for.
+    shown = f"{SIMULATED if run['simulated'] else ''}{_answer(result)}"[:500]
+    return verdict + tag("span", escape(shown), title=shown, class_="wb-Run-result", data_workbench="result")
 
 
 def run(sight: Sight, argument: str) -> str:
