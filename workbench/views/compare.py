@@ -138,7 +138,10 @@ def _wish(sight: Sight, workload: Chosen) -> _Wish:
     ticked = [each for name, each in there.items() if chosen.get(f"on.{name}", name in proposed)] + further
     lines = tuple(dict.fromkeys(each.line for each in ticked))
     asks = next((asked for each in ticked if each.spec and (asked := consent(each.spec))), None)
-    settings = _settings(sight, template)
+    settings: dict[str, Any] = {}
+    # While they can't be read, the workload's form says so.
+    with suppress(BadInputError):
+        settings = read_settings(sight.choices.get(f"settings.{template.name}", ""))
     swept = _swept(template, typed, settings)
     # What another workload had.
     chosen["sweep"] = sweep = sweep if (sweep := chosen.get("sweep", "")) in swept else ""
@@ -221,13 +224,6 @@ def _offer(sight: Sight, name: str, line: str, title: str) -> _Offer:
 def _in_short(description: str) -> str:
     """Workers and threads without their memory: clusters that are compared share that out."""
     return description.partition(",")[0]
-
-
-def _settings(sight: Sight, template: Template) -> dict[str, Any]:
-    """Dask's settings that are typed into the workload's form; none while they can't be read, which it says."""
-    with suppress(BadInputError):
-        return read_settings(sight.choices.get(f"settings.{template.name}", ""))
-    return {}
 
 
 def _swept(template: Template, typed: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, str]:

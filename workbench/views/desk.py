@@ -115,7 +115,10 @@ class Desk:
         if first:
             await asyncio.sleep(WARM_AFTER)
             await self._untouched()
-            for load_part in await in_thread(_parts):
+            await in_thread(load, "workbench.views.drawing")
+            from workbench.views.drawing import WARM_UP
+
+            for load_part in WARM_UP:
                 await self._untouched()
                 await in_thread(load_part)
 
@@ -170,9 +173,3 @@ class Desk:
             self._watching = None
         if self._session is not None:
             await in_thread(self._session.let_go)
-
-
-def _parts() -> tuple[Callable[[], Any], ...]:
-    from workbench.views.drawing import WARM_UP
-
-    return WARM_UP

@@ -384,7 +384,8 @@ def _again(sight: Sight, run: dict[str, Any], before: str | None) -> str:
     # Where it ran, or else where the next one would.
     ready = sorted(sight.ready(), key=lambda each: (each["name"] == run["cluster"], each["created"]))
     on = ready[-1]["name"] if ready else None
-    form = {f"run.{run['workload']}.{name}": _typed(value) for name, value in run["parameters"].items()}
+    given = {name: each if isinstance(each, bool) else as_text(each) for name, each in run["parameters"].items()}
+    form = {f"run.{run['workload']}.{name}": each for name, each in given.items()}
     known = run["workload"] in sight.state.get("titles", {})
     # A person's function, as path and name.
     workload = run["workload"] if known else (run["function"] or {}).get("reference")
@@ -408,14 +409,14 @@ def _again(sight: Sight, run: dict[str, Any], before: str | None) -> str:
             data_workbench="run-change",
         ),
     ]
-    delete = confirmed("delete", "Delete this run", "Delete?", f"DELETE runs/{run['id']}", "delete-run")
-    ended = () if run["status"] in _ACTIVE else (*_pages(run, before), delete)
-    shown = (*(buttons if workload else ()), *ended)
+    ended, path = [], f"runs/{run['id']}"
+    if before:
+        beside = f"{API}/{path}/report?beside={before}"
+        ended.append(link("Beside the one before", data_page=beside, data_workbench="beside"))
+    ended.append(link("Save as a file", data_page=f"{API}/{path}/export", data_workbench="export"))
+    ended.append(confirmed("delete", "Delete this run", "Delete?", f"DELETE {path}", "delete-run"))
+    shown = (*(buttons if workload else ()), *(ended if run["status"] not in _ACTIVE else ()))
     return tag("div", *shown, class_="wb-Row") + notice("POST runs")
-
-
-def _typed(value: object) -> object:
-    return value if isinstance(value, bool) else as_text(value)
 
 
 def _marks(run: dict[str, Any]) -> str:
@@ -465,14 +466,6 @@ def _details(run: dict[str, Any]) -> str:
     }
     known = {name: escape(text) for name, text in told.items() if text}
     return (facts(known) if known else "") + values_html(result)
-
-
-def _pages(run: dict[str, Any], before: str | None) -> Iterator[str]:
-    path = f"{API}/runs/{run['id']}"
-    if before:
-        beside = f"{path}/report?beside={before}"
-        yield link("Beside the one before", data_page=beside, data_workbench="beside")
-    yield link("Save as a file", data_page=f"{path}/export", data_workbench="export")
 
 
 def _forecast(run: dict[str, Any]) -> str | None:
