@@ -93,7 +93,7 @@ def test_too_much_memory_is_refused_with_the_numbers_and_three_remedies() -> Non
         check_budget(spec(2, 8 * GIB), machine(), [record("calm-otter", 2, int(2.5 * GIB))])
     assert str(refused.value) == (
         "This asks for 16 GiB, and 13 GiB is left (20 GiB of memory, less 2 GiB in reserve, less "
-        "5 GiB given to running clusters): stop calm-otter (5 GiB), ask for at most 13GiB of memory, or force "
+        "5 GiB given to running clusters): stop calm-otter (5 GiB), ask for at most 13 GiB of memory, or force "
         "it."
     )
     assert refused.value.status == 409
@@ -103,7 +103,7 @@ def test_the_memory_that_is_advised_passes() -> None:
     others = [record("calm-otter", 1, int(4.8765 * GIB))]
     with pytest.raises(ConflictError) as refused:
         check_budget(spec(1, 18 * GIB), machine(), others)
-    advised = re.search(r"at most ([\d.]+)GiB", str(refused.value))
+    advised = re.search(r"at most ([\d.]+) GiB", str(refused.value))
     assert advised is not None
     check_budget(spec(1, int(float(advised[1]) * GIB)), machine(), others)
 
@@ -122,7 +122,7 @@ def test_with_nothing_left_no_amount_is_advised() -> None:
 def test_alone_on_the_machine_nothing_is_to_be_stopped() -> None:
     with pytest.raises(ConflictError) as refused:
         check_budget(spec(1, 30 * GIB), machine(), [])
-    assert str(refused.value).endswith(": ask for at most 18GiB of memory, or force it.")
+    assert str(refused.value).endswith(": ask for at most 18 GiB of memory, or force it.")
 
 
 def test_more_workers_than_the_cores_can_serve_are_refused_counting_those_that_run() -> None:

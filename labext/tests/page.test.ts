@@ -359,3 +359,21 @@ test('a button is pressed from outside as soon as it can be, and a section gone 
   await pressed;
   expect(asked[0].slice(0, 2)).toEqual(['POST', 'go']);
 });
+
+test('the focus goes to the title above what has gone', () => {
+  // happy-dom lays nothing out.
+  Object.defineProperty(HTMLElement.prototype, 'offsetParent', {
+    get(this: HTMLElement) {
+      return this.isConnected ? document.body : null;
+    }
+  });
+  const line = (name: string) => `<li id="${name}"><button>x</button><button data-fold="${name}">${name}</button></li>`;
+  const title = '<h2><button data-fold="runs">Runs</button></h2>';
+  show('sidebar', `${title}<ul>${line('a')}${line('b')}</ul>`);
+  find('#b button').focus();
+  show('sidebar', `${title}<ul>${line('a')}</ul>`);
+  expect(document.activeElement?.textContent).toBe('a');
+  find('#a button').focus();
+  show('sidebar', `${title}<ul></ul>`);
+  expect(document.activeElement?.textContent).toBe('Runs');
+});

@@ -361,6 +361,8 @@ class Here:
     async def ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
         return getattr(self._session, method)(*args, **kwargs)
 
+    def begin(self) -> None: ...
+
     def close(self) -> None: ...
 
 

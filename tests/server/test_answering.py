@@ -105,14 +105,23 @@ def silent_servers(n: int) -> Iterator[list[str]]:
 
 def looking(server: Server) -> list[int]:
     """Processes that look at something for the server."""
+    children = children_of(server)
+    parents = {pid for pid, _, line in children if LOOKING in line}
+    return [pid for pid, parent, _ in children if parent in parents]
+
+
+LOOKING = "workbench.views.looking"
+
+
+def children_of(server: Server) -> list[tuple[int, int, str]]:
+    """Process, parent and command line of each that the server began."""
     import psutil
 
     children = []
     for each in psutil.Process(server.process.pid).children(recursive=True):
         with suppress(psutil.Error):  # One that has just ended has no command line any more.
             children.append((each.pid, each.ppid(), " ".join(each.cmdline())))
-    parents = {pid for pid, _, line in children if "workbench.views.looking" in line}
-    return [pid for pid, parent, _ in children if parent in parents]
+    return children
 
 
 def wait_for(server: Server, n: int, seconds: float = PATIENCE) -> None:
@@ -129,6 +138,13 @@ def form_of(workload: str, **parameters: str) -> str:
 def ask_in_vain(server: Server, url: str) -> None:
     with suppress(OSError, http.client.HTTPException):
         server.ask(form_of("svd_of_file", path=url))
+
+
+def test_a_form_that_takes_a_path_has_the_process_begun_that_will_look_at_it(server: Server) -> None:
+    server.ask(form_of("array_sum"))
+    assert not any(LOOKING in line for *_, line in children_of(server))
+    server.ask(form_of("svd_of_file"))
+    assert any(LOOKING in line for *_, line in children_of(server))
 
 
 def test_the_server_answers_and_stops_though_eight_paths_never_answer(server: Server, tmp_path: Path) -> None:

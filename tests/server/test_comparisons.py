@@ -147,6 +147,25 @@ async def test_what_is_ticked_planned_and_typed_is_what_is_compared(
     assert (answer.status, begun(session).on) == (202, tuple(asked(made)["on"]))
 
 
+async def test_of_many_clusters_the_youngest_are_offered_those_that_are_searched_for_and_those_that_are_ticked(
+    api: Any, session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_hardware(session, monkeypatch, 4)
+    for number in range(20):
+        session.add(f"otter-{number}", created=float(number))
+    await api("GET", "state")
+
+    async def offered(**chosen: Any) -> list[str]:
+        made = await html_of(api, "compare", {f"compare.{name}": each for name, each in chosen.items()})
+        return re.findall(r'data-workbench="compare-on-cluster-otter-(\d+)"', made)
+
+    assert await offered() == ["19", "18", "17", "16", "15"]
+    ticked = {"on.cluster-otter-3": True}
+    assert await offered(**ticked) == ["19", "18", "17", "16", "15", "3"]
+    assert await offered(**ticked, text="OTTER-1") == ["19", "18", "17", "16", "15", "3"]
+    assert await offered(**ticked, text="r-11") == ["11", "3"]
+
+
 async def test_a_sweep_proposes_its_values_and_leaves_out_clusters_that_run(
     api: Any, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,3 +119,17 @@ def test_figures_are_live_in_cells_and_there_again_after_a_reload(
     wait_until(page, f"{COUNTED} === '200 / 200'")
     screenshot("cells-closed")
     assert page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
+
+
+def test_a_cell_that_is_run_twice_shows_its_page_after_a_reload(lab: Lab, open_lab: OpenLab) -> None:
+    write(lab.notebooks / "twice.ipynb", ("from workbench.panels import Workbench\nWorkbench()",))
+    page = open_lab()
+    opened(page, "twice.ipynb")
+    start = page.locator(".jp-OutputArea [data-workbench=start]")
+    for number in (1, 2):
+        run(page, page.locator(".jp-CodeCell"))
+        expect(page.locator(".jp-CodeCell .jp-InputPrompt")).to_have_text(f"[{number}]:", timeout=MINUTE)
+        expect(start).to_be_visible(timeout=MINUTE)
+    page.evaluate("async () => { await window.jupyterapp.commands.execute('docmanager:save') }")
+    page = open_lab()
+    expect(start).to_be_visible(timeout=MINUTE)

@@ -18,7 +18,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.ui.conftest import SCREENSHOTS
 from tests.ui.pictures import theme, widen
-from tests.ui.test_main_job import MINUTE, _nothing_left, hook  # noqa: F401
+from tests.ui.test_main_job import MINUTE, _nothing_left, hook, start_cluster  # noqa: F401
 from workbench.hardware import inventory
 from workbench.runs import store
 from workbench.runs.store import Run
@@ -65,6 +65,38 @@ def test_sidebar_and_tab_look_as_they_did(open_lab: Callable[[], Page]) -> None:
     fonts = "each => [each, each.parentElement].map(place => getComputedStyle(place).fontFamily)"
     assert len(set(sidebar.locator(".wb-Help").evaluate(fonts))) == 1, "help is for reading"
     assert not different, f"Look at tests/ui/screenshots, and take them anew if that is better: {different}"
+
+
+def test_a_narrow_sidebar_beside_a_cluster_shows_run_and_its_verdict_and_nothing_moves_while_it_loads(
+    open_lab: Callable[[], Page],
+) -> None:
+    page = open_lab()
+    page.set_viewport_size({"width": 1280, "height": 800})
+    start_cluster(page, "narrow-otter")
+    widen(page, 250)
+    needs, run = hook(page, "needs"), hook(page, "run-button")
+    expect(needs).to_contain_text("Fits", timeout=MINUTE)
+    expect(needs).to_be_in_viewport(ratio=1)
+    expect(run).to_be_in_viewport(ratio=1)
+    line, button = needs.bounding_box(), run.bounding_box()
+    assert line is not None
+    assert button is not None
+    assert line["y"] + line["height"] <= button["y"], "the bar of Run hides the verdict"
+    # Lab keeps its layout a second after it changed.
+    page.wait_for_timeout(2_000)
+    page.add_init_script(MOVED)
+    page = open_lab()
+    expect(needs).to_contain_text("Fits", timeout=MINUTE)
+    page.wait_for_timeout(1_000)
+    assert page.evaluate("window.moved") == []
+
+
+MOVED = """window.moved = []
+new PerformanceObserver(list => list.getEntries().flatMap(each => each.sources).forEach(({node, currentRect}) => {
+    const place = node?.parentElement?.closest('.wb-Page')
+    if (place) window.moved.push([node.className, currentRect.y])
+})).observe({type: 'layout-shift', buffered: true})"""
+"""What a page showed already, and then elsewhere."""
 
 
 def compared(page: Page, place: Locator, name: str) -> list[str]:

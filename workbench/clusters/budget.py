@@ -142,8 +142,8 @@ def _check_memory(spec: ClusterSpec, budget: Budget, others: tuple[ClusterRecord
 
 
 def _rounded_down(size: int) -> str:
-    """Size to type, never more than `size`: '3.2GiB' or '800MiB'."""
-    return f"{size * 10 // 2**30 / 10:g}GiB" if size >= 2**30 else f"{size // 2**20}MiB"
+    """Size to type, never more than `size`: '3.2 GiB' or '800 MiB'."""
+    return f"{size * 10 // 2**30 / 10:g} GiB" if size >= 2**30 else f"{size // 2**20} MiB"
 
 
 def _either(items: list[str]) -> str:

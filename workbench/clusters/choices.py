@@ -94,7 +94,7 @@ Threads = Annotated[
 Size = Annotated[
     _Positive | None,
     BeforeValidator(_bytes),
-    WithJsonSchema({"type": "string", "examples": ["8GiB", "512MiB"], "unit": "bytes"}),
+    WithJsonSchema({"type": "string", "examples": ["8 GiB", "512 MiB"], "unit": "bytes"}),
 ]
 Duration = Annotated[
     Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["never"] | None,

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import panel as pn
 
-from workbench.panels.loading import load_once, shell
+from workbench.panels.loading import forget, load_once, running_cell, shell
 from workbench.panels.page import Page
 
 
@@ -51,7 +51,7 @@ _displayed: dict[str, list[InCell]] = {}
 
 def note(panel: InCell, shell: Any) -> None:
     """Remember that the running cell of this shell displays `panel`, which is closed when no cell does any more."""
-    cell = _running_cell(shell)
+    cell = running_cell(shell)
     if cell is None:
         return
     if not _displayed:
@@ -63,16 +63,9 @@ def note(panel: InCell, shell: Any) -> None:
 
 def run_again(cell: str | None) -> None:
     """Close what only this cell displayed."""
+    forget(cell)
     gone = _displayed.get(cell or "", [])
     _displayed.update({cell: []} if cell else {})
     for panel in gone:
         if not any(panel is other for others in _displayed.values() for other in others):
             panel.close()
-
-
-def _running_cell(shell: Any) -> str | None:
-    kernel = getattr(shell, "kernel", None)
-    if kernel is None:
-        return None
-    found = kernel.get_parent("shell").get("metadata", {}).get("cellId")
-    return found if isinstance(found, str) else None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import panel as pn
 
 _LARGE = 100_000  # characters
-_loaded = threading.Event()
+_loaded_by: set[str | None] = set()
+"""Cells whose outputs hold it; None for what isn't a cell."""
 
 
 def load() -> None:
@@ -27,13 +27,27 @@ def load() -> None:
             if len(output.data.get("application/javascript", "")) > _LARGE:
                 output.data.pop("application/vnd.holoviews_load.v0+json", None)
             output.display()
-        _loaded.set()
+        _loaded_by.add(running_cell(shell()))
 
 
 def load_once() -> None:
-    """`load`, unless it was done."""
-    if not _loaded.is_set() or not pn.config.inline:
+    """`load`, unless it was done by another cell, or by this one since it began."""
+    if not _loaded_by or not pn.config.inline:
         load()
+
+
+def forget(cell: str | None) -> None:
+    """A cell is run again, and what it had loaded goes from the notebook with its outputs."""
+    _loaded_by.discard(cell)
+
+
+def running_cell(shell: Any) -> str | None:
+    """Id of the cell that runs in IPython's shell; None where there is none."""
+    kernel = getattr(shell, "kernel", None)
+    if kernel is None:
+        return None
+    found = kernel.get_parent("shell").get("metadata", {}).get("cellId")
+    return found if isinstance(found, str) else None
 
 
 def shell() -> Any:

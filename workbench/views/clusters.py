@@ -172,6 +172,9 @@ def _again(sight: Sight, cluster: dict[str, Any]) -> str:
 def _ready(sight: Sight, cluster: dict[str, Any]) -> str:
     name, spec = cluster["name"], cluster["spec"]
     limit, used = cluster["n_workers"] * spec["memory_limit"], cluster["memory_used"]
+    memory = markup.faint(size(limit))
+    if used is not None:
+        memory = meter(f"Memory used by {name}", used, limit, f"{size(used)} of {size(limit)}", memory=True)
     bounds = f" ({cluster['adaptive'][0]}–{cluster['adaptive'][1]})" if cluster["adaptive"] else ""
     words = f"{count(cluster['n_workers'], 'worker')}{bounds} × {count(spec['threads_per_worker'], 'thread')}"
     left = (cluster["expires_at"] or 1e18) - time.time()
@@ -188,20 +191,14 @@ def _ready(sight: Sight, cluster: dict[str, Any]) -> str:
             data_workbench="scale",
         )
     return (
-        tag("div", workers, _memory(name, used, limit), class_="wb-Cluster-size")
+        tag("div", workers, memory, class_="wb-Cluster-size")
         + (paragraph(machine_words(cluster["machine"]), "wb-Muted", data_workbench="machine") if far else "")
-        + (live(f"cluster:{name}") if spec["devices"] and not far else _warning(cluster))
+        + (live(f"cluster:{name}") if spec["devices"] and not far else paragraph(cluster["warning"], "wb-Problem"))
         + _notebooks(sight, cluster)
         + paragraph(lease, "wb-Lease", role="status", data_workbench="lease")
         + tag("div", *_buttons(cluster), class_="wb-Row")
         + "".join(drawer(f"wb-{what}-{name}", body) for what, body in drawers.items())
     )
-
-
-def _memory(name: str, used: int | None, limit: int) -> str:
-    if used is None:
-        return markup.faint(size(limit))
-    return meter(f"Memory used by {name}", used, limit, f"{size(used)} of {size(limit)}", memory=True)
 
 
 def _notebooks(sight: Sight, cluster: dict[str, Any]) -> str:
@@ -217,10 +214,6 @@ def _notebooks(sight: Sight, cluster: dict[str, Any]) -> str:
     ]
     label = f"Notebooks on {cluster['name']}"
     return tag("div", *on, class_="wb-Row", aria_label=label, role="group", data_workbench="notebooks") if on else ""
-
-
-def _warning(cluster: Mapping[str, Any]) -> str:
-    return paragraph(cluster["warning"] or "", "wb-Problem")
 
 
 def _buttons(cluster: Mapping[str, Any]) -> Iterator[str]:
@@ -353,7 +346,7 @@ async def gpus(sight: Sight, name: str) -> str:
         place=name,
         silence=heard.silence,
     )
-    return _warning(record) + bars
+    return paragraph(record["warning"], "wb-Problem") + bars
 
 
 def code(sight: Sight, name: str) -> str:

@@ -34,6 +34,9 @@ _PAIRS = ({"cpu", "gpus"}, {"cpu", "gpu"}, {"one-core", "cpu"}, {"cpu", "numpy"}
 
 _NOT_SWEPT = ("save", "replace")
 
+_CLUSTERS = 5
+"""Clusters that are offered besides those that are ticked: the youngest, or those that are searched for."""
+
 _WEAK = "Weak scaling: each worker has as much to do, however many there are. It needs a sweep of workers or threads."
 
 
@@ -102,9 +105,11 @@ async def compare(sight: Sight, _: str) -> str:
     )
     repeats = _input(wish, "repeats", 5, type="number", min=1, id="wb-compare-repeats", class_="wb-Count jp-mod-styled")
     agreement = paragraph(wish.asks, "wb-Problem") + _box(wish, "agreed", "The network is trusted") if wish.asks else ""
+    find = _input(wish, "text", "", type="search", aria_label="Search clusters", placeholder="Search clusters")
     return (
         tag("p", escape(_in_words(wish)), data_workbench="compare-what")
         + tag("div", *(_chip(each, wish) for each in wish.offers), class_="wb-Chips", role="group", aria_label="On")
+        + (find if len(sight.ready()) > _CLUSTERS else "")
         + tag("div", *_sweep(wish), class_="wb-Row")
         + agreement
         + paragraph(wish.problem or "", "wb-Problem", data_workbench="compare-problem")
@@ -124,7 +129,7 @@ async def compare(sight: Sight, _: str) -> str:
 def _wish(sight: Sight, workload: Chosen) -> _Wish:
     template, chosen, inventory = workload.template, given(sight.choices, "compare."), sight.machine.inventory()
     typed = given(sight.choices, f"run.{template.name}.")
-    offers = tuple(_offers(sight, template, typed, chosen.get("sweep")))
+    offers = tuple(_offers(sight, template, typed, chosen))
     further = [_offer(sight, "", text, text) for each in chosen.get("lines", "").split(";") if (text := each.strip())]
     there = {each.name: each for each in offers if each.error is None}
     proposed = {name for name in there if name.startswith("usual-")} or next(
@@ -133,7 +138,10 @@ def _wish(sight: Sight, workload: Chosen) -> _Wish:
     ticked = [each for name, each in there.items() if chosen.get(f"on.{name}", name in proposed)] + further
     lines = tuple(dict.fromkeys(each.line for each in ticked))
     asks = next((asked for each in ticked if each.spec and (asked := consent(each.spec))), None)
-    settings = _settings(sight, template)
+    settings: dict[str, Any] = {}
+    # While they can't be read, the workload's form says so.
+    with suppress(BadInputError):
+        settings = read_settings(sight.choices.get(f"settings.{template.name}", ""))
     swept = _swept(template, typed, settings)
     # What another workload had.
     chosen["sweep"] = sweep = sweep if (sweep := chosen.get("sweep", "")) in swept else ""
@@ -164,7 +172,7 @@ def _problem(wish: _Wish) -> str | None:
 # -- what can be ticked
 
 
-def _offers(sight: Sight, template: Template, typed: Mapping[str, Any], sweep: str | None) -> Iterator[_Offer]:
+def _offers(sight: Sight, template: Template, typed: Mapping[str, Any], chosen: Mapping[str, Any]) -> Iterator[_Offer]:
     inventory = sight.machine.inventory()
     if inventory.cpu.usable > 1:
         yield _offer(sight, "one-core", "cpu --workers 1 --threads 1", ONE_CORE)
@@ -179,15 +187,22 @@ def _offers(sight: Sight, template: Template, typed: Mapping[str, Any], sweep: s
             {name: value for name, value in planned.items() if name in OPTIONS.values() or takes(each.name, name)},
         )
         plain = planned.get("encrypt") is False
-        yield _offer(sight, each.name, str(line.having(encrypt=False) if plain else line), each.title)
+        offer = _offer(sight, each.name, str(line.having(encrypt=False) if plain else line), each.title)
+        # One that needs to be told more is among the ways to compute.
+        if planned or offer.error is None:
+            yield offer
     if template.alone:
         yield _Offer("numpy", "numpy", "NumPy", "without Dask")
         if any(each.name == "gpu" for each in available):
             yield _Offer("cupy", "cupy", "CuPy", "without Dask")
-    fixed = BadInputError("It runs already, with the workers that it has.") if sweep in SWEPT_OPTIONS else None
-    for cluster in sight.ready():
+    swept = chosen.get("sweep") in SWEPT_OPTIONS
+    fixed = BadInputError("It runs already, with the workers that it has.") if swept else None
+    clusters = sorted(sight.ready(), key=lambda each: each["created"], reverse=True)
+    found = [each for each in clusters if chosen.get("text", "").lower() in each["name"].lower()]
+    for cluster in clusters:
         name, plan = cluster["name"], _in_short(cluster["description"])
-        yield _Offer(f"cluster-{name}", f"--cluster {shlex.quote(name)}", name, plan, error=fixed)
+        if cluster in found[:_CLUSTERS] or chosen.get(f"on.cluster-{name}"):
+            yield _Offer(f"cluster-{name}", f"--cluster {shlex.quote(name)}", name, plan, error=fixed)
     if chosen_preset(template, typed):
         usual = usual_lines(template.name, typed, inventory)
         yield from (_offer(sight, f"usual-{line}", line, line) for line in usual if len(usual) > 1)
@@ -209,13 +224,6 @@ def _offer(sight: Sight, name: str, line: str, title: str) -> _Offer:
 def _in_short(description: str) -> str:
     """Workers and threads without their memory: clusters that are compared share that out."""
     return description.partition(",")[0]
-
-
-def _settings(sight: Sight, template: Template) -> dict[str, Any]:
-    """Dask's settings that are typed into the workload's form; none while they can't be read, which it says."""
-    with suppress(BadInputError):
-        return read_settings(sight.choices.get(f"settings.{template.name}", ""))
-    return {}
 
 
 def _swept(template: Template, typed: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, str]:
@@ -247,7 +255,7 @@ def _values(
         largest = int(parse_bytes(typed.get("size") or template.schema()["properties"]["size"]["default"]))
     # A share of the cluster's memory, such as 0.5, is no size yet.
     largest = largest if largest > 2**10 else 2**31
-    return ",".join(size(largest * part).replace(" ", "") for part in (0.25, 0.5, 1)) if sweep else ""
+    return ", ".join(size(largest * part) for part in (0.25, 0.5, 1)) if sweep else ""
 
 
 # -- how it looks

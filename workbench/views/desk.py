@@ -71,14 +71,17 @@ class Desk:
         """Return what `function` finds out from the session, in a thread: it reads disks, processes and devices."""
         return await in_thread(function, await self.session())
 
-    async def look(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Return what a method of the session says that opens paths of a person's; cancelled, its process ends."""
+    async def look(self, method: str | None, *args: Any, **kwargs: Any) -> Any:
+        """Return what a method of the session says that opens paths of a person's; cancelled, its process ends.
+
+        With None nothing is asked yet, but it soon will be.
+        """
         session = await self.session()
         if self._looking is None:
             from workbench.views.looking import Looking
 
             self._looking = self._make_looking(session) if self._make_looking else Looking()
-        return await self._looking.ask(method, *args, **kwargs)
+        return await self._looking.ask(method, *args, **kwargs) if method else self._looking.begin()
 
     async def watching(self) -> Watching:
         """Return what watches clusters and runs for all pages and sockets.
@@ -112,7 +115,10 @@ class Desk:
         if first:
             await asyncio.sleep(WARM_AFTER)
             await self._untouched()
-            for load_part in await in_thread(_parts):
+            await in_thread(load, "workbench.views.drawing")
+            from workbench.views.drawing import WARM_UP
+
+            for load_part in WARM_UP:
                 await self._untouched()
                 await in_thread(load_part)
 
@@ -167,9 +173,3 @@ class Desk:
             self._watching = None
         if self._session is not None:
             await in_thread(self._session.let_go)
-
-
-def _parts() -> tuple[Callable[[], Any], ...]:
-    from workbench.views.drawing import WARM_UP
-
-    return WARM_UP

@@ -90,6 +90,10 @@ class Looking:
 
     def _order(self, connection: socket.socket) -> None:
         """Have a process begun at the other end of `connection`."""
+        socket.send_fds(self.begin(), [b"."], [connection.fileno()])
+
+    def begin(self) -> socket.socket:
+        """Start the process from which the others come, unless it is there: its imports take seconds."""
         if self._parent is None or self._parent.poll() is not None or self._orders is None:
             self.close()
             self._orders, theirs = socket.socketpair()
@@ -101,7 +105,7 @@ class Looking:
                     stdout=subprocess.DEVNULL,
                     start_new_session=True,
                 )
-        socket.send_fds(self._orders, [b"."], [connection.fileno()])
+        return self._orders
 
     def close(self) -> None:
         """End the process from which the others come; what still looks ends by its alarm."""

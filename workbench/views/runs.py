@@ -66,9 +66,6 @@ _MORE = 50
 _COMPARISONS = 100
 """The latest ones, whose runs are folded."""
 
-_LONGEST_PART = 200
-"""Characters of one part of a result in a tooltip: the scatter plot of a PCA has thousands of points."""
-
 
 def pace(sight: Sight) -> float:
     """Seconds after which a clock in the list of runs has moved."""
@@ -101,7 +98,7 @@ def runs(sight: Sight, _: str) -> str:
         + _found(total if asked else None)
         + _ended(sight, titles)
         + tag("ul", *rows, id="wb-list-of-runs", class_="wb-Runs", aria_label="Runs", data_stop=True)
-        + _ticked(sight)
+        + _ticked(sight, [run["id"] for _, listed in lines for run in listed if run["status"] not in _ACTIVE])
         + more("runs", shown, _MORE, older, data_more=True)
         + (paragraph(room.words()) if room and room.next else "")
     )
@@ -179,7 +176,7 @@ def _found(total: int | None) -> str:
     return tag("div", paragraph(f"{count(total)} found", role="status"), all_, class_="wb-Row")
 
 
-def _ticked(sight: Sight) -> str:
+def _ticked(sight: Sight, listed: Sequence[str]) -> str:
     """What can be done with the runs that are ticked: in view below them, so that no line moves."""
     ids = [each for each in str(sight.choices.get("runs.ticked") or "").split(",") if each]
     if not ids:
@@ -207,9 +204,10 @@ def _ticked(sight: Sight) -> str:
         data_then=then,
     )
     words = tag("span", f"{len(ids)} ticked", class_="wb-Muted")
+    every = link(f"Tick all {len(listed)}", title="All that are listed", data_choose={"runs.ticked": ",".join(listed)})
     none = icon_button("close", "Tick none", data_choose=then)
     return (
-        tag("div", words, compare, export, delete, none, class_="wb-Row wb-Go")
+        tag("div", words, every, compare, export, delete, none, class_="wb-Row wb-Go")
         + notice("POST comparisons")
         + notice("DELETE runs/")
     )
@@ -362,23 +360,9 @@ def _outcome(run: dict[str, Any]) -> str:
             data_workbench="check-passed" if passed else "check-failed",
         )
     result = result or {"sentence": count(run["result"]["tasks"], "task")}
-    shown = f"{SIMULATED if run['simulated'] else ''}{_answer(result)}"
-    return verdict + tag(
-        "span", escape(shown), title=_in_short(result), class_="wb-Run-result", data_workbench="result"
-    )
-
-
-def _in_short(result: Mapping[str, Any]) -> str:
-    """Result as JSON that can be read in a tooltip: of a long list or mapping only how long it is."""
-    return json.dumps({name: _cut(value) for name, value in result.items()})
-
-
-def _cut(value: object) -> object:
-    if isinstance(value, str):
-        return value if len(value) <= _LONGEST_PART else f"{value[:_LONGEST_PART]}…"
-    if not isinstance(value, list | Mapping) or len(json.dumps(value)) <= _LONGEST_PART:
-        return value
-    return f"… ({len(value)} {'values' if isinstance(value, list) else 'parts'})"
+    # One line, in whose tooltip is what it has no room for.
+    shown = f"{SIMULATED if run['simulated'] else ''}{_answer(result)}"[:500]
+    return verdict + tag("span", escape(shown), title=shown, class_="wb-Run-result", data_workbench="result")
 
 
 def run(sight: Sight, argument: str) -> str:
@@ -400,7 +384,8 @@ def _again(sight: Sight, run: dict[str, Any], before: str | None) -> str:
     # Where it ran, or else where the next one would.
     ready = sorted(sight.ready(), key=lambda each: (each["name"] == run["cluster"], each["created"]))
     on = ready[-1]["name"] if ready else None
-    form = {f"run.{run['workload']}.{name}": _typed(value) for name, value in run["parameters"].items()}
+    given = {name: each if isinstance(each, bool) else as_text(each) for name, each in run["parameters"].items()}
+    form = {f"run.{run['workload']}.{name}": each for name, each in given.items()}
     known = run["workload"] in sight.state.get("titles", {})
     # A person's function, as path and name.
     workload = run["workload"] if known else (run["function"] or {}).get("reference")
@@ -424,14 +409,14 @@ def _again(sight: Sight, run: dict[str, Any], before: str | None) -> str:
             data_workbench="run-change",
         ),
     ]
-    delete = confirmed("delete", "Delete this run", "Delete?", f"DELETE runs/{run['id']}", "delete-run")
-    ended = () if run["status"] in _ACTIVE else (*_pages(run, before), delete)
-    shown = (*(buttons if workload else ()), *ended)
+    ended, path = [], f"runs/{run['id']}"
+    if before:
+        beside = f"{API}/{path}/report?beside={before}"
+        ended.append(link("Beside the one before", data_page=beside, data_workbench="beside"))
+    ended.append(link("Save as a file", data_page=f"{API}/{path}/export", data_workbench="export"))
+    ended.append(confirmed("delete", "Delete this run", "Delete?", f"DELETE {path}", "delete-run"))
+    shown = (*(buttons if workload else ()), *(ended if run["status"] not in _ACTIVE else ()))
     return tag("div", *shown, class_="wb-Row") + notice("POST runs")
-
-
-def _typed(value: object) -> object:
-    return value if isinstance(value, bool) else as_text(value)
 
 
 def _marks(run: dict[str, Any]) -> str:
@@ -481,14 +466,6 @@ def _details(run: dict[str, Any]) -> str:
     }
     known = {name: escape(text) for name, text in told.items() if text}
     return (facts(known) if known else "") + values_html(result)
-
-
-def _pages(run: dict[str, Any], before: str | None) -> Iterator[str]:
-    path = f"{API}/runs/{run['id']}"
-    if before:
-        beside = f"{path}/report?beside={before}"
-        yield link("Beside the one before", data_page=beside, data_workbench="beside")
-    yield link("Save as a file", data_page=f"{path}/export", data_workbench="export")
 
 
 def _forecast(run: dict[str, Any]) -> str | None:

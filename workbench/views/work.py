@@ -108,6 +108,8 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
                 raise found
             needs = found
         else:
+            if template.paths and sight.look:
+                await sight.look(None)
             # A process of its own is there only after seconds, and each answer of it takes longer.
             needs = await in_thread(sight.session.forecast, *question)
     except WorkbenchError as err:
@@ -160,9 +162,9 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
         + form.html(first, ways)
         + _holds(held)
         + _target(sight, cluster)
-        + _verdict(needs, form.elsewhere(fields), cluster)
         + tag(
             "div",
+            _verdict(needs, form.elsewhere(fields)),
             notice("POST runs", "run-problem"),
             live(f"latest:{template.name}"),
             # Together, or Run alone would go to a line of its own where a run goes on.
@@ -174,6 +176,7 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
                 "More",
                 form.html(more, ways) + _settings(template, wanted) + _keep(sight, chosen, prefix, typed, preset),
             ),
+            needs_why=("Why", _why(needs, cluster)),
             workload_source=(
                 "Code",
                 markup.code(code, "workload-code") + tag("div", insert, class_="wb-Row wb-mod-end"),
@@ -388,8 +391,8 @@ def _target(sight: Sight, cluster: dict[str, Any] | None) -> str:
     return _wide("Cluster", control, "wb-target" if ready else None)
 
 
-def _verdict(needs: Forecast | None, problem: str | None, cluster: dict[str, Any] | None) -> str:
-    """One line with a light, and the sentences below a fold."""
+def _verdict(needs: Forecast | None, problem: str | None) -> str:
+    """One line with a light."""
     if needs is None:
         # A line is kept for the verdict, or all below it would move as one types.
         said = paragraph(problem, "wb-Problem") if problem else "<p>&nbsp;</p>"
@@ -400,27 +403,34 @@ def _verdict(needs: Forecast | None, problem: str | None, cluster: dict[str, Any
     lasting = lasting or ("time not known" if needs.verdict and needs.calibrate else None)
     short = joined(((needs.verdict or "").capitalize() or None, lasting, memory))
     if not short and needs.needs.get("known"):
-        short = f"Needs about {size(needs.needs['held_total'])} of memory"
+        short = f"About {size(needs.needs['held_total'])} of memory"
     short = short or needs.sentence
     light = _LIGHTS.get(needs.verdict or "", "none")
-    measure, request = "", f"POST clusters/{cluster['name']}/calibrate" if cluster else ""
-    if needs.calibrate and cluster:
-        measure = link(
+    return tag(
+        "div",
+        tag(
+            "p", tag("span", class_=f"wb-Light wb-mod-{light}", aria_hidden="true"), escape(short), title=needs.sentence
+        ),
+        class_="wb-Needs",
+        aria_live="polite",
+        data_workbench="needs",
+    )
+
+
+def _why(needs: Forecast | None, cluster: dict[str, Any] | None) -> str:
+    """The sentences of the verdict, and how to know more."""
+    if needs is None:
+        return ""
+    said = "".join(map(paragraph, (needs.sentence, *needs.notes)))
+    if cluster is None:
+        return said
+    request = f"POST clusters/{cluster['name']}/calibrate"
+    if needs.calibrate:
+        said += link(
             "Measure this cluster",
             title="Some seconds, so that forecasts know how long things take",
             data_request=request,
             data_meanwhile=f"Measuring {cluster['name']} …",
             data_workbench="calibrate",
         )
-    more = "".join(map(paragraph, (needs.sentence, *needs.notes))) + measure
-    return tag(
-        "div",
-        tag(
-            "p", tag("span", class_=f"wb-Light wb-mod-{light}", aria_hidden="true"), escape(short), title=needs.sentence
-        ),
-        folded("Why", more, id="wb-needs-why", data_workbench="needs-why"),
-        notice(request, "calibration") if cluster else "",
-        class_="wb-Needs",
-        aria_live="polite",
-        data_workbench="needs",
-    )
+    return said + notice(request, "calibration")

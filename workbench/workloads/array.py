@@ -46,7 +46,7 @@ def sum_in_tiles(
 
 
 def array_sum(
-    shape: Annotated[Shape, Sized("square", "2GiB")],
+    shape: Annotated[Shape, Sized("square", "2 GiB")],
     chunks: Chunks = "auto",
     dtype: FloatType = "float64",
     seed: Seed = 0,
@@ -66,7 +66,7 @@ def array_sum(
 
 
 def array_mean(
-    shape: Annotated[Shape, Sized("square", "2GiB")],
+    shape: Annotated[Shape, Sized("square", "2 GiB")],
     chunks: Chunks = "auto",
     dtype: FloatType = "float64",
     seed: Seed = 0,
@@ -84,7 +84,7 @@ def array_mean(
 
 
 def transpose_sum(
-    shape: Annotated[Shape, Sized("square", "1GiB")],
+    shape: Annotated[Shape, Sized("square", "1 GiB")],
     chunks: Chunks = "auto",
     dtype: FloatType = "float64",
     seed: Seed = 0,
@@ -272,7 +272,7 @@ TRANSPOSE = (
         name="post",
         title="40 000 × 40 000 in blocks of 128 MiB, made first and then timed",
         source=UCX,
-        parameters={"shape": [40_000, 40_000], "chunks": "128MiB", "persist": True},
+        parameters={"shape": [40_000, 40_000], "chunks": "128 MiB", "persist": True},
         profile="ucx",
     ),
 )

@@ -99,7 +99,7 @@ Size = Annotated[
         "Size of the array: bytes, or a fraction of the cluster's memory.",
         allowed=ALLOWED_SIZE,
         unit="bytes or fraction",
-        examples=("512MiB", "2GiB", "0.25"),
+        examples=("512 MiB", "2 GiB", "0.25"),
         instead="shape",
     ),
 ]
@@ -121,7 +121,7 @@ Chunks = Annotated[
         "Size of the blocks in which the array is made and worked on.",
         allowed=ALLOWED_CHUNKS,
         unit="elements or bytes",
-        examples=("auto", 2000, (2000, 1000), "128MiB"),
+        examples=("auto", 2000, (2000, 1000), "128 MiB"),
     ),
 ]
 

@@ -58,7 +58,7 @@ def held(*collections: Any) -> tuple[Any, ...]:
 
 
 def tall_skinny_svd(
-    shape: Annotated[fields.Shape, Sized("tall", "512MiB")],
+    shape: Annotated[fields.Shape, Sized("tall", "512 MiB")],
     method: fields.Method = "workbench",
     chunks: fields.Chunks = "auto",
     dtype: fields.FloatType = "float64",
@@ -86,7 +86,7 @@ def tall_skinny_svd(
 
 
 def compressed_svd(
-    shape: Annotated[fields.Shape, Sized("wide", "256MiB")],
+    shape: Annotated[fields.Shape, Sized("wide", "256 MiB")],
     k: fields.Components = 10,
     method: fields.Method = "workbench",
     tol: fields.Accuracy = 0.01,

@@ -124,8 +124,15 @@ export class Page {
         if (this._channel.translate) {
           translated(next.content, this._channel.translate);
         }
+        const { activeElement: had } = this.node.getRootNode() as Document;
+        const titles = [...place.querySelectorAll<HTMLElement>('[data-fold]')];
+        const above = titles.filter(each => had && each.compareDocumentPosition(had) & 4);
         morph(place, next.content);
         this._settle();
+        if (!had?.isConnected) {
+          // Who works with the keyboard goes on above what has gone, where a second Enter does no harm.
+          above.findLast(each => each.offsetParent)?.focus();
+        }
         return true;
       }
     }
@@ -168,8 +175,7 @@ export class Page {
     const each = ids.split(' ');
     each.forEach(id => this._fold(id, true));
     window.requestAnimationFrame(() => {
-      const there = each.map(id => this._find(id)).filter(found => found !== null);
-      const last = there.pop();
+      const last = each.map(id => this._find(id)).findLast(found => found);
       // A run may be in the folded list of its comparison.
       for (let hidden = last?.closest('[hidden]'); hidden; hidden = hidden.parentElement?.closest('[hidden]')) {
         this._fold(hidden.id, true);
@@ -300,11 +306,7 @@ export class Page {
 
   private _moved(entry: IntersectionObserverEntry): void {
     const place = entry.target as HTMLElement;
-    if (entry.isIntersecting) {
-      this._visible.add(place);
-    } else {
-      this._visible.delete(place);
-    }
+    this._visible[entry.isIntersecting ? 'add' : 'delete'](place);
     this._look(place);
   }
 
