@@ -312,8 +312,8 @@ def test_the_oldest_answers_are_named_before_they_are_dropped_and_a_star_keeps_t
         for number in range(3):
             left(new(f"mine-{number}", created=float(number)), quick_client)
         store.update("mine-0", marks=Marks(star=True))
-        with dask.config.set({"workbench.answers.all": f"{int(keeping.room().used * 1.05)}B"}):
-            assert keeping.room().next == ("mine-1",)
+        with dask.config.set({"workbench.answers.all": f"{int(store.room().used * 1.05)}B"}):
+            assert store.room().next == ("mine-1",)
             assert main(["runs"]) == 0
             assert "Dropped next are those of mine-1; a star" in " ".join(capsys.readouterr().out.split())
             found = left(new("mine-3", created=3.0), quick_client)
@@ -327,7 +327,7 @@ def test_the_oldest_answers_are_named_before_they_are_dropped_and_a_star_keeps_t
 
 def test_what_a_person_saved_is_never_dropped(run: Run, quick_client: Any, tmp_path: Path) -> None:
     run = left(run, quick_client, tmp_path / "out.zarr")
-    keeping.drop(run.id)
+    store.drop(run.id)
     np.testing.assert_array_equal(store.get(run.id).arrays["x"].compute(), X)
 
 
