@@ -1110,7 +1110,7 @@ def test_a_function_of_a_notebook_is_added_with_what_it_names_and_no_more(data_f
     shell.run_cell("def odd(z: complex):\n    return z\n")
     with pytest.raises(BadInputError, match="z of odd is annotated with complex"):
         workbench.add(shell.user_ns["odd"])
-    assert [each.name for each in (data_folder / "workloads").iterdir()] == ["total.py"]
+    assert [each.name for each in (data_folder / "workloads").glob("*.py")] == ["total.py"]
     # What it calls is no workload, and nothing to complain of.
     shell.run_cell("def bare(n):\n    return n\n\ndef double(n: int):\n    return bare(2 * n)\n")
     shell.run_cell("def total(n: int = 1):\n    return double(n)\n")
