@@ -17,6 +17,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 export UV_PYTHON_DOWNLOADS := never
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Where it is set, each of a thousand processes would compile this package anew, and each of six pytests all tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 LABEXT_SOURCES := $(shell find labext/src labext/style labext/schema -type f 2>/dev/null) \
 	$(wildcard labext/package.json labext/tsconfig.json labext/webpack.config.js labext/page.build.mjs labext/yarn.lock \
@@ -36,7 +38,7 @@ first-hour-simulated: install
 # Browsers run beside tests that wait: beside others they are too slow for their deadlines. 5 is "no such tests".
 test: tools
 	@status=0; mkdir -p build; \
-	python -m pytest -n 4 --dist loadfile -m "not ui and not daemons" $(ARGS) || [ $$? -eq 5 ] || status=1; \
+	python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not ui and not daemons" $(ARGS) || [ $$? -eq 5 ] || status=1; \
 	python -m pytest -m daemons $(ARGS) >build/daemons.log 2>&1 & daemons=$$!; \
 	python -m pytest -m ui $(ARGS) || [ $$? -eq 5 ] || status=1; \
 	wait $$daemons || [ $$? -eq 5 ] || status=1; \

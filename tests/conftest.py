@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ threadpool_limits(1, user_api="blas")  # of what pytest's plugins have loaded
 
 
 _BROWSERS = Path(__file__).with_name("ui")
+_LONGEST = ("first_hour", "own_functions", "two_at_once", "attach", "forecast", "remote_data", "compare_runs", "readme")
+"""Files that take longest, the longest first: begun last, one of them would go on alone at the end of all."""
 
 
 @contextlib.contextmanager
@@ -63,12 +65,32 @@ def _stop_all() -> None:
             asyncio.run(control.stop(record))
 
 
+_MARKED: dict[str, Callable[[Path], bool]] = {
+    "ui": lambda path: path.is_relative_to(_BROWSERS),
+    "daemons": lambda path: "mark.daemons" in path.read_text(),
+}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import nothing where no test has the mark that is asked for: all files take longer than to start a server."""
+    asked = _MARKED.get(config.option.markexpr)
+    is_test = collection_path.match("test_*.py")
+    return True if asked is not None and is_test and not asked(collection_path) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what drives a browser, and run it last: it is what takes longest."""
-    driving = [item for item in items if item.path.is_relative_to(_BROWSERS)]
-    for item in driving:
-        item.add_marker("ui")
-    items[:] = [*(item for item in items if item not in driving), *driving]
+    """Mark what drives a browser, and run it last; the files that take longest come first."""
+    for item in items:
+        if item.path.is_relative_to(_BROWSERS):
+            item.add_marker("ui")
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    name = item.path.stem.removeprefix("test_")
+    if item.path.is_relative_to(_BROWSERS):
+        return len(_LONGEST) + 1
+    return _LONGEST.index(name) if name in _LONGEST else len(_LONGEST)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -72,7 +72,9 @@ def cluster(
 
         scheduler = start("scheduler", "--host", host, "--port", "0", "--no-dashboard")
         for _ in range(n_workers):
-            start("worker", "--no-nanny", "--nthreads", "1", "--host", host, "--local-directory", folder)
+            # With its dashboard a worker imports Bokeh.
+            alone = ("--no-nanny", "--no-dashboard", "--nthreads", "1")
+            start("worker", *alone, "--host", host, "--local-directory", folder)
         yield _address(Path(folder), scheduler)
 
 

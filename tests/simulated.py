@@ -12,12 +12,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.forks import Forks
 
 SOURCE = Path(__file__).parent / "nvml" / "nvml.c"
 CUDA_SOURCE = SOURCE.parent / "cuda.c"
@@ -112,6 +114,7 @@ class SimulatedNvml:
     """The built library, and processes that see its GPUs."""
 
     folder: Path
+    forks: Forks | None = None
 
     def environment(self, gpus: int = 1, **settings: Any) -> dict[str, str]:
         """Environment of a process that is to see these GPUs."""
@@ -120,6 +123,8 @@ class SimulatedNvml:
     def python(self, code: str, gpus: int = 1, *, env: Mapping[str, str] | None = None, **settings: Any) -> str:
         """What `code` prints in a Python of its own that sees these GPUs."""
         full = self.environment(gpus, **settings) | dict(env or {})
+        if self.forks is not None:
+            return self.forks.ask(code, full)
         done = subprocess.run([sys.executable, "-c", code], env=full, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -139,14 +144,16 @@ class SimulatedNvml:
 
 
 @pytest.fixture(scope="session")
-def simulated_nvml(tmp_path_factory: pytest.TempPathFactory) -> SimulatedNvml:
+def simulated_nvml(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedNvml]:
     """A simulated NVML, built once; skips where there is no C compiler or the system isn't Linux."""
     if sys.platform != "linux":
         pytest.skip("The simulated NVML is a library for Linux.")
     try:
-        return SimulatedNvml(build(tmp_path_factory.mktemp("nvml")))
+        folder = build(tmp_path_factory.mktemp("nvml"))
     except FileNotFoundError as err:
         pytest.skip(str(err))
+    with Forks("import workbench.hardware", environment(folder)) as forks:
+        yield SimulatedNvml(folder, forks)
 
 
 def _sysfs(folder: Path) -> Path:

@@ -77,7 +77,10 @@ def test_a_cluster_is_measured_in_all_its_threads(quick_client, spec, small_piec
     assert Calibration.model_validate_json(found.model_dump_json()) == found
 
 
-def test_a_cluster_elsewhere_teaches_nothing_about_this_machine(quick_client, spec, data_folder, monkeypatch):
+def test_a_cluster_elsewhere_teaches_nothing_about_this_machine(
+    quick_client, spec, data_folder, monkeypatch, small_pieces
+):
+    small_where_it_arrives(quick_client)
     # To those who ask, all workers are on another machine than this one.
     monkeypatch.setattr(remote, "place", lambda: "here")
     monkeypatch.setattr(calibration, "_rates", lambda *_, **__: [dict.fromkeys(rates.KINDS, 1e9)])

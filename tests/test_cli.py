@@ -298,6 +298,18 @@ def test_importing_the_command_line_loads_neither_dask_arrays_nor_distributed():
     assert result.stdout.strip() == "[]"
 
 
+def test_listing_runs_loads_neither_dask_arrays_nor_distributed(data_folder):
+    answers = {"arrays": {"u": {"shape": [2, 2], "dtype": "float64", "dims": ["a", "b"], "bytes": 32}}}
+    run = Run(id="svd-1", workload="svd", cluster="otter", status="done", created=1.0, answers=answers)
+    store.create(run)
+    code = "import sys\nfrom workbench.cli import main\nmain(['runs']), main(['show', 'svd-1'])\n"
+    code += "print([name for name in ('distributed', 'dask.array') if name in sys.modules])"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert "Arrays kept with runs take" in " ".join(result.stdout.split()), result.stderr
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
 # ---------------------------------------------------------------- real clusters
 
 

@@ -10,10 +10,11 @@ import dask
 import numpy as np
 import pytest
 
-from tests.test_calibration import example, small_pieces
+from tests.test_calibration import example, small_pieces, small_where_it_arrives
 from workbench import compiled, genotypes
 from workbench.cli.runs import refuse_what_wont_fit
 from workbench.clusters import records
+from workbench.clusters.connect import connect
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError
@@ -583,6 +584,8 @@ def test_a_calibration_is_measured_saved_and_loaded_and_then_a_run_knows_its_for
     spec = SPEC.model_copy(update={"protocol": "tcp"})
     session.start(spec, name="calm-otter", force=True)
     asyncio.run(session.wait("calm-otter", timeout=60))
+    with connect("calm-otter") as client:
+        small_where_it_arrives(client)
     path = tmp_path / "mine.json"
     assert main(["calibrate", "--cluster", "calm-otter", "--save", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rates"]["normal"] > 0

@@ -93,8 +93,8 @@ def watched(simulated_nvml: SimulatedNvml, tmp_path: Path):
 
 
 @needs_dask_cuda
-def test_each_of_eight_gpus_is_seen_once_with_its_load(watched) -> None:
-    gpus = 8
+def test_each_of_several_gpus_is_seen_once_with_its_load(watched) -> None:
+    gpus = 3  # that eight have eight workers is told in test_cuda
     code = CUDA + f"        tell(*seen(client, lambda samples, _: len(names(samples[10:])) == {gpus}))"
     by_uuid, nothing = watched(code, gpus, load="40", used=[index << 20 for index in range(gpus)])
     assert nothing == []

@@ -182,23 +182,43 @@ def test_what_is_in_a_file_is_asked_once_until_it_changes_or_one_beside_it(proje
         ("import sys\n\nsys.exit(1)\n", r"^bad\.py can't be imported: line 3: it ends Python\.$"),
         ("import os\nos._exit(0)\n", r"^bad\.py can't be imported: it ended the process that imported it\.$"),
         ("for n in range(100_000):\n    print(n)\nx = 1\n", r"^bad\.py has no public function\.$"),
-        ("async def f():\n    pass\n", r"^f is asynchronous\. Give a plain function\.$"),
-        ("def f(*args):\n    pass\n", r"^\*args of f has no name to be given by\."),
-        (
-            "def f(n: int = 3, /):\n    pass\n",
-            r"^n of f is positional-only, and parameters are given by name\. Remove the /",
-        ),
-        (
-            "def f(n: int = 'abc'):\n    pass\n",
-            r"^n of f has the default 'abc', which can't be given\. Use a whole number",
-        ),
-        ("def f(x=float('nan')):\n    pass\n", r"^The default of x of f is nan, which isn't plain data"),
     ],
 )
 def test_a_file_that_is_no_workload_is_told_in_a_sentence_with_the_line(tmp_path, data_folder, text, sentence):
     (tmp_path / "bad.py").write_text(text)
     with pytest.raises((BadInputError, NotFoundError), match=sentence):
         template(f"{tmp_path}/bad.py")
+
+
+NO_FORM = """
+async def a():
+    pass
+
+def b(*args):
+    pass
+
+def c(n: int = 3, /):
+    pass
+
+def d(n: int = 'abc'):
+    pass
+
+def e(x=float('nan')):
+    pass
+"""
+
+
+def test_a_function_that_no_form_can_ask_for_says_why(tmp_path, data_folder):
+    (tmp_path / "bad.py").write_text(NO_FORM)
+    for name, sentence in {
+        "a": r"^a is asynchronous\. Give a plain function\.$",
+        "b": r"^\*args of b has no name to be given by\.",
+        "c": r"^n of c is positional-only, and parameters are given by name\. Remove the /",
+        "d": r"^n of d has the default 'abc', which can't be given\. Use a whole number",
+        "e": r"^The default of x of e is nan, which isn't plain data",
+    }.items():
+        with pytest.raises(BadInputError, match=sentence):
+            template(f"{tmp_path}/bad.py:{name}")
 
 
 WRAPPED = """
@@ -222,15 +242,7 @@ short = lambda n: n
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("hidden", "is a function called wrapper. Where a decorator made it, let that use functools.wraps"),
-        ("part", "is a partial, which has no help and text as a function has. Write a function that calls it"),
-        ("short", "is a lambda, which has no help and no types. Write it with def"),
-    ],
-)
-def test_a_cached_function_is_a_workload_and_what_is_there_and_can_be_none_says_why(tmp_path, data_folder, name, why):
+def test_a_cached_function_is_a_workload_and_what_is_there_and_can_be_none_says_why(tmp_path, data_folder):
     (tmp_path / "fns.py").write_text(WRAPPED)
     cached = template(f"{tmp_path}/fns.py:cached")
     assert repr(cached.validate({}).resolved) == "{'x': 1.0}"
@@ -239,9 +251,14 @@ def test_a_cached_function_is_a_workload_and_what_is_there_and_can_be_none_says_
             BadInputError, match=r"^x of cached is .*\. Give a number, which neither nan nor infinity is"
         ):
             cached.validate({"x": given})
-    with pytest.raises(BadInputError) as refused:
-        template(f"{tmp_path}/fns.py:{name}")
-    assert str(refused.value) == f"fns.py has {name}, but it {why}."
+    for name, why in {
+        "hidden": "is a function called wrapper. Where a decorator made it, let that use functools.wraps",
+        "part": "is a partial, which has no help and text as a function has. Write a function that calls it",
+        "short": "is a lambda, which has no help and no types. Write it with def",
+    }.items():
+        with pytest.raises(BadInputError) as refused:
+            template(f"{tmp_path}/fns.py:{name}")
+        assert str(refused.value) == f"fns.py has {name}, but it {why}."
 
 
 def test_a_file_whose_import_does_not_end_is_told_with_the_line_that_goes_on(tmp_path, data_folder, monkeypatch):
@@ -1110,7 +1127,7 @@ def test_a_function_of_a_notebook_is_added_with_what_it_names_and_no_more(data_f
     shell.run_cell("def odd(z: complex):\n    return z\n")
     with pytest.raises(BadInputError, match="z of odd is annotated with complex"):
         workbench.add(shell.user_ns["odd"])
-    assert [each.name for each in (data_folder / "workloads").iterdir()] == ["total.py"]
+    assert [each.name for each in (data_folder / "workloads").glob("*.py")] == ["total.py"]
     # What it calls is no workload, and nothing to complain of.
     shell.run_cell("def bare(n):\n    return n\n\ndef double(n: int):\n    return bare(2 * n)\n")
     shell.run_cell("def total(n: int = 1):\n    return double(n)\n")

@@ -270,7 +270,7 @@ def test_runs_killed_while_they_save_to_s3_are_gone_on_with(
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", keys)
     s3fs.S3FileSystem.clear_instance_cache()
-    fs, x = s3fs.S3FileSystem(use_listings_cache=False), np.random.default_rng(0).standard_normal((50_000, 20))
+    fs, x = s3fs.S3FileSystem(use_listings_cache=False), np.random.default_rng(0).standard_normal((30_000, 20))
     np.save(tmp_path / "x.npy", x)
     cluster = start_cluster("killed-otter")
     for name in (f"{tmp_path.name}.zarr", f"{tmp_path.name}.npz"):

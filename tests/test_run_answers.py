@@ -18,10 +18,11 @@ import pytest
 import xarray
 import zarr
 
-from tests.test_runs import start_cluster
+from tests.test_runs import executing, start_cluster
 from tests.waiting import until
 from workbench.cli import main
 from workbench.clusters import records
+from workbench.clusters.connect import connect
 from workbench.errors import BadInputError, NotFoundError
 from workbench.runs import keeping, store
 from workbench.runs.answers import FILE, Answers
@@ -109,15 +110,22 @@ def test_a_run_killed_while_it_saves_leaves_nothing_and_the_next_clears_away(clu
     assert [each.name for each in tmp_path.iterdir()] == ["out.npz"]
 
 
+@pytest.fixture(scope="module")
+def whole(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that nobody killed."""
+    folder = tmp_path_factory.mktemp("whole")
+    np.save(folder / "x.npy", np.random.default_rng(0).standard_normal((250_000, 40)))
+    asked = {"path": str(folder / "x.npy"), "chunks": [2500, 40], "save": str(folder / "out.zarr")}
+    return finish(submit("svd_of_file", asked, cluster).id, timeout=60)
+
+
 @pytest.mark.parametrize("name", ["out.zarr", "out.npz", "out.nc"])
 def test_a_run_killed_while_it_saves_is_gone_on_with_and_ends_as_one_that_was_not(
-    name: str, cluster: Any, tmp_path: Path
+    name: str, cluster: Any, whole: Run, tmp_path: Path
 ) -> None:
-    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((250_000, 40)))
-    asked = {"path": str(tmp_path / "x.npy"), "chunks": [2500, 40]}
-    killed = submit("svd_of_file", {**asked, "save": str(tmp_path / name)}, cluster)
+    asked = whole.parameters | {"save": str(tmp_path / name)}
+    killed = submit("svd_of_file", asked, cluster)
     pid = store.get(killed.id).pid or 0
-    (tmp_path / "whole").mkdir()
 
     def blocks(folder: str) -> set[tuple[tuple[str, ...], int]]:
         found = tmp_path.glob(f"{folder}/[uv]/c/*/0")
@@ -140,9 +148,10 @@ def test_a_run_killed_while_it_saves_is_gone_on_with_and_ends_as_one_that_was_no
     assert finish(killed.id, timeout=20).status == "lost"
     for each in workers:
         each.resume()
-    whole = finish(submit("svd_of_file", {**asked, "save": str(tmp_path / "whole" / "out.zarr")}, cluster).id)
+    with connect(cluster.name) as client:
+        until(lambda: not executing(client))
     there = blocks(f".{name}.*.part")
-    run = finish(submit("svd_of_file", {**asked, "save": str(tmp_path / name)}, cluster).id, timeout=60)
+    run = finish(submit("svd_of_file", asked, cluster).id, timeout=60)
     assert (whole.status, run.status) == ("done", "done"), run.error
     (kept,) = (int(n) for n in re.findall(r"(\d+) blocks that an earlier run had saved", " ".join(run.notes)))
     # A quick machine writes all of them before the workers are held; what is left half is in test_saving.
@@ -152,7 +161,7 @@ def test_a_run_killed_while_it_saves_is_gone_on_with_and_ends_as_one_that_was_no
     for array in "usv":
         ours, theirs = (each.dataset[array].values for each in (run, whole))
         assert ours.tobytes() == theirs.tobytes()
-    assert sorted(each.name for each in tmp_path.iterdir()) == [name, "whole", "x.npy"]
+    assert [each.name for each in tmp_path.iterdir()] == [name]
 
 
 def test_of_blocks_that_were_left_nothing_is_said_where_none_were(run: Run, quick_client: Any, tmp_path: Path) -> None:
@@ -312,8 +321,8 @@ def test_the_oldest_answers_are_named_before_they_are_dropped_and_a_star_keeps_t
         for number in range(3):
             left(new(f"mine-{number}", created=float(number)), quick_client)
         store.update("mine-0", marks=Marks(star=True))
-        with dask.config.set({"workbench.answers.all": f"{int(keeping.room().used * 1.05)}B"}):
-            assert keeping.room().next == ("mine-1",)
+        with dask.config.set({"workbench.answers.all": f"{int(store.room().used * 1.05)}B"}):
+            assert store.room().next == ("mine-1",)
             assert main(["runs"]) == 0
             assert "Dropped next are those of mine-1; a star" in " ".join(capsys.readouterr().out.split())
             found = left(new("mine-3", created=3.0), quick_client)
@@ -327,7 +336,7 @@ def test_the_oldest_answers_are_named_before_they_are_dropped_and_a_star_keeps_t
 
 def test_what_a_person_saved_is_never_dropped(run: Run, quick_client: Any, tmp_path: Path) -> None:
     run = left(run, quick_client, tmp_path / "out.zarr")
-    keeping.drop(run.id)
+    store.drop(run.id)
     np.testing.assert_array_equal(store.get(run.id).arrays["x"].compute(), X)
 
 

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.extras import ANSWERS
+from tests.forks import Forks
 
 STANDIN = Path(__file__).parent / "standin"
 HEAD = "import cupy, json\nimport dask, dask.array as da\nimport numpy as np\n"
+ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(STANDIN), str(STANDIN.parents[1])])}
+_forks: list[Forks] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _python_with_the_stand_in() -> Iterator[None]:
+    with Forks(f"{HEAD}import workbench.linalg", os.environ | ENVIRONMENT) as made:
+        _forks[:] = [made]
+        yield
 
 
 def there(code: str, **env: str) -> Any:
     """What `code` leaves in `told`, in a Python whose CuPy is the stand-in."""
-    path = os.pathsep.join([str(STANDIN), str(STANDIN.parents[1])])
-    command = [sys.executable, "-c", f"{HEAD}{code}\nprint(json.dumps(told))"]
-    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": path} | env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(_forks[0].ask(f"{HEAD}{code}\nprint(json.dumps(told))", os.environ | ENVIRONMENT | env))
 
 
 @pytest.mark.parametrize(

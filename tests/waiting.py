@@ -9,8 +9,10 @@ from typing import Any
 
 def until(true: Callable[[], Any], seconds: float = 60.0, about: Callable[[], Any] = lambda: "") -> Any:
     """Return the first answer that isn't false; fail, with what `about` tells, when that takes too long."""
-    deadline = time.monotonic() + seconds
+    deadline, pause = time.monotonic() + seconds, 0.02
     while not (found := true()):
         assert time.monotonic() < deadline, f"it did not come true in time: {str(about())[-500:]}"
-        time.sleep(0.02)
+        # What is waited for long is asked less often: it needs the processor itself.
+        time.sleep(pause)
+        pause = min(1.1 * pause, 0.1)
     return found

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from workbench.runs.comparing.table import Summary
     from workbench.runs.forecasting.calibration import Calibration
     from workbench.runs.forecasting.forecast import Forecast
-    from workbench.runs.keeping import Room
     from workbench.runs.savings import Saving
     from workbench.runs.store import Run
     from workbench.storage.browsing import Folder
@@ -339,12 +338,7 @@ class Session:
         """Take in a run that `export_run` wrote; `new_id` gives it another id where its own is taken."""
         return exchange.import_run(Path(file) if isinstance(file, str) else file, new_id=new_id)
 
-    def room(self) -> Room:
-        """What the arrays that are kept with runs take, of how much, and which would be dropped next."""
-        from workbench.runs.keeping import room
-
-        return room()
-
+    room = staticmethod(store.room)
     delete_run = staticmethod(store.delete)
 
     def compare(

@@ -70,8 +70,7 @@ def cores(told: Told) -> None:
     most = min(64 * 2**30, (told["memory_total"] or 64 * 2**30) // 6)
     size = int(most * told["part"]) // told["sides_divided_by"] ** 2
     lines = [word for line in ("gpu", "cupy", "cpu") for word in ("--on", line)]
-    repeats = "1" if told["simulated"] else "3"
-    told["comparison"] = workbench("compare", "array_sum", "-p", f"size={size}B", *lines, "--repeats", repeats)
+    told["comparison"] = workbench("compare", "array_sum", "-p", f"size={size}B", *lines, *_times(told, 3))
 
 
 def ucx(told: Told) -> None:
@@ -79,10 +78,15 @@ def ucx(told: Told) -> None:
     plain = "gpus" if len(told["devices"]) > 1 else "gpu"
     lines = [word for line in (f"{plain} --no-encrypt", plain, "ucx") for word in ("--on", line)]
     size = int(8 * 2**30 * told["part"]) // told["sides_divided_by"] ** 2
-    words = ("-p", f"size={size}B", "-p", "persist=true", "--repeats", "1" if told["simulated"] else "5")
+    words = ("-p", f"size={size}B", "-p", "persist=true", *_times(told, 5))
     told["comparison"] = workbench("compare", "transpose_sum", *words, *lines, "--yes")
     left_out = [f"{row['on']}: {row['reason']}" for row in told["comparison"]["rows"] if row["reason"] is not None]
     assert not left_out, "; ".join(left_out)
+
+
+def _times(told: Told, repeats: int) -> tuple[str, ...]:
+    """How often each row is measured: once where nothing that is measured says anything."""
+    return ("--repeats", "1", "--warmup", "0") if told["simulated"] else ("--repeats", str(repeats))
 
 
 STEPS: dict[str, Callable[[Told], None]] = {each.__name__: each for each in (smoke, rates, cores, ucx)}

@@ -34,10 +34,9 @@ from workbench.runs.comparing.compare import read_request
 from workbench.runs.comparing.comparisons import Comparison, Row, Sample
 from workbench.runs.comparing.table import summarise
 from workbench.runs.forecasting.forecast import Forecast
-from workbench.runs.keeping import Room
 from workbench.runs.savings import Saving
 from workbench.runs.settings import read_settings
-from workbench.runs.store import Marks, Run
+from workbench.runs.store import Marks, Room, Run
 from workbench.session import Change
 from workbench.views.watching import Watching
 from workbench.workloads.contents import Contents, Dimension, Held

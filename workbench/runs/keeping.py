@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import time
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -91,7 +90,7 @@ def _kept(
 ) -> tuple[Answers, tuple[str, ...]]:
     """Keep arrays in the run's folder; the answer with what was kept, and a sentence on what was dropped for it."""
     place = _kept_at(run.id)
-    dropped = make_room(sum(answers.arrays[name].bytes for name in arrays))
+    dropped = store.make_room(sum(answers.arrays[name].bytes for name in arrays))
     notes = () if not dropped else (f"To keep these arrays, those of {', '.join(dropped)} were dropped, the oldest.",)
     try:
         writing.write(arrays, Target(place, "zarr", True), provenance(run), mark=run.id, hands=hands)
@@ -220,63 +219,6 @@ def _ended(mark: str) -> store.Run | None:
         return None
     goes_on = run.active or here != _here() or processes.find(int(pid), float(created))
     return None if goes_on else run
-
-
-class Room(NamedTuple):
-    """What the arrays that are kept take together."""
-
-    used: int
-    most: int
-    next: tuple[str, ...]
-    """Runs whose arrays are dropped next, the oldest first, where less than a tenth is left."""
-
-    def words(self) -> str:
-        """Such as '9.1 of 10 GiB', and what goes next."""
-        told = f"Arrays kept with runs take {formats.size(self.used)} of {formats.size(self.most)}."
-        if not self.next:
-            return told
-        return f"{told} Dropped next are those of {', '.join(self.next)}; a star on a run keeps its own."
-
-
-def room() -> Room:
-    """What is kept, and what would be dropped next."""
-    most = config.size("answers.all")
-    kept = store.kept_answers()
-    used = sum(size for _, size, _ in kept)
-    return Room(used, most, _oldest(kept, used - most + most // 10))
-
-
-def make_room(n_bytes: int) -> tuple[str, ...]:
-    """Drop the arrays of the oldest runs without a star until so many bytes fit; ids of those runs."""
-    kept = store.kept_answers()
-    dropped = _oldest(kept, sum(size for _, size, _ in kept) + n_bytes - config.size("answers.all"))
-    for run_id in dropped:
-        drop(run_id)
-    return dropped
-
-
-def _oldest(kept: Sequence[tuple[str, int, bool]], needed: int) -> tuple[str, ...]:
-    """Ids of the oldest without a star that hold so many bytes together."""
-    chosen = []
-    for run_id, size, star in kept:
-        if needed <= 0:
-            break
-        if not star:
-            chosen.append(run_id)
-            needed -= size
-    return tuple(chosen)
-
-
-def drop(run_id: str) -> None:
-    """Remove the arrays that are kept with a run; what it saved elsewhere stays."""
-    try:
-        answers = store.get(run_id).answers
-    except NotFoundError:
-        return
-    writing.remove(_kept_at(run_id))
-    if answers is not None:
-        gone = {"kept": (), "kept_bytes": 0, "dropped": time.time()}
-        store.update(run_id, answers=answers.model_copy(update=gone))
 
 
 def wanted(

@@ -19,7 +19,7 @@ from workbench import config, formats
 from workbench.errors import ConflictError, NotFoundError
 from workbench.jobs import folders, processes
 from workbench.jobs.folders import Lasting
-from workbench.runs import keeping, store
+from workbench.runs import store
 
 _SAVER = "workbench.views.saving"
 
@@ -98,6 +98,9 @@ def start(
 
     Raises ConflictError where something of it is being saved already.
     """
+    # Who only reads how far it is needs no dask.array, whose import takes longer than a list of runs.
+    from workbench.runs import keeping
+
     before = read(run.id)
     if before is not None and before.active:
         raise ConflictError(f"{before.sentence} Wait until it has ended, or cancel it.")

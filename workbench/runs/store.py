@@ -15,7 +15,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict, Unpack, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict, Unpack, get_args
 
 from pydantic import BaseModel, Field, ValidationError, computed_field
 
@@ -34,7 +34,7 @@ from workbench.errors import (
 from workbench.jobs import folders
 from workbench.jobs.folders import ACTIVE, Lasting, Status
 from workbench.monitor.energy import Energy
-from workbench.runs.answers import Answers, Arrays, arrays, dataset
+from workbench.runs.answers import FILE, Answers, Arrays, arrays, dataset
 from workbench.workloads.values import Check, Function
 
 FORMAT = 2
@@ -528,6 +528,63 @@ def kept_answers() -> tuple[tuple[str, int, bool], ...]:
             f"SELECT id, kept, star FROM run WHERE kept > 0 AND {ended} ORDER BY created", ACTIVE
         ).fetchall()
     return tuple((row["id"], row["kept"], bool(row["star"])) for row in rows)
+
+
+class Room(NamedTuple):
+    """What the arrays that are kept take together."""
+
+    used: int
+    most: int
+    next: tuple[str, ...]
+    """Runs whose arrays are dropped next, the oldest first, where less than a tenth is left."""
+
+    def words(self) -> str:
+        """Such as '9.1 of 10 GiB', and what goes next."""
+        told = f"Arrays kept with runs take {formats.size(self.used)} of {formats.size(self.most)}."
+        if not self.next:
+            return told
+        return f"{told} Dropped next are those of {', '.join(self.next)}; a star on a run keeps its own."
+
+
+def room() -> Room:
+    """What the arrays that are kept with runs take, of how much, and which would be dropped next."""
+    most = config.size("answers.all")
+    kept = kept_answers()
+    used = sum(size for _, size, _ in kept)
+    return Room(used, most, _oldest(kept, used - most + most // 10))
+
+
+def make_room(n_bytes: int) -> tuple[str, ...]:
+    """Drop the arrays of the oldest runs without a star until so many bytes fit; ids of those runs."""
+    kept = kept_answers()
+    dropped = _oldest(kept, sum(size for _, size, _ in kept) + n_bytes - config.size("answers.all"))
+    for run_id in dropped:
+        drop(run_id)
+    return dropped
+
+
+def _oldest(kept: Sequence[tuple[str, int, bool]], needed: int) -> tuple[str, ...]:
+    """Ids of the oldest without a star that hold so many bytes together."""
+    chosen = []
+    for run_id, size, star in kept:
+        if needed <= 0:
+            break
+        if not star:
+            chosen.append(run_id)
+            needed -= size
+    return tuple(chosen)
+
+
+def drop(run_id: str) -> None:
+    """Remove the arrays that are kept with a run; what it saved elsewhere stays."""
+    try:
+        answers = get(run_id).answers
+    except NotFoundError:
+        return
+    shutil.rmtree(folder(run_id) / FILE, ignore_errors=True)
+    if answers is not None:
+        gone = {"kept": (), "kept_bytes": 0, "dropped": time.time()}
+        update(run_id, answers=answers.model_copy(update=gone))
 
 
 _CONDITIONS = {
