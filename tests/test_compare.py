@@ -632,7 +632,7 @@ def test_bars_in_the_sidebar_are_drawn_to_one_scale():
     ("sweep", "values"),
     [
         ("workers", r"1,2[\d,]*"),
-        ("size", "64MiB,128MiB,256MiB"),
+        ("size", "64 MiB, 128 MiB, 256 MiB"),
         ("method", "workbench,dask"),
         ("persist", "true,false"),
         ("k", "7"),

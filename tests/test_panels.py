@@ -152,7 +152,7 @@ def test_a_preset_fills_the_form_and_leaves_no_other_parameter(person: Person) -
     person.chooses(**{"run.array_sum.scale": None, "run.array_sum.size": "16MiB", "run.array_sum.generator": "tiles"})
     person.finds("work", "16 MiB")
     person.chooses(**{f"run.array_sum.{name}": None for name in ("preset", "size", "generator")})
-    until(lambda: (person.button("work", "field-size") or {})["value"] == "2GiB")
+    until(lambda: (person.button("work", "field-size") or {})["value"] == "2 GiB")
 
 
 # -- the whole of it, with a cluster

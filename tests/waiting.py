@@ -14,5 +14,5 @@ def until(true: Callable[[], Any], seconds: float = 60.0, about: Callable[[], An
         assert time.monotonic() < deadline, f"it did not come true in time: {str(about())[-500:]}"
         # What is waited for long is asked less often: it needs the processor itself.
         time.sleep(pause)
-        pause = min(1.1 * pause, 0.1)
+        pause = min(1.1 * pause, 0.05)
     return found
