@@ -347,25 +347,22 @@ def test_workers_that_came_late_were_waited_for_and_not_idle() -> None:
     assert first_rule(found) == "late workers"
 
 
-def test_a_worker_that_was_started_again_is_one_and_not_two() -> None:
+@pytest.mark.parametrize(
+    "places",
+    [
+        pytest.param((("v", "0", 0.5), ("w", "1", 0.5), ("new", "1", 7.5)), id="started again"),
+        pytest.param(
+            (("v", "0", 0.5), ("w", "1", 0.5), ("w", "1", 3.5), ("new", "2", 7.5), ("v", "0", 9.5)),
+            id="another job in its place",
+        ),
+    ],
+)
+def test_a_worker_that_took_the_place_of_one_that_ended_is_one_with_it(
+    places: tuple[tuple[str, str, float], ...],
+) -> None:
     tasks = [task("a", "v", float(at), at + 1.0) for at in range(10)]
     tasks += [task("a", "w", float(at), at + 1.0) for at in range(3)]
-    tasks += [task("a", "again", float(at), at + 1.0, thread=7) for at in range(8, 10)]
-    places = (("v", "0", 0.5), ("w", "1", 0.5), ("again", "1", 7.5))
-    heard = tuple(WorkerSample(worker, name, at, 100.0, 0, 0, 0, 1, 1) for worker, name, at in places)
-    run = Run(id="again", workload="w", cluster="c", started=0.0, seconds=10.0)
-    found = diagnose(run, batch(*tasks, samples=heard))
-    assert found is not None
-    assert (found.threads, found.workers) == (2, 2)
-    assert found.shares["computing"] == pytest.approx(15 / 20)
-    assert found.shares["arriving"] == 0
-
-
-def test_a_job_that_took_the_place_of_one_that_ended_is_one_worker_with_it() -> None:
-    tasks = [task("a", "v", float(at), at + 1.0) for at in range(10)]
-    tasks += [task("a", "w", float(at), at + 1.0) for at in range(3)]
-    tasks += [task("a", "new", float(at), at + 1.0) for at in range(8, 10)]
-    places = (("v", "0", 0.5), ("w", "1", 0.5), ("w", "1", 3.5), ("new", "2", 7.5), ("v", "0", 9.5))
+    tasks += [task("a", "new", float(at), at + 1.0, thread=7) for at in range(8, 10)]
     heard = tuple(WorkerSample(worker, name, at, 100.0, 0, 0, 0, 1, 1) for worker, name, at in places)
     run = Run(id="again", workload="w", cluster="c", started=0.0, seconds=10.0)
     found = diagnose(run, batch(*tasks, samples=heard))

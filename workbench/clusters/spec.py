@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from pydantic import BaseModel, Field
 
 from workbench import formats
-from workbench.errors import FailedError
+from workbench.errors import FailedError, MissingError
 
 if TYPE_CHECKING:
     from workbench.clusters.profiles import Profile
@@ -146,7 +146,7 @@ def _or_why(ask: Callable[[], str], shown: str = "{}") -> str:
     """What a profile tells or, for it stands in lists with others, the sentence that says why it can't."""
     try:
         return ask()
-    except FailedError as err:
+    except (FailedError, MissingError) as err:
         return shown.format(err)
 
 

@@ -213,6 +213,7 @@ class Monitor(SchedulerPlugin):
                 spans = _latest(spans)
             thread, nbytes = reported.get("thread") or 0, reported.get("nbytes") or 0
             row = (task.key, name, worker, thread, nbytes, erred, self._owners.count(task, how), spans)
+            # Most have one span, of computing, and none at the disk.
             self._finished.append(self._disk.without(row) if len(spans) > 1 and _has_disk(spans) else row)
 
     def _changed(self, progress: dict[str, dict[str, int]]) -> dict[str, Any]:

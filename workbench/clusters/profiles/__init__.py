@@ -222,11 +222,7 @@ class Broken(Profile):
         """Raise MissingError."""
         raise MissingError(self.reason)
 
-    choices = launch = plan  # type: ignore[assignment]
-
-    def code(self, spec: ClusterSpec) -> str:
-        """Return why there is none."""
-        return f"# {self.reason}\n"
+    choices = code = launch = plan  # type: ignore[assignment]
 
 
 @cache
