@@ -126,6 +126,7 @@ export class Page {
         }
         const { activeElement: had } = this.node.getRootNode() as Document;
         const titles = [...place.querySelectorAll<HTMLElement>('[data-fold]')];
+        // 4 is DOCUMENT_POSITION_FOLLOWING.
         const above = titles.filter(each => had && each.compareDocumentPosition(had) & 4);
         morph(place, next.content);
         this._settle();
@@ -306,7 +307,11 @@ export class Page {
 
   private _moved(entry: IntersectionObserverEntry): void {
     const place = entry.target as HTMLElement;
-    this._visible[entry.isIntersecting ? 'add' : 'delete'](place);
+    if (entry.isIntersecting) {
+      this._visible.add(place);
+    } else {
+      this._visible.delete(place);
+    }
     this._look(place);
   }
 
