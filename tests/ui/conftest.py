@@ -103,9 +103,18 @@ class Lab:
 
     def get(self, path: str) -> Any:
         """What the server answers to a GET, as JSON."""
-        request = urllib.request.Request(self.root + path, headers={"Authorization": f"token {TOKEN}"})
+        return json.loads(self._request("GET", path))
+
+    def end_kernels(self) -> None:
+        """End the kernels of all notebooks."""
+        for session in self.get("api/sessions"):
+            self._request("DELETE", f"api/sessions/{session['id']}")
+
+    def _request(self, method: str, path: str) -> bytes:
+        headers = {"Authorization": f"token {TOKEN}"}
+        request = urllib.request.Request(self.root + path, headers=headers, method=method)
         with urllib.request.urlopen(request, timeout=20) as response:
-            return json.load(response)
+            return bytes(response.read())
 
     def _answers(self) -> bool:
         try:
@@ -216,8 +225,11 @@ def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     yield opened
     if getattr(request.node, "failed", False):
         _screenshot(opened, f"failed-{request.node.name}")
-        # Or its second try finds the names of its clusters taken.
+        # Or its second try finds the names of its clusters taken, and kernels that have counted.
         finish(Session().stop_all())
+        lab = request.node.funcargs.get("lab")
+        if lab is not None:
+            lab.end_kernels()
     context.close()
 
 

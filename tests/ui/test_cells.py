@@ -133,4 +133,5 @@ def test_a_cell_that_is_run_twice_shows_its_page_after_a_reload(lab: Lab, open_l
         expect(start).to_be_visible(timeout=MINUTE)
     page.evaluate("async () => { await window.jupyterapp.commands.execute('docmanager:save') }")
     page = open_lab()
+    opened(page, "twice.ipynb")
     expect(start).to_be_visible(timeout=MINUTE)
