@@ -48,6 +48,8 @@ class Lab:
     def __init__(self, folder: Path, data_folder: Path) -> None:
         self.folder = folder
         self.data_folder = data_folder
+        self._settings = folder / "config" / "settings"
+        self._workspaces = folder / "config" / "workspaces"
         self.notebooks = folder / "notebooks"
         self.log = folder / "lab.log"
         self.token = TOKEN
@@ -60,10 +62,6 @@ class Lab:
         enabled = folder / "config" / "jupyter_server_config.d"
         enabled.mkdir()
         shutil.copy(PACKAGE / "server" / "dask_workbench.json", enabled)
-        # Or JupyterLab asks whether it may fetch news.
-        quiet = folder / "config" / "settings" / "@jupyterlab" / "apputils-extension"
-        quiet.mkdir(parents=True)
-        (quiet / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
         if LABEXTENSION.exists():
             (folder / "labextensions" / "dask-workbench").symlink_to(LABEXTENSION, target_is_directory=True)
 
@@ -74,6 +72,10 @@ class Lab:
 
     def start(self) -> None:
         """Start the server and wait until it answers."""
+        # Or JupyterLab asks whether it may fetch news.
+        quiet = self._settings / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
+        quiet.parent.mkdir(parents=True, exist_ok=True)
+        quiet.write_text('{"fetchNews": "false", "checkForUpdates": false}')
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self._command(), env=self._environment(), cwd=self.notebooks, stdout=log, stderr=log
@@ -101,20 +103,18 @@ class Lab:
         self.stop(signal.SIGKILL)
         self.start()
 
+    def begin_anew(self) -> None:
+        """End the server with its kernels and start another, which knows no settings and no open tabs."""
+        self.stop()
+        for folder in (self._settings, self._workspaces):
+            shutil.rmtree(folder, ignore_errors=True)
+        self.start()
+
     def get(self, path: str) -> Any:
         """What the server answers to a GET, as JSON."""
-        return json.loads(self._request("GET", path))
-
-    def end_kernels(self) -> None:
-        """End the kernels of all notebooks."""
-        for session in self.get("api/sessions"):
-            self._request("DELETE", f"api/sessions/{session['id']}")
-
-    def _request(self, method: str, path: str) -> bytes:
-        headers = {"Authorization": f"token {TOKEN}"}
-        request = urllib.request.Request(self.root + path, headers=headers, method=method)
+        request = urllib.request.Request(self.root + path, headers={"Authorization": f"token {TOKEN}"})
         with urllib.request.urlopen(request, timeout=20) as response:
-            return bytes(response.read())
+            return json.load(response)
 
     def _answers(self) -> bool:
         try:
@@ -150,8 +150,8 @@ class Lab:
             "JUPYTER_CONFIG_DIR": str(folder / "config"),
             "JUPYTER_DATA_DIR": str(folder / "data"),
             "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
-            "JUPYTERLAB_SETTINGS_DIR": str(folder / "config" / "settings"),
-            "JUPYTERLAB_WORKSPACES_DIR": str(folder / "config" / "workspaces"),
+            "JUPYTERLAB_SETTINGS_DIR": str(self._settings),
+            "JUPYTERLAB_WORKSPACES_DIR": str(self._workspaces),
             "DASK_WORKBENCH__DATA_FOLDER": str(self.data_folder),
             # Where the package isn't installed, kernels and hosts find it as this process does.
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
@@ -225,11 +225,11 @@ def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     yield opened
     if getattr(request.node, "failed", False):
         _screenshot(opened, f"failed-{request.node.name}")
-        # Or its second try finds the names of its clusters taken, and kernels that have counted.
+        # Or its second try finds the names of its clusters taken, kernels that have counted, and another theme.
         finish(Session().stop_all())
         lab = request.node.funcargs.get("lab")
         if lab is not None:
-            lab.end_kernels()
+            lab.begin_anew()
     context.close()
 
 
