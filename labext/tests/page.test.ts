@@ -118,6 +118,19 @@ test('a field shows what was chosen, else what Python says, and is left alone wh
   expect(find<HTMLInputElement>('[name=b]').value).toBe('7.');
 });
 
+test('a field is typed in as before though it is moved, or made anew, by what comes and goes around it', () => {
+  const lines = () => find<HTMLInputElement>('[name=lines]');
+  show('sidebar', '<p>Tick two.</p><div id="more"><input name="lines"></div>');
+  lines().focus();
+  typeInto('[name=lines]', 'cpu');
+  for (const around of ['<b></b>', '<i></i><b></b>', '']) {
+    show('sidebar', `${around}<div id="more"><input name="lines"></div>`);
+    expect([document.activeElement, lines().value]).toEqual([lines(), 'cpu']);
+  }
+  show('sidebar', '<input name="other"><section><input name="lines"></section>');
+  expect([document.activeElement, lines().value]).toEqual([lines(), 'cpu']);
+});
+
 test('a request sends what it says and what was chosen at this moment', async () => {
   const take = '{"choices": "plan.cpu.", "name": "name"}';
   show(

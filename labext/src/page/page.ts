@@ -124,15 +124,20 @@ export class Page {
         if (this._channel.translate) {
           translated(next.content, this._channel.translate);
         }
-        const { activeElement: had } = this.node.getRootNode() as Document;
+        const root = this.node.getRootNode() as Document;
+        const had = root.activeElement as HTMLInputElement | null;
+        const name = had?.name ?? '';
         const titles = [...place.querySelectorAll<HTMLElement>('[data-fold]')];
         // 4 is DOCUMENT_POSITION_FOLLOWING.
         const above = titles.filter(each => had && each.compareDocumentPosition(had) & 4);
         morph(place, next.content);
         this._settle();
-        if (!had?.isConnected) {
-          // Who works with the keyboard goes on above what has gone, where a second Enter does no harm.
-          above.findLast(each => each.offsetParent)?.focus();
+        if (had && had !== root.activeElement) {
+          // What was moved or made anew is worked in as before: the next keys would be lost. Who works with the keyboard
+          // goes on above what has gone, where a second Enter does no harm.
+          const again =
+            had.isConnected && had.name === name ? had : place.querySelector(`[name="${CSS.escape(name)}"]`);
+          ((again ?? above.findLast(each => each.offsetParent)) as HTMLElement | undefined)?.focus();
         }
         return true;
       }
