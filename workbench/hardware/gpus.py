@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
-from workbench.hardware import cpulist, nvml
+from workbench.hardware import nvml
 from workbench.hardware.sampling import NoGpusError, text_of, visible
 from workbench.hardware.sources import Missing, Sources, UnreadableError, text
 from workbench.hardware.values import Cuda, Gpu, GpuProcess, GpuSlice, NvLinks, Pcie
@@ -16,6 +17,7 @@ T = TypeVar("T")
 
 _CPU_WORDS = 128  # of 64 bits: as many CPUs as Linux can be built for
 _NODE_WORDS = 16
+_BITS = 64  # of a word
 _MAX_LINKS = 36  # NVML_NVLINK_MAX_LINKS
 _SWITCH = 2  # NVML_NVLINK_DEVICE_TYPE_SWITCH
 _NODE_SCOPE = 0  # NVML_AFFINITY_SCOPE_NODE
@@ -227,16 +229,16 @@ class _Device:
             node = -1  # as Linux writes it where the firmware names none
         if node >= 0:
             return node
-        nodes = cpulist.numbers(self._call("nvmlDeviceGetMemoryAffinity", _NODE_WORDS, _NODE_SCOPE))
+        nodes = cpus_in(self._call("nvmlDeviceGetMemoryAffinity", _NODE_WORDS, _NODE_SCOPE))
         if not nodes:
             raise UnreadableError("Neither Linux nor NVML names a NUMA node near it.")
         return nodes[0]
 
     def _cpu_affinity(self) -> str:
-        cpus = cpulist.numbers(self._call("nvmlDeviceGetCpuAffinity", _CPU_WORDS))
+        cpus = cpus_in(self._call("nvmlDeviceGetCpuAffinity", _CPU_WORDS))
         if not cpus:
             raise UnreadableError("NVML names no CPU near it.")
-        return cpulist.text(cpus)
+        return cpu_list(cpus)
 
     def _processes(self) -> tuple[GpuProcess, ...]:
         found = self._call("nvmlDeviceGetComputeRunningProcesses_v3")
@@ -247,3 +249,19 @@ def _address(info: Any) -> str:
     """PCI address as Linux writes it: NVML gives eight digits of domain and capital letters."""
     domain, _, rest = text_of(info.busId).partition(":")
     return f"{int(domain, 16):04x}:{rest.lower()}"
+
+
+def cpus_in(words: Sequence[int]) -> list[int]:
+    """CPUs, or NUMA nodes, of a mask of 64-bit words as drivers give it, in order."""
+    return [
+        place * _BITS + bit for place, word in enumerate(words) if word for bit in range(_BITS) if int(word) >> bit & 1
+    ]
+
+
+def cpu_list(cpus: Iterable[int]) -> str:
+    """A list as Linux writes it: [0, 1, 2, 8] is '0-2,8'."""
+    runs = []
+    for _, group in groupby(enumerate(sorted(cpus)), key=lambda pair: pair[1] - pair[0]):
+        run = [cpu for _, cpu in group]
+        runs.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
+    return ",".join(runs)
