@@ -10,7 +10,7 @@ from tests.simulated import SimulatedNvml, dgx1_sysfs
 from tests.test_hardware import machine
 from workbench.hardware import Topology, inventory
 from workbench.hardware.gpus import cpu_list, cpus_in
-from workbench.hardware.topology import between_folders
+from workbench.hardware.network import between_folders
 
 # The DGX-1 of the UCX post: https://blog.dask.org/2019/06/09/ucx-dgx
 DGX1 = """

@@ -184,15 +184,12 @@ class _Draw:
                 dtype=np.uint8,
                 casting="unsafe",
             )
-        self._lose(counts, rng)
-        counts[unknown[:, 0]] = 3
-        return counts
-
-    def _lose(self, counts: np.ndarray[Any, Any], rng: np.random.Generator) -> None:
-        """Make some genotypes unknown, by their places: a share of them is small."""
         if self.missing:
+            # By their places: a share of them is small.
             lost = rng.binomial(counts.size, self.missing)
             counts.ravel()[rng.choice(counts.size, lost, replace=False, shuffle=False)] = 3
+        counts[unknown[:, 0]] = 3
+        return counts
 
 
 def _reaches(drawn: np.ndarray[Any, Any], level: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -44,7 +44,9 @@ def read(sources: Sources, missing: Missing) -> Found:
             except UnreadableError as err:
                 missing["gpus"] = str(err)
                 return Found(cuda=cuda)
-            return Found(_in_sight(library, _gpus(devices), shown), cuda, _ancestors(devices, missing))
+            addresses = {device.address: device.index for device in devices if device.address}
+            gpus = tuple(device.read(addresses) for device in devices)
+            return Found(_in_sight(library, gpus, shown), cuda, _ancestors(devices, missing))
     except UnreadableError as err:
         missing.update({name: str(err) for name in ("gpus", "cuda.driver_version", "cuda.version")})
         return Found(cuda=Cuda(visible_devices=shown))
@@ -83,11 +85,6 @@ def _devices(sources: Sources, library: Any, missing: Missing) -> Iterator[_Devi
         raise UnreadableError("The NVIDIA driver lists no GPU.")
     for index in range(count):
         yield _Device(sources, library, index, missing)
-
-
-def _gpus(devices: tuple[_Device, ...]) -> tuple[Gpu, ...]:
-    addresses = {device.address: device.index for device in devices if device.address}
-    return tuple(device.read(addresses) for device in devices)
 
 
 def _ancestors(devices: tuple[_Device, ...], missing: Missing) -> dict[tuple[int, int], int | None]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from workbench import remote
 from workbench.hardware import cgroups, gpus, network
+from workbench.hardware.network import topology
 from workbench.hardware.sources import Missing, Sources, UnreadableError, text
-from workbench.hardware.topology import topology
 from workbench.hardware.values import Cpu, Inventory, Memory, NumaNode, Ucx
 
 UCX_PACKAGES = ("distributed-ucxx-cu13", "distributed-ucxx-cu12", "distributed-ucxx")

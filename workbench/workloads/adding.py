@@ -20,7 +20,7 @@ from typing import Any, get_origin
 
 from workbench import config
 from workbench.errors import BadInputError, ConflictError, quoted
-from workbench.workloads import importing, listing, own
+from workbench.workloads import importing, own
 from workbench.workloads.registry import templates
 
 _LITERALS = (bool, int, float, complex, str, bytes)
@@ -48,7 +48,7 @@ def add(function: Callable[..., Any]) -> str:
         raise BadInputError(f"{quoted(function)} is no plain function with a name. Define it with def, and add that.")
     if name in {each.name for each in templates()}:
         raise ConflictError(f"There is a workload {name} of ours already. Give your function another name.")
-    path = listing.added_folder() / f"{name}.py"
+    path = own.added_folder() / f"{name}.py"
     if path.exists() and not importing.is_added(path):
         raise ConflictError(f"{path} is there already, and wasn't added from a notebook. Give it another name.")
     text = importing.head(Path.cwd()) + file_of(function)
@@ -404,7 +404,9 @@ def _is_of(node: ast.ClassDef, kept: type) -> bool:
     does = [_does(code) for code in _codes(ast.Module([node], []))]
     for each in node.body:
         if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
-            live = inspect.unwrap(_unbound(vars(kept).get(each.name)))
+            member: Any = vars(kept).get(each.name)
+            member = member.fget if isinstance(member, property) else member
+            live = inspect.unwrap(member)
             if live is None or (inspect.isfunction(live) and _does(live.__code__) not in does):
                 return False
         elif isinstance(each, ast.Assign | ast.AnnAssign) and isinstance(each.value, ast.Constant):
@@ -415,8 +417,3 @@ def _is_of(node: ast.ClassDef, kept: type) -> bool:
                 if isinstance(value, _LITERALS) and value != each.value.value:
                     return False
     return True
-
-
-def _unbound(member: Any) -> Any:
-    """The function of a property."""
-    return member.fget if isinstance(member, property) else member

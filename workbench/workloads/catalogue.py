@@ -10,7 +10,6 @@ from workbench.workloads import (
     genotype_pca,
     reduce_file,
     svd,
-    svd_of_file,
 )
 from workbench.workloads.registry import Template
 
@@ -18,7 +17,7 @@ TEMPLATES: tuple[Template, ...] = (
     *array.TEMPLATES,
     frames.TEMPLATE,
     *svd.TEMPLATES,
-    svd_of_file.TEMPLATE,
+    svd.OF_FILE,
     reduce_file.TEMPLATE,
     eofs.TEMPLATE,
     genotype_pca.COMPONENTS,

@@ -16,6 +16,7 @@ from workbench.storage import places
 from workbench.workloads import fields, studies
 from workbench.workloads.estimates import expected_passes, times_gone_through
 from workbench.workloads.fields import Resolved, Text, Words
+from workbench.workloads.forms import refuse_more
 from workbench.workloads.registry import Resolution
 from workbench.workloads.svd import certificate_json
 from workbench.workloads.values import BadParameterError, Check, Labelled, Needs, Surroundings
@@ -181,12 +182,8 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
     notes: tuple[str, ...]
     if values["path"] is None:
         shape = (values["n_variants"], values["n_samples"])
-        if values["n_populations"] > shape[1]:
-            raise BadParameterError(
-                f"n_populations of genotype_pca is {values['n_populations']}. Give a whole number from 1 to "
-                f"{shape[1]}, the number of samples.",
-                "n_populations",
-            )
+        asked = values["n_populations"]
+        refuse_more("genotype_pca", "n_populations", asked, shape[1], ", the number of samples")
         for name in studies.OF_FILES:
             if values[name]:
                 raise BadParameterError(
@@ -200,12 +197,8 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
             *remarks,
         )
         values = {name: value for name, value in values.items() if name not in _SIMULATED}
-    if values["n_components"] > min(shape):
-        raise BadParameterError(
-            f"n_components of genotype_pca is {values['n_components']}. Give a whole number from 1 to {min(shape)}: "
-            f"there are {shape[0]} variants of {shape[1]} samples.",
-            "n_components",
-        )
+    there = f": there are {shape[0]} variants of {shape[1]} samples"
+    refuse_more("genotype_pca", "n_components", values["n_components"], min(shape), there)
     if values["ld_window"] is None:
         notes = (*notes, *_without_effect(given, _OF_WINDOWS, "of ld_window only, without effect while none is given"))
     packed = shape[0] * -(-shape[1] // 4)

@@ -181,30 +181,10 @@ class Template:
             )
         return presets.filled(self.name, chosen, None, raw)
 
-    def validate(
-        self,
-        raw: Mapping[str, Any],
-        *,
-        memory: int | None = None,
-        threads: int | None = None,
-        threads_per_worker: int | None = None,
-        on_gpu: bool = False,
-        device_memory: int | None = None,
-    ) -> Parameters:
+    def validate(self, raw: Mapping[str, Any], **cluster: Any) -> Parameters:
         """Check parameters, which may be text from a command line, and find out shape and blocks.
 
-        Parameters
-        ----------
-        memory
-            Bytes of all workers of the cluster together, needed where a size is a fraction.
-        threads
-            Threads of all workers together, which the default of `chunks` looks at.
-        threads_per_worker
-            How many blocks one worker has in hand at once; only the estimate of its memory depends on it.
-        on_gpu
-            Whether the workers have GPUs, which can't do all that processors can.
-        device_memory
-            Bytes of all their GPUs together that blocks may fill, where that is known.
+        What is known of the `cluster` is told as `Surroundings` has it: memory, threads and so on.
 
         Raises
         ------
@@ -219,7 +199,7 @@ class Template:
             values = forms.read(self._form, presets.filled(self.name, chosen, scale, raw))
             del values["preset"], values["scale"]
         saving = {name: values.pop(name) for name in self._saving}
-        around = Surroundings(memory, threads, threads_per_worker or 1, on_gpu, device_memory)
+        around = Surroundings(**{name: known for name, known in cluster.items() if known is not None})
         given = {name: forms.from_text(value, self._form.model_fields[name].annotation) for name, value in raw.items()}
         at = f" at {path}" if isinstance(path := values.get("path"), str) else ""
         with ended_after(_ANSWERING, f"No answer within {duration(_ANSWERING)}: the server or disk{at} doesn't reply."):
@@ -392,7 +372,7 @@ def template(name: str) -> Template:
     BadInputError
         It isn't a name.
     """
-    from workbench.workloads import listing, own
+    from workbench.workloads import own
 
     if not isinstance(name, str):
         raise BadInputError(
@@ -404,7 +384,7 @@ def template(name: str) -> Template:
     theirs = own.find(name)
     if theirs is not None:
         return theirs
-    others = listing.listed()
+    others = own.listed()
     for found in others.workloads:
         if found.name == name:
             return found
