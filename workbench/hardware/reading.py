@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 from workbench import remote
 from workbench.hardware import cgroups, gpus, network
 from workbench.hardware.network import topology
 from workbench.hardware.sources import Missing, Sources, UnreadableError, text
-from workbench.hardware.values import Cpu, Inventory, Memory, NumaNode, Ucx
+from workbench.hardware.values import Cpu, Inventory, Memory, Ucx
 
 UCX_PACKAGES = ("distributed-ucxx-cu13", "distributed-ucxx-cu12", "distributed-ucxx")
 
@@ -23,7 +22,6 @@ def inventory(sources: Sources | None = None) -> Inventory:
     return Inventory(
         cpu=_cpu(sources, missing),
         memory=_memory(sources, missing),
-        numa=_numa(sources, missing),
         gpus=found.gpus,
         ucx=_ucx(sources, missing),
         cuda=found.cuda,
@@ -83,37 +81,6 @@ def _memory(sources: Sources, missing: Missing) -> Memory:
         cgroup_limit=limit,
         limit=memory.total if limit is None else min(memory.total, limit),
     )
-
-
-def _numa(sources: Sources, missing: Missing) -> tuple[NumaNode, ...]:
-    folders = missing.ask("numa", _numa_folders, sources) or {}
-    return tuple(
-        NumaNode(
-            id=number,
-            # Empty for a node of memory alone.
-            cpus=missing.ask(f"numa.{number}.cpus", text, folder / "cpulist") or "",
-            memory=missing.ask(f"numa.{number}.memory", _numa_memory, folder),
-        )
-        for number, folder in folders.items()
-    )
-
-
-def _numa_folders(sources: Sources) -> dict[int, Path]:
-    """Folder of each NUMA node by its number, in order."""
-    found = {int(path.name.removeprefix("node")): path for path in sources.sys.glob("devices/system/node/node[0-9]*")}
-    if not found:
-        raise UnreadableError(f"{sources.sys / 'devices/system/node'} lists no NUMA nodes.")
-    return dict(sorted(found.items()))
-
-
-def _numa_memory(folder: Path) -> int:
-    """Bytes of memory of a node."""
-    path = folder / "meminfo"
-    for line in text(path).splitlines():
-        words = line.split()  # "Node 0 MemTotal: 6514900 kB"
-        if len(words) == 5 and words[2] == "MemTotal:":
-            return int(words[3]) * 1024
-    raise UnreadableError(f"{path} has no MemTotal.")
 
 
 def _ucx(sources: Sources, missing: Missing) -> Ucx:
