@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from workbench.genotypes.arrays import read_vcf_zarr
 from workbench.genotypes.packing import MISSING, MISSING_CODES, pack, unpack
 from workbench.genotypes.pca import GenotypePCA, pca
 from workbench.genotypes.plink import read_plink
@@ -21,7 +22,6 @@ from workbench.genotypes.relatives import Relatedness, kinship
 from workbench.genotypes.simulated import simulate
 from workbench.genotypes.store import pack_to_zarr
 from workbench.genotypes.values import Genotypes, Variants
-from workbench.genotypes.vcfzarr import read_vcf_zarr
 
 __all__ = [
     "MISSING",

@@ -17,12 +17,14 @@ from workbench.genotypes.arrays import (
     NPY,
     ORIENTATIONS,
     Counts,
+    Multiallelic,
     Rows,
     genotypes_of_array,
     genotypes_of_counts,
     in_zarr,
     read_hdf5,
     read_npy,
+    read_vcf_zarr,
     read_zarr,
     refuse_words,
 )
@@ -31,7 +33,6 @@ from workbench.genotypes.layout import is_store, read_store
 from workbench.genotypes.packing import MISSING_CODES
 from workbench.genotypes.plink import SUFFIXES, read_plink
 from workbench.genotypes.values import Genotypes, Variants, as_text
-from workbench.genotypes.vcfzarr import Multiallelic, read_vcf_zarr
 from workbench.linalg import asked
 from workbench.storage import conventions, places
 from workbench.storage.places import Place

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Literal, NamedTuple, TypeVar
 
 from workbench import remote
-from workbench.hardware import cgroups, gpus, network
+from workbench.hardware import gpus, network
 from workbench.hardware.network import topology
 from workbench.hardware.sources import Missing, Sources, UnreadableError, text
 from workbench.hardware.values import Cpu, Inventory, Memory, Ucx
 
 UCX_PACKAGES = ("distributed-ucxx-cu13", "distributed-ucxx-cu12", "distributed-ucxx")
+# Version 1 writes "no limit" as the largest number of whole pages in 63 bits; no machine has an exbibyte.
+_UNLIMITED = 2**60
+
+_Controller = Literal["cpu", "memory"]
+T = TypeVar("T", int, float)
 
 
 def inventory(sources: Sources | None = None) -> Inventory:
@@ -34,7 +42,7 @@ def inventory(sources: Sources | None = None) -> Inventory:
 def _cpu(sources: Sources, missing: Missing) -> Cpu:
     threads = missing.ask("cpu.threads", _count, sources, True)
     affinity = missing.ask("cpu.affinity", sources.affinity)
-    quota = missing.ask("cpu.quota", cgroups.cpu_quota, sources)
+    quota = missing.ask("cpu.quota", _cpu_quota, sources)
     return Cpu(
         model=missing.ask("cpu.model", _model, sources),
         physical_cores=missing.ask("cpu.physical_cores", _count, sources, False),
@@ -74,7 +82,7 @@ def _count(sources: Sources, logical: bool) -> int:
 
 def _memory(sources: Sources, missing: Missing) -> Memory:
     memory = sources.virtual_memory()
-    limit = missing.ask("memory.cgroup_limit", cgroups.memory_limit, sources)
+    limit = missing.ask("memory.cgroup_limit", _memory_limit, sources)
     return Memory(
         total=memory.total,
         available=memory.available,
@@ -91,3 +99,105 @@ def _ucx(sources: Sources, missing: Missing) -> Ucx:
     reason = "distributed-ucxx isn't installed."
     missing["ucx.version"] = reason
     return Ucx(installed=False, version=None, reason=reason)
+
+
+# --- control groups ---------------------------------------------------------------------------------------------------
+# Both versions may be mounted at once (the hybrid layout of systemd), so both are read: the tightest up the hierarchy.
+# Source: cgroups(7); proc_pid_cgroup(5); Documentation/admin-guide/cgroup-v1 and cgroup-v2.rst of Linux.
+
+
+class _Mount(NamedTuple):
+    root: str
+    folder: Path
+    kind: str
+    options: tuple[str, ...]
+
+
+def _memory_limit(sources: Sources) -> int:
+    """Bytes that this process and its neighbours in the same control groups may take together."""
+    return _tightest(sources, "memory", _memory_limits, "memory limit")
+
+
+def _cpu_quota(sources: Sources) -> float:
+    """CPUs that this process and its neighbours in the same control groups may keep busy, such as 1.5."""
+    return _tightest(sources, "cpu", _cpu_quotas, "CPU quota")
+
+
+def _tightest(sources: Sources, controller: _Controller, read: Callable[[Path], Iterator[T]], what: str) -> T:
+    limits = [limit for folder in _folders(sources, controller) for limit in read(folder)]
+    if limits:
+        return min(limits)
+    if sources.system != "Linux":
+        raise UnreadableError(f"{sources.system} has no control groups.")
+    text(sources.proc / "self" / "cgroup")
+    raise UnreadableError(f"No control group of this process sets a {what}.")
+
+
+def _memory_limits(folder: Path) -> Iterator[int]:
+    # Above memory.high the kernel throttles a group until it hardly moves: for a worker that is a limit as well.
+    for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):
+        limit = _number(folder / name)
+        if limit is not None and limit < _UNLIMITED:
+            yield int(limit)
+
+
+def _cpu_quotas(folder: Path) -> Iterator[float]:
+    quota, _, period = _content(folder / "cpu.max").partition(" ")
+    if quota.isdigit() and period.isdigit() and int(period):
+        yield int(quota) / int(period)
+    old_quota, old_period = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
+    if old_quota and old_period and old_quota > 0:
+        yield old_quota / old_period
+
+
+def _number(path: Path) -> int | None:
+    content = _content(path)
+    return int(content) if content.lstrip("-").isdigit() else None
+
+
+def _content(path: Path) -> str:
+    try:
+        return text(path)
+    except UnreadableError:
+        return ""
+
+
+def _folders(sources: Sources, controller: _Controller) -> Iterator[Path]:
+    """Folders of this process's groups for one controller, from its own up to where the hierarchy is mounted."""
+    told = _content(sources.proc / "self" / "mountinfo").splitlines()
+    mounts = [mount for line in told if (mount := _mount(line, sources)) is not None]
+    for line in _content(sources.proc / "self" / "cgroup").splitlines():
+        _, names, path = line.split(":", 2)
+        mount = _mount_of(mounts, names, controller)
+        if mount is not None:
+            yield from _upwards(mount, path)
+
+
+def _mount_of(mounts: list[_Mount], names: str, controller: _Controller) -> _Mount | None:
+    for mount in mounts:
+        if names == "" and mount.kind == "cgroup2":
+            return mount
+        if controller in names.split(",") and mount.kind == "cgroup" and controller in mount.options:
+            return mount
+    return None
+
+
+def _mount(line: str, sources: Sources) -> _Mount | None:
+    left, separator, right = line.partition(" - ")
+    before, after = left.split(), right.split()
+    if not separator or len(before) < 5 or len(after) < 3 or after[0] not in ("cgroup", "cgroup2"):
+        return None
+    point = PurePosixPath(before[4])
+    folder = sources.sys / point.relative_to("/sys") if point.is_relative_to("/sys") else Path(point)
+    return _Mount(before[3], folder, after[0], tuple(after[2].split(",")))
+
+
+def _upwards(mount: _Mount, path: str) -> Iterator[Path]:
+    # Inside a container the path may be the host's, which the mount point already stands for, or lead out of the
+    # namespace ("/../.."): then the mount point itself is all there is to see.
+    group = PurePosixPath(path)
+    inside = group.relative_to(mount.root) if group.is_relative_to(mount.root) else PurePosixPath()
+    if ".." in inside.parts:
+        inside = PurePosixPath()
+    for part in (inside, *inside.parents):
+        yield mount.folder / part
