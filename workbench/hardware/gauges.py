@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from workbench.hardware import nvml
 from workbench.hardware.sampling import QUANTITIES, Device, refusal
-from workbench.hardware.sources import Sources, UnreadableError
+from workbench.hardware.sources import Sources, UnreadableError, nvml_call, nvml_opened
 from workbench.hardware.values import Gpu
 
 
@@ -99,7 +98,7 @@ class Gauges:
         """Return a sample of each GPU and each slice, by UUID."""
         try:
             if self._library is None:
-                self._library = self._stack.enter_context(nvml.opened(Sources()))
+                self._library = self._stack.enter_context(nvml_opened(Sources()))
         except UnreadableError as err:
             return {uuid: silent(uuid, str(err)) for uuid in self._wholes}
         return {uuid: self._read(uuid, gpu) for uuid, gpu in self._wholes.items()}
@@ -114,7 +113,7 @@ class Gauges:
         return sample_of({"host": socket.gethostname(), **device.read()})
 
     def _found(self, uuid: str, gpu: Gpu) -> Device:
-        handle = nvml.call(self._library, "nvmlDeviceGetHandleByUUID", uuid)
+        handle = nvml_call(self._library, "nvmlDeviceGetHandleByUUID", uuid)
         device = self._devices[uuid] = Device(self._library, uuid, gpu.index, handle, sliced=uuid != gpu.uuid)
         return device
 

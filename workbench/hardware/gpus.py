@@ -8,9 +8,8 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
-from workbench.hardware import nvml
 from workbench.hardware.sampling import NoGpusError, text_of, visible
-from workbench.hardware.sources import Missing, Sources, UnreadableError, text
+from workbench.hardware.sources import Missing, Sources, UnreadableError, nvml_call, nvml_opened, text
 from workbench.hardware.values import Cuda, Gpu, GpuProcess, GpuSlice, NvLinks, Pcie
 
 T = TypeVar("T")
@@ -37,7 +36,7 @@ def read(sources: Sources, missing: Missing) -> Found:
     if shown is None:
         missing["cuda.visible_devices"] = "CUDA_VISIBLE_DEVICES isn't set: every GPU is visible."
     try:
-        with nvml.opened(sources) as library:
+        with nvml_opened(sources) as library:
             cuda = _cuda(library, shown, missing)
             try:
                 devices = tuple(_devices(sources, library, missing))
@@ -70,8 +69,8 @@ def _told_of(gpu: Gpu, named: set[str]) -> Gpu:
 
 
 def _cuda(library: Any, shown: str | None, missing: Missing) -> Cuda:
-    driver = missing.ask("cuda.driver_version", nvml.call, library, "nvmlSystemGetDriverVersion")
-    version = missing.ask("cuda.version", nvml.call, library, "nvmlSystemGetCudaDriverVersion")
+    driver = missing.ask("cuda.driver_version", nvml_call, library, "nvmlSystemGetDriverVersion")
+    version = missing.ask("cuda.version", nvml_call, library, "nvmlSystemGetCudaDriverVersion")
     return Cuda(
         driver_version=None if driver is None else text_of(driver),
         version=None if version is None else f"{version // 1000}.{version % 1000 // 10}",
@@ -80,7 +79,7 @@ def _cuda(library: Any, shown: str | None, missing: Missing) -> Cuda:
 
 
 def _devices(sources: Sources, library: Any, missing: Missing) -> Iterator[_Device]:
-    count = nvml.call(library, "nvmlDeviceGetCount")
+    count = nvml_call(library, "nvmlDeviceGetCount")
     if not count:
         raise UnreadableError("The NVIDIA driver lists no GPU.")
     for index in range(count):
@@ -150,7 +149,7 @@ class _Device:
         """Answer about the GPU, or about a part of it; where it is refused, the reason is that of `also`, too."""
 
         def read() -> T:
-            return convert(nvml.call(self._library, function, self._handle if part is None else part))
+            return convert(nvml_call(self._library, function, self._handle if part is None else part))
 
         answer = self._missing.ask(f"{self._place}.{name}", read)
         if answer is None:
@@ -158,11 +157,11 @@ class _Device:
         return answer
 
     def _call(self, function: str, *arguments: Any) -> Any:
-        return nvml.call(self._library, function, self._handle, *arguments)
+        return nvml_call(self._library, function, self._handle, *arguments)
 
     @cached_property
     def _handle(self) -> Any:
-        return nvml.call(self._library, "nvmlDeviceGetHandleByIndex", self.index)
+        return nvml_call(self._library, "nvmlDeviceGetHandleByIndex", self.index)
 
     def _slices(self) -> Iterator[GpuSlice]:
         for number in range(self._ask("slices", "nvmlDeviceGetMaxMigDeviceCount") or 0):
@@ -211,11 +210,11 @@ class _Device:
 
     def _end(self, link: int, addresses: Mapping[str, int]) -> tuple[str, int]:
         """Where a link ends; peer -1 for what is no GPU of this machine."""
-        remote = nvml.call(self._library, "nvmlDeviceGetNvLinkRemotePciInfo", self._handle, link, fallback=None)
+        remote = nvml_call(self._library, "nvmlDeviceGetNvLinkRemotePciInfo", self._handle, link, fallback=None)
         peer = None if remote is None else addresses.get(_address(remote))
         if peer is not None:
             return "gpu", peer
-        kind = nvml.call(self._library, "nvmlDeviceGetNvLinkRemoteDeviceType", self._handle, link, fallback=None)
+        kind = nvml_call(self._library, "nvmlDeviceGetNvLinkRemoteDeviceType", self._handle, link, fallback=None)
         return ("switch" if kind == _SWITCH else "other"), -1
 
     def _numa_node(self) -> int:
