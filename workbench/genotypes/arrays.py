@@ -14,8 +14,7 @@ from dask.utils import SerializableLock
 
 from workbench import formats
 from workbench.errors import BadInputError
-from workbench.genotypes.packing import PER_BYTE, missing_codes, pack, packed_width
-from workbench.genotypes.rows import block_rows, packed_array
+from workbench.genotypes.packing import PER_BYTE, block_rows, missing_codes, pack, packed_array, packed_width
 from workbench.genotypes.values import Genotypes, Variants, as_text
 from workbench.linalg.blocks import in_blocks, refuse_masked, row_blocks
 from workbench.linalg.keys import lasting

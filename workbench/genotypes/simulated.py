@@ -11,8 +11,7 @@ import dask.array as da
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes.packing import pack, packed_width
-from workbench.genotypes.rows import block_rows, packed_array
+from workbench.genotypes.packing import block_rows, pack, packed_array, packed_width
 from workbench.genotypes.values import Genotypes
 from workbench.linalg import asked, cuda
 from workbench.linalg.blocks import row_blocks

@@ -377,7 +377,7 @@ def _packing_resolved(values: dict[str, Any], given: Mapping[str, Any], around: 
 
 def _packing_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     """One pass, in which a block is read, packed and written."""
-    from workbench.genotypes.rows import block_rows
+    from workbench.genotypes.packing import block_rows
 
     n_variants, n_samples = resolved["shape"]
     packed = n_variants * -(-n_samples // 4)
