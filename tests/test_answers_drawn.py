@@ -21,7 +21,7 @@ from workbench.runs import store
 from workbench.runs.answers import Answers, Array
 from workbench.runs.store import Run
 from workbench.views.recorded import pictures_of, small_pictures
-from workbench.workloads.svd_of_file import TEMPLATE as SVD
+from workbench.workloads.svd import OF_FILE as SVD
 from workbench.workloads.values import Labelled
 
 TEXT = np.dtypes.StringDType()

@@ -21,7 +21,6 @@ def machine(*, usable: int = 8, memory: int = 20 * GIB) -> Inventory:
     return Inventory(
         cpu=Cpu(model=None, physical_cores=None, threads=usable, usable=usable, affinity=None, quota=None),
         memory=Memory(total=memory, available=memory, cgroup_limit=None, limit=memory),
-        numa=(),
         gpus=(),
         ucx=Ucx(installed=False, version=None, reason="distributed-ucxx isn't installed."),
         missing={},

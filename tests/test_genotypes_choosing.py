@@ -15,8 +15,8 @@ import pytest
 from workbench.errors import BadInputError
 from workbench.genotypes import Genotypes, Variants, open_genotypes, pca
 from workbench.genotypes.choosing import in_regions, of_chosen_samples
-from workbench.genotypes.hardy import exact_p
 from workbench.genotypes.packing import pack
+from workbench.genotypes.scaling import exact_p
 from workbench.workloads import template
 from workbench.workloads.values import BadParameterError
 

@@ -15,7 +15,7 @@ import zarr
 
 from workbench.errors import BadInputError
 from workbench.genotypes import Genotypes, Variants, kinship, ld_prune, open_genotypes, pca, qc, simulate
-from workbench.genotypes.rows import at_most, block_rows
+from workbench.genotypes.packing import at_most, block_rows
 
 _COUNTS = np.random.default_rng(0).integers(0, 3, (60, 13)).astype("u1")
 

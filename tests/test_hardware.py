@@ -142,7 +142,6 @@ def test_on_a_machine_that_tells_nothing_every_value_has_a_reason_and_one_core_i
         "cpu.affinity",
         "cpu.quota",
         "memory.cgroup_limit",
-        "numa",
         "gpus",
         "cuda.driver_version",
         "cuda.version",
@@ -249,17 +248,6 @@ def test_where_both_versions_are_mounted_the_one_that_holds_the_limit_is_found(t
     files["proc/self/cgroup"] += "0::/\n"
     files["sys/fs/cgroup/unified/cgroup.procs"] = ""
     assert inventory(machine(tmp_path, files)).memory.limit == 3 * GIB
-
-
-def test_numa_nodes_come_in_order_with_their_memory(tmp_path: Path) -> None:
-    nodes = {
-        "sys/devices/system/node/node10/cpulist": "4-7\n",
-        "sys/devices/system/node/node2/cpulist": "0-3\n",
-        "sys/devices/system/node/node2/meminfo": "Node 2 MemTotal:       1024 kB\nNode 2 MemFree: 1 kB\n",
-    }
-    found = inventory(machine(tmp_path, nodes))
-    assert [(node.id, node.cpus, node.memory) for node in found.numa] == [(2, "0-3", 2**20), (10, "4-7", None)]
-    assert "numa.10.memory" in found.missing
 
 
 def test_gpus_are_named_and_the_library_is_closed_again(tmp_path: Path) -> None:

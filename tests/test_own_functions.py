@@ -31,7 +31,7 @@ from workbench.session import Session
 from workbench.storage import writing
 from workbench.storage.targets import target
 from workbench.views.runs import _answer as answer_line
-from workbench.workloads import importing, listing, own, returned, template
+from workbench.workloads import importing, own, returned, template
 from workbench.workloads.arriving import Beside
 from workbench.workloads.declaring import workload
 
@@ -1132,7 +1132,7 @@ def test_a_function_of_a_notebook_is_added_with_what_it_names_and_no_more(data_f
     shell.run_cell("def bare(n):\n    return n\n\ndef double(n: int):\n    return bare(2 * n)\n")
     shell.run_cell("def total(n: int = 1):\n    return double(n)\n")
     workbench.add(shell.user_ns["total"])
-    found = listing.listed()
+    found = own.listed()
     assert ([each.name for each in found.workloads if each.origin == "total.py added"], found.broken) == (["total"], ())
 
 
@@ -1179,7 +1179,7 @@ def test_a_function_of_a_notebook_works_in_its_folder_with_the_modules_beside_it
 
 
 def added_file(name):
-    return str(listing.added_folder() / f"{name}.py")
+    return str(own.added_folder() / f"{name}.py")
 
 
 OF_A_KERNEL = """
@@ -1442,10 +1442,10 @@ def test_a_gate_fails_where_answers_of_watched_groups_differ(data_folder, tmp_pa
 
 
 def test_a_page_hears_of_a_function_that_was_added(data_folder: Path) -> None:
-    before = listing.stamp()
-    listing.added_folder().mkdir(parents=True)
-    (listing.added_folder() / "total.py").write_text("def total() -> int:\n    return 1\n")
-    assert len(listing.stamp()) == len(before) + 1
+    before = own.stamp()
+    own.added_folder().mkdir(parents=True)
+    (own.added_folder() / "total.py").write_text("def total() -> int:\n    return 1\n")
+    assert len(own.stamp()) == len(before) + 1
 
 
 def test_only_calls_that_import_or_read_beside_a_module_are_told_where_it_is():

@@ -8,8 +8,9 @@ import pytest
 
 from tests.simulated import SimulatedNvml, dgx1_sysfs
 from tests.test_hardware import machine
-from workbench.hardware import Topology, cpulist, inventory
-from workbench.hardware.topology import between_folders
+from workbench.hardware import Topology, inventory
+from workbench.hardware.gpus import cpu_list, cpus_in
+from workbench.hardware.network import between_folders
 
 # The DGX-1 of the UCX post: https://blog.dask.org/2019/06/09/ucx-dgx
 DGX1 = """
@@ -126,6 +127,6 @@ def test_cards_of_unknown_distance_are_nobodys_nearest() -> None:
     ("text", "cpus"), [("", []), ("3", [3]), ("0-2,8", [0, 1, 2, 8]), ("0-1,63-65", [0, 1, 63, 64, 65])]
 )
 def test_a_cpu_list_is_written_as_linux_writes_it(text: str, cpus: list[int]) -> None:
-    assert cpulist.text(cpus) == text
+    assert cpu_list(cpus) == text
     words = [sum(1 << cpu % 64 for cpu in cpus if cpu // 64 == place) for place in range(2)]
-    assert cpulist.numbers(words) == cpus
+    assert cpus_in(words) == cpus

@@ -26,8 +26,7 @@ from workbench.runs import exchange, store
 from workbench.runs.comparing import comparisons
 from workbench.threads import in_thread
 from workbench.workloads import presets, registry
-from workbench.workloads.listing import Broken, listed
-from workbench.workloads.own import functions
+from workbench.workloads.own import Broken, functions, listed
 
 if TYPE_CHECKING:
     from distributed import Client

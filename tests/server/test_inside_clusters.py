@@ -11,7 +11,7 @@ import pytest
 
 from tests.server.test_run_pages import html_of
 from tests.server.test_views import text_of
-from workbench.hardware.usage import Meter
+from workbench.hardware.gauges import Meter
 from workbench.monitor.events import Batch, Links, Progress, WorkerSample
 from workbench.views import workers
 from workbench.views.graph import graph

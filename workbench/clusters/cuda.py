@@ -8,8 +8,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from workbench.hardware import nvml
-from workbench.hardware.sources import Sources, UnreadableError
+from workbench.hardware.sources import Sources, UnreadableError, nvml_call, nvml_opened
 
 _ASKED = ("nvmlDeviceGetName", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetUtilizationRates")
 """What `distributed.diagnostics.nvml` asks of each device; it copes with nothing but "not supported"."""
@@ -35,9 +34,9 @@ def problem(library: str = "libcuda.so.1") -> str | None:
 def answered() -> bool:
     """Whether NVML answers all that Dask asks when a scheduler, a nanny or a worker starts."""
     try:
-        with nvml.opened(Sources()) as library:
-            for index in range(nvml.call(library, "nvmlDeviceGetCount")):
-                handle = nvml.call(library, "nvmlDeviceGetHandleByIndex", index)
+        with nvml_opened(Sources()) as library:
+            for index in range(nvml_call(library, "nvmlDeviceGetCount")):
+                handle = nvml_call(library, "nvmlDeviceGetHandleByIndex", index)
                 for name in _ASKED:
                     _ask(library, name, handle)
     except UnreadableError:
@@ -47,7 +46,7 @@ def answered() -> bool:
 
 def _ask(library: Any, name: str, handle: Any) -> None:
     try:
-        nvml.call(library, name, handle)
+        nvml_call(library, name, handle)
     except UnreadableError as err:
         if not isinstance(err.__cause__, library.NVMLError_NotSupported):
             raise

@@ -21,7 +21,7 @@ from workbench.figures.reactions import script
 from workbench.formats import count, duration, rate, size
 from workbench.monitor.events import Batch
 from workbench.runs.store import SIMULATED
-from workbench.workloads.listing import title_of
+from workbench.workloads.own import title_of
 from workbench.workloads.values import Labelled
 
 _STYLE = """

@@ -10,43 +10,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.genotypes.packing import MISSING, MISSING_CODES, pack, unpack
-from workbench.genotypes.pca import GenotypePCA, pca
-from workbench.genotypes.plink import read_plink
-from workbench.genotypes.projection import Projection, Reference, project
-from workbench.genotypes.prune import ld_prune
-from workbench.genotypes.qc import Quality, qc
-from workbench.genotypes.reading import open_genotypes
-from workbench.genotypes.relatives import Relatedness, kinship
-from workbench.genotypes.simulated import simulate
-from workbench.genotypes.store import pack_to_zarr
-from workbench.genotypes.values import Genotypes, Variants
-from workbench.genotypes.vcfzarr import read_vcf_zarr
-
-__all__ = [
-    "MISSING",
-    "MISSING_CODES",
-    "GenotypePCA",
-    "Genotypes",
-    "OneBloscThread",
-    "Projection",
-    "Quality",
-    "Reference",
-    "Relatedness",
-    "Variants",
-    "kinship",
-    "ld_prune",
-    "open_genotypes",
-    "pack",
-    "pack_to_zarr",
-    "pca",
-    "project",
-    "qc",
-    "read_plink",
-    "read_vcf_zarr",
-    "simulate",
-    "unpack",
-]
+from workbench.genotypes.arrays import read_vcf_zarr as read_vcf_zarr
+from workbench.genotypes.packing import (
+    MISSING as MISSING,
+    MISSING_CODES as MISSING_CODES,
+    pack as pack,
+    unpack as unpack,
+)
+from workbench.genotypes.pca import GenotypePCA as GenotypePCA, pca as pca
+from workbench.genotypes.plink import read_plink as read_plink
+from workbench.genotypes.projection import Projection as Projection, Reference as Reference, project as project
+from workbench.genotypes.prune import ld_prune as ld_prune
+from workbench.genotypes.qc import Quality as Quality, qc as qc
+from workbench.genotypes.reading import open_genotypes as open_genotypes
+from workbench.genotypes.relatives import Relatedness as Relatedness, kinship as kinship
+from workbench.genotypes.simulated import simulate as simulate
+from workbench.genotypes.store import pack_to_zarr as pack_to_zarr
+from workbench.genotypes.values import Genotypes as Genotypes, Variants as Variants
 
 
 def __getattr__(name: str) -> Any:

@@ -17,8 +17,7 @@ import numpy as np
 
 from workbench.errors import BadInputError
 from workbench.genotypes.arrays import genotypes_of_counts, in_zarr, read_zarr
-from workbench.genotypes.packing import MISSING
-from workbench.genotypes.rows import packed_array
+from workbench.genotypes.packing import MISSING, packed_array
 from workbench.genotypes.values import Genotypes, Variants, as_text
 from workbench.storage import places
 from workbench.storage.places import Place

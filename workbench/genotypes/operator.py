@@ -16,7 +16,7 @@ from dask.delayed import Delayed
 from workbench.errors import BadInputError
 from workbench.genotypes import kernels
 from workbench.genotypes.kernels import Narrow
-from workbench.genotypes.rows import at_most, cut
+from workbench.genotypes.packing import at_most, cut
 from workbench.genotypes.scaling import REASONS, Rule, squares
 from workbench.genotypes.values import Genotypes
 from workbench.linalg.blocks import beside, host, namespace, on_device, on_devices, row_blocks, slices

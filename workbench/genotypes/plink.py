@@ -15,8 +15,7 @@ import numpy as np
 
 from workbench.errors import BadInputError
 from workbench.genotypes.kernels import last_byte
-from workbench.genotypes.packing import PER_BYTE, packed_width
-from workbench.genotypes.rows import block_rows, packed_array
+from workbench.genotypes.packing import PER_BYTE, block_rows, packed_array, packed_width
 from workbench.genotypes.values import IN_FAMILY, TEXT, Genotypes, Variants, as_text
 from workbench.linalg.blocks import tiles
 from workbench.storage import places

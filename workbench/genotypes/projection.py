@@ -24,8 +24,7 @@ from workbench.genotypes.packing import MISSING, unpack
 from workbench.genotypes.reading import as_genotypes
 from workbench.genotypes.scaling import CONVENTIONS, Scaler, factor_of
 from workbench.genotypes.values import Genotypes, Variants, as_text
-from workbench.linalg.blas import one_thread
-from workbench.linalg.blocks import host
+from workbench.linalg.blocks import host, one_thread
 from workbench.storage import places
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from workbench.genotypes.reading import as_genotypes
 from workbench.genotypes.scaling import Rule
 from workbench.genotypes.values import Genotypes
 from workbench.linalg import asked
-from workbench.linalg.blas import one_thread
-from workbench.linalg.blocks import host, namespace, on_device
+from workbench.linalg.blocks import host, namespace, on_device, one_thread
 from workbench.travelling import everywhere
 
 Matrix = np.ndarray[Any, Any]

@@ -12,10 +12,10 @@ import dask
 import numpy as np
 
 from workbench.genotypes import choosing, kernels
-from workbench.genotypes.hardy import exact_p
 from workbench.genotypes.operator import blocked
 from workbench.genotypes.packing import PER_BYTE
 from workbench.genotypes.reading import as_genotypes
+from workbench.genotypes.scaling import exact_p
 from workbench.genotypes.values import Variants
 from workbench.linalg.blocks import host
 from workbench.travelling import scheduler
@@ -106,8 +106,7 @@ def qc(
     genotypes = choosing.of_chosen_variants(genotypes, kept=kept, autosomes_only=autosomes_only, leave_out=leave_out)
     task = dask.delayed(_Counting(genotypes.n_samples, mid_p), pure=True)
     parts = [task(block) for block in blocked(genotypes).to_delayed()[:, 0]]
-    sites = [dask.delayed(_of_sites)(part) for part in parts]
-    sums = [dask.delayed(_of_samples)(part) for part in parts]
+    sites, sums = [part[:2] for part in parts], [part[2] for part in parts]
     while len(sums) > 1:
         sums = [dask.delayed(_added)(sums[i : i + _FAN_IN]) for i in range(0, len(sums), _FAN_IN)]
     found, totals = dask.compute(sites, sums, scheduler=scheduler())
@@ -131,14 +130,6 @@ class _Counting:
         packed = host(packed)
         counts = kernels.counted(packed, self.n_samples)
         return counts, exact_p(counts, mid=self.mid_p), by_sample(packed, self.n_samples)
-
-
-def _of_sites(part: tuple[Matrix, Matrix, Matrix]) -> tuple[Matrix, Matrix]:
-    return part[:2]
-
-
-def _of_samples(part: tuple[Matrix, Matrix, Matrix]) -> Matrix:
-    return part[2]
 
 
 def _added(parts: Sequence[Matrix]) -> Matrix:

@@ -137,7 +137,7 @@ def kinship(
         for i in range(len(tiles))
         for j in range(i, len(tiles))
     ]
-    tables, rows = dask.compute(found, [dask.delayed(_height)(block) for block in blocks])
+    tables, rows = dask.compute(found, [block[1] for block in blocks])
     if not sum(count for *_, count in tables):
         raise BadInputError(
             f"Kinship can't be computed of the {sum(rows)} variants that take part: no two samples are known in the "
@@ -165,10 +165,6 @@ class _Turning:
 
 def _tile(block: tuple[Matrix, int], samples: slice) -> Matrix:
     return block[0][samples]
-
-
-def _height(block: tuple[Matrix, int]) -> int:
-    return block[1]
 
 
 def _related(

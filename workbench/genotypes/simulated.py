@@ -11,8 +11,7 @@ import dask.array as da
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes.packing import pack, packed_width
-from workbench.genotypes.rows import block_rows, packed_array
+from workbench.genotypes.packing import block_rows, pack, packed_array, packed_width
 from workbench.genotypes.values import Genotypes
 from workbench.linalg import asked, cuda
 from workbench.linalg.blocks import row_blocks
@@ -184,15 +183,12 @@ class _Draw:
                 dtype=np.uint8,
                 casting="unsafe",
             )
-        self._lose(counts, rng)
-        counts[unknown[:, 0]] = 3
-        return counts
-
-    def _lose(self, counts: np.ndarray[Any, Any], rng: np.random.Generator) -> None:
-        """Make some genotypes unknown, by their places: a share of them is small."""
         if self.missing:
+            # By their places: a share of them is small.
             lost = rng.binomial(counts.size, self.missing)
             counts.ravel()[rng.choice(counts.size, lost, replace=False, shuffle=False)] = 3
+        counts[unknown[:, 0]] = 3
+        return counts
 
 
 def _reaches(drawn: np.ndarray[Any, Any], level: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -25,10 +25,9 @@ from workbench.genotypes.layout import (
     is_store,
     read_store,
 )
-from workbench.genotypes.packing import packed_width, unpack
+from workbench.genotypes.packing import block_rows, packed_width, unpack
 from workbench.genotypes.plink import SUFFIXES
 from workbench.genotypes.reading import open_genotypes
-from workbench.genotypes.rows import block_rows
 from workbench.genotypes.values import Genotypes, as_text
 from workbench.linalg.blocks import host
 from workbench.linalg.keys import fresh

@@ -11,8 +11,7 @@ import dask.array as da
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes.packing import MISSING, PER_BYTE, chosen, packed_width, unpack
-from workbench.genotypes.rows import taken
+from workbench.genotypes.packing import MISSING, PER_BYTE, chosen, packed_width, taken, unpack
 from workbench.travelling import reach_cluster
 
 TEXT = np.dtypes.StringDType()

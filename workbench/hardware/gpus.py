@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
-from workbench.hardware import cpulist, nvml
 from workbench.hardware.sampling import NoGpusError, text_of, visible
-from workbench.hardware.sources import Missing, Sources, UnreadableError, text
+from workbench.hardware.sources import Missing, Sources, UnreadableError, nvml_call, nvml_opened, text
 from workbench.hardware.values import Cuda, Gpu, GpuProcess, GpuSlice, NvLinks, Pcie
 
 T = TypeVar("T")
 
 _CPU_WORDS = 128  # of 64 bits: as many CPUs as Linux can be built for
 _NODE_WORDS = 16
+_BITS = 64  # of a word
 _MAX_LINKS = 36  # NVML_NVLINK_MAX_LINKS
 _SWITCH = 2  # NVML_NVLINK_DEVICE_TYPE_SWITCH
 _NODE_SCOPE = 0  # NVML_AFFINITY_SCOPE_NODE
@@ -35,14 +36,16 @@ def read(sources: Sources, missing: Missing) -> Found:
     if shown is None:
         missing["cuda.visible_devices"] = "CUDA_VISIBLE_DEVICES isn't set: every GPU is visible."
     try:
-        with nvml.opened(sources) as library:
+        with nvml_opened(sources) as library:
             cuda = _cuda(library, shown, missing)
             try:
                 devices = tuple(_devices(sources, library, missing))
             except UnreadableError as err:
                 missing["gpus"] = str(err)
                 return Found(cuda=cuda)
-            return Found(_in_sight(library, _gpus(devices), shown), cuda, _ancestors(devices, missing))
+            addresses = {device.address: device.index for device in devices if device.address}
+            gpus = tuple(device.read(addresses) for device in devices)
+            return Found(_in_sight(library, gpus, shown), cuda, _ancestors(devices, missing))
     except UnreadableError as err:
         missing.update({name: str(err) for name in ("gpus", "cuda.driver_version", "cuda.version")})
         return Found(cuda=Cuda(visible_devices=shown))
@@ -66,8 +69,8 @@ def _told_of(gpu: Gpu, named: set[str]) -> Gpu:
 
 
 def _cuda(library: Any, shown: str | None, missing: Missing) -> Cuda:
-    driver = missing.ask("cuda.driver_version", nvml.call, library, "nvmlSystemGetDriverVersion")
-    version = missing.ask("cuda.version", nvml.call, library, "nvmlSystemGetCudaDriverVersion")
+    driver = missing.ask("cuda.driver_version", nvml_call, library, "nvmlSystemGetDriverVersion")
+    version = missing.ask("cuda.version", nvml_call, library, "nvmlSystemGetCudaDriverVersion")
     return Cuda(
         driver_version=None if driver is None else text_of(driver),
         version=None if version is None else f"{version // 1000}.{version % 1000 // 10}",
@@ -76,16 +79,11 @@ def _cuda(library: Any, shown: str | None, missing: Missing) -> Cuda:
 
 
 def _devices(sources: Sources, library: Any, missing: Missing) -> Iterator[_Device]:
-    count = nvml.call(library, "nvmlDeviceGetCount")
+    count = nvml_call(library, "nvmlDeviceGetCount")
     if not count:
         raise UnreadableError("The NVIDIA driver lists no GPU.")
     for index in range(count):
         yield _Device(sources, library, index, missing)
-
-
-def _gpus(devices: tuple[_Device, ...]) -> tuple[Gpu, ...]:
-    addresses = {device.address: device.index for device in devices if device.address}
-    return tuple(device.read(addresses) for device in devices)
 
 
 def _ancestors(devices: tuple[_Device, ...], missing: Missing) -> dict[tuple[int, int], int | None]:
@@ -151,7 +149,7 @@ class _Device:
         """Answer about the GPU, or about a part of it; where it is refused, the reason is that of `also`, too."""
 
         def read() -> T:
-            return convert(nvml.call(self._library, function, self._handle if part is None else part))
+            return convert(nvml_call(self._library, function, self._handle if part is None else part))
 
         answer = self._missing.ask(f"{self._place}.{name}", read)
         if answer is None:
@@ -159,11 +157,11 @@ class _Device:
         return answer
 
     def _call(self, function: str, *arguments: Any) -> Any:
-        return nvml.call(self._library, function, self._handle, *arguments)
+        return nvml_call(self._library, function, self._handle, *arguments)
 
     @cached_property
     def _handle(self) -> Any:
-        return nvml.call(self._library, "nvmlDeviceGetHandleByIndex", self.index)
+        return nvml_call(self._library, "nvmlDeviceGetHandleByIndex", self.index)
 
     def _slices(self) -> Iterator[GpuSlice]:
         for number in range(self._ask("slices", "nvmlDeviceGetMaxMigDeviceCount") or 0):
@@ -212,11 +210,11 @@ class _Device:
 
     def _end(self, link: int, addresses: Mapping[str, int]) -> tuple[str, int]:
         """Where a link ends; peer -1 for what is no GPU of this machine."""
-        remote = nvml.call(self._library, "nvmlDeviceGetNvLinkRemotePciInfo", self._handle, link, fallback=None)
+        remote = nvml_call(self._library, "nvmlDeviceGetNvLinkRemotePciInfo", self._handle, link, fallback=None)
         peer = None if remote is None else addresses.get(_address(remote))
         if peer is not None:
             return "gpu", peer
-        kind = nvml.call(self._library, "nvmlDeviceGetNvLinkRemoteDeviceType", self._handle, link, fallback=None)
+        kind = nvml_call(self._library, "nvmlDeviceGetNvLinkRemoteDeviceType", self._handle, link, fallback=None)
         return ("switch" if kind == _SWITCH else "other"), -1
 
     def _numa_node(self) -> int:
@@ -227,16 +225,16 @@ class _Device:
             node = -1  # as Linux writes it where the firmware names none
         if node >= 0:
             return node
-        nodes = cpulist.numbers(self._call("nvmlDeviceGetMemoryAffinity", _NODE_WORDS, _NODE_SCOPE))
+        nodes = cpus_in(self._call("nvmlDeviceGetMemoryAffinity", _NODE_WORDS, _NODE_SCOPE))
         if not nodes:
             raise UnreadableError("Neither Linux nor NVML names a NUMA node near it.")
         return nodes[0]
 
     def _cpu_affinity(self) -> str:
-        cpus = cpulist.numbers(self._call("nvmlDeviceGetCpuAffinity", _CPU_WORDS))
+        cpus = cpus_in(self._call("nvmlDeviceGetCpuAffinity", _CPU_WORDS))
         if not cpus:
             raise UnreadableError("NVML names no CPU near it.")
-        return cpulist.text(cpus)
+        return cpu_list(cpus)
 
     def _processes(self) -> tuple[GpuProcess, ...]:
         found = self._call("nvmlDeviceGetComputeRunningProcesses_v3")
@@ -247,3 +245,19 @@ def _address(info: Any) -> str:
     """PCI address as Linux writes it: NVML gives eight digits of domain and capital letters."""
     domain, _, rest = text_of(info.busId).partition(":")
     return f"{int(domain, 16):04x}:{rest.lower()}"
+
+
+def cpus_in(words: Sequence[int]) -> list[int]:
+    """CPUs, or NUMA nodes, of a mask of 64-bit words as drivers give it, in order."""
+    return [
+        place * _BITS + bit for place, word in enumerate(words) if word for bit in range(_BITS) if int(word) >> bit & 1
+    ]
+
+
+def cpu_list(cpus: Iterable[int]) -> str:
+    """A list as Linux writes it: [0, 1, 2, 8] is '0-2,8'."""
+    runs = []
+    for _, group in groupby(enumerate(sorted(cpus)), key=lambda pair: pair[1] - pair[0]):
+        run = [cpu for _, cpu in group]
+        runs.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
+    return ",".join(runs)

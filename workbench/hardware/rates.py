@@ -38,7 +38,8 @@ def measure(kind: str, seconds: float, folder: str | Path = ".", *, on_gpu: bool
     `on_gpu` measures with CuPy, on this process's GPU, all but disks and tiles, which stay in a processor's cache.
     """
     _, prepare = _PIECES[kind]
-    return repeated(prepare(_gpu() if on_gpu else _cpu(), Path(folder)), seconds)
+    cpu = _Library(np, np.random.RandomState, _ELEMENTS, lambda: None)
+    return repeated(prepare(_gpu() if on_gpu else cpu, Path(folder)), seconds)
 
 
 def repeated(piece: Piece, seconds: float) -> float:
@@ -72,10 +73,6 @@ class _Library(NamedTuple):
     @property
     def on_gpu(self) -> bool:
         return self.xp is not np
-
-
-def _cpu() -> _Library:
-    return _Library(np, np.random.RandomState, _ELEMENTS, lambda: None)
 
 
 def _gpu() -> _Library:

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from typing import Literal, NamedTuple, TypeVar
 
 from workbench import remote
-from workbench.hardware import cgroups, gpus, network
+from workbench.errors import install
+from workbench.formats import duration
+from workbench.hardware import gpus, network
+from workbench.hardware.network import topology
 from workbench.hardware.sources import Missing, Sources, UnreadableError, text
-from workbench.hardware.topology import topology
-from workbench.hardware.values import Cpu, Inventory, Memory, NumaNode, Ucx
+from workbench.hardware.values import Cpu, Inventory, Memory, Ucx, UcxTransport, UcxTransports
 
 UCX_PACKAGES = ("distributed-ucxx-cu13", "distributed-ucxx-cu12", "distributed-ucxx")
+_INFINIBAND = ("rc", "ud", "dc")
+# Version 1 writes "no limit" as the largest number of whole pages in 63 bits; no machine has an exbibyte.
+_UNLIMITED = 2**60
+
+_Controller = Literal["cpu", "memory"]
+T = TypeVar("T", int, float)
 
 
 def inventory(sources: Sources | None = None) -> Inventory:
@@ -23,7 +38,6 @@ def inventory(sources: Sources | None = None) -> Inventory:
     return Inventory(
         cpu=_cpu(sources, missing),
         memory=_memory(sources, missing),
-        numa=_numa(sources, missing),
         gpus=found.gpus,
         ucx=_ucx(sources, missing),
         cuda=found.cuda,
@@ -36,7 +50,7 @@ def inventory(sources: Sources | None = None) -> Inventory:
 def _cpu(sources: Sources, missing: Missing) -> Cpu:
     threads = missing.ask("cpu.threads", _count, sources, True)
     affinity = missing.ask("cpu.affinity", sources.affinity)
-    quota = missing.ask("cpu.quota", cgroups.cpu_quota, sources)
+    quota = missing.ask("cpu.quota", _cpu_quota, sources)
     return Cpu(
         model=missing.ask("cpu.model", _model, sources),
         physical_cores=missing.ask("cpu.physical_cores", _count, sources, False),
@@ -76,44 +90,13 @@ def _count(sources: Sources, logical: bool) -> int:
 
 def _memory(sources: Sources, missing: Missing) -> Memory:
     memory = sources.virtual_memory()
-    limit = missing.ask("memory.cgroup_limit", cgroups.memory_limit, sources)
+    limit = missing.ask("memory.cgroup_limit", _memory_limit, sources)
     return Memory(
         total=memory.total,
         available=memory.available,
         cgroup_limit=limit,
         limit=memory.total if limit is None else min(memory.total, limit),
     )
-
-
-def _numa(sources: Sources, missing: Missing) -> tuple[NumaNode, ...]:
-    folders = missing.ask("numa", _numa_folders, sources) or {}
-    return tuple(
-        NumaNode(
-            id=number,
-            # Empty for a node of memory alone.
-            cpus=missing.ask(f"numa.{number}.cpus", text, folder / "cpulist") or "",
-            memory=missing.ask(f"numa.{number}.memory", _numa_memory, folder),
-        )
-        for number, folder in folders.items()
-    )
-
-
-def _numa_folders(sources: Sources) -> dict[int, Path]:
-    """Folder of each NUMA node by its number, in order."""
-    found = {int(path.name.removeprefix("node")): path for path in sources.sys.glob("devices/system/node/node[0-9]*")}
-    if not found:
-        raise UnreadableError(f"{sources.sys / 'devices/system/node'} lists no NUMA nodes.")
-    return dict(sorted(found.items()))
-
-
-def _numa_memory(folder: Path) -> int:
-    """Bytes of memory of a node."""
-    path = folder / "meminfo"
-    for line in text(path).splitlines():
-        words = line.split()  # "Node 0 MemTotal: 6514900 kB"
-        if len(words) == 5 and words[2] == "MemTotal:":
-            return int(words[3]) * 1024
-    raise UnreadableError(f"{path} has no MemTotal.")
 
 
 def _ucx(sources: Sources, missing: Missing) -> Ucx:
@@ -124,3 +107,190 @@ def _ucx(sources: Sources, missing: Missing) -> Ucx:
     reason = "distributed-ucxx isn't installed."
     missing["ucx.version"] = reason
     return Ucx(installed=False, version=None, reason=reason)
+
+
+# --- control groups ---------------------------------------------------------------------------------------------------
+# Both versions may be mounted at once (the hybrid layout of systemd), so both are read: the tightest up the hierarchy.
+# Source: cgroups(7); proc_pid_cgroup(5); Documentation/admin-guide/cgroup-v1 and cgroup-v2.rst of Linux.
+
+
+class _Mount(NamedTuple):
+    root: str
+    folder: Path
+    kind: str
+    options: tuple[str, ...]
+
+
+def _memory_limit(sources: Sources) -> int:
+    """Bytes that this process and its neighbours in the same control groups may take together."""
+    return _tightest(sources, "memory", _memory_limits, "memory limit")
+
+
+def _cpu_quota(sources: Sources) -> float:
+    """CPUs that this process and its neighbours in the same control groups may keep busy, such as 1.5."""
+    return _tightest(sources, "cpu", _cpu_quotas, "CPU quota")
+
+
+def _tightest(sources: Sources, controller: _Controller, read: Callable[[Path], Iterator[T]], what: str) -> T:
+    limits = [limit for folder in _folders(sources, controller) for limit in read(folder)]
+    if limits:
+        return min(limits)
+    if sources.system != "Linux":
+        raise UnreadableError(f"{sources.system} has no control groups.")
+    text(sources.proc / "self" / "cgroup")
+    raise UnreadableError(f"No control group of this process sets a {what}.")
+
+
+def _memory_limits(folder: Path) -> Iterator[int]:
+    # Above memory.high the kernel throttles a group until it hardly moves: for a worker that is a limit as well.
+    for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):
+        limit = _number(folder / name)
+        if limit is not None and limit < _UNLIMITED:
+            yield int(limit)
+
+
+def _cpu_quotas(folder: Path) -> Iterator[float]:
+    quota, _, period = _content(folder / "cpu.max").partition(" ")
+    if quota.isdigit() and period.isdigit() and int(period):
+        yield int(quota) / int(period)
+    old_quota, old_period = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
+    if old_quota and old_period and old_quota > 0:
+        yield old_quota / old_period
+
+
+def _number(path: Path) -> int | None:
+    content = _content(path)
+    return int(content) if content.lstrip("-").isdigit() else None
+
+
+def _content(path: Path) -> str:
+    try:
+        return text(path)
+    except UnreadableError:
+        return ""
+
+
+def _folders(sources: Sources, controller: _Controller) -> Iterator[Path]:
+    """Folders of this process's groups for one controller, from its own up to where the hierarchy is mounted."""
+    told = _content(sources.proc / "self" / "mountinfo").splitlines()
+    mounts = [mount for line in told if (mount := _mount(line, sources)) is not None]
+    for line in _content(sources.proc / "self" / "cgroup").splitlines():
+        _, names, path = line.split(":", 2)
+        mount = _mount_of(mounts, names, controller)
+        if mount is not None:
+            yield from _upwards(mount, path)
+
+
+def _mount_of(mounts: list[_Mount], names: str, controller: _Controller) -> _Mount | None:
+    for mount in mounts:
+        if names == "" and mount.kind == "cgroup2":
+            return mount
+        if controller in names.split(",") and mount.kind == "cgroup" and controller in mount.options:
+            return mount
+    return None
+
+
+def _mount(line: str, sources: Sources) -> _Mount | None:
+    left, separator, right = line.partition(" - ")
+    before, after = left.split(), right.split()
+    if not separator or len(before) < 5 or len(after) < 3 or after[0] not in ("cgroup", "cgroup2"):
+        return None
+    point = PurePosixPath(before[4])
+    folder = sources.sys / point.relative_to("/sys") if point.is_relative_to("/sys") else Path(point)
+    return _Mount(before[3], folder, after[0], tuple(after[2].split(",")))
+
+
+def _upwards(mount: _Mount, path: str) -> Iterator[Path]:
+    # Inside a container the path may be the host's, which the mount point already stands for, or lead out of the
+    # namespace ("/../.."): then the mount point itself is all there is to see.
+    group = PurePosixPath(path)
+    inside = group.relative_to(mount.root) if group.is_relative_to(mount.root) else PurePosixPath()
+    if ".." in inside.parts:
+        inside = PurePosixPath()
+    for part in (inside, *inside.parents):
+        yield mount.folder / part
+
+
+# --- UCX --------------------------------------------------------------------------------------------------------------
+# What it can really do here is asked by running a program, which takes half a second and more.
+
+
+def ucx_transports(
+    *, program: Path | None = None, environ: Mapping[str, str] | None = None, timeout: float = 20
+) -> UcxTransports:
+    """Ask `ucx_info -d` which transports UCX offers here.
+
+    Where no `program` is given, that is the one that belongs to the UCX which Dask loads: of the libucx wheel, or the
+    system's with RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY. A broken driver can hold it for long, hence the `timeout`.
+    """
+    environ = os.environ if environ is None else environ
+    program = program or _program(environ)
+    if program is None:
+        return _without(f"ucx_info wasn't found: {install('ucx')}, which brings UCX.")
+    try:
+        version = _run(program, "-v", environ, timeout)
+        devices = _run(program, "-d", environ, timeout)
+    except subprocess.TimeoutExpired:
+        return _without(f"{program} gave no answer within {duration(timeout)}.", program)
+    except subprocess.CalledProcessError as err:
+        said = (err.stderr or "").strip().splitlines()
+        return _without(f"{program} failed: {said[-1] if said else f'exit code {err.returncode}'}.", program)
+    except OSError as err:
+        return _without(f"{program} can't be run ({err.strerror}).", program)
+    transports, found = tuple(_transports_in(devices)), re.search(r"version: (\S+)", version)
+    return UcxTransports(
+        version=found and found[1],
+        program=str(program),
+        transports=transports,
+        infiniband=any(each.name.split("_")[0] in _INFINIBAND for each in transports),
+        reason=None if transports else f"{program} lists no transport.",
+    )
+
+
+def _transports_in(output: str) -> Iterator[UcxTransport]:
+    """Transports in what `ucx_info -d` prints."""
+    for block in re.split(r"^#\s*Transport:", output, flags=re.MULTILINE)[1:]:
+        name, *lines = block.splitlines()
+        # What is told twice counts as it was told first.
+        told = [[part.strip() for part in line.lstrip("#").split(":", 1)] for line in reversed(lines) if ":" in line]
+        about = dict(told)
+        yield UcxTransport(
+            name=name.strip(),
+            device=about.get("Device", ""),
+            kind=about.get("Type"),
+        )
+
+
+def _program(environ: Mapping[str, str]) -> Path | None:
+    on_path = shutil.which("ucx_info", path=environ.get("PATH", os.defpath))
+    system = Path(on_path) if on_path else None
+    if environ.get("RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY", "false").lower() != "false":
+        return system or _in_wheel()
+    return _in_wheel() or system
+
+
+def _in_wheel() -> Path | None:
+    spec = find_spec("libucx")
+    folders = (spec.submodule_search_locations or ()) if spec else ()
+    return next((path for folder in folders if (path := Path(folder) / "bin" / "ucx_info").exists()), None)
+
+
+def _run(program: Path, option: str, environ: Mapping[str, str], timeout: float) -> str:
+    # The wheel's program doesn't know where its own libraries lie; for an installed one this changes nothing.
+    libraries = ":".join(filter(None, (str(program.parent.parent / "lib"), environ.get("LD_LIBRARY_PATH"))))
+    done = subprocess.run(
+        [str(program), option],
+        env={**environ, "LD_LIBRARY_PATH": libraries},
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout,
+        check=True,
+    )
+    return done.stdout
+
+
+def _without(reason: str, program: Path | None = None) -> UcxTransports:
+    return UcxTransports(
+        version=None, program=str(program) if program else None, transports=(), infiniband=False, reason=reason
+    )

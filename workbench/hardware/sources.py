@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -14,9 +15,11 @@ from typing import Any, TypeVar
 import psutil
 
 from workbench import config
+from workbench.hardware.sampling import NoGpusError, initialise
 from workbench.packages import installed_version
 
 T = TypeVar("T")
+_RAISE = object()
 
 
 class UnreadableError(Exception):
@@ -71,3 +74,27 @@ def text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError as err:
         raise UnreadableError(f"{path} can't be read ({err.strerror}).") from err
+
+
+@contextmanager
+def nvml_opened(sources: Sources) -> Iterator[Any]:
+    """NVML of NVIDIA's GPUs, initialised. Raises UnreadableError where there is no driver."""
+    library = sources.nvml()
+    try:
+        initialise(library)
+    except NoGpusError as err:
+        raise UnreadableError(str(err)) from err
+    try:
+        yield library
+    finally:
+        nvml_call(library, "nvmlShutdown", fallback=None)
+
+
+def nvml_call(library: Any, name: str, *arguments: Any, fallback: Any = _RAISE) -> Any:
+    """Answer of one NVML function. Raises UnreadableError with NVML's reason, unless a fallback is given."""
+    try:
+        return getattr(library, name)(*arguments)
+    except (library.NVMLError, AttributeError, OSError, UnicodeError) as err:
+        if fallback is not _RAISE:
+            return fallback
+        raise UnreadableError(f"{name} failed (NVML: {err}).") from err

@@ -37,15 +37,6 @@ class Memory(_Value):
     """The smaller of `total` and `cgroup_limit`."""
 
 
-class NumaNode(_Value):
-    """One NUMA node: CPUs and the memory that is near them."""
-
-    id: int
-    cpus: str
-    """A list as Linux writes it: '0-7,16-23'."""
-    memory: int | None
-
-
 class GpuSlice(_Value):
     """One MIG slice of a GPU. CUDA takes it by its UUID alone."""
 
@@ -234,7 +225,6 @@ class Inventory(_Value):
 
     cpu: Cpu
     memory: Memory
-    numa: tuple[NumaNode, ...]
     gpus: tuple[Gpu, ...]
     ucx: Ucx
     missing: dict[str, str]

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from workbench.linalg.blas import one_thread
+from workbench.linalg.blocks import one_thread
 from workbench.linalg.certificate import Certificate, Interval, Limit, Ritz, Status, groups, interval, sine_of, warn
 
 Matrix = np.ndarray[Any, Any]

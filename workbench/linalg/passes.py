@@ -445,7 +445,8 @@ class _Reading:
                 factors = min(factors[0], float(factor.min())), max(factors[1], float(factor.max()))
             if learn:
                 columns.append(_columns_of(x, work))
-        product = host(total + few) - self._subtracted(host(shift))
+        taken_off = host(shift) if view.mean is None else np.outer(view.mean.conj(), host(shift))
+        product = host(total + few) - taken_off
         if view.factor is not None:
             product = view.factor[:, None] * product
         found = None if triangle is None else host(triangle)
@@ -455,11 +456,6 @@ class _Reading:
         learned = _added(columns)
         assert learned.deviations is not None
         return replace(sums, mean=learned.mean, deviations=learned.deviations, squares=float(learned.deviations.sum()))
-
-    def _subtracted(self, shift: Matrix) -> Any:
-        if self.view.mean is not None:
-            return np.outer(self.view.mean.conj(), shift)
-        return shift
 
 
 def _columns_of(x: Any, work: np.dtype[Any]) -> Sums:

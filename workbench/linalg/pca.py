@@ -1,4 +1,10 @@
-"""Principal components of Dask arrays, with scikit-learn's names."""
+"""Principal components of Dask arrays, with scikit-learn's names, and the normal distribution that they stand for.
+
+References
+----------
+Tipping, Bishop: Probabilistic principal component analysis. J. R. Stat. Soc. B 61, 1999.
+Minka: Automatic choice of dimensionality for PCA. NIPS 2000.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +12,23 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
+from math import lgamma, log, pi
 from typing import Any, Self
 
 import dask
 import dask.array as da
 import numpy as np
 
-from workbench.linalg import asked, blocks, likelihood
-from workbench.linalg.blocks import ArrayError
+from workbench.linalg import asked, blocks
+from workbench.linalg.blocks import ArrayError, beside
 from workbench.linalg.certificate import Certificate
 from workbench.linalg.compressed import SVD, svd_compressed
-from workbench.linalg.likelihood import Model
 from workbench.linalg.passes import DaskOperator, View, factor_of, shifted
 
 Matrix = np.ndarray[Any, Any]
+_EPS = float(np.finfo(float).eps)
 
 
 class NotFittedError(ArrayError, AttributeError):
@@ -134,7 +141,7 @@ class PCA:
             if a.shape[0] < a.shape[1]:
                 raise ArrayError(f"n_components='mle' is only supported if n_samples >= n_features, not for {a.shape}.")
             found = self._leading(a, most)
-            k = likelihood.likeliest(found.shares, a.shape[0])
+            k = _likeliest(found.shares, a.shape[0])
         else:
             k = self._count(most)
             return self._leading(a, max(1, k)), k
@@ -199,7 +206,7 @@ class PCA:
         if self.whiten:
             model = replace(model, components=model.components * self._deviations()[:, None])
         dtype = np.promote_types(blocks.result_dtype(a.dtype), self.components_.dtype)
-        return _lazy_as(X, _by_rows(likelihood.restored, a, model, dtype, self.n_features_in_))
+        return _lazy_as(X, _by_rows(_restored, a, model, dtype, self.n_features_in_))
 
     def _deviations(self) -> Matrix:
         deviations: Matrix = np.sqrt(self.explained_variance_)
@@ -209,25 +216,25 @@ class PCA:
 
     def get_covariance(self) -> Matrix:
         """The covariance of the features by the model of Tipping and Bishop, features × features."""
-        return likelihood.covariance(self._model()).astype(self.components_.dtype)
+        return _covariance(self._model()).astype(self.components_.dtype)
 
     def get_precision(self) -> Matrix:
         """The inverse of the covariance."""
-        return likelihood.precision(self._model()).astype(self.components_.dtype)
+        return _precision(self._model()).astype(self.components_.dtype)
 
     def score_samples(self, X: Any) -> Any:  # noqa: N803
         """The log-likelihood of each sample: lazy if `X` is of Dask."""
         a = self._of_same_features(X)
         dtype = blocks.result_dtype(a.dtype)
-        return _lazy_as(X, _by_rows(likelihood.log_likelihood, a, self._model(), dtype, None))
+        return _lazy_as(X, _by_rows(_log_likelihood, a, self._model(), dtype, None))
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
         """The mean log-likelihood of the samples; computed now."""
         return float(self.score_samples(X).mean())
 
-    def _model(self) -> Model:
+    def _model(self) -> _Model:
         self._fitted()
-        return Model.of(self.mean_, self.scale_, self.components_, self.explained_variance_, self.noise_variance_)
+        return _Model.of(self.mean_, self.scale_, self.components_, self.explained_variance_, self.noise_variance_)
 
     # --- what scikit-learn asks of an estimator ------------------------------------------------------------------
 
@@ -350,7 +357,7 @@ def _lazy_as(given: Any, result: Any) -> Any:
     return result if dask.is_dask_collection(given) else result.compute(scheduler="sync")
 
 
-def _by_rows(task: Callable[..., Any], a: Any, model: Model, dtype: Any, width: int | None) -> Any:
+def _by_rows(task: Callable[..., Any], a: Any, model: _Model, dtype: Any, width: int | None) -> Any:
     """`task` of each row of blocks and the model: a number for each row where `width` is None."""
     held = dask.delayed(model, pure=True, traverse=False)
     rows, meta = a.chunks[0], a._meta.astype(dtype)
@@ -386,3 +393,99 @@ def _other_names(given: set[str], fitted: set[str]) -> str:
     if given == fitted:
         lines.append("Feature names must be in the same order as they were in fit.")
     return "\n".join(lines) + "\n"
+
+
+# --- the normal distribution that components stand for ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Model:
+    """Samples are `mean` and `scale` times normal numbers: of these variances along the components, else of `noise`.
+
+    Components are rows of unit length. A variance below the rounding of the largest counts as that rounding.
+    """
+
+    mean: Matrix
+    scale: Matrix
+    components: Matrix
+    variances: Matrix
+    noise: float
+
+    @classmethod
+    def of(cls, mean: Matrix, scale: Matrix | None, components: Matrix, variances: Matrix, noise: float) -> _Model:
+        """The model in double precision; `scale` is None where features were not divided by anything."""
+        count, features = components.shape
+        least = max(noise, _EPS * float(variances.max(initial=0)), float(np.finfo(float).tiny))
+        variances = np.maximum(variances.astype(float), least)
+        # No direction is left where there are as many components as features; any number would do.
+        noise = float(variances.min()) if count == features else least
+        unit = np.ones(features) if scale is None else scale.astype(float)
+        return cls(mean.astype(float), unit, components.astype(float), variances, noise)
+
+
+def _covariance(model: _Model) -> Matrix:
+    """Of the features, features × features."""
+    return _spread(model, model.variances, model.noise, model.scale)
+
+
+def _precision(model: _Model) -> Matrix:
+    """The inverse of the covariance."""
+    return _spread(model, 1 / model.variances, 1 / model.noise, 1 / model.scale)
+
+
+def _spread(model: _Model, along: Matrix, else_: float, unit: Matrix) -> Matrix:
+    matrix: Matrix = model.components.T * (along - else_) @ model.components
+    matrix[np.diag_indices_from(matrix)] += else_
+    return unit[:, None] * matrix * unit
+
+
+def _log_likelihood(block: Any, model: _Model, dtype: str, block_info: Any = None) -> Any:
+    """The logarithm of the density at each sample of a block."""
+    block = blocks.dense(block)
+    blocks.check_finite(block, block_info[0]["array-location"][0][0])
+    mean, scale, components, variances = (
+        beside(each, block) for each in (model.mean, model.scale, model.components, model.variances)
+    )
+    count, features = model.components.shape
+    volume = 2 * np.log(model.scale).sum() + np.log(model.variances).sum() + (features - count) * log(model.noise)
+    found = blocks.namespace(block).empty(block.shape[0], np.dtype(dtype))
+    for part in blocks.tiles(block, blocks.tile_rows(features)):
+        x = (block[part] - mean) / scale
+        scores = x @ components.T
+        apart = ((x - scores @ components) ** 2).sum(axis=1)
+        squares = (scores**2 / variances).sum(axis=1) + apart / model.noise
+        found[part] = -(squares + volume + features * log(2 * pi)) / 2
+    return found
+
+
+def _restored(block: Any, model: _Model, dtype: str) -> Any:
+    """The samples of which a block has the scores."""
+    mean, scale, components = (beside(each, block) for each in (model.mean, model.scale, model.components))
+    return (block @ components * scale + mean).astype(np.dtype(dtype))
+
+
+def _likeliest(variances: Matrix, samples: int) -> int:
+    """How many components explain the data best, by Minka's evidence; `variances` are all of them, descending."""
+    p = len(variances)
+    least = max(_EPS * float(variances[0]), float(np.finfo(float).tiny))
+    v, k = np.maximum(variances, least), np.arange(1, p)
+    # What lies behind the first k has one variance.
+    rest = v.sum() - v.cumsum()[:-1]
+    rest = np.maximum(rest / (p - k), least)
+    logs = np.log(v).cumsum()[:-1]
+    half = (p - k + 1) / 2
+    prior = np.cumsum([lgamma(each) for each in half] - half * log(pi)) - k * log(2)
+    # Curvature: of each pair (i, j), i ≤ k < j or i < j ≤ k, the log of (λᵢ − λⱼ)(1/λⱼ − 1/λᵢ)·samples, with the
+    # common variance in the second factor where j > k.
+    gaps = np.triu(np.log(np.maximum(v[:, None] - v, least)), 1)
+    inverse = np.triu(gaps - np.log(v) - np.log(v)[:, None], 1)
+    to_rest = np.array([np.log(np.maximum(v[:i] - r, least) / (v[:i] * r)).sum() for i, r in zip(k, rest, strict=True)])
+    m = p * k - k * (k + 1) / 2
+    curvature = gaps.sum(axis=1).cumsum()[:-1] + inverse.sum(axis=0).cumsum()[:-1] + (p - k) * to_rest
+    evidence = (
+        prior
+        - samples / 2 * (logs + (p - k) * np.log(rest))
+        + (m + k) / 2 * log(2 * pi)
+        - (curvature + m * log(samples) + k * log(samples)) / 2
+    )
+    return 1 + int(np.argmax(np.where(v[:-1] > least, evidence, -np.inf))) if p > 1 else 1

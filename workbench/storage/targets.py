@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,8 @@ def target(path: Any, kind: str | None = None, *, replace: bool = False, kinds: 
     found = kind or _kind(place, kinds)
     if found not in kinds:
         raise BadInputError(f"Arrays can't be saved as {quoted(found)}. Choose one of: {', '.join(kinds)}.")
-    if found == "nc":
-        _check_installed()
+    if found == "nc" and find_spec("h5netcdf") is None:
+        raise MissingError(f"To write NetCDF takes h5netcdf, which isn't installed: {install('files')}")
     if place.is_url:
         _check_url(place)
     else:
@@ -90,13 +91,6 @@ def _kind(place: Place, kinds: Sequence[str]) -> str:
         return ending
     known = ", ".join(KINDS.get(each, f".{each}") for each in kinds)
     raise BadInputError(f"{place} ends with nothing that is known. Give a name that ends with one of: {known}.")
-
-
-def _check_installed() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("h5netcdf") is None:
-        raise MissingError(f"To write NetCDF takes h5netcdf, which isn't installed: {install('files')}")
 
 
 def _check_url(place: Place) -> None:

@@ -493,12 +493,9 @@ def _zarr(found: Mapping[str, Labelled], place: Place, attrs: Mapping[str, Any],
         # Who reads with xarray is warned without it, who writes with zarr is warned with it.
         warnings.simplefilter("ignore")
         zarr.consolidate_metadata(group.store)
-    return {name: replace(each, data=_read(group[name])) for name, each in found.items()}
-
-
-def _read(array: Any) -> Any:
-    """What an array of a store holds, numbers in blocks and text in memory."""
-    return from_store(array) if _has_zone(array) else array[...]
+    # Numbers in blocks, and text in memory.
+    there = {name: from_store(group[name]) if _has_zone(group[name]) else group[name][...] for name in found}
+    return {name: replace(each, data=there[name]) for name, each in found.items()}
 
 
 def _has_zone(array: Any) -> bool:

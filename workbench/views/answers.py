@@ -98,7 +98,7 @@ def run_in_list(run: Run) -> dict[str, Any]:
 def read_state(session: Session, base_url: str) -> dict[str, Any]:
     """Read what the sidebar shows and what changes by itself: clusters, the latest runs, the memory that is left."""
     from workbench import config
-    from workbench.workloads.listing import stamp
+    from workbench.workloads.own import stamp
 
     inventory, comparisons = session.hardware(), config.data_folder() / "comparisons"
     return {

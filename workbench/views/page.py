@@ -26,8 +26,7 @@ from workbench.views.state import StateWatcher
 if TYPE_CHECKING:
     from workbench.clusters.environments import Environment
     from workbench.hardware import Gpu, Inventory
-    from workbench.hardware.gauges import Gauges, GpuSample
-    from workbench.hardware.usage import Meter, Usage
+    from workbench.hardware.gauges import Gauges, GpuSample, Meter, Usage
     from workbench.hardware.values import Memory
     from workbench.session import Session
     from workbench.views.heard import Heard
@@ -90,7 +89,7 @@ class Machine:
         return self._lately("usage", GAUGES_FOR, self._measure)
 
     def _measure(self) -> tuple[Usage, Memory]:
-        from workbench.hardware.usage import Meter
+        from workbench.hardware.gauges import Meter
 
         if self._meter is None:
             self._meter = Meter()

@@ -83,7 +83,8 @@ def read(model: type[BaseModel], raw: Mapping[str, Any]) -> dict[str, Any]:
             raise BadParameterError(f"{workload} has no parameter {name!r}.{hint} Choose from: {names}.", str(name))
     values = {name: from_text(value, model.model_fields[name].annotation) for name, value in raw.items()}
     try:
-        checked = model.model_validate_json(json.dumps(values, default=_plain))
+        # What JSON has none for no field takes, so the sentence about the field is what the person sees.
+        checked = model.model_validate_json(json.dumps(values, default=lambda value: {"not JSON": repr(value)}))
     except ValidationError as err:
         name = str(err.errors()[0]["loc"][0])
         if name not in raw:
@@ -108,6 +109,12 @@ def _finite(value: Any) -> bool:
 def bad(workload: str, name: str, given: Any, allowed: str) -> BadParameterError:
     """Return the error that names the parameter, what was given and what is allowed."""
     return BadParameterError(f"{name} of {workload} is {_shown(given)}. Give {allowed}.", name)
+
+
+def refuse_more(workload: str, name: str, given: int, most: int, why: str) -> None:
+    """Raise BadParameterError where more is asked for than there is."""
+    if given > most:
+        raise bad(workload, name, given, f"a whole number from 1 to {most}{why}")
 
 
 def from_text(value: Any, annotation: Any) -> Any:
@@ -236,8 +243,3 @@ def _without_numpy(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_without_numpy(item) for item in value]
     return value
-
-
-def _plain(value: Any) -> Any:
-    """JSON for what has none; no field takes it, so the sentence about the field is what the person sees."""
-    return {"not JSON": repr(value)}

@@ -1,4 +1,4 @@
-"""Principal components of genotypes: the workload, what it needs, its answer and how it is checked."""
+"""Principal components of genotypes, and new samples among them: workloads, what they need, answers and checks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from workbench import formats
+from workbench import config, formats
+from workbench.errors import BadInputError
+from workbench.jobs import folders
+from workbench.storage import places
 from workbench.workloads import fields, studies
 from workbench.workloads.estimates import expected_passes, times_gone_through
-from workbench.workloads.fields import Resolved, Words
+from workbench.workloads.fields import Resolved, Text, Words
+from workbench.workloads.forms import refuse_more
 from workbench.workloads.registry import Resolution
 from workbench.workloads.svd import certificate_json
 from workbench.workloads.values import BadParameterError, Check, Labelled, Needs, Surroundings
@@ -20,7 +24,7 @@ from workbench.workloads.values import BadParameterError, Check, Labelled, Needs
 if TYPE_CHECKING:
     from distributed import Client
 
-    from workbench.genotypes import GenotypePCA
+    from workbench.genotypes import GenotypePCA, Projection
 
 Count = Annotated[
     int,
@@ -178,12 +182,8 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
     notes: tuple[str, ...]
     if values["path"] is None:
         shape = (values["n_variants"], values["n_samples"])
-        if values["n_populations"] > shape[1]:
-            raise BadParameterError(
-                f"n_populations of genotype_pca is {values['n_populations']}. Give a whole number from 1 to "
-                f"{shape[1]}, the number of samples.",
-                "n_populations",
-            )
+        asked = values["n_populations"]
+        refuse_more("genotype_pca", "n_populations", asked, shape[1], ", the number of samples")
         for name in studies.OF_FILES:
             if values[name]:
                 raise BadParameterError(
@@ -197,12 +197,8 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
             *remarks,
         )
         values = {name: value for name, value in values.items() if name not in _SIMULATED}
-    if values["n_components"] > min(shape):
-        raise BadParameterError(
-            f"n_components of genotype_pca is {values['n_components']}. Give a whole number from 1 to {min(shape)}: "
-            f"there are {shape[0]} variants of {shape[1]} samples.",
-            "n_components",
-        )
+    there = f": there are {shape[0]} variants of {shape[1]} samples"
+    refuse_more("genotype_pca", "n_components", values["n_components"], min(shape), there)
     if values["ld_window"] is None:
         notes = (*notes, *_without_effect(given, _OF_WINDOWS, "of ld_window only, without effect while none is given"))
     packed = shape[0] * -(-shape[1] // 4)
@@ -391,7 +387,7 @@ def _populations_are_apart(resolved: Mapping[str, Any], found: GenotypePCA, agre
     return agreed.model_copy(update={"passed": bool(passed), "what": said})
 
 
-TEMPLATE = studies.template(
+COMPONENTS = studies.template(
     genotype_pca,
     "components",
     title="Principal components of genotypes",
@@ -401,4 +397,151 @@ TEMPLATE = studies.template(
     checker=_check,
     summary_of=_summary,
     arrays_of=_arrays,
+)
+
+
+# --- new samples among them -------------------------------------------------------------------------------------------
+
+Components = Annotated[
+    Text,
+    Words(
+        "Whose components: the ID of a run of genotype_pca, its end, or last, or the path of what it saved as Zarr.",
+        allowed="the ID of a run of genotype_pca, its end, or last, or the path of what it saved as Zarr",
+        examples=("genotype_pca-3fa29c", "components.zarr"),
+    ),
+]
+Corrected = Annotated[
+    bool, Words("Divide scores by the shrinkage that theory expects of unlinked variants (Lee et al., 2010).")
+]
+
+_KEPT = "answer.zarr"
+
+
+def genotype_project(
+    components: Components,
+    path: fields.GenotypePath,
+    correct: Corrected = False,
+    labels: fields.Labels | None = None,
+    array: fields.ArrayName | None = None,
+    orientation: fields.Orientation | None = None,
+    missing: fields.MissingCode | None = None,
+    keep_samples: studies.SamplesKept | None = None,
+    remove: studies.SamplesRemoved | None = None,
+    options: Annotated[dict[str, Any] | None, Resolved()] = None,
+) -> Any:
+    """Scores of new samples on the principal components of others, which a run of genotype_pca has found.
+
+    Variants are found again by contig, position and alleles, whichever allele is counted, else by their names. New
+    samples come out nearer to the middle than those that the components were found of; by how much is told, and
+    divided by where correct is true.
+    """
+    from workbench.genotypes import open_genotypes, project
+
+    genotypes = open_genotypes(
+        path,
+        array=array,
+        orientation=orientation,
+        missing=missing,
+        labels=labels,
+        keep_samples=keep_samples,
+        remove=remove,
+        storage_options=options,
+    )
+    return project(components, genotypes, correct=correct)
+
+
+def _projection_resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+    from workbench.genotypes import Reference
+
+    where, (shape, _, remarks) = studies.looked_at("genotype_project", values)
+    try:
+        store = _store(values["components"])
+        loadings = Reference.read(store).loadings.shape
+    except BadInputError as err:
+        raise BadParameterError(f"components of genotype_project: {err}", "components") from err
+    return values | where | {"components": store, "shape": shape, "loadings": loadings}, remarks
+
+
+def _store(text: str) -> str:
+    """Path of the components of a run whose id this is, or begins or ends so; else the path that `text` is."""
+    kept = {path.parent.name: path for path in config.data_folder().glob(f"runs/*/{_KEPT}")}
+    if text == "last":
+        late = (name for name in kept if name.startswith("genotype_pca-"))
+        text = max(late, key=lambda name: kept[name].stat().st_mtime, default=text)
+    found = kept.get(folders.one_of(list(kept), text, "runs"))
+    return places.full(text).path if found is None else str(found)
+
+
+def _projection_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+    """One pass over the variants that both have."""
+    (n_variants, n_samples), (m, k) = resolved["shape"], resolved["loadings"]
+    packed = min(m, n_variants) * -(-n_samples // 4)
+    block = min(2**23, packed)
+    # Counts of some rows in floating point, and twice while they are centred.
+    held = (2 * block + 256 * n_samples * 20 + 8 * k * n_samples) * threads_per_worker
+    return Needs.of(
+        input_bytes=packed,
+        held=held,
+        n_tasks=2 * max(16, packed // 2**23),
+        n_blocks=max(16, packed // 2**23),
+        work={"read": float(packed), "thin_f32": 8.0 * min(m, n_variants) * n_samples * k},
+        on_device=False,
+        sentence=f"Goes through {formats.size(packed)} of packed genotypes once: {formats.size(held)} in one worker "
+        "at a time.",
+    )
+
+
+def _projection_summary(results: Mapping[str, Any]) -> dict[str, Any]:
+    found: Projection = results["projected"]
+    return {
+        "samples": len(found.samples),
+        "variants_found": found.matched,
+        "variants_lacking": found.lacking,
+        "alleles_swapped": found.swapped,
+        "shrinkage": [None if np.isnan(each) else float(each) for each in found.shrinkage],
+        "told": found.sentence,
+    }
+
+
+def _projection_arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
+    found: Projection = results["projected"]
+    components = {"component": [f"PC{i + 1}" for i in range(found.scores.shape[1])]}
+    samples = {"sample": found.samples} | {
+        name: ("sample", column)
+        for name, column in found.sample_table.items()
+        if name not in ("sample", "component", "scores", "shrinkage")
+    }
+    told = {"corrected": found.corrected, "told": found.sentence}
+    return {
+        "scores": Labelled(found.scores, ("sample", "component"), samples | components, told),
+        "shrinkage": Labelled(found.shrinkage, ("component",), components),
+    }
+
+
+def _projection_check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+    """One sample projected for itself, which its place among the bits must not change."""
+    from workbench.genotypes import project
+
+    found: Projection = results["projected"]
+    if not np.isfinite(found.scores).all():
+        return Check(passed=False, what="Some scores are not finite.")
+    chosen = len(found.samples) // 2
+    alone = project(resolved["components"], studies.opened(resolved).of_samples([chosen]), correct=resolved["correct"])
+    off = float(np.abs(alone.scores[0] - found.scores[chosen]).max() / (np.abs(found.scores).max() or 1.0))
+    return Check(
+        passed=off < 1e-9,
+        what=f"The scores of {found.samples[chosen]}, projected alone, differ by {off:.1e} of the most.",
+    )
+
+
+PROJECTION = studies.template(
+    genotype_project,
+    "projected",
+    title="New samples among earlier components",
+    resolver=_projection_resolved,
+    estimate=_projection_needs,
+    checker=_projection_check,
+    summary_of=_projection_summary,
+    arrays_of=_projection_arrays,
+    referring=("components",),
 )

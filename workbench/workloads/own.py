@@ -2,6 +2,12 @@
 
 Nothing of theirs is imported here, whoever asks: what is in a file is told by a process of its own (see `importing`),
 which ends after some seconds, and is remembered while the file stands as it is. Only a run's process has the function.
+
+Listed are those of files in `workloads/` of the working folder and of the data folder, and those that other packages
+bring by entry points:
+
+    [project.entry-points."workbench.workloads"]
+    tea = "somebodys_workload:steep"
 """
 
 from __future__ import annotations
@@ -18,21 +24,24 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from dask.utils import parse_bytes
 from pydantic import BaseModel, ValidationError
 
 from workbench import config, formats
 from workbench.errors import BadInputError, FailedError, NotFoundError, printable, quoted, said
+from workbench.packages import entry_points
 from workbench.workloads import forms, importing, returned, signatures
 from workbench.workloads.declaring import declared
 from workbench.workloads.importing import Contents, Described
-from workbench.workloads.registry import Resolution, Template
+from workbench.workloads.registry import Resolution, Template, templates
 from workbench.workloads.values import Check, Function, Labelled, Needs, Parameters, Surroundings
 
 if TYPE_CHECKING:
@@ -40,6 +49,9 @@ if TYPE_CHECKING:
 
     from workbench.workloads.arriving import Source
 
+GROUP = "workbench.workloads"
+FOLDER = "workloads"
+_AT_ONCE = 4  # processes that tell of files at a time
 DEADLINE = 10.0
 """Seconds that a file may take to be imported where only its forms are wanted."""
 
@@ -102,11 +114,6 @@ class Own(Template):
         return Function(reference=self.reference, source=self.told.source, sha=self.sha, checked=self.told.checked)
 
     @property
-    def has_arrays(self) -> bool:
-        """Nobody knows before it has returned."""
-        return True
-
-    @property
     def _saving(self) -> Mapping[str, tuple[Any, Any]]:
         """What says where arrays go, unless it has parameters of these names itself."""
         return {} if super()._saving.keys() & self.told.fields.keys() else super()._saving
@@ -152,10 +159,6 @@ class Own(Template):
     def remarks(self, results: Mapping[str, Any]) -> tuple[str, ...]:
         """Sentences on what of the answer isn't kept, and why, and on values that methods don't see in tasks."""
         return (*returned.remarks(results, self.told.name), *self._unseen())
-
-    def summarise(self, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Numbers and other small values."""
-        return returned.values(results)
 
     def arrays(self, results: Mapping[str, Any], resolved: Mapping[str, Any] | None = None) -> dict[str, Labelled]:
         """Arrays, columns of tables, and xarray's own with their dimensions."""
@@ -285,7 +288,9 @@ def made(told: Described, where: str, shown: str, sha: str, origin: str | None =
         referring=tuple(name for name, each in told.fields.items() if signatures.sequence(each)),
         estimate=_absent,
         checker=_absent,
-        summary_of=_absent,
+        summary_of=returned.values,
+        # Whether it has some nobody knows before it has returned.
+        arrays_of=returned.arrays,
         computes=True,
         told=told,
         where=where,
@@ -462,3 +467,102 @@ def _asked(where: str, name: str | None = None, parameters: Mapping[str, Any] | 
             if name
             else f"{file} can't be imported: it ended the process that imported it."
         )
+
+
+# --- which of them are listed -----------------------------------------------------------------------------------------
+
+
+class Broken(NamedTuple):
+    """A file, or what a package brings, that is no workload, and why."""
+
+    where: str
+    why: str
+
+
+class Listed(NamedTuple):
+    """What there is beside our own."""
+
+    workloads: tuple[Own, ...]
+    broken: tuple[Broken, ...]
+
+
+class _Source(NamedTuple):
+    where: str
+    """Path of a file, or name of a module."""
+    origin: str
+    only: EntryPoint | None = None
+
+
+def added_folder() -> Path:
+    """Folder in which functions are that were added from a notebook."""
+    return config.data_folder() / FOLDER
+
+
+def listed(*, wait: bool = True) -> Listed:
+    """Read all of them; without `wait` those only of which is known what is in them."""
+    sources = list(_sources())
+    asked = list(dict.fromkeys(source.where for source in sources))
+    if wait:
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            told = dict(zip(asked, threads.map(contents, asked), strict=True))
+    else:
+        told = {where: there for where in asked if (there := known(where)) is not None}
+    taken = {each.name for each in templates()}
+    found: list[Own] = []
+    broken: list[Broken] = []
+    for source in sources:
+        if source.where in told:
+            for each in _of(source, told[source.where], taken):
+                if isinstance(each, Broken):
+                    broken.append(each)
+                else:
+                    found.append(each)
+                    taken.add(each.name)
+    return Listed(tuple(found), tuple(broken))
+
+
+def title_of(workload: str) -> str:
+    """What a workload is called, or its name where nothing more of it is known by now."""
+    there = (*templates(), *listed(wait=False).workloads)
+    return next((each.title for each in there if each.name == workload), workload)
+
+
+def stamp() -> list[Any]:
+    """What changes when a file that is listed comes, goes or is written to."""
+    folders = (Path(FOLDER).absolute(), added_folder())
+    return [importing.stamp(str(path)) for folder in folders for path in sorted(folder.glob("[!_.]*.py"))]
+
+
+def _sources() -> Iterator[_Source]:
+    for folder, origin in ((Path(FOLDER).absolute(), "here"), (added_folder(), "added")):
+        # A package of this name is somebody's code, not a folder of workloads.
+        if not (folder / "__init__.py").exists():
+            for path in sorted(folder.glob("[!_.]*.py")):
+                yield _Source(str(path), f"{path.name} {origin}")
+    for point in entry_points(GROUP):
+        package = point.dist.name if point.dist else point.module
+        yield _Source(point.module, f"package {package}", point)
+
+
+def _of(source: _Source, told: Contents, taken: set[str]) -> Iterator[Own | Broken]:
+    if told.error is not None:
+        yield Broken(source.where, told.error)
+        return
+    point, path = source.only, Path(source.where)
+    only = point.attr if point else path.stem if importing.is_added(path) else None
+    wanted = [each for each in told.functions if only in (None, each.name)]
+    if not wanted:
+        yield Broken(source.where, f"It has no function {only!r}." if only else "It has no public function.")
+    for each in wanted:
+        name = each.name if point is None else point.name if len(wanted) == 1 else f"{point.name}:{each.name}"
+        if name in taken:
+            name = f"{path.stem}:{name}"
+        if name in taken:
+            yield Broken(
+                f"{source.where}:{each.name}", f"Another workload is called {name}. Rename the file or function."
+            )
+            continue
+        try:
+            yield made(each, source.where, name, told.sha, source.origin)
+        except BadInputError as err:
+            yield Broken(f"{source.where}:{each.name}", str(err))

@@ -127,7 +127,7 @@ def _opened(workload: str, path: str, told: Any, options: Any, choices: Any, *_:
     """What is there. A form asks for it at each key, and a .bim file may have millions of lines."""
     from workbench.genotypes import choosing, open_genotypes
     from workbench.genotypes.choosing import some_on_x
-    from workbench.genotypes.labels import with_labels
+    from workbench.genotypes.reading import with_labels
 
     chosen = {name: value for name, value in choices if value not in (None, False)}
     given: dict[str, Any] = {"storage_options": dict(options)}

@@ -17,12 +17,13 @@ class Surroundings:
     """What is known of the cluster while parameters are resolved; None where no cluster is named."""
 
     memory: int | None = None
-    """Bytes of all workers together."""
+    """Bytes of all workers together, needed where a size is a fraction."""
     threads: int | None = None
-    """Threads of all workers together."""
+    """Threads of all workers together, which the default of `chunks` looks at."""
     threads_per_worker: int = 1
+    """How many blocks one worker has in hand at once; only the estimate of its memory depends on it."""
     on_gpu: bool = False
-    """Whether the workers have GPUs."""
+    """Whether the workers have GPUs, which can't do all that processors can."""
     device_memory: int | None = None
     """Bytes of all workers' GPUs together that blocks may fill; None where nobody can tell."""
 

@@ -106,7 +106,7 @@ def passes_of(n: int) -> tuple[int, float, float]:
 def forecast(threads: int, quick: bool) -> str:
     """Slices, and what they say of all."""
     from workbench.genotypes import fast
-    from workbench.genotypes.rows import at_most, block_rows
+    from workbench.genotypes.packing import at_most, block_rows
     from workbench.linalg.krylov import BASIS_BYTES
 
     columns = K + fast.oversamples(K)

@@ -26,7 +26,7 @@ from workbench.jobs import folders
 from workbench.jobs.folders import Lasting
 from workbench.runs import store
 from workbench.runs.settings import read_pairs
-from workbench.workloads.listing import title_of
+from workbench.workloads.own import title_of
 from workbench.workloads.values import Check
 
 Stage = Literal["waiting for another comparison", "starting clusters", "warming up", "measuring", "stopping clusters"]
