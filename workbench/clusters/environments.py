@@ -17,8 +17,9 @@ from pydantic import BaseModel
 
 import workbench
 from workbench.errors import BadInputError, MissingError
-from workbench.formats import duration, listed
+from workbench.formats import duration
 from workbench.packages import installed_version
+from workbench.travelling import apart
 
 PACKAGES = ("dask", "distributed", "dask-workbench", "numpy", "cloudpickle", "msgpack", "cryptography")
 _SAME = ("dask", "distributed", "dask-workbench")
@@ -200,16 +201,9 @@ def _output(command: list[str], timeout: float) -> str:
 
 def _problems(python: str, theirs: Mapping[str, str]) -> tuple[str, ...]:
     ours = own_versions()
-    problems = []
-    lacking = [package for package in PACKAGES if package not in theirs]
-    if lacking:
-        problems.append(f"{python} lacks {listed(lacking)}.")
-    problems += [
-        f"{package} is {theirs[package]} in {python} and {ours[package]} here, and they must be the same."
-        for package in _SAME
-        if package in theirs and theirs[package] != ours.get(package)
-    ]
-    if not problems:
+    needed = {package: ours.get(package, "") for package in PACKAGES}
+    said = apart([(f"in {python}", theirs)], needed, loose=set(PACKAGES) - set(_SAME))
+    if said is None:
         return ()
     pins = " ".join(f"{package}=={ours[package]}" for package in _SAME if package in ours)
-    return (*problems[:-1], f"{problems[-1]} Run: {shlex.quote(python)} -m pip install {pins}")
+    return (f"A cluster needs the same here and there: {said}. Run: {shlex.quote(python)} -m pip install {pins}",)
