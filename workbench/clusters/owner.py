@@ -261,8 +261,8 @@ class _Owner:
     async def scale(self, n: int) -> None:
         """Have `n` workers, and end adapting. Workers that leave hand their data to the others first."""
         assert self.handle is not None
-        self.update(n_workers_expected=n, adaptive=None)
         await self.handle.scale(n)
+        self.update(n_workers_expected=n, adaptive=None)
 
     async def adapt(self, minimum: int, maximum: int) -> None:
         assert self.handle is not None
