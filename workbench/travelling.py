@@ -252,18 +252,18 @@ def check_readable(client: Client, path: str | None) -> None:
     """
     if path is None or not (os.path.isfile(path) or os.path.isdir(path)):  # noqa: PTH112, PTH113  may be any text
         return
-    told = client.run(Travelling(remote.unreadable), path, on_error="ignore")
-    for host, reason in filter(None, told.values()):
+    if (told := unable(client, remote.unreadable, path)) is not None:
+        host, reason = told
         raise FailedError(
             f"{host} can't read {path} ({reason}). Its workers read it themselves: have it on a disk that all machines "
             "share, under the same path, or give a URL."
         )
 
 
-def check_writable(client: Client, path: str) -> None:
-    """Raise FailedError where a worker can't write to a folder that this process made."""
-    for told in client.run(Travelling(remote.unwritable), path, on_error="ignore").values():
-        refuse_unwritable(told, path)
+def unable(client: Client, question: Callable[[str], tuple[str, str] | None], path: str) -> tuple[str, str] | None:
+    """A machine whose workers can't do with a path what a question of `remote` asks, and why; None where all can."""
+    told = client.run(Travelling(question), path, on_error="ignore")
+    return next(filter(None, told.values()), None)
 
 
 def refuse_unwritable(told: tuple[str, str] | None, path: str) -> None:
