@@ -4,7 +4,8 @@ Each moment of each thread counts once. A thread that computes computes; one tha
 by what its worker does meanwhile: it moves blocks from or to the disk, or fetches them from others. Where it does
 neither, a short wait is the hand-over of the next task, and in a long one there was nothing to do, as long as others
 worked. Where nobody does anything, all wait for the scheduler, or for a worker that is slow to begin. One that came
-while the run went on, from a queue or after a slow start, was waited for until then.
+while the run went on, from a queue or after a slow start, was waited for until then. A worker that was asked to leave,
+as one is where the load is followed, is nobody's time until another is in its place.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.monitor.events import KINDS, Batch, Tasks
+from workbench.monitor.events import KINDS, Batch, Tasks, WorkerSample
 from workbench.runs.explaining.metrics import Measured
 
 SHARES = ("computing", "transferring", "serialising", "spilling", "disk", "scheduler", "idle", "arriving")
@@ -44,6 +45,8 @@ _COMPUTE, _TRANSFER, _READ, _WRITE, _DESERIALIZE = (
 Interval = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 """Beginnings and ends."""
 
+_NEVER: Interval = (np.zeros(0), np.zeros(0))
+
 
 def shares_of(
     events: Batch, began: float, ended: float, threads: Mapping[str, int], measured: Measured | None
@@ -63,14 +66,14 @@ def shares_of(
     last = float(tasks.stop[computing].max(initial=first).clip(first, ended))
     patience = max(_HAND_OVER, _SERVED * sum(threads.values()))
     somewhere = _union(tasks.start.clip(began, ended), tasks.stop.clip(began, ended))
-    heard = _first_heard(events)
+    heard, absent = _first_heard(events), _absent(events, ended)
     for worker, n_threads in threads.items():
         mine = np.flatnonzero(tasks.worker.codes == of_worker.get(worker, -1))
         came = min([heard.get(worker, began), *tasks.start[mine], ended])
         came = began if came - began < _AT_ONCE else came
         spent["arriving"] += n_threads * (came - began)
         moments = (came, max(first, came), max(last, came), ended)
-        found = _of_worker(tasks, mine, n_threads, moments, patience, somewhere)
+        found = _of_worker(tasks, mine, n_threads, moments, patience, somewhere, absent.get(worker, _NEVER))
         for name, seconds in found.items():
             spent[name] += seconds
     if measured is not None:
@@ -87,6 +90,21 @@ def _first_heard(events: Batch) -> dict[str, float]:
     return found
 
 
+def _absent(events: Batch, ended: float) -> dict[str, Interval]:
+    """When each worker that was asked to leave wasn't there: from its last sample on, which has no threads."""
+    samples: dict[str, list[WorkerSample]] = {}
+    for sample in events.samples:
+        samples.setdefault(sample.worker, []).append(sample)
+    found: dict[str, Interval] = {}
+    for worker, told in samples.items():
+        told.sort(key=lambda sample: sample.time)
+        ends = [*(sample.time for sample in told[1:]), ended]
+        left = [(sample.time, end) for sample, end in zip(told, ends, strict=True) if not sample.n_threads]
+        if left and any(sample.n_threads for sample in told):
+            found[worker] = tuple(np.array(left).T)
+    return found
+
+
 def _of_worker(
     tasks: Tasks,
     rows: npt.NDArray[np.intp],
@@ -94,6 +112,7 @@ def _of_worker(
     moments: tuple[float, float, float, float],
     patience: float,
     somewhere: Interval,
+    absent: Interval,
 ) -> dict[str, float]:
     began, first, last, ended = moments
     kind, start, stop = tasks.kind[rows], tasks.start[rows].clip(began, ended), tasks.stop[rows].clip(began, ended)
@@ -106,10 +125,11 @@ def _of_worker(
         (start[kind == _DESERIALIZE], stop[kind == _DESERIALIZE]),
         (np.minimum(quiet_from + patience, quiet_to), quiet_to),
         somewhere,
+        absent,
     )
     times, counts = _counted(intervals, began, first, last, ended)
-    lengths = np.diff(times)
-    busy, fetching, on_disk, unpacking, quiet, others = (count[:-1] for count in counts)
+    busy, fetching, on_disk, unpacking, quiet, others, away = (count[:-1] for count in counts)
+    lengths = np.diff(times) * (away == 0)
     busy = np.minimum(busy, n_threads)
     waiting = (n_threads - busy) * lengths
     spilling = on_disk > 0
