@@ -835,7 +835,7 @@ def _one(database: sqlite3.Connection, run_id: str) -> Run:
     row = database.execute("SELECT * FROM run WHERE id = ?", (run_id,)).fetchone()
     if row is None:
         latest = [item["id"] for item in database.execute("SELECT id FROM run ORDER BY created DESC LIMIT 5")]
-        known = f"The latest are {folders.listed(latest)}." if latest else "There is none yet."
+        known = f"The latest are {', '.join(latest)}." if latest else "There is none yet."
         raise NotFoundError(f"There is no run '{run_id}'. {known}")
     return _run(row)
 

@@ -32,7 +32,7 @@ from workbench.clusters.handle import State
 from workbench.clusters.profiles import far
 from workbench.clusters.profiles.local import LocalHandle
 from workbench.clusters.profiles.ssh import beside
-from workbench.clusters.spec import ClusterSpec
+from workbench.clusters.spec import MOVES_TO_HOST, ClusterSpec
 from workbench.errors import BadInputError, FailedError, WorkbenchError, whole
 from workbench.formats import count, duration
 from workbench.travelling import About, apart, differences, machine_elsewhere
@@ -54,8 +54,6 @@ _AGAIN = 5.0
 """Seconds until a worker that went away is started anew."""
 
 _CLOSING = 6.0
-_MOVES_TO_HOST = 0.8
-"""Of a GPU's memory: beyond that Dask-CUDA moves blocks to the host's."""
 _TAIL = 20
 
 # `python -c` of this reads what it runs from its standard input: command lines can be seen by all users.
@@ -363,7 +361,7 @@ class HostsHandle(LocalHandle):
             return {}
         return {
             "devices": tuple(uuid for uuid, _, _ in cards),
-            "device_memory_limit": int(_MOVES_TO_HOST * min(size for _, _, size in cards)),
+            "device_memory_limit": int(MOVES_TO_HOST * min(size for _, _, size in cards)),
             # The scheduler here reads each graph, too.
             "cupy": find_spec("cupy") is not None and all(about.cupy for about in abouts.values()),
         }
