@@ -459,13 +459,13 @@ def update(run_id: str, *, only_if: Sequence[Status] | None = None, **changes: A
     return run
 
 
-def claim(run_id: str, pid: int, created: float) -> Run | None:
+def claim(run_id: str, pid: int, pid_created: float) -> Run | None:
     """Make a process the runner of a run that is starting; None where another one is, or it was called off."""
     with _database() as database:
         taken = database.execute(
             "UPDATE run SET record = json_set(record, '$.pid', ?, '$.pid_created', ?) WHERE id = ? "
             "AND status = 'starting' AND coalesce(json_extract(record, '$.pid'), ?) = ?",
-            (pid, created, run_id, pid, pid),
+            (pid, pid_created, run_id, pid, pid),
         )
         return _one(database, run_id) if taken.rowcount == 1 else None
 

@@ -11,7 +11,7 @@ as one is where the load is followed, is nobody's time until another is in its p
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,8 +45,6 @@ _COMPUTE, _TRANSFER, _READ, _WRITE, _DESERIALIZE = (
 Interval = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 """Beginnings and ends."""
 
-_NEVER: Interval = (np.zeros(0), np.zeros(0))
-
 
 def shares_of(
     events: Batch, began: float, ended: float, threads: Mapping[str, int], measured: Measured | None
@@ -66,14 +64,15 @@ def shares_of(
     last = float(tasks.stop[computing].max(initial=first).clip(first, ended))
     patience = max(_HAND_OVER, _SERVED * sum(threads.values()))
     somewhere = _union(tasks.start.clip(began, ended), tasks.stop.clip(began, ended))
-    heard, absent = _first_heard(events), _absent(events, ended)
+    heard = _samples(events)
     for worker, n_threads in threads.items():
         mine = np.flatnonzero(tasks.worker.codes == of_worker.get(worker, -1))
-        came = min([heard.get(worker, began), *tasks.start[mine], ended])
+        told = heard.get(worker, [])
+        came = min([told[0].time if told else began, *tasks.start[mine], ended])
         came = began if came - began < _AT_ONCE else came
         spent["arriving"] += n_threads * (came - began)
         moments = (came, max(first, came), max(last, came), ended)
-        found = _of_worker(tasks, mine, n_threads, moments, patience, somewhere, absent.get(worker, _NEVER))
+        found = _of_worker(tasks, mine, n_threads, moments, patience, somewhere, _absent(told, ended))
         for name, seconds in found.items():
             spent[name] += seconds
     if measured is not None:
@@ -82,27 +81,21 @@ def shares_of(
     return {name: seconds / total if total else 0.0 for name, seconds in spent.items()}
 
 
-def _first_heard(events: Batch) -> dict[str, float]:
-    """When each worker was first heard of, in seconds since the epoch."""
-    found: dict[str, float] = {}
-    for sample in events.samples:
-        found[sample.worker] = min(sample.time, found.get(sample.worker, sample.time))
+def _samples(events: Batch) -> dict[str, list[WorkerSample]]:
+    """What each worker was heard to do, from the first on."""
+    found: dict[str, list[WorkerSample]] = {}
+    for sample in sorted(events.samples, key=lambda sample: sample.time):
+        found.setdefault(sample.worker, []).append(sample)
     return found
 
 
-def _absent(events: Batch, ended: float) -> dict[str, Interval]:
-    """When each worker that was asked to leave wasn't there: from its last sample on, which has no threads."""
-    samples: dict[str, list[WorkerSample]] = {}
-    for sample in events.samples:
-        samples.setdefault(sample.worker, []).append(sample)
-    found: dict[str, Interval] = {}
-    for worker, told in samples.items():
-        told.sort(key=lambda sample: sample.time)
-        ends = [*(sample.time for sample in told[1:]), ended]
-        left = [(sample.time, end) for sample, end in zip(told, ends, strict=True) if not sample.n_threads]
-        if left and any(sample.n_threads for sample in told):
-            found[worker] = tuple(np.array(left).T)
-    return found
+def _absent(told: Sequence[WorkerSample], ended: float) -> Interval:
+    """When a worker that was asked to leave wasn't there: from its last sample on, which has no threads."""
+    ends = [*(sample.time for sample in told[1:]), ended]
+    known = any(sample.n_threads for sample in told)
+    left = [(sample.time, end) for sample, end in zip(told, ends, strict=False) if known and not sample.n_threads]
+    start, stop = np.array(left).reshape(-1, 2).T
+    return start, stop
 
 
 def _of_worker(
