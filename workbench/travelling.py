@@ -188,9 +188,9 @@ def apart(
     return "; ".join(dict.fromkeys(said)) or None
 
 
-def differences(found: Sequence[About], own: Mapping[str, str]) -> str | None:
-    """One sentence on packages that have another version there than `own`; None where there are none."""
-    said = apart([each.versions for each in found], own)
+def differences(found: Sequence[About]) -> str | None:
+    """One sentence on packages that have another version there than here; None where there are none."""
+    said = apart([each.versions for each in found], remote.packages())
     return said and f"Versions differ, so that results may fail to travel or differ: {said}."
 
 
@@ -237,12 +237,6 @@ def standstill(client: Client) -> str | None:
     if not one_of_each(client):
         return "The cluster has no workers. This goes on once it has one."
     return unconnected(client)
-
-
-def check_connected(client: Client) -> None:
-    """Raise FailedError where machines with workers can't reach each other."""
-    if (why := unconnected(client)) is not None:
-        raise FailedError(why)
 
 
 def check_readable(client: Client, path: str | None) -> None:

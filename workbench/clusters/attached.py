@@ -133,7 +133,7 @@ class Attached(Handle):
         if workers - self._known:
             with contextlib.suppress(OSError, TimeoutError):
                 told = await asyncio.wait_for(asyncio.to_thread(self._abouts), ANSWERING)
-                self._machine, self._differ = machine_elsewhere(told), differences(told, remote.packages())
+                self._machine, self._differ = machine_elsewhere(told), differences(told)
         self._known = workers
 
     def _abouts(self) -> list[About]:

@@ -63,8 +63,11 @@ def environments(kernelspecs: Mapping[str, Mapping[str, Any]] | None = None) -> 
 
     `kernelspecs` are by name, as `KernelSpecManager.get_all_specs` gives them; the installed ones where None.
     """
-    specs = _installed_kernelspecs() if kernelspecs is None else kernelspecs
-    others = [spec for spec in _python_kernels(specs) if spec[0] != sys.executable]
+    if kernelspecs is None:
+        from jupyter_client.kernelspec import KernelSpecManager
+
+        kernelspecs = KernelSpecManager().get_all_specs()
+    others = [spec for spec in _python_kernels(kernelspecs) if spec[0] != sys.executable]
     with ThreadPoolExecutor(max_workers=4) as pool:
         found = list(pool.map(lambda spec: _environment(*spec), others))
     return (_current(), *_distinct(found))
@@ -103,13 +106,6 @@ def _current() -> Environment:
 def _described(python: str, name: str, title: str, versions: dict[str, str]) -> Environment:
     problems = _problems(python, versions)
     return Environment(python=python, name=name, title=title, versions=versions, problems=problems)
-
-
-def _installed_kernelspecs() -> Mapping[str, Mapping[str, Any]]:
-    from jupyter_client.kernelspec import KernelSpecManager
-
-    specs: Mapping[str, Mapping[str, Any]] = KernelSpecManager().get_all_specs()
-    return specs
 
 
 def _python_kernels(specs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, str]]:

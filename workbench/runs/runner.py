@@ -36,10 +36,10 @@ from workbench.runs.settings import of_graphs, without_effect
 from workbench.runs.store import Diagnosis, Peak, Progress, Run
 from workbench.travelling import (
     Travelling,
-    check_connected,
     check_readable,
     machine_elsewhere,
     make_ready,
+    unconnected,
     versions,
     without_dasks_table,
 )
@@ -277,7 +277,8 @@ def _connected(run: Run) -> Iterator[Client]:
 
     with connect(run.cluster, client_name=f"run-{run.id}", timeout=_CONNECTING) as client:
         found = make_ready(client)
-        check_connected(client)
+        if (why := unconnected(client)) is not None:
+            raise FailedError(why)
         elsewhere = machine_elsewhere(found)
         store.update(run.id, versions=versions(found), inventory=elsewhere or run.inventory)
         path = run.resolved.get("path")

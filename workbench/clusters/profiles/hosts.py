@@ -336,7 +336,6 @@ class HostsHandle(LocalHandle):
     """Workers on machines, with the scheduler in this process."""
 
     patience = _CLOSING
-    _packages = remote.packages()
 
     async def state(self) -> State:
         state, troubles = await super().state(), self._troubles()
@@ -347,7 +346,7 @@ class HostsHandle(LocalHandle):
         spec = self._spec.measured([(each.nthreads, each.memory_limit or total) for each in workers])
         return state._replace(
             trouble=None if state.arrived else told,
-            warning=told or state.warning or differences(abouts, self._packages),
+            warning=told or state.warning or differences(abouts),
             spec=spec.model_copy(update=self._cards()),
             machine=machine_elsewhere(abouts),
         )
@@ -366,17 +365,8 @@ class HostsHandle(LocalHandle):
             "cupy": find_spec("cupy") is not None and all(about.cupy for about in abouts.values()),
         }
 
-    async def scale(self, n: int) -> None:
-        """Have `n` workers. Raises FailedError where there are more of them than shares of the machines."""
-        self._check_shares(n)
-        await super().scale(n)
-
-    async def adapt(self, minimum: int, maximum: int) -> None:
-        self._check_shares(maximum)
-        await super().adapt(minimum, maximum)
-
-    def _check_shares(self, n: int) -> None:
-        """A worker whose memory nobody chose takes its share of a machine, and those that are there keep theirs."""
+    def _check_room(self, n: int) -> None:
+        # A worker whose memory nobody chose takes its share of a machine, and those that are there keep theirs.
         threads, hosts = self._spec.options.get("threads_per_worker"), self._spec.options["hosts"]
         cores = [each.about.cores for each in self._cluster.workers.values() if each.about]
         most = len(hosts) * max(beside(self._spec), min(cores, default=0) // threads if threads else 0)
