@@ -390,7 +390,7 @@ def test_other_versions_there_are_told_in_one_sentence(data_folder: Path, tmp_pa
     with other_python.cluster(sys.executable, n_workers=1, environment={"PYTHONPATH": str(tmp_path)}) as found:
         there = workbench.attach(found)
         until(lambda: there.record.warning and there.record.can_compute)
-        told = f"numpy is 2020.1.0 on the scheduler, {socket.gethostname()}, and {np.__version__} here."
+        told = f"numpy is 2020.1.0 at the scheduler and on {socket.gethostname()}, and {np.__version__} here."
         assert (there.record.warning or "").endswith(told)
         run = submit.finish(Session().run("array_sum", {"size": "4MiB"}, there.name).id, timeout=100)
         assert (run.status, run.versions["numpy"]) == ("done", "2020.1.0")
@@ -405,7 +405,7 @@ def test_a_package_that_is_missing_there_is_told_at_once(data_folder: Path, tmp_
     with other_python.cluster(sys.executable, n_workers=1, environment={"PYTHONPATH": str(tmp_path)}) as found:
         there = workbench.attach(found)
         until(lambda: there.record.warning and there.record.can_compute)
-        told = f"numpy is missing on the scheduler, {socket.gethostname()}, and {np.__version__} here."
+        told = f": no numpy at the scheduler; no numpy on {socket.gethostname()}."
         assert (there.record.warning or "").endswith(told)
         there.stop()
 

@@ -149,7 +149,7 @@ def test_a_cluster_without_encryption_needs_no_keys(spec: ClusterSpec) -> None:
 
 def test_another_dask_is_warned_of(running: ClusterRecord, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask, "__version__", "2020.1.0")
-    with pytest.warns(UserWarning, match=r"calm-otter runs dask .* this process has dask 2020.1.0"):
+    with pytest.warns(UserWarning, match=r": dask is \S+ on calm-otter, and 2020\.1\.0 here\. Work in"):
         connect("calm-otter").close()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -158,7 +158,7 @@ def test_another_dask_is_warned_of(running: ClusterRecord, monkeypatch: pytest.M
 
 def test_another_python_is_warned_of(spec: ClusterSpec) -> None:
     record = ClusterRecord(name="calm-otter", spec=spec, versions={"python": "3.99.1", "dask": dask.__version__})
-    with pytest.warns(UserWarning, match=r"calm-otter runs python 3\.99\.1, this process has python 3\..*may end"):
+    with pytest.warns(UserWarning, match=r"may end .*: python is 3\.99\.1 on calm-otter, and 3\."):
         _compare_versions(record)
     same = record.model_copy(update={"versions": {"python": platform.python_version()}})
     with warnings.catch_warnings():

@@ -18,7 +18,9 @@ import pytest
 from dask.system import CPU_COUNT
 from distributed import Client, LocalCluster, get_worker, wait
 
+import workbench
 from tests.test_places import fall_back, is_device, make
+from tests.waiting import until
 from workbench import terminal
 from workbench.clusters.spec import ClusterSpec
 from workbench.figures.diagnosis import diagnosis_html
@@ -370,6 +372,32 @@ def test_a_worker_that_took_the_place_of_one_that_ended_is_one_with_it(
     assert (found.threads, found.workers) == (2, 2)
     assert found.shares["computing"] == pytest.approx(15 / 20)
     assert found.shares["arriving"] == 0
+
+
+def test_a_worker_that_was_asked_to_leave_is_not_idle_and_nobody_waits_for_the_next_one() -> None:
+    tasks = [task("a", "v", float(at), at + 1.0) for at in range(10)]
+    tasks += [task("a", "w", float(at), at + 1.0) for at in range(2)]
+    tasks += [task("a", "new", float(at), at + 1.0) for at in range(8, 10)]
+    told = (("v", 0.5, 1), ("w", 0.5, 1), ("w", 2.0, 0), ("new", 8.0, 1), ("v", 9.5, 1))
+    heard = tuple(WorkerSample(worker, worker, at, 0.0, 0, 0, 0, 1, threads) for worker, at, threads in told)
+    run = Run(id="adaptive", workload="w", cluster="c", started=0.0, seconds=10.0)
+    found = diagnose(run, batch(*tasks, samples=heard))
+    assert found is not None
+    assert (found.threads, found.workers) == (2, 2)
+    assert (found.shares["computing"], found.shares["arriving"]) == (pytest.approx(1), 0)
+
+
+def test_the_time_of_a_worker_that_following_the_load_gave_up_is_nobodys(data_folder: Path) -> None:
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+        workbench.watch(client) as run,
+    ):
+        client.gather(client.map(time.sleep, [0.3] * 8, pure=False))
+        cluster.adapt(minimum=1, maximum=1, interval="50ms", wait_count=1)
+        until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 1)
+        client.gather(client.map(time.sleep, [0.3] * 8, pure=False))
+    assert run.diagnosis.shares["computing"] > 0.8
 
 
 def test_waiting_is_for_the_disk_where_a_task_reads_or_writes_and_for_a_core_elsewhere() -> None:

@@ -86,12 +86,13 @@ def test_an_environment_without_packages_is_listed_with_what_it_lacks(bare: Path
     assert (other.python, other.name, other.title) == (python_of(bare), "bare", "Bare")
     assert other.versions == {"python": HERE["python"]}
     (problem,) = other.problems
-    assert "lacks dask, distributed, dask-workbench, numpy, cloudpickle, msgpack and cryptography." in problem
+    lacking = "dask, distributed, dask-workbench, numpy, cloudpickle, msgpack and cryptography"
+    assert f": no {lacking} in {python_of(bare)}. Run: " in problem
     assert f"{python_of(bare)} -m pip install dask=={HERE['dask']} distributed=={HERE['distributed']}" in problem
 
 
 def test_starting_in_an_environment_without_packages_is_refused_with_the_remedy(bare: Path) -> None:
-    with pytest.raises(MissingError, match=r"lacks dask, distributed, dask-workbench") as refused:
+    with pytest.raises(MissingError, match=": no dask, distributed, dask-workbench") as refused:
         check_environment(python_of(bare))
     assert f"dask-workbench=={HERE['dask-workbench']}" in str(refused.value)
 
@@ -106,7 +107,7 @@ def test_an_environment_with_the_same_versions_is_accepted_under_its_own_path(fu
 @pytest.mark.parametrize("package", ["distributed", "dask-workbench"])
 def test_one_lacking_package_is_named_alone(furnished: Path, package: str) -> None:
     install(furnished, package, None)
-    with pytest.raises(MissingError, match=rf"lacks {package}\. Run: "):
+    with pytest.raises(MissingError, match=rf": no {package} in \S+\. Run: "):
         check_environment(python_of(furnished))
 
 
@@ -114,8 +115,7 @@ def test_another_dask_is_refused_with_both_versions(furnished: Path) -> None:
     install(furnished, "dask", "2024.1.0")
     with pytest.raises(MissingError) as refused:
         check_environment(python_of(furnished))
-    sentence = f"dask is 2024.1.0 in {python_of(furnished)} and {HERE['dask']} here, and they must be the same."
-    assert str(refused.value).startswith(sentence)
+    assert f": dask is 2024.1.0 in {python_of(furnished)}, and {HERE['dask']} here. Run: " in str(refused.value)
     assert f"dask=={HERE['dask']} distributed=={HERE['distributed']}" in str(refused.value)
 
 

@@ -2,6 +2,8 @@ import asyncio
 import gc
 import json
 import math
+import signal
+import threading
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.test_calibration import example, small_pieces, small_where_it_arrives
+from tests.waiting import until
 from workbench import compiled, genotypes
 from workbench.cli.runs import refuse_what_wont_fit
 from workbench.clusters import records
@@ -597,6 +600,37 @@ def test_a_calibration_is_measured_saved_and_loaded_and_then_a_run_knows_its_for
     assert main(["calibrate", "--load", str(path)]) == 0
     assert "measured" in capsys.readouterr().out.lower()
     assert [len(calibration.kept(where)) for where in ("here", "elsewhere")] == [1, 1]
+
+
+@pytest.mark.parametrize("command", [["forecast", "array_sum"], ["calibrate"], ["run", "array_sum"]])
+def test_a_cluster_that_a_command_starts_for_itself_and_that_fails_is_in_no_list(data_folder, capsys, command):
+    from workbench.cli import main
+
+    with dask.config.set({"workbench.start-timeout": "50ms"}):
+        assert main([*command, "--on", "cpu --workers 1 --memory 1GiB --no-encrypt"]) == 1
+    assert "failed to start. After 50 ms" in capsys.readouterr().err
+    assert records.names() == ()
+
+
+def test_measuring_that_is_interrupted_leaves_no_run(data_folder, small_pieces, monkeypatch):
+    # Longer than it takes to interrupt it.
+    monkeypatch.setattr(calibration, "_SECONDS_OF_A_RUN", 1e4)
+    session = Session()
+    session.start(SPEC.model_copy(update={"protocol": "tcp"}), name="calm-otter", force=True)
+    asyncio.run(session.wait("calm-otter", timeout=60))
+    with connect("calm-otter") as client:
+        small_where_it_arrives(client)
+
+    def interrupt():
+        until(lambda: session.runs(status="running"))
+        signal.raise_signal(signal.SIGINT)
+
+    waiting = threading.Thread(target=interrupt)
+    waiting.start()
+    with pytest.raises(KeyboardInterrupt):
+        session.calibrate("calm-otter")
+    waiting.join()
+    assert session.runs() == ()
 
 
 @pytest.mark.parametrize("value", [10**20, 10**400, 0, -3, math.nan, math.inf, True, None, "text", [1], {"a": 1}])

@@ -93,6 +93,22 @@ def test_a_cluster_on_two_machines_computes_is_scaled_and_leaves_nothing_behind(
     assert there(hosts) == []
 
 
+def test_more_workers_than_machines_have_shares_for_are_refused(
+    hosts: Hosts, data_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["up", "ssh", *hosts.flags(hosts="127.0.0.2"), "--workers", "2", "--name", "far"]) == 0
+    spec = records.read("far").spec
+    assert spec.threads_per_worker == max(1, inventory().cpu.usable // 2)
+    assert main(["scale", "far", "1"]) == 0
+    assert main(["scale", "far", "2"]) == 0
+    capfd.readouterr()
+    for more in (["3"], ["--adapt", "1", "3"]):
+        assert main(["scale", "far", *more]) == 1
+        assert "there are shares for 2. Give at most 2" in capfd.readouterr().err
+    assert (records.read("far").n_workers_expected, records.read("far").adaptive) == (2, None)
+    assert records.read("far").spec == spec
+
+
 def test_what_is_started_anew_where_a_worker_was_killed(hosts: Hosts, data_folder: Path) -> None:
     assert main(["up", "ssh", *hosts.flags(hosts="127.0.0.2"), *SMALL, "--name", "far"]) == 0
     (begun,) = (each for each in there(hosts) if "told" in " ".join(each.cmdline()) and "sh" not in each.name())
@@ -172,10 +188,13 @@ def test_what_is_wrong_with_a_machine_is_told_before_anything_is_started(
             ({"key": "/no/such/key"}, "There is no file /no/such/key"),
             ({"key": __file__}, f"The key {__file__} can't be used"),
             ({"remote_python": "/no/such/python"}, "has no Python at /no/such/python"),
-            ({"remote_python": python_of(folders[0], sys.executable, "-S")}, "has no dask. Install it there"),
+            (
+                {"remote_python": python_of(folders[0], sys.executable, "-S")},
+                "has no dask. Install it there",
+            ),
             (
                 {"remote_python": python_of(folders[1], sys.executable, customize=ANOTHER_DASK)},
-                "has dask 2020.1.0, and",
+                ": dask is 2020.1.0 on 127.0.0.2, and ",
             ),
             ({"listen": "192.0.2.1"}, "listen is '192.0.2.1', and this machine can't listen there"),
             ({"gpus": 60}, "gpus is 60, and 127.0.0.2 has "),
@@ -190,7 +209,10 @@ def test_what_is_wrong_with_a_machine_is_told_before_anything_is_started(
 
 def test_another_python_there_is_told(hosts: Hosts, data_folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["up", "ssh", *hosts.flags(remote_python=other_python.python_or_skip())]) == 2
-    assert "tasks can't travel between them. Give remote_python" in capfd.readouterr().err
+    err = capfd.readouterr().err
+    assert all(
+        each in err for each in ("Tasks can't travel", ": python is 3.", "on 127.0.0.2 and on 127.0.0.3, and 3.")
+    )
 
 
 def test_a_machine_that_cant_reach_the_scheduler_is_told(

@@ -83,9 +83,37 @@ async def withdraw(file: str, own: str, dask_scheduler: Any = None) -> bool:
     others = dask_scheduler.clients.keys() - {own, "fire-and-forget"}
     if file not in dask_scheduler.worker_plugins or others or dask_scheduler.tasks:
         return False
-    dask_scheduler.plugins.pop(file, None)
-    await dask_scheduler.unregister_worker_plugin(None, file)
+    await remove_from_workers(file, dask_scheduler)
     return True
+
+
+async def add_to_workers(plugin: bytes, name: str, own: str, dask_scheduler: Any = None) -> None:
+    """Give all workers a plugin, those that come later too, until it is taken from them or the client that asks goes.
+
+    That may be killed.
+    """
+    from distributed.diagnostics.plugin import SchedulerPlugin
+
+    class Leaving(SchedulerPlugin):
+        def remove_client(self, scheduler: Any, client: str) -> None:
+            if client == own:
+                self.going = asyncio.ensure_future(remove_from_workers(name, scheduler))
+
+    dask_scheduler.add_plugin(Leaving(), name=name)
+    answers = await dask_scheduler.register_worker_plugin(None, plugin, name, idempotent=False)
+    for answer in answers.values():
+        if answer["status"] == "error":
+            raise RuntimeError(answer["exception_text"])
+
+
+async def remove_from_workers(name: str, dask_scheduler: Any = None) -> None:
+    """Take a plugin from all workers, and from the scheduler what lets it import modules, of the same name."""
+    dask_scheduler.plugins.pop(name, None)
+    finders: list[Any] = [each for each in sys.meta_path if getattr(each, "name", None) == name]
+    for each in finders:
+        each.teardown()
+    with contextlib.suppress(ValueError):  # it is gone already
+        await dask_scheduler.unregister_worker_plugin(None, name)
 
 
 def packages() -> dict[str, str]:

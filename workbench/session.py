@@ -13,16 +13,17 @@ import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Unpack
 
 from workbench import config, hardware
 from workbench.clusters import budget, control, environments, launch, nearby, plan, profiles, records, spare
 from workbench.clusters.choices import Choices, choosing
 from workbench.clusters.profiles import own
 from workbench.clusters.spec import ClusterSpec
+from workbench.clusters.start import Cluster, record_of
 from workbench.errors import FailedError, WorkbenchError
 from workbench.jobs import processes
-from workbench.runs import exchange, store
+from workbench.runs import exchange, savings, store
 from workbench.runs.comparing import comparisons
 from workbench.threads import in_thread
 from workbench.workloads import presets, registry
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from workbench.clusters.environments import Environment
     from workbench.clusters.profiles import Offered
     from workbench.clusters.records import ClusterRecord
-    from workbench.clusters.start import Cluster
     from workbench.hardware import Inventory
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.runs.comparing.table import Summary
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from workbench.storage.browsing import Folder
     from workbench.workloads.contents import Contents
     from workbench.workloads.registry import Template
+
+T = TypeVar("T")
 
 _LIVENESS_INTERVAL = 1.0  # seconds between two looks at whether hosts and runners are alive
 _CANCEL_PATIENCE = 20.0  # seconds
@@ -209,7 +211,6 @@ class Session:
 
         Nothing starts.
         """
-        from workbench.clusters.start import record_of
         from workbench.runs.forecasting.forecast import forecast
 
         on = cluster if cluster is None or isinstance(cluster, ClusterSpec) else record_of(cluster)
@@ -217,7 +218,6 @@ class Session:
 
     def calibrate(self, cluster: str | ClusterRecord | Cluster | Client) -> Calibration:
         """Measure a cluster, which takes some seconds, and keep what was found for forecasts."""
-        from workbench.clusters.start import record_of
         from workbench.runs.forecasting.calibration import calibrate
 
         return calibrate(record_of(cluster))
@@ -258,7 +258,6 @@ class Session:
 
         `settings` are Dask's, for this run: {"array.rechunk.threshold": 5}, or a text of KEY=VALUE.
         """
-        from workbench.clusters.start import record_of
         from workbench.runs.submit import submit
 
         inventory = self.hardware().model_dump(mode="json")
@@ -268,10 +267,7 @@ class Session:
     count_runs = staticmethod(store.count)
 
     mark_run = staticmethod(store.mark)
-
-    def show(self, run: str) -> Run:
-        """One run by its id, by the only beginning or end of one, or "last"."""
-        return store.find(run)
+    show = staticmethod(store.find)
 
     def diagnosed(self, run: Run) -> Run:
         """`run` with where its time went; of one that ended just now this comes a moment after its answer."""
@@ -317,21 +313,15 @@ class Session:
 
         `kind` is one of those of `workbench.save`, which waits; without it the ending says it.
         """
-        from workbench.runs.savings import start
-
-        return start(self.show(run), path, kind, only=only, replace=replace)
+        return savings.start(self.show(run), path, kind, only=only, replace=replace)
 
     def saving(self, run: str) -> Saving:
         """What `save_run` is doing or did last: how many blocks are written, and how it ended."""
-        from workbench.runs.savings import get
-
-        return get(self.show(run).id)
+        return savings.get(self.show(run).id)
 
     def cancel_saving(self, run: str) -> Saving:
         """Ask what `save_run` began to end; nothing half-written stays."""
-        from workbench.runs.savings import cancel
-
-        return cancel(self.show(run).id)
+        return savings.cancel(self.show(run).id)
 
     def import_run(self, file: str | Path | IO[bytes], *, new_id: bool = False) -> Run:
         """Take in a run that `export_run` wrote; `new_id` gives it another id where its own is taken."""
@@ -455,11 +445,16 @@ def run(workload: str, cluster: str | Cluster | Client, /, **parameters: Any) ->
     from workbench.runs.submit import cancel, finish
 
     started = Session().run(workload, parameters, cluster)
+    return _finished(started.id, finish, cancel)
+
+
+def _finished(id: str, finish: Callable[..., T], cancel: Callable[[str], T]) -> T:
+    """What has ended; where somebody interrupts the waiting, it is called off."""
     try:
-        return finish(started.id)
+        return finish(id)
     except KeyboardInterrupt:
-        cancel(started.id)
-        finish(started.id, timeout=_CANCEL_PATIENCE)
+        cancel(id)
+        finish(id, timeout=_CANCEL_PATIENCE)
         raise
 
 
@@ -477,12 +472,7 @@ def compare(
 
     session = Session()
     started = session.compare(workload, parameters, on=on, **options)
-    try:
-        return session.summary(finish(started.id))
-    except KeyboardInterrupt:
-        cancel(started.id)
-        finish(started.id, timeout=_CANCEL_PATIENCE)
-        raise
+    return session.summary(_finished(started.id, finish, cancel))
 
 
 def change_at(folder: Path, path: Path) -> Change | None:

@@ -17,7 +17,7 @@ import warnings
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -112,11 +112,17 @@ class About(NamedTuple):
     load: float
     """Cores of its host that were busy within the last minute."""
 
+    @property
+    def versions(self) -> tuple[str, dict[str, str]]:
+        """Where it is, as `apart` takes it, and the versions of its Python and packages by name."""
+        where = f"on {self.host}" if self.role == "workers" else "at the scheduler"
+        return where, {"python": self.python, **self.packages}
+
 
 def versions(found: Sequence[About] = ()) -> dict[str, str]:
     """Versions of what computes: of the workers among these, or here; of several one after another."""
     told = {"python": platform.python_version(), "workbench": __version__, **remote.packages()}
-    workers = [{"python": each.python, **each.packages} for each in found if each.role == "workers"]
+    workers = [each.versions[1] for each in found if each.role == "workers"]
     for name in told:
         if there := sorted({each[name] for each in workers if name in each}):
             told[name] = formats.listed(there)
@@ -162,18 +168,30 @@ def machine_words(machine: Mapping[str, Any]) -> str:
     return f"{machine['host']}: {', '.join(parts)}"
 
 
-def differences(found: Sequence[About], own: Mapping[str, str]) -> str | None:
-    """One sentence on packages that have another version there than `own`; None where there are none."""
-    said = []
+def apart(
+    there: Sequence[tuple[str, Mapping[str, str]]], own: Mapping[str, str], *, loose: Container[str] = ()
+) -> str | None:
+    """'dask is 2026.1.0 on node-2, and 2026.7.1 here', of all that has another version than `own`; None where nothing.
+
+    `there` are places, such as 'on node-2', with the versions at each. Of Python the minor version counts, and of what
+    is `loose` only that it is there.
+    """
+    lacking = [(place, [name for name in own if name not in theirs]) for place, theirs in there]
+    said = [f"no {formats.listed(names)} {place}" for place, names in lacking if names]
     for name, ours in own.items():
-        others: dict[str, list[str]] = {}
-        for each in found:
-            if (theirs := each.packages.get(name, "missing")) != ours:
-                others.setdefault(theirs, []).append(each.host if each.role == "workers" else "the scheduler")
-        where = [f"{version} on {', '.join(dict.fromkeys(hosts))}" for version, hosts in others.items()]
-        if where:
-            said.append(f"{name} is {' and '.join(where)}, and {ours} here")
-    return f"Versions differ, so that results may fail to travel or differ: {'; '.join(said)}." if said else None
+        part, others = minor if name == "python" else str, dict[str, dict[str, None]]()
+        for place, theirs in there:
+            if name not in loose and part(theirs.get(name, ours)) != part(ours):
+                others.setdefault(theirs[name], {})[place] = None
+        where = " and ".join(f"{version} {formats.listed([*places])}" for version, places in others.items())
+        said += [f"{name} is {where}, and {ours} here"] if where else []
+    return "; ".join(dict.fromkeys(said)) or None
+
+
+def differences(found: Sequence[About]) -> str | None:
+    """One sentence on packages that have another version there than here; None where there are none."""
+    said = apart([each.versions for each in found], remote.packages())
+    return said and f"Versions differ, so that results may fail to travel or differ: {said}."
 
 
 def without_dasks_table() -> None:
@@ -221,12 +239,6 @@ def standstill(client: Client) -> str | None:
     return unconnected(client)
 
 
-def check_connected(client: Client) -> None:
-    """Raise FailedError where machines with workers can't reach each other."""
-    if (why := unconnected(client)) is not None:
-        raise FailedError(why)
-
-
 def check_readable(client: Client, path: str | None) -> None:
     """Raise FailedError where a worker can't read the file or folder that is here under a path; None is no path.
 
@@ -234,18 +246,18 @@ def check_readable(client: Client, path: str | None) -> None:
     """
     if path is None or not (os.path.isfile(path) or os.path.isdir(path)):  # noqa: PTH112, PTH113  may be any text
         return
-    told = client.run(Travelling(remote.unreadable), path, on_error="ignore")
-    for host, reason in filter(None, told.values()):
+    if (told := unable(client, remote.unreadable, path)) is not None:
+        host, reason = told
         raise FailedError(
             f"{host} can't read {path} ({reason}). Its workers read it themselves: have it on a disk that all machines "
             "share, under the same path, or give a URL."
         )
 
 
-def check_writable(client: Client, path: str) -> None:
-    """Raise FailedError where a worker can't write to a folder that this process made."""
-    for told in client.run(Travelling(remote.unwritable), path, on_error="ignore").values():
-        refuse_unwritable(told, path)
+def unable(client: Client, question: Callable[[str], tuple[str, str] | None], path: str) -> tuple[str, str] | None:
+    """A machine whose workers can't do with a path what a question of `remote` asks, and why; None where all can."""
+    told = client.run(Travelling(question), path, on_error="ignore")
+    return next(filter(None, told.values()), None)
 
 
 def refuse_unwritable(told: tuple[str, str] | None, path: str) -> None:
@@ -271,10 +283,16 @@ def make_ready(client: Client) -> list[About]:
     FailedError
         This package isn't there, and can't be sent.
     """
-    found, own = ask(client), remote.about()
-    _refuse("Python", [(each.role, each.python) for each in found], own["python"], minor)
-    installed = [(each.role, each.workbench) for each in found if each.workbench and each.sent is None]
-    _refuse("dask-workbench", installed, own["workbench"])
+    found, own = ask(client), {"python": platform.python_version(), "dask-workbench": __version__}
+    there = [each.versions for each in found]
+    for each, (_, theirs) in zip(found, there, strict=True):
+        # Where it isn't installed it is sent.
+        theirs["dask-workbench"] = each.workbench if each.workbench and each.sent is None else __version__
+    if said := apart(there, own):
+        raise ConflictError(
+            f"Code of the one can't run in the other, so nothing was sent: {said}. Work in an environment with the "
+            "versions there, or start the cluster in one with those here."
+        )
     if others := any(each.sent is not None and each.sent != _text() for each in found):
         _forget(client)
     if others or not all(each.workbench for each in found):
@@ -366,20 +384,6 @@ def _in_task() -> bool:
     except ValueError:
         return False
     return True
-
-
-def _refuse(
-    what: str, found: Sequence[tuple[str, str]], own: str, part: Callable[[str], str] = lambda version: version
-) -> None:
-    others = {role: version for role, version in found if part(version) != part(own)}
-    if others:
-        who = " and ".join(others).capitalize()
-        theirs, verb = min(others.values()), "run" if "workers" in others else "runs"
-        raise ConflictError(
-            f"{who} {verb} {what} {theirs}, this process {own}: code of the one can't run in the other, so nothing was "
-            f"sent. Work in an environment with {what} {part(theirs)}, or start the cluster in one with {what} "
-            f"{part(own)}."
-        )
 
 
 def minor(python: str) -> str:

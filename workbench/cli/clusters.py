@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.cli.answers import agreed, answer, shown
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import FORCE, Parser, add_command, add_pairs, parameters_of, whole_number
-from workbench.errors import BadInputError
+from workbench.errors import BadInputError, FailedError
 
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
@@ -163,8 +163,8 @@ def check_consent(spec: ClusterSpec, arguments: argparse.Namespace) -> None:
     check_agreed(consent(spec), arguments.yes or agreed)
 
 
-def start(session: Session, spec: ClusterSpec, *, name: str | None, force: bool) -> ClusterRecord:
-    """Start a cluster and wait until it is ready; an interrupted start leaves nothing behind."""
+def start(session: Session, spec: ClusterSpec, *, name: str | None, force: bool, own: bool = False) -> ClusterRecord:
+    """Start a cluster and wait until it is ready; an interrupted start, or one of a command's `own`, leaves nothing."""
     record = None
     try:
         with holding_back_signals():
@@ -172,8 +172,9 @@ def start(session: Session, spec: ClusterSpec, *, name: str | None, force: bool)
             record = session.start(spec, name=name, force=force, agreed=True)
         with shown("stages", record) as on_change:
             return asyncio.run(session.wait(record.name, on_change))
-    except (KeyboardInterrupt, SystemExit):
-        if record is not None:
+    except (KeyboardInterrupt, SystemExit, FailedError) as err:
+        # One that failed stays in the list, to say why.
+        if record is not None and (own or not isinstance(err, FailedError)):
             asyncio.run(session.stop(record.name))
         raise
 
@@ -186,7 +187,7 @@ def own_cluster(session: Session, spec: ClusterSpec, on: argparse.Namespace) -> 
     """
     check_consent(spec, on)
     with ending_on(signal.SIGTERM, signal.SIGHUP):
-        record = start(session, spec, name=on.name, force=on.force)
+        record = start(session, spec, name=on.name, force=on.force, own=True)
         try:
             yield record
         finally:

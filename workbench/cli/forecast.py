@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from workbench import config
 from workbench.cli.answers import answer, complain, tell
 from workbench.cli.clusters import new_session, own_cluster, spec_of, up_options
 from workbench.cli.runs import add_parameters, add_where, where, workload_parameters
+from workbench.cli.signals import ending_on
 from workbench.cli.words import add_command, check_writable
 from workbench.errors import BadInputError
 
@@ -87,7 +89,8 @@ def _calibrate(arguments: argparse.Namespace) -> int:
 
 def _measured(session: Session, arguments: argparse.Namespace) -> Calibration:
     if arguments.cluster is not None:
-        return session.calibrate(arguments.cluster)
+        with ending_on(signal.SIGTERM, signal.SIGHUP):
+            return session.calibrate(arguments.cluster)
     on = up_options(arguments.on or "cpu")
     with own_cluster(session, spec_of(session, on), on) as record:
         return session.calibrate(record)

@@ -21,6 +21,7 @@ from workbench.errors import FailedError, whole
 from workbench.formats import duration
 from workbench.travelling import (
     About,
+    apart,
     ask as ask_all,
     differences,
     machine_elsewhere,
@@ -132,7 +133,7 @@ class Attached(Handle):
         if workers - self._known:
             with contextlib.suppress(OSError, TimeoutError):
                 told = await asyncio.wait_for(asyncio.to_thread(self._abouts), ANSWERING)
-                self._machine, self._differ = machine_elsewhere(told), differences(told, remote.packages())
+                self._machine, self._differ = machine_elsewhere(told), differences(told)
         self._known = workers
 
     def _abouts(self) -> list[About]:
@@ -205,12 +206,10 @@ class Started(Attached):
 
 def another_python(theirs: str) -> str | None:
     """Return what another minor version of Python means; None where it is the same, or not known."""
-    ours = platform.python_version()
-    if not theirs or minor(theirs) == minor(ours):
-        return None
-    return (
-        f"It runs Python {theirs} and this is {ours}: it can be watched, but what runs sends code, which works only "
-        f"in the same minor version. Work in an environment with Python {minor(theirs)}."
+    said = apart([("there", {"python": theirs})], {"python": platform.python_version()}) if theirs else None
+    return said and (
+        f"It can be watched, but what runs sends code, which works only in the same minor version: {said}. Work in an "
+        f"environment with Python {minor(theirs)}."
     )
 
 

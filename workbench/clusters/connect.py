@@ -8,7 +8,6 @@ import os
 import platform
 import sys
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from workbench.clusters.reaching import heard
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import ConflictError, FailedError, MissingError, install
 from workbench.threads import finish, load
-from workbench.travelling import minor, without_dasks_table
+from workbench.travelling import apart, without_dasks_table
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -105,19 +104,15 @@ def _prepare_backend() -> None:
 
 
 def _compare_versions(record: ClusterRecord) -> None:
-    compared: tuple[tuple[str, str, Callable[[str], str], str], ...] = (
-        ("dask", dask.__version__, str, "Results may fail to travel between them."),
-        ("python", platform.python_version(), minor, "Functions that you send from here may end its workers."),
-    )
-    for what, ours, part, risk in compared:
-        theirs = record.versions.get(what)
-        if theirs is not None and part(theirs) != part(ours):
-            other = "" if record.spec.elsewhere else f", or start the cluster with python={sys.executable!r}"
-            warnings.warn(
-                f"Cluster {record.name} runs {what} {theirs}, this process has {what} {ours}. {risk} Work in the "
-                f"cluster's environment{other}.",
-                stacklevel=3,
-            )
+    ours = {"dask": dask.__version__, "python": platform.python_version()}
+    known = {name: version for name, version in ours.items() if record.versions.get(name)}
+    if said := apart([(f"on {record.name}", record.versions)], known):
+        other = "" if record.spec.elsewhere else f", or start the cluster with python={sys.executable!r}"
+        warnings.warn(
+            f"Results may fail to travel, and functions that you send from here may end its workers: {said}. Work in "
+            f"the cluster's environment{other}.",
+            stacklevel=3,
+        )
 
 
 def kernel() -> str | None:

@@ -31,10 +31,7 @@ async def scale(name: str, n_workers: int, *, force: bool = False) -> ClusterRec
     """
     record = records.read(name)
     _check_can(record, "scale")
-    _check_count("n_workers", n_workers, least=1)
-    _check_devices(record, "n_workers", n_workers)
-    if not force:
-        _check_budget(record, n_workers)
+    _check_most(record, "n_workers", n_workers, least=1, force=force)
     return await _ask(record, "scale", n=n_workers)
 
 
@@ -43,10 +40,7 @@ async def adapt(name: str, minimum: int, maximum: int, *, force: bool = False) -
     record = records.read(name)
     _check_can(record, "adapt")
     _check_count("minimum", minimum, least=0)
-    _check_count("maximum", maximum, least=max(1, minimum))
-    _check_devices(record, "maximum", maximum)
-    if not force:
-        _check_budget(record, maximum)
+    _check_most(record, "maximum", maximum, least=max(1, minimum), force=force)
     return await _ask(record, "adapt", minimum=minimum, maximum=maximum)
 
 
@@ -239,25 +233,23 @@ def _check_count(parameter: str, value: object, *, least: int) -> None:
         raise BadInputError(f"{parameter} is {quoted(value)}. Give a whole number, {least} or more.")
 
 
-def _check_devices(record: ClusterRecord, parameter: str, value: int) -> None:
+def _check_most(record: ClusterRecord, parameter: str, value: int, *, least: int, force: bool) -> None:
+    """Refuse more workers than there are GPUs for, or than the budget has room for; fewer are always allowed."""
+    _check_count(parameter, value, least=least)
     devices = len(record.spec.devices)
     if devices and value > devices:
         raise BadInputError(
             f"{parameter} is {value}, and {record.name} has {formats.count(devices, 'GPU')}, a worker for "
             f"each. Give at most {devices}, or start a cluster with more GPUs."
         )
-
-
-def _check_budget(record: ClusterRecord, n_workers: int) -> None:
-    """Refuse more workers than the budget has room for; fewer are always allowed."""
     allowed = max(record.n_workers_expected, record.adaptive[1] if record.adaptive else 0)
-    if n_workers <= allowed:
+    if force or value <= allowed:
         return
     from workbench.clusters.budget import check_budget
     from workbench.hardware import inventory
 
     others = tuple(other for other in records.read_all() if other.name != record.name)
-    check_budget(record.spec.model_copy(update={"n_workers": n_workers}), inventory(), others)
+    check_budget(record.spec.model_copy(update={"n_workers": value}), inventory(), others)
 
 
 async def _ask(record: ClusterRecord, verb: Verb, **arguments: int) -> ClusterRecord:

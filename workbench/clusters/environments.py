@@ -17,8 +17,9 @@ from pydantic import BaseModel
 
 import workbench
 from workbench.errors import BadInputError, MissingError
-from workbench.formats import duration, listed
+from workbench.formats import duration
 from workbench.packages import installed_version
+from workbench.travelling import apart
 
 PACKAGES = ("dask", "distributed", "dask-workbench", "numpy", "cloudpickle", "msgpack", "cryptography")
 _SAME = ("dask", "distributed", "dask-workbench")
@@ -62,8 +63,11 @@ def environments(kernelspecs: Mapping[str, Mapping[str, Any]] | None = None) -> 
 
     `kernelspecs` are by name, as `KernelSpecManager.get_all_specs` gives them; the installed ones where None.
     """
-    specs = _installed_kernelspecs() if kernelspecs is None else kernelspecs
-    others = [spec for spec in _python_kernels(specs) if spec[0] != sys.executable]
+    if kernelspecs is None:
+        from jupyter_client.kernelspec import KernelSpecManager
+
+        kernelspecs = KernelSpecManager().get_all_specs()
+    others = [spec for spec in _python_kernels(kernelspecs) if spec[0] != sys.executable]
     with ThreadPoolExecutor(max_workers=4) as pool:
         found = list(pool.map(lambda spec: _environment(*spec), others))
     return (_current(), *_distinct(found))
@@ -102,13 +106,6 @@ def _current() -> Environment:
 def _described(python: str, name: str, title: str, versions: dict[str, str]) -> Environment:
     problems = _problems(python, versions)
     return Environment(python=python, name=name, title=title, versions=versions, problems=problems)
-
-
-def _installed_kernelspecs() -> Mapping[str, Mapping[str, Any]]:
-    from jupyter_client.kernelspec import KernelSpecManager
-
-    specs: Mapping[str, Mapping[str, Any]] = KernelSpecManager().get_all_specs()
-    return specs
 
 
 def _python_kernels(specs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, str]]:
@@ -200,16 +197,9 @@ def _output(command: list[str], timeout: float) -> str:
 
 def _problems(python: str, theirs: Mapping[str, str]) -> tuple[str, ...]:
     ours = own_versions()
-    problems = []
-    lacking = [package for package in PACKAGES if package not in theirs]
-    if lacking:
-        problems.append(f"{python} lacks {listed(lacking)}.")
-    problems += [
-        f"{package} is {theirs[package]} in {python} and {ours[package]} here, and they must be the same."
-        for package in _SAME
-        if package in theirs and theirs[package] != ours.get(package)
-    ]
-    if not problems:
+    needed = {package: ours.get(package, "") for package in PACKAGES}
+    said = apart([(f"in {python}", theirs)], needed, loose=set(PACKAGES) - set(_SAME))
+    if said is None:
         return ()
     pins = " ".join(f"{package}=={ours[package]}" for package in _SAME if package in ours)
-    return (*problems[:-1], f"{problems[-1]} Run: {shlex.quote(python)} -m pip install {pins}")
+    return (f"A cluster needs the same here and there: {said}. Run: {shlex.quote(python)} -m pip install {pins}",)

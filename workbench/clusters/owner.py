@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import time
 from typing import Any, Literal
@@ -70,8 +69,7 @@ class _Owner:
         self.unwritten: str | None = None
 
     async def run(self) -> int:
-        pid = os.getpid()
-        self.update(pid=pid, pid_created=processes.created(pid), versions=versions())
+        self.update(**processes.itself(), versions=versions())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self.end, "asked to by a signal")
         heartbeat = asyncio.create_task(self._beat())
@@ -261,8 +259,8 @@ class _Owner:
     async def scale(self, n: int) -> None:
         """Have `n` workers, and end adapting. Workers that leave hand their data to the others first."""
         assert self.handle is not None
-        self.update(n_workers_expected=n, adaptive=None)
         await self.handle.scale(n)
+        self.update(n_workers_expected=n, adaptive=None)
 
     async def adapt(self, minimum: int, maximum: int) -> None:
         assert self.handle is not None

@@ -24,6 +24,10 @@ SIZES = ("memory_limit", "device_memory_limit", "rmm_pool_size")
 """Fields of a spec that are bytes."""
 
 
+MOVES_TO_HOST = 0.8
+"""Of a GPU's memory: beyond that Dask-CUDA moves blocks to the host's, where no other limit is given."""
+
+
 class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
     """A cluster before it exists: profile, workers, threads, memory, protocol. Frozen, JSON both ways.
 
@@ -41,7 +45,7 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
     idle_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 3600.0
     devices: tuple[str, ...] = ()
     device_memory_limit: Annotated[int, Field(ge=1)] | None = None
-    """Bytes on each GPU beyond which blocks move to the host's memory; None is Dask-CUDA's 0.8 of the card."""
+    """Bytes on each GPU beyond which blocks move to the host's memory; None is MOVES_TO_HOST of the card."""
     rmm_pool_size: Annotated[int, Field(ge=1)] | None = None
     """Bytes that RMM takes on each GPU at the start, and hands out quickly; None is no pool."""
     network_cards: tuple[str, ...] = ()

@@ -34,7 +34,7 @@ from workbench.linalg.keys import fresh
 from workbench.storage import places
 from workbench.storage.places import Place
 from workbench.storage.zarrs import HALF, remove_halves
-from workbench.travelling import check_writable, cluster_client, reach_cluster, refuse_unwritable
+from workbench.travelling import cluster_client, reach_cluster, refuse_unwritable, unable
 
 Progress = Callable[[int, int], None]
 _LARGEST_BLOSC = 2**31 - 2**10  # Blosc's limit on what it compresses at once
@@ -236,7 +236,7 @@ def _check_workers(place: Place, wanted: Description) -> None:
     if client is None:
         return
     try:
-        check_writable(client, place.path)
+        refuse_unwritable(unable(client, remote.unwritable, place.path), place.path)
     except FailedError:
         if not finished(place, wanted):
             place.remove(folder=True)

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from workbench import config
+from workbench import config, formats
 from workbench.errors import BadInputError, StorageError
 from workbench.jobs import processes
 
@@ -164,10 +164,5 @@ def one_of(ids: Sequence[str], text: str, what: str) -> str:
         return text
     matches = [each for each in ids if each.startswith(text) or each.endswith(text)]
     if len(matches) > 1:
-        raise BadInputError(f"'{text}' fits {len(matches)} {what}: {listed(matches)}. Give more of the id.")
+        raise BadInputError(f"'{text}' fits {len(matches)} {what}: {formats.some(matches, 5)}. Give more of the id.")
     return matches[0] if matches else text
-
-
-def listed(ids: Sequence[str]) -> str:
-    """The first of them, for a sentence."""
-    return ", ".join([*ids[:5], *(["…"] if len(ids) > 5 else [])])

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -77,6 +78,12 @@ def created(pid: int) -> float | None:
         return _process(pid).create_time()
     except psutil.Error:
         return None
+
+
+def itself() -> dict[str, Any]:
+    """Return by what a record of this process tells it from others."""
+    pid = os.getpid()
+    return {"pid": pid, "pid_created": created(pid)}
 
 
 def find(pid: int | None, pid_created: float | None, mark: str = "") -> psutil.Process | None:

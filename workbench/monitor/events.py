@@ -57,6 +57,7 @@ class WorkerSample:
     """Bytes on disk."""
     n_executing: int
     n_threads: int = 0
+    """0 from when it was asked to leave on; older records tell none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,8 @@ class Monitor(SchedulerPlugin):
         self._owners = Owners(scheduler)
         self._published: dict[str, Any] | None = None
         self._links: dict[str, Any] | None = None
-        self._sampled: dict[str, float] = {}
+        self._sampled: dict[str, tuple[float, tuple[Any, ...]]] = {}
+        self._left: list[tuple[Any, ...]] = []
         self._sample_interval = sample_interval
         self._next_sample = 0.0
         self._resting = 0.0
@@ -147,9 +148,12 @@ class Monitor(SchedulerPlugin):
             self._gpus.take(msg)
             self._scheduler._broker.truncate(GPU_TOPIC)
 
-    def remove_worker(self, scheduler: Any, worker: str, **kwargs: Any) -> None:
-        """Forget what a worker said of its GPUs."""
+    def remove_worker(self, scheduler: Any, worker: str, *, stimulus_id: str = "", **kwargs: Any) -> None:
+        """Forget what a worker said of its GPUs, and tell of one that was asked to leave: it has no threads then."""
         self._gpus.forget(worker)
+        _, last = self._sampled.pop(worker, (0.0, ()))
+        if last and stimulus_id.startswith("retire-workers"):
+            self._left.append((*last[:2], time(), 0.0, 0, last[5], 0, 0, 0))
 
     def restart(self, scheduler: Any) -> None:
         """Forget the tasks that the scheduler forgets."""
@@ -281,26 +285,25 @@ class Monitor(SchedulerPlugin):
         return {"needs": {name: sorted(of - {name}) for name, of in self._needs.items()}, "speeds": fastest}
 
     def _samples(self, latest: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        samples = []
+        samples, self._left = self._left, []
         for address, worker in self._scheduler.workers.items():
             metrics = latest.get(address, worker.metrics)
             at = metrics.get("time", 0.0)
-            if self._sampled.get(address) == at:
+            if address in self._sampled and self._sampled[address][0] == at:
                 continue
-            self._sampled[address] = at
-            samples.append(
-                (
-                    address,
-                    str(worker.name),
-                    at + worker.time_delay,
-                    metrics.get("cpu", 0.0),
-                    metrics.get("memory", 0),
-                    worker.memory_limit or 0,
-                    metrics.get("spilled_bytes", {}).get("disk", 0),
-                    metrics.get("task_counts", {}).get("executing", 0),
-                    worker.nthreads,
-                )
+            sample = (
+                address,
+                str(worker.name),
+                at + worker.time_delay,
+                metrics.get("cpu", 0.0),
+                metrics.get("memory", 0),
+                worker.memory_limit or 0,
+                metrics.get("spilled_bytes", {}).get("disk", 0),
+                metrics.get("task_counts", {}).get("executing", 0),
+                worker.nthreads,
             )
+            self._sampled[address] = at, sample
+            samples.append(sample)
         return samples
 
 

@@ -22,7 +22,7 @@ from workbench.storage import writing
 from workbench.storage.labelled import apart
 from workbench.storage.places import Place
 from workbench.storage.targets import PICTURES, SAVED, Target, target
-from workbench.travelling import Travelling
+from workbench.travelling import Travelling, unable
 from workbench.workloads.values import Labelled
 
 if TYPE_CHECKING:
@@ -155,8 +155,7 @@ class _Workers(writing.Hands):
         """
         if (without := self._client.run_on_scheduler(Travelling(remote.unwritable_zarr), "://")) is not None:
             return tuple(without)
-        told = self._client.run(Travelling(remote.unwritable_zarr), path, on_error="ignore")
-        return next(filter(None, told.values()), None)
+        return unable(self._client, remote.unwritable_zarr, path)
 
 
 def wait_for(futures: Sequence[Any]) -> None:

@@ -1,17 +1,14 @@
-"""What workers have while a client is there, and what they count of the blocks that they make; travels as text."""
+"""What workers count of the blocks that they make; travels as text."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from distributed.diagnostics.plugin import SchedulerPlugin, WorkerPlugin
+from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.utils import key_split_group
 
 # A block smaller than this part of what it was made from is a summary, which may well be worked on elsewhere.
@@ -21,38 +18,6 @@ _SUMMARY = 0.01
 def is_device_array(kind: type) -> bool:
     """Whether arrays of this type lie in a GPU's memory."""
     return hasattr(kind, "__cuda_array_interface__")
-
-
-class Leaving(SchedulerPlugin):
-    """Takes a plugin from all workers when the client has gone that brought it, and may have been killed."""
-
-    def __init__(self, plugin: str, client: str) -> None:
-        self._plugin, self._client = plugin, client
-        self._going: asyncio.Future[None] | None = None
-
-    def remove_client(self, scheduler: Any, client: str) -> None:
-        """Do so."""
-        if client == self._client:
-            self._going = asyncio.ensure_future(remove_from_workers(self._plugin, scheduler))
-
-
-async def remove_from_workers(name: str, dask_scheduler: Any = None) -> None:
-    """Take a plugin from all workers, and from the scheduler what lets it import modules, of the same name."""
-    dask_scheduler.plugins.pop(name, None)
-    finders: list[Any] = [each for each in sys.meta_path if getattr(each, "name", None) == name]
-    for each in finders:
-        each.teardown()
-    with contextlib.suppress(ValueError):  # it is gone already
-        await dask_scheduler.unregister_worker_plugin(None, name)
-
-
-async def add_to_workers(plugin: bytes, name: str, client: str, dask_scheduler: Any = None) -> None:
-    """Give all workers a plugin, those that come later too, until it is taken from them or the client goes."""
-    dask_scheduler.add_plugin(Leaving(name, client), name=name)
-    answers = await dask_scheduler.register_worker_plugin(None, plugin, name, idempotent=False)
-    for answer in answers.values():
-        if answer["status"] == "error":
-            raise RuntimeError(answer["exception_text"])
 
 
 class Places(WorkerPlugin):

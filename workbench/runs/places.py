@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from distributed.protocol.pickle import dumps
 from distributed.utils import key_split
 
+from workbench import remote
 from workbench.errors import FailedError
 from workbench.runs import placed
 from workbench.travelling import Travelling
@@ -38,7 +39,7 @@ def counted(client: Client, name: str, *is_device: Callable[[type], bool]) -> co
 def plugged(client: Client, plugin: Any, name: str) -> Iterator[None]:
     """Have a plugin on all workers, those that come later too, until the block ends; FailedError where one refuses."""
     try:
-        client.run_on_scheduler(Travelling(placed.add_to_workers), dumps(plugin), name, client.id)
+        client.run_on_scheduler(Travelling(remote.add_to_workers), dumps(plugin), name, client.id)
     except RuntimeError as err:
         raise FailedError(str(err)) from err
     try:
@@ -46,7 +47,7 @@ def plugged(client: Client, plugin: Any, name: str) -> Iterator[None]:
     finally:
         # Without a scheduler there are no workers that could go on counting.
         with contextlib.suppress(OSError, TimeoutError, CancelledError):
-            client.run_on_scheduler(Travelling(placed.remove_from_workers), name)
+            client.run_on_scheduler(Travelling(remote.remove_from_workers), name)
 
 
 def collected(client: Client, name: str, own: Container[str] | None = None) -> dict[str, Any]:

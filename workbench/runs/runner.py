@@ -14,12 +14,10 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dask
-import psutil
 
 from workbench import config, remote
 from workbench.clusters import records
@@ -27,7 +25,8 @@ from workbench.clusters.handle import queued
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, NotFoundError, StorageError, WorkbenchError
 from workbench.formats import listed
-from workbench.jobs import folders
+from workbench.jobs import folders, processes
+from workbench.jobs.ending import Cancelled, cancellable, ignore_cancellation, outcome
 from workbench.runs import keeping, places, store, transfers
 from workbench.runs.explaining import metrics
 from workbench.runs.forecasting import devices
@@ -37,10 +36,10 @@ from workbench.runs.settings import of_graphs, without_effect
 from workbench.runs.store import Diagnosis, Peak, Progress, Run
 from workbench.travelling import (
     Travelling,
-    check_connected,
     check_readable,
     machine_elsewhere,
     make_ready,
+    unconnected,
     versions,
     without_dasks_table,
 )
@@ -62,23 +61,17 @@ _CANCEL_GRACE = 3.0  # seconds that a worker gets to finish the task it is in
 _WORKER_ANSWER = 2.0  # seconds that a worker gets to say what it executes
 
 
-class Cancelled(BaseException):
-    """Somebody asked this run to end."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compute the run whose id is the only argument; exit code 0 when it is done, 1 otherwise."""
     (run_id,) = sys.argv[1:] if arguments is None else arguments
-    signal.signal(signal.SIGTERM, _raise_cancelled)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    cancellable()
     without_dasks_table()
-    run = config.patiently(lambda: store.claim(run_id, os.getpid(), psutil.Process().create_time()), _PATIENCE)
+    run = config.patiently(lambda: store.claim(run_id, **processes.itself()), _PATIENCE)
     if run is None:
         return 1
-    events = store.folder(run_id) / "events.parquet"
-    with folders.signs_of_life(store.folder(run_id)), Recording(events, alone=True) as recording:
-        changes = _outcome(run, recording)
-        _ignore_cancellation()
+    folder = store.folder(run_id)
+    with folders.signs_of_life(folder), Recording(folder / "events.parquet", alone=True) as recording:
+        changes = outcome(lambda: _done(run, recording), folder, lambda err: _explain(err, run))
         counted = store.overlaid(run).progress.model_copy(update={"stage": None})
         # Whoever waits for the answer has it before the events are in their final form.
         ended = {"progress": counted, "stopped": time.time(), "energy": recording.energy()}
@@ -89,21 +82,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if changes["status"] == "done" else 1
 
 
-def _outcome(run: Run, recording: Recording) -> dict[str, Any]:
-    try:
-        if folders.asked_to_end(store.folder(run.id)):
-            raise Cancelled
-        if run.spec is not None and run.spec.alone:
-            return _alone(run, run.spec)
-        with _while_devices_last(run):
-            return _compute(run, recording)
-    except Cancelled:
-        return {"status": "cancelled"}
-    except Exception as err:  # noqa: BLE001  the one place where a runner turns what went wrong into a sentence
-        _ignore_cancellation()
-        with contextlib.suppress(OSError):  # of a log on a full disk
-            traceback.print_exc()
-        return {"status": "failed", "error": _explain(err, run)}
+def _done(run: Run, recording: Recording) -> dict[str, Any]:
+    if run.spec is not None and run.spec.alone:
+        return _alone(run, run.spec)
+    with _while_devices_last(run):
+        return _compute(run, recording)
 
 
 def _alone(run: Run, spec: ClusterSpec) -> dict[str, Any]:
@@ -144,7 +127,7 @@ def _alone(run: Run, spec: ClusterSpec) -> dict[str, Any]:
         left = keeping.leave(run.id, found.arrays, to)
         store.keep(run.id, answers=left.answers, notes=(*run.notes, *left.notes))
     checked = found.check()
-    _ignore_cancellation()
+    ignore_cancellation()
     return _computed(left and left.error, checked)
 
 
@@ -232,7 +215,7 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
             elif to is not None:
                 unsaved = FailedError(f"its answer has no array, so nothing was written to {to}.")
             checked = chosen.check(parameters, results, client)
-            _ignore_cancellation()
+            ignore_cancellation()
         except OSError as err:
             if (why := out_of_reach(err, run, client)) is not None:
                 raise FailedError(why) from err
@@ -294,7 +277,8 @@ def _connected(run: Run) -> Iterator[Client]:
 
     with connect(run.cluster, client_name=f"run-{run.id}", timeout=_CONNECTING) as client:
         found = make_ready(client)
-        check_connected(client)
+        if (why := unconnected(client)) is not None:
+            raise FailedError(why)
         elsewhere = machine_elsewhere(found)
         store.update(run.id, versions=versions(found), inventory=elsewhere or run.inventory)
         path = run.resolved.get("path")
@@ -366,7 +350,7 @@ def _persist(client: Client, collections: dict[str, Any], *, optimized_here: boo
 
 def _free_workers(client: Client) -> None:
     """Take the run's tasks from the workers; those that stay in one of them are restarted, and no others."""
-    _ignore_cancellation()
+    ignore_cancellation()
     deadline = time.monotonic() + _CANCEL_GRACE
     # Free twice in a row: a task that was on its way to its worker when the first answer left it isn't missed.
     found_free = 0
@@ -440,15 +424,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value
-
-
-def _raise_cancelled(*_: object) -> None:
-    _ignore_cancellation()
-    raise Cancelled
-
-
-def _ignore_cancellation() -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

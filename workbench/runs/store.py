@@ -459,13 +459,13 @@ def update(run_id: str, *, only_if: Sequence[Status] | None = None, **changes: A
     return run
 
 
-def claim(run_id: str, pid: int, created: float) -> Run | None:
+def claim(run_id: str, pid: int, pid_created: float) -> Run | None:
     """Make a process the runner of a run that is starting; None where another one is, or it was called off."""
     with _database() as database:
         taken = database.execute(
             "UPDATE run SET record = json_set(record, '$.pid', ?, '$.pid_created', ?) WHERE id = ? "
             "AND status = 'starting' AND coalesce(json_extract(record, '$.pid'), ?) = ?",
-            (pid, created, run_id, pid, pid),
+            (pid, pid_created, run_id, pid, pid),
         )
         return _one(database, run_id) if taken.rowcount == 1 else None
 
@@ -835,7 +835,7 @@ def _one(database: sqlite3.Connection, run_id: str) -> Run:
     row = database.execute("SELECT * FROM run WHERE id = ?", (run_id,)).fetchone()
     if row is None:
         latest = [item["id"] for item in database.execute("SELECT id FROM run ORDER BY created DESC LIMIT 5")]
-        known = f"The latest are {folders.listed(latest)}." if latest else "There is none yet."
+        known = f"The latest are {', '.join(latest)}." if latest else "There is none yet."
         raise NotFoundError(f"There is no run '{run_id}'. {known}")
     return _run(row)
 

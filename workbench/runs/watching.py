@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import linecache
-import os
 import sys
 import threading
 import time
@@ -17,8 +16,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
-
-import psutil
 
 from workbench.clusters import records
 from workbench.errors import BadInputError, NotFoundError, StorageError, named, quoted
@@ -200,8 +197,7 @@ class Watching:
                 versions=versions(found),
                 created=now,
                 started=now,
-                pid=os.getpid(),
-                pid_created=psutil.Process().create_time(),
+                **processes.itself(),
                 place=processes.place(),
             )
         )

@@ -7,19 +7,15 @@ cancels it.
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from workbench import config
 from workbench.errors import BadInputError, StorageError, WorkbenchError, quoted
-from workbench.jobs import folders
+from workbench.jobs import folders, processes
+from workbench.jobs.ending import cancellable, outcome
 from workbench.runs import keeping, savings, store
 from workbench.runs.answers import provenance
 from workbench.runs.store import Run
@@ -81,16 +77,11 @@ def _encoded(lines: Any) -> Any:
     return (f"{line}\n".encode() for line in lines)
 
 
-class _Cancelled(BaseException):
-    """Somebody asked it to end."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Save what the record of a run, which is the only argument, says; exit code 0 when it is saved."""
     (run_id,) = sys.argv[1:] if arguments is None else arguments
-    signal.signal(signal.SIGTERM, _raise_cancelled)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    saving, outcome = savings.get(run_id), {"status": "done"}
+    cancellable(_PARTING)
+    saving, folder = savings.get(run_id), savings.folder(run_id)
 
     def note(**changes: Any) -> None:
         nonlocal saving
@@ -99,29 +90,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with contextlib.suppress(StorageError):
             config.patiently(lambda: savings.write(saving), 0 if saving.active else _PATIENCE)
 
-    note(status="running", pid=os.getpid(), pid_created=psutil.Process().create_time())
-    asked = saving.model_dump(include={"path", "kind", "only", "replace"})
-    try:
-        if folders.asked_to_end(savings.folder(run_id)):
-            raise _Cancelled
-        with folders.signs_of_life(savings.folder(run_id)):
-            save(store.get(run_id), **asked, told=lambda done, total: note(done=done, total=total))
-    except _Cancelled:
-        outcome = {"status": "cancelled"}
-    except Exception as err:  # noqa: BLE001  the one place where a saver turns what went wrong into a sentence
-        traceback.print_exc()
-        said = str(err) if isinstance(err, WorkbenchError) else f"{saving.path} can't be written: {quoted(err)}."
-        outcome = {"status": "failed", "error": said}
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    note(**outcome)
-    return 0 if outcome["status"] == "done" else 1
+    def done() -> dict[str, Any]:
+        asked = saving.model_dump(include={"path", "kind", "only", "replace"})
+        save(store.get(run_id), **asked, told=lambda done, total: note(done=done, total=total))
+        return {"status": "done"}
 
+    def failed(err: Exception) -> str:
+        return str(err) if isinstance(err, WorkbenchError) else f"{saving.path} can't be written: {quoted(err)}."
 
-def _raise_cancelled(*_: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    # The kernel ends it then, whatever it waits for.
-    signal.alarm(_PARTING)
-    raise _Cancelled
+    note(status="running", **processes.itself())
+    with folders.signs_of_life(folder):
+        changes = outcome(done, folder, failed)
+    note(**changes)
+    return 0 if changes["status"] == "done" else 1
 
 
 if __name__ == "__main__":

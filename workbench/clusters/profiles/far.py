@@ -108,11 +108,15 @@ def _worker(told: Mapping[str, Any], folder: str) -> Any:
     from dask.system import CPU_COUNT
     from distributed import Nanny
     from distributed.security import Security
+    from distributed.system import MEMORY_LIMIT
 
+    threads, share = told["threads"] or max(1, CPU_COUNT // told["beside"]), 1 / told["beside"]
+    # Dask would share memory out by threads, however many workers there are, and Dask-CUDA would give each all of it.
+    share = min(share, threads / CPU_COUNT) if told["gpu"] is None else share
     options = {
         "name": told["name"],
-        "nthreads": told["threads"] or max(1, CPU_COUNT // told["beside"]),
-        "memory_limit": told["memory"] or "auto",
+        "nthreads": threads,
+        "memory_limit": told["memory"] or int(MEMORY_LIMIT * share),
         "security": Security(require_encryption=True, **told["keys"]) if told["keys"] else None,
         "dashboard": False,
         "death_timeout": _REGISTERING,
@@ -121,9 +125,5 @@ def _worker(told: Mapping[str, Any], folder: str) -> Any:
     if told["gpu"] is None:
         return Nanny(told["scheduler"], **options)
     from dask_cuda import CUDAWorker
-    from distributed.system import MEMORY_LIMIT
 
-    # Dask-CUDA would give each worker all of the memory, for it knows of no other.
-    memory = told["memory"] or MEMORY_LIMIT // told["beside"]
-    first = "cupy" if find_spec("cupy") else None
-    return CUDAWorker(told["scheduler"], **options | {"memory_limit": memory, "pre_import": first})
+    return CUDAWorker(told["scheduler"], **options, pre_import="cupy" if find_spec("cupy") else None)

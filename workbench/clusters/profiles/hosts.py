@@ -31,11 +31,11 @@ from workbench import remote
 from workbench.clusters.handle import State
 from workbench.clusters.profiles import far
 from workbench.clusters.profiles.local import LocalHandle
-from workbench.clusters.profiles.ssh import shared_out
-from workbench.clusters.spec import ClusterSpec
+from workbench.clusters.profiles.ssh import beside
+from workbench.clusters.spec import MOVES_TO_HOST, ClusterSpec
 from workbench.errors import BadInputError, FailedError, WorkbenchError, whole
-from workbench.formats import duration
-from workbench.travelling import About, differences, machine_elsewhere, minor
+from workbench.formats import count, duration
+from workbench.travelling import About, apart, differences, machine_elsewhere
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -54,8 +54,6 @@ _AGAIN = 5.0
 """Seconds until a worker that went away is started anew."""
 
 _CLOSING = 6.0
-_MOVES_TO_HOST = 0.8
-"""Of a GPU's memory: beyond that Dask-CUDA moves blocks to the host's."""
 _TAIL = 20
 
 # `python -c` of this reads what it runs from its standard input: command lines can be seen by all users.
@@ -150,8 +148,20 @@ async def ask(spec: ClusterSpec) -> list[About]:
         if isinstance(each, BaseException):
             raise each
     found = [each for each in answers if isinstance(each, About)]
+    told = [(f"on {machine.host}", about.versions[1]) for machine, about in zip(machines, found, strict=True)]
+    # Another NumPy is told once the cluster is up.
+    if said := apart(told, {"python": platform.python_version(), **remote.packages()}, loose=["numpy"]):
+        raise BadInputError(
+            f"Tasks can't travel between these machines and this one: {said}. Install the same there, or give "
+            "remote_python, an interpreter there that has it."
+        )
+    wanted = spec.options.get("gpus") or 0
     for machine, about in zip(machines, found, strict=True):
-        _compare(machine.host, about, spec)
+        if wanted > len(about.gpus):
+            raise BadInputError(
+                f"gpus is {wanted}, and {machine.host} has {len(about.gpus)} that NVML can see from {about.python}. "
+                "Give fewer, or install dask-cuda there."
+            )
     return found
 
 
@@ -170,27 +180,6 @@ async def _ask(machine: _Machine) -> About:
     if done.exit_status != 0 or not told:
         raise BadInputError(machine.no_worker(str(done.stderr), done.exit_status))
     return About("workers", **json.loads(told[-1]))
-
-
-def _compare(host: str, about: About, spec: ClusterSpec) -> None:
-    """Refuse what can't work together, before anything is started."""
-    python = platform.python_version()
-    for name, ours in {"Python": minor(python), **remote.packages()}.items():
-        theirs = minor(about.python) if name == "Python" else about.packages.get(name)
-        if theirs is None:
-            raise BadInputError(f"{host} has no {name}. Install it there: pip install '{name}=={ours}'")
-        # Another NumPy is told once the cluster is up.
-        if theirs != ours and name != "numpy":
-            raise BadInputError(
-                f"{host} has {name} {theirs}, and this is {ours}: tasks can't travel between them. Give remote_python, "
-                f"an interpreter there with {name} {ours}."
-            )
-    wanted = spec.options.get("gpus") or 0
-    if wanted > len(about.gpus):
-        raise BadInputError(
-            f"gpus is {wanted}, and {host} has {len(about.gpus)} that NVML can see from {about.python}. Give fewer, or "
-            "install dask-cuda there."
-        )
 
 
 class _Worker(ProcessInterface):
@@ -317,7 +306,6 @@ class _Cluster(SpecCluster):
         self._machines = [_Machine(host, spec.options) for host in spec.options["hosts"]]
         self._gpus = bool(spec.options.get("gpus"))
         self._changed = changed
-        beside = shared_out(spec.n_workers, spec.options["hosts"])
         keys = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
         self._told = {
             "texts": [inspect.getsource(remote), inspect.getsource(far), "main(told, about)"],
@@ -325,7 +313,7 @@ class _Cluster(SpecCluster):
             "keys": {name: getattr(security, name) for name in keys} if security else None,
             "threads": spec.options.get("threads_per_worker") or (1 if self._gpus else None),
             "memory": spec.memory_limit if spec.memory_limit > 1 else None,
-            "beside": max(beside.values()),
+            "beside": beside(spec),
         }
 
     def new_worker_spec(self) -> dict[str, Any]:
@@ -348,7 +336,6 @@ class HostsHandle(LocalHandle):
     """Workers on machines, with the scheduler in this process."""
 
     patience = _CLOSING
-    _packages = remote.packages()
 
     async def state(self) -> State:
         state, troubles = await super().state(), self._troubles()
@@ -359,7 +346,7 @@ class HostsHandle(LocalHandle):
         spec = self._spec.measured([(each.nthreads, each.memory_limit or total) for each in workers])
         return state._replace(
             trouble=None if state.arrived else told,
-            warning=told or state.warning or differences(abouts, self._packages),
+            warning=told or state.warning or differences(abouts),
             spec=spec.model_copy(update=self._cards()),
             machine=machine_elsewhere(abouts),
         )
@@ -373,10 +360,22 @@ class HostsHandle(LocalHandle):
             return {}
         return {
             "devices": tuple(uuid for uuid, _, _ in cards),
-            "device_memory_limit": int(_MOVES_TO_HOST * min(size for _, _, size in cards)),
+            "device_memory_limit": int(MOVES_TO_HOST * min(size for _, _, size in cards)),
             # The scheduler here reads each graph, too.
             "cupy": find_spec("cupy") is not None and all(about.cupy for about in abouts.values()),
         }
+
+    def _check_room(self, n: int) -> None:
+        # A worker whose memory nobody chose takes its share of a machine, and those that are there keep theirs.
+        threads, hosts = self._spec.options.get("threads_per_worker"), self._spec.options["hosts"]
+        cores = [each.about.cores for each in self._cluster.workers.values() if each.about]
+        most = len(hosts) * max(beside(self._spec), min(cores, default=0) // threads if threads else 0)
+        if self._spec.memory_limit == 1 and n > most:
+            raise FailedError(
+                f"{count(n, 'worker')} are too many: each takes a share of its machine's memory, as nobody "
+                f"chose how much, and there are shares for {most}. Give at most {most}, or start the cluster anew with "
+                "more workers, or with memory."
+            )
 
     def _check(self) -> None:
         """Raise FailedError with what the first machine without a worker says."""

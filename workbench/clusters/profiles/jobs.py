@@ -17,7 +17,7 @@ from distributed.core import Status
 from distributed.deploy.adaptive import Adaptive
 from distributed.utils import get_ip
 
-from workbench import formats, remote
+from workbench import formats
 from workbench.clusters import security
 from workbench.clusters.attached import abouts, another_python
 from workbench.clusters.handle import Job, State, queued
@@ -161,7 +161,7 @@ class JobsHandle(LocalHandle):
         return state._replace(
             jobs=(*self._scheduler_job(), *jobs),
             trouble=trouble or other,
-            warning=differences(self._abouts, remote.packages()) or state.warning,
+            warning=differences(self._abouts) or state.warning,
             machine=machine_elsewhere(self._abouts),
         )
 

@@ -123,6 +123,7 @@ class LocalHandle(Handle):
 
     async def scale(self, n: int) -> None:
         """Have `n` workers; those that leave hand their data to the others first."""
+        self._check_room(n)
         self._stop_adapting()
         self._requested = n
         leaving = self._leaving(n)
@@ -135,6 +136,7 @@ class LocalHandle(Handle):
         self._for_good.clear()
 
     async def adapt(self, minimum: int, maximum: int) -> None:
+        self._check_room(maximum)
         self._stop_adapting()
         self._adaptive = self._cluster.adapt(self.following, minimum=minimum, maximum=maximum, worker_key=self.together)
 
@@ -157,6 +159,9 @@ class LocalHandle(Handle):
         error = close.exception() if close.done() and not close.cancelled() else None
         if error is not None:
             raise error
+
+    def _check_room(self, n: int) -> None:
+        """Raise FailedError where there is no room for so many workers."""
 
     def _leaving(self, n: int) -> list[object]:
         """Names of the workers that leave where `n` are to stay: those that have least to do."""

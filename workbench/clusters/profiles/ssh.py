@@ -153,11 +153,17 @@ def shared_out(n_workers: int, hosts: list[str]) -> Counter[str]:
     return Counter(hosts[each % len(hosts)] for each in range(n_workers))
 
 
+def beside(spec: ClusterSpec) -> int:
+    """Return among how many workers a machine is shared out."""
+    return spec.options.get("gpus") or max(shared_out(spec.n_workers, spec.options["hosts"]).values())
+
+
 def _why(chosen: SshChoices, n_workers: int) -> list[str]:
     workers, many = formats.count(n_workers, "worker"), len(chosen.hosts)
     where = ", ".join(f"{n} on {host}" for host, n in shared_out(n_workers, chosen.hosts).items())
     how = "as chosen" if chosen.n_workers else "one for each GPU" if chosen.gpus else "one for each machine"
-    said = [f"{workers}, {how}: {where}. More or fewer later: each goes where fewest are."]
+    more = "More or fewer later" if chosen.memory else "Fewer later, and more where a machine has memory left"
+    said = [f"{workers}, {how}: {where}. {more}: each goes where fewest are."]
     if many > n_workers:
         said.append(f"Warning: {formats.count(many - n_workers, 'machine')} of {many} will have no worker.")
     if chosen.threads_per_worker is None and not chosen.gpus:

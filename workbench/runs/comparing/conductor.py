@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import os
 import signal
 import sys
 import time
@@ -17,14 +16,12 @@ import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, TextIO
 
-import psutil
-
 from workbench import config, formats
 from workbench.clusters import control, records
 from workbench.clusters.launch import launch
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import NotFoundError, StorageError, WorkbenchError
-from workbench.jobs import folders
+from workbench.jobs import folders, processes
 from workbench.runs import submit
 from workbench.runs.comparing import comparisons
 from workbench.runs.comparing.compare import with_lease
@@ -56,8 +53,7 @@ async def _main(comparison_id: str) -> int:
             task.cancel()
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, cancel)
-    pid = os.getpid()
-    book.note(status="running", started=time.time(), pid=pid, pid_created=psutil.Process(pid).create_time())
+    book.note(status="running", started=time.time(), **processes.itself())
     try:
         if folders.asked_to_end(comparisons.folder(comparison_id)):
             cancel()

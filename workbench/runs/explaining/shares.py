@@ -4,19 +4,20 @@ Each moment of each thread counts once. A thread that computes computes; one tha
 by what its worker does meanwhile: it moves blocks from or to the disk, or fetches them from others. Where it does
 neither, a short wait is the hand-over of the next task, and in a long one there was nothing to do, as long as others
 worked. Where nobody does anything, all wait for the scheduler, or for a worker that is slow to begin. One that came
-while the run went on, from a queue or after a slow start, was waited for until then.
+while the run went on, from a queue or after a slow start, was waited for until then. A worker that was asked to leave,
+as one is where the load is followed, is nobody's time until another is in its place.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.monitor.events import KINDS, Batch, Tasks
+from workbench.monitor.events import KINDS, Batch, Tasks, WorkerSample
 from workbench.runs.explaining.metrics import Measured
 
 SHARES = ("computing", "transferring", "serialising", "spilling", "disk", "scheduler", "idle", "arriving")
@@ -63,14 +64,15 @@ def shares_of(
     last = float(tasks.stop[computing].max(initial=first).clip(first, ended))
     patience = max(_HAND_OVER, _SERVED * sum(threads.values()))
     somewhere = _union(tasks.start.clip(began, ended), tasks.stop.clip(began, ended))
-    heard = _first_heard(events)
+    heard = _samples(events)
     for worker, n_threads in threads.items():
         mine = np.flatnonzero(tasks.worker.codes == of_worker.get(worker, -1))
-        came = min([heard.get(worker, began), *tasks.start[mine], ended])
+        told = heard.get(worker, [])
+        came = min([told[0].time if told else began, *tasks.start[mine], ended])
         came = began if came - began < _AT_ONCE else came
         spent["arriving"] += n_threads * (came - began)
         moments = (came, max(first, came), max(last, came), ended)
-        found = _of_worker(tasks, mine, n_threads, moments, patience, somewhere)
+        found = _of_worker(tasks, mine, n_threads, moments, patience, somewhere, _absent(told, ended))
         for name, seconds in found.items():
             spent[name] += seconds
     if measured is not None:
@@ -79,12 +81,21 @@ def shares_of(
     return {name: seconds / total if total else 0.0 for name, seconds in spent.items()}
 
 
-def _first_heard(events: Batch) -> dict[str, float]:
-    """When each worker was first heard of, in seconds since the epoch."""
-    found: dict[str, float] = {}
-    for sample in events.samples:
-        found[sample.worker] = min(sample.time, found.get(sample.worker, sample.time))
+def _samples(events: Batch) -> dict[str, list[WorkerSample]]:
+    """What each worker was heard to do, from the first on."""
+    found: dict[str, list[WorkerSample]] = {}
+    for sample in sorted(events.samples, key=lambda sample: sample.time):
+        found.setdefault(sample.worker, []).append(sample)
     return found
+
+
+def _absent(told: Sequence[WorkerSample], ended: float) -> Interval:
+    """When a worker that was asked to leave wasn't there: from its last sample on, which has no threads."""
+    ends = [*(sample.time for sample in told[1:]), ended]
+    known = any(sample.n_threads for sample in told)
+    left = [(sample.time, end) for sample, end in zip(told, ends, strict=False) if known and not sample.n_threads]
+    start, stop = np.array(left).reshape(-1, 2).T
+    return start, stop
 
 
 def _of_worker(
@@ -94,6 +105,7 @@ def _of_worker(
     moments: tuple[float, float, float, float],
     patience: float,
     somewhere: Interval,
+    absent: Interval,
 ) -> dict[str, float]:
     began, first, last, ended = moments
     kind, start, stop = tasks.kind[rows], tasks.start[rows].clip(began, ended), tasks.stop[rows].clip(began, ended)
@@ -106,10 +118,11 @@ def _of_worker(
         (start[kind == _DESERIALIZE], stop[kind == _DESERIALIZE]),
         (np.minimum(quiet_from + patience, quiet_to), quiet_to),
         somewhere,
+        absent,
     )
     times, counts = _counted(intervals, began, first, last, ended)
-    lengths = np.diff(times)
-    busy, fetching, on_disk, unpacking, quiet, others = (count[:-1] for count in counts)
+    busy, fetching, on_disk, unpacking, quiet, others, away = (count[:-1] for count in counts)
+    lengths = np.diff(times) * (away == 0)
     busy = np.minimum(busy, n_threads)
     waiting = (n_threads - busy) * lengths
     spilling = on_disk > 0

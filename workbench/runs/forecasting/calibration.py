@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import platform
 import statistics
@@ -177,12 +178,16 @@ def _beside(record: ClusterRecord, found: Calibration) -> float:
     missed = []
     for _ in range(_RUNS_MEASURED):
         run = submit.submit("array_sum", {"shape": [side, blocks * side], "chunks": side, "generator": "tiles"}, record)
-        run = submit.finish(run.id, timeout=60)
+        try:
+            run = submit.finish(run.id, timeout=60)
+        finally:
+            with contextlib.suppress(ConflictError):  # it has ended, as it should
+                submit.cancel(run.id)
+            if not submit.finish(run.id, timeout=20).active:
+                store.delete(run.id)
         if run.seconds is not None:
             told = model_seconds(Needs.model_validate(run.needs), found, found.n_workers, found.threads)
             missed.append(run.seconds - (told or run.seconds))
-        if not run.active:
-            store.delete(run.id)
     return max(0.0, statistics.median(missed)) if missed else 0.0
 
 

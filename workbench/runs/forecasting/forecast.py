@@ -20,7 +20,7 @@ import dask.config
 
 from workbench import formats
 from workbench.clusters.records import ClusterRecord
-from workbench.clusters.spec import ClusterSpec
+from workbench.clusters.spec import MOVES_TO_HOST, ClusterSpec
 from workbench.errors import BadInputError, ConflictError, install
 from workbench.runs.forecasting import calibration, devices, history, machines
 from workbench.runs.forecasting.duration import Basis, Duration, duration, duration_elsewhere
@@ -42,7 +42,6 @@ _MARGIN = 8 * 2**20
 """Bytes of messages, graphs and what the allocator doesn't give back."""
 _SMALLEST_CHUNK = 2**20
 
-_MOVES_TO_HOST = 0.8  # of a card, where no device_memory_limit is given: dask_cuda.LocalCUDACluster
 _CONTEXT = 512 * 2**20
 """Bytes of a card that a CUDA context and the libraries' kernels take before there is any data."""
 
@@ -114,27 +113,33 @@ def forecast(
     machine = cluster.machine if isinstance(cluster, ClusterRecord) else None
     lasting = None if spec is None else _duration(template, checked.resolved, needs, spec, judged, machine)
     price = machines.price_per_hour(spec, calibration.host(machine))
+    on = cluster if isinstance(cluster, ClusterRecord) else None
     return Forecast(
         parameters=dict(checked.resolved),
         notes=(*checked.notes, *calibration.damaged()),
         needs=needs.model_dump(mode="json"),
         fits=None if judged is None else judged.name == "fits",
         sentence=_sentence(needs, judged, lasting, spec, price),
-        cell=template.cell(checked, cluster.name, on_gpu=bool(cluster.spec.devices))
-        if isinstance(cluster, ClusterRecord)
-        else None,
-        verdict=None if judged is None else judged.name,
-        seconds=None if lasting is None else _range(lasting.low, lasting.high),
-        memory_per_worker=None if judged is None else judged.memory_per_worker,
+        cell=None if on is None else template.cell(checked, on.name, on_gpu=bool(on.spec.devices)),
         device_memory=None if judged is None else judged.device_memory,
         chunks=None if judged is None else judged.chunks,
-        basis=None if lasting is None else lasting.basis,
         source=None if lasting is None else lasting.source,
         off_by=None if lasting is None else lasting.off_by,
         cost=None if lasting is None else machines.cost(lasting.middle, price),
-        calibrate=isinstance(cluster, ClusterRecord) and refused is None and _unmeasured(needs, lasting),
+        calibrate=on is not None and refused is None and _unmeasured(needs, lasting),
         elsewhere=tuple(elsewhere(template, checked, needs)),
+        **_told(judged, lasting),
     )
+
+
+def _told(judged: Verdict | None, lasting: Duration | None) -> dict[str, Any]:
+    """What a run keeps of its forecast, too."""
+    return {
+        "verdict": judged and judged.name,
+        "memory_per_worker": judged and judged.memory_per_worker,
+        "seconds": None if lasting is None else _range(lasting.low, lasting.high),
+        "basis": None if lasting is None else lasting.basis,
+    }
 
 
 def needs_of(template: Template, checked: Parameters, spec: ClusterSpec | None) -> Needs:
@@ -195,13 +200,7 @@ def kept_with_run(
     if judged is not None and judged.name == "won't fit" and not force:
         raise ConflictError(f"{judged.sentence} To run it all the same, force it.")
     lasting = _duration(template, checked.resolved, needs, spec, judged, machine)
-    return {
-        "verdict": judged and judged.name,
-        "memory_per_worker": judged and judged.memory_per_worker,
-        "seconds": None if lasting is None else _range(lasting.low, lasting.high),
-        "basis": None if lasting is None else lasting.basis,
-        "price_per_hour": machines.price_per_hour(spec, calibration.host(machine)),
-    }
+    return {**_told(judged, lasting), "price_per_hour": machines.price_per_hour(spec, calibration.host(machine))}
 
 
 def verdict(template: Template, parameters: Mapping[str, Any], needs: Needs, spec: ClusterSpec) -> Verdict:
@@ -362,7 +361,7 @@ def _card(spec: ClusterSpec) -> int | None:
 
 def _room(spec: ClusterSpec, card: int) -> int:
     """Bytes of a GPU that blocks may fill before they move to the memory of its worker."""
-    return min(spec.device_memory_limit or int(_MOVES_TO_HOST * card), card)
+    return min(spec.device_memory_limit or int(MOVES_TO_HOST * card), card)
 
 
 def _process(spec: ClusterSpec) -> int:
