@@ -327,6 +327,8 @@ class Shown:
             self._changed.set()
 
     _seen: int | None = None
+    is_broken = False
+    """Whether `html` says only that it couldn't be made."""
 
     async def _keep_making(self) -> None:
         while True:
@@ -335,8 +337,9 @@ class Shown:
             try:
                 html = await self._views.make(self._key[0], self._choices)
                 period = self._views.period(self._key[0])
+                self.is_broken = False
             except Exception:  # noqa: BLE001  One view that goes wrong must not take the others along.
-                html, period = self._views.report(self._key[0]), 30.0
+                html, period, self.is_broken = self._views.report(self._key[0]), 30.0, True
             if html != self.html:
                 self.html = html
                 for watch in tuple(self._watches):
@@ -378,6 +381,8 @@ class ViewWatch(OnScreen):
         self._views = views
         self._name = name
         self._sent: str | None = None
+        self._whole = ""
+        """As it was when it could be made."""
         self._parts: dict[str, str] = {}
         self._shown = views.shown(name, choices)
         self._shown.join(self)
@@ -393,9 +398,15 @@ class ViewWatch(OnScreen):
 
     async def take(self) -> dict[str, Any] | None:
         """Return what the screen has to change; None when there is nothing."""
-        if self._shown.html is None or self._shown.html == self._sent:
+        html = self._shown.html
+        if html and self._shown.is_broken:
+            # What somebody typed in it stays.
+            html += self._whole
+        elif html:
+            self._whole = html
+        if html is None or html == self._sent:
             return None
-        self._sent = self._shown.html
+        self._sent = html
         before, self._parts = self._parts, {}
 
         def as_sent(part: re.Match[str]) -> str:
