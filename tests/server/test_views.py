@@ -174,6 +174,21 @@ async def test_a_name_that_no_cluster_can_have_is_told_of_while_it_is_typed(api:
         assert ("disabled" in html.partition('data-request="POST clusters"')[0].rpartition("<button")[2]) is bool(said)
 
 
+async def test_of_many_clusters_the_newest_and_what_needs_a_look_are_open_and_the_others_a_line_each(
+    api: Any, session: Any
+) -> None:
+    def opened(html: str) -> dict[str, bool]:
+        cards = re.findall(r'id="wb-card-([^"]*)" class="wb-Drawer"( hidden)?>', html)
+        return {name: not hidden for name, hidden in cards}
+
+    for place in range(3):
+        session.add(f"c{place}", created=float(place))
+    session.add("ending", created=-1.0, expires_at=time.time() + 60)
+    session.add("warned", created=-2.0, warning="The disk is full.")
+    found = opened((await api("GET", "views/clusters")).content["html"])
+    assert found == {"c2": True, "c1": False, "c0": False, "ending": True, "warned": True}
+
+
 async def test_the_logs_of_a_cluster_stand_below_the_names_of_who_wrote_them(api: Any, session: Any) -> None:
     session.add("calm-otter")
     shown = text_of((await api("GET", "views/logs:calm-otter")).content["html"])

@@ -99,7 +99,7 @@ def runs(sight: Sight, _: str) -> str:
         + _ended(sight, titles)
         + tag("ul", *rows, id="wb-list-of-runs", class_="wb-Runs", aria_label="Runs", data_stop=True)
         + _ticked(sight, [run["id"] for _, listed in lines for run in listed if run["status"] not in _ACTIVE])
-        + more("runs", shown, _MORE, older, data_more=True)
+        + more("runs", shown, _MORE, older)
         + (paragraph(room.words()) if room and room.next else "")
     )
 
