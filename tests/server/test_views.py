@@ -290,7 +290,7 @@ async def test_a_state_is_small_however_long_the_history_and_whatever_a_run_foun
         clusters = (await page.next("patches"))["html"]
     assert (len(state["runs"]), len(state["clusters"])) == (50, 50)
     assert len(clusters.encode()) <= 40_000
-    assert "Show more (42 older)" in text_of(clusters)
+    assert "Show more (44 older)" in text_of(clusters)
     assert len(to_json(state).encode()) <= 20_000
     assert len(html.encode()) <= 150_000
     assert "run:genotype_pca-000000" in html
