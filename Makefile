@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 LABEXT_SOURCES := $(shell find labext/src labext/style labext/schema -type f 2>/dev/null) \
 	$(wildcard labext/package.json labext/tsconfig.json labext/webpack.config.js labext/page.build.mjs labext/yarn.lock \
-	labext/install.json labext/.yarnrc.yml workbench/figures/*.raw.css workbench/views/*.raw.css)
+	labext/install.json labext/.yarnrc.yml workbench/views/*.raw.css)
 
 .PHONY: lab demo-gpus first-hour-simulated test tools check check-python check-labext check-extras bench bench-svd bench-scale bench-views bench-gpu gpu-bundle clean install
 

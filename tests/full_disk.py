@@ -38,10 +38,14 @@ def main(place: Path) -> dict[str, Any]:
         family = processes_of(record.pid)
         first = submit.finish(submit.submit("array_sum", {"size": "8MiB"}, record).id, timeout=60)
         seen["first"] = first.status
+        second = submit.finish(submit.submit("array_sum", {"size": "8MiB"}, record).id, timeout=60)
+        # As much as a record of some size, or a kept array.
+        (store.folder(second.id) / "more").write_bytes(bytes(2**18))
 
         fill(place)
         seen["on a full disk"] = look_at_clusters() | {
-            "started": sentence(lambda: submit.submit("array_sum", {"size": "8MiB"}, record))
+            "started": sentence(lambda: submit.submit("array_sum", {"size": "8MiB"}, record)),
+            "deleted": sentence(lambda: store.delete(second.id)),
         }
         make_room(place)
 

@@ -135,6 +135,12 @@ def test_more_workers_than_the_cores_can_serve_are_refused_counting_those_that_r
     )
 
 
+def test_of_many_clusters_that_could_be_stopped_the_first_are_named() -> None:
+    others = [record(f"run-{number}", 2, GIB // 4) for number in range(9)]
+    with pytest.raises(ConflictError, match=r"stop one of run-0 \(2\), run-1 \(2\), run-2 \(2\), 6 more, or force it"):
+        check_budget(spec(1, GIB), machine(), others)
+
+
 def test_a_machine_of_one_core_still_takes_four_workers() -> None:
     assert [most_workers(machine(usable=n)) for n in (1, 2, 3, 80)] == [4, 4, 6, 160]
     check_budget(spec(4, GIB), machine(usable=1), [])

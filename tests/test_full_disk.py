@@ -69,6 +69,10 @@ def test_what_cannot_be_begun_on_a_full_disk_says_so_and_advises_to_move_nothing
     assert "memory" not in said
 
 
+def test_deleting_a_run_makes_room_on_a_full_disk(seen: dict[str, Any]) -> None:
+    assert seen["on a full disk"]["deleted"] is None
+
+
 def test_what_was_watched_on_a_full_disk_is_kept_when_there_is_room(seen: dict[str, Any]) -> None:
     watched = seen["watched"]
     assert (watched["answer"], watched["in this process"], watched["after"]) == (1e6, "done", "done")

@@ -322,14 +322,6 @@ test('words go through the translation of the place, and code and fields as they
   expect(find<HTMLInputElement>('input').placeholder).toBe('Zeilen');
 });
 
-test('the end of a list brings more of it where its column scrolls', () => {
-  const link = '<button data-more data-choose=\'{"runs.shown": 70}\'>Show more</button>';
-  show('sidebar', link);
-  expect(page.choices).toEqual({});
-  show('sidebar', `<div class="wb-Wide">${link}</div>`);
-  expect(page.choices).toEqual({ 'runs.shown': 70 });
-});
-
 test('a page that is loaded again says what was chosen in its forms, and forgets the rest', async () => {
   let kept: Choices = { 'run.array_sum.size': '2GiB' };
   const memory = { read: () => kept, keep: (choices: Choices) => (kept = choices) };

@@ -30,7 +30,7 @@ async def test_a_few_runs_are_listed_and_more_for_each_click(api: Any, session: 
     latest = await html_of(api, "runs")
     assert latest.count('<li id="wb-run-') == 20
     assert "Show more (100 older)" in text_of(latest)
-    (choices,) = re.findall(r'data-choose="([^"]*)" data-more data-workbench="older-runs"', latest)
+    (choices,) = re.findall(r'data-choose="([^"]*)" data-workbench="older-runs"', latest)
     more = await html_of(api, "runs", json.loads(unescape(choices)))
     assert more.count('<li id="wb-run-') == 70
     assert "older-runs" not in await html_of(api, "runs", {"runs.shown": 200})

@@ -58,7 +58,7 @@ def test_after_warming_up_the_first_record_is_opened_without_an_import_of_what_i
         "import sys, pathlib; from workbench.views.drawing import WARM_UP, document\n"
         "[each() for each in WARM_UP]; before = set(sys.modules)\n"
         "from workbench.monitor.record import read_events\n"
-        "document('light', '/', simulated=False); read_events(pathlib.Path(sys.argv[1]) / 'events.parquet')\n"
+        "document('light', '/'); read_events(pathlib.Path(sys.argv[1]) / 'events.parquet')\n"
         "new = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
         "print(*sorted({'bokeh', 'pyarrow', 'pandas', 'numpy'} & new))"
     )

@@ -92,6 +92,8 @@ async def test_what_comes_from_elsewhere_does_not_become_markup(api: Any, sessio
     assert "<script>" not in html
     assert "<b>" not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    copied = html.partition("data-copy")[2].partition("</button>")[2]
+    assert copied.startswith('<span role="alert" data-workbench="run-error">&lt;script')
 
 
 async def test_a_run_says_what_was_forecast_what_it_took_and_what_it_cost_in_energy(api: Any, session: Any) -> None:
@@ -172,6 +174,21 @@ async def test_a_name_that_no_cluster_can_have_is_told_of_while_it_is_typed(api:
         html = (await api("GET", "views/start", params={"choices": json.dumps({"name": name})})).content["html"]
         assert (said or "GiB</p>") in html
         assert ("disabled" in html.partition('data-request="POST clusters"')[0].rpartition("<button")[2]) is bool(said)
+
+
+async def test_of_many_clusters_the_newest_and_what_needs_a_look_are_open_and_the_others_a_line_each(
+    api: Any, session: Any
+) -> None:
+    def opened(html: str) -> dict[str, bool]:
+        cards = re.findall(r'id="wb-card-([^"]*)" class="wb-Drawer"( hidden)?>', html)
+        return {name: not hidden for name, hidden in cards}
+
+    for place in range(3):
+        session.add(f"c{place}", created=float(place))
+    session.add("ending", created=-1.0, expires_at=time.time() + 60)
+    session.add("warned", created=-2.0, warning="The disk is full.")
+    found = opened((await api("GET", "views/clusters")).content["html"])
+    assert found == {"c2": True, "c1": False, "c0": False, "ending": True, "warned": True}
 
 
 async def test_the_logs_of_a_cluster_stand_below_the_names_of_who_wrote_them(api: Any, session: Any) -> None:
@@ -273,7 +290,7 @@ async def test_a_state_is_small_however_long_the_history_and_whatever_a_run_foun
         clusters = (await page.next("patches"))["html"]
     assert (len(state["runs"]), len(state["clusters"])) == (50, 50)
     assert len(clusters.encode()) <= 40_000
-    assert "Show more (42 older)" in text_of(clusters)
+    assert "Show more (44 older)" in text_of(clusters)
     assert len(to_json(state).encode()) <= 20_000
     assert len(html.encode()) <= 150_000
     assert "run:genotype_pca-000000" in html

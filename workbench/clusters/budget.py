@@ -147,6 +147,8 @@ def _rounded_down(size: int) -> str:
 
 
 def _either(items: list[str]) -> str:
+    if len(items) > 4:
+        items = [*items[:3], f"{len(items) - 3} more"]
     return items[0] if len(items) == 1 else f"one of {', '.join(items)}"
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import NamedTuple
 
 import psutil
@@ -17,9 +16,6 @@ from workbench.figures.markup import joined, meter, paragraph, tag
 from workbench.formats import listed, size
 from workbench.hardware import Gpu, Inventory
 from workbench.hardware.gauges import GpuSample, silent
-
-STYLE = Path(__file__).with_name("gpus.raw.css").read_text(encoding="utf-8")
-"""How rows and bars look, for a page that has not the extension's style sheet, which takes the same file."""
 
 HELD_BACK = ("power cap", "hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake")
 """Reasons for a lower clock that cost speed; the others are no trouble."""

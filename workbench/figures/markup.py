@@ -88,7 +88,7 @@ def folded(title: str, body: str, **attributes: Any) -> str:
 
 def icon_button(icon: str, label: str, **attributes: Any) -> str:
     """Button with one of Lab's icons; `data_request`, `data_command` and `data_page` say what a click does."""
-    drawn = tag("span", class_=f"wb-Icon wb-mod-{icon}")
+    drawn = tag("span", class_="wb-Icon", style=f"--wb-icon: var(--wb-{icon})")
     return tag("button", drawn, class_="wb-IconButton", title=label, aria_label=label, **attributes)
 
 

@@ -55,7 +55,7 @@ _GOOD = {"light": "#1b7a34", "dark": "#6fcf87"}
 _BAD = {"light": "#b3261e", "dark": "#ff8a80"}
 
 _HOW_TO_MOVE = '<p class="muted">Drag to move along the time axis, turn the wheel over the tasks to zoom.</p>'
-_NOTHING_RECORDED = '<p class="muted">No events of this run were recorded.</p>'
+_NOTHING_RECORDED = "This run has no recorded events: none were recorded, or its folder was deleted."
 
 _SHORT = 48
 """Letters of what stands large at the top; what is longer is a sentence below."""
@@ -80,7 +80,7 @@ def report_html(run: Any, events: Batch | None, arrays: Mapping[str, Labelled] |
             f"<h2>Where the time went</h2>{diagnosis_html(found)}" if found else "",
             sections_html(measured),
             "<h2>What the cluster did</h2>",
-            f'<div id="figure"></div>{_HOW_TO_MOVE}' if events else _NOTHING_RECORDED,
+            f'<div id="figure"></div>{_HOW_TO_MOVE}' if events else paragraph(_NOTHING_RECORDED, "muted"),
             _details(facts),
         )
         if part

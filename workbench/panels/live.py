@@ -217,7 +217,7 @@ class Watch(Figure):
     _watch = watching.Watch
 
     def _document(self, theme: str) -> dict[str, Any]:
-        return document(theme, "", simulated=self._simulated, parts=self.parts)
+        return document(theme, "", self.parts)
 
 
 class TaskStream(Watch):
@@ -282,7 +282,7 @@ class Replay(Figure):
         return await watching.watch_record(self._run, self._batches, theme, on_change)
 
     def _document(self, theme: str) -> dict[str, Any]:
-        return document(theme, "", simulated=self._run.simulated)
+        return document(theme, "")
 
 
 class Beside(Figure):

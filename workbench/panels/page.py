@@ -27,7 +27,6 @@ from panel.custom import JSComponent
 
 from workbench.clusters.connect import kernel
 from workbench.errors import WorkbenchError
-from workbench.figures import gpus
 from workbench.panels.thread import do
 from workbench.threads import in_thread, load_before_threads
 from workbench.views.answers import to_json
@@ -54,7 +53,7 @@ _BUNDLE = next(_FOLDER.glob("page.*.js"), _FOLDER / "page.js")
 """The bundle has its hash in its name: browsers keep what they have seen of a name."""
 
 _CELL = (_FOLDER / "page.css").read_text(encoding="utf-8")
-_VIEWS = (_FOLDER.parent / "views" / "page.raw.css").read_text(encoding="utf-8") + gpus.STYLE
+_VIEWS = (_FOLDER.parent / "views" / "page.raw.css").read_text(encoding="utf-8")
 
 _tasks: set[asyncio.Task[None]] = set()
 """All that goes on: asyncio itself would let go of it."""

@@ -651,9 +651,10 @@ def delete(run_id: str) -> None:
     run = get(run_id)
     if run.active:
         raise ConflictError(f"The run {run_id} is still {run.status}. Cancel it first: workbench cancel {run_id}")
+    # First: on a full disk that makes the room which the next needs.
+    shutil.rmtree(folder(run_id), ignore_errors=True)
     with _database() as database:
         database.execute("DELETE FROM run WHERE id = ?", (run_id,))
-    shutil.rmtree(folder(run_id), ignore_errors=True)
 
 
 def settle() -> tuple[str, ...]:

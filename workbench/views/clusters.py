@@ -48,14 +48,17 @@ _FAILED = ("failed", "lost")
 PANES = {"workers": "Workers", "groups": "Tasks", "graph": "Graph", "bandwidth": "Bandwidth", "profile": "Profile"}
 """Views of one cluster, each in a tab of its own."""
 
-_SHOWN = 8
+_SHOWN = 6
 _MORE = 20
 """Clusters that are shown at first, and how many more at each click."""
+
+_WHOLE = 3
+"""As many are shown whole; of more each is a line that unfolds, but for the newest and those that need a look."""
 
 
 def pace(sight: Sight) -> float:
     """Seconds after which a clock among the clusters has moved."""
-    near = any((each["expires_at"] or 1e18) - time.time() < _NEAR for each in sight.state.get("clusters", ()))
+    near = any(_left(each) < _NEAR for each in sight.state.get("clusters", ()))
     return 1.0 if near else 30.0
 
 
@@ -74,7 +77,8 @@ def clusters(sight: Sight, _: str) -> str:
     shown = int(sight.choices.get("clusters.shown") or _SHOWN)
     compared = sight.state.get("comparing", ())
     own = [each for each in found if each["name"] not in compared]
-    body = "".join(_cluster(sight, each) for each in own[:shown]) or ("" if compared else paragraph("None is running."))
+    cards = (_cluster(sight, each, None if len(own) <= _WHOLE else each is own[0]) for each in own[:shown])
+    body = "".join(cards) or ("" if compared else paragraph("None is running."))
     body += more("clusters", shown, _MORE, len(own) - shown)
     if theirs := [_cluster(sight, each) for each in found if each["name"] in compared]:
         # They come and go with it, and what is below would move each time.
@@ -82,21 +86,27 @@ def clusters(sight: Sight, _: str) -> str:
     return section("clusters", "Clusters", notice("DELETE clusters") + body, note=note, actions=actions)
 
 
-def _cluster(sight: Sight, cluster: dict[str, Any]) -> str:
+def _cluster(sight: Sight, cluster: dict[str, Any], is_open: bool | None = None) -> str:
+    """A card; one that is open or not can be folded into its first line."""
     name, status = cluster["name"], cluster["status"]
     parts = {"starting": _starting, "ready": _ready, "failed": _failed, "lost": _failed}
     make = parts.get(status, lambda _sight, each: paragraph(each["message"] or ""))
+    title, body = tag("strong", escape(name), class_="wb-Card-title"), make(sight, cluster)
+    if is_open is not None:
+        needs_a_look = status != "ready" or bool(cluster["warning"]) or _left(cluster) < _NEAR
+        title = fold(f"wb-card-{name}", title, is_open=is_open or needs_a_look, title=cluster["description"])
+        body = drawer(f"wb-card-{name}", body, is_open=is_open or needs_a_look)
     return tag(
         "article",
         tag(
             "header",
             tag("span", class_="wb-Dot", aria_hidden="true"),
-            tag("strong", escape(name), class_="wb-Card-title"),
+            title,
             tag("span", escape(stage(cluster)), class_="wb-Muted", data_workbench="stage"),
             _stop(sight, cluster) if status in ("starting", "ready") else "",
             class_="wb-Card-header",
         ),
-        make(sight, cluster),
+        body,
         paragraph(cluster["queued"], "wb-Muted", role="status", data_workbench="queued"),
         notice(f" clusters/{name}"),
         id=f"wb-cluster-{name}",
@@ -105,6 +115,11 @@ def _cluster(sight: Sight, cluster: dict[str, Any]) -> str:
         data_workbench=f"cluster-{name}",
         data_status=status,
     )
+
+
+def _left(cluster: Mapping[str, Any]) -> float:
+    """Seconds until it ends itself."""
+    return float(cluster["expires_at"] or 1e18) - time.time()
 
 
 def stage(cluster: Mapping[str, Any]) -> str:
@@ -177,7 +192,7 @@ def _ready(sight: Sight, cluster: dict[str, Any]) -> str:
         memory = meter(f"Memory used by {name}", used, limit, f"{size(used)} of {size(limit)}", memory=True)
     bounds = f" ({cluster['adaptive'][0]}–{cluster['adaptive'][1]})" if cluster["adaptive"] else ""
     words = f"{count(cluster['n_workers'], 'worker')}{bounds} × {count(spec['threads_per_worker'], 'thread')}"
-    left = (cluster["expires_at"] or 1e18) - time.time()
+    left = _left(cluster)
     lease = f"Idle: ends itself in {duration(round(left))}." if left < _NEAR else ""
     far = cluster["machine"] is not None
     drawers = {"logs": live(f"logs:{name}"), "code": live(f"code:{name}")}

@@ -8,19 +8,19 @@ from typing import Any
 from uuid import uuid4
 
 import bokeh
+from bokeh.embed import json_item
 
 from workbench.figures.colors import THEMES
-from workbench.figures.layout import PARTS, Part, show_only
-from workbench.figures.live import LiveFigure
+from workbench.figures.layout import PARTS, Part, build, show_only
 from workbench.views.answers import api_url
 
 SCRIPTS = ("bokeh.min.js", "bokeh-widgets.min.js")
 """What the figure needs of BokehJS, in the order in which it must run."""
 
 
-def document(theme: str, base_url: str, *, simulated: bool, parts: tuple[Part, ...] = PARTS) -> dict[str, Any]:
+def document(theme: str, base_url: str, parts: tuple[Part, ...] = PARTS) -> dict[str, Any]:
     """Return an empty figure for a page to embed."""
-    return {"item": with_own_ids(_item(theme, simulated, parts)), "bokeh": scripts(base_url)}
+    return {"item": with_own_ids(_item(theme, parts)), "bokeh": scripts(base_url)}
 
 
 def scripts(base_url: str) -> dict[str, Any]:
@@ -32,11 +32,11 @@ def scripts(base_url: str) -> dict[str, Any]:
 
 
 @cache
-def _item(theme: str, simulated: bool, parts: tuple[Part, ...]) -> dict[str, Any]:
+def _item(theme: str, parts: tuple[Part, ...]) -> dict[str, Any]:
     """Bokeh takes half a second to make it, and each is like the other: what is shown comes as patches."""
-    figure = LiveFigure(theme, simulated=simulated)
-    show_only(figure.layout, parts)
-    return figure.item()
+    layout = build(THEMES[theme])
+    show_only(layout, parts)
+    return dict(json_item(layout.root))
 
 
 def with_own_ids(item: dict[str, Any]) -> dict[str, Any]:
@@ -65,5 +65,5 @@ def _warm_up_records() -> None:
     pa.scalar(0)
 
 
-WARM_UP: tuple[Callable[[], Any], ...] = (_warm_up_records, *(partial(_item, theme, False, PARTS) for theme in THEMES))
+WARM_UP: tuple[Callable[[], Any], ...] = (_warm_up_records, *(partial(_item, theme, PARTS) for theme in THEMES))
 """What is done once for the first record that is opened, in parts that take a quarter of a second each."""

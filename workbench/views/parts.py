@@ -45,13 +45,13 @@ def command(name: str, /, **args: Any) -> dict[str, Any]:
     return {"data_command": f"dask-workbench:{name}", "data_args": args}
 
 
-def more(what: str, shown: int, further: int, left: int, **attributes: Any) -> str:
+def more(what: str, shown: int, further: int, left: int) -> str:
     """Link to `further` ones of a list that shows `shown`, where some are `left`."""
     if left <= 0:
         return ""
     choose = {f"{what}.shown": shown + further}
     label = f"Show more ({count(left)} older)"
-    return link(label, data_choose=choose, **attributes, data_workbench=f"older-{what}")
+    return link(label, data_choose=choose, data_workbench=f"older-{what}")
 
 
 def line(

@@ -35,7 +35,9 @@ def read_batches(run: Run) -> list[Batch]:
         raise ConflictError(f"The run {run.id} is still going on: watch its cluster {run.cluster}.")
     found = _events(run)
     if found is None:
-        raise NotFoundError(f"No events were recorded of the run {run.id} ({run.status}).")
+        raise NotFoundError(
+            f"The run {run.id} ({run.status}) has no recorded events: none were recorded, or its folder was deleted."
+        )
     return [found]
 
 
@@ -60,6 +62,7 @@ def write(run: Run, other: Run | None = None) -> Path:
     Raises ConflictError while one goes on, and NotFoundError where nothing was recorded of one of two.
     """
     path = store.folder(run.id) / ("report.html" if other is None else f"beside-{other.id}.html")
+    path.parent.mkdir(parents=True, exist_ok=True)  # It may have been deleted by hand.
     config.write_atomically(path, _report(run) if other is None else beside([run, other]))
     return path
 

@@ -99,7 +99,7 @@ def runs(sight: Sight, _: str) -> str:
         + _ended(sight, titles)
         + tag("ul", *rows, id="wb-list-of-runs", class_="wb-Runs", aria_label="Runs", data_stop=True)
         + _ticked(sight, [run["id"] for _, listed in lines for run in listed if run["status"] not in _ACTIVE])
-        + more("runs", shown, _MORE, older, data_more=True)
+        + more("runs", shown, _MORE, older)
         + (paragraph(room.words()) if room and room.next else "")
     )
 
@@ -296,8 +296,8 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
         foot(_where_and_when(run), icons, _outcome(run) if run["result"] else ""),
         paragraph(warning, "wb-Problem"),
         _failure(run["error"]) if run["error"] else "",
-        drawer(f"wb-more-{id_}", live(f"run:{id_}:{before['id'] if before else ''}")),
         notice(f" runs/{id_}"),
+        drawer(f"wb-more-{id_}", live(f"run:{id_}:{before['id'] if before else ''}")),
         tick=_tick(title, "" if active else id_),
         id=f"wb-run-{id_}",
     )
@@ -305,9 +305,9 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
 
 def _failure(error: str) -> str:
     """What went wrong, with a button that copies it."""
-    copy = icon_button("copy", "Copy details", data_copy=True)
+    copy = icon_button("copy", "Copy", data_copy=True)
     said = tag("span", escape(markup.without_commands(error)), role="alert", data_workbench="run-error")
-    return tag("div", said, copy, class_="wb-Problem wb-Failure")
+    return tag("div", copy, said, class_="wb-Problem wb-Failure")
 
 
 def _differing(run: dict[str, Any], before: dict[str, Any] | None) -> str:

@@ -224,11 +224,10 @@ def _figure(session: Session, asked: Asked) -> dict[str, Any]:
     if asked["kind"] == "comparison":
         return comparing.document(session, name, theme, asked.base_url)
     from workbench.views.drawing import document
-    from workbench.views.recorded import on_simulated
 
-    on_run = asked["kind"] == "run"
-    simulated = session.show(name).simulated if on_run else on_simulated(session, session.cluster(name))
-    return document(theme, asked.base_url, simulated=simulated)
+    find = session.show if asked["kind"] == "run" else session.cluster
+    find(name)
+    return document(theme, asked.base_url)
 
 
 async def _patches(desk: Desk, asked: Asked) -> Answer:

@@ -400,7 +400,7 @@ def _verdict(needs: Forecast | None, problem: str | None) -> str:
     lasting = span(needs.seconds["low"], needs.seconds["high"]) if needs.seconds else None
     memory = f"{size(needs.memory_per_worker)} a worker" if needs.memory_per_worker else None
     # Where it takes days, nobody should begin because nothing was said.
-    lasting = lasting or ("time not known" if needs.verdict and needs.calibrate else None)
+    lasting = lasting or ("time?" if needs.verdict and needs.calibrate else None)
     short = joined(((needs.verdict or "").capitalize() or None, lasting, memory))
     if not short and needs.needs.get("known"):
         short = f"About {size(needs.needs['held_total'])} of memory"

@@ -132,8 +132,7 @@ export class Figure {
     this._ready = true;
     this._say(this._message);
     this._listen();
-    const stream = this._embedded.document.get_model_by_name(STREAM) as IBokehPlot | null;
-    this._least = stream?.height ?? 0;
+    this._least = this._model<IBokehPlot>(STREAM)?.height ?? 0;
     if (this._host.firstElementChild) {
       this._resized.observe(this._host.firstElementChild);
     }
@@ -223,11 +222,15 @@ export class Figure {
     if (patches.length) {
       this._showLatest();
     }
+    if (!this.live) {
+      // It says what is to come, and nothing is.
+      this._model<IBokehPlot>('empty')?.setv({ visible: false });
+    }
   }
 
   private _apply(patch: IPatch): void {
     const { source, mode, columns } = patch;
-    const model = this._embedded?.document.get_model_by_name(source) as IBokehSource | null | undefined;
+    const model = this._model<IBokehSource>(source);
     if (!model) {
       return;
     }
@@ -256,11 +259,11 @@ export class Figure {
 
   /** Let the stream have what the plots below it leave of the place, or what its lanes need. */
   private _fill(): void {
-    const [stream, root] = [this._embedded?.document.get_model_by_name(STREAM), this._host.firstElementChild];
+    const [stream, root] = [this._model<IBokehPlot>(STREAM), this._host.firstElementChild];
     if (!this.fills || !stream || !root || !this._host.clientHeight) {
       return;
     }
-    const { height } = stream as IBokehPlot;
+    const { height } = stream;
     const free = this._host.clientHeight - (root as HTMLElement).offsetHeight;
     const wanted = Math.max(this._least, height + free);
     if (Math.abs(wanted - height) > SLIGHT) {
@@ -277,8 +280,12 @@ export class Figure {
     }
   }
 
+  private _model<T>(name: string): T | null {
+    return (this._embedded?.document.get_model_by_name(name) ?? null) as T | null;
+  }
+
   private get _range(): IBokehRange | null {
-    return (this._embedded?.document.get_model_by_name('time') as IBokehRange | null | undefined) ?? null;
+    return this._model('time');
   }
 
   private _listen(): void {
@@ -286,7 +293,7 @@ export class Figure {
     const moved = () => this._moved();
     range?.properties['start'].change.connect(moved);
     range?.properties['end'].change.connect(moved);
-    const mark = this._embedded?.document.get_model_by_name('mark') as IBokehSource | null | undefined;
+    const mark = this._model<IBokehSource>('mark');
     mark?.properties['data'].change.connect(() => this._ours || this._mark(mark.data as Record<string, string[]>));
   }
 

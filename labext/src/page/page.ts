@@ -23,7 +23,6 @@
  * data-enter                hook of the button in the same row, or section, that the Enter key presses
  * data-first                the field that is selected when a fold is opened
  * data-drop                 of an input: a path that is dropped on it, or beside it in its section, becomes its value
- * data-more                 a click brings more of a list; where a column scrolls by itself, so does reaching its end
  * data-stop                 of a list: the Tab key stops once in its lines (data-line), and arrows go on from there
  */
 import type { IMemory } from './memory';
@@ -106,7 +105,6 @@ export class Page {
   dispose(): void {
     this._pages.delete(this);
     this._seen.disconnect();
-    this._ends.disconnect();
     document.removeEventListener('visibilitychange', this._lookAtAll);
     this._lives.forEach((_, place) => this._forget(place));
   }
@@ -270,7 +268,6 @@ export class Page {
     this._each('[data-notice]', each => this._notify(each));
     this._each<HTMLInputElement>('[name]', each => this._fill(each));
     this._each('[data-stop]', each => this._stopOnce(each));
-    this._each('.wb-Wide [data-more]', each => this._ends.observe(each));
     this._each('[role=radio][aria-checked=true]', each => this._showChosen(each));
   }
 
@@ -560,9 +557,6 @@ export class Page {
 
   private readonly _busy = new Set<string>();
   private readonly _chosen = new WeakMap<HTMLElement, string | undefined>();
-  private readonly _ends = new IntersectionObserver(entries => {
-    entries.filter(each => each.isIntersecting).forEach(each => (each.target as HTMLElement).click());
-  });
   private readonly _folds = new Map<string, boolean>();
   private readonly _lives = new Map<HTMLElement, ILive>();
   private readonly _pages: Set<Page>;
