@@ -448,3 +448,12 @@ def test_plan_says_what_a_profile_of_jobs_takes(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/sbatch")
     with pytest.raises(BadInputError, match=r"the slurm profile takes no devices\. It takes: queue, n_workers"):
         plan("slurm", inventory(), devices="0")
+
+
+@pytest.mark.parametrize(("profile", "choices"), [("slurm", {}), ("ssh", {"hosts": ["a"]})])
+def test_memory_that_is_too_little_for_a_worker_elsewhere_is_refused(
+    profile: str, choices: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/sbatch")
+    with pytest.raises(BadInputError, match=r"memory is 4 B, which is 4 B for each worker, and a worker needs 128 MiB"):
+        plan(profile, inventory(), n_workers=1, memory="4", **choices)

@@ -267,13 +267,24 @@ async def test_a_page_gets_only_what_changed_of_a_list(open_page: Any, session: 
 
 async def test_an_item_that_holds_a_list_is_sent_whole() -> None:
     nested = '<li id="a">one<ul><li>bar</li></ul>foot</li>'
-    shown = SimpleNamespace(html=f"<ul>{nested}</ul>", join=lambda _: None, leave=lambda _: None)
+    shown = SimpleNamespace(html=f"<ul>{nested}</ul>", is_broken=False, join=lambda _: None, leave=lambda _: None)
     watch = ViewWatch(SimpleNamespace(shown=lambda *_: shown), "comparisons", lambda: None, {})
     await watch.take()
     shown.html = f'<ul><li id="b">new</li>{nested}</ul>'
     assert await watch.take() == {"html": shown.html}
     shown.html += "!"
     assert await watch.take() == {"html": f'<ul><li id="b" data-same></li>{nested}</ul>!'}
+
+
+async def test_a_form_that_can_no_longer_be_made_stays_below_the_sentence_that_says_so() -> None:
+    shown = SimpleNamespace(html="<input name=memory>", is_broken=False, join=lambda _: None, leave=lambda _: None)
+    watch = ViewWatch(SimpleNamespace(shown=lambda *_: shown), "start", lambda: None, {})
+    await watch.take()
+    shown.html, shown.is_broken = "<p>This could not be drawn.</p>", True
+    assert await watch.take() == {"html": "<p>This could not be drawn.</p><input name=memory>"}
+    assert await watch.take() is None
+    shown.html, shown.is_broken = "<input name=memory>", False
+    assert await watch.take() == {"html": "<input name=memory>"}
 
 
 async def test_a_state_is_small_however_long_the_history_and_whatever_a_run_found(open_page: Any, session: Any) -> None:

@@ -342,6 +342,24 @@ def test_bad_input_gets_a_sentence_and_starts_nothing(lab: Lab, open_lab: OpenLa
     assert records.read_all() == ()
 
 
+def test_each_key_arrives_in_its_field_though_forms_change_while_one_types(lab: Lab, open_lab: OpenLab) -> None:
+    page = open_lab()
+    open_sidebar(page)
+    choose_workload(page, "genotype_pca")
+    page.evaluate("document.querySelectorAll('.wb-Sidebar [aria-expanded=false]').forEach(each => each.click())")
+    fields = page.locator(".wb-Sidebar").locator("input:visible:enabled:not([type=checkbox]), textarea:visible")
+    expect(page.locator('.wb-Sidebar [name="run.genotype_pca.max_missing"]')).to_be_visible()
+    names = fields.evaluate_all("found => found.map(each => each.name)")
+    assert len(names) > 15
+    for name in names:
+        field = page.locator(f'.wb-Sidebar [name="{name}"]')
+        typed = "12" if field.get_attribute("type") == "number" else "4, 8:12, abc"
+        field.fill("")
+        field.press_sequentially(typed, delay=30)
+        assert (name, field.input_value()) == (name, typed)
+        field.fill("")
+
+
 def test_what_wont_fit_asks_first_and_a_preset_fills_the_form(lab: Lab, open_lab: OpenLab) -> None:
     page = open_lab()
     start_cluster(page, "small-otter", n_workers="1", threads_per_worker="1", memory="512MiB")

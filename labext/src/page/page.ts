@@ -124,7 +124,7 @@ export class Page {
         }
         const root = this.node.getRootNode() as Document;
         const had = root.activeElement as HTMLInputElement | null;
-        const name = had?.name ?? '';
+        const { name = '', value = '' } = had ?? {};
         const titles = [...place.querySelectorAll<HTMLElement>('[data-fold]')];
         // 4 is DOCUMENT_POSITION_FOLLOWING.
         const above = titles.filter(each => had && each.compareDocumentPosition(had) & 4);
@@ -133,9 +133,14 @@ export class Page {
         if (had && had !== root.activeElement) {
           // What was moved or made anew is worked in as before: the next keys would be lost. Who works with the keyboard
           // goes on above what has gone, where a second Enter does no harm.
-          const again =
-            had.isConnected && had.name === name ? had : place.querySelector(`[name="${CSS.escape(name)}"]`);
-          ((again ?? above.findLast(each => each.offsetParent)) as HTMLElement | undefined)?.focus();
+          const isHere = had.isConnected && had.name === name;
+          const again = isHere ? had : place.querySelector<HTMLInputElement>(`[name="${CSS.escape(name)}"]`);
+          (again ?? above.findLast(each => each.offsetParent))?.focus();
+          if (again && !(isHere && had.value === value)) {
+            // With the cursor at its end: a field that was made anew has it at its beginning.
+            again.value = '';
+            again.value = value;
+          }
         }
         return true;
       }
