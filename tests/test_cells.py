@@ -292,7 +292,7 @@ def test_a_page_that_missed_too_much_or_is_unknown_begins_again(quick_client: An
 def test_each_page_has_watches_of_its_own_and_those_that_have_gone_are_forgotten(
     quick_client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.panels.page.PATIENCE", 0.2)
+    monkeypatch.setattr("workbench.panels.page.PATIENCE", 1.0)
     with TaskStream(quick_client) as stream:
         gone, there = Cell(stream), Cell(stream, "dark")
         gone.drops = True

@@ -389,7 +389,7 @@ def test_a_worker_that_was_asked_to_leave_is_not_idle_and_nobody_waits_for_the_n
 
 def test_the_time_of_a_worker_that_following_the_load_gave_up_is_nobodys(data_folder: Path) -> None:
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster) as client,
         workbench.watch(client) as run,
     ):
