@@ -197,7 +197,7 @@ def test_what_is_wrong_with_a_machine_is_told_before_anything_is_started(
                 ": dask is 2020.1.0 on 127.0.0.2, and ",
             ),
             ({"listen": "192.0.2.1"}, "listen is '192.0.2.1', and this machine can't listen there"),
-            ({"gpus": 60}, "gpus is 60, and 127.0.0.2 has "),
+            ({"gpus": 8}, "gpus is 8, and 127.0.0.2 has "),
         ]
         for given, sentence in wrong:
             assert main(["up", "ssh", *hosts.flags(**{"hosts": address, **given}), *SMALL]) == 2, sentence

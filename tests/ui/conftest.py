@@ -218,13 +218,16 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
-    """An empty page of the browser; when the test fails, its last sight is kept among the screenshots."""
+    """An empty page of the browser; when the test fails, its last sight and its console are kept among the screenshots."""
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     context.set_default_timeout(30_000)
     opened = context.new_page()
+    said: list[str] = []
+    opened.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+    opened.on("pageerror", lambda error: said.append(f"uncaught: {error}"))
     yield opened
     if getattr(request.node, "failed", False):
-        _screenshot(opened, f"failed-{request.node.name}")
+        _screenshot(opened, f"failed-{request.node.name}").with_suffix(".log").write_text("\n".join(said))
         # Or its second try finds the names of its clusters taken, kernels that have counted, and another theme.
         finish(Session().stop_all())
         lab = request.node.funcargs.get("lab")
