@@ -218,7 +218,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
-    """An empty page of the browser; when the test fails, its last sight and its console are kept among the screenshots."""
+    """An empty page of the browser; its last sight and its console are kept beside screenshots when the test fails."""
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     context.set_default_timeout(30_000)
     opened = context.new_page()
