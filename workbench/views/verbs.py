@@ -225,8 +225,8 @@ def _figure(session: Session, asked: Asked) -> dict[str, Any]:
         return comparing.document(session, name, theme, asked.base_url)
     from workbench.views.drawing import document
 
-    find = session.show if asked["kind"] == "run" else session.cluster
-    find(name)
+    # Of what there isn't, this says so.
+    (session.show if asked["kind"] == "run" else session.cluster)(name)
     return document(theme, asked.base_url)
 
 

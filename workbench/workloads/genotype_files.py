@@ -416,8 +416,7 @@ def _packing_check(resolved: Mapping[str, Any], results: Mapping[str, Any], clie
     """Sampled blocks of the store, read again, against the source."""
     from workbench.genotypes import open_genotypes
 
-    told = {name: resolved[name] for name in ("array", "orientation", "missing")}
-    source = open_genotypes(resolved["path"], **told, storage_options=resolved["options"])
+    source = studies.opened(resolved)
     packed = open_genotypes(resolved["to"], storage_options=resolved["to_options"])
     if source.shape != packed.shape:
         return Check(

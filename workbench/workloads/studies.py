@@ -110,7 +110,8 @@ def opened(resolved: Mapping[str, Any]) -> Genotypes:
     """The chosen samples and variants, opened again as a check needs them."""
     from workbench.genotypes import choosing, open_genotypes
 
-    told = {name: resolved[name] for name in ("array", "orientation", "missing", "keep_samples", "remove")}
+    names = ("array", "orientation", "missing", "keep_samples", "remove")
+    told = {name: resolved[name] for name in names if name in resolved}
     found = open_genotypes(resolved["path"], **told, storage_options=resolved["options"])
     barred = {name: resolved[name] for name in ("leave_out", "autosomes_only") if name in resolved}
     return choosing.of_chosen_variants(found, **barred) if barred else found

@@ -162,7 +162,7 @@ def _memory(n_workers: int, chosen: int | None, left: Budget, most: int) -> tupl
             "yourself and force it."
         )
     total = _by_default(n_workers, left.left) if chosen is None else chosen
-    each = shared(total, n_workers, most, is_chosen=chosen is not None)
+    each = memory_each(total, n_workers, most, is_chosen=chosen is not None)
     both = f"{formats.size(total)} for all workers together, {formats.size(each)} for each"
     if n_workers == 1:
         both = f"{formats.size(total)} for the one worker"
@@ -176,7 +176,7 @@ def _memory(n_workers: int, chosen: int | None, left: Budget, most: int) -> tupl
     return each, f"{both}, as chosen. {verdict[0].upper()}{verdict[1:]}."
 
 
-def shared(memory: int, n_workers: int, most: int | None = None, *, is_chosen: bool = True) -> int:
+def memory_each(memory: int, n_workers: int, most: int | None = None, *, is_chosen: bool = True) -> int:
     """Return bytes for each worker of `memory` bytes for all. Raises BadInputError where that is too little to work."""
     each = memory // n_workers
     if each < MINIMUM_PER_WORKER:

@@ -23,7 +23,7 @@ from workbench.clusters.attached import Started
 from workbench.clusters.choices import IdleTimeout, Memory, NamedValues, Text, Workers, WorkerThreads
 from workbench.clusters.handle import Job
 from workbench.clusters.profiles import Around, Profile
-from workbench.clusters.profiles.here import idle_timeout, shared
+from workbench.clusters.profiles.here import idle_timeout, memory_each
 from workbench.clusters.reaching import Place
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, MissingError, whole
@@ -106,7 +106,7 @@ class Kubernetes(Profile):
         configured = dask.config.get("kubernetes.image", None)
         chosen = self.checked({**({"image": configured} if configured else {}), **given}, KubernetesChoices)
         n_workers, threads = chosen.n_workers or 2, chosen.threads_per_worker
-        memory = None if chosen.memory is None else shared(chosen.memory, n_workers)
+        memory = None if chosen.memory is None else memory_each(chosen.memory, n_workers)
         told = chosen.model_dump(include={*self.options, "threads_per_worker"}, exclude_none=True)
         told["env"] = {name: str(value) for name, value in chosen.env.items()}
         return ClusterSpec(

@@ -38,7 +38,7 @@ from workbench.clusters.choices import (
 )
 from workbench.clusters.handle import Job
 from workbench.clusters.profiles import Around, Profile
-from workbench.clusters.profiles.here import encrypted, idle_timeout, shared
+from workbench.clusters.profiles.here import encrypted, idle_timeout, memory_each
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, quoted, whole
 from workbench.hardware import Inventory
@@ -180,7 +180,7 @@ class Queue(Profile):
         site = self._site("memory")
         memory = parse_bytes(site) // each if site else threads * 2**31
         if chosen.memory is not None:
-            memory = shared(chosen.memory, n_workers)
+            memory = memory_each(chosen.memory, n_workers)
         walltime = chosen.walltime or _walltime(self._site("walltime")) or 1800
         options = {
             "queue": chosen.queue or self._site("queue"),

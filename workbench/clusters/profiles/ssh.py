@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from workbench import formats
 from workbench.clusters.choices import AnyChoices, File, Memory, Text, Workers, WorkerThreads, whole_number
 from workbench.clusters.profiles import Around, Profile
-from workbench.clusters.profiles.here import encrypted, idle_timeout, shared
+from workbench.clusters.profiles.here import encrypted, idle_timeout, memory_each
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError
 from workbench.threads import finish
@@ -112,7 +112,7 @@ class Ssh(Profile):
             profile=self.name,
             n_workers=n_workers,
             threads_per_worker=chosen.threads_per_worker or 1,
-            memory_limit=1 if chosen.memory is None else shared(chosen.memory, n_workers),
+            memory_limit=1 if chosen.memory is None else memory_each(chosen.memory, n_workers),
             protocol=encrypted(chosen.encrypt),
             idle_timeout=idle_timeout(chosen.idle_timeout),
             elsewhere=True,
