@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +21,7 @@ import workbench
 from tests import other_python
 from tests.test_genotypes_pca import bed_file
 from tests.waiting import until
-from workbench import genotypes, linalg, travelling
+from workbench import genotypes, linalg, remote, travelling
 from workbench.errors import ConflictError
 from workbench.runs import failures, store, submit
 from workbench.runs.store import Run
@@ -229,6 +230,19 @@ def test_what_tasks_import_needs_dask_and_numpy_alone(whose: str, bare: dict[str
     code = f"import sys; sys.path.insert(0, {zipped!r})\n" + "\n".join(f"import workbench.{name}" for name in TASKS)
     done = subprocess.run([python, "-c", code], env=bare, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_only_a_zip_file_that_we_sent_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sent").mkdir()
+    sent, own, broken = Path(_packed(tmp_path / "sent")), tmp_path / "workbench.zip", tmp_path / "b" / "workbench.zip"
+    with zipfile.ZipFile(own, "w") as file:
+        file.writestr("workbench/__init__.py", "")
+    broken.parent.mkdir()
+    broken.write_bytes(b"no zip file")
+    monkeypatch.setattr(sys, "path", [str(sent), str(own), str(broken), *sys.path])
+    remote.forget("workbench.zip")
+    assert (sent.exists(), own.exists(), broken.exists()) == (False, True, True)
+    assert sys.path[:2] == [str(own), str(broken)]
 
 
 def test_what_went_wrong_is_said_in_whole_sentences() -> None:

@@ -24,6 +24,9 @@ from zipfile import BadZipFile, ZipFile
 
 from dask.system import CPU_COUNT
 
+SENT = "sent by dask-workbench: "
+"""Begins the comment of a zip file that we sent, before the hash of its text."""
+
 
 def about() -> dict[str, Any]:
     """What a process runs on, and which version of this package it has: None where it has none."""
@@ -47,25 +50,45 @@ def about() -> dict[str, Any]:
 
 
 def sent(loader: Any) -> str | None:
-    """What names the text of this package where it was sent here, see `travelling`; None where it is installed."""
+    """Return the hash of this package's text where we sent it, see `travelling`; None where it is installed."""
     archive = getattr(loader, "archive", None)
     if archive is None:
         return None
     try:
-        with ZipFile(archive) as file:
-            return file.comment.decode()
+        return _mark_of(archive)
     except (OSError, BadZipFile):
         return ""  # whatever it is, it should be sent again
 
 
+def _mark_of(archive: str) -> str | None:
+    """Return the hash in a zip file that we sent; None for any other. Raises OSError or BadZipFile."""
+    with ZipFile(archive) as file:
+        comment = file.comment.decode(errors="replace")
+    return comment.removeprefix(SENT) if comment.startswith(SENT) else None
+
+
 def forget(file: str) -> None:
-    """Have this package, as it was sent here in a file of this name, be there no more."""
-    for each in [each for each in sys.path if os.path.basename(each) == file]:  # noqa: PTH119
+    """Remove this package where we sent it in a file of this name. A file that we didn't send stays."""
+
+    def is_gone(path: str) -> bool:
+        if os.path.basename(path) != file:  # noqa: PTH119
+            return False
+        try:
+            return _mark_of(path) is not None
+        except FileNotFoundError:
+            return True
+        except (OSError, BadZipFile):
+            return False
+
+    gone = {each for each in sys.path if is_gone(each)}
+    for each in gone:
         with contextlib.suppress(OSError):
             os.unlink(each)  # noqa: PTH108
-    sys.path[:] = [each for each in sys.path if os.path.basename(each) != file]  # noqa: PTH119
-    for name in [each for each in sys.modules if each.partition(".")[0] == "workbench"]:
-        del sys.modules[name]
+    sys.path[:] = [each for each in sys.path if each not in gone]
+    for name, module in list(sys.modules.items()):
+        loader = getattr(module.__spec__, "loader", None) if hasattr(module, "__spec__") else None
+        if name.partition(".")[0] == "workbench" and getattr(loader, "archive", None) in gone:
+            del sys.modules[name]
 
 
 def runs_of_others(own: str, dask_scheduler: Any = None) -> list[str]:

@@ -397,7 +397,7 @@ def _packed(folder: Path) -> str:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         for source in _sources():
             file.write(source, source.relative_to(_PACKAGE.parent))
-        file.comment = _text().encode()
+        file.comment = f"{remote.SENT}{_text()}".encode()
     return str(path)
 
 
