@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +50,51 @@ def test_more_memory_than_there_is_is_refused_with_the_numbers_unless_forced(
         launch.launch(much)
     assert records.names() == ()
     asyncio.run(control.stop(launch.launch(much, force=True)))
+
+
+STARTS = """
+import asyncio, sys
+from workbench.clusters import control, launch, records
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import ConflictError
+from workbench.hardware import inventory
+
+spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=inventory().memory.limit * 2 // 3)
+for line in sys.stdin:
+    try:
+        record = launch.launch(spec)
+        print("started", flush=True)
+    except ConflictError as err:
+        record = None
+        print(err, flush=True)
+    sys.stdin.readline()
+    if record is not None:
+        asyncio.run(control.stop(record))
+    print("stopped", flush=True)
+"""
+
+
+def test_of_two_simultaneous_starts_one_is_refused_when_memory_is_left_for_one(data_folder: Path) -> None:
+    command = [sys.executable, "-c", STARTS]
+    with contextlib.ExitStack() as stack:
+        both = [
+            stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            for _ in range(2)
+        ]
+
+        def say_and_hear() -> list[str]:
+            for each in both:
+                assert each.stdin is not None
+                each.stdin.write("\n")
+                each.stdin.flush()
+            return sorted(each.stdout.readline().strip() for each in both if each.stdout is not None)
+
+        for _ in range(6):
+            refused, started = say_and_hear()
+            assert (started, refused.startswith("This asks for ")) == ("started", True)
+            assert say_and_hear() == ["stopped", "stopped"]
+        for each in both:
+            each.communicate(timeout=10)
 
 
 def test_the_host_gets_this_data_folder_and_the_marker_of_its_cluster(data_folder: Path, spec: ClusterSpec) -> None:

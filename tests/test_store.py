@@ -61,6 +61,41 @@ def test_names_and_notes_in_any_script_are_found_in_small_letters_and_large():
     assert [run.id for run in store.of_name("夜間 🌙")] == ["total-bbbbbb"]
 
 
+MARKS = """
+import sys
+from workbench.runs import store
+
+run_ids = [run.id for run in store.select()]
+print("ready", flush=True)
+sys.stdin.readline()
+for run_id in run_ids:
+    store.mark(run_id, **eval(sys.argv[1]))
+"""
+
+
+def test_a_name_and_a_star_that_two_processes_set_at_once_are_both_kept(data_folder):
+    environment = {**os.environ, "DASK_WORKBENCH__DATA_FOLDER": str(data_folder)}
+    for number in range(50):
+        store.create(a_run(f"total-{number:06}", status="done"))
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", MARKS, repr(given)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for given in ({"name": "nightly"}, {"star": True})
+    ]
+    assert [each.stdout.readline() for each in both] == ["ready\n", "ready\n"]
+    for each in both:
+        each.stdin.write("\n")
+        each.stdin.flush()
+    for each in both:
+        each.communicate(timeout=60)
+    assert {(run.marks.name, run.marks.star) for run in store.select()} == {("nightly", True)}
+
+
 def test_a_run_comes_back_as_it_was_kept():
     run = a_run(
         parameters={"size": "2GiB"},

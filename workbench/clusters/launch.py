@@ -6,6 +6,7 @@ import platform
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from workbench import config
@@ -35,8 +36,10 @@ def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False, a
     # The host reads it too, but what is refused there comes back as a cluster that failed.
     config.seconds("start-timeout")
     profile(spec.profile).check(spec)
-    if not force and not spec.elsewhere:
-        check_budget(spec, inventory(), records.read_all())
+    check = None if force or spec.elsewhere else partial(check_budget, spec, inventory())
+    if check is not None:
+        # Before a waiting process is taken, too, which a refused start would end.
+        check(records.read_all())
     in_this_python = spec.python is None or Path(spec.python) == Path(sys.executable)
     fits_spare = in_this_python and (spec.profile == "cpu" or spec.elsewhere)
     waiting = spare.take() if fits_spare else None
@@ -50,7 +53,7 @@ def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False, a
         mark=waiting.mark if waiting else "",
     )
     try:
-        records.create(record)
+        records.create(record, check)
     except BaseException:
         if waiting is not None:
             waiting.end()

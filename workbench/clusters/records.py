@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -178,9 +178,9 @@ def read(name: str) -> ClusterRecord:
     return record
 
 
-def read_all() -> tuple[ClusterRecord, ...]:
+def read_all(*, _locked: bool = False) -> tuple[ClusterRecord, ...]:
     """Records of all clusters as they truly are, oldest first; those on other machines, too, are shown."""
-    records = [_true(path) for path in _folders()]
+    records = [_true(path, locked=_locked) for path in _folders()]
     return tuple(sorted((record for record in records if record is not None), key=lambda record: record.created))
 
 
@@ -194,16 +194,21 @@ def write(record: ClusterRecord) -> None:
     config.write_atomically(folder(record.name) / "record.json", record.model_dump_json())
 
 
-def create(record: ClusterRecord) -> None:
+def create(record: ClusterRecord, check: Callable[[tuple[ClusterRecord, ...]], None] | None = None) -> None:
     """Claim the record's name: its folder appears with the record in it.
 
     What is left of a failed or lost cluster of that name is replaced. Raises ConflictError when the name is in use.
+
+    `check` is called with all records and raises where there is no room for this one. No other cluster is created
+    between this check and the record, so that two starts are never promised the same memory.
     """
     with _lock():
         target = folder(record.name)
         existing = _true(target, locked=True)
         if existing is not None and existing.taken is not None:
             raise ConflictError(existing.taken)
+        if check is not None:
+            check(read_all(_locked=True))
         _discard(target)
         _sweep()
         draft = target.with_name(f".{record.name}.{os.getpid()}")

@@ -639,11 +639,20 @@ def mark(text: str, *, name: str | None = None, note: str | None = None, star: b
     run = find(text)
     given = {key: value for key, value in (("name", name), ("note", note), ("star", star)) if value is not None}
     try:
-        changed = Marks.model_validate((run.marks or Marks()).model_dump() | given)
+        Marks.model_validate(given)
     except ValidationError as err:
         field = str(err.errors()[0]["loc"][0])
         raise BadInputError(f"{field} of a run is {quoted(given[field])}. Give a shorter text.") from err
-    return update(run.id, marks=changed)
+    # In one statement, so that a star set by another process at the same time is kept.
+    marks = "json_patch(coalesce(json_extract(record, '$.marks'), '{}'), ?)"
+    with _database() as database:
+        database.execute(
+            f"UPDATE run SET record = json_set(record, '$.marks', json({marks})) WHERE id = ?",
+            (json.dumps(given), run.id),
+        )
+        run = _one(database, run.id)
+    _announce(run)
+    return run
 
 
 def delete(run_id: str) -> None:
