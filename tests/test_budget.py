@@ -8,7 +8,7 @@ from typing import Any
 import dask
 import pytest
 
-from workbench.clusters.budget import budget, check_budget, most_workers, reserve
+from workbench.clusters.budget import budget, budget_after, check_budget, most_workers, reserve
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError
@@ -17,10 +17,10 @@ from workbench.hardware import Cpu, Inventory, Memory, Ucx
 GIB = 2**30
 
 
-def machine(*, usable: int = 8, memory: int = 20 * GIB) -> Inventory:
+def machine(*, usable: int = 8, memory: int = 20 * GIB, available: int | None = None) -> Inventory:
     return Inventory(
         cpu=Cpu(model=None, physical_cores=None, threads=usable, usable=usable, affinity=None, quota=None),
-        memory=Memory(total=memory, available=memory, cgroup_limit=None, limit=memory),
+        memory=Memory(total=memory, available=available or memory, cgroup_limit=None, limit=memory),
         gpus=(),
         ucx=Ucx(installed=False, version=None, reason="distributed-ucxx isn't installed."),
         missing={},
@@ -38,8 +38,23 @@ def record(name: str, n_workers: int, each: int, **changes: Any) -> ClusterRecor
 
 def test_what_is_left_is_the_limit_less_the_reserve_less_what_running_clusters_were_promised() -> None:
     found = budget(machine(), [record("calm-otter", 2, 2 * GIB), record("brave-yak", 1, GIB)])
-    assert found.model_dump() == {"limit": 20 * GIB, "reserve": 2 * GIB, "promised": 5 * GIB, "left": 13 * GIB}
+    assert (found.limit, found.reserve, found.promised, found.left) == (20 * GIB, 2 * GIB, 5 * GIB, 13 * GIB)
     assert found.describe() == ("20 GiB of memory, less 2 GiB in reserve, less 5 GiB given to running clusters")
+
+
+def test_memory_that_other_programs_hold_is_not_left() -> None:
+    full = machine(memory=3 * GIB, available=int(1.2 * GIB))
+    with dask.config.set({"workbench.memory-reserve": {"fraction": 0.1, "bytes": "1GiB"}}):
+        found = budget(full, [])
+        # A quarter of the reserve is kept for what they take before the cluster has started.
+        assert found.left == int(1.2 * GIB) - GIB // 4
+        assert found.describe().startswith("3 GiB of memory, less 2.05 GiB that other programs hold or may take, less")
+        check_budget(spec(1, int(1.2 * GIB)), full, [])
+        with pytest.raises(ConflictError, match=r"This asks for 1\.5 GiB, and 973 MiB is left .* or force it"):
+            check_budget(spec(1, int(1.5 * GIB)), full, [])
+        # What workers hold already is in their promise.
+        assert budget_after(full, promised=GIB, held=GIB).left == found.left
+        assert budget_after(full, promised=GIB).left == 0
 
 
 def test_more_promised_than_there_is_leaves_nothing_and_not_less() -> None:

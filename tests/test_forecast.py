@@ -116,6 +116,22 @@ def ready(data_folder, spec=SPEC):
     return ClusterRecord(name="calm-otter", spec=spec, created=time.time(), status="ready", n_workers=spec.n_workers)
 
 
+def test_memory_that_other_programs_took_since_the_start_is_missing_from_what_fits(data_folder, monkeypatch):
+    parameters, four = {"size": "2GiB", "generator": "RandomState"}, SPEC.model_copy(update={"n_workers": 4})
+    machine = inventory().memory.model_copy(update={"available": 2 * 2**30})
+    monkeypatch.setattr("workbench.runs.forecasting.forecast.memory", lambda: machine)
+    assert Session().forecast("array_sum", parameters, four).verdict == "fits"
+    machine = machine.model_copy(update={"available": 2**29})
+    found = Session().forecast("array_sum", parameters, four)
+    assert (found.verdict, found.fits) == ("won't fit", False)
+    assert "other programs leave them 512 MiB of this machine's memory" in found.sentence
+    # What the workers hold already is theirs, and workers elsewhere have memory of their own.
+    monkeypatch.setattr("workbench.runs.forecasting.forecast.held", lambda record: 2**30)
+    assert Session().forecast("array_sum", parameters, ready(data_folder, four)).verdict == "fits"
+    far = four.model_copy(update={"elsewhere": True, "profile": "ssh"})
+    assert Session().forecast("array_sum", parameters, far).verdict == "fits"
+
+
 def test_what_wont_fit_is_not_started_unless_somebody_insists(data_folder, monkeypatch):
     started = []
     monkeypatch.setattr("workbench.runs.submit._start_runner", lambda run, _: started.append(run) or run)

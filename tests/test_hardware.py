@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from workbench.clusters.profiles import profiles, registered
-from workbench.hardware import Inventory, Sources, inventory
+from workbench.hardware import Inventory, Sources, inventory, memory
 from workbench.hardware.sources import UnreadableError
 
 GIB = 2**30
@@ -248,6 +249,104 @@ def test_where_both_versions_are_mounted_the_one_that_holds_the_limit_is_found(t
     files["proc/self/cgroup"] += "0::/\n"
     files["sys/fs/cgroup/unified/cgroup.procs"] = ""
     assert inventory(machine(tmp_path, files)).memory.limit == 3 * GIB
+
+
+HYBRID = V1 + "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "unused"),
+    [
+        (v2("/job", {"job/memory.max": str(3 * GIB), "job/memory.current": str(2 * GIB)}), 1.0),
+        # The kernel gives up page cache that nobody used lately before it ends a process.
+        (
+            v2(
+                "/job",
+                {
+                    "job/memory.max": str(3 * GIB),
+                    "job/memory.current": str(2 * GIB),
+                    "job/memory.stat": f"anon {GIB}\ninactive_file {GIB // 2}\nactive_file 4096\n",
+                },
+            ),
+            1.5,
+        ),
+        (
+            v2(
+                "/job",
+                {
+                    "job/memory.max": str(8 * GIB),
+                    "job/memory.high": str(6 * GIB),
+                    "job/memory.current": str(2 * GIB),
+                },
+            ),
+            4.0,
+        ),
+        # The group above is fuller than its limit leaves to this one.
+        (
+            v2(
+                "/pod/job",
+                {
+                    "pod/memory.max": str(4 * GIB),
+                    "pod/memory.current": str(int(3.5 * GIB)),
+                    "pod/job/memory.max": str(2 * GIB),
+                    "pod/job/memory.current": str(GIB // 2),
+                },
+            ),
+            0.5,
+        ),
+        (
+            v1(
+                "/job",
+                {
+                    "memory/job/memory.limit_in_bytes": str(3 * GIB),
+                    "memory/job/memory.usage_in_bytes": str(2 * GIB),
+                    "memory/job/memory.stat": f"inactive_file 1\ntotal_inactive_file {GIB // 4}\n",
+                },
+            ),
+            1.25,
+        ),
+        (
+            v1(
+                "/job",
+                {
+                    "memory/job/memory.limit_in_bytes": str(3 * GIB),
+                    "memory/job/memory.usage_in_bytes": str(4 * GIB),
+                    "unified/cgroup.procs": "",
+                },
+                HYBRID,
+            ),
+            0.0,
+        ),
+        # Without a limit the machine's own number counts, whatever the group uses.
+        (v2("/", {"memory.current": str(50 * GIB)}), 60.0),
+        # A limit whose usage can't be read is at least a limit.
+        (v2("/job", {"job/memory.max": str(3 * GIB)}), 3.0),
+    ],
+)
+def test_unused_memory_is_what_the_fullest_group_leaves(tmp_path: Path, files: dict[str, str], unused: float) -> None:
+    found = inventory(machine(tmp_path, files)).memory
+    assert found.available == int(unused * GIB)
+    assert found == memory(machine(tmp_path, files))
+
+
+def test_a_job_of_slurm_has_the_memory_and_the_cores_that_it_was_granted(tmp_path: Path) -> None:
+    job = {"SLURM_JOB_ID": "7", "SLURM_MEM_PER_NODE": "4096", "SLURM_CPUS_PER_TASK": "3", "SLURM_CPUS_ON_NODE": "6"}
+    page = resource.getpagesize()
+    processes = {
+        "proc/10/environ": "HOME=/root\0SLURM_JOB_ID=7\0",
+        "proc/10/statm": f"{GIB // page} {GIB // page} {GIB // 4 // page} 1 0 9 0",
+        "proc/11/environ": "SLURM_JOB_ID=77\0",
+        "proc/11/statm": f"{GIB // page} {GIB // page} 0 1 0 9 0",
+    }
+    found = inventory(machine(tmp_path, processes, environ=job))
+    assert (found.memory.limit, found.memory.available) == (4 * GIB, 4 * GIB - 3 * GIB // 4)
+    assert (found.memory.cgroup_limit, found.cpu.usable) == (None, 3)
+    by_core = {"SLURM_JOB_ID": "7", "SLURM_MEM_PER_CPU": "1024", "SLURM_CPUS_ON_NODE": "6"}
+    found = inventory(machine(tmp_path, environ=by_core))
+    assert (found.memory.limit, found.cpu.usable) == (6 * GIB, 6)
+    # 0 is all of the node; without a job the variables are somebody's settings.
+    for environ in (job | {"SLURM_MEM_PER_NODE": "0"}, {"SLURM_MEM_PER_NODE": "4096"}):
+        assert memory(machine(tmp_path, environ=environ)).limit == 64 * GIB
 
 
 def test_gpus_are_named_and_the_library_is_closed_again(tmp_path: Path) -> None:

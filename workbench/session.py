@@ -101,7 +101,8 @@ class Session:
             As in `AllChoices`.
         """
         inventory = inventory or self.hardware()
-        return plan.plan(profile, inventory, promised=self.budget(inventory).promised, **choices)
+        left = self.budget(inventory)
+        return plan.plan(profile, inventory, promised=left.promised, held=left.held, **choices)
 
     start = staticmethod(launch.launch)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pydantic import BaseModel
 
 from workbench import config, formats
-from workbench.clusters.records import ClusterRecord
+from workbench.clusters.records import ClusterRecord, memory_of_children
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, WorkbenchError
 from workbench.hardware import Inventory
@@ -21,19 +21,35 @@ _ALWAYS_ALLOWED = 4
 
 
 class Budget(BaseModel, frozen=True):
-    """Memory in bytes: `left` is `limit` less `reserve` less `promised`, and never below 0."""
+    """Memory in bytes: `left` is `limit` less `promised`, less the larger of `reserve` and `used`, and at least 0."""
 
     limit: int
     reserve: int
+    used: int = 0
+    """Bytes that other programs hold, and a quarter of the reserve that they may take before a cluster has started."""
     promised: int
+    held: int = 0
+    """Bytes that workers of running clusters hold already of what they were promised."""
     left: int
 
     def describe(self) -> str:
         """One clause: '23.5 GiB of memory, less 2.4 GiB in reserve, less 5 GiB given to running clusters'."""
+        others = f"{formats.size(self.reserve)} in reserve"
+        if self.used > self.reserve:
+            others = f"{formats.size(self.used)} that other programs hold or may take"
         return (
-            f"{formats.size(self.limit)} of memory, less {formats.size(self.reserve)} in reserve, "
+            f"{formats.size(self.limit)} of memory, less {others}, "
             f"less {formats.size(self.promised)} given to running clusters"
         )
+
+    def allows(self, memory: int) -> bool:
+        """Return whether a cluster of so many bytes may start.
+
+        That is a quarter of the reserve more than `left` where other programs hold much: what they take between the
+        plan and the start of a cluster must not refuse it.
+        """
+        used = self.used - _slack(self.reserve)
+        return memory <= max(0, self.limit - self.promised - max(self.reserve, used))
 
 
 def reserve(limit: int) -> int:
@@ -64,17 +80,35 @@ def promised(record: ClusterRecord) -> int:
     return workers(record) * record.spec.memory_limit
 
 
+def held(record: ClusterRecord) -> int:
+    """Bytes that the workers of a cluster hold on this machine now, those that are starting included."""
+    return memory_of_children(record, lambda _: True)
+
+
+def without(records: Iterable[ClusterRecord], name: str) -> tuple[ClusterRecord, ...]:
+    """Return records of which the cluster `name` is promised nothing; what its workers hold is still its own."""
+    gone = {"status": "ready", "n_workers_expected": 0, "adaptive": None}
+    return tuple(record.model_copy(update=gone) if record.name == name else record for record in records)
+
+
 def budget(inventory: Inventory, records: Iterable[ClusterRecord]) -> Budget:
     """Budget of this machine while the clusters of `records` run."""
-    total = sum(promised(record) for record in running(records))
-    return budget_after(inventory, total)
+    there = running(records)
+    return budget_after(inventory, sum(map(promised, there)), sum(map(held, there)))
 
 
-def budget_after(inventory: Inventory, promised: int) -> Budget:
-    """Budget of this machine after so many bytes were promised."""
-    limit = inventory.memory.limit
+def budget_after(inventory: Inventory, promised: int, held: int = 0) -> Budget:
+    """Budget of this machine after so many bytes were promised, `held` of which workers hold already."""
+    limit, available = inventory.memory.limit, inventory.memory.available
     kept = reserve(limit)
-    return Budget(limit=limit, reserve=kept, promised=promised, left=max(0, limit - kept - promised))
+    # What workers hold is in what they were promised: it isn't counted twice.
+    used = max(0, limit - (limit if available is None else available) - held) + _slack(kept)
+    left = max(0, limit - promised - max(kept, used))
+    return Budget(limit=limit, reserve=kept, used=used, promised=promised, held=held, left=left)
+
+
+def _slack(reserve: int) -> int:
+    return reserve // 4
 
 
 def most_workers(inventory: Inventory) -> int:
@@ -88,8 +122,8 @@ def most_workers(inventory: Inventory) -> int:
 def check_budget(spec: ClusterSpec, inventory: Inventory, records: Iterable[ClusterRecord]) -> None:
     """Raise ConflictError where a spec asks for more memory or worker processes than is left.
 
-    To check a running cluster that is to be scaled, give its spec with the new number of workers, and the records of
-    the others only.
+    To check a running cluster that is to be scaled, give its spec with the new number of workers, and the records
+    `without` it.
     """
     if spec.elsewhere:
         return
@@ -129,7 +163,7 @@ def _check_workers(spec: ClusterSpec, inventory: Inventory, others: tuple[Cluste
 
 
 def _check_memory(spec: ClusterSpec, budget: Budget, others: tuple[ClusterRecord, ...]) -> None:
-    if spec.memory <= budget.left:
+    if budget.allows(spec.memory):
         return
     held = [f"{record.name} ({formats.size(promised(record))})" for record in others if promised(record)]
     remedies = [f"stop {_either(held)}"] if held else []

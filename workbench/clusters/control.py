@@ -245,10 +245,10 @@ def _check_most(record: ClusterRecord, parameter: str, value: int, *, least: int
     allowed = max(record.n_workers_expected, record.adaptive[1] if record.adaptive else 0)
     if force or value <= allowed:
         return
-    from workbench.clusters.budget import check_budget
+    from workbench.clusters.budget import check_budget, without
     from workbench.hardware import inventory
 
-    others = tuple(other for other in records.read_all() if other.name != record.name)
+    others = without(records.read_all(), record.name)
     check_budget(record.spec.model_copy(update={"n_workers": value}), inventory(), others)
 
 

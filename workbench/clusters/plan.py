@@ -39,6 +39,7 @@ def plan(
     inventory: Inventory,
     *,
     promised: int = 0,
+    held: int = 0,
     version: Callable[[str], str | None] = installed_version,
     infiniband: Callable[[], bool] = lambda: ucx_transports().infiniband,
     **choices: Unpack[Choices],
@@ -51,7 +52,7 @@ def plan(
         Name of one of `workbench.clusters.profiles`: cpu, gpu, gpus, ucx, address.
     **choices
         As in `AllChoices`.
-    promised, version, infiniband
+    promised, held, version, infiniband
         As of `Around`.
 
     Raises
@@ -63,7 +64,7 @@ def plan(
     ConflictError
         No memory was chosen and none is left, or a GPU has too little that is free.
     """
-    found, around = find(profile), Around(inventory, promised, version, infiniband)
+    found, around = find(profile), Around(inventory, promised, held, version, infiniband)
     reason = found.unavailable(around)
     if reason is not None:
         raise MissingError(f"The {profile} profile can't be had here. {reason}")

@@ -262,15 +262,20 @@ def memory_used(record: ClusterRecord) -> int | None:
 
     What the host holds itself, with the scheduler in it, counts for no worker's limit.
     """
-    host = None if record.is_over else host_process(record)
-    if host is None or not record.worker_pids:
+    if record.is_over or not record.worker_pids or host_process(record) is None:
         return None
-    held = 0
-    with contextlib.suppress(psutil.Error):
-        for process in host.children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                held += process.memory_info().rss if process.pid in record.worker_pids else 0
-    return held >> 20 << 20
+    return memory_of_children(record, record.worker_pids.__contains__) >> 20 << 20
+
+
+def memory_of_children(record: ClusterRecord, counts: Callable[[int], bool]) -> int:
+    """Bytes that those processes hold which the cluster's host started and whose pid counts."""
+    host, held = None if record.is_over else host_process(record), 0
+    if host is not None:
+        with contextlib.suppress(psutil.Error):
+            for process in host.children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    held += process.memory_info().rss if counts(process.pid) else 0
+    return held
 
 
 def memory_words(record: ClusterRecord) -> str:

@@ -110,7 +110,8 @@ def start(
     from workbench.clusters.plan import plan
 
     here = inventory()
-    spec = plan(profile, here, promised=budget(here, records.read_all()).promised, **choices)
+    left = budget(here, records.read_all())
+    spec = plan(profile, here, promised=left.promised, held=left.held, **choices)
     return start_spec(spec, name=name, force=force, agreed=agreed, on_change=on_change, timeout=timeout)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
+import resource
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -51,11 +53,12 @@ def _cpu(sources: Sources, missing: Missing) -> Cpu:
     threads = missing.ask("cpu.threads", _count, sources, True)
     affinity = missing.ask("cpu.affinity", sources.affinity)
     quota = missing.ask("cpu.quota", _cpu_quota, sources)
+    granted = _granted(sources, "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE")
     return Cpu(
         model=missing.ask("cpu.model", _model, sources),
         physical_cores=missing.ask("cpu.physical_cores", _count, sources, False),
         threads=threads,
-        usable=_usable(affinity, quota, threads),
+        usable=_usable(affinity, min([*granted, *([] if quota is None else [quota])], default=None), threads),
         affinity=affinity,
         quota=quota,
     )
@@ -88,15 +91,22 @@ def _count(sources: Sources, logical: bool) -> int:
     return found
 
 
+def memory(sources: Sources | None = None) -> Memory:
+    """Read how much memory this machine has and how much of it is unused now, without the rest of the inventory."""
+    return _memory(sources or Sources(), Missing())
+
+
 def _memory(sources: Sources, missing: Missing) -> Memory:
-    memory = sources.virtual_memory()
-    limit = missing.ask("memory.cgroup_limit", _memory_limit, sources)
-    return Memory(
-        total=memory.total,
-        available=memory.available,
-        cgroup_limit=limit,
-        limit=memory.total if limit is None else min(memory.total, limit),
-    )
+    machine = sources.virtual_memory()
+    group = missing.ask("memory.cgroup_limit", _memory_limit, sources)
+    limit = min(machine.total, machine.total if group is None else group)
+    unused = [machine.available, *(each for folder in _folders(sources, "memory") for each in _memory_unused(folder))]
+    job = _job_memory(sources)
+    if job is not None and job < limit:
+        # Slurm may count the memory of a job without any limit by the kernel, and end the job that takes more.
+        limit = job
+        unused.append(max(0, job - _held_by_job(sources)))
+    return Memory(total=machine.total, available=min(limit, *unused), cgroup_limit=group, limit=limit)
 
 
 def _ucx(sources: Sources, missing: Missing) -> Ucx:
@@ -107,6 +117,37 @@ def _ucx(sources: Sources, missing: Missing) -> Ucx:
     reason = "distributed-ucxx isn't installed."
     missing["ucx.version"] = reason
     return Ucx(installed=False, version=None, reason=reason)
+
+
+# --- jobs of Slurm ----------------------------------------------------------------------------------------------------
+# Source: the output environment variables of sbatch(1). Memory is in MiB; 0 means all of the node.
+
+
+def _granted(sources: Sources, *names: str) -> tuple[int, ...]:
+    """Return the positive whole numbers that a job's variables hold; none outside of a job."""
+    if not sources.environ.get("SLURM_JOB_ID"):
+        return ()
+    found = (sources.environ.get(name, "") for name in names)
+    return tuple(int(each) for each in found if each.isdecimal() and int(each) > 0)
+
+
+def _job_memory(sources: Sources) -> int | None:
+    """Bytes that the job has on this node; None outside of a job, or where it has all of the node."""
+    whole = _granted(sources, "SLURM_MEM_PER_NODE")
+    each, cpus = _granted(sources, "SLURM_MEM_PER_CPU"), _granted(sources, "SLURM_CPUS_ON_NODE")
+    return whole[0] * 2**20 if whole else each[0] * cpus[0] * 2**20 if each and cpus else None
+
+
+def _held_by_job(sources: Sources) -> int:
+    """Bytes that the processes of this job hold, without what they share."""
+    mark, held = f"SLURM_JOB_ID={sources.environ['SLURM_JOB_ID']}".encode(), 0
+    for folder in sources.proc.glob("[0-9]*"):
+        # Processes end while they are listed, and those of others can't be read.
+        with contextlib.suppress(OSError, ValueError):
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                _, resident, shared, *_ = map(int, (folder / "statm").read_text().split())
+                held += (resident - shared) * resource.getpagesize()
+    return held
 
 
 # --- control groups ---------------------------------------------------------------------------------------------------
@@ -147,6 +188,21 @@ def _memory_limits(folder: Path) -> Iterator[int]:
         limit = _number(folder / name)
         if limit is not None and limit < _UNLIMITED:
             yield int(limit)
+
+
+def _memory_unused(folder: Path) -> Iterator[int]:
+    """Yield the bytes that a group with a limit may still take; the kernel gives up idle page cache before that."""
+    limit = min(_memory_limits(folder), default=None)
+    for usage, cache in (("memory.current", "inactive_file"), ("memory.usage_in_bytes", "total_inactive_file")):
+        used = _number(folder / usage)
+        if limit is not None and used is not None:
+            yield max(0, limit - max(0, used - _statistic(folder / "memory.stat", cache)))
+
+
+def _statistic(path: Path, name: str) -> int:
+    """Return one number of a file of names and numbers, such as memory.stat; 0 where it isn't there."""
+    lines = (line.split() for line in _content(path).splitlines())
+    return next((int(line[1]) for line in lines if len(line) == 2 and line[0] == name and line[1].isdecimal()), 0)
 
 
 def _cpu_quotas(folder: Path) -> Iterator[float]:

@@ -19,7 +19,7 @@ class Cpu(_Value):
     threads: int | None
     """Hardware threads that are online."""
     usable: int
-    """What a cluster may count on: the smaller of affinity and quota, rounded down, at least 1."""
+    """What a cluster may count on: the smallest of affinity, quota and a job's CPUs, rounded down, at least 1."""
     affinity: int | None
     """Threads that the scheduler of the system lets this process run on."""
     quota: float | None
@@ -31,10 +31,10 @@ class Memory(_Value):
 
     total: int
     available: int | None
-    """What programs could take at this moment without swapping."""
+    """What this process could take at this moment without swapping, and without exceeding a limit that it is under."""
     cgroup_limit: int | None
     limit: int
-    """The smaller of `total` and `cgroup_limit`."""
+    """The smallest of `total`, `cgroup_limit` and what a job of Slurm was granted."""
 
 
 class GpuSlice(_Value):

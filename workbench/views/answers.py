@@ -96,7 +96,7 @@ def run_in_list(run: Run) -> dict[str, Any]:
 
 
 def read_state(session: Session, base_url: str) -> dict[str, Any]:
-    """Read what the sidebar shows and what changes by itself: clusters, the latest runs, the memory that is left."""
+    """Read what the sidebar shows and what changes by itself: clusters and the latest runs."""
     from workbench import config
     from workbench.workloads.own import stamp
 
@@ -104,7 +104,6 @@ def read_state(session: Session, base_url: str) -> dict[str, Any]:
     return {
         "clusters": [cluster_answer(record, base_url) for record in session.clusters()],
         "runs": [run_in_list(run) for run in session.runs(limit=LATEST_RUNS)],
-        "budget": session.budget(inventory).model_dump(mode="json"),
         "simulated": inventory.simulated,
         "titles": {each.name: each.title for each in session.workloads(wait=False)},
         # A function that was added is in the list of workloads at once.

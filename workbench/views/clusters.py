@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from workbench.clusters.budget import refusal
+from workbench.clusters.budget import refusal, without
 from workbench.clusters.profiles import of_cluster
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import WorkbenchError
@@ -322,8 +322,8 @@ def _past_budget(sight: Sight, name: str, n_workers: int) -> str | None:
     spec = next((each.spec for each in records if each.name == name), None)
     if spec is None:
         return None
-    others = [each for each in records if each.name != name]
-    return refusal(spec.model_copy(update={"n_workers": n_workers}), sight.machine.inventory(), others)
+    spec = spec.model_copy(update={"n_workers": n_workers})
+    return refusal(spec, sight.machine.inventory(), without(records, name))
 
 
 def _number(prefix: str, field: str, value: Any, label: str) -> str:

@@ -42,8 +42,7 @@ def hardware(sight: Sight, _: str) -> str:
     none = "no GPU" if why in (None, NO_DRIVER) else "GPUs unknown"
     cores, memory = inventory.cpu.usable, inventory.memory
     words = (count(cores, "core"), size(memory.limit), gpu_names(inventory) or none)
-    budget = sight.state.get("budget")
-    free = f"{size(budget['left'])} free for clusters" if budget else ""
+    free = f"{size(sight.session.budget(inventory).left)} free for clusters"
     return (
         tag("p", escape(joined(words)), title=why, data_workbench="inventory")
         + paragraph(free, data_workbench="budget")
@@ -81,8 +80,9 @@ def about(inventory: Inventory) -> dict[str, str]:
     cpu, memory, cuda = inventory.cpu, inventory.memory, inventory.cuda
     of = f" of {cpu.threads}" if cpu.threads not in (None, cpu.usable) else ""
     physical = f"{cpu.physical_cores} physical" if cpu.physical_cores else None
-    limited = memory.cgroup_limit is not None and memory.cgroup_limit < memory.total
-    limit = f"limit of this container, of {size(memory.total)}" if limited else None
+    limited = memory.limit < memory.total
+    where = "container" if memory.limit == memory.cgroup_limit else "job"
+    limit = f"limit of this {where}, of {size(memory.total)}" if limited else None
     unused = f"{size(memory.available)} unused" if memory.available is not None else None
     found = {
         "Cores": joined((f"{cpu.usable}{of}", physical, cpu.model)),

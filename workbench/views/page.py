@@ -123,7 +123,7 @@ class Sight(NamedTuple):
 
     session: Session
     state: Mapping[str, Any]
-    """Clusters, runs and budget as the page knows them."""
+    """Clusters and runs as the page knows them."""
     machine: Machine
     heard: Callable[[str], Awaitable[Heard]]
     """What a cluster said last of itself."""

@@ -23,7 +23,7 @@ GAP = 0.03
 
 
 class StateWatcher:
-    """Clusters, runs and budget, read again when a file says that something changed; `cursor` counts the changes."""
+    """Clusters and runs, read again when a file says that something changed; `cursor` counts the changes."""
 
     def __init__(self, session: Session, base_url: str, log: Any) -> None:
         self.value: dict[str, Any] = {}

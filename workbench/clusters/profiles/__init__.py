@@ -57,6 +57,8 @@ class Around(NamedTuple):
     inventory: Inventory
     promised: int = 0
     """Bytes of this machine that are promised to running clusters."""
+    held: int = 0
+    """Bytes that their workers hold of it already."""
     version: Callable[[str], str | None] = installed_version
     infiniband: Callable[[], bool] = lambda: False
     """Whether UCX has a transport for InfiniBand; asked only where there are GPUs and cards."""

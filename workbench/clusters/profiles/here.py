@@ -77,7 +77,7 @@ class Here(Profile):
 
 def common(chosen: ClusterChoices, around: Around, n_workers: int) -> dict[str, Any]:
     """Return what such specs have in common, and under `why` the sentences on their memory."""
-    left = budget_after(around.inventory, around.promised)
+    left = budget_after(around.inventory, around.promised, around.held)
     limit, why = _memory(n_workers, chosen.memory, left, most_workers(around.inventory))
     return {
         "n_workers": n_workers,
@@ -171,7 +171,7 @@ def _memory(n_workers: int, chosen: int | None, left: Budget, most: int) -> tupl
         more = "" if total == left.left else ", so that it can grow or another cluster start"
         return each, f"{both}: {what} the budget leaves ({left.describe()}){more}."
     verdict = f"the budget leaves {formats.size(left.left)}"
-    if total > left.left:
+    if not left.allows(total):
         verdict = f"Warning: {verdict} ({left.describe()}), so this has to be forced"
     return each, f"{both}, as chosen. {verdict[0].upper()}{verdict[1:]}."
 

@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import dask.config
 
 from workbench import formats
+from workbench.clusters.budget import held
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import MOVES_TO_HOST, ClusterSpec
 from workbench.errors import BadInputError, ConflictError, install
+from workbench.hardware import memory
 from workbench.runs.forecasting import calibration, devices, history, machines
 from workbench.runs.forecasting.duration import Basis, Duration, duration, duration_elsewhere
 from workbench.workloads.values import Needs, Parameters
@@ -106,7 +108,7 @@ def forecast(
         spec = None
     checked = template.validate(parameters, **size_of(spec))
     needs = needs_of(template, checked, spec)
-    judged = None if spec is None or not needs.known else verdict(template, parameters, needs, spec)
+    judged = None if spec is None or not needs.known else verdict(template, parameters, needs, spec, cluster)
     refused = None if cluster is None else refusal(cluster, template)
     if refused is not None:
         judged = (judged or Verdict("can't run", "", 0))._replace(name="can't run", sentence=refused)
@@ -196,16 +198,27 @@ def kept_with_run(
 ) -> dict[str, Any]:
     """What a run keeps of its forecast. Raises ConflictError where it won't fit and nobody insists."""
     spec, machine = actual_spec(cluster), cluster.machine
-    judged = verdict(template, checked.given, needs, spec) if needs.known else None
+    judged = verdict(template, checked.given, needs, spec, cluster) if needs.known else None
     if judged is not None and judged.name == "won't fit" and not force:
         raise ConflictError(f"{judged.sentence} To run it all the same, force it.")
     lasting = _duration(template, checked.resolved, needs, spec, judged, machine)
     return {**_told(judged, lasting), "price_per_hour": machines.price_per_hour(spec, calibration.host(machine))}
 
 
-def verdict(template: Template, parameters: Mapping[str, Any], needs: Needs, spec: ClusterSpec) -> Verdict:
-    """Say whether a workload fits the workers' memory, with a size of blocks that would."""
+def verdict(
+    template: Template,
+    parameters: Mapping[str, Any],
+    needs: Needs,
+    spec: ClusterSpec,
+    cluster: ClusterRecord | ClusterSpec | None = None,
+) -> Verdict:
+    """Say whether a workload fits the workers' memory, with a size of blocks that would.
+
+    Of a running `cluster` what its workers hold already counts as theirs.
+    """
     judged = _judge(needs, spec)
+    if judged.name != "won't fit" and (taken := _taken_by_others(judged, spec, cluster)):
+        return judged._replace(name="won't fit", sentence=taken)
     if judged.name == "fits":
         return judged
     chunks = _chunks_that_fit(template, parameters, needs, spec)
@@ -318,6 +331,23 @@ def _judge_workers(in_hand: int, peak: int, spec: ClusterSpec) -> Verdict:
         "takes long.",
         peak,
         spilled,
+    )
+
+
+def _taken_by_others(judged: Verdict, spec: ClusterSpec, cluster: ClusterRecord | ClusterSpec | None) -> str | None:
+    """Say that other programs hold what the workers were promised; None where this machine still has it."""
+    free = None if spec.elsewhere else memory().available
+    # A worker spills what is above that share of its limit.
+    needed = spec.n_workers * min(judged.memory_per_worker, int(_SPILLS * spec.memory_limit))
+    if free is None or needed <= free:
+        return None
+    free += held(cluster) if isinstance(cluster, ClusterRecord) else 0
+    if needed <= free:
+        return None
+    return (
+        f"Won't fit: needs {formats.size(needed)} in all workers together, and other programs leave them "
+        f"{formats.size(free)} of this machine's memory. The system would end a process. End other programs, or use a "
+        "smaller size."
     )
 
 
