@@ -26,7 +26,7 @@ from workbench.jobs import folders
 from workbench.runs import store
 from workbench.runs.comparing import comparisons
 from workbench.runs.comparing.agreement import Answer, agreement, difference
-from workbench.runs.comparing.compare import plan_comparison, read_request, submit
+from workbench.runs.comparing.compare import cancel, plan_comparison, read_request, submit
 from workbench.runs.comparing.comparisons import Comparison, Request, Row, Sample
 from workbench.runs.comparing.past import compare_runs
 from workbench.runs.comparing.table import as_markdown, export, remarks, summarise
@@ -455,13 +455,19 @@ def test_one_whose_process_is_gone_is_lost_and_keeps_what_it_measured(data_folde
     assert found.rows[0].seconds
 
 
-def test_a_comparison_on_another_machine_is_lost_when_it_gives_no_sign_of_life(data_folder):
-    about = {"status": "running", "pid": 1, "pid_created": 1.0, "place": "elsewhere"}
+def test_a_comparison_on_another_machine_goes_on_in_silence_until_a_person_gives_it_up(data_folder):
+    about = {"status": "running", "pid": 1, "pid_created": 1.0, "place": "elsewhere", "node": "node-7"}
     kept = comparisons.create(comparison(row("one", times(1)), **about))
     folders.give_sign_of_life(comparisons.folder(kept.id))
-    assert comparisons.get(kept.id).status == "running"
-    os.utime(comparisons.folder(kept.id) / "heartbeat", (0, time.time() - 10 * folders.HEARTBEAT))
-    assert comparisons.get(kept.id).status == "lost"
+    assert comparisons.get(kept.id) == kept
+    file = comparisons.folder(kept.id) / "comparison.json"
+    os.utime(comparisons.folder(kept.id) / "heartbeat", (0, time.time() - 75))
+    before = file.read_bytes()
+    found = comparisons.get(kept.id)
+    assert found.status == "running"
+    assert "No sign of life from node-7 for 1 min" in found.error
+    assert file.read_bytes() == before
+    assert cancel(kept.id).status == "lost"
 
 
 def test_nothing_is_kept_where_nothing_can_be_had(data_folder):

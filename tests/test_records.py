@@ -20,11 +20,11 @@ from tests.views import html_of
 from workbench.cli import main as cli
 from workbench.clusters import control, records
 from workbench.clusters.connect import connect
-from workbench.clusters.handle import Job
+from workbench.clusters.handle import Job, State
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError, NotFoundError
-from workbench.jobs import folders, processes
+from workbench.jobs import processes
 from workbench.views.answers import cluster_answer
 
 
@@ -191,6 +191,33 @@ def test_a_host_is_known_by_its_marker_after_the_clock_was_set(data_folder: Path
     assert records.read("calm-otter").status == "lost"
 
 
+def test_the_start_of_a_process_is_not_reckoned_from_the_clock() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        created = processes.created(process.pid)
+        assert created == pytest.approx(time.clock_gettime(time.CLOCK_BOOTTIME), abs=2)
+        assert processes.find(process.pid, created) is not None
+        # As older versions wrote it.
+        assert processes.find(process.pid, psutil.Process(process.pid).create_time()) is not None
+        assert processes.find(process.pid, created - 100) is None
+        process.communicate(b"\n")
+
+
+def test_a_cluster_is_not_idle_for_the_time_in_which_nobody_saw_it(data_folder: Path, spec: ClusterSpec) -> None:
+    from workbench.clusters.owner import _Owner
+
+    made = record(spec.model_copy(update={"idle_timeout": 0.2}), status="ready")
+    records.create(made)
+    owner = _Owner(made)
+    # The clock was set forward, or the machine slept.
+    owner.ready_at = since = time.time() - 9999
+    state = State(arrived=2, requested=2, idle_since=since)
+    owner._take(state)
+    assert not owner.ended.is_set()
+    time.sleep(0.3)
+    owner._take(state)
+    assert owner.why_ended == "nothing to do for 200 ms"
+
+
 def test_a_start_without_a_process_is_given_a_moment(data_folder: Path, spec: ClusterSpec) -> None:
     records.create(record(spec, pid=None, pid_created=None))
     assert records.read("calm-otter").status == "starting"
@@ -247,14 +274,30 @@ def assert_untouchable(says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert says in unescape(html_of("clusters"))
 
 
-def test_a_cluster_on_another_machine_that_gives_no_sign_of_life_is_lost(data_folder: Path, spec: ClusterSpec) -> None:
-    records.create(record(spec, status="ready", place="elsewhere", **dead_process()))
-    heartbeat = records.folder("calm-otter") / "heartbeat"
-    heartbeat.touch()
-    os.utime(heartbeat, (0, time.time() - 10 * folders.HEARTBEAT))
-    found = records.read("calm-otter")
-    assert found.status == "lost"
-    assert "machine" in str(found.message)
+@pytest.mark.parametrize(("seconds", "said"), [(75, "1 min"), (1e6, "11 d")])
+def test_silence_of_another_machine_changes_nothing_until_a_person_gives_the_cluster_up(
+    data_folder: Path, spec: ClusterSpec, seconds: float, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = (Job(id="7", state="running"),)
+    records.create(record(spec, status="ready", place="elsewhere", node="node-7", jobs=jobs, **dead_process()))
+    folder = records.folder("calm-otter")
+    (folder / "tls").mkdir()
+    (folder / "tls" / "key.pem").write_text("secret")
+    (folder / "heartbeat").touch()
+    # A machine whose clock is ahead sees the same as one from which nothing comes.
+    os.utime(folder / "heartbeat", (0, time.time() - seconds))
+    before = contents(folder)
+    assert_untouchable(f"No sign of life from node-7 for {said}", capsys)
+    assert "workbench down calm-otter --forget" in str(records.read("calm-otter").message)
+    assert contents(folder) == before
+    assert cli(["down", "calm-otter", "--forget"]) == 0
+    assert "If its process still runs on node-7, that ends it" in capsys.readouterr().out
+    assert records.names() == ()
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """What the files of a folder hold, and when each was written."""
+    return {str(each): (each.read_bytes(), each.stat().st_mtime_ns) for each in folder.rglob("*") if each.is_file()}
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"name": "calm-otter"}', b"\xff\xfe", b'{"name": 3, "spec": {}}'])

@@ -318,6 +318,24 @@ def test_a_runner_that_is_killed_leaves_a_run_that_is_lost_and_a_cluster_that_is
         assert client.submit(sum, [1, 2]).result(timeout=10) == 3
 
 
+def test_a_runner_that_was_stopped_for_a_while_has_the_last_word(cluster):
+    run = submit("array_sum", {"size": "1GiB", "chunks": 1000}, cluster)
+    run = until(lambda: (now := store.get(run.id)).progress.done > 3 and now)
+    os.kill(run.pid, signal.SIGSTOP)
+    try:
+        os.utime(store.folder(run.id) / "heartbeat", (0, time.time() - 75))
+        # As for a reader on another machine, and as an older version on it wrote.
+        store.update(run.id, place="elsewhere", node="node-7")
+        assert "No sign of life from node-7 for 1 min" in store.get(run.id).error
+        store.update(run.id, status="lost", error="Its runner process was ended from outside.")
+    finally:
+        os.kill(run.pid, signal.SIGCONT)
+    run = until(lambda: (now := store.get(run.id)).status == "done" and now, about=lambda: store.get(run.id))
+    assert run.result["value"] > 0
+    assert run.check.passed
+    assert run.error is None
+
+
 def test_a_cluster_that_is_killed_ends_its_run_with_a_sentence(mortal):
     run = under_way(mortal)
     os.kill(mortal.pid, signal.SIGKILL)

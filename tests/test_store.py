@@ -18,6 +18,7 @@ from workbench.errors import BadInputError, ConflictError, NotFoundError, Storag
 from workbench.jobs import folders, processes
 from workbench.runs import store
 from workbench.runs.store import Count, Progress, Run
+from workbench.runs.submit import cancel
 from workbench.workloads.values import Check
 
 SPEC = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**30, why=("two cores",))
@@ -250,12 +251,21 @@ def test_a_run_whose_runner_lives_is_left_alone():
     assert store.settle() == ()
 
 
-def test_a_run_on_another_machine_is_left_alone_while_it_gives_signs_of_life():
-    run = store.create(a_run(status="running", place="elsewhere", created=1.0, pid=1, pid_created=1.0))
+def test_a_run_on_another_machine_goes_on_in_silence_until_a_person_gives_it_up_and_its_runner_has_the_last_word():
+    about = {"place": "elsewhere", "node": "node-7", "created": 1.0, "pid": 1, "pid_created": 1.0}
+    run = store.create(a_run(status="running", **about))
     folders.give_sign_of_life(store.folder(run.id))
-    assert store.get(run.id).status == "running"
-    os.utime(store.folder(run.id) / "heartbeat", (1.0, 1.0))
-    assert store.get(run.id).status == "lost"
+    assert store.get(run.id) == run
+    os.utime(store.folder(run.id) / "heartbeat", (0, time.time() - 75))
+    assert (store.settle(), store.select(status="lost")) == ((), ())
+    found = store.get(run.id)
+    assert found.status == "running"
+    assert "No sign of life from node-7 for 1 min" in found.error
+    assert cancel(run.id).status == "lost"
+    assert "Given up: no sign of life from node-7 for 1 min" in store.get(run.id).error
+    assert store.keep(run.id, status="done", seconds=80.0, result={"value": 3.0}, error=None)
+    found = store.get(run.id)
+    assert (found.status, found.result, found.error) == ("done", {"value": 3.0}, None)
 
 
 def test_a_run_that_never_got_a_runner_is_lost_after_a_while():

@@ -140,6 +140,10 @@ class Session:
         """Stop a cluster, cancel its start, or dismiss one that failed or was lost."""
         await control.stop(self.cluster(name))
 
+    async def forget(self, name: str) -> str | None:
+        """Remove the record of a cluster that can't be ended from here, after a try; why it may go on, or None."""
+        return await control.forget(self.cluster(name))
+
     async def stop_all(self) -> tuple[str, ...]:
         """Stop every cluster that is known here; their names.
 

@@ -111,6 +111,12 @@ def _down(arguments: argparse.Namespace) -> int:
     session = new_session()
     if (arguments.name is None) != arguments.all:
         raise BadInputError("Give either the name of a cluster, or --all.")
+    if arguments.forget:
+        if arguments.all:
+            raise BadInputError("--forget is for one cluster. Give its name.")
+        why = asyncio.run(session.forget(arguments.name))
+        told = {"forgotten": arguments.name, "may_go_on": why}
+        return answer(arguments, told, ". ".join(filter(None, (f"Forgotten: {arguments.name}", why))))
     endings = {one.name: one.ending for one in session.clusters()}
     if arguments.all:
         ended = asyncio.run(session.stop_all())
@@ -298,6 +304,9 @@ def add_cluster_commands(commands: Any) -> None:
     down = add_command(commands, "down", _down, "stop a cluster or detach from it, or all of them")
     down.add_argument("name", metavar="NAME", nargs="?")
     down.add_argument("--all", action="store_true", help="stop every cluster")
+    down.add_argument(
+        "--forget", action="store_true", help="remove its record even if it can't be ended from here and may go on"
+    )
 
 
 def add_choice_options(parser: argparse.ArgumentParser) -> None:

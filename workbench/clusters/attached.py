@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_INTERVAL = 2.0
-_UNHEARD = 60.0
-"""Seconds between two questions, and seconds without an answer after which the scheduler is taken for gone."""
+_INTERVAL = 2.0  # seconds between two questions
 
 _ARRIVING = 0.3  # seconds between two looks at workers that start
 _BUSY = {"executing", "long-running", "ready", "constrained", "waiting", "fetch", "flight", "resumed"}
@@ -113,10 +111,10 @@ class Attached(Handle):
             try:
                 await self._ask()
             except (OSError, TimeoutError, ValueError) as err:
+                # One that is only silent may sleep, or be cut off: it is asked until it is known to be gone.
                 gone = await self._gone()
-                if time.monotonic() - self._heard > (CONNECTING if gone else _UNHEARD):
-                    silent = f"The scheduler at {self.address} no longer answers. Attach to it again when it is back."
-                    raise FailedError(gone or silent) from err
+                if gone and time.monotonic() - self._heard > CONNECTING:
+                    raise FailedError(gone) from err
 
     async def _gone(self) -> str | None:
         """Why it will not answer again; None where it may."""

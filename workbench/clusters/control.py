@@ -17,7 +17,8 @@ from workbench.clusters.handle import Verb
 from workbench.clusters.profiles import of_cluster
 from workbench.clusters.reaching import asking
 from workbench.clusters.records import ClusterRecord
-from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError, quoted
+from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError, named, quoted
+from workbench.jobs import folders
 from workbench.threads import in_thread, load
 
 _RPC_PATIENCE, _WORKER_PATIENCE, _RESTARTING = 5.0, 3.0, 60.0
@@ -161,7 +162,8 @@ async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
 
     Asks the host, then sends it SIGTERM, then SIGKILL; returns when no process and no record is left.
 
-    Raises FailedError where it goes on elsewhere, since what started it there doesn't end it.
+    Raises FailedError where it goes on elsewhere, since what started it there doesn't end it. Its record stays then, so
+    that it can be tried again, or be given up with `forget`.
     """
     record = await in_thread(_reread, record)
     if record.status == "unknown":
@@ -178,17 +180,51 @@ async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
             await in_thread(records.end_processes, record)
             raise FailedError(
                 f"The process that owns {record.name} didn't end it within {formats.duration(2 * timeout)}, and what "
-                f"it started elsewhere may go on. Look there; see: workbench logs {record.name}"
+                f"it started elsewhere may go on. See: workbench logs {record.name}. {_again(record.name)}"
             )
     left = await in_thread(_reread, record)
     # What was lost before is dismissed. On this machine nothing goes on, whatever is said.
     if left.status == "lost" and record.status != "lost" and left.spec.elsewhere and left.message:
-        raise FailedError(left.message)
+        raise FailedError(f"{left.message} {_again(record.name)}")
+    if left.ending == "stopped" and left.is_over:
+        await _end(left)
+    await in_thread(_clear, record)
+
+
+async def forget(record: ClusterRecord) -> str | None:
+    """Stop the cluster as far as that is possible from here, and remove its record; why it may go on, or None.
+
+    An owner on another machine that lives ends the cluster as soon as it finds its record gone.
+    """
+    record = await in_thread(_reread, record)
+    why = None
     try:
-        if left.ending == "stopped" and left.is_over:
-            await of_cluster(left.spec.profile).end(left.spec, left.called)
-    finally:
-        await in_thread(_clear, record)
+        if record.status != "unknown":
+            await stop(record)
+        elif record.ending == "stopped" and record.called and folders.silence(record, records.folder(record.name)):
+            await _end(record)
+        else:
+            why = f"If its process still runs{record.node and f' on {record.node}'}, that ends it when it notices this."
+    except WorkbenchError as err:
+        why = str(err).replace(f" {_again(record.name)}", "")
+    await in_thread(records.remove, record.name)
+    return why
+
+
+def _again(name: str) -> str:
+    return (
+        f"To try again: workbench down {name}. To remove its record, whatever goes on there: workbench down {name} "
+        "--forget"
+    )
+
+
+async def _end(record: ClusterRecord) -> None:
+    """End what goes on elsewhere without its owner. Raises FailedError where that fails, whatever ails it."""
+    try:
+        await of_cluster(record.spec.profile).end(record.spec, record.called)
+    except Exception as err:  # of a server, or of a profile that somebody else wrote
+        why = str(err) if isinstance(err, WorkbenchError) else f"It could not be ended ({named(err)})."
+        raise FailedError(f"{record.name} is still there. {why} {_again(record.name)}") from err
 
 
 async def wait(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import subprocess
 import sys
 import time
@@ -48,8 +47,7 @@ def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False, a
         spec=spec,
         n_workers_expected=spec.n_workers,
         created=time.time(),
-        node=platform.node(),
-        place=processes.place(),
+        **processes.here(),
         mark=waiting.mark if waiting else "",
     )
     try:

@@ -66,6 +66,8 @@ class _Owner:
         self.why_ended = ""
         self.lost: str | None = None
         self.told: tuple[str | None, str | None] = (None, None)
+        self.idle: tuple[float | None, float] = (None, 0.0)
+        self.looked = time.monotonic()
         self.unwritten: str | None = None
 
     async def run(self) -> int:
@@ -151,6 +153,8 @@ class _Owner:
         if not isinstance(handle, Handle):
             raise FailedError(f"launch() of the {started.name} profile gave {handle!r}, which is no Handle.")
         self.handle = handle
+        # At once: its scheduler may wait in a queue, and what is called so must be found if this process is killed.
+        self.update(can=handle.can, called=handle.called)
         follow = asyncio.create_task(self._follow(handle))
         await handle.reachable()
         self.update(
@@ -158,8 +162,6 @@ class _Owner:
             scheduler_address=handle.address,
             contact_address=handle.contact,
             dashboard_address=handle.dashboard,
-            can=handle.can,
-            called=handle.called,
             versions={**self.record.versions, **handle.versions},
         )
         self.update(stage="workers")
@@ -202,14 +204,24 @@ class _Owner:
         if told != self.told:
             self.told = told
             changes |= {"warning": state.trouble or state.warning, "can_compute": state.trouble is None}
-        timeout = self.record.spec.idle_timeout
+        timeout, idle = self.record.spec.idle_timeout, self._idle_for(state.idle_since)
         if timeout is None or self.record.status != "ready":
             self.update(**changes)
             return
         expires_at = None if state.idle_since is None else max(state.idle_since, self.ready_at) + timeout
         self.update(**changes, expires_at=expires_at)
-        if expires_at is not None and time.time() > expires_at:
+        if expires_at is not None and time.time() > expires_at and idle >= timeout:
             self.end(f"nothing to do for {formats.duration(timeout)}")
+
+    def _idle_for(self, since: float | None) -> float:
+        """Return seconds for which it was seen idle.
+
+        Neither a clock that was set, nor the time in which the machine slept or this process was stopped, counts.
+        """
+        now = time.monotonic()
+        passed, self.looked = min(now - self.looked, 2 * _WATCH_INTERVAL), now
+        self.idle = (since, self.idle[1] + passed if since is not None and since == self.idle[0] else 0.0)
+        return self.idle[1]
 
     def _too_late(self, limit: float) -> str:
         there, expected = self.record.n_workers, self.record.n_workers_expected

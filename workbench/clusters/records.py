@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,10 +24,11 @@ from workbench import config, formats
 from workbench.clusters.handle import VERBS, Job, Verb, queued
 from workbench.clusters.profiles import Broken, of_cluster
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import ConflictError, NotFoundError, StorageError, quoted, reason_of
+from workbench.errors import ConflictError, FailedError, NotFoundError, StorageError, quoted, reason_of
 from workbench.jobs import folders, processes
 from workbench.jobs.folders import Record
 from workbench.kept import is_name
+from workbench.threads import finish
 
 Status = Literal["starting", "ready", "stopping", "failed", "lost", "unknown"]
 """'unknown' is one that nothing here can see: it is on another machine, or its record is of another version."""
@@ -71,8 +73,6 @@ class ClusterRecord(Record):
     dashboard_address: str | None = None
     """Dask's own dashboard: the socket of ours, 'unix:<path>', which only its owner may open, or the address,
     'http://host:8787', at which a scheduler elsewhere serves it; None without one."""
-    node: str = ""
-    """Name of the machine that it runs on."""
     versions: dict[str, str] = Field(default_factory=dict)
     can: tuple[Verb, ...] = VERBS
     """What can be asked of it. One that can't be stopped is somebody else's: one detaches from it."""
@@ -284,17 +284,27 @@ def memory_words(record: ClusterRecord) -> str:
     return limit if used is None else f"{formats.size(used)} of {limit}"
 
 
-def end_processes(record: ClusterRecord) -> None:
-    """Kill what is left of the cluster's processes, cancel its jobs and remove its keys."""
+def end_processes(record: ClusterRecord) -> str | None:
+    """Kill what is left of the cluster's processes, cancel its jobs and remove its keys; why jobs may be left, or None.
+
+    Only a process that was on this machine is known to have ended, so of others nothing is touched.
+    """
+    if record.place != processes.place():
+        return None
+    left, known = None, of_cluster(record.spec.profile)
     host = host_process(record)
     if host is not None:
         processes.end([host])
-    if record.jobs:
-        of_cluster(record.spec.profile).cancel(record.jobs)
+    if known.ends_with_owner and record.called:
+        try:
+            finish(known.end(record.spec, record.called))
+        except FailedError as err:
+            left = str(err)
     pid, _ = _pid(record)
-    if pid is not None and record.place == processes.place():
+    if pid is not None:
         processes.end(processes.leftovers(pid, record.marker))
     remove_keys(record.name)
+    return left
 
 
 def remove_keys(name: str) -> None:
@@ -388,8 +398,16 @@ def _state(record: ClusterRecord) -> folders.State | None:
 
 
 def _far(record: ClusterRecord) -> str:
-    where = record.node or "another machine"
-    return f"It is on {where}, which shares this data folder, and can't be reached from here. Use and stop it there."
+    """Return what is known of a cluster whose processes can't be seen from here. It is left as it is."""
+    silent = folders.silence(record, folder(record.name))
+    if silent is None:
+        where = record.node or "another machine"
+        return f"It is on {where}, which shares this data folder and can't be reached from here. Use and stop it there."
+    restarted = " Either that restarted since, or it is in a container." if record.node == platform.node() else ""
+    return (
+        f"{silent}{restarted} The cluster may still run: look there. If it is gone, or is to end, remove its record: "
+        f"workbench down {record.name} --forget"
+    )
 
 
 def _true(path: Path, *, locked: bool = False) -> ClusterRecord | None:
@@ -418,46 +436,51 @@ def _bury(record: ClusterRecord) -> ClusterRecord | None:
     if isinstance(of_cluster(record.spec.profile), Broken):
         # Who has the profile knows what there is to end.
         return _buried(record)
-    end_processes(record)
-    if record.status == "stopping":
+    left = end_processes(record)
+    if left is None and of_cluster(record.spec.profile).ends_with_owner:
+        record = record.model_copy(update={"called": ""})
+    if record.status == "stopping" and not record.called:
         _discard(folder(record.name))
         return None
-    buried = _buried(record)
+    buried = _buried(record, left)
     write(buried)
     return buried
 
 
-def _buried(record: ClusterRecord) -> ClusterRecord:
+def _buried(record: ClusterRecord, left: str | None = None) -> ClusterRecord:
     tail = log_tail(record.name)
     failed = record.status == "starting"
+    message = _never_started(record, tail) if failed else _died(record)
     return record.model_copy(
         update={
             "status": "failed" if failed else "lost",
-            "message": _never_started(tail) if failed else _died(record),
+            "message": " ".join(filter(None, (message, left))),
             "log_tail": tail,
             **GONE,
         }
     )
 
 
-def _never_started(tail: tuple[str, ...]) -> str:
+def _never_started(record: ClusterRecord, tail: tuple[str, ...]) -> str:
     last = f"It said last: {tail[-1]}" if tail else config.trouble() or "It said nothing."
-    return f"Its process ended before the cluster was up. {last}"
+    started = f" What it started elsewhere may still run. End it: workbench down {record.name}" if record.called else ""
+    return f"Its process ended before the cluster was up. {last}{started}"
 
 
 def _died(record: ClusterRecord) -> str:
-    here = record.place == processes.place()
-    how = "was killed or crashed" if here else "is gone, with the machine or container it ran on"
     known = of_cluster(record.spec.profile)
     if isinstance(known, Broken):
         return (
-            f"Its process {how}. What it started elsewhere may still run. {known.reason} Mend that and look again, or "
-            f"dismiss it: workbench down {record.name}"
+            f"{_KILLED}. What it started elsewhere may still run. {known.reason} Mend that and look again, or "
+            f"remove its record: workbench down {record.name} --forget"
         )
     if known.attaches:
         ends = f", or end it: workbench down {record.name}" if record.ending == "stopped" else ""
-        return f"Its process {how}. What it started elsewhere may still run: look there, attach to it{ends}."
-    return f"Its process {how}, and its workers and their data with it. Start the cluster again."
+        return f"{_KILLED}. What it started elsewhere may still run: look there, attach to it{ends}."
+    return f"{_KILLED}, and its workers and their data with it. Start the cluster again."
+
+
+_KILLED = "Its process was killed or crashed"
 
 
 def _sweep() -> None:

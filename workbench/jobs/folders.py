@@ -25,6 +25,7 @@ START_GRACE = 60.0
 _SILENCE = 6 * HEARTBEAT
 
 State = Literal["starting", "here", "elsewhere", "gone"]
+"""'elsewhere' is a process that can't be seen from here, whether it lives or not; 'gone' is one that surely ended."""
 Status = Literal["starting", "running", "done", "failed", "cancelled", "lost"]
 
 ACTIVE: tuple[Status, ...] = ("starting", "running")
@@ -43,6 +44,8 @@ class Record(BaseModel, frozen=True):
     """Start of the process by the system's clock: a pid alone may have been given to another one."""
     place: str = ""
     """Boot and pid namespace in which the pid counts, see `processes.place`."""
+    node: str = ""
+    """Name of the machine that it runs on."""
 
 
 class Lasting(Record, frozen=True):
@@ -50,7 +53,7 @@ class Lasting(Record, frozen=True):
 
     status: Status = "starting"
     error: str | None = None
-    """How it failed or was lost, in a sentence."""
+    """How it failed or was lost, or that nothing is heard from it, in a sentence."""
 
     @property
     def active(self) -> bool:
@@ -64,19 +67,45 @@ L = TypeVar("L", bound=Lasting)
 def state(record: Record, folder: Path, *, mark: str = "", grace: float = START_GRACE) -> State:
     """Where the process of a record is, which gets one within `grace` seconds, or none.
 
-    After a change of the clock it is known by the `mark` that it carries in its environment.
+    `mark` is what it carries in its environment. Only a process of this machine can be known to be gone: one that is
+    elsewhere may sleep, be paused or cut off, and the clocks of two machines differ.
     """
     if record.place != processes.place():
-        # Elsewhere, or before this machine was started again: only the signs of life tell.
-        return "elsewhere" if time.time() - _last_sign(record, folder) < _SILENCE else "gone"
+        return "elsewhere"
     if record.pid is None:
         return "starting" if time.time() - record.created < grace else "gone"
     return "here" if processes.find(record.pid, record.pid_created, mark) else "gone"
 
 
+def silence(record: Record, folder: Path) -> str | None:
+    """Return for how long there was no sign of life of a process elsewhere; None where there was one, or it is here."""
+    try:
+        last = (folder / "heartbeat").stat().st_mtime
+    except OSError:
+        last = record.created
+    unheard = time.time() - last
+    if record.place == processes.place() or unheard < _SILENCE:
+        return None
+    return f"No sign of life from {record.node or 'the machine it is on'} for {formats.duration(round(unheard))}."
+
+
+def give_up(record: Record, folder: Path) -> dict[str, Any] | None:
+    """Return what changes of a record whose process elsewhere is silent, where a person gives it up; else None.
+
+    If the process lives after all, what it writes next replaces this.
+    """
+    silent = silence(record, folder)
+    return None if silent is None else {"status": "lost", "error": f"Given up: {silent[0].lower()}{silent[1:]}"}
+
+
 def settled(read: Callable[[], L], file: Path, folder: Path, bury: Callable[[L], dict[str, Any]]) -> L:
-    """What `read` gives, told truthfully: with the changes of `bury`, in the file, too, where its process has died."""
+    """Return what `read` gives, with the changes of `bury`, in the file, too, where its process has died.
+
+    Of a process elsewhere that is silent the `error` says so, and nothing is written.
+    """
     found = read()
+    if found.active and (silent := silence(found, folder)) is not None:
+        return found.model_copy(update={"error": silent})
     if found.active and state(found, folder) == "gone":
         # It may have written its last word between the reading and the looking.
         found = read()
@@ -92,13 +121,6 @@ def write(file: Path, record: L) -> L:
     with contextlib.suppress(FileNotFoundError):
         config.write_atomically(file, record.model_dump_json())
     return record
-
-
-def _last_sign(record: Record, folder: Path) -> float:
-    try:
-        return (folder / "heartbeat").stat().st_mtime
-    except OSError:
-        return record.created
 
 
 def give_sign_of_life(folder: Path) -> None:
@@ -126,9 +148,15 @@ def meanwhile(do: Callable[[], None], every: float, name: str) -> Iterator[None]
 
 
 def signs_of_life(folder: Path) -> contextlib.AbstractContextManager[None]:
-    """Give them until the end of the block."""
+    """Give them until the end of the block, and end when that is asked for from where no signal comes from."""
+
+    def beat() -> None:
+        give_sign_of_life(folder)
+        if asked_to_end(folder):
+            os.kill(os.getpid(), signal.SIGTERM)
+
     give_sign_of_life(folder)
-    return meanwhile(lambda: give_sign_of_life(folder), HEARTBEAT, "heartbeat")
+    return meanwhile(beat, HEARTBEAT, "heartbeat")
 
 
 def ask_to_end(record: Record, folder: Path) -> None:

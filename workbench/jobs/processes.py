@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import subprocess
 import threading
 import time
@@ -19,8 +20,7 @@ from workbench.remote import place as place
 MARKER = "WORKBENCH_CLUSTER"
 """Environment variable of a host process and all it starts: the cluster's folder and when it was asked for."""
 
-# The kernel counts a process's start from boot; the time of boot is reckoned from the clock, which may be set by a
-# second or so in between.
+# The time of boot, from which psutil reckons, follows the clock, which may be set by a second or so in between.
 _CLOCK_TOLERANCE = 2.0
 
 
@@ -73,11 +73,29 @@ def same_folder() -> dict[str, str]:
 
 
 def created(pid: int) -> float | None:
-    """Start of the process by the system's clock, None when there is no such process."""
+    """Return when the process started, None when there is no such process.
+
+    On Linux that is seconds since boot, which no change of the clock moves; elsewhere seconds since the epoch.
+    """
     try:
-        return _process(pid).create_time()
+        return _since_boot(pid) or _process(pid).create_time()
     except psutil.Error:
         return None
+
+
+def _since_boot(pid: int) -> float | None:
+    """Start of a process as the kernel counts it; None where it doesn't tell, or there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    # The name of the program, in brackets, may hold spaces and brackets.
+    return int(stat.rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def here() -> dict[str, str]:
+    """Return by what a record of a process of this machine tells where that is."""
+    return {"place": place(), "node": platform.node()}
 
 
 def itself() -> dict[str, Any]:
@@ -97,8 +115,11 @@ def find(pid: int | None, pid_created: float | None, mark: str = "") -> psutil.P
         process = _process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:
             return None
-        same = pid_created is not None and abs(process.create_time() - pid_created) < _CLOCK_TOLERANCE
-        # After a larger change of the clock the marker still tells.
+        # Records of older versions hold seconds since the epoch. Where the clock was set since, the marker tells.
+        starts = (_since_boot(pid), process.create_time())
+        same = pid_created is not None and any(
+            start is not None and abs(start - pid_created) < _CLOCK_TOLERANCE for start in starts
+        )
         return process if same or (mark and _is_marked(process, mark)) else None
     except psutil.Error:
         return None

@@ -245,8 +245,8 @@ def _twins(run: Run) -> Iterator[str]:
 
 
 def _computed(unsaved: WorkbenchError | None, checked: Check | None) -> dict[str, Any]:
-    outcome = {"status": "done"} if unsaved is None else {"status": "failed", "error": f"Computed, but: {unsaved}"}
-    return {**outcome, "check": checked}
+    status, error = ("done", None) if unsaved is None else ("failed", f"Computed, but: {unsaved}")
+    return {"status": status, "error": error, "check": checked}
 
 
 @contextlib.contextmanager

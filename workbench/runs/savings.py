@@ -42,11 +42,12 @@ class Saving(Lasting, frozen=True):
         """How far it is, or how it ended."""
         if self.active:
             blocks = f": {self.done} of {formats.count(self.total, 'block')}" if self.total else ""
-            return f"Saving to {self.path} …{blocks}"
+            return " ".join(filter(None, (f"Saving to {self.path} …{blocks}", self.error)))
         return {
             "done": f"Saved to {self.path}.",
             "cancelled": f"Saving to {self.path} was cancelled.",
-            "lost": f"The process that saved to {self.path} was ended from outside. Nothing was changed: save again.",
+            "lost": self.error
+            or f"The process that saved to {self.path} was ended from outside. Nothing was changed: save again.",
         }.get(self.status, self.error or "It failed.")
 
 
@@ -109,7 +110,7 @@ def start(
         shutil.rmtree(folder(run.id), ignore_errors=True)
         folder(run.id).mkdir(parents=True, mode=0o700)
     asked = {"path": str(to), "kind": to.kind, "only": tuple(only), "replace": replace}
-    saving = write(Saving(run=run.id, created=time.time(), place=processes.place(), **asked))
+    saving = write(Saving(run=run.id, created=time.time(), **processes.here(), **asked))
     processes.start_apart(sys.executable, _SAVER, run.id, log=folder(run.id) / "log.txt")
     return saving
 
@@ -120,4 +121,5 @@ def cancel(run_id: str) -> Saving:
     if not found.active:
         raise ConflictError(f"There is nothing to cancel. {found.sentence}")
     folders.ask_to_end(found, folder(run_id))
-    return found
+    gone = folders.give_up(found, folder(run_id))
+    return write(found.model_copy(update=gone)) if gone else found

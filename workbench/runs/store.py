@@ -420,8 +420,12 @@ def _leave(run_id: str, changes: dict[str, Any]) -> None:
             raise
 
 
-def _take_in(run_id: str, changes: dict[str, Any]) -> Run:
-    run = update(run_id, only_if=ACTIVE, **changes)
+# A run that was given up, while its runner was silent, is done all the same when that finishes.
+_RUNNERS: tuple[Status, ...] = (*ACTIVE, "lost")
+
+
+def _take_in(run_id: str, changes: dict[str, Any], only_if: Sequence[Status] = _RUNNERS) -> Run:
+    run = update(run_id, only_if=only_if, **changes)
     _held.pop(run_id, None)
     with contextlib.suppress(OSError):
         (folder(run_id) / "answer.json").unlink(missing_ok=True)
@@ -704,14 +708,15 @@ def _settle(run: Run, left: Mapping[str, Any] | None = None) -> Run:
         return run
     run = overlaid(run, left)
     if folders.state(run, folder(run.id)) != "gone":
-        return run
+        silent = folders.silence(run, folder(run.id))
+        return run if silent is None else run.model_copy(update={"error": silent})
     changes = dict(left or _answer(run.id))
     if run.active:
         status, sentence = _epitaph(run)
         changes |= {"status": status, "error": sentence, "stopped": time.time(), "progress": run.progress}
     try:
         # A runner that ended well has written its last status before it was gone: then this changes nothing.
-        return _take_in(run.id, changes)
+        return _take_in(run.id, changes, only_if=ACTIVE)
     except StorageError:
         return run.model_copy(update=changes)
 

@@ -13,6 +13,7 @@ from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError
 from workbench.jobs import folders, processes
+from workbench.jobs.folders import ACTIVE
 from workbench.jobs.waiting import Waiting
 from workbench.runs import store
 from workbench.runs.forecasting import calibration, machines
@@ -105,7 +106,7 @@ def _new(
         spec=spec,
         inventory=dict(inventory) if inventory is not None else None,
         created=time.time(),
-        place=processes.place(),
+        **processes.here(),
         preset=checked.preset,
         function=chosen.pinned,
         text=machines.text(chosen, checked, size_of(spec)),
@@ -123,6 +124,8 @@ def cancel(run_id: str) -> Run:
             "Interrupt it there."
         )
     folders.ask_to_end(run, store.folder(run_id))
+    if gone := folders.give_up(run, store.folder(run_id)):
+        store.update(run_id, only_if=ACTIVE, stopped=time.time(), **gone)
     return store.get(run_id)
 
 

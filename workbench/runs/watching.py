@@ -198,7 +198,7 @@ class Watching:
                 created=now,
                 started=now,
                 **processes.itself(),
-                place=processes.place(),
+                **processes.here(),
             )
         )
 

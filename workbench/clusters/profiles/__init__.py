@@ -6,7 +6,7 @@ A package of somebody else's brings another by an entry point of the group `work
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
@@ -24,7 +24,7 @@ from workbench.packages import entry_points, installed_version
 if TYPE_CHECKING:
     from distributed.security import Security
 
-    from workbench.clusters.handle import Handle, Job
+    from workbench.clusters.handle import Handle
     from workbench.clusters.nearby import Nearby
     from workbench.hardware import Inventory
 
@@ -95,6 +95,9 @@ class Profile(ABC):
 
     attaches: ClassVar[bool] = False
     """Whether its scheduler is somebody else's, with keys of theirs where it is encrypted."""
+
+    ends_with_owner: ClassVar[bool] = False
+    """Whether what it started elsewhere is of no use without its owner, and is ended when that is known to be gone."""
 
     options: ClassVar[tuple[str, ...]] = ()
     """Names of choices that are its own; a spec keeps them in `ClusterSpec.options`."""
@@ -197,9 +200,6 @@ class Profile(ABC):
         `changed` is to be called when there is something new to see in `Handle.state`.
         """
 
-    def cancel(self, jobs: Sequence[Job]) -> None:  # noqa: B027  Most have no jobs.
-        """Cancel jobs in a queue whose owner died without doing so."""
-
     async def end(self, spec: ClusterSpec, called: str) -> None:  # noqa: B027  Most have nothing that goes on.
         """End what goes on elsewhere under this name, since its owner died.
 
@@ -225,6 +225,10 @@ class Broken(Profile):
         raise MissingError(self.reason)
 
     choices = code = launch = plan  # type: ignore[assignment]
+
+    async def end(self, spec: ClusterSpec, called: str) -> None:
+        """Raise FailedError: only the profile that started it knows how it ends."""
+        raise FailedError(self.reason)
 
 
 @cache

@@ -52,7 +52,7 @@ class JobsHandle(LocalHandle):
     ) -> None:
         super().__init__(cluster, spec, folder, changed, None)
         self._queue = queue
-        self._job_name = job_name
+        self._job_name = self.called = job_name
         self._each = per_job(spec)
         if self._each > 1:
             self.together, self.following = _job_of, _in_jobs_of(self._each)
@@ -187,7 +187,7 @@ class JobsHandle(LocalHandle):
         try:
             await super().close()
         finally:
-            await self._cancel()
+            await cancel(self._queue, self._job_name)
 
     def _here(self) -> dict[object, list[WorkerState]]:
         """Workers that are there, by the names of their jobs."""
@@ -263,7 +263,7 @@ class JobsHandle(LocalHandle):
         submitted = {job.job_id for job in self._cluster.workers.values() if job.job_id}
         submitted |= {job.id for job in self._scheduler_job()}
         began = time.monotonic()
-        found = await self._listed()
+        found = await _listed(self._queue, self._job_name)
         if found is None:
             return
         before = dict(self._told)
@@ -280,15 +280,6 @@ class JobsHandle(LocalHandle):
         if self._told != before:
             self._changed()
 
-    async def _listed(self) -> dict[str, Job] | None:
-        """What the queue lists of the jobs; None where it doesn't answer, or nothing that can be read."""
-        answer = await _said(self._queue.asking(self._job_name))
-        try:
-            return None if answer is None else self._queue.jobs(answer, self._job_name)
-        except (ValueError, LookupError) as err:
-            logger.warning("What %s says of jobs can't be read: %r", self._queue.title, err)
-            return None
-
     def _forget(self, which: Callable[[object], bool]) -> None:
         """Have the cluster count no longer on jobs that have ended."""
         for name, job in list(self._cluster.workers.items()):
@@ -296,17 +287,28 @@ class JobsHandle(LocalHandle):
                 del self._cluster.workers[name]
                 self._cluster.worker_spec.pop(name, None)
 
-    async def _cancel(self) -> None:
-        """Cancel what is left in the queue, and look that nothing is."""
-        deadline = time.monotonic() + _CANCELLING
-        while time.monotonic() < deadline:
-            await _said(self._queue.cancelling(self._job_name))
-            found = await self._listed()
-            if found is not None and all(job.state == "ended" for job in found.values()):
-                return
-            await asyncio.sleep(2 * _ARRIVING)
-        command = shlex.join(self._queue.cancelling(self._job_name))
-        raise FailedError(f"Jobs named {self._job_name} may be left in the queue. Cancel them: {command}")
+
+async def cancel(queue: Queue, job_name: str) -> None:
+    """Cancel all jobs of this name, and look that none is left. Raises FailedError where one may be."""
+    deadline = time.monotonic() + _CANCELLING
+    while time.monotonic() < deadline:
+        await _said(queue.cancelling(job_name))
+        found = await _listed(queue, job_name)
+        if found is not None and all(job.state == "ended" for job in found.values()):
+            return
+        await asyncio.sleep(2 * _ARRIVING)
+    command = shlex.join(queue.cancelling(job_name))
+    raise FailedError(f"Jobs named {job_name} may be left in the queue. Cancel them: {command}")
+
+
+async def _listed(queue: Queue, job_name: str) -> dict[str, Job] | None:
+    """Return what the queue lists of the jobs; None where it doesn't answer, or nothing that can be read."""
+    answer = await _said(queue.asking(job_name))
+    try:
+        return None if answer is None else queue.jobs(answer, job_name)
+    except (ValueError, LookupError) as err:
+        logger.warning("What %s says of jobs can't be read: %r", queue.title, err)
+        return None
 
 
 def _job_of(worker: WorkerState) -> str:

@@ -177,18 +177,35 @@ class Kubernetes(Profile):
         return handle
 
     async def end(self, spec: ClusterSpec, called: str) -> None:
-        import kr8s
-        from kr8s.asyncio.objects import new_class
-
-        kind = new_class("DaskCluster", "kubernetes.dask.org/v1", namespaced=True)
+        namespace = spec.options.get("namespace")
         try:
-            async with asyncio.timeout(_CHECKING):
-                await (await kind.get(called, namespace=spec.options.get("namespace"))).delete()
-        except kr8s.NotFoundError:
-            return
-        # ValueError is what it makes of a cluster that one can't log in to.
-        except (kr8s.ServerError, kr8s.APITimeoutError, OSError, TimeoutError, ValueError) as err:
-            raise FailedError(_goes_on(err, called, spec.options.get("namespace") or "default")) from err
+            found = await _found(called, namespace)
+            if found is not None:
+                async with asyncio.timeout(_CHECKING):
+                    await found.delete()
+        except _faults() as err:
+            raise FailedError(_goes_on(err, called, namespace or "default")) from err
+
+
+def _faults() -> tuple[type[Exception], ...]:
+    """Return what is raised where Kubernetes can't be reached, or refuses; ValueError where nobody can log in."""
+    import kr8s
+    from httpx import HTTPError
+
+    return kr8s.ServerError, kr8s.APITimeoutError, HTTPError, OSError, TimeoutError, ValueError, KeyError
+
+
+async def _found(name: str, namespace: str | None) -> Any:
+    """Return the DaskCluster of this name, None where Kubernetes has none. Raises one of `_faults`."""
+    import kr8s
+    from kr8s.asyncio.objects import new_class
+
+    kind = new_class("DaskCluster", "kubernetes.dask.org/v1", namespaced=True)
+    try:
+        async with asyncio.timeout(_CHECKING):
+            return await kind.get(name, namespace=namespace)
+    except kr8s.NotFoundError:
+        return None
 
 
 def _goes_on(err: BaseException, name: str, namespace: str) -> str:
@@ -356,20 +373,25 @@ class KubernetesHandle(Started):
         await self._asked(self._cluster.adapt(minimum=minimum, maximum=maximum))
 
     async def _asked(self, asking: Any) -> None:
-        import kr8s
+        from kr8s import NotFoundError
 
         try:
             await asking
-        except (kr8s.ServerError, kr8s.NotFoundError, kr8s.APITimeoutError, OSError) as err:
+        except (NotFoundError, *_faults()) as err:
             raise FailedError(f"Kubernetes says: {whole(str(err)).rstrip('.')}.") from err
 
     async def close(self) -> None:
-        import kr8s
-
         await super().close()
         try:
             # Its own time-out is for the pods to go, not for Kubernetes to answer.
             async with asyncio.timeout(_CHECKING):
                 await self._cluster.close(timeout=_CHECKING)
-        except (kr8s.ServerError, kr8s.APITimeoutError, OSError, TimeoutError) as err:
+        except _faults() as err:
             raise FailedError(_goes_on(err, self._cluster.name, self._cluster.namespace)) from err
+
+    async def _gone(self) -> str | None:
+        # That nothing listens may mean that the port is no longer forwarded.
+        with contextlib.suppress(*_faults()):
+            if await _found(self._cluster.name, self._cluster.namespace) is None:
+                return f"Kubernetes has no {self._cluster.name} any more: it was deleted there."
+        return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
 import math
@@ -10,7 +9,6 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -148,6 +146,7 @@ class Queue(Profile):
 
     model = QueueChoices
     needs = ("dask-jobqueue", "slurm")
+    ends_with_owner = True
     kind: ClassVar[str]
     """Name of dask-jobqueue's class."""
     submit: ClassVar[str]
@@ -370,12 +369,11 @@ class Queue(Profile):
 
         return await JobsHandle.begin(self, spec, folder, changed)
 
-    def cancel(self, jobs: Sequence[Job]) -> None:
-        """Cancel them with the queue's own command; a queue that doesn't answer ends them when their time is up."""
-        command = [self.cluster_class().job_cls.cancel_command, *(job.id for job in jobs if job.state != "ended")]
-        if command[1:]:
-            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                subprocess.run(command, capture_output=True, timeout=5)
+    async def end(self, spec: ClusterSpec, called: str) -> None:
+        """Cancel all jobs of this name."""
+        from workbench.clusters.profiles.jobs import cancel
+
+        await cancel(self, called)
 
     @abstractmethod
     def asking(self, job_name: str) -> Sequence[str]:

@@ -167,7 +167,7 @@ def submit(
             total=n_rows * (request.repeats + warmed),
             inventory=inventory.model_dump(mode="json"),
             created=time.time(),
-            place=processes.place(),
+            **processes.here(),
         )
     )
     return _start_conductor(comparison)
@@ -179,6 +179,8 @@ def cancel(comparison_id: str) -> Comparison:
     if not comparison.active:
         raise ConflictError(f"{comparison.id} has ended already: it is {comparison.status}.")
     folders.ask_to_end(comparison, comparisons.folder(comparison.id))
+    if gone := folders.give_up(comparison, comparisons.folder(comparison.id)):
+        comparisons.write(comparison.model_copy(update={**gone, "stopped": time.time()}))
     return comparisons.get(comparison_id)
 
 
