@@ -24,7 +24,7 @@ from workbench.workloads import alone
 from workbench.workloads.registry import template, templates
 
 ROOT = Path(__file__).parent.parent
-CLUSTER = "cpu --workers 1 --threads 2 --memory 512MiB --no-encrypt"
+CLUSTER = "cpu --workers 1 --threads 2 --memory 512MiB"
 CASES = [
     ("array_sum", {"shape": [600, 500], "chunks": 200, "generator": "tiles"}),
     ("array_sum", {"shape": [600, 500], "chunks": 200, "generator": "RandomState", "dtype": "float32"}),

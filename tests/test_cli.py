@@ -397,7 +397,7 @@ def test_a_run_that_fails_has_exit_code_1_and_a_sentence(up, capsys, tmp_path):
 
 def test_a_run_on_a_cluster_of_its_own_leaves_no_cluster(capsys, data_folder):
     told = answer(
-        capsys, "run", "array_mean", "--on", "cpu --workers 1 --memory 512MiB --no-encrypt", "-p", "size=0.02"
+        capsys, "run", "array_mean", "--on", "cpu --workers 1 --memory 512MiB --no-encrypt --yes", "-p", "size=0.02"
     )
     assert told["status"] == "done"
     assert told["check"]["passed"] is True

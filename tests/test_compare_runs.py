@@ -25,7 +25,7 @@ from workbench.session import Session
 ROOT = Path(__file__).parent.parent
 SMALL = {"size": "4MiB"}
 LONG = {"size": "24GiB", "chunks": 1000}
-ONE = "cpu --workers 1 --threads 1 --memory 512MiB --no-encrypt"
+ONE = "cpu --workers 1 --threads 1 --memory 512MiB"
 
 
 def log_of(comparison):
@@ -54,7 +54,7 @@ def test_two_architectures_are_measured_in_turn_and_their_clusters_stopped(data_
 
 def test_a_cluster_that_runs_is_measured_and_left_alone(data_folder):
     session = Session()
-    spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=2**29, protocol="tcp")
+    spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=2**29)
     session.start(spec, name="calm-otter")
     asyncio.run(session.wait("calm-otter", timeout=60))
     # NumPy's own generator draws other numbers where the blocks are others.

@@ -334,7 +334,7 @@ def test_workers_are_pinned_as_the_matrix_of_the_dgx_1_says_and_keep_their_cards
 
 @needs_dask_cuda
 def test_eight_devices_have_eight_workers_however_few_the_cores(workbench: Callable[..., Any]) -> None:
-    told = up(workbench, "gpus", "--memory", "6GiB", "--no-encrypt", gpus=8)
+    told = up(workbench, "gpus", "--memory", "6GiB", "--no-encrypt", "--yes", gpus=8)
     assert (told["n_workers"], told["protocol"]) == (8, "tcp")
     assert len(set(told["devices"])) == 8
 
@@ -373,7 +373,7 @@ def test_a_warning_keeps_nobody_from_computing_while_every_worker_has_a_device(d
 def test_a_device_that_is_lost_is_named_and_nothing_runs_there_any_more(
     workbench: Callable[..., Any], tmp_path: Path
 ) -> None:
-    told = up(workbench, "gpus", "--memory", "2GiB", "--no-encrypt", gpus=2, lost={1: tmp_path / "lost"})
+    told = up(workbench, "gpus", "--memory", "2GiB", "--no-encrypt", "--yes", gpus=2, lost={1: tmp_path / "lost"})
     (tmp_path / "lost").touch()
     until(lambda: "lost" in str(records.read(told["name"]).warning))
     warning = records.read(told["name"]).warning
@@ -398,7 +398,7 @@ def test_a_run_whose_device_is_lost_ends_and_names_it_though_dask_waits_for_ever
         whole = [sys.executable, "-m", "workbench", *words]
         return subprocess.run(whole, env=env | more, capture_output=True, text=True, timeout=120, check=False)
 
-    up = ("up", "gpus", "--memory", "1GiB", "--no-encrypt", "--name", "calm-otter")
+    up = ("up", "gpus", "--memory", "1GiB", "--no-encrypt", "--yes", "--name", "calm-otter")
     assert command(*up, STANDIN_TAKES_NOTHING_IN=str(refused)).returncode == 0
     # A block that a worker can't take in is one that Dask lets the run wait for.
     refused.touch()

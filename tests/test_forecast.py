@@ -623,7 +623,7 @@ def test_a_cluster_that_a_command_starts_for_itself_and_that_fails_is_in_no_list
     from workbench.cli import main
 
     with dask.config.set({"workbench.start-timeout": "50ms"}):
-        assert main([*command, "--on", "cpu --workers 1 --memory 1GiB --no-encrypt"]) == 1
+        assert main([*command, "--on", "cpu --workers 1 --memory 1GiB"]) == 1
     assert "failed to start. After 50 ms" in capsys.readouterr().err
     assert records.names() == ()
 

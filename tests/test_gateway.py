@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.server
 import json
 import logging
 import os
@@ -11,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -328,6 +330,59 @@ def test_what_is_no_gateway_is_told_in_time(data_folder: Path, said: bytes, sent
                 await task
 
         asyncio.run(story())
+
+
+def an_option(**changes: Any) -> dict[str, Any]:
+    about = {"field": "n", "label": "N", "default": 1, "spec": {"type": "int", "min": 0, "max": 3}}
+    return {"cluster_options": [{**about, **changes}]}
+
+
+@pytest.mark.parametrize(
+    ("options", "clusters"),
+    [
+        ({"cluster_options": "abc"}, {}),
+        ({"cluster_options": [1]}, {}),
+        ({"cluster_options": [{}]}, {}),
+        (an_option(field="model_config"), {}),
+        (an_option(field=[]), {}),
+        (an_option(label=3), {}),
+        (an_option(default=10**400, spec={"type": "int"}), {}),
+        (an_option(spec={"type": "int", "min": "x"}), {}),
+        (an_option(spec={"type": "select", "options": []}), {}),
+        (an_option(), [1]),
+        (an_option(), {"a": {"name": 3}}),
+        (b"[" * 100_000, {}),
+        (an_option(), b"[" * 100_000),
+    ],
+    ids=lambda part: str(part)[:30],
+)
+def test_a_gateway_that_sends_nonsense_is_told_and_breaks_no_form(
+    data_folder: Path, options: Any, clusters: Any
+) -> None:
+    class Nonsense(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            said = options if "options" in self.path else clusters
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(said if isinstance(said, bytes) else json.dumps(said).encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    async def view(address: str) -> Any:
+        desk = Desk("/", logging.getLogger(__name__), make_session=Session)
+        choices = {"profile": "gateway", "plan.gateway.address": address}
+        found = await answer(desk, "GET", f"views/start?choices={quote(json.dumps(choices))}", None)
+        await desk.close()
+        return found
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Nonsense) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_address[1]}"
+        with pytest.raises(BadInputError, match=rf"(gateway at|address is) '?{address}"):
+            plan("gateway", inventory(), address=address)  # type: ignore[call-arg]
+        assert asyncio.run(view(address)).status == 200
+        server.shutdown()
 
 
 def test_a_killed_owner_leaves_its_cluster_which_can_still_be_stopped(

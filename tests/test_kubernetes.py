@@ -92,7 +92,7 @@ def test_pods_of_the_operator_are_started_used_changed_and_deleted(
     kubernetes: Callable[[str], list[Any]], capfd: pytest.CaptureFixture[str]
 ) -> None:
     choices = (*NODE_PORT, "--memory", "1GiB", "--set", "env={ANSWER: 42}")
-    up = told(capfd, "up", "kubernetes", "--workers", "2", *choices, "--name", "far_away")
+    up = told(capfd, "up", "kubernetes", "--workers", "2", *choices, "--yes", "--name", "far_away")
     assert (up["status"], up["n_workers"]) == ("ready", 2)
     record = records.read("far_away")
     assert (record.spec.memory_limit, record.spec.threads_per_worker) == (2**29, 1)
@@ -113,13 +113,13 @@ def test_pods_of_the_operator_are_started_used_changed_and_deleted(
 
 def test_a_pod_that_never_will_run_is_told_and_nothing_is_left(kubernetes: Callable[[str], list[Any]]) -> None:
     with pytest.raises(FailedError, match=r"The pod \S+-scheduler-\S+ can't start: ErrImagePull. manifest unknown"):
-        workbench.start("kubernetes", image="nosuch:1", service="NodePort")  # type: ignore[call-arg]
+        workbench.start("kubernetes", agreed=True, image="nosuch:1", service="NodePort")  # type: ignore[call-arg]
     until(lambda: not kubernetes("daskclusters"))
 
 
 def test_a_pod_that_finds_no_room_is_told_when_the_time_is_over(kubernetes: Callable[[str], list[Any]]) -> None:
     with dask.config.set({"workbench.start-timeout": "8s"}), pytest.raises(FailedError) as caught:
-        workbench.start("kubernetes", threads_per_worker=100, service="NodePort")  # type: ignore[call-arg]
+        workbench.start("kubernetes", agreed=True, threads_per_worker=100, service="NodePort")  # type: ignore[call-arg]
     assert "waits: Unschedulable. 0/1 nodes are available: 1 Insufficient cpu." in str(caught.value)
     until(lambda: not kubernetes("daskclusters"))
 
@@ -127,7 +127,7 @@ def test_a_pod_that_finds_no_room_is_told_when_the_time_is_over(kubernetes: Call
 def test_pods_for_which_there_is_no_room_are_told_beside_those_that_run(
     kubernetes: Callable[[str], list[Any]],
 ) -> None:
-    with workbench.start("kubernetes", n_workers=5, service="NodePort") as far:  # type: ignore[call-arg]
+    with workbench.start("kubernetes", agreed=True, n_workers=5, service="NodePort") as far:  # type: ignore[call-arg]
         until(lambda: far.record.n_workers == 3)
         until(lambda: far.record.queued == "2 pending: Unschedulable")
         assert far.record.n_workers_expected == 5
@@ -139,7 +139,7 @@ def test_pods_for_which_there_is_no_room_are_told_beside_those_that_run(
 def test_a_kubernetes_that_does_not_delete_it_is_told_with_what_deletes_it(
     kubernetes: Callable[[str], list[Any]], here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    told(capfd, "up", "kubernetes", "--workers", "1", *NODE_PORT, "--name", "stays")
+    told(capfd, "up", "kubernetes", "--workers", "1", *NODE_PORT, "--yes", "--name", "stays")
     (made,) = kubernetes("daskclusters")
     assert main(["down", "stays"]) == 1
     name, namespace = made["metadata"]["name"], made["metadata"]["namespace"]
@@ -245,7 +245,7 @@ def test_what_is_wrong_with_kubernetes_is_told_before_anything_starts(
             (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
         began = time.monotonic()
         with pytest.raises(WorkbenchError) as caught:
-            workbench.start("kubernetes")
+            workbench.start("kubernetes", agreed=True)
         assert time.monotonic() - began < 60
     assert sentence in str(caught.value)
     assert records.names() == ()

@@ -172,7 +172,7 @@ def otter(bench: Workbench) -> Person:
     """Somebody who has started a small cluster called 'otter'."""
     person = Person(bench)
     person.chooses(plan__cpu__n_workers="2", plan__cpu__threads_per_worker="1", plan__cpu__memory="1GiB")
-    person.chooses(plan__cpu__encrypt=False, name="otter")
+    person.chooses(name="otter")
     person.finds("start", "2 workers × 1 thread")
     assert person.clicks("start", "start")["value"] == {}
     until(lambda: person.button("clusters", "watch"), 60, lambda: person.reads("clusters"))
@@ -293,7 +293,7 @@ def test_a_cluster_is_scaled_by_a_click(otter: Person) -> None:
 
 def test_what_another_face_does_is_seen_and_two_places_show_the_same(bench: Workbench, otter: Person) -> None:
     session = Session()
-    record = session.start(session.plan("cpu", n_workers=1, memory="512MiB", encrypt=False), name="heron")
+    record = session.start(session.plan("cpu", n_workers=1, memory="512MiB"), name="heron")
     other = Person(bench)
     for person in (otter, other):
         person.finds("clusters", "heron")

@@ -179,7 +179,7 @@ def test_a_run_on_gpus_makes_its_blocks_there_and_tells_so(
     simulated_nvml: SimulatedNvml, data_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     env = with_standin(simulated_nvml.environment(gpus=1))
-    code = "from workbench.cli import main; main(['up', 'gpu', '--name', 'calm-otter', '--no-encrypt'])"
+    code = "from workbench.cli import main; main(['up', 'gpu', '--name', 'calm-otter'])"
     up = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=90)
     record = records.read("calm-otter")
     assert record.status == "ready", up.stderr

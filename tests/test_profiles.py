@@ -161,7 +161,7 @@ def test_it_is_started_from_the_terminal(installed: list[str], data_folder: Path
         return json.loads(done.stdout)
 
     assert "tea" in {each["name"] for each in workbench("hardware")["profiles"]}
-    told = workbench("up", "tea", "--set", "kind=black", "--name", "pot")
+    told = workbench("up", "tea", "--set", "kind=black", "--yes", "--name", "pot")
     assert (told["status"], told["profile"], told["n_workers"]) == ("ready", "tea", 1)
     assert workbench("run", "array_sum", "--cluster", "pot", "-p", "size=4MiB")["status"] == "done"
     # Whoever lacks the package can do the same with it, and dismiss what is left.

@@ -144,7 +144,7 @@ def test_a_cluster_is_heard_of_from_start_to_kill():
     async def main():
         session = Session()
         async with Listener() as listener:
-            spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=2**29, protocol="tcp")
+            spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=2**29)
             record = session.start(spec, name="calm-otter", force=True)
             await listener.hears(Change("cluster", "calm-otter"))
             record = await session.wait("calm-otter", timeout=60)
@@ -214,7 +214,7 @@ def test_what_does_not_exist_is_refused_with_what_does():
 
 def test_a_workload_is_run_from_a_script_in_one_call():
     session = Session()
-    spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=2**29, protocol="tcp")
+    spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=2**29)
     session.start(spec, name="calm-otter", force=True)
     asyncio.run(session.wait("calm-otter", timeout=60))
     try:

@@ -219,6 +219,9 @@ def test_consent_is_asked_for_only_where_there_is_something_to_agree_to(capsys: 
         BadInputError, match=r"Warning: no encryption.* Nothing was started\. Choose otherwise, or agree \(--yes"
     ):
         check_consent(plan("ucx", with_ucx(), n_workers=2), up_options("ucx"))
+    check_consent(plan("cpu", machine(), encrypt=False), up_options("cpu --no-encrypt --yes"))
+    with pytest.raises(BadInputError, match="Warning: no encryption, so every user of this machine can run code as"):
+        check_consent(plan("cpu", machine(), encrypt=False), up_options("cpu --no-encrypt"))
 
 
 def test_no_way_to_start_a_cluster_over_ucx_goes_without_a_yes(data_folder: Path) -> None:
@@ -235,6 +238,7 @@ def test_a_comparison_asks_where_it_starts_ucx_that_nobody_agreed_to_yet() -> No
 
     assert told("cpu --workers 1", "ucx --workers 2") == UCX_OPEN
     assert told("cpu --workers 1", "cpu --workers 2") is None
+    assert "every user of this machine" in str(told("cpu --workers 1", "cpu --workers 2 --no-encrypt"))
 
 
 @needs_ucx

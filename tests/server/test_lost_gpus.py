@@ -91,7 +91,7 @@ async def test_gpus_that_only_the_workers_see_have_bars_and_one_that_is_lost_in_
         return done.stderr if fails else done.stdout
 
     try:
-        up = ("up", "gpus", "--memory", "1GiB", "--no-encrypt", "--name", "calm-otter")
+        up = ("up", "gpus", "--memory", "1GiB", "--no-encrypt", "--yes", "--name", "calm-otter")
         await python("-m", "workbench", *up)
         html = await shown("cluster:calm-otter", "SIMULATED GPU 0 140 W", "SIMULATED GPU 1 140 W")
         assert len(re.findall(r'aria-label="Use of SIMULATED GPU \d" [^>]*aria-valuenow="40"', html)) == 2

@@ -51,6 +51,7 @@ def test_clusters_are_compared_by_pickers_and_the_table_goes_into_a_cell(
     # The form changes below the fingers: what stands in the way is told above this field, and no key goes astray.
     hook(page, "compare-lines").press_sequentially("cpu --workers 1 --threads 2 --no-encrypt; gpu", delay=30)
     expect(hook(page, "compare-lines")).to_have_value("cpu --workers 1 --threads 2 --no-encrypt; gpu")
+    hook(page, "compare-agreed").check()
     hook(page, "compare-repeats").fill("2")
     expect(hook(page, "compare")).to_be_enabled()
     hook(page, "compare").click()

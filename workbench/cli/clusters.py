@@ -337,4 +337,5 @@ def add_up_options(parser: argparse.ArgumentParser) -> None:
 
 def add_yes(parser: argparse.ArgumentParser) -> None:
     """Add the option that answers what would be asked."""
-    parser.add_argument("--yes", action="store_true", help="don't ask: UCX may listen on all network interfaces")
+    said = "don't ask: without encryption, or over UCX, others may run code as you"
+    parser.add_argument("--yes", action="store_true", help=said)

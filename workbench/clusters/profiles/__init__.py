@@ -93,6 +93,9 @@ class Profile(ABC):
         """Name of the profile whose specs it makes: another's where it is only a name for choices of that."""
         return self.name
 
+    reached_by: ClassVar[str] = "whoever reaches its scheduler over the network"
+    """Who can use it where it isn't encrypted."""
+
     attaches: ClassVar[bool] = False
     """Whether its scheduler is somebody else's, with keys of theirs where it is encrypted."""
 
@@ -180,7 +183,9 @@ class Profile(ABC):
 
     def consent(self, spec: ClusterSpec) -> str | None:
         """Return what a person has to agree to first; None where it is harmless."""
-        return None
+        if spec.encrypt or self.verb != "Start":
+            return None
+        return f"Warning: no encryption, so {self.reached_by} can run code as you."
 
     def preview(self, spec: ClusterSpec) -> str | None:
         """Return what would be submitted elsewhere: a job script, a manifest, commands; None where nothing is."""

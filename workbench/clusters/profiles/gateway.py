@@ -9,13 +9,22 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import dask.config
-from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    create_model,
+)
 
 from workbench.clusters import security as keys
 from workbench.clusters.attached import Started
@@ -25,7 +34,7 @@ from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import idle_timeout
 from workbench.clusters.reaching import Place, check_proxy
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, FailedError, MissingError, quoted, reason_of, whole
+from workbench.errors import BadInputError, FailedError, MissingError, named, quoted, reason_of, whole
 from workbench.formats import count, duration
 from workbench.hardware import Inventory
 from workbench.threads import finish
@@ -63,8 +72,8 @@ class Server(NamedTuple):
 
         try:
             async with asyncio.timeout(_ASKING), self.client() as client:
-                options = await _options(self, client)
-                return About(options, tuple(each.name for each in await client.list_clusters(status="running")))
+                found = await _options(self, client)
+                return About(found, await _running(self, client))
         except TimeoutError as err:
             raise BadInputError(
                 f"address is {quoted(self.address)}, and nobody answered there within {duration(_ASKING)}. Check host "
@@ -85,11 +94,32 @@ class Server(NamedTuple):
 class About(NamedTuple):
     """What a gateway said: its options, as it declares them, and the names of clusters that run there."""
 
-    options: Sequence[Mapping[str, Any]]
+    options: tuple[Option, ...]
     clusters: tuple[str, ...]
 
 
-async def _options(server: Server, client: Client) -> list[dict[str, Any]]:
+_Number = Annotated[int | float, Field(ge=-(2**63), le=2**63)] | None
+
+
+class Bounds(BaseModel, frozen=True):
+    """What the value of an option may be, as a gateway declares it."""
+
+    type: str
+    min: _Number = None
+    max: _Number = None
+    options: Annotated[tuple[str | int | float | bool, ...], Field(min_length=1)] | None = None
+
+
+class Option(BaseModel, frozen=True):
+    """An option of a gateway, as it declares it."""
+
+    field: Annotated[str, Field(pattern=r"^[A-Za-z]\w{0,99}$")]
+    label: Annotated[str, Field(max_length=200)] | None = None
+    default: Any
+    spec: Bounds
+
+
+async def _options(server: Server, client: Client) -> tuple[Option, ...]:
     """What the server lets one choose. dask-gateway's own client keeps the bounds to itself."""
     import aiohttp
 
@@ -107,12 +137,35 @@ async def _options(server: Server, client: Client) -> list[dict[str, Any]]:
             f"The gateway at {server.address} doesn't let you in ({answer.status} {answer.reason}). Check auth, and "
             "the user, password or token: gateway.auth in Dask's configuration, or JUPYTERHUB_API_TOKEN."
         )
-    with contextlib.suppress(ValueError, LookupError, TypeError):
-        return list(json.loads(text)["cluster_options"])
-    raise BadInputError(
-        f"address is {quoted(server.address)}, where a web server answers {answer.status} {answer.reason}, and no "
-        "Dask-Gateway. Give the address that whoever runs it tells, with its path."
-    )
+    try:
+        declared = json.loads(text)["cluster_options"]
+    except (ValueError, LookupError, TypeError, RecursionError) as err:
+        raise BadInputError(
+            f"address is {quoted(server.address)}, where a web server answers {answer.status} {answer.reason}, and no "
+            "Dask-Gateway. Give the address that whoever runs it tells, with its path."
+        ) from err
+    try:
+        options = TypeAdapter(tuple[Option, ...]).validate_python(declared)
+        defaults = {each.field: each.default for each in options if each.field not in GatewayChoices.model_fields}
+        _model(About(options, ())).model_validate({"address": server.address, **defaults})
+    except Exception as err:  # pydantic has one of many where a server declares what can't be
+        raise BadInputError(
+            f"The gateway at {server.address} declares options that can't be used ({_short(err)}). Ask whoever runs it."
+        ) from err
+    return options
+
+
+async def _running(server: Server, client: Client) -> tuple[str, ...]:
+    """Names of the clusters that run there."""
+    try:
+        return TypeAdapter(tuple[str, ...]).validate_python(
+            [each.name for each in await client.list_clusters(status="running")]
+        )
+    except (LookupError, TypeError, AttributeError, RecursionError, ValidationError) as err:
+        raise BadInputError(
+            f"The gateway at {server.address} lists clusters in a way that can't be read ({named(err)}). Ask whoever "
+            "runs it."
+        ) from err
 
 
 _answers: dict[tuple[Server, str], tuple[float, About | BadInputError]] = {}
@@ -160,7 +213,19 @@ def _proxy(value: Any) -> Any:
     raise ValueError("Give host and port, such as gateway://host:8786")
 
 
-_KINDS: Mapping[str, Any] = {"int": int, "float": float, "bool": bool, "string": str, "mapping": NamedValues}
+def _writable(value: int) -> int:
+    if abs(value) >= 2**63:
+        raise ValueError("Give a smaller number, which a form can show")
+    return value
+
+
+_KINDS: Mapping[str, Any] = {
+    "int": Annotated[int, AfterValidator(_writable)],
+    "float": float,
+    "bool": bool,
+    "string": str,
+    "mapping": NamedValues,
+}
 
 
 def _configured(name: str) -> Any:
@@ -207,19 +272,19 @@ def _model(about: About | None) -> type[GatewayChoices]:
         if about.clusters:
             schema = WithJsonSchema({"type": "string", "enum": list(about.clusters)})
             fields["cluster"] = (Annotated[str | None, schema], known["cluster"])
-        fields |= {each["field"]: _field(each) for each in about.options if each["field"] not in known}
+        fields |= {each.field: _field(each) for each in about.options if each.field not in known}
     return create_model("GatewayChoices", __base__=GatewayChoices, **fields)
 
 
-def _field(told: Mapping[str, Any]) -> tuple[Any, Any]:
+def _field(option: Option) -> tuple[Any, Any]:
     """An option as the server declares it: kind, bounds, label and default."""
-    about = told["spec"]
-    kind = _KINDS.get(about["type"], Any)
-    if about["type"] == "select":
-        kind = Literal[tuple(about["options"])]
-    default = (dask.config.get("gateway.cluster.options", None) or {}).get(told["field"], told["default"])
-    bounds = {ours: about[theirs] for ours, theirs in (("ge", "min"), ("le", "max")) if about.get(theirs) is not None}
-    return kind, Field(default, title=told["label"], description="An option of this gateway.", **bounds)
+    kind = _KINDS.get(option.spec.type, Any)
+    if option.spec.type == "select":
+        kind = Literal[option.spec.options or ()]
+    default = (dask.config.get("gateway.cluster.options", None) or {}).get(option.field, option.default)
+    bounds = {"ge": option.spec.min, "le": option.spec.max}
+    given: dict[str, Any] = {name: bound for name, bound in bounds.items() if bound is not None}
+    return kind, Field(default, title=option.label, description="An option of this gateway.", **given)
 
 
 class Gateway(Profile):
@@ -257,7 +322,7 @@ class Gateway(Profile):
         server = self._server(given)
         about = _asked(server)
         chosen: Any = self.checked(given, _model(about))
-        offered = [each["field"] for each in about.options]
+        offered = [each.field for each in about.options]
         options = {name: value for name, value in chosen.model_dump(include=set(offered)).items() if name in given}
         ours = chosen.cluster is None
         told = {"cluster": chosen.cluster, "cluster_options": options if ours else None}
@@ -361,7 +426,7 @@ async def _place(client: Client, name: str, folder: Path) -> Place:
 def _why(chosen: Any, about: About, options: Mapping[str, Any]) -> tuple[str, ...]:
     if chosen.cluster is not None:
         return ("It runs already, and goes on when you detach from it.",)
-    left = [each["field"] for each in about.options if each["field"] not in options]
+    left = [each.field for each in about.options if each.field not in options]
     return (
         "The gateway starts it elsewhere: it takes nothing of this machine, and is stopped from here.",
         *([f"Chosen of the gateway's options: {_list(options)}."] if options else []),

@@ -32,6 +32,8 @@ _DEFAULT_SHARE = 2 / 3
 class Here(Profile):
     """A cluster of one of Dask's own classes on this machine."""
 
+    reached_by = "every user of this machine"
+
     def code(self, spec: ClusterSpec) -> str:
         lines = [_line(name, value) for name, value in arguments(spec).items()]
         imports = ["from dask.distributed import Client, LocalCluster"]

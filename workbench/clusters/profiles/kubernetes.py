@@ -90,6 +90,7 @@ class Kubernetes(Profile):
     model = KubernetesChoices
     needs = ("dask-kubernetes", "kubernetes")
     attaches = True
+    reached_by = "whoever may reach its ports in Kubernetes"
     options = ("gpus", "image", "namespace", "env", "service")
 
     def unavailable(self, around: Around) -> str | None:

@@ -207,10 +207,13 @@ class Queue(Profile):
 
     def consent(self, spec: ClusterSpec) -> str | None:
         """Return what a person has to agree to where the scheduler is reached without keys."""
-        if spec.encrypt or spec.options.get("interface") == "lo":
+        if spec.encrypt:
             return None
         where = "the scheduler's node" if apart(spec) else "this machine"
-        return f"Warning: no encryption, so whoever reaches {where} over the network can run code as you."
+        who = f"every user of {where}"
+        if spec.options.get("interface") != "lo":
+            who = f"whoever reaches {where} over the network"
+        return f"Warning: no encryption, so {who} can run code as you."
 
     def check(self, spec: ClusterSpec) -> None:
         """Raise BadInputError where the interface isn't there, or the queue would refuse such a job."""
