@@ -329,13 +329,16 @@ def test_what_a_killed_worker_had_on_the_disk_goes_with_the_next_start_and_that_
     dead, living = (Path(tempfile.mkdtemp(prefix="workbench-worker-")) for _ in range(2))
     for folder in (dead, living):
         (folder / "spilled").write_bytes(b"0" * 100)
-        os.utime(folder, (1e9, 1e9))
     held = os.open(living, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
+    # Which another user may have put there, and whose opening would never return.
+    fifo = living.with_name(f"{living.name}-fifo")
+    os.mkfifo(fifo)
     with workbench.start("ssh", **hosts.choices()):  # type: ignore[arg-type]
         assert (dead.exists(), living.exists()) == (False, True)
     os.close(held)
     shutil.rmtree(living)
+    fifo.unlink()
 
 
 def test_nothing_stays_on_the_machines_where_the_owner_is_killed(hosts: Hosts, data_folder: Path) -> None:

@@ -14,10 +14,12 @@ import dask.config
 import yaml
 from dask.utils import parse_bytes, parse_timedelta
 
+from workbench import private
 from workbench.errors import BadInputError, StorageError, quoted
 
 T = TypeVar("T")
 
+_PATIENCE = 20.0  # seconds for a lock: ending what a dead cluster left takes up to ten
 _AGAIN = 0.5  # seconds until what couldn't be written is tried again
 _DEFAULTS = Path(__file__).with_name("workbench.yaml")
 
@@ -144,6 +146,17 @@ def writing(path: Path) -> Iterator[None]:
             f"{path} can't be written ({err.strerror or err}). Make room on that disk, or let yourself write there; "
             "then try again."
         ) from err
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let one process at a time run the block. Raises StorageError where that isn't possible within some seconds."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(private.locked(path, _PATIENCE))
+        except OSError as err:
+            raise StorageError(f"{path} can't be locked ({err.strerror or err}). Mend that, then try again.") from err
+        yield
 
 
 def patiently(write: Callable[[], T], patience: float) -> T:

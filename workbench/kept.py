@@ -13,6 +13,7 @@ It stands in a file workbench.yaml of the working folder, which a team may keep 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
@@ -106,6 +107,11 @@ def write(section: str, told: Mapping[str, Any]) -> None:
     """Keep this, and nothing else."""
     text = yaml.safe_dump({"workbench": {section: dict(told)}}, sort_keys=False)
     config.write_atomically(_kept_file(section), text)
+
+
+def changing() -> contextlib.AbstractContextManager[None]:
+    """Let one process at a time read what was kept and write it changed, so that no change is lost."""
+    return config.locked(config.data_folder() / ".kept")
 
 
 def _kept_file(section: str) -> Path:

@@ -10,14 +10,12 @@ from which the workers are then forked. Two workers are up in two thirds of the 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib
 import json
 import multiprocessing
 import multiprocessing.util
 import os
 import select
-import shutil
 import sys
 import tempfile
 import traceback
@@ -25,6 +23,8 @@ from collections.abc import Sequence
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import NoReturn
+
+from workbench import private
 
 _PRELOAD = ["distributed", "dask.array"]
 
@@ -51,7 +51,7 @@ def main(name: str) -> NoReturn:
     with contextlib.suppress(OSError):  # of a log on a full disk
         sys.stdout.flush()
         sys.stderr.flush()
-    _remove_folder()
+    private.remove_folders()
     # At once: threads of tasks that were abandoned must not keep the process.
     os._exit(code)
 
@@ -65,7 +65,7 @@ def wait(patience: float, log: Path, preload: Sequence[str]) -> NoReturn:
         order = sys.stdin.readline() if readable else ""
         if not order:
             log.unlink(missing_ok=True)
-            _remove_folder()
+            private.remove_folders()
             os._exit(0)
         chosen = json.loads(order)
         os.chdir(chosen["cwd"])
@@ -87,35 +87,16 @@ def _warm_up_workers(preload: Sequence[str] = ()) -> str:
     return "forkserver"
 
 
-_folder: list[str] = []
-
-
 def _make_folder() -> None:
-    """Have multiprocessing keep its sockets in a folder that tells whether its host is alive, and remove dead hosts'.
+    """Have multiprocessing keep its sockets in a folder that is removed at the end, also by the next host.
 
     Its own would stay for ever, since this process ends at once, and a killed host's is like any other program's.
     """
-    prefix = f"workbench-{os.getuid()}-"
-    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*/lock"):
-        with contextlib.suppress(OSError), left.open() as lock:
-            # Held by the host for as long as it lives.
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(left.parent, ignore_errors=True)
-    if _folder or len(tempfile.gettempdir()) > _LONGEST_FOLDER:
+    if len(tempfile.gettempdir()) > _LONGEST_FOLDER:
         return
-    made = Path(tempfile.mkdtemp(prefix=prefix))
-    _folder.append(str(made))
-    fcntl.flock(os.open(made / "new", os.O_CREAT | os.O_RDWR, 0o600), fcntl.LOCK_EX)
-    # Only now can other hosts see it.
-    (made / "new").rename(made / "lock")
-    tempfile.tempdir = str(made)
+    tempfile.tempdir = str(private.make_folder("workbench-host-"))
     multiprocessing.util.get_temp_dir()
     tempfile.tempdir = None
-
-
-def _remove_folder() -> None:
-    for folder in _folder:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

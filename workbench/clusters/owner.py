@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import tempfile
 import time
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ import dask.config
 import distributed
 import distributed.utils
 
-from workbench import config, formats
+from workbench import config, formats, private
 from workbench.clusters import cuda, lost, records, security
 from workbench.clusters.asking import answering
 from workbench.clusters.forking import fork
@@ -148,6 +149,8 @@ class _Owner:
         spec = self.record.spec
         started = profile(spec.profile)
         keys = security.make(self.record.name) if spec.encrypt and not started.attaches else None
+        if not started.attaches:
+            dask.config.set({"temporary-directory": _make_spill_folder()})
         folder = records.folder(self.record.name)
         handle = await started.launch(spec, keys, folder, self.changed.set)
         if not isinstance(handle, Handle):
@@ -311,6 +314,22 @@ class _Owner:
     def _leave(self, status: Literal["failed", "lost"], sentence: str, tail: tuple[str, ...] = ()) -> None:
         records.remove_keys(self.record.name)
         self.update(status=status, message=sentence, log_tail=tail, **records.GONE)
+
+
+def _make_spill_folder() -> str:
+    """Make the folder to which scheduler and workers spill, on the disk that Dask's own setting names.
+
+    Dask's own below it, dask-scratch-space, has a name that another user could take first, and read and forge what is
+    spilled there.
+    """
+    parent = dask.config.get("temporary-directory", None)
+    try:
+        return str(private.make_folder("workbench-spill-", parent))
+    except OSError as err:
+        raise FailedError(
+            f"Nothing can be spilled to {parent or tempfile.gettempdir()} ({err.strerror}). Set temporary-directory in "
+            "Dask's configuration to a folder that you may write to."
+        ) from err
 
 
 def _idle_gpus(spec: ClusterSpec) -> str | None:

@@ -7,7 +7,6 @@ ended without saying so. Folders appear and disappear by renaming, so that nobod
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import platform
@@ -326,11 +325,7 @@ def _unknown(name: str) -> str:
 @contextlib.contextmanager
 def _lock() -> Iterator[None]:
     """One process at a time changes what it doesn't own."""
-    path = clusters_folder() / ".lock"
-    with config.writing(path):
-        file = path.open("w", encoding="utf-8")
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with config.locked(clusters_folder() / ".lock"):
         yield
 
 

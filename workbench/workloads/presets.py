@@ -80,22 +80,24 @@ def keep(workload: str, taken: tuple[Preset, ...], name: str, parameters: Mappin
     if theirs is not None:
         why = f"which isn't yours ({theirs.source})"
         raise ConflictError(f"{workload} has a preset {name!r} already, {why}. Choose another name.")
-    there = kept.read("presets")
-    mine = there.get(workload) or {}
-    kept.write("presets", {**there, workload: {**mine, name: dict(parameters)}})
+    with kept.changing():
+        there = kept.read("presets")
+        mine = there.get(workload) or {}
+        kept.write("presets", {**there, workload: {**mine, name: dict(parameters)}})
     return name in mine
 
 
 def forget(workload: str, name: str) -> None:
     """Forget one that was kept. Raises NotFoundError where none of this name was."""
-    there = kept.read("presets")
-    mine = dict(there.get(workload) or {})
-    if mine.pop(name, None) is None:
-        raise NotFoundError(
-            f"You kept no preset {quoted(name)} of {workload}. You kept: {', '.join(mine) or 'none'}. What stands in "
-            f"{kept.FILE} is taken out there."
-        )
-    kept.write("presets", {**there, workload: mine})
+    with kept.changing():
+        there = kept.read("presets")
+        mine = dict(there.get(workload) or {})
+        if mine.pop(name, None) is None:
+            raise NotFoundError(
+                f"You kept no preset {quoted(name)} of {workload}. You kept: {', '.join(mine) or 'none'}. What stands "
+                f"in {kept.FILE} is taken out there."
+            )
+        kept.write("presets", {**there, workload: mine})
 
 
 def find(workload: str, presets: Sequence[Preset], name: str, wrong: Sequence[str] = ()) -> Preset:

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import os
-import shutil
 import socket
 import sys
-import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,9 +22,6 @@ _CONNECTING = 4.0
 _REGISTERING = "30s"
 _CLOSING = 2.0
 """Seconds for a connection to the scheduler, for a worker to be taken in there, and for it to close in order."""
-_PREFIX = "workbench-worker-"
-_MADE = 60.0
-"""Seconds after which a folder that nobody holds is nobody's: it is held as soon as it is made."""
 
 
 def tell(**what: Any) -> None:
@@ -36,8 +29,13 @@ def tell(**what: Any) -> None:
     print(json.dumps(what), flush=True)
 
 
-def main(told: Mapping[str, Any], about: Callable[[], Mapping[str, Any]]) -> None:
-    """Be a worker until standard input ends, or the worker does.
+def main(
+    told: Mapping[str, Any],
+    about: Callable[[], Mapping[str, Any]],
+    make_folder: Callable[[str, str | None], Path],
+    remove_folders: Callable[[], None],
+) -> None:
+    """Be a worker until standard input ends, or the worker does. The functions are those of `remote` and `private`.
 
     It is told the scheduler's address, keys, name, threads and memory of the worker, its GPU, and Dask's configuration.
     """
@@ -55,33 +53,17 @@ def main(told: Mapping[str, Any], about: Callable[[], Mapping[str, Any]]) -> Non
     dask.config.set({"distributed.worker.multiprocessing-method": "spawn"})
     if told["gpu"] is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(told["gpu"])
-    _sweep()
-    with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as folder:
-        # Until it ends, however that is.
-        fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX)
-        asyncio.run(_work(told, about, folder))
-        left = psutil.Process().children(recursive=True)
-        for each in left:
-            with contextlib.suppress(psutil.Error):
-                each.kill()
-        psutil.wait_procs(left, _CLOSING)
+    asyncio.run(_work(told, about, str(make_folder("workbench-worker-", dask.config.get("temporary-directory", None)))))
+    left = psutil.Process().children(recursive=True)
+    for each in left:
+        with contextlib.suppress(psutil.Error):
+            each.kill()
+    psutil.wait_procs(left, _CLOSING)
+    remove_folders()
     tell(ended=True)
     sys.stdout.flush()
     # At once: threads of tasks that were abandoned must not keep it.
     os._exit(0)
-
-
-def _sweep() -> None:
-    """Remove the folders of workers that were killed, in which may be all that they had on the disk."""
-    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):
-            descriptor = os.open(left, os.O_RDONLY)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if time.time() - left.stat().st_mtime > _MADE:
-                    shutil.rmtree(left, ignore_errors=True)
-            finally:
-                os.close(descriptor)
 
 
 async def _work(told: Mapping[str, Any], about: Callable[[], Mapping[str, Any]], folder: str) -> None:

@@ -27,7 +27,7 @@ import psutil
 from distributed import Scheduler
 from distributed.deploy.spec import ProcessInterface, SpecCluster
 
-from workbench import remote
+from workbench import private, remote
 from workbench.clusters.handle import State
 from workbench.clusters.profiles import far
 from workbench.clusters.profiles.local import LocalHandle
@@ -56,6 +56,7 @@ _AGAIN = 5.0
 _CLOSING = 6.0
 _TAIL = 20
 
+_MAIN = "main(told, about, make_folder, remove_folders)"
 # `python -c` of this reads what it runs from its standard input: command lines can be seen by all users.
 _BEGIN = "import json, sys; told = json.loads(sys.stdin.readline()); [exec(each, globals()) for each in told['texts']]"
 
@@ -187,7 +188,6 @@ class _Worker(ProcessInterface):
 
     # What a nanny of this machine has.
     pid = None
-    worker_dir = None
 
     def __init__(
         self,
@@ -308,7 +308,7 @@ class _Cluster(SpecCluster):
         self._changed = changed
         keys = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
         self._told = {
-            "texts": [inspect.getsource(remote), inspect.getsource(far), "main(told, about)"],
+            "texts": [*map(inspect.getsource, (remote, private, far)), _MAIN],
             "config": {"distributed": dask.config.get("distributed")},
             "keys": {name: getattr(security, name) for name in keys} if security else None,
             "threads": spec.options.get("threads_per_worker") or (1 if self._gpus else None),

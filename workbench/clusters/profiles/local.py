@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -149,13 +148,10 @@ class LocalHandle(Handle):
         await self._scheduler.restart(stimulus_id=f"workbench-restart-{time.time()}")
 
     async def close(self) -> None:
-        """Close scheduler and workers in order as far as that is quick, and remove what they spilled."""
-        spilled = {self._scheduler.local_directory, *(nanny.worker_dir for nanny in self._nannies())} - {None}
+        """Close scheduler and workers in order as far as that is quick."""
         close = asyncio.ensure_future(self._cluster.close())
         await asyncio.wait({close}, timeout=self.patience)
         processes.end(processes.children())
-        for path in spilled:
-            shutil.rmtree(path, ignore_errors=True)
         error = close.exception() if close.done() and not close.cancelled() else None
         if error is not None:
             raise error

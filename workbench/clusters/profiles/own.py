@@ -90,17 +90,19 @@ def keep(name: str, profile: str, choices: Mapping[str, Any]) -> Profile:
     other = own().get(profile)
     before = other.kept if isinstance(other, Own) else {}
     base = other.base if other else profile
-    kept.write("profiles", {**kept.read("profiles"), name: {"profile": base, **before, **choices}})
+    with kept.changing():
+        kept.write("profiles", {**kept.read("profiles"), name: {"profile": base, **before, **choices}})
     return own()[name]
 
 
 def forget(name: str) -> None:
     """Forget one that was kept. Raises NotFoundError where none of this name was."""
-    there = kept.read("profiles")
-    if name not in there:
-        where = f" It stands in {FILE} or in Dask's configuration: take it out there." if name in own() else ""
-        raise NotFoundError(f"You kept no profile {quoted(name)}.{where} You kept: {', '.join(there) or 'none'}.")
-    kept.write("profiles", {each: about for each, about in there.items() if each != name})
+    with kept.changing():
+        there = kept.read("profiles")
+        if name not in there:
+            where = f" It stands in {FILE} or in Dask's configuration: take it out there." if name in own() else ""
+            raise NotFoundError(f"You kept no profile {quoted(name)}.{where} You kept: {', '.join(there) or 'none'}.")
+        kept.write("profiles", {each: about for each, about in there.items() if each != name})
 
 
 def _made(name: Any, told: Mapping[Any, tuple[Any, str]], above: tuple[Any, ...] = ()) -> Profile:

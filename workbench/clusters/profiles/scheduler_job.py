@@ -32,9 +32,6 @@ class SchedulerJob(ProcessInterface):
     `files` are the paths of CA, certificate and key; none without encryption.
     """
 
-    local_directory = None
-    """Its node has it."""
-
     def __init__(self, job: Any, folder: Path, files: Sequence[str]) -> None:
         self.address = ""
         super().__init__()

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
+import os
 import signal
 import sys
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, TextIO
+from typing import Any
 
-from workbench import config, formats
+from workbench import config, formats, private
 from workbench.clusters import control, records
 from workbench.clusters.launch import launch
 from workbench.clusters.records import ClusterRecord
@@ -108,20 +108,16 @@ async def _turn(book: Book) -> AsyncIterator[None]:
         yield
         return
     # Whoever holds it lets it go when it dies, too.
-    with comparisons.turn_file().open("w", encoding="utf-8") as file:
-        while not _locked(file):
+    with config.writing(comparisons.turn_file()):
+        descriptor = private.open_file(comparisons.turn_file())
+    try:
+        while not private.take(descriptor):
             if book.comparison.stage is None:
                 book.note(stage="waiting for another comparison")
             await asyncio.sleep(_POLL)
         yield
-
-
-def _locked(file: TextIO) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    finally:
+        os.close(descriptor)
 
 
 async def conduct(book: Book) -> None:

@@ -1,0 +1,121 @@
+"""Files and folders that no other user of this machine can read, replace or block.
+
+In a shared folder such as /tmp anybody may take a name first: with a FIFO, whose opening never returns, with a link, or
+with a folder of their own. This module travels to SSH workers as source text: it imports the standard library alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_LOCKED = (errno.EAGAIN, errno.EACCES)
+_AGAIN = 0.02  # seconds until a lock that another process holds is tried again
+
+_made: list[Path] = []
+
+
+def open_file(path: str | os.PathLike[str], flags: int = os.O_RDWR | os.O_CREAT) -> int:
+    """Open a regular file of this user, and return its descriptor. Never wait, and follow no link.
+
+    Raises OSError where something else is there.
+    """
+    try:
+        descriptor = os.open(path, flags | _FILE, 0o600)
+    except OSError as err:
+        if err.errno == errno.ELOOP:
+            raise OSError(err.errno, "it is a link; move it away", os.fspath(path)) from err
+        raise
+    about = os.fstat(descriptor)
+    if stat.S_ISREG(about.st_mode) and is_own(about, path):
+        return descriptor
+    os.close(descriptor)
+    what = "another user's" if stat.S_ISREG(about.st_mode) else "no regular file"
+    raise OSError(errno.EPERM, f"it is {what}; move it away", os.fspath(path))
+
+
+def is_own(about: os.stat_result, path: str | os.PathLike[str]) -> bool:
+    """Return whether a file or folder at a path is this user's, or its folder's owner's."""
+    # On a network disk the files that root makes may belong to nobody, as the folder does.
+    return about.st_uid in (os.geteuid(), Path(path).absolute().parent.stat().st_uid)
+
+
+@contextlib.contextmanager
+def locked(path: str | os.PathLike[str], patience: float) -> Iterator[None]:
+    """Hold the lock of a file, which is made where it is missing.
+
+    Raises OSError where another process holds it for `patience` seconds, or the file can't be opened.
+    """
+    descriptor, deadline = open_file(path), time.monotonic() + patience
+    try:
+        while not take(descriptor):
+            if time.monotonic() > deadline:
+                raise OSError(errno.EAGAIN, f"another process has locked it for {patience:g} s", os.fspath(path))
+            time.sleep(_AGAIN)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def take(descriptor: int) -> bool:
+    """Lock an open file or folder until its descriptor is closed; return False where another process has."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as err:
+        if err.errno not in _LOCKED:
+            raise
+        return False
+    return True
+
+
+def make_folder(prefix: str, parent: str | None = None) -> Path:
+    """Make a folder of mode 0700 with an unpredictable name that is this process's until it ends.
+
+    `parent` is the folder for temporary files unless it is given. Folders of this prefix of this user's processes that
+    were killed are removed.
+    """
+    place = Path(parent or tempfile.gettempdir()).expanduser().absolute()
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _sweep(prefix, place)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+        # Another process that sweeps just now may have been quicker.
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(folder, _FOLDER)
+            try:
+                mine = take(descriptor)
+            except OSError:
+                mine = True  # a disk without locks, where nobody sweeps
+            if mine and folder.is_dir():
+                # The descriptor stays open, and with it the lock.
+                _made.append(folder)
+                return folder
+            os.close(descriptor)
+
+
+def remove_folders() -> None:
+    """Remove all folders that this process made."""
+    while _made:
+        shutil.rmtree(_made.pop(), ignore_errors=True)
+
+
+def _sweep(prefix: str, place: Path) -> None:
+    """Remove folders that a process of this user made and no living process holds, whatever others have put there."""
+    for left in place.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(left, _FOLDER)
+            try:
+                if os.fstat(descriptor).st_uid == os.geteuid() and take(descriptor):
+                    shutil.rmtree(left, ignore_errors=True)
+            finally:
+                os.close(descriptor)
