@@ -204,3 +204,97 @@ def test_arrays_that_do_not_go_along_are_named_with_where_they_are(data_folder, 
     assert main(["export", "mine-1", str(tmp_path / "b.zip"), "--json"]) == 0
     said = capsys.readouterr()
     assert (json.loads(said.out)["left_out"], said.err) == (None, "")
+
+
+def bomb(exported, members):
+    """A small zip that is unpacked to much more, with the description of a sound export."""
+    path = exported.with_name("bomb.zip")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("run.json", described(exported))
+        for name, n_bytes in members.items():
+            with archive.open(name, "w", force_zip64=True) as member:
+                for _ in range(n_bytes // 2**20):
+                    member.write(bytes(2**20))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("members", "options", "sentence"),
+    [
+        ({"log.txt": 2**27}, {}, "'log.txt', which would be unpacked to more than 64 MiB"),
+        ({"events.parquet": 2**26}, {}, "'events.parquet', which would be unpacked to more than"),
+        ({f"answer.zarr/x/c/{i}": 2**23 for i in range(8)}, {}, "'answer.zarr/x/c/.', which would be unpacked to more"),
+        ({"log.txt": 2**22}, {"max_size": 2**20}, "more than 1 MiB. If you trust .* --max-size"),
+        ({f"answer.zarr/x/c/{i}": 0 for i in range(20)}, {}, "21 members. .* at most 20"),
+    ],
+)
+def test_a_small_zip_of_much_is_refused_and_leaves_nothing(
+    exported, data_folder, members, options, sentence, monkeypatch
+):
+    monkeypatch.setattr(exchange, "MOST_MEMBERS", 20)
+    path = bomb(exported, members)
+    assert path.stat().st_size < 2**20
+    before = sorted(data_folder.rglob("*"))
+    with pytest.raises(BadInputError, match=sentence):
+        import_run(path, new_id=True, **options)
+    assert sorted(data_folder.rglob("*")) == before
+
+
+def store_of(arrays, **changes):
+    """Members of a Zarr store with these arrays, changed."""
+    import zarr
+    from zarr.storage import MemoryStore
+
+    store = MemoryStore()
+    group = zarr.open_group(store, mode="w")
+    for name, shape in arrays.items():
+        group.create_array(name, shape=shape, dtype="f8", chunks=shape, **changes)
+    return {f"answer.zarr/{name}": value.to_bytes() for name, value in store._store_dict.items()}
+
+
+def answered(exported, shape, members):
+    told = json.loads(described(exported))
+    array = {"shape": shape, "dtype": "float64", "dims": ["row"], "bytes": 8 * shape[0]}
+    told["run"]["answers"] = {"arrays": {"x": array}, "kept": ["x"]}
+    return rewritten(exported, {"run.json": json.dumps(told).encode(), **members})
+
+
+@pytest.mark.parametrize(
+    ("shape", "members", "sentence"),
+    [
+        # Not a single chunk is there.
+        ((2**40,), {}, "they would take more than 2 GiB"),
+        ((4,), {"answer.zarr/x/zarr.json": b"{}"}, "can't be"),
+        ((3,), {}, "something else is there"),
+    ],
+)
+def test_arrays_that_are_not_what_the_record_says_are_refused(exported, shape, members, sentence):
+    there = store_of({"x": (4,) if shape[0] < 9 else shape})
+    with pytest.raises(BadInputError, match=sentence):
+        import_run(answered(exported, shape, there | members), new_id=True)
+    sound = answered(exported, (4,), store_of({"x": (4,)}))
+    assert import_run(sound, new_id=True).arrays["x"].sum().compute() == 0
+
+
+@pytest.mark.parametrize(
+    "member", ["index.html", "x/__init__.py", "x/.zarray", "x/c/../../../y", "x/y/zarr.json", "x/c/a"]
+)
+def test_only_files_of_a_zarr_store_are_taken_in(exported, member):
+    with pytest.raises(BadInputError, match="metadata and chunks of a Zarr store"):
+        import_run(rewritten(exported, {f"answer.zarr/{member}": b""}), new_id=True)
+
+
+def test_of_a_long_log_the_end_is_shown_and_exported(run, exported, data_folder, tmp_path, monkeypatch, capsys):
+    log = store.folder(run.id) / "log.txt"
+    with log.open("w") as file:
+        file.write("first\n" + "x" * 99 + "\n")
+        file.seek(2**31)  # sparse
+        file.write("\nlast\n")
+    assert main(["show", run.id, "--log"]) == 0
+    said = capsys.readouterr().out
+    assert len(said) < 2 * 2**18
+    assert said.startswith("… The first 2 GiB of log.txt are left out.")
+    assert said.endswith("last\n")
+    monkeypatch.setitem(exchange.MOST_EACH, "log.txt", 2**12)
+    again = import_run(export_run(run, tmp_path / "again.zip"), new_id=True)
+    assert (store.folder(again.id) / "log.txt").read_text().endswith("last\n")

@@ -14,7 +14,7 @@ import dask.config
 import yaml
 from dask.utils import parse_bytes, parse_timedelta
 
-from workbench import private
+from workbench import formats, private
 from workbench.errors import BadInputError, StorageError, quoted
 
 T = TypeVar("T")
@@ -169,6 +169,26 @@ def patiently(write: Callable[[], T], patience: float) -> T:
             if time.monotonic() >= deadline:
                 raise
         time.sleep(_AGAIN)
+
+
+LOG_TAIL = 2**18
+"""Bytes of a log that are shown: a process may have printed gigabytes."""
+
+
+def read_tail(path: Path, most: int = LOG_TAIL) -> str:
+    """Return the last whole lines of a text file, at most `most` bytes; say at the top how much is left out."""
+    try:
+        with path.open("rb") as file:
+            left_out = max(0, file.seek(0, os.SEEK_END) - most)
+            file.seek(left_out)
+            content = file.read(most)
+    except FileNotFoundError:
+        return ""
+    if not left_out:
+        return content.decode(errors="replace")
+    end = content.find(b"\n") + 1
+    note = f"… The first {formats.size(left_out + end)} of {path.name} are left out.\n"
+    return note + content[end:].decode(errors="replace")
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

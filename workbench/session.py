@@ -281,9 +281,8 @@ class Session:
         return awaited(run)
 
     def log(self, run: str) -> str:
-        """Read what the run's process printed, tracebacks included."""
-        path = store.folder(self.show(run).id) / "log.txt"
-        return path.read_text(errors="replace") if path.exists() else ""
+        """Return the end of what the run's process printed, tracebacks included."""
+        return config.read_tail(store.folder(self.show(run).id) / "log.txt")
 
     async def cancel(self, run: str) -> Run:
         """Ask a run to end; it has ended when `wait_run` returns."""
@@ -328,9 +327,13 @@ class Session:
         """Ask what `save_run` began to end; nothing half-written stays."""
         return savings.cancel(self.show(run).id)
 
-    def import_run(self, file: str | Path | IO[bytes], *, new_id: bool = False) -> Run:
-        """Take in a run that `export_run` wrote; `new_id` gives it another id where its own is taken."""
-        return exchange.import_run(Path(file) if isinstance(file, str) else file, new_id=new_id)
+    def import_run(self, file: str | Path | IO[bytes], *, new_id: bool = False, max_size: int | None = None) -> Run:
+        """Take in a run that `export_run` wrote; `new_id` gives it another id where its own is taken.
+
+        `max_size` is how many bytes it may be unpacked to, 2 GiB by default.
+        """
+        path = Path(file) if isinstance(file, str) else file
+        return exchange.import_run(path, new_id=new_id, max_size=max_size)
 
     room = staticmethod(store.room)
     delete_run = staticmethod(store.delete)

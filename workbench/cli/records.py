@@ -8,7 +8,7 @@ from typing import Any
 
 from workbench.cli.answers import answer, complain, shown
 from workbench.cli.clusters import new_session
-from workbench.cli.words import add_command, add_run_name
+from workbench.cli.words import add_command, add_run_name, size_given
 
 
 def _export(arguments: argparse.Namespace) -> int:
@@ -32,7 +32,7 @@ def _save(arguments: argparse.Namespace) -> int:
 
 
 def _import(arguments: argparse.Namespace) -> int:
-    run = new_session().import_run(arguments.file, new_id=arguments.new_id)
+    run = new_session().import_run(arguments.file, new_id=arguments.new_id, max_size=arguments.max_size)
     machine = run.imported.machine if run.imported else "another machine"
     text = f"{run.id}: a run of {run.workload} on {machine}. See it with: workbench replay {run.id}"
     return answer(arguments, run, text)
@@ -79,6 +79,8 @@ def add_record_commands(commands: Any) -> None:
 
     taken = add_command(commands, "import", _import, "take in a run that was exported, here or elsewhere")
     taken.add_argument("file", metavar="FILE.zip", type=Path)
+    said = "how large it may be when it is unpacked (2GiB)"
+    taken.add_argument("--max-size", metavar="SIZE", type=size_given, help=said)
     taken.add_argument("--new-id", action="store_true", help="give it another id, where its own is taken")
 
     text = "play what a run's cluster did as it happened, in the browser, without a cluster"

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from dask.utils import parse_bytes
+
 from workbench.errors import BadInputError
 
 FORCE = "go past the budget of memory and workers that all clusters share"
@@ -26,6 +28,14 @@ def whole_number(text: str) -> int:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"given '{text}', allowed are whole numbers") from None
+
+
+def size_given(text: str) -> int:
+    """Read a number of bytes, such as '4GiB'."""
+    try:
+        return parse_bytes(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"given '{text}', allowed are sizes such as 4GiB") from None
 
 
 def parameters_of(given: Sequence[str], option: str = "-p", example: str = "size=2GiB") -> dict[str, str]:

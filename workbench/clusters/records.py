@@ -224,9 +224,9 @@ def remove(name: str) -> None:
 
 
 def log(name: str) -> str:
-    """All that the host process and its workers printed."""
+    """Return the end of what the host process and its workers printed."""
     try:
-        return (folder(name) / "host.log").read_text(errors="replace")
+        return config.read_tail(folder(name) / "host.log")
     except OSError:
         return ""
 
@@ -234,9 +234,7 @@ def log(name: str) -> str:
 def log_tail(name: str) -> tuple[str, ...]:
     """Last lines of the log, which may be long."""
     try:
-        with (folder(name) / "host.log").open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            text = file.read().decode(errors="replace")
+        text = config.read_tail(folder(name) / "host.log", _TAIL_BYTES)
     except OSError:
         return ()
     return tuple(line.rstrip() for line in text.splitlines() if line.strip())[-_TAIL_LINES:]

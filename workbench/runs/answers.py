@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, Field, computed_field
 
 from workbench import formats
-from workbench.errors import MissingError, NotFoundError, WorkbenchError, install
+from workbench.errors import BadInputError, MissingError, NotFoundError, WorkbenchError, install
 from workbench.threads import load
 
 if TYPE_CHECKING:
@@ -230,6 +231,22 @@ def _members(path: str) -> dict[str, Any]:
     from workbench.storage.zarrs import safe
 
     return {name: safe(each, path) for name, each in zarr.open_group(path, mode="r").arrays()}
+
+
+def check_store(path: str, answers: Answers, most: int) -> None:
+    """Raise an error where a store doesn't hold what a record tells of, or reading it would take too much memory.
+
+    Without any chunk a store may claim any shape, and one block is read whole.
+    """
+    members = _members(path)
+    block = max((math.prod(each.chunks) * each.dtype.itemsize for each in members.values()), default=0)
+    if max(block, sum(each.nbytes for each in members.values())) > most:
+        raise BadInputError(f"they would take more than {formats.size(most)}.")
+    for name in answers.kept:
+        if name not in members:
+            raise BadInputError(f"there is no {name!r}.")
+        _check_fits(members[name], answers.arrays[name], name)
+    _from_zarr(path, answers)
 
 
 def _from_zarr(path: str, answers: Answers) -> dict[str, Labelled]:

@@ -36,15 +36,13 @@ import zipfile
 from pathlib import Path
 from typing import IO
 
-from pydantic import ValidationError
-
 from workbench import __version__, config
 from workbench.errors import BadInputError, ConflictError, NotFoundError, quoted, reason_of, whole
 from workbench.formats import size
 from workbench.jobs import folders
 from workbench.paths import check_openable
 from workbench.runs import store
-from workbench.runs.answers import FILE, Answers
+from workbench.runs.answers import FILE, Answers, check_store
 from workbench.runs.store import Imported, Run
 
 FORMAT = "dask-workbench run"
@@ -52,15 +50,19 @@ VERSION = 1
 
 MEMBERS = ("run.json", "events.parquet", "gpus.parquet", "log.txt")
 MOST_BYTES = 2**31
-"""What a file may be unpacked to: a record of a hundred million tasks."""
-MOST_JSON = 2**26
+"""What a file may be unpacked to, and the arrays in it: a record of a hundred million tasks."""
+MOST_MEMBERS = 100_000
+MOST_EACH = {"run.json": 2**26, "log.txt": 2**26}
+"""Bytes of the members that compress well; of a longer log the end is exported."""
+MOST_RATIO = 50
+"""Bytes of the others for each byte of the zip, in which an export stores them as they are."""
 MOST_ROWS = 200_000_000
 """Rows that a table may claim to have; a few bytes can claim any number."""
 
 _CHUNK = 2**20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-_OF_STORE = re.compile(rf"{re.escape(FILE)}(/(?!\.)[^/\\\0]+)+")
-"""Names of files of a Zarr store: none leads out of it."""
+_OF_STORE = re.compile(rf"{re.escape(FILE)}/((?!\.)[^/\\\0-\x1f]+/)?(zarr\.json|c(/\d+)*)")
+"""Names of files of a Zarr store of version 3, as `runs.keeping` writes it: metadata and chunks of its arrays."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
@@ -105,45 +107,62 @@ def write_run(run: Run, file: IO[bytes], *, with_answers: bool = False) -> None:
         }
         archive.writestr("run.json", json.dumps(description, indent=1))
         for name in MEMBERS[1:]:
-            if (folder / name).exists():
+            if not (folder / name).exists():
+                continue
+            if name == "log.txt":
+                archive.writestr(name, config.read_tail(folder / name, MOST_EACH[name] // 2))
+            else:
                 # Parquet is compressed already.
-                how = zipfile.ZIP_STORED if name.endswith(".parquet") else zipfile.ZIP_DEFLATED
-                archive.write(folder / name, name, how)
+                archive.write(folder / name, name, zipfile.ZIP_STORED)
         for path in sorted((folder / FILE).rglob("*")) if with_answers else ():
             if path.is_file():
                 archive.write(path, f"{FILE}/{path.relative_to(folder / FILE)}", zipfile.ZIP_STORED)
 
 
-def import_run(path: Path | IO[bytes], *, new_id: bool = False) -> Run:
+def import_run(path: Path | IO[bytes], *, new_id: bool = False, max_size: int | None = None) -> Run:
     """Take in a run that `export_run` wrote, and return it; `new_id` gives it another id, where its own is taken.
 
-    Raises BadInputError where the file is not a whole and sound export, and ConflictError where a run of its id is
-    there already; nothing was taken in then.
+    `max_size` is how many bytes it may be unpacked to, MOST_BYTES by default. Raises BadInputError where the file is
+    not a whole and sound export, and ConflictError where a run of its id is there already; nothing was taken in then.
     """
     name = str(path) if isinstance(path, Path) else "The file"
     # A name that is too long for a file is none either.
     if isinstance(path, Path) and not os.path.isfile(path):  # noqa: PTH113
         raise NotFoundError(f"There is no file '{path}'. Give one that workbench export wrote.")
+    most = MOST_BYTES if max_size is None else max_size
     parent = config.data_folder()
     parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with config.writing(parent), tempfile.TemporaryDirectory(dir=parent, prefix=".import-") as place:
         folder = Path(place)
-        _unpack(path, folder, name)
+        _unpack(path, folder, name, most)
         run = _read_run(folder, name)
         _check_tables(folder, name)
+        _check_arrays(run, folder, name, most)
         return _keep(run, folder, new_id=new_id)
 
 
-def _unpack(path: Path | IO[bytes], folder: Path, name: str) -> None:
+def _unpack(path: Path | IO[bytes], folder: Path, name: str, most: int) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             _check_members(archive.infolist(), name)
-            left = MOST_BYTES
+            left, stored = most, MOST_RATIO * _length(path)
             for member in archive.infolist():
-                most = min(left, MOST_JSON) if member.filename == "run.json" else left
+                each = MOST_EACH.get(member.filename, stored)
                 (folder / member.filename).parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(member) as source, (folder / member.filename).open("wb") as target:
-                    left -= _copy(source, target, most, name)
+                    copied = _copy(source, target, min(left, each) + 1)
+                if copied > left:
+                    raise BadInputError(
+                        f"{name} would be unpacked to more than {size(most)}. If you trust where it comes from, allow "
+                        "more: --max-size 4GiB"
+                    )
+                if copied > each:
+                    raise BadInputError(
+                        f"{name} holds {quoted(member.filename)}, which would be unpacked to more than {size(each)}: "
+                        "more than an export holds. Nothing was taken in."
+                    )
+                left -= copied
+                stored -= 0 if member.filename in MOST_EACH else copied
     except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as err:
         raise BadInputError(f"{name} is not a whole zip file ({err}). Give one that workbench export wrote.") from err
     except OSError as err:
@@ -157,33 +176,37 @@ def _unpack(path: Path | IO[bytes], folder: Path, name: str) -> None:
         raise BadInputError(f"{name} is damaged ({err}). Have it exported and sent again.") from err
 
 
+def _length(path: Path | IO[bytes]) -> int:
+    if isinstance(path, Path):
+        return path.stat().st_size
+    before = path.tell()
+    try:
+        return path.seek(0, os.SEEK_END)
+    finally:
+        path.seek(before)
+
+
 def _check_members(members: list[zipfile.ZipInfo], name: str) -> None:
     names = [member.filename for member in members]
     strange = next((each for each in names if each not in MEMBERS and not _OF_STORE.fullmatch(each)), None)
     if strange is not None:
         raise BadInputError(
-            f"{name} holds {quoted(strange)}, and the export of a run holds only {', '.join(MEMBERS)}. It was left "
-            "alone."
+            f"{name} holds {quoted(strange)}, and the export of a run holds only {', '.join(MEMBERS)} and the metadata "
+            f"and chunks of a Zarr store, {FILE}. Nothing was taken in."
         )
     if "run.json" not in names:
         raise BadInputError(f"{name} has no run.json. Give a file that workbench export wrote.")
     if len(set(names)) < len(names):
         raise BadInputError(f"{name} holds a member twice. Give a file that workbench export wrote.")
-    if sum(member.file_size for member in members) > MOST_BYTES:
-        raise _too_large(name)
+    if len(names) > MOST_MEMBERS:
+        raise BadInputError(f"{name} holds {len(names)} members. The export of a run has at most {MOST_MEMBERS}.")
 
 
-def _too_large(name: str) -> BadInputError:
-    return BadInputError(f"{name} would be unpacked to more than {size(MOST_BYTES)}. No run's record is so large.")
-
-
-def _copy(source: IO[bytes], target: IO[bytes], most: int, name: str) -> int:
-    # What the zip says of a member's size may be a lie.
+def _copy(source: IO[bytes], target: IO[bytes], most: int) -> int:
+    """Copy at most so many bytes and return how many: what a zip says of a member's size may be a lie."""
     copied = 0
-    while part := source.read(_CHUNK):
+    while copied < most and (part := source.read(min(_CHUNK, most - copied))):
         copied += len(part)
-        if copied > most:
-            raise _too_large(name)
         target.write(part)
     return copied
 
@@ -206,7 +229,9 @@ def _read_run(folder: Path, name: str) -> Run:
     imported = Imported(machine=str(told.get("machine") or "another machine")[:200], at=time.time())
     try:
         run = Run.model_validate_json(json.dumps({**told["run"], "pid": None, "pid_created": None, "place": ""}))
-    except ValidationError as err:
+        # What follows from its fields is shown in lists, which one such run must not break.
+        run.model_dump()
+    except (ValueError, TypeError, LookupError, AttributeError) as err:
         raise BadInputError(f"The run in {name} can't be read: {reason_of(err)}.") from err
     if not _ID.fullmatch(run.id):
         raise BadInputError(f"The run in {name} has the id {quoted(run.id)}, which can't be one.")
@@ -242,6 +267,19 @@ def _check_tables(folder: Path, name: str) -> None:
             raise BadInputError(f"The {member} in {name} {err}") from err
 
 
+def _check_arrays(run: Run, folder: Path, name: str, most: int) -> None:
+    """Raise BadInputError where the arrays aren't those that the record tells of, or would not fit in memory."""
+    if run.answers is None or not run.answers.kept:
+        return
+    try:
+        check_store(str(folder / FILE), run.answers, most)
+    except BadInputError as err:
+        raise BadInputError(f"The arrays in {name} can't be used: {err}") from err
+    except Exception as err:
+        # Zarr and its codecs raise errors of any kind on what is broken.
+        raise BadInputError(f"The arrays in {name} can't be read: {reason_of(err)}.") from err
+
+
 def _keep(run: Run, folder: Path, *, new_id: bool) -> Run:
     taken = store.folder(run.id).exists()
     with contextlib.suppress(NotFoundError):
@@ -251,8 +289,7 @@ def _keep(run: Run, folder: Path, *, new_id: bool) -> Run:
             f"There is a run {run.id} already. To keep both, give the one that comes a new id: --new-id"
         )
     if taken:
-        name = store.name_of(run.workload)
-        run = run.model_copy(update={"id": folders.new_id(name if _ID.fullmatch(name) else "run")})
+        run = run.model_copy(update={"id": folders.new_id(store.name_of(run.workload))})
     target = store.folder(run.id)
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     target.mkdir(mode=0o700)

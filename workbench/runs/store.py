@@ -370,8 +370,9 @@ def folder(run_id: str) -> Path:
 
 
 def name_of(workload: str) -> str:
-    """Name of a workload in ids and of files: of `mine.py:total` its last part."""
-    return workload.rpartition(":")[2]
+    """Name of a workload in ids and of files: of `mine.py:total` its last part; 'run' where that can't be one."""
+    name = workload.rpartition(":")[2]
+    return name if re.fullmatch(r"\w[\w.-]{0,99}", name) else "run"
 
 
 def create(run: Run) -> Run:

@@ -17,7 +17,7 @@ from distributed.core import Status
 from distributed.deploy.adaptive import Adaptive
 from distributed.utils import get_ip
 
-from workbench import formats
+from workbench import config, formats
 from workbench.clusters import security
 from workbench.clusters.attached import abouts, another_python
 from workbench.clusters.handle import Job, State, queued
@@ -372,7 +372,7 @@ def _complaint(folder: Path, job: str) -> str:
     lines: list[str] = []
     for log in folder.iterdir():
         if re.search(rf"(?<!\d){job}(?!\d)", log.name) and log.is_file():
-            lines += log.read_text(errors="replace").splitlines()
+            lines += config.read_tail(log).splitlines()
     words = ("rror", "No such", "not found", "denied")
     named = [line for line in lines if any(word in line for word in words) and not line.startswith("slurmstepd")]
     # Bash says first which copy of the script it runs.
