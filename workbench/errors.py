@@ -12,7 +12,11 @@ import shlex
 import traceback
 from pathlib import Path
 
-_CONTROLS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROLS = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|.)?"
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+)
+"""Sequences that move or colour a terminal, control characters but tab and newline, and marks that reorder text."""
 _LONGEST_WORD = 300
 """Characters: as long as a path is in earnest. A name of thousands of them is repeated in part only."""
 
@@ -68,8 +72,13 @@ def quoted(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` without what moves or colours a terminal, and with ? for halves of characters, which no file holds."""
+    """Return text that a terminal shows as it is: without `_CONTROLS`, and with ? for halves of characters."""
     return _CONTROLS.sub("", text).encode("utf-8", "replace").decode()
+
+
+def on_one_line(text: str) -> str:
+    """Return a foreign name as one printable line: a line break in it could pass for a line of ours."""
+    return " ".join(printable(text).split())
 
 
 def said(error: BaseException) -> str:

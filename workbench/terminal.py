@@ -8,14 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.columns import Columns
-from rich.console import Console
+from rich.console import Console as RichConsole, ConsoleOptions, RenderableType
 from rich.padding import Padding
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from workbench import formats
 from workbench.clusters.records import memory_words
+from workbench.errors import on_one_line, printable
 from workbench.runs import savings, singular
 from workbench.runs.store import SIMULATED, WATCHED
 from workbench.travelling import machine_words
@@ -59,6 +61,19 @@ _SHARE_STYLES = {
 }
 _SIMULATED = "computed by processors for GPUs that aren't there: time and energy are of no GPU"
 _IDLE_WARNING = 600  # seconds before the end of a lease from which it is counted down
+
+
+class Console(RichConsole):
+    """A console on which foreign text can neither move the cursor nor reorder what stands there."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        # What is printed holds brackets and colons of its own.
+        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Yield the segments of anything that is shown, tables and progress bars included."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
 def show_hardware(
@@ -126,11 +141,12 @@ def show_clusters(records: Sequence[ClusterRecord]) -> None:
     _print(_table(header, rows))
     for record in records:
         if record.queued:
-            _print(f"{record.name}: {record.waiting}")
+            _print(on_one_line(f"{record.name}: {record.waiting}"))
         if record.message:
-            _print(f"{record.name}: {record.message}", style="dim" if record.status == "unknown" else "red")
+            said = on_one_line(f"{record.name}: {record.message}")
+            _print(said, style="dim" if record.status == "unknown" else "red")
         elif record.warning:
-            _print(f"{record.name}: {record.warning}", style="red")
+            _print(on_one_line(f"{record.name}: {record.warning}"), style="red")
         elif record.expires_at is not None and record.expires_at - time.time() < _IDLE_WARNING:
             _print(
                 f"{record.name} ends in {formats.duration(round(record.expires_at - time.time()))} unless it is used."
@@ -262,7 +278,7 @@ def show_run(run: Run) -> None:
 
 
 def _diagnosis(found: Diagnosis) -> dict[str, Any]:
-    shares = {name: share for name, share in found.shares.items() if share >= _LEAST_SHARE}
+    shares = {name: share for name, share in found.shares.items() if share >= _LEAST_SHARE and name in _SHARE_STYLES}
     bar, legend = Text(), []
     for name, share in shares.items():
         bar.append(("░" if name == "idle" else "█") * max(1, round(_BAR_WIDTH * share)), _SHARE_STYLES[name])
@@ -342,7 +358,8 @@ def show_comparison(comparison: Comparison, summary: Summary) -> None:
     """Print what a comparison says: a row for each cluster, bars, scaling, and what is to be said of them."""
     from workbench.runs.comparing.table import cells, efficiency_text, remarks
 
-    _print(Text(f"{comparison.title}, {comparison.id}: ", "bold") + Text(summary.verdict))
+    title, verdict = map(on_one_line, (f"{comparison.title}, {comparison.id}:", summary.verdict))
+    _print(Text(f"{title} ", "bold") + Text(verdict))
     _print()
     (first, *others, last), body = cells(summary)
     _print(_table((first.upper(), *(f">{name.upper()}" for name in others), last.upper()), body, wraps=True))
@@ -352,20 +369,21 @@ def show_comparison(comparison: Comparison, summary: Summary) -> None:
         _print(line)
     _print()
     for curve in summary.scaling:
-        _print(f"\n{'Weak' if curve.weak else 'Strong'} scaling over cores, {curve.what}:")
+        _print(f"\n{'Weak' if curve.weak else 'Strong'} scaling over cores, {on_one_line(curve.what)}:")
         for point in curve.points:
             _print(
                 f"  on {point.cores:>3}  {formats.duration(point.seconds):>10}  {point.speedup:.2f} times, "
                 f"efficiency {efficiency_text(point)}"
             )
     for each in summary.differences:
-        _print(f"differs, {each.kind}: {each.name}: {' | '.join(each.texts)}")
+        _print(on_one_line(f"differs, {each.kind}: {each.name}: {' | '.join(each.texts)}"))
     for sentence in remarks(summary):
         _print(sentence, style="dim")
 
 
 def bars(measured: Sequence[tuple[str, float]], width: int) -> Iterator[str]:
     """Yield a bar for each name and its seconds, in so many characters: below a name where those beside it are few."""
+    measured = [(on_one_line(on), seconds) for on, seconds in measured]
     widest = max((len(on) for on, _ in measured), default=0)
     room, apart = min(_CHART_WIDTH, width - widest - _TIME_WIDTH), "  "
     if room < _LEAST_CHART:
@@ -380,22 +398,23 @@ def show_comparisons(found: Sequence[tuple[Comparison, str]]) -> None:
     if not found:
         _print("There is no comparison yet. Make one: workbench compare array_sum --on cpu --on ucx", soft_wrap=True)
         return
-    table = _table(("COMPARISON", "STATUS", "RUNS", "VERDICT"))
-    for each, verdict in found:
-        said = verdict if each.rows or each.error is None else each.error
-        table.add_row(each.id, each.status, f"{each.done} of {each.total}", said)
-    _print(table)
+    rows = (
+        (each.id, each.status, f"{each.done} of {each.total}", each.error if each.error and not each.rows else verdict)
+        for each, verdict in found
+    )
+    _print(_table(("COMPARISON", "STATUS", "RUNS", "VERDICT"), rows))
 
 
 @contextlib.contextmanager
 def stages(record: ClusterRecord) -> Iterator[Callable[[ClusterRecord], None]]:
     """Show the stages of a start on stderr until the block ends; call what is given with each new record."""
     console = Console(stderr=True)
-    with console.status(f"{record.name}: starting") as line:
+    # A status would read markup in a string.
+    with console.status(Text(f"{record.name}: starting")) as line:
 
         def on_change(changed: ClusterRecord) -> None:
             reached = {"scheduler": "scheduler is up", "workers": changed.waiting}.get(changed.stage, changed.stage)
-            line.update(f"{changed.name}: {reached}")
+            line.update(Text(f"{changed.name}: {reached}"))
 
         yield on_change
 
@@ -428,7 +447,7 @@ def comparison_progress(comparison: Comparison) -> Iterator[Callable[[Comparison
     with _bar(comparison.workload) as bar:
 
         def on_change(changed: Comparison) -> None:
-            words = changed.now or changed.stage or changed.workload
+            words = on_one_line(changed.now or changed.stage or changed.workload)
             done = f"{changed.done} of {changed.total} runs"
             bar.update(TaskID(0), description=words, completed=changed.done, total=changed.total, words=done)
 
@@ -438,15 +457,15 @@ def comparison_progress(comparison: Comparison) -> Iterator[Callable[[Comparison
 def _bar(title: str, on: Progress | None = None) -> Progress:
     bar = on or Progress(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),
-        TextColumn("{task.fields[words]}", style="green"),
+        TextColumn("{task.fields[words]}", style="green", markup=False),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,
         expand=True,
     )
-    bar.add_task(title, total=None, words="")
+    bar.add_task(on_one_line(title), total=None, words="")
     return bar
 
 
@@ -459,8 +478,7 @@ def _age(created: float) -> str:
 
 
 def _print(*shown: Any, **options: Any) -> None:
-    # What is printed holds brackets and colons of its own.
-    Console(highlight=False, markup=False, emoji=False).print(*shown, **options)
+    Console().print(*shown, **options)
 
 
 def _pairs(pairs: dict[str, Any]) -> Table:
@@ -470,7 +488,7 @@ def _pairs(pairs: dict[str, Any]) -> Table:
     table.add_column(overflow="fold")
     for name, value in pairs.items():
         if value:
-            table.add_row(name, value)
+            table.add_row(on_one_line(name), value)
     return table
 
 
@@ -485,8 +503,17 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]] = (), *, wraps:
             overflow="fold",
         )
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(_cell, row))
     return table
+
+
+def _cell(value: Any) -> Any:
+    """Return a cell of a table with what a name has of line breaks as spaces: else it could pass for two rows."""
+    if isinstance(value, str):
+        return on_one_line(value)
+    if isinstance(value, Text) and "\n" in value.plain:
+        return Text(" ").join(value.split())
+    return value
 
 
 def _transports(offered: UcxTransports) -> str:

@@ -9,10 +9,12 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from workbench.errors import printable
+
 
 def tell(text: str) -> int:
-    """Print text; exit code 0."""
-    print(text)
+    """Print text, which may be foreign; exit code 0."""
+    print(printable(text))
     return 0
 
 
@@ -24,7 +26,8 @@ def answer(arguments: argparse.Namespace, value: Any, said: str | Callable[[Any]
     if arguments.json:
         from pydantic_core import to_jsonable_python
 
-        return tell(json.dumps(to_jsonable_python(value), indent=2))
+        # JSON escapes all that `tell` would remove, but this one.
+        return tell(json.dumps(to_jsonable_python(value), indent=2).replace("\x7f", "\\u007f"))
     if isinstance(said, str):
         return tell(said)
     from workbench import terminal
@@ -49,11 +52,11 @@ def agreed(told: str) -> bool:
     """Whether a person at the terminal says yes to what they are told; where nobody can answer, nobody does."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    print(f"{told}\nGo on? [y/N] ", end="", file=sys.stderr, flush=True)
+    print(f"{printable(told)}\nGo on? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def complain(text: str) -> None:
     """Say on stderr what went wrong."""
     with contextlib.suppress(OSError):
-        print(f"workbench: {text}", file=sys.stderr)
+        print(f"workbench: {printable(text)}", file=sys.stderr)

@@ -10,14 +10,23 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from workbench import formats
+from workbench import config, formats
 from workbench.clusters import records, security
 from workbench.clusters.asking import ask
 from workbench.clusters.handle import Verb
 from workbench.clusters.profiles import of_cluster
 from workbench.clusters.reaching import asking
 from workbench.clusters.records import ClusterRecord
-from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError, named, quoted
+from workbench.errors import (
+    BadInputError,
+    ConflictError,
+    FailedError,
+    NotFoundError,
+    WorkbenchError,
+    named,
+    on_one_line,
+    quoted,
+)
 from workbench.jobs import folders
 from workbench.threads import in_thread, load
 
@@ -68,7 +77,8 @@ async def logs(name: str) -> dict[str, str]:
             texts = await asyncio.gather(*(_worker_log(scheduler, address) for address in told))
         for (address, each), text in zip(told.items(), texts, strict=True):
             # Those that nobody named are called as their address is.
-            found[address if each["name"] == address else f"worker {each['name']}, {address}"] = text
+            named = address if each["name"] == address else f"worker {each['name']}, {address}"
+            found[on_one_line(named)] = text
     except FailedError as err:
         found["scheduler" if "scheduler" not in found else "workers"] = str(err)
     return found
@@ -322,7 +332,8 @@ async def _scheduler(record: ClusterRecord, patience: float = _RPC_PATIENCE) -> 
 
 
 def _text(lines: list[tuple[str, str]]) -> str:
-    return "\n".join(line for _, line in reversed(lines))
+    # What another process sends may be of any length.
+    return "\n".join(line for _, line in reversed(lines))[-config.LOG_TAIL :]
 
 
 def _reread(record: ClusterRecord) -> ClusterRecord:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from pydantic import BaseModel, Field
 
 from workbench import formats
-from workbench.errors import FailedError, MissingError
+from workbench.errors import FailedError, MissingError, on_one_line
 
 if TYPE_CHECKING:
     from workbench.clusters.profiles import Profile
@@ -151,7 +151,8 @@ def _or_why(ask: Callable[[], str], shown: str = "{}") -> str:
     try:
         return ask()
     except (FailedError, MissingError) as err:
-        return shown.format(err)
+        # On one line, for the next would be code.
+        return shown.format(on_one_line(str(err)))
 
 
 def _profile(name: str) -> Profile:

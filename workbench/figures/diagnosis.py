@@ -41,7 +41,7 @@ _HATCHED = "repeating-linear-gradient(135deg,#8c8c8c66 0 2px,transparent 2px 7px
 
 def diagnosis_html(told: Mapping[str, Any]) -> str:
     """Bar, legend, sentence and further suggestions of a `Diagnosis` as JSON."""
-    shares = {name: share for name, share in told["shares"].items() if share >= _LEAST}
+    shares = {name: share for name, share in told["shares"].items() if share >= _LEAST and name in COLORS}
     label = ", ".join(f"{name} {percent(share)}" for name, share in shares.items())
     pieces = (
         tag("span", style=f"flex:{share:.4f} 0 0;background:{_fill(name)}", title=f"{name} {percent(share)}")

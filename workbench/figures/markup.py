@@ -36,6 +36,15 @@ def _attribute(name: str, value: Any) -> str:
     return f" {name}" if value is True else f' {name}="{escape(text)}"'
 
 
+def script_json(value: Any) -> str:
+    """Return JSON for a script element of a page: no text in it can end the element or open a comment.
+
+    These characters occur only within strings of JSON, where an escape means the same; json.dumps escapes U+2028.
+    """
+    text = json.dumps(value)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
 def paragraph(text: str, class_: str = "wb-Muted", **attributes: Any) -> str:
     """One sentence as a paragraph; nothing for no text."""
     return tag("p", escape(text), class_=class_, **attributes) if text else ""

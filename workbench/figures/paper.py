@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _INCHES = (6.3, 4.2)
-_SMALL = {
+_PLAIN: dict[str, Any] = {"text.parse_math": False}
+"""Names may hold dollars, between which Matplotlib would read TeX and fail."""
+_SMALL: dict[str, Any] = {
     "figure.figsize": (3.3, 2.3),
     "figure.dpi": 100,
     "font.size": 8,
@@ -33,12 +35,14 @@ def write_picture(picture: Picture, file: BinaryIO, kind: str) -> None:
     """Write one picture as a kind of `targets.PICTURES`. Raises MissingError where Matplotlib isn't installed."""
     if not can_write():
         raise MissingError(f"Pictures in files need Matplotlib: install the extra pictures ({install('pictures')}).")
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=_INCHES, layout="constrained")
-    axes = _draw(figure, picture)
-    axes.set_title(picture.title)
-    figure.savefig(file, format=kind, dpi=_DPI)
+    with rc_context(_PLAIN):
+        figure = Figure(figsize=_INCHES, layout="constrained")
+        axes = _draw(figure, picture)
+        axes.set_title(picture.title)
+        figure.savefig(file, format=kind, dpi=_DPI)
 
 
 def can_write() -> bool:
@@ -51,7 +55,7 @@ def write_small(picture: Picture, file: BinaryIO) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with rc_context(_SMALL):
+    with rc_context(_PLAIN | _SMALL):
         figure = Figure(layout="constrained")
         legend = _draw(figure, picture).get_legend()
         if legend is not None and isinstance(picture.drawn, Dots):

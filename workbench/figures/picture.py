@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench import formats
+from workbench.errors import on_one_line
 from workbench.figures.colors import (
     DISK,
     ERRED,
@@ -365,7 +366,7 @@ class _Canvas:
     def _text(self, text: str, x: float, y: float, anchor: str = "start", weight: int = 400) -> None:
         more = f' text-anchor="{anchor}"' if anchor != "start" else ""
         more += f' font-weight="{weight}"' if weight != 400 else ""
-        self._parts.append(f'<text x="{x:.1f}" y="{y:.1f}"{more}>{escape(text)}</text>')
+        self._parts.append(f'<text x="{x:.1f}" y="{y:.1f}"{more}>{escape(on_one_line(text))}</text>')
 
 
 def _short(name: str) -> str:

@@ -15,7 +15,7 @@ from workbench.figures.beside import BesideFigure, Record
 from workbench.figures.colors import DARK, LIGHT, Theme
 from workbench.figures.diagnosis import diagnosis_html
 from workbench.figures.live import LiveFigure
-from workbench.figures.markup import facts as facts_html, joined, paragraph, tag
+from workbench.figures.markup import facts as facts_html, joined, paragraph, script_json, tag
 from workbench.figures.measured import Section, plain, sections, sections_html, sections_items
 from workbench.figures.reactions import script
 from workbench.formats import count, duration, rate, size
@@ -33,6 +33,7 @@ h1 { font-size: 22px; margin: 0 0 2px; }
 h2 { font-size: 15px; margin: 26px 0 6px; }
 p { margin: 4px 0; }
 .muted, dt { color: MUTED; }
+h1, dd, b, span { unicode-bidi: isolate; }
 .status { display: inline-block; padding: 1px 9px; border-radius: 10px; font-size: 13px; font-weight: 600;
   border: 1px solid currentColor; vertical-align: 3px; margin-left: 8px; }
 .good { color: GOOD; } .bad { color: BAD; }
@@ -279,9 +280,8 @@ def _scripts(events: Batch | None, measured: list[Section]) -> str:
 
 def _with_bokeh(items: Mapping[str, Any], record: Mapping[str, Any] | None = None) -> str:
     library = Resources(mode="inline", components=["bokeh", "bokeh-widgets"])
-    ours = f"{script('report')}workbench({json.dumps({'items': items, 'record': record})})"
-    texts = (text.replace("</script", "<\\/script") for text in (*library.js_raw, ours))
-    return "\n".join(f"<script>{text}</script>" for text in texts)
+    ours = f"{script('report')}workbench({script_json({'items': items, 'record': record})})"
+    return "\n".join(f"<script>{text}</script>" for text in (*library.js_raw, ours))
 
 
 def _figure(theme: Theme, events: Batch) -> LiveFigure:

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from pydantic import ValidationError
+
 from workbench.figures.colors import VIRIDIS, ink_on
+from workbench.figures.markup import tag
 from workbench.hardware.values import RELATIONS, Topology
 from workbench.runs.store import ON_SIMULATED
 
@@ -21,9 +24,12 @@ def has_ways(topology: Topology) -> bool:
 
 
 def topology_of(inventory: Mapping[str, Any] | None) -> Topology | None:
-    """Topology of a machine as a record keeps it; None where it has no ways to tell of."""
+    """Return the topology of a machine as a record keeps it; None where it is none, or has no ways to tell of."""
     told = (inventory or {}).get("topology")
-    found = Topology.model_validate(told) if told else None
+    try:
+        found = Topology.model_validate(told) if told else None
+    except ValidationError:
+        return None  # The record of another machine may hold anything.
     return found if found is not None and has_ways(found) else None
 
 
@@ -41,16 +47,16 @@ def topology_html(topology: Topology, *, simulated: bool = False) -> str:
     )
     style = "border-spacing: 1px; font-size: 10px; text-align: center"
     return (
-        f'<div style="overflow-x: auto"><table style="{style}"><caption>{title}</caption>'
+        f'<div style="overflow-x: auto"><table style="{style}"><caption>{escape(title)}</caption>'
         f"<thead><tr><td></td>{head}</tr></thead><tbody>{rows}</tbody></table></div>{_legend(topology)}"
     )
 
 
 def _cell(letters: str | None) -> str:
     if letters is None or letters == "X":
-        return f"<td>{letters or '?'}</td>"
+        return tag("td", letters or "?")
     color = _shade(letters)
-    return f'<td style="background:{color};color:{ink_on(color)}" title="{_meaning(letters)}">{letters}</td>'
+    return tag("td", escape(letters), style=f"background:{color};color:{ink_on(color)}", title=_meaning(letters))
 
 
 def _legend(topology: Topology) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 
 class _Value(BaseModel, frozen=True, extra="forbid"):
@@ -150,13 +150,16 @@ RELATIONS: dict[str, str] = {
 """What lies between two devices, nearest first, in the letters of `nvidia-smi topo -m`."""
 
 
+_LETTERS = rf"^(X|NV\d+|{'|'.join(list(RELATIONS)[1:])})$"
+
+
 class Topology(_Value):
     """What lies between each GPU and the other GPUs and the network cards."""
 
     gpus: tuple[str, ...]
     """Labels 'GPU0', 'GPU1' …"""
     cards: tuple[str, ...]
-    rows: tuple[tuple[str | None, ...], ...]
+    rows: tuple[tuple[Annotated[str, Field(pattern=_LETTERS)] | None, ...], ...]
     """A row for each GPU with a letter for each GPU, then for each card; None where it can't be told."""
 
     def text(self) -> str:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from html import escape
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
 
 from workbench.errors import BadInputError, quoted
 from workbench.figures import markup
@@ -531,7 +532,7 @@ def run_answer_view(sight: Sight, run_id: str) -> str:
             type="button",
             class_="wb-Drawn",
             title="Save it as PNG",
-            data_page=f"{API}/runs/{found.id}/pictures/{name}",
+            data_page=f"{API}/runs/{found.id}/pictures/{quote(name, safe='')}",
         )
         for name, title, png in small_pictures(found.id, found.answers.kept_bytes if found.answers else 0)
     )

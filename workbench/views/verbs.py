@@ -6,6 +6,7 @@ No tornado here. Errors are WorkbenchErrors.
 from __future__ import annotations
 
 import io
+import re
 import tempfile
 import zipfile
 from collections.abc import Callable, Coroutine
@@ -158,7 +159,9 @@ def _picture(session: Session, asked: Asked) -> Answer:
     from workbench.views.recorded import picture_bytes
 
     drawn = picture_bytes(session.show(asked["run"]), asked["picture"], "png")
-    return Answer(drawn, kind="image/png", file=f"{asked['run']}-{asked['picture']}.png")
+    # It goes into a header.
+    name = re.sub(r"[^\w.-]+", "-", f"{asked['run']}-{asked['picture']}", flags=re.ASCII)
+    return Answer(drawn, kind="image/png", file=f"{name}.png")
 
 
 def _export(session: Session, asked: Asked) -> Answer:

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from workbench import formats
 from workbench.clusters.lines import read_line
 from workbench.clusters.spec import SIZES
+from workbench.errors import on_one_line
 from workbench.runs import statistics
 from workbench.runs.comparing import transports
 from workbench.runs.comparing.agreement import Agreement, Answer, agreement, data_of
@@ -201,14 +202,14 @@ def export(comparison: Comparison, form: Format) -> str:
 
 def as_markdown(summary: Summary) -> str:
     """Return the table and what is to be said of it, in GitHub's Markdown."""
-    lines = [f"**{summary.title}**: {summary.verdict}", "", *_markdown_table(*cells(summary))]
+    lines = [f"**{_escaped(summary.title)}**: {_escaped(summary.verdict)}", "", *_markdown_table(*cells(summary))]
     for curve in summary.scaling:
         kind = "Weak" if curve.weak else "Strong"
         header = ["cores", "time", "gain" if curve.weak else "speed-up", "efficiency"]
         body = [
             [str(p.cores), formats.duration(p.seconds), f"{p.speedup:.2f}", efficiency_text(p)] for p in curve.points
         ]
-        lines += ["", f"{kind} scaling, {curve.what}:", "", *_markdown_table(header, body)]
+        lines += ["", f"{kind} scaling, {_escaped(curve.what)}:", "", *_markdown_table(header, body)]
     if summary.differences:
         header = ["differs", *(row.title for row in summary.rows)]
         body = [[f"{each.kind}: {each.name}", *each.texts] for each in summary.differences]
@@ -229,7 +230,8 @@ def as_csv(summary: Summary) -> str:
         times = [getattr(row.seconds, name) for name in names] if row.seconds else [None] * len(names)
         repeats = len(row.seconds.all) if row.seconds else 0
         values = [*(getattr(row, name) for name in plain), *(row.bandwidth or (None,) * len(quartiles))]
-        writer.writerow([row.on, row.describe, *times, repeats, *values, check_text(row), row.reason])
+        on, described, reason = map(_not_computed, (row.on, row.describe, row.reason))
+        writer.writerow([on, described, *times, repeats, *values, check_text(row), reason])
     return out.getvalue()
 
 
@@ -721,7 +723,13 @@ def _markdown_table(header: Sequence[str], body: Sequence[Sequence[str]]) -> lis
 
 
 def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    """Return text that is no HTML, link or second row in Markdown."""
+    return on_one_line(text).replace("<", "&lt;").replace("[", "\\[").replace("|", "\\|")
+
+
+def _not_computed(text: str | None) -> str | None:
+    """Return text that a spreadsheet doesn't take for a formula."""
+    return f"'{text}" if text and text[0] in "=+-@\t\r" else text
 
 
 def _range(low: float, high: float) -> str:
