@@ -23,7 +23,7 @@ from distributed.security import Security
 
 import workbench
 from tests import other_python
-from tests.test_bare_workers import BARE
+from tests.bare import HIDING
 from tests.waiting import until
 from workbench import Session
 from workbench.cli import main
@@ -42,7 +42,7 @@ from workbench.runs import store, submit
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A scheduler with two workers, in an environment without anything of ours."""
     folder = tmp_path_factory.mktemp("bare")
-    (folder / "sitecustomize.py").write_text(BARE)
+    (folder / "sitecustomize.py").write_text(HIDING)
     with other_python.cluster(sys.executable, environment={"PYTHONPATH": str(folder)}) as found:
         with Client(found) as client:
             client.wait_for_workers(2)
@@ -401,7 +401,7 @@ def test_other_versions_there_are_told_in_one_sentence(data_folder: Path, tmp_pa
 
 
 def test_a_package_that_is_missing_there_is_told_at_once(data_folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(BARE.replace('"pydantic ', '"numpy pydantic ') + HIDDEN)
+    (tmp_path / "sitecustomize.py").write_text(HIDING.replace('"pydantic ', '"numpy pydantic ') + HIDDEN)
     with other_python.cluster(sys.executable, n_workers=1, environment={"PYTHONPATH": str(tmp_path)}) as found:
         there = workbench.attach(found)
         until(lambda: there.record.warning and there.record.can_compute)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -18,60 +19,75 @@ from distributed import Client
 from distributed.client import CancelledFuturesGroup, FutureCancelledError, FuturesCancelledError
 
 import workbench
-from tests import other_python
+from tests import bare as bare_workers, other_python
+from tests.every_option import failures, of_files, of_formats, on_bare_workers, unwritten, with_options
 from tests.test_genotypes_pca import bed_file
 from tests.waiting import until
 from workbench import genotypes, linalg, remote, travelling
 from workbench.errors import ConflictError
-from workbench.runs import failures, store, submit
+from workbench.runs import failures as failing, store, submit
 from workbench.runs.store import Run
 from workbench.travelling import _packed, ask, make_ready
 
-BARE = """
-import sys
-from pathlib import Path
-
-sys.path[:] = [path for path in sys.path if path.endswith(".zip") or not Path(path, "workbench").exists()]
-
-class Bare:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in LACKING:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-LACKING = "pydantic platformdirs cryptography bokeh panel pyarrow rich zarr h5py numba llvmlite threadpoolctl".split()
-sys.meta_path.insert(0, Bare())
-"""
-TASKS = (
-    "linalg",
-    "genotypes",
-    "genotypes.store",
-    "workloads.generators",
-    "storage.datasets",
-    "workloads.file",
-)
+pytestmark = pytest.mark.filterwarnings("ignore:Mismatched versions")
+"""Dask compares pandas as well, which isn't there."""
 
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Environment of a Python, our own or another, that has nothing of ours."""
-    folder = tmp_path_factory.mktemp("bare")
-    (folder / "sitecustomize.py").write_text(BARE)
-    return {"PYTHONPATH": str(folder)}
+    """Environment of a Python like ours that has Dask, distributed and NumPy, and nothing of ours."""
+    return bare_workers.environment(tmp_path_factory.mktemp("bare"))
 
 
 @pytest.fixture(scope="module")
-def client(bare: dict[str, str]) -> Iterator[Client]:
-    with other_python.cluster(sys.executable, environment=bare) as address, Client(address) as client:
+def cluster(bare: dict[str, str]) -> Iterator[Client]:
+    with (
+        other_python.cluster(sys.executable, environment=bare) as address,
+        Client(address, set_as_default=False) as client,
+    ):
         client.wait_for_workers(2)
         assert {each.workbench for each in ask(client)} == {None}
         yield client
 
 
-def test_svd_and_pca_compute_on_workers_without_this_package(client: Client) -> None:
-    x = da.random.default_rng(0).random((300, 40), chunks=(100, 40))
-    np.testing.assert_allclose(linalg.svd(x)[1], np.linalg.svd(x.compute(), compute_uv=False))
-    assert linalg.svd_compressed(x, k=3).certificate.status == "proved"
-    assert {each.workbench for each in ask(client)} == {workbench.__version__}
+@pytest.fixture
+def client(cluster: Client) -> Iterator[Client]:
+    with cluster.as_current():
+        yield cluster
+
+
+def test_every_workload_computes_with_every_option_on_workers_with_dask_and_numpy_alone(
+    client: Client, tmp_path: Path
+) -> None:
+    def imported_there() -> list[str]:
+        import sys
+
+        return [name for name in sys.modules if name.partition(".")[0] == "workbench"]
+
+    make_ready(client)
+    assert failures(with_options(on_bare_workers(tmp_path)), client) == []
+    imported = {*client.run_on_scheduler(imported_there), *itertools.chain(*client.run(imported_there).values())}
+    assert {"workbench.linalg", "workbench.genotypes", "workbench.workloads.file"} < imported
+    # Another Python has the same modules to import, of other versions of these packages.
+    python = other_python.python_or_skip()
+    code = f"import sys; sys.path.insert(0, {_packed(tmp_path)!r})\n" + "\n".join(
+        f"import {each}" for each in sorted(imported)
+    )
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_files_are_read_and_written_on_workers_that_have_what_their_format_needs_and_nothing_of_ours(
+    tmp_path: Path,
+) -> None:
+    formats = ("zarr", "xarray", "h5netcdf", "h5py", "pandas", "pyarrow", "tifffile")
+    (tmp_path / "links").mkdir()
+    bare = bare_workers.environment(tmp_path / "links", *formats)
+    with other_python.cluster(sys.executable, environment=bare) as address, Client(address) as client:
+        client.wait_for_workers(2)
+        make_ready(client)
+        assert failures([*with_options(of_files(tmp_path)), *of_formats(tmp_path)], client) == []
+        assert unwritten(client, tmp_path) == []
 
 
 def test_what_was_sent_by_another_version_gives_way_to_this_one_unless_its_runs_go_on(
@@ -223,15 +239,6 @@ def test_nothing_is_left_of_a_run_that_was_killed_nor_of_us_when_nobody_there_ma
                 assert (run.error, run.result) == (None, {"value": 0})
 
 
-@pytest.mark.parametrize("whose", ["ours", "another"])
-def test_what_tasks_import_needs_dask_and_numpy_alone(whose: str, bare: dict[str, str], tmp_path: Path) -> None:
-    python = sys.executable if whose == "ours" else other_python.python_or_skip()
-    zipped = _packed(tmp_path)
-    code = f"import sys; sys.path.insert(0, {zipped!r})\n" + "\n".join(f"import workbench.{name}" for name in TASKS)
-    done = subprocess.run([python, "-c", code], env=bare, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def test_only_a_zip_file_that_we_sent_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sent").mkdir()
     sent, own, broken = Path(_packed(tmp_path / "sent")), tmp_path / "workbench.zip", tmp_path / "b" / "workbench.zip"
@@ -248,25 +255,25 @@ def test_only_a_zip_file_that_we_sent_is_deleted(tmp_path: Path, monkeypatch: py
 def test_what_went_wrong_is_said_in_whole_sentences() -> None:
     run = Run(id="r-1", workload="array_sum", cluster="calm-otter", created=0.0)
     dask_says = "Error during deserialization of the task graph. This frequently\noccurs if the environments differ."
-    said = failures.sentence(RuntimeError(dask_says), run, None)
+    said = failing.sentence(RuntimeError(dask_says), run, None)
     assert said.startswith(
         "RuntimeError: Error during deserialization of the task graph. This frequently occurs if the"
     )
     group = CancelledFuturesGroup([FutureCancelledError("svd-1", "lost dependencies")], "lost dependencies")
-    assert "lost dependencies" in failures.sentence(FuturesCancelledError([group]), run, None)
+    assert "lost dependencies" in failing.sentence(FuturesCancelledError([group]), run, None)
     sent = CancelledFuturesGroup([FutureCancelledError("svd-1", "already forgotten")], "already forgotten")
-    assert "Workers of calm-otter went away" in failures.sentence(FuturesCancelledError([sent]), run, None)
+    assert "Workers of calm-otter went away" in failing.sentence(FuturesCancelledError([sent]), run, None)
     gone = CancelledFuturesGroup([FutureCancelledError("svd-1", "scheduler-connection-lost")], "")
-    assert "The connection to the cluster calm-otter was lost" in failures.sentence(
+    assert "The connection to the cluster calm-otter was lost" in failing.sentence(
         FuturesCancelledError([gone]), run, None
     )
     error = RuntimeError(dask_says)
     error.__cause__ = ModuleNotFoundError("No module named 'zarr.core'", name="zarr.core")
-    assert failures.sentence(error, run, None).startswith("The package zarr isn't installed where it was needed")
+    assert failing.sentence(error, run, None).startswith("The package zarr isn't installed where it was needed")
     error.__cause__ = ModuleNotFoundError("No module", name="yours_0123456789ab.late.part")
-    assert failures.sentence(error, run, None).startswith("The package late isn't installed")
+    assert failing.sentence(error, run, None).startswith("The package late isn't installed")
     lacks = AttributeError("module 'yours_0123456789ab.late' has no attribute 'f'")
-    assert failures.sentence(lacks, run, None).startswith("AttributeError: module 'late' has no attribute 'f'. The")
+    assert failing.sentence(lacks, run, None).startswith("AttributeError: module 'late' has no attribute 'f'. The")
 
 
 def test_a_file_that_only_the_runs_own_process_can_read_is_said_to_be_so_with_the_host(tmp_path: Path) -> None:
@@ -280,9 +287,9 @@ def test_a_file_that_only_the_runs_own_process_can_read_is_said_to_be_so_with_th
     run = Run(id="r-1", workload="mine.py:f", cluster="calm-otter", created=0.0)
     path = tmp_path / "data.csv"
     errors = [FileNotFoundError(2, "No such file", str(path)), OSError(f"Unable to open file (name = '{path}')")]
-    assert [failures.out_of_reach(each, run, cast(Client, Far())) for each in errors] == [None, None]
+    assert [failing.out_of_reach(each, run, cast(Client, Far())) for each in errors] == [None, None]
     path.touch()
     for each in errors:
-        said = failures.out_of_reach(each, run, cast(Client, Far()))
+        said = failing.out_of_reach(each, run, cast(Client, Far()))
         assert said is not None
         assert said.startswith(f"node-3 can't read {path} (No such file or directory). Its workers read it themselves")

@@ -24,7 +24,7 @@ import pytest
 from dask_gateway import BasicAuth, Gateway
 
 import workbench
-from tests.test_bare_workers import BARE
+from tests.bare import HIDING
 from tests.waiting import until
 from workbench.cli import main
 from workbench.clusters import records
@@ -178,7 +178,7 @@ def test_a_cluster_of_a_gateway_is_started_used_changed_and_stopped(
 def test_workers_that_follow_the_load_of_a_persons_function_come_and_compute_where_this_package_is_not(
     gateway: Gateway, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text(BARE)
+    (tmp_path / "sitecustomize.py").write_text(HIDING)
     (tmp_path / "beside.py").write_text(
         "import time\n\n\ndef nap(n):\n    from distributed import get_worker\n\n    time.sleep(0.3)\n"
         "    return get_worker().address\n"

@@ -27,7 +27,7 @@ def _with_missing(counts: np.ndarray[Any, Any], code: float, dtype: str) -> tupl
     return written, np.where(lost, 255, counts)
 
 
-def _vcf_zarr(path: Path, calls: Any, zarr_format: int = 2, **replaced: Any) -> Path:
+def vcf_zarr(path: Path, calls: Any, zarr_format: int = 2, **replaced: Any) -> Path:
     """A group as bio2zarr writes it, with the arrays of version 0.4 of the specification."""
     n_variants, n_samples = np.shape(calls)[:2]
     group = zarr.open_group(path, mode="w", zarr_format=zarr_format, attributes={"vcf_zarr_version": "0.4"})
@@ -66,7 +66,7 @@ def test_vcf_zarr_of_both_formats_is_read_with_its_labels(tmp_path: Path, zarr_f
     calls[5, 7] = (-1, 1)
     expected = _COUNTS.copy()
     expected[[3, 5, 5], [4, 6, 7]] = 255
-    genotypes = open_genotypes(_vcf_zarr(tmp_path / "study.vcz", calls, zarr_format))
+    genotypes = open_genotypes(vcf_zarr(tmp_path / "study.vcz", calls, zarr_format))
     np.testing.assert_array_equal(genotypes.counts().compute(), expected)
     np.testing.assert_array_equal(genotypes[10:20].counts().compute(), expected[10:20])
     variants = genotypes.variants
@@ -83,10 +83,10 @@ def test_vcf_zarr_of_both_formats_is_read_with_its_labels(tmp_path: Path, zarr_f
 
 def test_vcf_zarr_without_the_optional_columns_is_read(tmp_path: Path) -> None:
     bare = dict.fromkeys(("variant_position", "variant_contig", "contig_id", "variant_id", "variant_allele"))
-    genotypes = open_genotypes(_vcf_zarr(tmp_path / "bare.vcz", _calls(_COUNTS), **bare))
+    genotypes = open_genotypes(vcf_zarr(tmp_path / "bare.vcz", _calls(_COUNTS), **bare))
     np.testing.assert_array_equal(genotypes.counts().compute(), _COUNTS)
     assert genotypes.variants.alleles is None
-    alone = _vcf_zarr(tmp_path / "alone.vcz", _calls(_COUNTS), variant_allele=[["A"]] * 60)
+    alone = vcf_zarr(tmp_path / "alone.vcz", _calls(_COUNTS), variant_allele=[["A"]] * 60)
     alleles = open_genotypes(alone).variants.alleles
     assert alleles is not None
     assert alleles[0].tolist() == ["A", ""]
@@ -98,7 +98,7 @@ def test_sites_of_several_alternate_alleles_are_counted_together_or_dropped_or_r
     calls[2, 1] = (0, 3)
     alleles = [["A", "G", "", ""]] * 60
     alleles[2] = ["A", "G", "T", "C"]
-    path = _vcf_zarr(tmp_path / "several.vcz", calls, variant_allele=alleles)
+    path = vcf_zarr(tmp_path / "several.vcz", calls, variant_allele=alleles)
     genotypes = open_genotypes(path)
     assert genotypes.counts()[2, :2].compute().tolist() == [2, 1]
     assert genotypes.variants.alleles is not None
@@ -114,7 +114,7 @@ def test_sites_of_several_alternate_alleles_are_counted_together_or_dropped_or_r
 def test_mixed_ploidy_is_refused_with_its_place(tmp_path: Path) -> None:
     calls = _calls(_COUNTS)
     calls[33, 8] = (1, -2)
-    genotypes = open_genotypes(_vcf_zarr(tmp_path / "x.vcz", calls))
+    genotypes = open_genotypes(vcf_zarr(tmp_path / "x.vcz", calls))
     with pytest.raises(BadInputError, match=r"x.vcz mixes ploidies: variant 33, sample 8 .* fewer alleles than 2"):
         genotypes.packed.compute()
 
@@ -123,7 +123,7 @@ def test_haploid_calls_are_refused_only_of_variants_that_take_part(tmp_path: Pat
     calls, on_x = _calls(_COUNTS), np.arange(60) % 20 >= 17
     calls[on_x, 3:6, 1] = -2
     where = {"variant_contig": np.where(on_x, 1, 0), "contig_id": ["chr1", "chrX"]}
-    path = _vcf_zarr(tmp_path / "x.vcz", calls, **where)
+    path = vcf_zarr(tmp_path / "x.vcz", calls, **where)
     whole = open_genotypes(path, remove=["NA12"])
     expected = _COUNTS[~on_x][:, :12]
     for choice in ({"autosomes_only": True}, {"leave_out": "X:0-999"}, {"kept": ~on_x}):
@@ -142,7 +142,7 @@ def test_haploid_calls_are_refused_only_of_variants_that_take_part(tmp_path: Pat
 
 
 def test_vcf_zarr_in_a_zip_file_is_read(tmp_path: Path) -> None:
-    folder = _vcf_zarr(tmp_path / "study", _calls(_COUNTS))
+    folder = vcf_zarr(tmp_path / "study", _calls(_COUNTS))
     path = shutil.make_archive(str(tmp_path / "study.vcz"), "zip", folder)
     np.testing.assert_array_equal(open_genotypes(path).counts().compute(), _COUNTS)
     with dask.config.set(scheduler="processes", num_workers=1):
@@ -166,14 +166,14 @@ def test_a_vcf_zarr_group_without_the_expected_arrays_gives_a_sentence(
 ) -> None:
     if replaced.get("call_genotype") is None and "call_genotype" in replaced:
         replaced = {**replaced, "variant_allele": None}
-    path = _vcf_zarr(tmp_path / "odd.vcz", _calls(_COUNTS), **replaced)
+    path = vcf_zarr(tmp_path / "odd.vcz", _calls(_COUNTS), **replaced)
     with pytest.raises(BadInputError, match=sentence) as caught:
         open_genotypes(path)
     assert str(path) in str(caught.value)
 
 
 def test_calls_that_are_damaged_give_a_sentence_when_they_are_read(tmp_path: Path) -> None:
-    path = _vcf_zarr(tmp_path / "hurt.vcz", _calls(_COUNTS), 2)
+    path = vcf_zarr(tmp_path / "hurt.vcz", _calls(_COUNTS), 2)
     next(path.glob("call_genotype/[0-9]*")).write_bytes(b"rubbish")
     with pytest.raises(BadInputError, match=r"hurt.vcz, variants \d+ to \d+ can't be read .* Expected call_genotype"):
         open_genotypes(path).packed.compute()

@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,13 +22,14 @@ T = TypeVar("T")
 
 _PATIENCE = 20.0  # seconds for a lock: ending what a dead cluster left takes up to ten
 _AGAIN = 0.5  # seconds until what couldn't be written is tried again
-_DEFAULTS = Path(__file__).with_name("workbench.yaml")
+_DEFAULTS = resources.files("workbench") / "workbench.yaml"
+"""A resource: on workers this package may come from a zip file."""
 
 
 def _ensure_defaults() -> None:
-    dask.config.ensure_file(source=str(_DEFAULTS), comment=True)
-    defaults = yaml.safe_load(_DEFAULTS.read_text(encoding="utf-8"))
-    dask.config.update_defaults(defaults)
+    if isinstance(_DEFAULTS, Path):
+        dask.config.ensure_file(source=str(_DEFAULTS), comment=True)
+    dask.config.update_defaults(yaml.safe_load(_DEFAULTS.read_text(encoding="utf-8")))
 
 
 _ensure_defaults()

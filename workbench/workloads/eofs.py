@@ -28,7 +28,7 @@ from workbench.storage import datasets
 from workbench.storage.datasets import Picked
 from workbench.workloads import checks, estimates, fields
 from workbench.workloads.fields import Resolved, Text, Words
-from workbench.workloads.file import unpacked
+from workbench.workloads.file import read_numbers
 from workbench.workloads.opening import SERVED, names_in, options_of
 from workbench.workloads.registry import Resolution, Template
 from workbench.workloads.sizes import block_rows, grown, shrunk
@@ -391,7 +391,7 @@ def weighted_anomalies(
     unpack = picked.numbers.recipe(picked.dtype)
     stored = picked.dtype if unpack is None else np.dtype("float32" if picked.dtype == "float32" else "float64")
     raw = da.map_blocks(
-        partial(_read, read=picked.reader(grid.dims), unpack=unpack, dtype=stored),
+        partial(read_numbers, read=picked.reader(grid.dims), unpack=unpack, dtype=stored),
         # Of this call alone: since another call the file may have been written again.
         name=f"read-block-{uuid.uuid4().hex}",
         chunks=da.core.normalize_chunks(grid.unfolded(reads), _lengths(picked, grid.dims)),
@@ -422,12 +422,6 @@ def weighted_anomalies(
     both = da.map_blocks(anomalies.anomalies, raw, weights, chunks=((shape[0] + 1,), *raw.chunks[1:]), **told)
     x = da.reshape_blockwise(both[:-1], (shape[0], math.prod(shape[1:])))
     return x.rechunk(tuple(chunks)).to_backend(), both[-1]
-
-
-def _read(block_info: Any, read: Any, unpack: Mapping[str, Any] | None, dtype: np.dtype[Any]) -> Any:
-    """Block of what the stored numbers stand for; NaN is missing."""
-    block = read(block_info)
-    return block if unpack is None else unpacked(block, **unpack).astype(dtype, copy=False)
 
 
 def _fit(raw: da.Array, removed: Removed, missing: str) -> Any:
@@ -621,7 +615,7 @@ def _arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
             da.asarray(results["polar"])
             .to_backend("numpy")
             .rechunk(-1)
-            .map_blocks(lambda block: block[:, place], chunks=((len(s),), (len(place),)), dtype=found.dtype)
+            .map_blocks(np.take, indices=place, axis=1, chunks=((len(s),), (len(place),)), dtype=found.dtype)
         )
         found = da.where(small, spread * inverse, found)
     maps = da.reshape_blockwise(

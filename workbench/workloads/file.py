@@ -281,6 +281,12 @@ def read_block(
     return block
 
 
+def read_numbers(block_info: Any, read: Callable[..., Any], unpack: Mapping[str, Any] | None, dtype: Any) -> Any:
+    """Block of what the stored numbers stand for; NaN is missing."""
+    block = read(block_info)
+    return block if unpack is None else unpacked(block, **unpack).astype(dtype, copy=False)
+
+
 def array_of_file(
     path: str,
     array: str | None,

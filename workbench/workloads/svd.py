@@ -334,8 +334,7 @@ def svd_of_file(
     # Ours takes the means off inside its products.
     x, kept = matrix_of_file(*read, center and not (ours and k is not None), compute, missing, lengths, axes)
     seconds_to_make = None
-    # Dask's SVD of a single block loses hold of what is held.
-    if persist and (ours or k is not None or x.npartitions > 1):
+    if persist:
         x, seconds_to_make = held(x)
     if ours:
         from workbench.linalg import svd, svd_compressed
@@ -348,6 +347,9 @@ def svd_of_file(
         return u, s, v, result.certificate, kept, seconds_to_make
     if k is None:
         u, s, v = da.linalg.svd(x)
+        if x.npartitions == 1:
+            # Dask's SVD of a single block doesn't keep hold of what its graph needs: means, or the block itself.
+            u, s, v = dask.persist(u, s, v)
     else:
         # A RandomState makes its numbers where x is, on the CPU or a GPU.
         rs = da.random.RandomState(seed)

@@ -1,0 +1,83 @@
+"""Reductions of single blocks, which tasks run: where this module arrives, it needs NumPy alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+
+def histograms(numbers: Any, edges: Any, axis: tuple[int, ...]) -> Any:
+    """How many lie in each bin, along some axes, whose length is one then; bins are the last axis."""
+    edges, bins = np.asarray(edges, like=numbers), len(edges) - 1
+    left = [each for each in range(numbers.ndim) if each not in axis]
+    rows = numbers.transpose(*left, *axis).reshape(math.prod(numbers.shape[each] for each in left), -1)
+    # The last bin takes in what is as large as the largest.
+    place = np.minimum(np.searchsorted(edges, rows, side="right") - 1, bins - 1)
+    place += bins * np.arange(len(rows), like=numbers)[:, None]
+    counts = np.bincount(place[~np.isnan(rows)], minlength=bins * len(rows))
+    return counts.reshape(*(1 if each in axis else numbers.shape[each] for each in range(numbers.ndim)), bins)
+
+
+def moments(numbers: Any, axis: tuple[int, ...]) -> Any:
+    """How many are known along some axes, their mean, and the sum of squares around it; along the last axis."""
+    numbers = numbers.astype("float64")
+    count = (~np.isnan(numbers)).sum(axis=axis, keepdims=True)
+    mean = np.nansum(numbers, axis=axis, keepdims=True) / np.maximum(count, 1)
+    squares = np.nansum((numbers - mean) ** 2, axis=axis, keepdims=True)
+    return np.stack([count.astype("float64"), mean, squares], axis=-1)
+
+
+def spread(parts: Any, axis: tuple[int, ...]) -> Any:
+    """The standard deviation of what several `moments` are of; NaN where nothing is known, without a warning."""
+    counts, means, squares = parts[..., 0], parts[..., 1], parts[..., 2]
+    count = counts.sum(axis=axis, keepdims=True)
+    mean = (counts * means).sum(axis=axis, keepdims=True) / np.maximum(count, 1)
+    squares = (squares + counts * (means - mean) ** 2).sum(axis=axis)
+    count = count.reshape(squares.shape)
+    return np.where(count > 0, np.sqrt(squares / np.maximum(count, 1)), np.nan)
+
+
+def percentiles(numbers: Any, percent: float, axis: tuple[int, ...]) -> Any:
+    """A percentile along some axes as NumPy interpolates it; what is missing is left out, NaN where all is."""
+    left = [each for each in range(numbers.ndim) if each not in axis]
+    rows = numbers.transpose(*left, *axis).reshape(*(numbers.shape[each] for each in left), -1)
+    rows = np.sort(rows, axis=-1)  # NaN comes last
+    rank = np.maximum(percent / 100 * ((~np.isnan(rows)).sum(axis=-1, keepdims=True) - 1), 0)
+    below, above = (np.take_along_axis(rows, each(rank).astype(int), axis=-1) for each in (np.floor, np.ceil))
+    return between(below, above, rank % 1)[..., 0].astype(numbers.dtype)
+
+
+def between(below: Any, above: Any, part: Any) -> Any:
+    """What lies so far from one number to the next; as NumPy has it, both ends are met exactly."""
+    step = above - below
+    return np.where(part < 0.5, below + step * part, above - step * (1 - part))
+
+
+def in_order(numbers: Any) -> Any:
+    """Whole numbers in the order of floating-point ones, by their bits; the largest stands for what is missing."""
+    bits = (numbers + 0).view(f"i{numbers.itemsize}")  # -0.0 becomes 0.0
+    largest = np.iinfo(bits.dtype).max
+    # Of negative numbers the bits but the sign grow with the size.
+    return np.where(np.isnan(numbers), largest, bits ^ (bits >> (8 * numbers.itemsize - 1) & largest))
+
+
+def counted(numbers: Any, low: int, width: int, fine: int) -> Any:
+    """How many lie in each part of a range of `in_order`, which is 2**width long, and its parts 2**fine."""
+    place = (in_order(numbers) >> fine) - (low >> fine)
+    counts = np.bincount(place[(place >= 0) & (place < 1 << width - fine)], minlength=1 << width - fine)
+    return counts.reshape(*(1 for _ in range(numbers.ndim)), -1)
+
+
+def inside(numbers: Any, low: int, width: int) -> Any:
+    """Those of a range of `in_order`."""
+    place = in_order(numbers)
+    return numbers[(place >= low) & (place <= low + (1 << width) - 1)]
+
+
+def absent(count: Any, size: int, where: str) -> Any:
+    """How many are missing. Raises ValueError where all are: there is nothing to reduce."""
+    if int(count) == size:
+        raise ValueError(f"All values of {where} are missing.")
+    return count
