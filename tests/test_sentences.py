@@ -14,7 +14,7 @@ from workbench.figures.colors import LIGHT
 from workbench.figures.comparison import columns_of
 from workbench.runs.comparing.comparisons import Request
 from workbench.runs.comparing.table import as_markdown, cells, remarks, summarise
-from workbench.runs.statistics import outliers, ratio, spread
+from workbench.runs.statistics import ratio, spread
 from workbench.views.comparisons import _bars
 
 NUMBER = r"(\d[\d.]*(?:e[+-]\d+)?|inf)"
@@ -63,11 +63,7 @@ def _warm(sample):
 
 def judged(seconds, reference):
     """What the times say, by themselves: the judgement that all sentences must share."""
-    found = ratio(seconds, reference).difference
-    kept = [
-        [x for at, x in enumerate(all_) if at not in {o.place for o in outliers(all_)}] for all_ in (seconds, reference)
-    ]
-    return "unsure" if found == "none" and ratio(*kept).difference != "none" else found
+    return ratio(seconds, reference).difference
 
 
 def everything_shown(found, summary):
@@ -102,13 +98,14 @@ def rows_agree(found, summary, texts, told):
         assert line.difference == expected, told
         table = dict(zip(header, body[summary.rows.index(line)], strict=True))
         shown = (table.get("ratio to the first", ""), bars[line.on])
-        assert all(("no difference" in text) == (expected == "none") for text in shown), (shown, told)
-        assert all(("can’t be told" in text) == (expected == "unsure") for text in shown), (shown, told)
+        assert all(("equal within 5 %" in text) == (expected == "equal") for text in shown), (shown, told)
+        assert all(("undecided" in text) == (expected == "undecided") for text in shown), (shown, told)
         assert ("times as fast" in bars[line.on]) == (expected == "faster"), told
         assert ("times as long" in bars[line.on]) == (expected == "slower"), told
-        if expected in ("faster", "slower", "none"):
+        if expected in ("faster", "slower", "equal"):
             ends = [float(text) for text in re.findall(NUMBER, shown[0])][1:3]
-            assert (ends[0] <= 1 <= ends[1]) == (expected == "none"), (shown, told)
+            assert (ends[0] <= 1 <= ends[1]) == (expected == "equal"), (shown, told)
+            assert expected != "equal" or 0.95 <= ends[0] <= ends[1] <= 1.05, (shown, told)
         assert line.bytes_per_second * line.seconds.median == pytest.approx(GIB), told
         assert (line.energy is not None) == bool(each.spec.devices), told
 
@@ -119,7 +116,7 @@ def order_agrees(found, summary, texts, told):
     claimed = re.findall(r"(\S+ --\w+ \d+) is the fastest", verdict)
     assert len(claimed) <= 1, told
     several = len({each.workload for each, _ in there}) > 1
-    words = ("fastest", "faster", "slower", "No difference", "times as")
+    words = ("fastest", "faster", "slower", "Equal", "times as")
     if several:
         assert not any(word in verdict for word in words), told
         return
@@ -129,17 +126,21 @@ def order_agrees(found, summary, texts, told):
         assert spread(best.seconds).median == min(line.seconds.median for _, line in there), told
         assert "can't be told: " + name not in verdict, told
     pairs = [judged(a.seconds, b.seconds) for a, _ in there for b, _ in there if a is not b]
-    if verdict.startswith("No difference:"):
-        assert set(pairs) == {"none"}, told
+    if verdict.startswith("Equal within 5 %,"):
+        assert set(pairs) == {"equal"}, told
         assert not any(word in verdict for word in words[:3]), told
-    if "unsure" in pairs and "faster" not in pairs and not summary.scaling:
+    if "undecided" in pairs and "faster" not in pairs and not summary.scaling:
         assert not claimed, told
         assert "Which of these" not in verdict, told
-    for told_same in re.findall(r"No difference between (\S+ --\w+ \d+) and ([^.]*)\.", verdict):
-        reference = next(each for each, line in there if line.on == told_same[0])
-        for name in told_same[1].split(", "):
-            other = next(each for each, line in there if line.on == name)
-            assert judged(other.seconds, reference.seconds) == "none", told
+    for names in re.findall(r"Equal within 5 %: ([^.]*)\.", verdict):
+        reference, *others = (next(each for each, line in there if line.title == name) for name in names.split(", "))
+        assert all(judged(other.seconds, reference.seconds) == "equal" for other in others), told
+
+
+def stand(seconds, reference):
+    """How a GPU stands to some cores: 'none' where its interval holds 1, 'unsure' where there is none at 95 %."""
+    found = ratio(seconds, reference)
+    return "unsure" if found.confidence < 0.95 else "none" if found.holds_one else found.difference
 
 
 def cores_agree(found, summary, texts, told):
@@ -149,9 +150,9 @@ def cores_agree(found, summary, texts, told):
         beside = [
             each for each in found.rows if each.seconds and not each.spec.devices and each.workload == gpu.workload
         ]
-        stands = {each.spec.threads: judged(gpu.seconds, each.seconds) for each in beside} if gpu.seconds else {}
+        stands = {each.spec.threads: stand(gpu.seconds, each.seconds) for each in beside} if gpu.seconds else {}
         if "unsure" in stands.values():
-            assert re.match("How many .* from chance", equal.sentence), told
+            assert re.match("How many .* too few repeats", equal.sentence), told
         if equal.how == "unknown" or equal.cores is None:
             assert equal.how in ("unknown", "fewer") or "none" not in stands.values(), (equal, stands, told)
             continue
@@ -175,7 +176,7 @@ def curves_agree(found, summary, texts, told):
             gain = point.cores / first.cores
             assert point.speedup == pytest.approx(gain * point.efficiency), told
             ideal = 1 if curve.weak else gain
-            if point.low is not None and difference == "none":
+            if point.low is not None and difference == "equal":
                 assert point.low * ideal <= 1 <= point.high * ideal, told
             if difference in ("faster", "slower"):
                 assert (point.efficiency * ideal > 1) == (difference == "faster"), told

@@ -23,7 +23,16 @@ _SCALE_OF_MAD = 0.6745
 _FEWEST_FOR_OUTLIERS = 4
 _MOST_EXACT = 20
 
-Difference = Literal["faster", "slower", "none", "unsure"]
+EQUAL = 0.05
+"""Part by which two times may differ and still be called equal."""
+
+MOST_MORE = 1000
+"""Repeats beyond which nobody is advised to measure more: the times scatter too much."""
+
+_POWER = 2.8
+"""Standard errors between an estimate and a bound with which four in five intervals at 95 % exclude the bound."""
+
+Difference = Literal["faster", "slower", "equal", "undecided"]
 
 
 class Spread(BaseModel, frozen=True):
@@ -58,7 +67,15 @@ class Ratio(NamedTuple):
     """Interval of the ratio at `confidence`, None where there is only one time on a side."""
     confidence: float
     difference: Difference
-    """'none' where the interval holds 1, 'unsure' where too few times were measured for an interval at 95 %."""
+    """'equal' where the whole interval lies within 5 % of 1, 'undecided' where it neither does nor excludes 1, or where
+    too few times were measured for an interval at 95 %."""
+
+    @property
+    def holds_one(self) -> bool:
+        """Whether there is an interval at 95 %, and 1 lies in it."""
+        if self.low is None or self.high is None or self.confidence < CONFIDENCE:
+            return False
+        return self.low <= 1 <= self.high
 
 
 class Amdahl(NamedTuple):
@@ -109,14 +126,14 @@ def ratio(seconds: Sequence[float], reference: Sequence[float]) -> Ratio:
 
     The interval is that of Hodges and Lehmann: of all quotients of a time here and a time there, so many of the
     smallest and the largest are left out as the distribution of Mann and Whitney's U allows at 95 %. It holds 1 just
-    where the test of Mann and Whitney finds no difference.
+    where the test of Mann and Whitney finds no difference, which is no evidence that there is none.
     """
     quotients = sorted(each / other for each in seconds for other in reference)
     # Of an even number the geometric mean of the two in the middle: turned round, a ratio is its reciprocal.
     middle = math.sqrt(quotients[(len(quotients) - 1) // 2] * quotients[len(quotients) // 2])
     n, m = len(seconds), len(reference)
     if n == 1 or m == 1:
-        return Ratio(middle, None, None, 0.0, "unsure")
+        return Ratio(middle, None, None, 0.0, "undecided")
     left_out, confidence = _left_out(n, m)
     low, high = quotients[left_out], quotients[-1 - left_out]
     return Ratio(middle, low, high, confidence, _difference(low, high, confidence))
@@ -124,12 +141,37 @@ def ratio(seconds: Sequence[float], reference: Sequence[float]) -> Ratio:
 
 @lru_cache(maxsize=4096)
 def compared(seconds: tuple[float, ...], reference: tuple[float, ...]) -> Ratio:
-    """Ratio from which all that is said of two things follows: 'unsure' where only outliers hide a difference."""
-    found = ratio(seconds, reference)
-    if found.difference != "none":
-        return found
-    without = ratio(_without_outliers(seconds), _without_outliers(reference))
-    return found if without.difference == "none" else found._replace(difference="unsure")
+    """Return the ratio of times as `ratio` does, computed once."""
+    return ratio(seconds, reference)
+
+
+def more_repeats(seconds: Sequence[float], reference: Sequence[float], limit: float | None = None) -> int | None:
+    """Return how many more times to measure each, so that the comparison is probably decided; None for too many.
+
+    It is decided when the interval of the ratio excludes `limit`; without one, when it excludes 1 or lies within 5 %
+    of it, whichever is easier by what was measured. Outliers don't count in the spread.
+    """
+    pairs = [_without_outliers(each) for each in (seconds, reference)]
+    least = max(1, FEWEST_REPEATS - min(len(seconds), len(reference)))
+    freedom = sum(map(len, pairs)) - 2
+    if min(map(len, pairs)) < 2:
+        return least
+    logs = [[math.log(each) for each in times] for times in pairs]
+    variance = sum((each - statistics.fmean(times)) ** 2 for times in logs for each in times) / freedom
+    apart = math.log(ratio(*pairs).ratio)
+    margin = max(abs(apart), math.log1p(EQUAL) - abs(apart)) if limit is None else abs(apart - math.log(limit))
+    if variance > MOST_MORE * margin**2:
+        return None
+    wanted = math.ceil(2 * _POWER**2 * variance / margin**2) if variance else 0
+    more = max(least, wanted - min(len(seconds), len(reference)))
+    return more if more <= MOST_MORE else None
+
+
+def advice(more: int | None) -> str:
+    """Return what to do where a comparison is undecided, by `more_repeats`."""
+    if more is None:
+        return "the times scatter too much, so measure on a quiet machine, or give the runs more to do"
+    return f"repeat it {more} more {'time' if more == 1 else 'times'}"
 
 
 def amdahl(points: Sequence[tuple[float, float]]) -> Amdahl | None:
@@ -172,10 +214,11 @@ def _without_outliers(seconds: Sequence[float]) -> list[float]:
 
 
 def _difference(low: float, high: float, confidence: float) -> Difference:
-    if low <= 1 <= high:
-        return "none"
     if confidence < CONFIDENCE:
-        return "unsure"
+        return "undecided"
+    if low <= 1 <= high:
+        # Turned round, a ratio is its reciprocal: which of two comes first must not matter.
+        return "equal" if low >= 1 / (1 + EQUAL) and high <= 1 + EQUAL else "undecided"
     return "faster" if high < 1 else "slower"
 
 

@@ -40,7 +40,8 @@ def workload(
         What lists call it.
     check
         Called with the answer, and with those parameters of the workload that it names. It returns whether the answer
-        is right, or that and a sentence; an `assert` that fails says that it isn't.
+        is right, or that and a sentence, or these and by how much rounding may put the numbers of the answer off, which
+        decides whether answers near zero agree. An `assert` that fails says that it isn't right.
     needs
         Called with those parameters that it names, before anything runs. It returns what all workers together must
         hold: bytes, or a text such as '2GiB'.

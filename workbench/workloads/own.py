@@ -174,8 +174,10 @@ class Own(Template):
             told = importing.called(judge, self._arguments(parameters), returned.whole(results))
         except AssertionError as err:
             return Check(passed=False, what=f"{whose}: {said(err) or 'its assertion failed'}.".replace("..", "."))
-        if isinstance(told, tuple) and len(told) == 2:
-            return Check(passed=bool(told[0]), what=printable(f"{whose}: {told[1]}.").replace("..", "."))
+        if isinstance(told, tuple) and len(told) in (2, 3):
+            rounding = float(told[2]) if len(told) == 3 else None
+            what = printable(f"{whose}: {told[1]}.").replace("..", ".")
+            return Check(passed=bool(told[0]), what=what, rounding=rounding)
         return Check(passed=bool(told), what=f"{whose} says so.")
 
     def cell(self, parameters: Parameters, cluster: str | None = None, *, on_gpu: bool = False) -> str:

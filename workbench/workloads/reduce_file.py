@@ -342,7 +342,7 @@ def _right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Clie
         np.array_equal(got, expected, equal_nan=True) if what in _EXACT else (np.isnan(got) == np.isnan(expected)).all()
     )
     words = f"{of_what} differ{'' if value.ndim else 's'} from NumPy's by at most {off:.1e} ({allowed:.1e} allowed)."
-    return Check(passed=off <= allowed and bool(same), what=f"{words} {remarks}".strip())
+    return Check(passed=off <= allowed and bool(same), what=f"{words} {remarks}".strip(), rounding=allowed)
 
 
 def _by_numpy(numbers: Any, what: str, axes: tuple[int, ...], percent: float) -> Any:

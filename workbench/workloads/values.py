@@ -137,3 +137,5 @@ class Check(BaseModel, frozen=True):
     """What was compared with what, in a sentence for everybody."""
     detail: str = ""
     """By how much it differed, and by how much it may, for who knows the method."""
+    rounding: float | None = None
+    """By how much rounding may put the numbers of the answer off, which may exceed an answer near zero by far."""

@@ -19,6 +19,10 @@ _DECOMPOSITION = 10_000
 _BESIDE = ("bandwidth", "certificate", "scatter", "seconds_to_make", "seconds_to_read")
 """What a run tells beside its answer: how fast, how surely, and a picture."""
 
+_ITEM = 8  # bytes of a number, where nothing is known of them
+
+_DECLARE = "Have the workload's check return (passed, text, rounding) to decide it."
+
 _EPS = {"float32": 2.0**-23, "float16": 2.0**-10}
 _EPS_OF_FLOAT64 = 2.0**-52
 
@@ -33,6 +37,10 @@ class Answer(NamedTuple):
     dtype: str
     passed: bool | None
     """Whether its check did; None without one."""
+    rounding: float | None = None
+    """By how much rounding may put its numbers off, as its check says."""
+    bytes: int | None = None
+    """Of the array that it is made of."""
 
 
 class Agreement(NamedTuple):
@@ -64,14 +72,18 @@ def _among(given: Sequence[Answer]) -> Agreement:
     if failed:
         return Agreement(False, f"The check of {listed(failed)} failed.")
     first: dict[str, Answer] = {}
+    perhaps = ""
     for answer in given:
         other = first.setdefault(answer.data, answer)
         where = _apart(other, answer)
-        if where is not None:
+        if where is not None and _apart(other, answer, _cancelled(other, answer)) is None:
+            who = " and ".join(dict.fromkeys((other.who, answer.who)))
+            perhaps = f"Whether the answers of {who} differ by more than rounding is undecided: {where}. {_DECLARE}"
+        elif where is not None:
             if other.who == answer.who:
                 return Agreement(False, f"The answers of {answer.who} differ from run to run: {where}.")
             return Agreement(False, f"The answers of {other.who} and {answer.who} differ: {where}.")
-    return _between_groups(list(first.values()), given)
+    return Agreement(None, perhaps) if perhaps else _between_groups(list(first.values()), given)
 
 
 def _between_groups(groups: Sequence[Answer], given: Sequence[Answer]) -> Agreement:
@@ -89,11 +101,21 @@ def _between_groups(groups: Sequence[Answer], given: Sequence[Answer]) -> Agreem
     )
 
 
-def _apart(one: Answer, other: Answer) -> str | None:
+def _apart(one: Answer, other: Answer, rounding: float = 0.0) -> str | None:
     """Where two answers differ, by more than a certificate allows if only one of them has one."""
     accuracies = [found["of_largest"] for each in (one, other) if (found := (each.result or {}).get("certificate"))]
     slack = max(accuracies[0]) if len(accuracies) == 1 else 0.0
-    return difference(_alone(one), _alone(other), other.dtype, slack=slack)
+    rounding += sum(each.rounding or 0.0 for each in (one, other))
+    return difference(_alone(one), _alone(other), other.dtype, slack=slack, rounding=rounding)
+
+
+def _cancelled(one: Answer, other: Answer) -> float:
+    """Rounding of a sum of all numbers, each of size one, where no check tells how large they are.
+
+    Numbers that cancel leave a result near zero, whose own size tells nothing of its rounding.
+    """
+    declared = all(each.rounding is not None for each in (one, other))
+    return 0.0 if declared else _SUM * _eps(other.dtype) * max(one.bytes or 0, other.bytes or 0) / _ITEM
 
 
 def _alone(answer: Answer) -> dict[str, Any]:
@@ -101,31 +123,40 @@ def _alone(answer: Answer) -> dict[str, Any]:
     return {name: value for name, value in (answer.result or {}).items() if name not in _BESIDE}
 
 
-def difference(one: Any, other: Any, dtype: str, name: str = "answer", *, slack: float = 0.0) -> str | None:
+def difference(
+    one: Any, other: Any, dtype: str, name: str = "answer", *, slack: float = 0.0, rounding: float = 0.0
+) -> str | None:
     """Where two answers differ by more than rounding explains, None where they don't.
 
-    `slack` is how far the numbers of a list may be off besides, in parts of the largest.
+    `slack` is how far the numbers of a list may be off besides, in parts of the largest, and `rounding` how far any
+    number may.
     """
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         names = [*one, *(key for key in other if key not in one)]
         found = (
-            difference(one.get(key), other.get(key), dtype, str(key).replace("_", " "), slack=slack) for key in names
+            difference(one.get(key), other.get(key), dtype, str(key).replace("_", " "), slack=slack, rounding=rounding)
+            for key in names
         )
         return next((each for each in found if each is not None), None)
     if _is_list(one) and _is_list(other):
-        return _difference_of_lists(one, other, dtype, name, slack)
+        return _difference_of_lists(one, other, dtype, name, slack, rounding)
     if _is_number(one) and _is_number(other):
-        return None if _close(one, other, _SUM * _eps(dtype) * max(abs(one), abs(other))) else _said(name, one, other)
+        bound = max(rounding, _SUM * _eps(dtype) * max(abs(one), abs(other)))
+        return None if _close(one, other, bound) else _said(name, one, other)
     return None if one == other else _said(name, one, other)
 
 
-def _difference_of_lists(one: Sequence[Any], other: Sequence[Any], dtype: str, name: str, slack: float) -> str | None:
+def _difference_of_lists(
+    one: Sequence[Any], other: Sequence[Any], dtype: str, name: str, slack: float, rounding: float
+) -> str | None:
     if len(one) != len(other):
         return f"{name} has {len(one)} values here and {len(other)} there"
     if not all(_is_number(each) for each in (*one, *other)):
-        found = (difference(*pair, dtype, f"{name} {index}") for index, pair in enumerate(zip(one, other, strict=True)))
+        pairs = enumerate(zip(one, other, strict=True))
+        found = (difference(*pair, dtype, f"{name} {index}", rounding=rounding) for index, pair in pairs)
         return next((each for each in found if each is not None), None)
     bound = (_DECOMPOSITION * _eps(dtype) + slack) * max((abs(each) for each in (*one, *other)), default=0)
+    bound = max(bound, rounding)
     for index, (left, right) in enumerate(zip(one, other, strict=True)):
         if not _close(left, right, bound):
             return _said(f"{name}, number {index + 1},", left, right)

@@ -13,7 +13,7 @@ from workbench import formats
 from workbench.errors import BadInputError, NotFoundError, quoted
 from workbench.runs import store
 from workbench.runs.comparing.comparisons import Comparison, Row
-from workbench.runs.statistics import CONFIDENCE, FEWEST_REPEATS, compared
+from workbench.runs.statistics import CONFIDENCE, FEWEST_REPEATS, advice, compared, more_repeats
 
 if TYPE_CHECKING:
     from workbench.runs.comparing.table import Summary
@@ -29,7 +29,7 @@ class Judged(NamedTuple):
     """None where all rows are meant."""
     what: What
     outcome: Outcome
-    """As JUnit has it: 'error' where one of both has failed runs or can't be had, 'skipped' where too few tell."""
+    """As JUnit has it: 'error' where one of both has failed runs or can't be had, 'skipped' where it is undecided."""
     sentence: str
 
     @property
@@ -60,8 +60,9 @@ def check(rows: Sequence[Row], repeats: int = FEWEST_REPEATS) -> None:
 
 
 def judge(comparison: Comparison, *, slower: float | None = None, memory: float | None = None) -> tuple[Judged, ...]:
-    """Judge each row against the first. It is over where the median ratio is, and surely not by chance.
+    """Judge each row against the first. It is over the limit where the whole interval of the ratio at 95 % is.
 
+    It is undecided, which is 'skipped', where the limit lies in the interval.
     Raises BadInputError where there is one row only.
     """
     check(comparison.rows)
@@ -78,16 +79,19 @@ def _judged(first: Row, other: Row, what: What, limit: float) -> Judged:
     found = compared(two, one)
     assert found.low is not None
     assert found.high is not None
-    over = found.ratio > 1 + limit and found.low > 1
     shown = formats.duration if what == "time" else formats.size
     middle = [shown(statistics.median(values)) for values in (one, two)]
+    outcome: Outcome = "skipped"
+    verdict = f"undecided at the limit of {1 + limit:.3g} times: {advice(more_repeats(two, one, 1 + limit))}"
+    if found.low > 1 + limit or found.high <= 1 + limit:
+        outcome = "failure" if found.low > 1 + limit else "system-out"
+        verdict = f"{'over' if outcome == 'failure' else 'within'} the limit of {1 + limit:.3g} times"
     return Judged(
         other.label,
         what,
-        "failure" if over else "system-out",
+        outcome,
         f"{other.label}: {what} {found.ratio:.3g} times that of {first.label} ({found.low:.3g} to {found.high:.3g} at "
-        f"{100 * CONFIDENCE:.0f} %; {middle[0]} and {middle[1]}), {'over' if over else 'within'} the limit of "
-        f"{1 + limit:.3g} times.",
+        f"{100 * CONFIDENCE:.0f} %; {middle[0]} and {middle[1]}), {verdict}.",
     )
 
 

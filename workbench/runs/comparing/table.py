@@ -21,7 +21,7 @@ from workbench.runs.comparing.agreement import Agreement, Answer, agreement, dat
 from workbench.runs.comparing.compare import SWEPT_OPTIONS
 from workbench.runs.comparing.comparisons import Comparison, Mode, Row
 from workbench.runs.forecasting import calibration, machines
-from workbench.runs.statistics import FEWEST_REPEATS, Ratio, Spread, compared, cores_for, outliers, spread
+from workbench.runs.statistics import FEWEST_REPEATS, Ratio, Spread, compared, cores_for, more_repeats, outliers, spread
 from workbench.runs.store import WATCHED, answered
 from workbench.runs.transfers import speeds
 from workbench.workloads.values import Check
@@ -65,7 +65,7 @@ class RowSummary(BaseModel, frozen=True):
     ratio_high: float | None
     confidence: float | None
     difference: statistics.Difference | None
-    """Whether the ratio can be told from 1; None for the first row."""
+    """What the interval of the ratio decides; None for the first row."""
     bytes_per_second: float | None
     bandwidth: tuple[float, float, float] | None
     """Quartiles of the bytes per second of what travelled between workers, each the median of the runs'."""
@@ -317,11 +317,11 @@ def _order(measured: Sequence[RowSummary]) -> list[str]:
     pairs = [(row, first) for row in measured[1:]] + [(row, best) for row in measured if row not in (first, best)]
     judged = [(a, b, compared(_all(a), _all(b))) for a, b in pairs]
     every = itertools.combinations(measured, 2)
-    if all(compared(_all(a), _all(b)).difference == "none" for a, b in every):
-        return [f"No difference: the spread of {formats.count(len(first.runs), 'repeat')} covers it."]
+    if all(compared(_all(a), _all(b)).difference == "equal" for a, b in every):
+        return [f"Equal within 5 %, by {formats.count(len(first.runs), 'repeat')} of each."]
     behind = [row for row in measured if row is not best and compared(_all(row), _all(best)).difference == "slower"]
     alike = [f"{row.title} ({_median(row)})" for row in measured if row not in behind]
-    same = [row.title for row in measured[1:] if row.difference == "none"]
+    same = [row.title for row in measured[1:] if row.difference == "equal"]
     sentences = []
     if len(alike) == 1:
         times = "" if best is first else f", {1 / (best.ratio or 1):.3g} times as fast as {first.title}"
@@ -329,20 +329,18 @@ def _order(measured: Sequence[RowSummary]) -> list[str]:
     elif behind:
         sentences.append(f"Which of these is the fastest can't be told: {', '.join(alike)}.")
     if same:
-        sentences.append(f"No difference between {first.title} and {', '.join(same)}.")
-    return [*sentences, *_unsure(measured, [each for each in judged if each[2].difference == "unsure"])]
+        sentences.append(f"Equal within 5 %: {', '.join([first.title, *same])}.")
+    return [*sentences, *_undecided([(a, b) for a, b, found in judged if found.difference == "undecided"])]
 
 
-def _unsure(measured: Sequence[RowSummary], pairs: Sequence[tuple[RowSummary, RowSummary, Ratio]]) -> list[str]:
-    """Why these pairs can't be told apart, and what would help."""
+def _undecided(pairs: Sequence[tuple[RowSummary, RowSummary]]) -> list[str]:
+    """Say which pairs the times don't decide, and how often to repeat them."""
     if not pairs:
         return []
-    if all(len(row.runs) == 1 for row in measured):
-        return ["One time each can't be told from chance."]
-    hidden = " and ".join(dict.fromkeys(f"whether {a.title} differs from {b.title}" for a, b, _ in pairs))
-    if any(found.confidence < statistics.CONFIDENCE for *_, found in pairs):
-        return [f"Too few repeats to tell at 95 % {hidden}: give {FEWEST_REPEATS} or more."]
-    return [f"An outlier hides {hidden}: repeat it."]
+    open_ = " and ".join(dict.fromkeys(f"whether {a.title} differs from {b.title}" for a, b in pairs))
+    wanted = [more_repeats(_all(a), _all(b)) for a, b in pairs]
+    more = None if None in wanted else max(each for each in wanted if each is not None)
+    return [f"Undecided: {open_}; {statistics.advice(more)}."]
 
 
 def _all(row: RowSummary) -> tuple[float, ...]:
@@ -372,7 +370,7 @@ def judged_text(row: RowSummary) -> str:
     """Return how a row stands beside the first, in words; empty for the first and for other work."""
     if row.difference is None or row.ratio is None:
         return ""
-    words = {"none": "no difference", "unsure": "can’t be told from chance"}
+    words = {"equal": "equal within 5 %", "undecided": "undecided"}
     faster = f"{1 / row.ratio:.3g} times as fast"
     return words.get(row.difference, faster if row.difference == "faster" else f"{row.ratio:.3g} times as long")
 
@@ -390,7 +388,7 @@ def ratio_text(row: RowSummary) -> str:
     digits = next((n for n in (3, 4, 5, 6) if all(each == 1 or f"{each:.{n}g}" != "1" for each in numbers)), 7)
     middle, *ends = (f"{each:.{digits}g}" for each in numbers)
     interval = f"{middle} ({' – '.join(ends)})" if ends else middle
-    return f"{interval}, {judged_text(row)}" if row.difference in ("none", "unsure") else interval
+    return f"{interval}, {judged_text(row)}" if row.difference in ("equal", "undecided") else interval
 
 
 def bandwidth_text(row: RowSummary) -> str:
@@ -487,6 +485,8 @@ def _answers(comparison: Comparison) -> list[Answer]:
             answered(row.workload, sample.result),
             str(row.resolved.get("dtype", "float64")),
             None if sample.check is None else sample.check.passed,
+            None if sample.check is None else sample.check.rounding,
+            sample.bytes,
         )
         for row in comparison.rows
         for sample in row.samples
@@ -547,7 +547,7 @@ def _scaling(what: str, rows: Sequence[Row], *, weak: bool) -> Scaling | None:
         low, high = (None if each is None else 1 / (each * ideal) for each in reversed(ends))
         gain, middle = efficiency * cores / fewest, spread(seconds).median
         points.append(Point(cores=cores, seconds=middle, speedup=gain, efficiency=efficiency, low=low, high=high))
-    # Where no difference can be told, no share of the time can.
+    # Where it is undecided whether more cores are faster, no share of the time can be told.
     law = statistics.amdahl([(point.cores, point.seconds) for point in points]) if sure and not weak else None
     share = law.serial / (law.serial + law.parallel) if law else None
     return Scaling(what=what, weak=weak, points=tuple(points), serial_share=share)
@@ -608,9 +608,9 @@ def _equal(row: Row, cores: Sequence[Row]) -> CoresEqual:
     ]
     more_than = max((float(n) for n, _, found in judged if found.difference == "faster"), default=0.0)
     fewer_than = min((float(n) for n, _, found in judged if found.difference == "slower"), default=math.inf)
-    same = [float(n) for n, _, found in judged if found.difference == "none"]
-    if any(found.difference == "unsure" for *_, found in judged):
-        return _unknown(row, "the times can't be told from chance.")
+    same = [float(n) for n, _, found in judged if found.holds_one]
+    if any(found.confidence < statistics.CONFIDENCE for *_, found in judged):
+        return _unknown(row, f"too few repeats. Give {FEWEST_REPEATS} or more.")
     if more_than >= fewer_than or not all(more_than < each < fewer_than for each in same):
         return _unknown(row, "more of them were not always faster here.")
     n_gpus = len(row.spec.devices) if row.spec else 1

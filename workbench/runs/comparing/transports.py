@@ -57,7 +57,7 @@ def _name(protocol: str, rows: Sequence[Row]) -> str:
 
 
 def _beside(ratio: Ratio) -> str:
-    words = {"none": "shows no difference ({})", "unsure": "can’t be told from chance ({})"}
+    words = {"equal": "is equal within 5 % ({})", "undecided": "is undecided ({})"}
     return words.get(ratio.difference, "takes {}").format(f"{_times(ratio)} as long")
 
 
