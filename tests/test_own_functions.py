@@ -21,6 +21,7 @@ from distributed import wait
 
 import workbench
 from tests.conftest import using_data_folder
+from tests.trusted import trust_here
 from tests.views import html_of
 from tests.waiting import until
 from workbench.clusters import records
@@ -1047,6 +1048,7 @@ def test_files_in_workloads_and_packages_are_listed_beside_ours_and_what_is_brok
     (data_folder / "workloads" / "double.py").write_text("def double(n=1):\n    return n + n\n")
     for folder in (tmp_path, data_folder):
         (folder / "workloads" / "clash.py").write_text("def array_sum():\n    return 1\n")
+    trust_here()
     session = Session()
     assert all(each.origin == "dask-workbench" for each in session.workloads(wait=False))
     found = {each.name: each.origin for each in session.workloads() if each.origin != "dask-workbench"}

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.test_runs import finish, start_cluster, submit
+from tests.trusted import trust_here
 from tests.views import html_of
 from workbench.cli import main
 from workbench.cli.runs import where
@@ -310,6 +311,7 @@ def test_no_preset_is_kept_under_a_name_that_another_one_hides(
     monkeypatch.chdir(tmp_path)
     told = "workbench: {presets: {array_sum: {ours: {shape: [40, 60]}}}}"
     (tmp_path / "workbench.yaml").write_text(told)
+    trust_here()
     with pytest.raises(ConflictError, match=r"'ours' already, which isn't yours \(workbench.yaml here\)"):
         Session().keep_preset("array_sum", "ours", {"shape": [4, 6]})
     assert not Session().keep_preset("array_sum", "mine", {"shape": [4, 6]})
@@ -331,8 +333,10 @@ def test_a_team_keeps_presets_in_a_file_of_its_folder_and_a_bad_one_is_one_sente
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "workbench.yaml"
     file.write_text("workbench: {presets: {svd_of_file: {winds: {path: winds.npy, k: 4}}}}")
+    trust_here()
     assert template("svd_of_file").preset("winds").parameters == {"path": "winds.npy", "k": 4}
     file.write_text(f"{text}\n")
+    trust_here()
     with pytest.raises(BadParameterError, match=sentence):
         template("svd_of_file").validate({"preset": "winds"})
     assert template("array_sum").validate({"preset": "post"}).preset == "post"

@@ -19,6 +19,7 @@ from urllib.parse import quote
 import dask
 import pytest
 
+from tests.trusted import trust_here
 from workbench.cli import main
 from workbench.clusters import profiles, records
 from workbench.clusters.plan import plan
@@ -249,6 +250,7 @@ def test_a_team_keeps_profiles_in_a_file_of_its_folder(
             "typo: {profile: cpu, n_wokers: 2}, big: {profile: cpu, n_workers: lots}, gone: {profile: nosuch}, "
             "several: {profile: [cpu]}}}"
         )
+        trust_here()
         offered = {each.name: each for each in profiles.profiles(inventory())}
         assert offered["night"].summary == "CPU with n_workers=2. From workbench.yaml here."
         assert offered["dawn"].summary == "CPU. From Dask's configuration."
@@ -291,6 +293,7 @@ def test_a_file_means_what_a_person_reads_in_it_and_no_word_in_it_breaks_the_oth
     }
     text = "".join(f"    {name}: {about}\n" for name, about in lines.items())
     (tmp_path / "workbench.yaml").write_text(f"workbench:\n  profiles:\n{text}")
+    trust_here()
     # What isn't had here is still judged by its choices.
     monkeypatch.setattr("shutil.which", lambda *_, **__: "/usr/bin/sbatch")
     reasons = {each.name: str(each.reason) for each in profiles.profiles(inventory())}

@@ -85,7 +85,7 @@ def switch(key: str) -> bool:
     return bool(value)
 
 
-_OURS = {"clusters", "runs", "runs.db", "comparisons", "calibrations", "machines", "workloads", "described"}
+_OURS = {"clusters", "runs", "runs.db", "comparisons", "calibrations", "machines", "workloads", "described", "trusted"}
 """Names of which a data folder has some, once it was used."""
 
 

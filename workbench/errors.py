@@ -152,6 +152,10 @@ class ConflictError(WorkbenchError):
     status = 409
 
 
+class UntrustedError(ConflictError):
+    """Something that a folder defines, which the user hasn't trusted yet; see `workbench.trust`."""
+
+
 class MissingError(WorkbenchError):
     """A package, driver or program that the request needs isn't there; the sentence says how to get it."""
 

@@ -1,7 +1,8 @@
 """What a person keeps under names.
 
 It stands in a file workbench.yaml of the working folder, which a team may keep in git, in the data folder, where
-`write` puts it, and in Dask's configuration. All three are laid out alike:
+`write` puts it, and in Dask's configuration. That of the working folder counts once the user trusts it (see
+`workbench.trust`). All three are laid out alike:
 
     workbench:
       profiles:
@@ -22,14 +23,17 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from workbench import config
-from workbench.errors import BadInputError, quoted, reason_of
+from workbench import config, formats, trust
+from workbench.errors import BadInputError, ConflictError, quoted, reason_of
+from workbench.trust import FILE as FILE
 
-FILE = "workbench.yaml"
 LAST = ("what you kept", "Dask's configuration")
 """Places after that file, as they are told."""
 _SECTIONS = {"profiles", "presets"}
-_MOST_BYTES = 2**20
+_MOST_BYTES = 2**17
+"""PyYAML reads that much in about a second."""
+_MOST_LEVELS, _MOST_VALUES = 16, 10_000
+"""Of one file. References (`*name`) let a short text stand for a billion values."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
 
@@ -52,11 +56,25 @@ for _tag, _pattern in {
 
 
 def parsed(text: str) -> Any:
-    """Return what YAML stands for. Raises ValueError where it is none."""
+    """Return what YAML stands for. Raises ValueError where it is none, or too much of it."""
     try:
-        return yaml.load(text, _Loader)
-    except yaml.YAMLError as err:
+        found = yaml.load(text, _Loader)
+    except RecursionError as err:
+        raise ValueError(f"it is nested more than {_MOST_LEVELS} levels deep") from err
+    # PyYAML lets others pass where a tag such as !!int stands before an empty text.
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as err:
         raise ValueError(str(err)) from err
+    waiting, n_values = [(found, 0)], 0
+    while waiting:
+        value, level = waiting.pop()
+        n_values += 1
+        if level > _MOST_LEVELS:
+            raise ValueError(f"it is nested more than {_MOST_LEVELS} levels deep")
+        if n_values > _MOST_VALUES:
+            raise ValueError(f"it has more than {formats.count(_MOST_VALUES)} values")
+        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | set | tuple) else ()
+        waiting += ((each, level + 1) for each in inside)
+    return found
 
 
 class Place(NamedTuple):
@@ -83,11 +101,94 @@ def check_name(name: str, what: str, example: str) -> str:
     return name
 
 
+class Definitions(NamedTuple):
+    """What a folder defines, by name only: nothing of it is imported or used."""
+
+    folder: Path
+    workloads: tuple[str, ...]
+    """Names of the files whose functions are workloads."""
+    profiles: tuple[str, ...]
+    presets: tuple[str, ...]
+    sha: str
+    """Hash of the content."""
+    problem: str | None = None
+    """Why it can't be trusted."""
+
+    def __str__(self) -> str:
+        kinds = {"workload file": self.workloads, "profile": self.profiles, "preset": self.presets}
+        return formats.listed(
+            [
+                f"{formats.count(len(names), kind)} ({formats.some([_plain(each) for each in names], _SHOWN)})"
+                for kind, names in kinds.items()
+                if names
+            ]
+        )
+
+    @property
+    def question(self) -> str:
+        """What the user is asked."""
+        return f"This folder defines {self}. Trust it?"
+
+
+_SHOWN = 5
+
+
+def _plain(name: str) -> str:
+    """Return a name of a folder as it may be shown: it may be made to look like another."""
+    return name if re.fullmatch(r"[\w.:-]{1,60}", name, re.ASCII) else ascii(name[:60])
+
+
+def definitions(folder: Path | None = None) -> Definitions | None:
+    """Return what a folder defines, the working folder by default; None where that is nothing."""
+    try:
+        folder = folder or Path.cwd()
+    except FileNotFoundError:
+        return None
+    if folder == config.data_folder():
+        return None  # of the user's own
+    workloads = tuple(each.name for each in trust.workload_files(folder))
+    profiles = tuple(map(str, _defined(folder / FILE, "profiles")))
+    presets = tuple(
+        f"{workload}.{name}"
+        for workload, told in _defined(folder / FILE, "presets").items()
+        for name in (told if isinstance(told, dict) else ())
+    )
+    if not (workloads or profiles or presets):
+        return None
+    try:
+        return Definitions(folder, workloads, profiles, presets, trust.fingerprint(folder))
+    except BadInputError as err:
+        return Definitions(folder, workloads, profiles, presets, "", str(err))
+
+
+def _defined(path: Path, section: str) -> dict[str, Any]:
+    try:
+        return _read(path, section)
+    except BadInputError:
+        return {}  # whoever uses the file says what is wrong with it
+
+
+def untrusted() -> Definitions | None:
+    """Return what the working folder defines, where the user hasn't trusted that; None where nothing waits for it."""
+    found = definitions()
+    return None if found is None or trust.is_trusted(found.folder, found.sha) else found
+
+
+def trust_folder(folder: Path, sha: str) -> None:
+    """Trust what a folder defines. Raises ConflictError where it isn't what the user saw."""
+    found = definitions(folder)
+    if found is not None and found.problem is not None:
+        raise ConflictError(found.problem)
+    if found is None or found.sha != sha:
+        raise ConflictError(f"What {folder} defines was changed since you saw it. Look at it again.")
+    trust.trust(folder, sha)
+
+
 def places(section: str) -> Iterator[Place]:
     """What is kept in each place; of two things with one name the first counts."""
     (kept, configured), mine = LAST, _kept_file(section)
     sources: tuple[tuple[str, str, Callable[[], dict[str, Any]]], ...] = (
-        (FILE, f"{FILE} here", lambda: _read(Path(FILE), section)),
+        (FILE, f"{FILE} here", lambda: _read_here(section)),
         (mine.name, kept, lambda: _read(mine, section)),
         ("configuration", configured, lambda: _checked(config.get(section) or {}, configured, section)),
     )
@@ -118,13 +219,23 @@ def _kept_file(section: str) -> Path:
     return config.data_folder() / f"{section}.yaml"
 
 
+def _read_here(section: str) -> dict[str, Any]:
+    """Return what stands in the file of the working folder, nothing where the user hasn't trusted that."""
+    try:
+        found = _read(Path(FILE).absolute(), section)
+    except FileNotFoundError:  # the working folder is gone
+        return {}
+    return {} if found and untrusted() is not None else found
+
+
 def _read(path: Path, section: str) -> dict[str, Any]:
     """What stands in a file under `workbench: section:`, nothing where there is no file."""
-    try:
-        about = path.stat()
-    except OSError:
+    content = trust.read_file(path, _MOST_BYTES)
+    if content is None:
         return {}
-    found = _parsed(path.absolute(), about.st_mtime_ns, about.st_size)
+    found = _parsed(content)
+    if isinstance(found, str):
+        raise BadInputError(f"{path} can't be read: {found}.")
     return _checked(found.get(section) or {}, str(path), section)
 
 
@@ -135,11 +246,10 @@ def _checked(told: Any, where: str, section: str) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=16)
-def _parsed(path: Path, _changed: int, n_bytes: int) -> dict[str, Any]:
+def _parsed(content: bytes) -> dict[str, Any] | str:
+    """Return what stands in a file under `workbench`, or why it can't be read: that, too, takes long to find out."""
     try:
-        if n_bytes > _MOST_BYTES:
-            raise ValueError("it is larger than 1 MiB")
-        whole = parsed(path.read_text(encoding="utf-8")) or {}
+        whole = parsed(content.decode()) or {}
         found = whole.get("workbench") or {}
         if misplaced := _SECTIONS & whole.keys():
             raise ValueError(
@@ -147,6 +257,6 @@ def _parsed(path: Path, _changed: int, n_bytes: int) -> dict[str, Any]:
             )
         if not isinstance(found, dict):
             raise ValueError(f"workbench is {quoted(found)}, not names")
-    except (OSError, ValueError, AttributeError) as err:
-        raise BadInputError(f"{path} can't be read: {' '.join(reason_of(err).split())}.") from err
+    except (ValueError, AttributeError) as err:
+        return " ".join(reason_of(err).split())
     return found

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Unpack
 
-from workbench import config, hardware
+from workbench import config, hardware, kept
 from workbench.clusters import budget, control, environments, launch, nearby, plan, profiles, records, spare
 from workbench.clusters.choices import Choices, choosing
 from workbench.clusters.profiles import own
@@ -166,6 +166,12 @@ class Session:
     def broken_workloads(self, *, wait: bool = True) -> tuple[Broken, ...]:
         """Files and packages whose workloads can't be had, and why."""
         return listed(wait=wait).broken
+
+    untrusted = staticmethod(kept.untrusted)
+
+    def trust(self, sha: str, folder: Path | None = None) -> None:
+        """Use what a folder defines from now on, until it changes; `sha` is that of what the user saw."""
+        kept.trust_folder(folder or Path.cwd(), sha)
 
     workload = staticmethod(registry.template)
 

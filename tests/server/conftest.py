@@ -118,6 +118,12 @@ class FakeSession:
     def forget_profile(self, name: str) -> None:
         self.calls.append(("forget", name))
 
+    def untrusted(self) -> None:
+        return None
+
+    def trust(self, sha: str) -> None:
+        self.calls.append(("trust", sha))
+
     def environments(self) -> tuple[Environment, ...]:
         return (Environment(python="/usr/bin/python3", name="python3", title="Python 3"),)
 

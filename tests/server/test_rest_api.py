@@ -32,6 +32,7 @@ CPU = {"profile": "cpu", "choices": {"n_workers": 1, "threads_per_worker": "1", 
 GOOD = [
     ("POST", "/profiles", {**CPU, "name": "night"}, 201),
     ("DELETE", "/profiles/night", None, 200),
+    ("POST", "/trust", {"sha": "0123"}, 200),
     ("POST", "/presets", {"workload": "array_sum", "name": "mine", "parameters": {"size": "1GiB"}}, 201),
     ("DELETE", "/presets/array_sum/mine", None, 200),
     ("POST", "/clusters", {**CPU, "name": "bold-heron", "force": True}, 202),

@@ -20,8 +20,9 @@ from workbench.cli.forecast import add_forecast_commands, add_look
 from workbench.cli.machine import add_hardware, add_lab, lab
 from workbench.cli.records import add_record_commands
 from workbench.cli.runs import add_run_commands
+from workbench.cli.trust import add_trust, trusts_this_folder
 from workbench.cli.words import Parser
-from workbench.errors import BadInputError, FailedError, WorkbenchError
+from workbench.errors import BadInputError, FailedError, UntrustedError, WorkbenchError
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 _BROKEN_PIPE = 141  # 128 + SIGPIPE
@@ -31,7 +32,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     try:
         arguments = _parse(argv)
-        code: int = arguments.command(arguments)
+        try:
+            code: int = arguments.command(arguments)
+        except UntrustedError:
+            if not trusts_this_folder():
+                raise
+            code = arguments.command(arguments)
         sys.stdout.flush()
         return code
     except WorkbenchError as err:
@@ -87,5 +93,6 @@ def _parser() -> argparse.ArgumentParser:
     add_record_commands(commands)
     add_forecast_commands(commands)
     add_compare_commands(commands)
+    add_trust(commands)
     add_lab(commands)
     return parser

@@ -48,11 +48,11 @@ def shown(how: str, what: Any) -> Iterator[Any]:
         yield on_change
 
 
-def agreed(told: str) -> bool:
+def agreed(told: str, question: str = "Go on?") -> bool:
     """Whether a person at the terminal says yes to what they are told; where nobody can answer, nobody does."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    print(f"{printable(told)}\nGo on? [y/N] ", end="", file=sys.stderr, flush=True)
+    print(f"{printable(told)}\n{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 

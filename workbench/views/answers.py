@@ -100,6 +100,7 @@ def read_state(session: Session, base_url: str) -> dict[str, Any]:
     from workbench import config
     from workbench.workloads.own import stamp
 
+    waiting = session.untrusted()
     inventory, comparisons = session.hardware(), config.data_folder() / "comparisons"
     return {
         "clusters": [cluster_answer(record, base_url) for record in session.clusters()],
@@ -108,6 +109,7 @@ def read_state(session: Session, base_url: str) -> dict[str, Any]:
         "titles": {each.name: each.title for each in session.workloads(wait=False)},
         # A function that was added is in the list of workloads at once.
         "own": stamp(),
+        "untrusted": waiting and waiting.sha,
         "comparing": _comparing(session),
         # Comparing runs of the past changes neither clusters nor runs.
         "compared": comparisons.stat().st_mtime_ns if comparisons.exists() else 0,

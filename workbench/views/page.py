@@ -181,6 +181,7 @@ def known() -> dict[str, View]:
     return {
         "sidebar": View(sidebar.sidebar),
         "wide": View(sidebar.wide),
+        "trust": View(sidebar.trust, every(5.0), ("trust.",)),
         "start": View(machine.start, reads=("profile", "plan.", "name")),
         "nearby": View(machine.nearby, every(10.0)),
         "plan-form": View(machine.plan_form, every(5.0), ("profile", "plan.", "keep.")),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import TYPE_CHECKING
 
-from workbench.figures.markup import tag
-from workbench.views.parts import live, section
+from workbench.figures.markup import paragraph, tag
+from workbench.views.parts import button, link, live, notice, section
 
 if TYPE_CHECKING:
     from workbench.views.page import Sight
@@ -13,14 +14,45 @@ if TYPE_CHECKING:
 
 def sidebar(sight: Sight, _: str) -> str:
     """All sections, one below the other."""
-    return "".join(_sections(sight))
+    return live("trust") + "".join(_sections(sight))
 
 
 def wide(sight: Sight, _: str) -> str:
     """The same side by side: what is there, what is to be computed, what was."""
     hardware, clusters, work, runs, compare = _sections(sight)
     columns = (tag("div", *each) for each in ((hardware, clusters), (work, compare), (runs,)))
-    return tag("div", *columns, class_="wb-Columns")
+    return live("trust") + tag("div", *columns, class_="wb-Columns")
+
+
+def trust(sight: Sight, _: str) -> str:
+    """The question whether to use what the working folder defines, until the user has answered it."""
+    waiting = sight.session.untrusted()
+    if waiting is None:
+        return ""
+    if waiting.problem is not None:
+        return tag("div", paragraph(waiting.problem, "wb-Problem"), class_="wb-Banner", data_workbench="trust")
+    if sight.choices.get("trust.later") == waiting.sha:
+        again = link(f"Not trusted: {waiting}", data_choose={"trust.later": None}, data_workbench="trust-again")
+        return tag("div", again, class_="wb-Banner", data_workbench="trust")
+    later = button("Not now", data_choose={"trust.later": waiting.sha}, data_workbench="trust-later")
+    yes = button(
+        "Trust",
+        kind="warn",
+        title="Workloads are code that runs as you; profiles name programs and servers that get your credentials",
+        data_request="POST trust",
+        data_body={"sha": waiting.sha},
+        data_workbench="trust-yes",
+    )
+    return tag(
+        "div",
+        tag("span", escape(waiting.question), title=str(waiting.folder)),
+        tag("div", later, yes, class_="wb-Row"),
+        notice("POST trust", "trust-problem"),
+        class_="wb-Banner",
+        role="region",
+        aria_label="Trust this folder",
+        data_workbench="trust",
+    )
 
 
 def _sections(sight: Sight) -> tuple[str, str, str, str, str]:

@@ -77,6 +77,13 @@ def _known(profile: str, choices: dict[str, Any]) -> Any:
     return choices
 
 
+async def _trust(desk: Desk, asked: Asked) -> Answer:
+    sha = asked.body({"sha": str})["sha"]
+    await desk.ask(lambda session: session.trust(sha))
+    await (await desk.watching()).state.read()
+    return Answer({})
+
+
 # -- clusters
 
 
@@ -259,6 +266,7 @@ async def _view(desk: Desk, asked: Asked) -> Answer:
 _FIGURE = "figures/(?P<kind>cluster|run|comparison)/{name}"
 
 TABLE: dict[str, dict[str, Verb]] = {
+    "trust": {"POST": _trust},
     "profiles": {"POST": _read(_keep_profile, 201)},
     "profiles/{profile}": {"DELETE": _read(_forget_profile)},
     "presets": {"POST": _keep_preset},

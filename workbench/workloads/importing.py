@@ -19,7 +19,14 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping
-from importlib.machinery import PathFinder
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    PathFinder,
+    SourceFileLoader,
+)
 from itertools import accumulate
 from pathlib import Path
 from types import ModuleType
@@ -148,6 +155,7 @@ def _import_file(path: Path, sha: str | None) -> ModuleType:
         above, name = above.parent, f"{above.name}.{name}"
     _roots.add(str(above))
     sys.path[at:at] = dict.fromkeys(each for each in (str(above), str(folder)) if each not in sys.path)
+    _import_from_source(above)
     top = name.partition(".")[0]
     there = importlib.util.find_spec(top) if "." in name else None
     # Not where the standard library, say, has another package of this name.
@@ -164,14 +172,35 @@ def _import_file(path: Path, sha: str | None) -> ModuleType:
         return importlib.import_module(f"{under}.{name}")
     if packaged:
         return importlib.import_module(name)
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+    loader = _FromSource(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
     # Classes of the file find it here when they are pickled.
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    loader.exec_module(module)
     return module
+
+
+class _FromSource(SourceFileLoader):
+    """Imports a module from its text, as the user trusted it: bytecode next to it may say something else."""
+
+    def path_stats(self, path: str) -> Any:
+        """Raise OSError, so that bytecode is neither read nor written."""
+        raise OSError(path)
+
+
+def _import_from_source(folder: Path) -> None:
+    """Have Python import a user's modules in a folder without their bytecode."""
+
+    def finder(path: str) -> FileFinder:
+        if not _is_own(f"{path}/any.py", folder):
+            raise ImportError(path)
+        return FileFinder(path, (ExtensionFileLoader, EXTENSION_SUFFIXES), (_FromSource, SOURCE_SUFFIXES))
+
+    sys.path_hooks.insert(0, finder)
+    for path in [each for each in sys.path_importer_cache if _is_own(f"{each}/any.py", folder)]:
+        del sys.path_importer_cache[path]
 
 
 class _Folders:

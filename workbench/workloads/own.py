@@ -3,8 +3,8 @@
 Nothing of theirs is imported here, whoever asks: what is in a file is told by a process of its own (see `importing`),
 which ends after some seconds, and is remembered while the file stands as it is. Only a run's process has the function.
 
-Listed are those of files in `workloads/` of the working folder and of the data folder, and those that other packages
-bring by entry points:
+Listed are those of files in `workloads/` of the working folder, once the user trusts it (see `workbench.trust`), and of
+the data folder, and those that other packages bring by entry points:
 
     [project.entry-points."workbench.workloads"]
     tea = "somebodys_workload:steep"
@@ -35,7 +35,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from dask.utils import parse_bytes
 from pydantic import BaseModel, ValidationError
 
-from workbench import config, formats
+from workbench import config, formats, kept, trust
 from workbench.errors import BadInputError, FailedError, NotFoundError, printable, quoted, said
 from workbench.packages import entry_points
 from workbench.workloads import forms, importing, returned, signatures
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from workbench.workloads.arriving import Source
 
 GROUP = "workbench.workloads"
-FOLDER = "workloads"
 _AT_ONCE = 4  # processes that tell of files at a time
 DEADLINE = 10.0
 """Seconds that a file may take to be imported where only its forms are wanted."""
@@ -497,7 +496,7 @@ class _Source(NamedTuple):
 
 def added_folder() -> Path:
     """Folder in which functions are that were added from a notebook."""
-    return config.data_folder() / FOLDER
+    return config.data_folder() / trust.FOLDER
 
 
 def listed(*, wait: bool = True) -> Listed:
@@ -511,7 +510,7 @@ def listed(*, wait: bool = True) -> Listed:
         told = {where: there for where in asked if (there := known(where)) is not None}
     taken = {each.name for each in templates()}
     found: list[Own] = []
-    broken: list[Broken] = []
+    broken = list(_waiting())
     for source in sources:
         if source.where in told:
             for each in _of(source, told[source.where], taken):
@@ -523,6 +522,13 @@ def listed(*, wait: bool = True) -> Listed:
     return Listed(tuple(found), tuple(broken))
 
 
+def _waiting() -> Iterator[Broken]:
+    waiting = kept.untrusted()
+    if waiting is not None:
+        for name in waiting.workloads:
+            yield Broken(f"{trust.FOLDER}/{name}", "You haven't trusted this folder yet.")
+
+
 def title_of(workload: str) -> str:
     """What a workload is called, or its name where nothing more of it is known by now."""
     there = (*templates(), *listed(wait=False).workloads)
@@ -531,16 +537,24 @@ def title_of(workload: str) -> str:
 
 def stamp() -> list[Any]:
     """What changes when a file that is listed comes, goes or is written to."""
-    folders = (Path(FOLDER).absolute(), added_folder())
-    return [importing.stamp(str(path)) for folder in folders for path in sorted(folder.glob("[!_.]*.py"))]
+    return [importing.stamp(str(path)) for folder in _folders() for path in trust.workload_files(folder)]
+
+
+def _folders() -> tuple[Path, ...]:
+    """Folders in which workloads may be: the working folder, while there is one, and the data folder."""
+    mine = config.data_folder()
+    try:
+        return tuple({Path.cwd(): None, mine: None})
+    except FileNotFoundError:
+        return (mine,)
 
 
 def _sources() -> Iterator[_Source]:
-    for folder, origin in ((Path(FOLDER).absolute(), "here"), (added_folder(), "added")):
-        # A package of this name is somebody's code, not a folder of workloads.
-        if not (folder / "__init__.py").exists():
-            for path in sorted(folder.glob("[!_.]*.py")):
-                yield _Source(str(path), f"{path.name} {origin}")
+    mine = config.data_folder()
+    for folder in _folders():
+        if folder == mine or kept.untrusted() is None:
+            for path in trust.workload_files(folder):
+                yield _Source(str(path), f"{path.name} {'added' if folder == mine else 'here'}")
     for point in entry_points(GROUP):
         package = point.dist.name if point.dist else point.module
         yield _Source(point.module, f"package {package}", point)

@@ -11,7 +11,7 @@ from dask.utils import parse_bytes
 from pydantic import BaseModel
 
 from workbench import kept
-from workbench.errors import ConflictError, NotFoundError, quoted
+from workbench.errors import ConflictError, NotFoundError, UntrustedError, quoted
 from workbench.workloads.fields import Scale, Words
 from workbench.workloads.values import BadParameterError
 
@@ -105,6 +105,12 @@ def find(workload: str, presets: Sequence[Preset], name: str, wrong: Sequence[st
     for preset in presets:
         if preset.name == name:
             return preset
+    waiting = kept.untrusted()
+    if waiting is not None and f"{workload}.{name}" in waiting.presets:
+        raise UntrustedError(
+            f"The preset {name} of {workload} is defined in {kept.FILE} of this folder, which you haven't trusted yet. "
+            "See what it defines and trust it: workbench trust"
+        )
     there = f"Choose one of: {', '.join(preset.name for preset in presets)}." if presets else "It has none."
     raise NotFoundError(" ".join((f"{workload} has no preset {name!r}. {there}", *wrong)))
 

@@ -12,7 +12,8 @@ from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import BadInputError, NotFoundError, WorkbenchError, install, quoted
+from workbench import kept
+from workbench.errors import BadInputError, NotFoundError, UntrustedError, WorkbenchError, install, quoted
 from workbench.formats import duration
 from workbench.threads import ended_after, load
 from workbench.workloads import forms, presets
@@ -372,6 +373,8 @@ def template(name: str) -> Template:
     ------
     NotFoundError
         There is none of that name; it lists which there are.
+    UntrustedError
+        The same, while the working folder has workloads that the user hasn't trusted yet.
     BadInputError
         It isn't a name.
     """
@@ -394,6 +397,12 @@ def template(name: str) -> Template:
     names = ", ".join(found.name for found in (*templates(), *others.workloads))
     module, colon, function = name.partition(":")
     such = f"{module.replace('.', '/')}.py:{function}" if colon else "mine.py:total"
+    waiting = kept.untrusted()
+    if waiting is not None and waiting.workloads:
+        raise UntrustedError(
+            f"Unknown workload {quoted(name)}. Choose one of: {names}. This folder defines {waiting}, and you haven't "
+            "trusted it yet. Look at it and trust it: workbench trust"
+        )
     raise NotFoundError(
         f"Unknown workload {name!r}. Choose one of: {names}. A function of your own is named with its file, such as "
         f"{such}."

@@ -17,9 +17,20 @@ from pydantic import BaseModel, ValidationError
 
 from workbench.clusters.choices import ALLOWED, AnyChoices
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, FailedError, MissingError, WorkbenchError, install, named, quoted, reason_of
+from workbench.errors import (
+    BadInputError,
+    FailedError,
+    MissingError,
+    UntrustedError,
+    WorkbenchError,
+    install,
+    named,
+    quoted,
+    reason_of,
+)
 from workbench.formats import count
 from workbench.packages import entry_points, installed_version
+from workbench.trust import FILE
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -236,6 +247,13 @@ class Broken(Profile):
         raise FailedError(self.reason)
 
 
+class Untrusted(Broken):
+    """A profile that the working folder defines, which the user hasn't trusted yet."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, f"It is defined in {FILE} of this folder, which you haven't trusted yet.")
+
+
 @cache
 def registered() -> Mapping[str, Profile]:
     """All profiles by name: ours, and those that packages bring."""
@@ -337,7 +355,10 @@ def of_cluster(name: str) -> Profile:
 
 
 def profile(name: str) -> Profile:
-    """Return a profile. Raises BadInputError with the names that there are."""
+    """Return a profile.
+
+    Raises BadInputError with the names that there are, and UntrustedError for one of a folder that isn't trusted.
+    """
     if name in _OURS:
         return _ours(name)
     known = known_profiles()
@@ -347,7 +368,9 @@ def profile(name: str) -> Profile:
         names = ", ".join(each.name for each in known.values() if each not in unread)
         said = (f"Unknown profile {quoted(name)}. Choose one of: {names}.", *(each.reason for each in unread))
         raise BadInputError(" ".join(said))
-    return known[name]
+    if isinstance(found := known[name], Untrusted):
+        raise UntrustedError(f"Profile {name}: {found.reason} See what it defines and trust it: workbench trust")
+    return found
 
 
 def takes(name: object, choice: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from workbench import kept
-from workbench.clusters.profiles import Around, Broken, Profile, registered
+from workbench.clusters.profiles import Around, Broken, Profile, Untrusted, registered
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError, NotFoundError, quoted
 from workbench.hardware import Inventory
@@ -75,6 +75,10 @@ def own() -> dict[str, Profile]:
         told = {**{name: (about, place.where) for name, about in place.told.items()}, **told}
         if place.error:
             found[place.name] = Broken(place.name, place.error)
+    waiting = kept.untrusted()
+    for name in () if waiting is None else waiting.profiles:
+        if is_name(name) and name not in told and name not in registered():
+            found[name] = Untrusted(name)
     return {each.name: each for each in (_made(name, told) for name in told)} | found
 
 

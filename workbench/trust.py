@@ -1,0 +1,127 @@
+"""Trust in a folder: what it defines is used only after the user has trusted that content.
+
+A cloned project may bring workloads, which are code, and profiles, which name programs and addresses. The data folder
+has one file per trusted folder, with the hash of all that would be used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator
+from functools import lru_cache
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
+from pathlib import Path
+
+from workbench import config, formats
+from workbench.errors import BadInputError, reason_of
+from workbench.paths import check_openable
+
+FILE = "workbench.yaml"
+FOLDER = "workloads"
+
+_SUFFIXES = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)
+_MOST_BYTES = 2**24
+_MOST_ENTRIES = 10_000
+
+
+def read_file(path: Path, most: int) -> bytes | None:
+    """Return the content of a regular file, None where there is no file.
+
+    Raises BadInputError where it can't be read, has more than `most` bytes, or is a FIFO or a device: a reader of those
+    may wait forever.
+    """
+    check_openable(path)
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError("it is not a regular file")
+            content = file.read(most + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as err:
+        raise BadInputError(f"{path} can't be read: {reason_of(err)}.") from err
+    if len(content) > most:
+        raise BadInputError(f"{path} can't be read: it is larger than {formats.size(most)}.")
+    return content
+
+
+def workload_files(folder: Path) -> tuple[Path, ...]:
+    """Return the files of a folder whose functions are workloads; in a package, these are code of another purpose."""
+    inside = folder / FOLDER
+    return () if (inside / "__init__.py").exists() else tuple(sorted(inside.glob("[!_.]*.py")))
+
+
+def fingerprint(folder: Path) -> str:
+    """Return the hash of all that a folder defines, with the modules that its workloads may import.
+
+    Raises BadInputError where that is too much to read at every look.
+    """
+    found, left = hashlib.sha256(), _MOST_BYTES
+    for path in (folder / FILE, *(_code(folder / FOLDER) if workload_files(folder) else ())):
+        try:
+            about = path.stat()
+        except OSError:
+            continue
+        left -= about.st_size
+        if left < 0:
+            raise BadInputError(
+                f"{folder / FOLDER} has more than {formats.size(_MOST_BYTES)} of code, so it can't be trusted. Keep "
+                "only workloads and their modules there."
+            )
+        # Unlike the time of change, ctime can't be set.
+        stamp = (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
+        found.update(b"%s\0%s\n" % (os.fsencode(path.relative_to(folder)), _digest(path, stamp).encode()))
+    return found.hexdigest()
+
+
+def _code(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder that Python can import, through links to folders as well."""
+    seen: set[str] = set()
+    n_entries = 0
+    for place, folders, files in os.walk(folder, followlinks=True):
+        n_entries += len(folders) + len(files)
+        if n_entries > _MOST_ENTRIES:
+            raise BadInputError(
+                f"{folder} has more than {_MOST_ENTRIES} entries, so it can't be trusted. Keep only workloads and "
+                "their modules there."
+            )
+        real = os.path.realpath(place)
+        # Bytecode is never read, see workbench.workloads.importing.
+        folders[:] = sorted(each for each in folders if each != "__pycache__") if real not in seen else []
+        seen.add(real)
+        yield from (Path(place, each) for each in sorted(files) if each.endswith(_SUFFIXES))
+
+
+@lru_cache(maxsize=4096)
+def _digest(path: Path, _stamp: tuple[int, ...]) -> str:
+    try:
+        content = read_file(path, _MOST_BYTES)
+    except BadInputError as err:  # of a FIFO, say, whose reader says so, too
+        return str(err)
+    return "" if content is None else hashlib.sha256(content).hexdigest()
+
+
+def is_trusted(folder: Path, sha: str) -> bool:
+    """Return whether the user has trusted this content of a folder."""
+    try:
+        stored = json.loads(_record(folder).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return bool(stored == {"folder": os.path.realpath(folder), "sha": sha})
+
+
+def trust(folder: Path, sha: str) -> None:
+    """Store that the user trusts this content of a folder, in place of what was trusted of it before."""
+    path = _record(folder)
+    with config.writing(path), contextlib.suppress(FileExistsError):
+        path.parent.mkdir(mode=0o700)
+    config.write_atomically(path, json.dumps({"folder": os.path.realpath(folder), "sha": sha}))
+
+
+def _record(folder: Path) -> Path:
+    name = hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:24]
+    return config.data_folder() / "trusted" / f"{name}.json"
