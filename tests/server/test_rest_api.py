@@ -72,6 +72,8 @@ GOOD = [
     ("DELETE", "/runs/done", None, 200),
     ("GET", "/dashboard/nobody/status", None, 404),
     ("HEAD", "/dashboard/nobody/status", None, 404),
+    ("GET", "/dask/no-key/status", None, 404),
+    ("HEAD", "/dask/no-key/status", None, 404),
     ("DELETE", "/clusters/calm-otter", None, 202),
     ("DELETE", "/clusters", None, 202),
 ]

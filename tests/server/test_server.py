@@ -215,13 +215,15 @@ def example(path: str) -> str:
 
 def is_elsewhere(path: str) -> bool:
     """Whether an address isn't of the table: tornado itself refuses the verbs that it hasn't."""
-    return path.startswith(("dashboard", "stream", "bokeh"))
+    return path.startswith(("dashboard", "dask", "stream", "bokeh"))
 
 
 async def test_nobody_gets_in_without_a_login(api: Any, session: Any) -> None:
     for verb, path in operations():
         answer = await api(verb, path, {}, headers={"Authorization": "token wrong"})
-        assert answer.status in ((403, 302, 405) if is_elsewhere(path) else (403,)), (verb, path, answer)
+        # Of a dashboard the key in the path says who asks, and this is none.
+        refused = (404, 405) if path.startswith("dask/") else (403, 302, 405) if is_elsewhere(path) else (403,)
+        assert answer.status in refused, (verb, path, answer)
     assert session.calls == []
 
 
@@ -229,7 +231,8 @@ async def test_nobody_gets_in_without_a_login(api: Any, session: Any) -> None:
 async def test_who_may_not_is_refused_by_every_verb(api: Any) -> None:
     for verb, path in operations():
         answer = await api(verb, path, {})
-        assert answer.status in ((403, 405) if is_elsewhere(path) else (403,)), (verb, path, answer)
+        refused = (404, 405) if path.startswith("dask/") else (403, 405) if is_elsewhere(path) else (403,)
+        assert answer.status in refused, (verb, path, answer)
 
 
 @pytest.mark.parametrize("jp_argv", [["--ServerApp.authorizer_class=tests.server.denying.OnlyReading"]])
@@ -317,8 +320,10 @@ class Echo(RequestHandler):
     """Stands for Dask's dashboard: says what it was asked."""
 
     def get(self, path: str) -> None:
-        if path == "old":
-            self.redirect("/status")
+        for name, value in (("Set-Cookie", "_xsrf=theirs; Path=/"), ("Refresh", "0; url=/"), ("X-Else", "x")):
+            self.set_header(name, value)
+        if path in ("old", "away"):
+            self.redirect("/status" if path == "old" else "http://elsewhere.example/")
             return
         self.finish(json.dumps({"path": path, "query": self.request.query, "headers": dict(self.request.headers)}))
 
@@ -348,15 +353,32 @@ async def test_a_registered_dashboard_is_shown_without_jupyters_secrets(
     token = jp_serverapp.identity_provider.token
     async with dashboard(tmp_path, kind) as address:
         session.add("calm-otter", dashboard_address=address)
-        page = await api("GET", "dashboard/calm-otter/status", params={"token": token, "x": "1"})
-        moved = await api("GET", "dashboard/calm-otter/old")
+        sent = await api("GET", "dashboard/calm-otter/status", params={"token": token, "x": "1"})
         root = await api("GET", "dashboard/calm-otter")
-    assert page.status == 200
+        folder = sent.headers["Location"].partition("/workbench/api/")[2].partition("/status")[0]
+        page = await api(
+            "GET", f"{folder}/status", params={"token": token, "x": "1"}, headers={"Referer": "http://x/lab"}
+        )
+        stream = await api("GET", f"{folder}/status", headers={"Accept": "text/event-stream"})
+        moved, away = await api("GET", f"{folder}/old"), await api("GET", f"{folder}/away")
+        session.add("calm-otter", dashboard_address=address, created=1.0)
+        later = await api("GET", f"{folder}/status")
+    assert (sent.status, page.status) == (302, 200)
+    assert sent.headers["Location"].endswith("/status?x=1")
     seen = json.loads(page.content)
     assert (seen["path"], seen["query"]) == ("status", "x=1")
-    assert not {"Authorization", "Cookie"} & seen["headers"].keys()
-    assert moved.headers["Location"].endswith("/workbench/api/dashboard/calm-otter/status")
-    assert root.headers["Location"].endswith("/workbench/api/dashboard/calm-otter/status")
+    assert not {"Authorization", "Cookie", "Referer"} & seen["headers"].keys()
+    for each in (page, stream, moved):
+        assert each.headers["Content-Security-Policy"].startswith("sandbox allow-scripts")
+        assert not {"Refresh", "X-Else"} & each.headers.keys()
+        # Jupyter sets one of its own for who brings a token.
+        assert "theirs" not in each.headers.get("Set-Cookie", "")
+    assert moved.headers["Location"].endswith(f"/workbench/api/{folder}/status")
+    assert "Location" not in away.headers
+    assert root.headers["Location"].endswith(f"/workbench/api/{folder}/status")
+    assert (
+        later.content["message"] == "This was the dashboard of an earlier calm-otter. Open it again from its cluster."
+    )
 
 
 async def test_only_registered_clusters_have_a_dashboard(api: Any, session: Any) -> None:
@@ -366,8 +388,10 @@ async def test_only_registered_clusters_have_a_dashboard(api: Any, session: Any)
     unknown = await api("GET", "dashboard/localhost:22/status")
     starting = await api("GET", "dashboard/calm-otter/status")
     posted = await api("POST", "dashboard/calm-otter/status", {})
-    silent = await api("GET", "dashboard/bold-heron/status")
-    gone = await api("GET", "dashboard/keen-crane/status")
+    silent, gone = [
+        await api("GET", (await api("GET", f"dashboard/{name}/status")).headers["Location"].partition("/api/")[2])
+        for name in ("bold-heron", "keen-crane")
+    ]
     assert (unknown.status, starting.status, silent.status, posted.status) == (404, 404, 404, 405)
     assert silent.content["message"] == "The dashboard of bold-heron does not answer: is the cluster busy?"
     assert gone.content["message"] == "The dashboard of keen-crane does not answer: is the cluster busy?"

@@ -148,9 +148,10 @@ class Script(Refusing, APIHandler):
 
 def addresses() -> list[tuple[str, type[RequestHandler]]]:
     """Addresses and who answers there, in the order in which they are tried; Jupyter puts its base URL before them."""
-    from workbench.server.dashboard import Dashboard
+    from workbench.server.dashboard import Dashboard, Sandboxed
     from workbench.server.stream import Stream
 
     name = r"([^/]+)"
-    below = {f"bokeh/{name}": Script, "stream": Stream, f"dashboard/{name}(/.*|)": Dashboard, "(.*)": Rest}
+    dashboards = {f"dashboard/{name}(/.*|)": Dashboard, f"dask/{name}(/.*|)": Sandboxed}
+    below = {f"bokeh/{name}": Script, "stream": Stream, **dashboards, "(.*)": Rest}
     return [(url_path_join(API, path), handler) for path, handler in below.items()]
