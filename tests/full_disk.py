@@ -18,6 +18,7 @@ from typing import Any
 import dask.array as da
 import psutil
 
+from workbench import config
 from workbench.clusters import control, records
 from workbench.clusters.connect import connect
 from workbench.clusters.launch import launch
@@ -31,9 +32,18 @@ NAME = "calm-otter"
 
 def main(place: Path) -> dict[str, Any]:
     """Look at a cluster before, while and after its disk is full."""
+    seen: dict[str, Any] = {}
+    folder = config.data_folder()
+    fill(place)
+    seen["before the first run"] = {
+        "runs": terminal("runs"),
+        "created": sentence(lambda: store.create(store.Run(id="total-aaaaaa", workload="total", cluster=NAME))),
+        "left": [each.name for each in folder.glob("runs/*")],
+    }
+    make_room(place)
+
     spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=768 * 2**20)
     record = asyncio.run(control.wait(launch(spec, name=NAME, force=True).name, timeout=60))
-    seen: dict[str, Any] = {}
     try:
         family = processes_of(record.pid)
         first = submit.finish(submit.submit("array_sum", {"size": "8MiB"}, record).id, timeout=60)

@@ -69,6 +69,13 @@ def test_what_cannot_be_begun_on_a_full_disk_says_so_and_advises_to_move_nothing
     assert "memory" not in said
 
 
+def test_a_disk_that_is_full_before_the_first_run_is_told_and_nothing_is_called_damaged(seen: dict[str, Any]) -> None:
+    first = seen["before the first run"]
+    assert (first["runs"]["code"], first["runs"]["err"]) == (0, "")
+    assert "is full. Make room there." in first["created"]
+    assert first["left"] == []
+
+
 def test_deleting_a_run_makes_room_on_a_full_disk(seen: dict[str, Any]) -> None:
     assert seen["on a full disk"]["deleted"] is None
 

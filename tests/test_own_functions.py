@@ -2,8 +2,10 @@
 
 import ast
 import asyncio
+import os
 import re
 import runpy
+import subprocess
 import sys
 from importlib import resources
 from pathlib import Path
@@ -1477,3 +1479,16 @@ resources.files("data")
         "load('yours.data')",
         "resources.files('yours.data')",
     ]
+
+
+def test_a_file_that_is_looked_at_by_a_process_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(
+        "import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(3)\npathlib.Path('over').touch()\n"
+    )
+    (tmp_path / "tmp").mkdir()
+    code = f"from workbench.workloads import own; own.contents({str(tmp_path / 'slow.py')!r})"
+    with subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path / "tmp")}) as asks:
+        until((tmp_path / "begun").exists, 60)
+        asks.kill()
+    until((tmp_path / "over").exists, 30)
+    assert [*(tmp_path / "tmp").iterdir()] == []

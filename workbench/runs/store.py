@@ -385,6 +385,10 @@ def create(run: Run) -> Run:
             database.execute("INSERT INTO run (record) VALUES (?)", (told,))
     except sqlite3.IntegrityError as err:
         raise ConflictError(f"There is a run {run.id} already.") from err
+    except WorkbenchError:
+        with contextlib.suppress(OSError):  # of one that isn't empty
+            folder(run.id).rmdir()
+        raise
     _announce(run)
     return run
 
@@ -778,6 +782,11 @@ def _opened(path: Path, *, reading: bool) -> sqlite3.Connection:
             raise
         # Even a reader makes files beside it, unless it is told that nobody writes: nobody can.
         database = _connected(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+        if database.execute("PRAGMA user_version").fetchone()[0] == 0:
+            # The disk was full before there were tables, so no run was ever kept.
+            database.close()
+            database = _connected(":memory:")
+            database.executescript(_SCHEMA)
     except BaseException:
         database.close()
         raise

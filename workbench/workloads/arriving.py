@@ -264,7 +264,11 @@ class Beside(WorkerPlugin, MetaPathFinder):
         # Processes that this one starts have its path: joblib's, say.
         with contextlib.suppress(OSError):
             text = f"import pickle, sys\nsys.meta_path.insert(0, pickle.loads({pickle.dumps(self)!r}))\n"
-            self._folder = TemporaryDirectory(prefix="workbench-modules-")
+            self._folder = TemporaryDirectory(
+                # A killed worker's goes with all else that it had on the disk.
+                prefix="workbench-modules-",
+                dir=getattr(worker, "local_directory", None),
+            )
             package = Path(self._folder.name, self.under)
             package.mkdir()
             (package / "__init__.py").write_text(text, encoding="utf-8")

@@ -14,6 +14,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import os
 import re
 import sys
 import sysconfig
@@ -458,18 +459,19 @@ def called(function: Any, parameters: Mapping[str, Any], *first: Any) -> Any:
 
 
 def main() -> None:
-    """Answer the question of the standard input into the file that it names."""
+    """Answer the question of the standard input into the open file that it names."""
     question = json.load(sys.stdin)
     # What most files begin with takes seconds on a busy machine, for which theirs isn't to blame.
     importlib.import_module("dask.array")
-    with Path(question["stack"]).open("w", encoding="utf-8") as stack:
+    with os.fdopen(question["stack"], "w", encoding="utf-8") as stack:
         faulthandler.dump_traceback_later(question["deadline"], exit=True, file=stack)
         if question["name"] is None:
             answer = contents(question["where"]).model_dump_json()
         else:
             answer = json.dumps(needed(question["where"], question["name"], question["parameters"]))
         faulthandler.cancel_dump_traceback_later()
-    Path(question["answer"]).write_text(answer, encoding="utf-8")
+    with os.fdopen(question["answer"], "w", encoding="utf-8") as file:
+        file.write(answer)
 
 
 if __name__ == "__main__":

@@ -430,10 +430,10 @@ def _asked(where: str, name: str | None = None, parameters: Mapping[str, Any] | 
     """Answer of a process of its own. Raises BadInputError where it has none, with the line where it was."""
     file = Path(where).name
     folder = importing.working_folder(where) if where.endswith(".py") else Path()
-    with tempfile.TemporaryDirectory(prefix="workbench-function-") as place:
-        answer, stack = Path(place, "answer"), Path(place, "stack")
+    # Files without a name: this process may be killed while it waits, and nothing is left then.
+    with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as stack:
         question = {"where": where, "name": name, "parameters": parameters, "deadline": DEADLINE}
-        question |= {"answer": str(answer), "stack": str(stack)}
+        question |= {"answer": answer.fileno(), "stack": stack.fileno()}
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", importing.__name__],
             stdin=subprocess.PIPE,
@@ -441,6 +441,7 @@ def _asked(where: str, name: str | None = None, parameters: Mapping[str, Any] | 
             stderr=subprocess.PIPE if name else subprocess.DEVNULL,
             cwd=folder,
             start_new_session=True,
+            pass_fds=(answer.fileno(), stack.fileno()),
         )
         said = b""
         try:
@@ -452,9 +453,11 @@ def _asked(where: str, name: str | None = None, parameters: Mapping[str, Any] | 
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        if answer.exists():
-            return json.loads(answer.read_text(encoding="utf-8"))
-        late = stack.read_text(encoding="utf-8") if stack.exists() else ""
+        answer.seek(0)
+        stack.seek(0)
+        if told := answer.read():
+            return json.loads(told)
+        late = stack.read().decode(errors="replace")
         line = re.search(rf'File "{re.escape(where)}", line (\d+)', late)
         if late or process.returncode == -signal.SIGKILL:
             still = f"line {line[1]}" if line else "something in it"
