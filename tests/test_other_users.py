@@ -19,7 +19,10 @@ from workbench import config, private
 from workbench.clusters import records
 from workbench.clusters.launch import launch
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import StorageError
+from workbench.errors import FailedError, StorageError
+from workbench.storage import writing
+from workbench.storage.labelled import Labelled
+from workbench.storage.targets import target
 
 NOBODY = 65534
 IS_ROOT = os.geteuid() == 0
@@ -160,3 +163,19 @@ def test_a_lock_that_another_process_keeps_is_told_after_a_while(
         pytest.raises(StorageError, match=r"another process has locked it for 0\.2 s"),
     ):
         launch(spec, force=True)
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="Only root can give a folder to another user.")
+def test_an_answer_is_not_saved_through_a_folder_of_another_user(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    to = target(str(tmp_path / "out.npy"))
+    taken = take(Path(writing.unfinished(to.place, "mine-1").path), "folder")
+    victim = tmp_path / "victim"
+    victim.write_text("as it was")
+    (taken / "__file").symlink_to(victim)
+    with pytest.raises(FailedError, match=r"another user has taken the name \.out\.npy\.mine-1\.part"):
+        writing.write({"x": Labelled(np.arange(3.0), ("row",))}, to, {}, mark="mine-1")
+    assert victim.read_text() == "as it was"
+    assert taken.exists()
+    writing.write({"x": Labelled(np.arange(3.0), ("row",))}, to, {}, mark="mine-2")
+    assert np.load(tmp_path / "out.npy").tolist() == [0, 1, 2]

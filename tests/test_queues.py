@@ -64,7 +64,8 @@ def test_its_job_script_says_what_was_chosen(name: str) -> None:
     script = found.preview(spec) or ""
     assert SCRIPTS[name] <= {*script.splitlines()}
     assert "module load python" in script.splitlines()
-    assert "--nthreads 4 --memory-limit 16.00GiB --nanny --death-timeout 60 --lifetime 4860s" in script
+    assert "--nthreads 4 --memory-limit 16.00GiB --nanny --death-timeout 60 --local-directory" in script
+    assert '--local-directory "$WORKBENCH_SPILL" --lifetime 4860s' in script
     assert "/clusters/NAME/" in script
     compile(found.code(spec), "code", "exec")
 

@@ -185,7 +185,8 @@ def sweep(to: Target, run: store.Run) -> Place | None:
         if not (name.startswith(before) and name.endswith(after)):
             continue
         whose, there = _ended(name.removeprefix(before).removesuffix(after)), to.place.beside(name)
-        if whose is None:
+        # What another user has put there is neither gone on with nor removed.
+        if whose is None or not writing.is_own(there):
             continue
         if found is None and _computed(whose) == _computed(run):
             found = there

@@ -26,6 +26,7 @@ import math
 import os
 import re
 import shutil
+import stat
 import tempfile
 import uuid
 import warnings
@@ -42,7 +43,7 @@ from dask.callbacks import Callback
 from dask.highlevelgraph import HighLevelGraph
 from dask.system import CPU_COUNT
 
-from workbench import formats, remote
+from workbench import formats, private, remote
 from workbench.errors import BadInputError, ConflictError, FailedError
 from workbench.storage.labelled import Labelled, equal
 from workbench.storage.places import Place, writing_to
@@ -284,6 +285,8 @@ def _whole(to: Target, mark: str, begun: Place | None = None) -> Iterator[Place]
         # What another process took meanwhile is that one's.
         with contextlib.suppress(FileNotFoundError):
             _move(begun, folder)
+    if not folder.is_url:
+        _make_own(Path(folder.path))
     try:
         yield folder
         there = what_is_at(to.place)
@@ -308,6 +311,23 @@ def _whole(to: Target, mark: str, begun: Place | None = None) -> Iterator[Place]
     finally:
         if not gone:
             remove(folder)
+
+
+def _make_own(folder: Path) -> None:
+    """Make the folder of what is unfinished. Raises OSError where another user has taken its name."""
+    try:
+        folder.mkdir()
+    except FileExistsError as err:
+        if not is_own(Place(str(folder))):
+            raise OSError(errno.EEXIST, f"another user has taken the name {folder.name}", str(folder)) from err
+
+
+def is_own(place: Place) -> bool:
+    """Return whether the folder at a place is this user's, and no link; of what is behind a URL nothing is known."""
+    if place.is_url:
+        return True
+    about = Path(place.path).lstat()
+    return stat.S_ISDIR(about.st_mode) and private.is_own(about, place.path)
 
 
 def try_out(to: Target) -> None:
@@ -353,9 +373,7 @@ def _move(place: Place, to: Place) -> None:
 def _file(place: Place) -> Iterator[Path]:
     """A path to write a file to: in the folder of what is unfinished, or here, and it is sent to a URL when whole."""
     if not place.is_url:
-        path = Path(place.path)
-        path.parent.mkdir(exist_ok=True)
-        yield path
+        yield Path(place.path)
         return
     with tempfile.TemporaryDirectory(prefix="workbench-save-") as folder:
         yield Path(folder, place.name)

@@ -8,8 +8,9 @@ import logging
 import re
 import secrets
 import shlex
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -331,6 +332,14 @@ def _submitted(kind: Any) -> Any:
 
     class Submitted(kind):
         refusal = ""
+
+        @contextlib.contextmanager
+        def job_file(self) -> Iterator[str]:
+            """Write the script: dask-jobqueue's file is removed and made anew, so that another user could be first."""
+            with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="workbench-", suffix=".sh") as file:
+                file.write(self.job_script())
+                file.flush()
+                yield file.name
 
         async def start(self) -> None:
             try:

@@ -58,6 +58,22 @@ _OF_SCHEDULER: dict[str, Any] = {"cores": 1, "processes": 1, "memory": "4 GiB"}
 """What the job of a scheduler has: it computes in one thread, and holds some kB of each task."""
 
 
+_SPILL = """\
+# Spill to a folder that other users of the node can't read. Folders that killed jobs left are removed.
+WORKBENCH_DISK={disk}
+mkdir -p "$WORKBENCH_DISK"
+for left in "$WORKBENCH_DISK"/workbench-job-*; do
+  if [ -d "$left" ] && [ -O "$left" ] && [ ! -L "$left" ]; then
+    flock -n "$left" find "$left" -maxdepth 0 -type d -mmin +1 -exec rm -rf {{}} +
+  fi
+done
+WORKBENCH_SPILL=$(mktemp -d "$WORKBENCH_DISK/workbench-job-XXXXXXXX") || exit 1
+trap 'rm -rf "$WORKBENCH_SPILL"' EXIT
+exec 9< "$WORKBENCH_SPILL"
+flock -n 9"""
+"""Lines of a job script: Dask's dask-scratch-space has a name that another user of the node could take first."""
+
+
 def _walltime(value: Any) -> Any:
     """Seconds in '30m', '2h', '0:30:00' or '1-12:00:00'."""
     if blank_is_none(value) is None or (isinstance(value, int) and not isinstance(value, bool)):
@@ -192,6 +208,7 @@ class Queue(Profile):
             "directives": [*self._site_lines("job-extra-directives"), *chosen.directives],
             "scheduler_directives": chosen.scheduler_directives,
             "prologue": [*self._site_lines("job-script-prologue"), *chosen.prologue],
+            "local_directory": self._site("local-directory") or _quoted_setting("temporary-directory"),
         }
         spec = ClusterSpec(
             profile=self.name,
@@ -254,12 +271,13 @@ class Queue(Profile):
             named = zip(("CA_FILE", "SCHEDULER__CERT", "SCHEDULER__KEY"), security.files(folder), strict=True)
             keys = [f"DASK_DISTRIBUTED__COMM__TLS__{name}={shlex.quote(path)}" for name, path in named]
             command.extend(("--protocol", "tls"))
+        line = f'{" ".join((*keys, python, shlex.join(command)))} --local-directory "$WORKBENCH_SPILL"'
 
         class OfScheduler(kind):
             def job_script(self) -> str:
                 """In place of its last line, which starts a worker, the scheduler."""
                 before = str(super().job_script()).rstrip("\n").rpartition("\n")[0]
-                return "\n".join((before, " ".join((*keys, python, shlex.join(command))), ""))
+                return "\n".join((before, line, ""))
 
         given = {**self.submission(spec, folder, spec.options.get("scheduler_directives")), **_OF_SCHEDULER}
         return OfScheduler(name="scheduler", job_name=name, **given)
@@ -306,10 +324,19 @@ class Queue(Profile):
         return {name: value for name, value in given.items() if value}
 
     def submission(self, spec: ClusterSpec, folder: Path, lines: Sequence[str] | None = None) -> dict[str, Any]:
-        """Return the arguments of our own jobs, which have a log in the cluster's folder; `lines` are directives."""
+        """Return the arguments of our own jobs: with a log in the cluster's folder, and a folder to spill to.
+
+        `lines` are directives.
+        """
         lines = spec.options.get("directives", ()) if lines is None else lines
         log = self.log.format(folder=shlex.quote(str(folder)))
-        return {**self.arguments(spec), "job_extra_directives": [*lines, log]}
+        spill = _SPILL.format(disk=spec.options.get("local_directory", "${TMPDIR:-/tmp}"))
+        return {
+            **self.arguments(spec),
+            "job_extra_directives": [*lines, log],
+            "job_script_prologue": [*spec.options.get("prologue", ()), *spill.splitlines()],
+            "local_directory": '"$WORKBENCH_SPILL"',
+        }
 
     def clock(self, seconds: int) -> str:
         """Return a walltime as the queue reads it."""
@@ -426,6 +453,12 @@ def apart(spec: ClusterSpec) -> bool:
 def _word(python: str) -> str:
     """A path as a script has it; what is none may be a site's command of several words."""
     return shlex.quote(python) if Path(python).exists() else python
+
+
+def _quoted_setting(key: str) -> str | None:
+    """Path in one of Dask's settings, as a script has it."""
+    found = dask.config.get(key, None)
+    return found and shlex.quote(str(Path(found).expanduser()))
 
 
 def _quoted(security: Security) -> Security:
