@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shlex
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.waiting import until
+from workbench import connect
 from workbench.clusters.handle import Job, queued
 from workbench.clusters.profiles import Around, profile
 from workbench.hardware import inventory
@@ -165,6 +167,29 @@ WAITS = {
 }
 
 
+def test_a_job_makes_a_folder_of_its_own_to_spill_to_and_removes_those_of_killed_jobs(tmp_path: Path) -> None:
+    spec = profile("pbs").plan({}, Around(inventory()))
+    lines = (profile("pbs").preview(spec) or "").rstrip().splitlines()[:-1]
+    dead, living = tmp_path / "workbench-job-dead", tmp_path / "workbench-job-living"
+    for folder in (dead, living):
+        folder.mkdir()
+        os.utime(folder, (1e9, 1e9))
+    os.mkfifo(tmp_path / "workbench-job-fifo")
+    (tmp_path / "workbench-job-link").symlink_to(Path.cwd())
+    script = "\n".join([*lines, 'stat -c "%a %n" "$WORKBENCH_SPILL"'])
+    held = os.open(living, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    done = subprocess.run(
+        ["bash", "-c", script], env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True, timeout=20
+    )
+    os.close(held)
+    assert (done.returncode, done.stderr) == (0, "")
+    mode, made = done.stdout.split()
+    assert (mode, Path(made).parent, Path(made).exists()) == ("700", tmp_path, False)
+    left = {each.name.removeprefix("workbench-job-") for each in tmp_path.iterdir()}
+    assert left == {"living", "fifo", "link"}
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_cluster_runs_in_a_stand_in_and_tells_why_a_job_waits(
     name: str, data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -176,6 +201,7 @@ def test_a_cluster_runs_in_a_stand_in_and_tells_why_a_job_waits(
         (tmp_path / command).chmod(0o755)
     (tmp_path / "jobs").mkdir()
     monkeypatch.setenv("QUEUE_HERE", str(tmp_path / "jobs"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     def workbench(*arguments: str) -> Any:
@@ -190,6 +216,9 @@ def test_a_cluster_runs_in_a_stand_in_and_tells_why_a_job_waits(
         jobs = [Job(**job) for job in told["jobs"]]
         assert {job.state for job in jobs} == {"running", "pending"}
         assert queued(jobs) == f"1 pending: {WAITS[name]}"
+        with connect("night") as client:
+            (place,) = client.run(lambda dask_worker: dask_worker.local_directory).values()
+        assert Path(place).relative_to(tmp_path).parts[0].startswith("workbench-job-")
         (waits,) = (job.id for job in jobs if job.state == "pending")
         subprocess.run([COMMANDS[name][-1], waits], check=True)
         until(lambda: ("ended", waits) in [(job["state"], job["id"]) for job in workbench("ls")[0]["jobs"]])
