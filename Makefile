@@ -1,6 +1,7 @@
 # make lab     set up and open JupyterLab with the Workbench sidebar; ARGS="--no-browser --port 9999" goes to JupyterLab
 # make demo-gpus  the same with eight simulated GPUs (a DGX-1), for teaching
 # make first-hour-simulated  the first hour on a GPU (tests/gpu/first-hour.sh) without one, small; ARGS names steps
+# make first-minutes-simulated  the eight minutes on a borrowed GPU (tests/gpu/README.md), rehearsed without one
 # make test    set up and run every test, browser tests included
 # make check   ruff, mypy --strict, import-linter, tsc, eslint, prettier, vitest
 # make check-extras  ask an environment that has the extra cuda13 alone whether CuPy's blocks can travel; fetches 1.2 GB
@@ -8,7 +9,7 @@
 # make bench   print the figures of this machine beside those of plain Dask
 # make bench-svd   SVD, PCA and sums beside Dask, scikit-learn, SciPy, scikit-allel, sgkit, PLINK 2 and PCAone; half an hour
 # make bench-gpu   the posts' experiments on a GPU, beside the posts' times and plain CuPy's; ARGS="--only sum --part 0.05"
-# make gpu-bundle  wheels for a GPU host without a network, see tests/gpu/offline.sh
+# make gpu-bundle  wheels for a GPU host without a network, see tests/gpu/README.md
 # make bench-scale  what 32 and 128 workers cost scheduler, server and page, and what algorithms move between them
 # make bench-views  a run of a million tasks: bytes on disk, seconds to open, frames per second; 10 000 runs listed
 # make clean   remove all that was set up
@@ -24,7 +25,7 @@ LABEXT_SOURCES := $(shell find labext/src labext/style labext/schema -type f 2>/
 	$(wildcard labext/package.json labext/tsconfig.json labext/webpack.config.js labext/page.build.mjs labext/yarn.lock \
 	labext/install.json labext/.yarnrc.yml workbench/views/*.raw.css)
 
-.PHONY: lab demo-gpus first-hour-simulated test tools check check-python check-labext check-extras bench bench-svd bench-scale bench-views bench-gpu gpu-bundle clean install
+.PHONY: lab demo-gpus first-hour-simulated first-minutes-simulated test tools check check-python check-labext check-extras bench bench-svd bench-scale bench-views bench-gpu gpu-bundle clean install
 
 lab: install
 	cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)
@@ -34,6 +35,10 @@ demo-gpus: install
 
 first-hour-simulated: install
 	PART=$(or $(PART),0.05) python -m tests.simulated --gpus 1 sh tests/gpu/first-hour.sh build/first-hour-simulated $(ARGS)
+
+first-minutes-simulated: install
+	python -m tests.gpu.bundle --ours --into build/gpu-bundle-ours
+	WHEELS=build/gpu-bundle-ours PYTHON=python python -m tests.simulated --gpus 1 sh tests/gpu/first-minutes.sh build/first-minutes-simulated $(ARGS)
 
 # Browsers run beside tests that wait: beside others they are too slow for their deadlines. 5 is "no such tests".
 test: tools

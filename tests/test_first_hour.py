@@ -20,8 +20,8 @@ from tests.standin import on_host
 from workbench.clusters import cuda
 
 SCRIPT = Path(__file__).parent / "gpu" / "first-hour.sh"
-AGAIN = ("sum", "tall", "compressed")
-"""Steps that do what `small` does, at the posts' size."""
+AGAIN = ("smoke", "rates", "sum", "tall", "compressed")
+"""Steps that the first minutes rehearse too, or that do what `small` does, at the posts' size."""
 TOLD = re.findall(r"^#   (\w+) +\d+  ", SCRIPT.read_text(), re.MULTILINE)
 
 
@@ -130,9 +130,7 @@ def test_it_runs_to_its_end_on_a_simulated_gpu_and_each_report_says_so(
         for each in told["experiments"]:
             assert each["name"].startswith("SIMULATED")
             assert not bench_gpu.failed(each), each
-    assert reports["smoke"]["run"]["on_gpu"]["share"] == 1
     assert [row["reason"] for row in reports["cores"]["comparison"]["rows"]] == [None] * 3
-    assert all(each["rate"] for name, each in reports["rates"].items() if " a second" in name)
     assert [row["reason"] for row in reports["ucx"]["comparison"]["rows"]] == [None] * 3
     tests = Xml.parse(tmp_path / "first" / "tests.xml")
     assert {each.get("value") for each in tests.iterfind(".//property[@name='devices']")} == {"SIMULATED GPU 0"}

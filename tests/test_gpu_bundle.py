@@ -4,11 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests import simulated
 from tests.benchmarks import bench_gpu
@@ -18,17 +21,15 @@ from workbench.clusters import cuda
 from workbench.workloads import template
 
 
-def test_a_part_is_one_file_whose_size_is_told(tmp_path: Path, capsys: Any) -> None:
-    (tmp_path / "core").mkdir()
-    (tmp_path / "core" / "a.whl").write_bytes(bytes(2 * 2**20 - 10_000))
-    bundle.tell(bundle.pack(tmp_path / "core"), 3 * 2**20)
-    assert capsys.readouterr().out == "core.tar: 2.0 MiB, 5.0 MiB with the tree\n"
+def test_a_bundle_tells_its_size_with_the_tree(tmp_path: Path) -> None:
+    (tmp_path / "a.whl").write_bytes(bytes(2 * 2**20))
+    assert bundle.check(tmp_path, 3 * 2**20) == f"{tmp_path}: 1 wheels, 2.0 MiB, 5.0 MiB with the tree"
 
 
-def test_a_part_that_cannot_be_sent_together_with_the_tree_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "large.tar").write_bytes(bytes(bundle.MOST_BYTES - 2**20))
-    with pytest.raises(SystemExit, match=r"and the tree have 64\.0 MiB, and one transfer takes less than 64"):
-        bundle.tell(tmp_path / "large.tar", 2**20)
+def test_a_bundle_too_large_for_one_transfer_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "large.whl").write_bytes(bytes(bundle.MOST_BYTES - 2**20))
+    with pytest.raises(SystemExit, match=r"64\.0 MiB with the tree\. One transfer takes less than 64 MiB"):
+        bundle.check(tmp_path, 2**20)
 
 
 def test_the_tree_is_what_git_knows_or_would_take_in(tmp_path: Path) -> None:
@@ -39,62 +40,17 @@ def test_the_tree_is_what_git_knows_or_would_take_in(tmp_path: Path) -> None:
     assert bundle.tree_bytes(tmp_path) == 509
 
 
-def test_what_the_host_has_is_not_sent_again() -> None:
-    sent = {name for packages in bundle.BUNDLES.values() for name in packages.split()}
-    assert not sent & {"numba", "numba-cuda", "llvmlite", "cuda-core", "cuda-bindings", "pyarrow", "pandas", "numpy"}
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> dict[str, str]:
-    """Environment of offline.sh where python3 is one that writes down what it is asked to do."""
-    folder = tmp_path / "core"
-    folder.mkdir()
-    for name in ("dask_cuda-1.whl", "rapids_dask_dependency-1.whl", "dask_workbench-1.whl"):
-        (folder / name).touch()
-    subprocess.run(["tar", "czf", str(folder / "tests.tar.gz"), "-T", "/dev/null"], check=True)
-    (folder / "offline.sh").write_text((bundle.ROOT / "tests" / "gpu" / "offline.sh").read_text())
-    python = tmp_path / "bin" / "python3"
-    python.parent.mkdir()
-    # A new environment's Python is this one again; the benchmark and pytest leave what they leave beside their reports.
-    python.write_text(
-        f"""#!/bin/sh
-echo "$(basename "$0") $*" | head -1 >>{tmp_path}/asked
-case "$1 $2" in
-  "-m venv") mkdir -p "$4/bin"; cp "$0" "$4/bin/python"; mkdir -p {tmp_path}/site ;;
-  "-c import sysconfig"*) echo {tmp_path}/site ;;
-  "-c import distributed"*) [ -z "$LACKS" ] ;;
-  "-m pytest") mkdir -p "$DASK_WORKBENCH__DATA_FOLDER"; echo told >"$7" ;;
-  "-m tests.benchmarks.bench_gpu") echo "{{}}" >"$4/gpu-today.json" ;;
-esac
-"""
-    )
-    python.chmod(0o755)
-    return {**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}", "LACKS": ""}
-
-
-def offline(tmp_path: Path, env: dict[str, str], *more: str) -> tuple[int, list[str]]:
-    command = ["sh", "core/offline.sh", "out", *more]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-    return done.returncode, (tmp_path / "asked").read_text().splitlines()
-
-
-def test_a_host_without_a_network_keeps_two_reports_and_nothing_else(tmp_path: Path, host: dict[str, str]) -> None:
-    code, asked = offline(tmp_path, host, "--only", "array_sum")
-    assert code == 0
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["gpu-today.json", "junit.xml"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["asked", "bin", "core", "out", "site"]
-    assert asked[-1].endswith("--only array_sum")
-
-
-def test_such_a_host_is_asked_first_whether_blocks_can_be_spilled(tmp_path: Path, host: dict[str, str]) -> None:
-    code, asked = offline(tmp_path, host | {"LACKS": "numba-cuda"})
-    assert code == 1
-    assert not any("pytest -m" in line or "bench_gpu" in line for line in asked)
-    assert list((tmp_path / "out").iterdir()) == []
-
-
-def test_the_script_for_a_host_without_a_network_is_one_that_sh_reads() -> None:
-    subprocess.run(["sh", "-n", str(bundle.ROOT / "tests" / "gpu" / "offline.sh")], check=True)
+def test_the_bundle_holds_all_that_the_host_lacks_and_nothing_that_it_has() -> None:
+    sent, there = bundle.needed(), bundle.host_packages()
+    assert not sent & there
+    assert {"dask", "distributed", "dask-cuda", "rmm-cu13", "librmm-cu13", "pydantic-core", "tornado", "zict"} <= sent
+    assert not sent & {"numba-cuda", "cupy-cuda13x", "jupyterlab", "panel", "bokeh"}
+    # What those need in turn is sent, is there, or is for dashboards.
+    for name in sent:
+        for text in metadata.requires(name) or ():
+            needed = Requirement(text)
+            if needed.marker is None or needed.marker.evaluate(bundle.on_host()):
+                assert canonicalize_name(needed.name) in sent | there | bundle.LEFT_OUT, f"{name} requires {text}"
 
 
 @pytest.mark.parametrize(("part", "shorter"), [(1.0, 1), (0.01, 1), (1.0, bench_gpu.SIMULATED_SIDES)])

@@ -162,7 +162,7 @@ def head(part: float, limit: float) -> Measured:
         "part": part,
         "devices": names,
         "memory_total": gpus[0].memory_total,
-        "simulated": _SIMULATED if simulated(names) else None,
+        "simulated": SIMULATED if simulated(names) else None,
         "sides_divided_by": shorter,
         "versions": versions(),
         "limits": in_a_process("limits", {"shorter": shorter}, limit),
@@ -170,7 +170,7 @@ def head(part: float, limit: float) -> Measured:
     }
 
 
-_SIMULATED = (
+SIMULATED = (
     "The devices are SIMULATED and CuPy is a stand-in made of NumPy: no time here is a GPU's. Each side of an array "
     f"that is measured, and of its blocks, is {SIMULATED_SIDES} times shorter than its name says."
 )

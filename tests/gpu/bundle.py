@@ -1,58 +1,83 @@
-"""Wheels for a GPU host without a network, in parts that are each small enough to be sent together with the tree.
+"""Wheels for a GPU host without a network: what the experiments need and the host lacks.
 
-    python -m tests.gpu.bundle [--python 3.12] [--into build/gpu-bundle]
+    python -m tests.gpu.bundle [--python 3.12] [--into build/gpu-bundle] [--ours] [--ucx]
 
-The host has a Python with CuPy 14, numba-cuda and CUDA 13, such as come with PyTorch or JAX. `core` is enough for the
-tests and the benchmark. `ucx` adds UCX, in a second transfer. On the host: sh core/offline.sh, which is in core.tar.
+host-packages.txt lists what the host has. The dependencies of ROOTS are read from the packages installed here, so that
+the bundle follows pyproject.toml and constraints.txt. The host receives the bundle together with the working tree, in
+one transfer of at most MOST_BYTES, and tests/gpu/first-minutes.sh installs it there.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-MOST_BYTES = 64 * 2**20
-"""Of one transfer: a part and the tree."""
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-# Without what the host has (CuPy, numba-cuda and what they bring) and what only Jupyter needs. What is small is here
-# even if most hosts have it: offline.sh leaves it out where they do.
-BUNDLES = {
-    "core": (
-        "dask distributed dask-cuda rapids-dask-dependency rmm-cu13 librmm-cu13 rapids-logger nvidia-ml-py click "
-        "cloudpickle locket msgpack packaging partd fsspec psutil pyyaml sortedcontainers tblib toolz tornado urllib3 "
-        "zict jinja2 markupsafe pydantic pydantic-core annotated-types typing-extensions typing-inspection "
-        "platformdirs rich markdown-it-py mdurl pygments cryptography cffi pycparser watchfiles anyio idna sniffio "
-        "threadpoolctl pytest pluggy iniconfig pytest-timeout importlib-metadata lazy-importer zipp"
-    ),
-    "ucx": "distributed-ucxx-cu13 ucxx-cu13 libucxx-cu13 libucx-cu13",
-}
+ROOT = Path(__file__).parents[2]
+HOST_PACKAGES = Path(__file__).with_name("host-packages.txt")
+MOST_BYTES = 64 * 2**20
+"""Size limit of one transfer: the wheels and the tree."""
+
+ROOTS = (
+    *("cryptography", "cupy-cuda13x", "dask", "dask-cuda", "distributed", "numba-cuda", "numpy", "nvidia-ml-py"),
+    *("platformdirs", "psutil", "pyarrow", "pydantic", "pytest", "pytest-timeout", "rich", "rmm-cu13"),
+    *("threadpoolctl", "watchfiles", "zarr"),
+)
+"""What the experiments and the tests import."""
+LEFT_OUT = {"bokeh", "xyzservices"}
+"""Dependencies for dashboards, which nobody opens there."""
+UCX = ("distributed-ucxx-cu13", "ucxx-cu13", "libucxx-cu13", "libucx-cu13")
+"""A second bundle, too large for the same transfer, for the step `ucx` of first-hour.sh."""
+
 _PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86_64", "any")
 
 
-def main() -> None:
-    """Collect the parts and print their sizes."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--python", default="3.12", help="of the host (3.12)")
-    parser.add_argument("--into", type=Path, default=ROOT / "build" / "gpu-bundle")
-    arguments = parser.parse_args()
-    shutil.rmtree(arguments.into, ignore_errors=True)
-    for name, packages in BUNDLES.items():
-        folder = arguments.into / name
-        folder.mkdir(parents=True)
-        download(packages.split(), arguments.python, folder)
-        if name == "core":
-            add_ourselves(folder)
-        tell(pack(folder), tree_bytes())
+def host_packages() -> set[str]:
+    """Return the names of the packages that the host has."""
+    lines = HOST_PACKAGES.read_text(encoding="utf-8").splitlines()
+    return {line.strip() for line in lines if line.strip() and not line.startswith("#")}
+
+
+def on_host(python: str = "3.12") -> dict[str, str]:
+    """Return what markers of requirements are evaluated with for the host."""
+    return {
+        "python_version": python,
+        "python_full_version": f"{python}.3",
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "platform_machine": "x86_64",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+        "os_name": "posix",
+        "extra": "",
+    }
+
+
+def needed(python: str = "3.12") -> set[str]:
+    """Return the packages among ROOTS and their dependencies that the host lacks."""
+    environment = on_host(python)
+    there, found, left = host_packages() | LEFT_OUT, set[str](), [canonicalize_name(each) for each in ROOTS]
+    while left:
+        name = left.pop()
+        if name in there or name in found:
+            continue
+        found.add(name)
+        for text in importlib.metadata.requires(name) or ():
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate(environment):
+                left.append(canonicalize_name(requirement.name))
+    return found
 
 
 def download(packages: list[str], python: str, folder: Path) -> None:
-    """Fetch wheels of the versions in constraints.txt, without what they need in turn."""
+    """Fetch wheels of the versions in constraints.txt, without their dependencies."""
     platforms = [part for platform in _PLATFORMS for part in ("--platform", platform)]
     version = python.replace(".", "")
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
@@ -62,43 +87,48 @@ def download(packages: list[str], python: str, folder: Path) -> None:
     subprocess.run([*pip, *kind, *abis, *platforms, *limits, *packages], check=True)
 
 
-def add_ourselves(folder: Path) -> None:
-    """Put our wheel into the folder, without the Lab extension, and the tests with the script that runs them."""
-    # Jupyter's build hook would make the Lab extension, which nobody looks at there.
+def add_ours(folder: Path) -> None:
+    """Build our wheel into `folder`, without the Lab extension, which nobody opens there."""
     env = {**os.environ, "HATCH_BUILD_NO_HOOKS": "true"}
     wheel = [sys.executable, "-m", "uv", "build", "--quiet", "--wheel", "--out-dir", str(folder), str(ROOT)]
     subprocess.run(wheel, check=True, env=env)
     (folder / ".gitignore").unlink(missing_ok=True)
-    shutil.copy(ROOT / "tests" / "gpu" / "offline.sh", folder)
-    tests = ["git", "archive", "--format=tar.gz", "-o", str(folder / "tests.tar.gz"), "HEAD", "tests", "pyproject.toml"]
-    subprocess.run(tests, check=True, cwd=ROOT)
-
-
-def pack(folder: Path) -> Path:
-    """One file of a part's folder."""
-    packed = folder.with_suffix(".tar")
-    with tarfile.open(packed, "w") as archive:
-        for path in sorted(folder.iterdir()):
-            archive.add(path, arcname=f"{folder.name}/{path.name}")
-    return packed
 
 
 def tree_bytes(root: Path = ROOT) -> int:
-    """Bytes of the files that git knows or would take in."""
+    """Return the size of the files that git tracks or would add."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.split("\0")
     return sum((root / name).stat().st_size for name in names if name and (root / name).is_file())
 
 
-def tell(packed: Path, tree: int) -> None:
-    """Print the size of a part, and end with exit code 1 where it can't be sent in one transfer with the tree."""
-    size = packed.stat().st_size
-    print(f"{packed.name}: {size / 2**20:.1f} MiB, {(size + tree) / 2**20:.1f} MiB with the tree")
+def check(folder: Path, tree: int) -> str:
+    """Return the sizes of a bundle as a message. Raises SystemExit where one transfer can't take it with the tree."""
+    wheels = sorted(folder.glob("*.whl"))
+    size = sum(wheel.stat().st_size for wheel in wheels)
+    message = f"{folder}: {len(wheels)} wheels, {size / 2**20:.1f} MiB, {(size + tree) / 2**20:.1f} MiB with the tree"
     if size + tree >= MOST_BYTES:
-        sys.exit(
-            f"{packed} and the tree have {(size + tree) / 2**20:.1f} MiB, and one transfer takes less than "
-            f"{MOST_BYTES // 2**20}. Leave something out, or make a part of it."
-        )
+        sys.exit(f"{message}. One transfer takes less than {MOST_BYTES // 2**20} MiB: leave something out.")
+    return message
+
+
+def main() -> None:
+    """Collect the wheels and print their size."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--python", default="3.12", help="version of the host (3.12)")
+    parser.add_argument("--into", type=Path, default=ROOT / "build" / "gpu-bundle")
+    parser.add_argument("--ours", action="store_true", help="only our own wheel, for a rehearsal")
+    parser.add_argument("--ucx", action="store_true", help="UCX in place of all others, for a second transfer")
+    arguments = parser.parse_args()
+    shutil.rmtree(arguments.into, ignore_errors=True)
+    arguments.into.mkdir(parents=True)
+    if arguments.ucx:
+        download(list(UCX), arguments.python, arguments.into)
+    else:
+        if not arguments.ours:
+            download(sorted(needed(python=arguments.python)), arguments.python, arguments.into)
+        add_ours(arguments.into)
+    print(check(arguments.into, tree_bytes()))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,12 +32,29 @@ def smoke(told: Told) -> None:
 
     block = cupy.asarray(np.arange(12.0).reshape(3, 4))
     back = deserialize(*serialize(block, serializers=["dask"]))
-    assert (cupy.asnumpy(back) == cupy.asnumpy(block)).all(), "a block was spilled and came back as another"
+    assert (cupy.asnumpy(back) == cupy.asnumpy(block)).all(), "a block was serialized and came back as another"
+    _spilled(block)
     workbench("up", "gpu", "--name", "smoke")
     # It measures nothing, and is as large on simulated devices.
     told["run"] = run = workbench("run", "array_sum", "--cluster", "smoke", "-p", f"shape={_SIDE},{_SIDE}")
     assert run["check"]["passed"], run["check"]["what"]
     assert run["on_gpu"]["share"], run["on_gpu"]["sentence"]
+
+
+def _spilled(block: Any) -> None:
+    """Let a store that holds one block on the device take two: the first moves to the host and comes back."""
+    import cupy
+    from dask_cuda.device_host_file import DeviceHostFile
+
+    with tempfile.TemporaryDirectory() as folder:
+        store = DeviceHostFile(
+            worker_local_directory=folder, device_memory_limit=int(1.5 * block.nbytes), memory_limit=2**20
+        )
+        store["first"], store["second"] = block, block + 1
+        assert "first" not in store.device, "a store that is full kept both blocks on the device"
+        assert (cupy.asnumpy(store["first"]) == cupy.asnumpy(block)).all(), (
+            "a block was spilled and came back as another"
+        )
 
 
 def rates(told: Told) -> None:
@@ -48,6 +66,7 @@ def rates(told: Told) -> None:
     small, large = int(1e4), int(1e8 * part)
     tall = rs.normal(size=(max(2, int(1e6 * part)), 100))
     side = max(64, int(4096 * min(1.0, part)))
+    made = max(64, int(50_000 * min(1.0, part)))
     single, half = (cupy.asarray(rs.normal(size=(side, side)), dtype=kind) for kind in ("float32", "float16"))
     packed = {width: cupy.zeros((side, width), "uint8") for width in (5000, 5001, 5120)}
     told |= {
@@ -55,6 +74,7 @@ def rates(told: Told) -> None:
         "random numbers a second, at once in a block": rate(lambda: rs.normal(size=large), large),
         "products of float32 a second": rate(lambda: single @ single, 2 * side**3),
         "products of float16 a second": rate(lambda: half @ half, 2 * side**3),
+        "normal numbers a second, fused and summed": rate(lambda: _fused(made), made**2),
         "bytes a second, einsum of rows": rate(lambda: cupy.einsum("ij,ij->i", tall, tall), tall.nbytes),
         "bytes a second, a reduction of rows": rate(lambda: (tall * tall).sum(axis=1), tall.nbytes),
         **{
@@ -62,6 +82,17 @@ def rates(told: Told) -> None:
             for width, rows in packed.items()
         },
     }
+
+
+def _fused(side: int) -> None:
+    """Make `side` × `side` normal numbers and store none, as one block of array_sum with generator=fused does."""
+    import cupy
+
+    from workbench.linalg.cuda import THREADS, kernel
+
+    grid = (16, 512)
+    sums = cupy.empty((THREADS * grid[0] * grid[1], 2))
+    kernel("sum_float64")(grid, (THREADS,), (0, side, 0, side, 10.0, 1.0, 0, sums))
 
 
 def cores(told: Told) -> None:
