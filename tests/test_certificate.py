@@ -288,7 +288,7 @@ def test_a_tolerance_below_rounding_ends_soon_and_says_that_passes_do_not_help()
 class Diagonal:
     """An operator with these singular values, as large as one likes."""
 
-    is_complex = single = False
+    is_complex = single = only_rounding = False
     passes = bytes_read = 0
 
     def __init__(self, values: Matrix) -> None:

@@ -20,6 +20,7 @@ from sklearn.utils.estimator_checks import check_dataframe_column_names_consiste
 
 from workbench.linalg import PCA, pca, svd, svd_compressed
 from workbench.linalg.blocks import ArrayError, ArrayTypeError
+from workbench.linalg.certificate import AccuracyWarning
 from workbench.linalg.pca import NotFittedError
 
 Matrix = np.ndarray[Any, Any]
@@ -335,3 +336,19 @@ def test_a_parameter_that_means_nothing_is_refused(name: str) -> None:
     for value in (1.5, -1, True, 5) if name == "n_components" else ():
         with pytest.raises(ArrayError, match=r"n_components=.* must be between 0 and"):
             PCA(value).fit(samples(60, 4))
+
+
+@pytest.mark.parametrize("shape", [(2000, 200), (300, 3000), (40, 30)])
+@pytest.mark.parametrize(("dtype", "value"), [("float64", 3.7), ("float32", 3.7), ("uint8", 200)])
+def test_constant_data_leave_nothing_but_rounding(shape: tuple[int, int], dtype: str, value: float) -> None:
+    with pytest.warns(AccuracyWarning, match="After centering nothing is left but rounding"):
+        found = PCA(2).fit(da.full(shape, value, chunks=(500, 100), dtype=dtype))
+    assert np.isnan(found.explained_variance_ratio_).all()
+    assert np.isfinite(found.components_).all()
+
+
+def test_one_number_that_differs_is_more_than_rounding() -> None:
+    x = np.full((1000, 400), 200, "uint8")
+    x[3, 5] = 201
+    found = PCA(1).fit(da.from_array(x, chunks=(100, 400)))
+    np.testing.assert_allclose(found.singular_values_, np.sqrt(1 - 1 / 1000), rtol=1e-3)

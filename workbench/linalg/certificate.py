@@ -37,7 +37,7 @@ import numpy as np
 
 Matrix = np.ndarray[Any, Any]
 Status = Literal["proved", "very likely", "not reached"]
-Limit = Literal["passes", "rounding", "noise"]
+Limit = Literal["passes", "rounding", "noise", "constant"]
 
 # Above so many values one gap serves for all of them: a singular value decomposition for each would cost too much.
 MANY = 24
@@ -83,7 +83,8 @@ class Certificate:
         a start that is orthogonal to a singular vector could deceive. "not reached": the bounds don't meet `tol`.
     limit
         Why not: "passes" ended, "rounding" leaves more than `tol` in doubt, or values lie as close together as those
-        of "noise", so that the passes allowed would not have been enough. None where `tol` was reached.
+        of "noise", so that the passes allowed would not have been enough, or the data are "constant", so that centering
+        leaves rounding errors only. None where `tol` was reached.
     needed
         The `max_passes` that noise would have taken, as it seemed when passes were given up; else 0.
     angle
@@ -126,6 +127,8 @@ class Certificate:
         if not self.bound.size:
             return "There are no singular values, so nothing can be wrong with them."
         work = f"{self.passes} pass{'es' * (self.passes != 1)}, {self.dtype}"
+        if self.limit == "constant":
+            return f"After centering nothing is left but rounding: no singular value can be told from zero ({work})."
         if self.status == "not reached":
             return f"The accuracy of {self.tol:.0e} was not reached: after {work}, {self._values}. {self._advice}"
         head = "It is proved that" if self.status == "proved" else "Very likely"

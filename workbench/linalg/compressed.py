@@ -212,6 +212,9 @@ def _factors(a: Any, operator: DaskOperator, found: krylov.Leading, wide: bool, 
     exponent = operator.view.exponent
     s, v = found.s, found.v
     inverse = 1 / np.maximum(s, max(float(s[0]) * np.finfo(float).eps, np.finfo(float).tiny))
+    if operator.only_rounding:
+        # Rounding errors have no directions.
+        inverse = np.zeros_like(s)
     if coerce_signs:
         v = v * np.where(v.sum(axis=0).real >= 0, 1.0, -1.0)
     left, _ = tall.orthonormal(operator.projected(v * inverse))

@@ -59,6 +59,7 @@ class Operator:
 
     is_complex = False
     single = True  # whether float32 can hold its numbers, as far as is known
+    only_rounding = False  # whether centering leaves nothing but rounding errors; known after the first pass
 
     def __init__(self, shape: tuple[int, int], nbytes: int, kept: bool) -> None:
         self.shape, self.nbytes, self.kept = shape, nbytes, kept
@@ -145,7 +146,7 @@ class _Search:
             v = np.linalg.svd(r)[2].conj().T
         none, rounding = np.zeros(self.n), self._rounding(s[0]) + self.operator.input_error(s, False)
         ritz = Ritz(s, none, np.zeros((1, self.n)), 0.0, rounding, 0.0, 0.0, True)
-        self.limit = "rounding"
+        self.limit = "constant" if self.operator.only_rounding else "rounding"
         return self._ended(interval(ritz, self.k), ritz, v, "float64, with a QR factorization")
 
     def _random(self, columns: int) -> Matrix:
@@ -289,7 +290,9 @@ class _Search:
         best = LIMITED * rounding / np.maximum(self.tol * bounds.s, _TINY)
         left = np.where(forbidden, excess / np.maximum(best, 1), excess)
         self._worst.append(float(left.max()))
-        if forbidden.any() and self._worst[-1] <= 1:
+        if self.operator.only_rounding:
+            self.limit = "constant"
+        elif forbidden.any() and self._worst[-1] <= 1:
             self.limit = "rounding"
         elif self._like_noise(bounds, ritz, left, most):
             self.limit = "noise"
@@ -326,6 +329,8 @@ class _Search:
         return self._status(bounds) != "not reached"
 
     def _status(self, bounds: Interval) -> Status:
+        if self.operator.only_rounding:
+            return "not reached"
         if (self._excess(bounds, bounds.proved, self.tol) <= 1).all():
             return "proved"
         met = self._agrees(bounds) and (self._excess(bounds, bounds.upper, self.tol) <= 1).all()

@@ -128,9 +128,20 @@ class DaskOperator(Operator):
         if first:
             sums = self._learned(sums, q)
             self.squares, self._uncentred = sums.squares, sums.squares + sums.means
+            self.only_rounding = self._is_constant(sums, single)
+            self.squares = 0.0 if self.only_rounding else self.squares
             self.squares_error = 16 * float(np.finfo(np.float32 if single else float).eps) * sums.squares
             self.single = self.single or self._suits_single(sums)
         return sums
+
+    def _is_constant(self, sums: Sums, single: bool) -> bool:
+        """Return whether what centering left is no more than the error of a mean, relative to the numbers it is of.
+
+        In float32 numbers are whole, and a single one that differs must count: no room for sums that round badly.
+        """
+        count = self.shape[1] if self.view.along == "rows" else self.shape[0]
+        eps = 4 * float(np.finfo(np.float32).eps) if single else max(4.0, np.sqrt(count)) * float(np.finfo(float).eps)
+        return self.view.along is not None and sums.means > 0 and sums.squares <= eps**2 * self._uncentred
 
     def _suits_single(self, sums: Sums) -> bool:
         """Whether float32 has room for the numbers as they are read, and for all that is made of them."""
