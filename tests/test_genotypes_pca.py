@@ -123,6 +123,20 @@ def test_more_samples_than_variants_go() -> None:
     np.testing.assert_allclose(run(genotypes(x), tol=1e-8).singular_values, expected, rtol=1e-8)
 
 
+@pytest.mark.parametrize("tol", [1e-1, 1e-6])
+def test_samples_without_genotypes_are_named_and_change_nothing(tol: float) -> None:
+    x = counts(samples=400)
+    x[:, [5, 17]] = MISSING
+    x[4, 5] = 1  # one genotype is enough to take part
+    found, alone = run(genotypes(x), tol=tol), run(genotypes(np.delete(x, 17, axis=1)), tol=tol)
+    assert found.unknown_samples.tolist() == ["s17"]
+    assert np.isnan(found.scores[17]).all()
+    assert np.isfinite(np.delete(found.scores, 17, axis=0)).all()
+    np.testing.assert_allclose(found.singular_values, alone.singular_values, rtol=3 * tol)
+    new = found.project(genotypes(x)).unknown_samples
+    assert new.tolist() == ["s17"]
+
+
 def test_sites_left_out_are_counted_by_reason() -> None:
     x = counts(missing=0.0)
     x[30, 10:] = MISSING

@@ -14,7 +14,7 @@ import pytest
 import zarr
 
 from workbench.errors import BadInputError
-from workbench.genotypes import Genotypes, Variants, kinship, ld_prune, open_genotypes, pca, qc, simulate
+from workbench.genotypes import Genotypes, Variants, open_genotypes, pca, simulate
 from workbench.genotypes.packing import at_most, block_rows
 
 _COUNTS = np.random.default_rng(0).integers(0, 3, (60, 13)).astype("u1")
@@ -111,34 +111,20 @@ def test_sites_of_several_alternate_alleles_are_counted_together_or_dropped_or_r
         open_genotypes(path, multiallelic="refuse")
 
 
-def test_mixed_ploidy_is_refused_with_its_place(tmp_path: Path) -> None:
+def test_haploid_calls_count_their_allele_twice_as_plink_does(tmp_path: Path) -> None:
     calls = _calls(_COUNTS)
-    calls[33, 8] = (1, -2)
-    genotypes = open_genotypes(vcf_zarr(tmp_path / "x.vcz", calls))
-    with pytest.raises(BadInputError, match=r"x.vcz mixes ploidies: variant 33, sample 8 .* fewer alleles than 2"):
-        genotypes.packed.compute()
-
-
-def test_haploid_calls_are_refused_only_of_variants_that_take_part(tmp_path: Path) -> None:
-    calls, on_x = _calls(_COUNTS), np.arange(60) % 20 >= 17
-    calls[on_x, 3:6, 1] = -2
-    where = {"variant_contig": np.where(on_x, 1, 0), "contig_id": ["chr1", "chrX"]}
-    path = vcf_zarr(tmp_path / "x.vcz", calls, **where)
-    whole = open_genotypes(path, remove=["NA12"])
-    expected = _COUNTS[~on_x][:, :12]
-    for choice in ({"autosomes_only": True}, {"leave_out": "X:0-999"}, {"kept": ~on_x}):
-        assert qc(whole, **choice).counts[:, 2].tolist() == (expected == 2).sum(axis=1).tolist()
-        assert kinship(whole, -np.inf, **choice).n_variants == len(expected)
-        found = pca(whole, 3, **choice)
-        np.testing.assert_allclose(found.singular_values, pca(expected, 3).singular_values, rtol=1e-6)
-        assert found.project(whole).matched == len(expected)
-    assert ld_prune(whole, 2, kept=~on_x).shape == (60,)
-    some = whole[~on_x][::2].of_samples([4, 1])[[3, 0]].counts()
-    np.testing.assert_array_equal(some, expected[::2][[3, 0]][:, [4, 1]])
-    sentence = "variant 17, sample 3 .* fewer alleles than 2, .* Leave such variants out: autosomes_only, leave_out, or"
-    for refused in (lambda: qc(whole), lambda: pca(whole, 3), lambda: whole[10:18].packed.compute()):
-        with pytest.raises(BadInputError, match=sentence):
-            refused()
+    calls[33, 8], calls[34, 8], calls[35, 8] = (1, -2), (0, -2), (-1, -2)
+    counts = open_genotypes(vcf_zarr(tmp_path / "x.vcz", calls)).counts().compute()
+    assert counts[33:36, 8].tolist() == [2, 0, 255]
+    alleles = np.random.default_rng(0).integers(0, 2, (60, 13, 1)).astype("i1")
+    for name, haploid in (("one", alleles), ("two", np.concatenate([alleles, np.full_like(alleles, -2)], axis=2))):
+        found = open_genotypes(vcf_zarr(tmp_path / f"{name}.vcz", haploid))
+        assert found.remarks == ("Haploid calls: the one allele of each counts twice, as in PLINK's .bed files.",)
+        # Patterson's scaling with a ploidy of 1 divides by the same deviation.
+        x = alleles[..., 0].astype(float)
+        p = x.mean(axis=1, keepdims=True)
+        expected = 2 * np.linalg.svd((x - p) / np.sqrt(p * (1 - p)), compute_uv=False)
+        np.testing.assert_allclose(pca(found, 3).singular_values, expected[:3], rtol=1e-3)
 
 
 def test_vcf_zarr_in_a_zip_file_is_read(tmp_path: Path) -> None:
@@ -155,8 +141,7 @@ def test_vcf_zarr_in_a_zip_file_is_read(tmp_path: Path) -> None:
         ({"call_genotype": None}, "VCF Zarr has it, and has no matrix of counts either"),
         ({"sample_id": None}, "has no array sample_id. Expected a VCF Zarr group with call_genotype"),
         ({"sample_id": ["a", "b"]}, "sample_id has 2 entries, expected 13 as call_genotype has"),
-        ({"call_genotype": np.zeros((60, 13, 1), "i1")}, "the ploidy is 1, expected 2"),
-        ({"call_genotype": np.zeros((60, 13, 4), "i1")}, "the ploidy is 4, expected 2"),
+        ({"call_genotype": np.zeros((60, 13, 4), "i1")}, "the ploidy is 4, expected 1 or 2"),
         ({"call_genotype": np.zeros((60, 13), "i1")}, "expected variants × samples × ploidy"),
         ({"variant_position": np.zeros(3, "i4")}, "variant_position has 3 entries, expected 60"),
     ],

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from bokeh.embed import json_item
 
+from workbench import formats
 from workbench.figures.answers import Picture, pictures
 from workbench.figures.bandwidth import bandwidth_html
 from workbench.figures.components import answer_figure
@@ -17,7 +18,7 @@ from workbench.runs import singular, transfers
 from workbench.runs.store import ON_SIMULATED
 from workbench.workloads.values import Labelled
 
-_OWN = ("bandwidth", "certificate", "scatter", "convention", "dropped", "kept")
+_OWN = ("bandwidth", "certificate", "scatter", "convention", "dropped", "kept", "samples_without_genotypes")
 """Parts of a result that have a section of their own."""
 
 
@@ -86,6 +87,8 @@ def _components(result: Mapping[str, Any], drawn: list[Picture]) -> list[Section
         return []
     left_out = singular.counts(result["dropped"])
     said = f"{result['convention']} Variants: {result['kept']} took part; left out: {left_out}."
+    if unknown := result.get("samples_without_genotypes"):
+        said += f" Samples without any genotype there, left out: {formats.some(unknown, 10)}."
     first = next((each for each in drawn if each.name.startswith("scores-")), None)
     if first is not None:
         drawn.remove(first)

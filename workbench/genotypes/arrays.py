@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -229,31 +229,17 @@ def _names(samples: Sequence[str] | None, n_samples: int) -> np.ndarray[Any, Any
 Multiallelic = Literal["any", "drop", "refuse"]
 _MULTIALLELIC = ("any", "drop", "refuse")
 _FILL = -2
-# Each task carries them. Chromosomes and regions are few; of variants chosen one by one some are left out in vain.
-_RUNS = 1000
 _EXPECTED = "call_genotype (variants × samples × ploidy) and sample_id"
 
 
-def _copies(
-    array: Any, place: str, left_out: Sequence[tuple[int, int]], rows: slice, columns: slice
-) -> np.ndarray[Any, Any]:
-    """Copies of any alternate allele, from calls of two alleles each.
-
-    Variants that are left out, from the first up to, not including, the last, may be haploid, and are missing there.
-    """
+def _copies(array: Any, place: str, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
+    """Count copies of any alternate allele. The one allele of a haploid call counts twice, as PLINK writes it."""
     with places.sentences_about(f"{place}, variants {rows.start} to {rows.stop - 1}", "call_genotype whole"):
         calls = np.asarray(OnDisk(array)[rows, columns])
-    if calls.size and calls.min() <= _FILL:
-        haploid: Any = (calls <= _FILL).any(axis=2)
-        for start, stop in left_out:
-            haploid[max(0, start - rows.start) : max(0, stop - rows.start)] = False
-        if haploid.any():
-            row, column = np.argwhere(haploid)[0]
-            raise BadInputError(
-                f"{place} mixes ploidies: variant {rows.start + row}, sample {columns.start + column} "
-                "(counted from 0) has fewer alleles than 2, as on X, Y and mitochondria. Leave such variants out: "
-                "autosomes_only, leave_out, or in Python genotypes[mask], as before packing."
-            )
+    if calls.shape[2] == 1:
+        calls = np.repeat(calls, 2, axis=2)
+    elif calls.size and calls.min() <= _FILL:
+        calls = np.where(calls <= _FILL, calls.max(axis=2, keepdims=True), calls)
     first, second = calls[..., 0], calls[..., 1]
     copies = (first > 0).view(np.int8) + (second > 0).view(np.int8)
     # A call of which one half is known can't be counted: it is missing, as in sgkit.
@@ -262,6 +248,9 @@ def _copies(
 
 def read_vcf_zarr(group: Any, place: str, *, multiallelic: Multiallelic = "any", rows: Rows = "auto") -> Genotypes:
     """Genotypes of an open VCF Zarr group: copies of the alternate allele.
+
+    The one allele of a haploid call, which has a ploidy of 1 or a -2 in place of its second allele, counts twice: males
+    on X are as in PLINK's .bed files. Singular values of haploid samples are twice those of counts 0 and 1.
 
     Parameters
     ----------
@@ -276,8 +265,7 @@ def read_vcf_zarr(group: Any, place: str, *, multiallelic: Multiallelic = "any",
     Raises
     ------
     BadInputError
-        An array of the specification is missing or of another shape, or calls of variants that take part aren't
-        diploid when they are read.
+        An array of the specification is missing or of another shape.
     """
     if multiallelic not in _MULTIALLELIC:
         raise BadInputError(f"Unknown multiallelic={multiallelic!r}. Choose one of: {', '.join(_MULTIALLELIC)}.")
@@ -289,8 +277,9 @@ def read_vcf_zarr(group: Any, place: str, *, multiallelic: Multiallelic = "any",
     variants, alternates = _variants(group, n_variants, place)
     labels = {"samples": samples.tolist(), "variants": variants, "rows": rows, "source": place}
     given = {"orientation": "variants×samples", "missing": -1, **labels}
-    found = genotypes_of_counts(in_zarr(calls, _copies, place, ()), **given)
-    found = replace(found, reread=partial(_reread, calls, place, given))
+    found = genotypes_of_counts(in_zarr(calls, _copies, place), **given)
+    if _starts_haploid(calls, place):
+        found = replace(found, remarks=(*found.remarks, _HAPLOID))
     several = np.flatnonzero(alternates > 1)
     if not several.size or multiallelic == "any":
         return found
@@ -302,11 +291,15 @@ def read_vcf_zarr(group: Any, place: str, *, multiallelic: Multiallelic = "any",
     return found[alternates <= 1]
 
 
-def _reread(calls: Any, place: str, given: Mapping[str, Any], mask: np.ndarray[Any, Any]) -> Any:
-    ends = np.flatnonzero(np.diff(~mask, prepend=False, append=False)).reshape(-1, 2)
-    longest = ends[np.argsort(ends[:, 0] - ends[:, 1], kind="stable")[:_RUNS]]
-    left_out = tuple((first, last) for first, last in longest.tolist())
-    return genotypes_of_counts(in_zarr(calls, _copies, place, left_out), **given).packed
+_HAPLOID = "Haploid calls: the one allele of each counts twice, as in PLINK's .bed files."
+
+
+def _starts_haploid(calls: Any, place: str) -> bool:
+    """Return whether the first call has one allele."""
+    if calls.shape[2] == 1:
+        return True
+    with places.sentences_about(place, "call_genotype whole"):
+        return 0 not in calls.shape and int(np.asarray(OnDisk(calls)[0:1, 0:1]).min()) <= _FILL
 
 
 def _calls(group: Any, place: str) -> Any:
@@ -318,8 +311,8 @@ def _calls(group: Any, place: str) -> Any:
         raise BadInputError(
             f"{place}: call_genotype is {size} of {calls.dtype}, expected variants × samples × ploidy of whole numbers."
         )
-    if calls.shape[2] != 2:
-        raise BadInputError(f"{place}: call_genotype is {size}, so the ploidy is {calls.shape[2]}, expected 2.")
+    if calls.shape[2] not in (1, 2):
+        raise BadInputError(f"{place}: call_genotype is {size}, so the ploidy is {calls.shape[2]}, expected 1 or 2.")
     return calls
 
 

@@ -45,7 +45,7 @@ def lines(arrays: Mapping[str, Any]) -> dict[str, Iterator[str]]:
 def _eigenvec(scores: Any) -> Iterator[str]:
     values, coords = np.asarray(scores.data), scores.coords
     # PLINK's are of length one, as singular vectors.
-    lengths = np.linalg.norm(values, axis=0)
+    lengths = np.linalg.norm(values[np.isfinite(values).all(axis=1)], axis=0)
     values = values / np.where(lengths > 0, lengths, 1.0)
     family = along(coords, "family")
     names = along(coords, IN_FAMILY if family is not None and IN_FAMILY in coords else "sample")

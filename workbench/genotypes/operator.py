@@ -16,7 +16,7 @@ from dask.delayed import Delayed
 from workbench.errors import BadInputError
 from workbench.genotypes import kernels
 from workbench.genotypes.kernels import Narrow
-from workbench.genotypes.packing import at_most, cut
+from workbench.genotypes.packing import PER_BYTE, at_most, cut
 from workbench.genotypes.scaling import REASONS, Rule, squares
 from workbench.genotypes.values import Genotypes
 from workbench.linalg.blocks import beside, host, namespace, on_device, on_devices, row_blocks, slices
@@ -35,6 +35,8 @@ RANDOM = 0.3
 # Blocks that would leave threads idle at the end of a pass are cut; for so few bytes a task costs more than it gives.
 SMALLEST_BLOCK = 2**20
 BLOCKS = 16
+# Where a sample's row of the first product is shorter, relative to the others, it may have no genotype at all.
+QUIET = 1e-3
 LINKED = REASONS.index("linked")
 
 
@@ -117,9 +119,10 @@ class GenotypeOperator(Operator):
         super().__init__(genotypes.shape, nbytes, kept)
         packed = blocked(genotypes, self.kept, kernel.LARGEST_BLOCK)
         self.packed = for_passes(packed, self.kept)
-        self._genotypes = replace(genotypes, packed=self.packed, reread=None)
+        self._genotypes = replace(genotypes, packed=self.packed)
         # Σ f² over all genotypes, and over those missing, for which their site's mean stands.
         self._entries, self._imputed = 0.0, 0.0
+        self._quiet = np.zeros(0, np.intp)
         self.verdict = np.zeros(0, np.uint8)
         self._more: list[Any] = [None] * len(self.packed.chunks[0])
         if kept_rows is not None:
@@ -174,7 +177,11 @@ class GenotypeOperator(Operator):
             sums = total.computed()
         # Of what is multiplied, from that of the exact factors.
         self.squares_error = 4 * float(np.finfo(np.float32 if single else np.float64).eps) * self.squares
-        return replace(sums, product=self.kernel.gathered(sums.product, narrow))
+        product = self.kernel.gathered(sums.product, narrow)
+        if first:
+            lengths = np.linalg.norm(product, axis=1)
+            self._quiet = np.flatnonzero(lengths <= QUIET * np.sqrt(np.mean(lengths**2)))
+        return replace(sums, product=product)
 
     def _learn(self, blocks: Sequence[Learned]) -> None:
         self.verdict = np.concatenate([block.verdict for block in blocks])
@@ -188,6 +195,20 @@ class GenotypeOperator(Operator):
         self._entries = self.shape[1] * math.fsum(block.entries for block in blocks)
         self._imputed = math.fsum(block.imputed for block in blocks)
         self._more = [each.dask[each.key] for each in self._sites]
+
+    def unknown_samples(self) -> Matrix:
+        """Return the numbers of the samples of which no site that takes part is known.
+
+        Their columns of Ã are zero, so that they change no component. Only samples whose part of the first product is
+        next to nothing are looked up, which is mostly none; otherwise the blocks are read once more.
+        """
+        if not self._quiet.size:
+            return self._quiet
+        read = dask.delayed(_known_at, pure=True)
+        kept = [self.kept_sites[part] for part in slices(self.packed.chunks[0])]
+        blocks = zip(self.packed.to_delayed()[:, 0], kept, strict=True)
+        known = np.any(dask.compute(*(read(block, stays, self._quiet) for block, stays in blocks)), axis=0)
+        return self._quiet[~known]
 
     def counted(self) -> da.Array:
         """Of each site that takes part: copies of the counted allele, and samples in which it is known."""
@@ -207,6 +228,13 @@ class GenotypeOperator(Operator):
         heights = [int(np.count_nonzero(self.kept_sites[part])) for part in slices(self.packed.chunks[0])]
         arrays = zip(parts, heights, strict=True)
         return da.concatenate([da.from_delayed(part, (height, columns), meta=meta) for part, height in arrays])
+
+
+def _known_at(packed: Any, stays: Matrix, samples: Matrix) -> Matrix:
+    """Return which samples have a genotype in the rows of a packed block that stay."""
+    codes = host(packed[:, beside(samples // PER_BYTE, packed)])[stays] >> (2 * (samples % PER_BYTE)).astype(np.uint8)
+    known: Matrix = (codes & 3 != 3).any(axis=0)
+    return known
 
 
 def blocked(genotypes: Genotypes, kept: bool = False, largest: int = kernels.LARGEST_BLOCK) -> Any:

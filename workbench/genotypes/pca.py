@@ -48,6 +48,9 @@ class GenotypePCA:
     dropped: Mapping[str, int]
     """How many did not, by reason; the first that applies to a site counts."""
     samples: Matrix
+    """All of them; the scores of those in `unknown_samples` are NaN."""
+    unknown_samples: Matrix
+    """Names of the samples left out because no variant that took part is known of them."""
     sample_table: Mapping[str, Matrix]
     variants: Variants
     """Those that were kept."""
@@ -189,7 +192,6 @@ def pca(
     asked.flags(keep)
     barred = choosing.barred(genotypes, kept=kept, autosomes_only=autosomes_only, leave_out=leave_out)
     mask = choosing.rest(barred)
-    genotypes = genotypes.taking_part(mask)
     if ld_prune is not None:
         mask = _pruned(genotypes, ld_prune, rule, mask)
     chosen = _kernel(kernel, genotypes)
@@ -201,7 +203,7 @@ def pca(
             stacklevel=2,
         )
     if chosen in (device, half) and not blocks.on_device(genotypes.packed._meta):
-        genotypes = replace(genotypes, packed=genotypes.packed.to_backend("cupy"), reread=None)
+        genotypes = replace(genotypes, packed=genotypes.packed.to_backend("cupy"))
     operator = GenotypeOperator(genotypes, rule, kernel=chosen, kept_rows=mask, keep=keep, at_least=k)
     more = chosen.oversamples(k) if n_oversamples is None else asked.whole("n_oversamples", n_oversamples, least=0)
     start = asked.start(seed)
@@ -267,15 +269,19 @@ def _result(
     scale = 1 / np.sqrt(kept.sum()) if convention.by_variants else 1.0
     s, total = found.s * scale, operator.squares * scale**2
     v = found.v * _signs(found.v)
-    variance = s**2 if convention.eigenvalues else s**2 / genotypes.n_samples
+    unknown = operator.unknown_samples()
+    variance = s**2 if convention.eigenvalues else s**2 / (genotypes.n_samples - len(unknown))
+    scores = v if convention.unit_scores else v * s
+    scores[unknown] = np.nan
     return GenotypePCA(
-        scores=v if convention.unit_scores else v * s,
+        scores=scores,
         singular_values=s,
         explained_variance=variance,
         explained_variance_ratio=s**2 / total if total else np.full_like(s, np.nan),
         kept=kept,
         dropped=_dropped(operator.verdict.copy(), barred),
         samples=genotypes.samples,
+        unknown_samples=genotypes.samples[unknown],
         sample_table=genotypes.sample_table,
         variants=genotypes.variants if kept.all() else genotypes.variants[kept],
         scaler=operator.rule.scaler,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import dask
 import numpy as np
 
+from workbench import formats
 from workbench.errors import BadInputError
 from workbench.genotypes import choosing, kernels
 from workbench.genotypes.operator import blocked
@@ -148,6 +149,8 @@ class Projection:
     scores: Matrix
     """Samples × components, in the convention of the reference."""
     samples: Matrix
+    unknown_samples: Matrix
+    """Names of the samples without a genotype at any variant that was found; their scores are NaN."""
     sample_table: Mapping[str, Matrix]
     shrinkage: Matrix
     """By what factor scores are nearer to the middle than those of the reference's own samples: see `Reference`."""
@@ -164,11 +167,13 @@ class Projection:
     def sentence(self) -> str:
         """What was matched, and what shrinkage there is."""
         factors = ", ".join("?" if math.isnan(each) else f"{each:.3g}" for each in self.shrinkage)
+        unknown = self.unknown_samples.tolist()
         done = "They were divided by that." if self.corrected else "They are left so; correct=True divides by that."
         return (
             f"{self.matched} of {self.matched + self.lacking} variants were found, {self.swapped} of them with alleles "
             "swapped. Scores of new samples are nearer to the middle by these factors, if variants are not linked: "
             f"{factors}. {done}"
+            + (f" Without any genotype there: {formats.some(unknown, 10)}." if len(unknown) else "")
         )
 
     def __repr__(self) -> str:
@@ -231,7 +236,9 @@ def project(reference: GenotypePCA | Reference | str, source: Any, *, correct: b
                 for block, start, stop in zip(packed.to_delayed()[:, 0], edges[:-1], edges[1:], strict=True)
             )
         )
-    scores = np.linalg.solve(gram, sum(parts).T).T
+    sums, known = (sum(each) for each in zip(*parts, strict=True))
+    scores = np.linalg.solve(gram, sums.T).T
+    scores[known == 0] = np.nan
     convention = CONVENTIONS[reference.scaler]
     if convention.by_variants:
         scores /= math.sqrt(len(reference.loadings))
@@ -243,6 +250,7 @@ def project(reference: GenotypePCA | Reference | str, source: Any, *, correct: b
     return Projection(
         scores,
         genotypes.samples,
+        genotypes.samples[known == 0],
         genotypes.sample_table,
         shrinkage,
         correct,
@@ -252,16 +260,17 @@ def project(reference: GenotypePCA | Reference | str, source: Any, *, correct: b
     )
 
 
-def _projected(packed: Any, n_samples: int, means: Matrix, weighted: Matrix) -> Matrix:
-    """Samples × components of a block: centred counts times loadings, some rows at a time."""
-    packed, found = host(packed), np.zeros((n_samples, weighted.shape[1]))
+def _projected(packed: Any, n_samples: int, means: Matrix, weighted: Matrix) -> tuple[Matrix, Matrix]:
+    """Return centered counts times loadings, samples × components of a block, and the known genotypes per sample."""
+    packed, found, known = host(packed), np.zeros((n_samples, weighted.shape[1])), np.zeros(n_samples, np.int64)
     for start in range(0, len(packed), _ROWS):
         part = slice(start, start + _ROWS)
         counts = unpack(packed[part], n_samples)
+        known += np.count_nonzero(counts != MISSING, axis=0)
         x = np.where(counts == MISSING, 0.0, counts - means[part, None])
         with kernels.quiet():
             found += x.T @ weighted[part]
-    return found
+    return found, known
 
 
 def _matched(reference: Reference, genotypes: Genotypes) -> tuple[Matrix, Matrix, Matrix]:

@@ -88,7 +88,6 @@ def ld_prune(
     if not isinstance(r2, asked.REAL) or not 0 < r2 <= 1:
         raise BadInputError(f"r2 is a squared correlation above 0 and up to 1, not {r2!r}.")
     mask = as_mask(kept, genotypes)
-    genotypes = genotypes.taking_part(mask)
     allowed = np.ones(genotypes.n_variants, bool) if mask is None else mask
     if like not in get_args(Like):
         raise BadInputError(f"Unknown like {like!r}. Choose one of: {', '.join(get_args(Like))}.")

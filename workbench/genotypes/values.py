@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -81,8 +80,6 @@ class Genotypes:
     """Path or URL that they came from."""
     remarks: tuple[str, ...] = ()
     """Sentences on what a reader noticed that may be wrong with the files."""
-    reread: Callable[[np.ndarray[Any, Any]], da.Array] | None = field(default=None, repr=False)
-    """`packed` once more, where a mask says which variants take part: what is wrong with others counts as missing."""
 
     def __post_init__(self) -> None:
         if self.packed.ndim != 2 or self.packed.dtype != np.uint8:
@@ -140,20 +137,11 @@ class Genotypes:
         """Some of the variants: a slice, a mask or indices; all samples."""
         if isinstance(rows, tuple):
             raise BadInputError("Genotypes are indexed by variant alone: a slice, a mask or an array of row numbers.")
-        wanted = self
         if not isinstance(rows, slice):
             rows = np.asarray(rows)
             rows = np.flatnonzero(self._mask(rows)) if rows.dtype == bool else np.atleast_1d(rows)
-            wanted = self.taking_part(self._places(rows))
-        packed = wanted.packed[rows] if isinstance(rows, slice) else taken(wanted.packed, rows)
-        reread = None if self.reread is None else partial(self._rows_again, rows)
-        return replace(self, packed=packed, variants=self.variants[rows], reread=reread)
-
-    def taking_part(self, mask: np.ndarray[Any, Any] | None) -> Genotypes:
-        """The same variants, of which those outside a mask (None: none) are never looked at, whatever is there."""
-        if self.reread is None or mask is None:
-            return self
-        return replace(self, packed=self.reread(mask))
+        packed = self.packed[rows] if isinstance(rows, slice) else taken(self.packed, rows)
+        return replace(self, packed=packed, variants=self.variants[rows])
 
     def of_samples(self, samples: Any) -> Genotypes:
         """Some of the samples, of all variants: a mask, or places in any order. They stay packed throughout."""
@@ -171,19 +159,7 @@ class Genotypes:
             name=None,
         )
         table = {name: np.asarray(column)[places] for name, column in self.sample_table.items()}
-        names, reread = np.asarray(self.samples)[places], self.reread and partial(self._samples_again, places)
-        return replace(self, packed=packed, samples=names, sample_table=table, reread=reread)
-
-    def _rows_again(self, rows: Any, mask: np.ndarray[Any, Any]) -> da.Array:
-        return replace(self.taking_part(self._places(np.arange(self.n_variants)[rows][mask])), reread=None)[rows].packed
-
-    def _samples_again(self, places: np.ndarray[Any, Any], mask: np.ndarray[Any, Any]) -> da.Array:
-        return self.taking_part(mask).of_samples(places).packed
-
-    def _places(self, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        mask = np.zeros(self.n_variants, bool)
-        mask[rows] = True
-        return mask
+        return replace(self, packed=packed, samples=np.asarray(self.samples)[places], sample_table=table)
 
     def _mask(self, mask: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         if mask.shape != (self.n_variants,):

@@ -197,6 +197,12 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
             *remarks,
         )
         values = {name: value for name, value in values.items() if name not in _SIMULATED}
+    if shape[1] < 2:
+        parameter = "n_samples" if values.get("path") is None else "path"
+        count = f"{shape[1]} sample{'s' * (shape[1] != 1)}"
+        raise BadParameterError(
+            f"{parameter} of genotype_pca: there is {count}, and PCA needs two samples or more.", parameter
+        )
     there = f": there are {shape[0]} variants of {shape[1]} samples"
     refuse_more("genotype_pca", "n_components", values["n_components"], min(shape), there)
     if values["ld_window"] is None:
@@ -271,10 +277,16 @@ def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
         "explained_variance_ratio": [float(each) for each in found.explained_variance_ratio],
         "kept": int(found.kept.sum()),
         "dropped": {reason: int(count) for reason, count in found.dropped.items()},
+        **_without_genotypes(found),
         "convention": found.convention,
         "certificate": certificate_json(found.certificate),
         "scatter": _scatter(found),
     }
+
+
+def _without_genotypes(found: GenotypePCA | Projection) -> dict[str, list[str]]:
+    names = [str(each) for each in found.unknown_samples[:_SHOWN]]
+    return {"samples_without_genotypes": names} if names else {}
 
 
 def _arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
@@ -316,8 +328,9 @@ def _scatter(found: GenotypePCA) -> dict[str, Any]:
     """Scores of samples spread evenly over all, with the label that tells groups apart."""
     from workbench.genotypes.values import as_text, grouped
 
+    known = np.flatnonzero(np.isfinite(found.scores[:, 0]))
     n_samples = len(found.samples)
-    chosen = np.unique(np.linspace(0, n_samples - 1, min(_SHOWN, n_samples)).round().astype(int))
+    chosen = known[np.unique(np.linspace(0, len(known) - 1, min(_SHOWN, len(known))).round().astype(int))]
     name = _label_column(found.sample_table, n_samples)
     labels = None if name is None else grouped(as_text(found.sample_table[name]), _LABELS)
     scores = found.scores[chosen, :_COMPONENTS_SHOWN]
@@ -345,7 +358,7 @@ def _check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Clie
     found: GenotypePCA = results["components"]
     if found.certificate.status == "not reached":
         return Check(passed=False, what=found.certificate.sentence)
-    scores = np.asarray(found.scores, dtype="float64")
+    scores = np.asarray(found.scores, dtype="float64")[~np.isin(found.samples, found.unknown_samples)]
     lengths = np.linalg.norm(scores, axis=0)
     gram = (scores.T @ scores) / np.outer(lengths, lengths)
     skew = float(np.abs(gram - np.eye(len(gram))).max())
@@ -500,6 +513,7 @@ def _projection_summary(results: Mapping[str, Any]) -> dict[str, Any]:
         "alleles_swapped": found.swapped,
         "shrinkage": [None if np.isnan(each) else float(each) for each in found.shrinkage],
         "told": found.sentence,
+        **_without_genotypes(found),
     }
 
 
@@ -523,11 +537,14 @@ def _projection_check(resolved: Mapping[str, Any], results: Mapping[str, Any], c
     from workbench.genotypes import project
 
     found: Projection = results["projected"]
-    if not np.isfinite(found.scores).all():
+    known = np.flatnonzero(~np.isin(found.samples, found.unknown_samples))
+    if not np.isfinite(found.scores[known]).all():
         return Check(passed=False, what="Some scores are not finite.")
-    chosen = len(found.samples) // 2
+    if not known.size:
+        return Check(passed=False, what="No sample has a genotype at any variant of the reference.")
+    chosen = int(known[len(known) // 2])
     alone = project(resolved["components"], studies.opened(resolved).of_samples([chosen]), correct=resolved["correct"])
-    off = float(np.abs(alone.scores[0] - found.scores[chosen]).max() / (np.abs(found.scores).max() or 1.0))
+    off = float(np.abs(alone.scores[0] - found.scores[chosen]).max() / (np.abs(found.scores[known]).max() or 1.0))
     return Check(
         passed=off < 1e-9,
         what=f"The scores of {found.samples[chosen]}, projected alone, differ by {off:.1e} of the most.",
