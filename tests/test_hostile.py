@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import pty
 import re
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from bokeh.resources import Resources
 
 from tests import views
 from tests.hostile import START, TEXT, hostile_batch, hostile_run, keep_hostile_cluster, keep_hostile_run
+from workbench.clusters.spec import ClusterSpec
 from workbench.errors import on_one_line, printable
 from workbench.figures.comparison import page
 from workbench.figures.picture import Picture
@@ -113,6 +116,29 @@ def test_what_lies_between_gpus_is_told_in_known_letters_only() -> None:
     rows = [["X", "NV2<img src=x onerror=alert(1)>"], ["SYS", "X"]]
     assert topology_of({"topology": {"gpus": ["a", "b"], "cards": [], "rows": rows}}) is None
     assert topology_of({"topology": 3}) is None
+
+
+@pytest.mark.parametrize(
+    ("profile", "options"),
+    [
+        ("cpu", {}),
+        ("slurm", {"walltime": 3600, "directives": (TEXT, '--x="""\nimport evil\n"""\\')}),
+        ("slurm", {"walltime": 3600, "directives": (TEXT, '--x="""\nimport evil\n"""\\'), "scheduler": "job"}),
+        ("ssh", {"hosts": (f"a\nimport evil\n{TEXT}",), "user": TEXT}),
+    ],
+)
+def test_code_to_paste_runs_nothing_that_an_option_holds(profile: str, options: dict[str, Any]) -> None:
+    spec = ClusterSpec(
+        profile=profile,
+        n_workers=2,
+        threads_per_worker=1,
+        memory_limit=2**30,
+        protocol="tcp",
+        python="/usr/bin/x\nimport evil",
+        options=options,
+    )
+    imported = {each.name for node in ast.walk(ast.parse(spec.code())) for each in getattr(node, "names", ())}
+    assert "evil" not in imported
 
 
 def assert_nothing_moves(output: bytes) -> None:

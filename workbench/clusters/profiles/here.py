@@ -15,7 +15,7 @@ from workbench.clusters.budget import MINIMUM_PER_WORKER, Budget, budget_after, 
 from workbench.clusters.choices import ClusterChoices
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.spec import ClusterSpec, Protocol
-from workbench.errors import BadInputError, ConflictError, MissingError, install
+from workbench.errors import BadInputError, ConflictError, MissingError, install, on_one_line
 from workbench.hardware import Inventory, inventory
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Here(Profile):
             lines.append("security=Security.temporary(),")
         if spec.network_cards:
             lines.append("# It takes no variables for each worker, so UCX chooses the cards. Near the devices are:")
-            lines.append(f"# UCX_NET_DEVICES={' '.join(spec.network_cards)}")
+            lines.append(f"# UCX_NET_DEVICES={on_one_line(' '.join(spec.network_cards))}")
         told = "".join(
             f"os.environ[{json.dumps(name)}] = {json.dumps(value)}\n" for name, value in spec.ucx_variables().items()
         )
@@ -53,7 +53,7 @@ class Here(Profile):
             imports, told = ["import os", "", *imports], f"\n{told}"
         body = "\n".join(f"        {line}" for line in lines)
         kind = "LocalCUDACluster" if spec.devices else "LocalCluster"
-        shebang = f"# Run with: {Path(spec.python)}\n" if spec.python else ""
+        shebang = f"# Run with: {on_one_line(spec.python)}\n" if spec.python else ""
         return (
             shebang + "\n".join(imports) + f'\n{told}\nif __name__ == "__main__":\n'
             f"    cluster = {kind}(\n{body}\n    )\n    client = Client(cluster)\n    print(client)\n"

@@ -383,7 +383,7 @@ class Queue(Profile):
             f"import os\nimport subprocess\n\nfrom dask.distributed import Client\n{imports}\n"
             f"os.makedirs({str(folder)!r}, mode=0o700, exist_ok=True)\n{keys}"
             f"if os.path.exists({file!r}):  # of a scheduler of before\n    os.remove({file!r})\n"
-            f'SCHEDULER = """\\\n{scheduler}"""\nWORKER = """\\\n{worker}"""\n'
+            f"SCHEDULER = {_in_quotes(scheduler)}\nWORKER = {_in_quotes(worker)}\n"
             "# End them with the queue's own command.\n"
             f"for number, script in enumerate([SCHEDULER] + {n_jobs} * [WORKER]):\n"
             f'    script = script.replace("--name WORKER", f"--name worker-{{number}}")\n'
@@ -448,6 +448,12 @@ def in_whole_jobs(n: int, each: int) -> int:
 def apart(spec: ClusterSpec) -> bool:
     """Whether the scheduler of a spec has a job of its own."""
     return spec.options.get("scheduler") == "job"
+
+
+def _in_quotes(script: str) -> str:
+    """Return a script as Python writes it over several lines: no option in it can end the text."""
+    escaped = script.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    return f'"""\\\n{escaped}"""'
 
 
 def _word(python: str) -> str:

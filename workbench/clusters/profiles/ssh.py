@@ -18,7 +18,7 @@ from workbench.clusters.choices import AnyChoices, File, Memory, Text, Workers, 
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import encrypted, idle_timeout, memory_each
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError
+from workbench.errors import BadInputError, on_one_line
 from workbench.threads import finish
 
 if TYPE_CHECKING:
@@ -223,4 +223,4 @@ def _by_hand(spec: ClusterSpec) -> str:
         if spec.memory_limit > 1:
             command += ["--memory-limit", formats.size(spec.memory_limit).replace(" ", "")]
         lines.append(f"{host}: {shlex.join(command)}")
-    return "\n" + "".join(f"# {line}\n" for line in lines)
+    return "\n" + "".join(f"# {on_one_line(line)}\n" for line in lines)
