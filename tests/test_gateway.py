@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import html
 import http.server
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -16,7 +18,6 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 from urllib.request import urlopen
 
 import dask
@@ -30,6 +31,7 @@ from workbench.cli import main
 from workbench.clusters import records
 from workbench.clusters.plan import plan
 from workbench.clusters.profiles import profile
+from workbench.credentials import by_command
 from workbench.errors import BadInputError, FailedError
 from workbench.hardware import inventory
 from workbench.session import Session
@@ -255,13 +257,19 @@ def test_the_form_asks_for_an_address_first_and_then_has_the_options(server: dic
     async def story() -> None:
         async def view(name: str, **typed: str) -> str:
             choices = {"profile": "gateway", **{f"plan.gateway.{each}": value for each, value in typed.items()}}
-            found: Any = await answer(desk, "GET", f"views/{name}?choices={quote(json.dumps(choices))}", None)
+            found: Any = await answer(desk, "POST", f"views/{name}", {"choices": choices})
             return str(found.value["html"])
 
         assert 'data-workbench="field-address"' in await view("start")
         assert "worker_cores" not in await view("plan-form")
         assert "nothing can be reached there" in await view("start", address="http://127.0.0.1:1")
         with dask.config.set(PASSWORD):
+            asks = await view("start", **server)
+            assert "worker_cores" not in await view("plan-form", **server), "no password for an address that was typed"
+            sent = re.search(r'data-body="([^"]+)"[^>]*data-workbench="confirm-sending"', asks)
+            assert sent is not None
+            assert f"Send your name and password for gateways to {server['address']}" in asks
+            await answer(desk, "POST", "credentials", json.loads(html.unescape(sent[1])))
             assert 'data-workbench="field-worker_cores"' in await view("plan-form", **server)
             assert "2 workers at http" in await view("start", **server)
             assert "less than or equal to 2" in await view("plan-form", **server, worker_cores="5")
@@ -301,7 +309,7 @@ def test_what_can_not_be_is_told_before_anything_starts(
 
 
 def test_who_is_not_let_in_is_told(server: dict[str, str], data_folder: Path) -> None:
-    with pytest.raises(BadInputError, match=r"doesn't let you in \(401 Unauthorized\)"):
+    with by_command(), pytest.raises(BadInputError, match=r"doesn't let you in \(401 Unauthorized\)"):
         plan("gateway", inventory(), **server)  # type: ignore[call-arg]
 
 

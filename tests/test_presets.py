@@ -9,7 +9,6 @@ import math
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
@@ -349,8 +348,8 @@ def test_a_preset_is_kept_chosen_and_forgotten_on_the_page(data_folder: Path) ->
         kept = {"workload": "tall_skinny_svd", "name": "mine", "parameters": {"shape": "400, 20", "k": ""}}
         await answer(desk, "POST", "presets", kept)
         mine = {"run.tall_skinny_svd.preset": "mine", "preset.name": "other"}
-        chosen = quote(json.dumps({"workload": "tall_skinny_svd", **mine}))
-        html = (await answer(desk, "GET", f"views/work?choices={chosen}")).value["html"]
+        chosen = {"choices": {"workload": "tall_skinny_svd", **mine}}
+        html = (await answer(desk, "POST", "views/work", chosen)).value["html"]
         assert "From: what you kept" in html
         assert "preset-forget" in html
         assert 'value="other"' in html

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import dask
 import pytest
@@ -197,7 +196,7 @@ def test_one_whose_package_is_gone_or_broken_is_dismissed_on_the_page(brought: N
     desk = Desk("/", logging.getLogger(__name__), make_session=Session)
 
     async def story() -> None:
-        html = (await answer(desk, "GET", "views/clusters", None)).value["html"]  # type: ignore[index,call-overload]
+        html = (await answer(desk, "POST", "views/clusters")).value["html"]  # type: ignore[index,call-overload]
         assert html.count('data-workbench="dismiss"') == 3
         await desk.close()
 
@@ -325,10 +324,10 @@ def test_a_profile_is_kept_and_forgotten_on_the_page(data_folder: Path) -> None:
     async def story() -> None:
         kept = {"name": "night", "profile": "cpu", "choices": {"n_workers": "2"}}
         await answer(desk, "POST", "profiles", kept)
-        choices = quote(json.dumps({"profile": "night"}))
-        html = (await answer(desk, "GET", f"views/start?choices={choices}", None)).value["html"]  # type: ignore[index,call-overload]
+        chosen = {"choices": {"profile": "night"}}
+        html = (await answer(desk, "POST", "views/start", chosen)).value["html"]  # type: ignore[index,call-overload]
         assert "2 workers" in html
-        form = (await answer(desk, "GET", f"views/plan-form?choices={choices}", None)).value["html"]  # type: ignore[index,call-overload]
+        form = (await answer(desk, "POST", "views/plan-form", chosen)).value["html"]  # type: ignore[index,call-overload]
         assert 'data-workbench="forget"' in form
         await answer(desk, "DELETE", "profiles/night", None)
         with pytest.raises(NotFoundError, match="You kept no profile 'night'"):

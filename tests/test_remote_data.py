@@ -31,6 +31,7 @@ import zarr
 from tests.test_runs import start_cluster
 from tests.waiting import until
 from workbench.cli import main
+from workbench.credentials import by_command
 from workbench.errors import ConflictError, FailedError
 from workbench.genotypes import open_genotypes, pack_to_zarr, simulate
 from workbench.runs import failures, keeping, store
@@ -83,14 +84,15 @@ def _wait_for(address: str, server: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.fixture
-def keys(s3: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def keys(s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The same server, with keys in the environment: no file of whoever runs the tests is looked into."""
     for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    return s3
+    with by_command():
+        yield s3
 
 
 def _put(folder: Path, s3: str, name: str, **content: Any) -> None:

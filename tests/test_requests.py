@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import subprocess
 import sys
@@ -48,10 +47,10 @@ def test_a_request_is_answered_as_a_value_with_its_status() -> None:
 
 def test_a_query_may_stand_in_the_address_or_beside_it() -> None:
     session = FakeSession()
-    session.add_run("r1", status="done")
-    one = asked(session, "GET", "views/runs?choices=%7B%22runs.text%22%3A+%22r9%22%7D")
-    assert "r1" not in one.value["html"]
-    assert asked(session, "GET", "views/runs", None, choices({"runs.text": "r9"})) == one
+    session.add("calm-otter")
+    for asks in (("figures/cluster/calm-otter?theme=pink",), ("figures/cluster/calm-otter", None, {"theme": "pink"})):
+        with pytest.raises(BadInputError, match="theme is 'pink'"):
+            asked(session, "GET", *asks)
 
 
 def test_pages_and_files_are_answers_too(data_folder: Any) -> None:
@@ -127,15 +126,15 @@ def test_a_form_waits_for_a_process_only_where_a_path_was_typed() -> None:
     for typed in ({}, {"run.array_sum.size": "2GiB"}, {"run.array_sum.path": "/nowhere"}):
         made = at_desk(
             FakeSession(),
-            lambda desk, typed=typed: answer(desk, "GET", "views/work", None, choices(typed)),
+            lambda desk, typed=typed: answer(desk, "POST", "views/work", choices(typed)),
             Recording,
         )
         assert 'data-workbench="run-button"' in made.value["html"]
         assert sorted(asked_there) == (["forecast", "look"] if "run.array_sum.path" in typed else [])
 
 
-def choices(typed: dict[str, str]) -> dict[str, str]:
-    return {"choices": json.dumps(typed)}
+def choices(typed: dict[str, str]) -> dict[str, Any]:
+    return {"choices": typed}
 
 
 def test_who_gives_up_at_the_moment_of_the_answer_has_given_up() -> None:

@@ -1,9 +1,7 @@
 """Dask's settings of one run are held against Dask's schema, and can be swept over."""
 
 import asyncio
-import json
 import logging
-from urllib.parse import quote
 
 import dask
 import pytest
@@ -95,8 +93,7 @@ def test_settings_are_a_field_below_more_and_a_bad_one_is_told_before_anything_r
 
     async def story():
         field = {"workload": "array_sum", "settings.array_sum": "array.rechunk.treshold=5"}
-        asked = f"views/work?choices={quote(json.dumps(field))}"
-        html = (await answer(desk, "GET", asked)).value["html"]
+        html = (await answer(desk, "POST", "views/work", {"choices": field})).value["html"]
         assert 'data-workbench="field-settings"' in html
         assert "Dask has no setting" in html.partition("More")[0]
         await desk.close()

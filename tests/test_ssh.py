@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import psutil
@@ -305,7 +304,7 @@ def test_it_is_started_from_the_page_which_says_what_it_is_on(hosts: Hosts, data
     desk = Desk("/", logging.getLogger(__name__), make_session=Session)
 
     async def view(name: str, **chosen: object) -> str:
-        found = await answer(desk, "GET", f"views/{name}?choices={quote(json.dumps(chosen))}", None)
+        found = await answer(desk, "POST", f"views/{name}", {"choices": chosen})
         return str(found.value["html"])  # type: ignore[index,call-overload]
 
     async def story() -> None:

@@ -85,7 +85,18 @@ def switch(key: str) -> bool:
     return bool(value)
 
 
-_OURS = {"clusters", "runs", "runs.db", "comparisons", "calibrations", "machines", "workloads", "described", "trusted"}
+_OURS = {
+    "confirmed.jsonl",
+    "clusters",
+    "runs",
+    "runs.db",
+    "comparisons",
+    "calibrations",
+    "machines",
+    "workloads",
+    "described",
+    "trusted",
+}
 """Names of which a data folder has some, once it was used."""
 
 

@@ -21,6 +21,7 @@ from workbench.clusters.choices import Choices, choosing
 from workbench.clusters.profiles import own
 from workbench.clusters.spec import ClusterSpec
 from workbench.clusters.start import Cluster, record_of
+from workbench.credentials import by_command, confirm
 from workbench.errors import FailedError, WorkbenchError
 from workbench.jobs import processes
 from workbench.runs import exchange, savings, store
@@ -105,6 +106,7 @@ class Session:
         return plan.plan(profile, inventory, promised=left.promised, held=left.held, **choices)
 
     start = staticmethod(launch.launch)
+    confirm = staticmethod(confirm)
 
     def keep_profile(self, name: str, profile: str, **choices: Any) -> ClusterSpec:
         """Keep choices of a profile under a name, which then is a profile of this person's; what it comes to now.
@@ -448,6 +450,7 @@ class Session:
                 await liveness
 
 
+@by_command()
 def run(workload: str, cluster: str | Cluster | Client, /, **parameters: Any) -> Run:
     """Run a workload on a cluster, which has a name, and wait for the answer; an interrupt cancels it.
 
@@ -472,6 +475,7 @@ def _finished(id: str, finish: Callable[..., T], cancel: Callable[[str], T]) -> 
         raise
 
 
+@by_command()
 def compare(
     workload: str, /, *, on: Sequence[str] | None = None, parameters: Mapping[str, Any] | None = None, **options: Any
 ) -> Summary:

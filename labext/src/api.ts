@@ -47,7 +47,7 @@ export class Api {
 
   /** All that changes by itself; the answer is held back, up to `wait` seconds, until there is more than at `since`. */
   state(since: number, wait: number): Promise<IState> {
-    return this._json('GET', ['state'], undefined, { since: `${since}`, wait: `${wait}` });
+    return this._json('POST', ['state'], { since, wait });
   }
 
   /** A figure without anything in it. */
@@ -56,12 +56,12 @@ export class Api {
   }
 
   /** What has changed in a figure or a view, where the stream can't say it. */
-  patches(wish: Wish, query: Record<string, string>): Promise<IPolled> {
+  patches(wish: Wish, body: object): Promise<IPolled> {
     if ('view' in wish) {
-      return this._json('GET', ['views', wish.view], undefined, query);
+      return this._json('POST', ['views', wish.view], body);
     }
     const { theme, ...watched } = wish;
-    return this._json('GET', ['figures', ...kindAndName(watched), 'patches'], undefined, { theme, ...query });
+    return this._json('POST', ['figures', ...kindAndName(watched), 'patches'], { theme, ...body });
   }
 
   /** Text of a script at an address that the server gave. */

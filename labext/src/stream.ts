@@ -133,12 +133,10 @@ export class Stream {
     if (this.connection !== 'polling') {
       return;
     }
-    const shown = range && { start: `${range.start}`, end: `${range.end}`, width: `${range.width}` };
     watch.range = undefined;
     try {
-      const asked: Record<string, string> = { ...(cursor ? { cursor } : {}), ...shown };
-      const choices = JSON.stringify(this._choices);
-      const answer = await this._api.patches(request, 'view' in request ? { choices } : asked);
+      const body = 'view' in request ? { choices: this._choices } : { cursor, range };
+      const answer = await this._api.patches(request, body);
       watch.cursor = answer.cursor;
       this.message.emit({ type: 'patches', watch: id, ...answer });
       if (answer.gone) {

@@ -20,6 +20,7 @@ import pytest
 from pytest_jupyter.jupyter_server import *  # noqa: F403
 from traitlets.config import Config
 
+from workbench import credentials
 from workbench.clusters.budget import Budget
 from workbench.clusters.control import Worker
 from workbench.clusters.environments import Environment
@@ -148,6 +149,8 @@ class FakeSession:
         self.records[name or "calm-otter"] = ClusterRecord(name=name or "calm-otter", spec=spec, created=time.time())
         self.touch()
         return self.records[name or "calm-otter"]
+
+    confirm = staticmethod(credentials.confirm)
 
     def keep_warm(self) -> None:
         self.calls.append(("keep_warm",))

@@ -129,21 +129,21 @@ def wait_for(server: Server, n: int, seconds: float = PATIENCE) -> None:
     until(lambda: len(looking(server)) == n, seconds)
 
 
-def form_of(workload: str, **parameters: str) -> str:
-    """Address of the form of a workload, filled in."""
+def form_of(workload: str, **parameters: str) -> tuple[str, Any]:
+    """Address of the form of a workload, and what fills it in."""
     chosen = {"workload": workload} | {f"run.{workload}.{name}": value for name, value in parameters.items()}
-    return f"workbench/api/views/work?{urllib.parse.urlencode({'choices': json.dumps(chosen)})}"
+    return "workbench/api/views/work", {"choices": chosen}
 
 
 def ask_in_vain(server: Server, url: str) -> None:
     with suppress(OSError, http.client.HTTPException):
-        server.ask(form_of("svd_of_file", path=url))
+        server.ask(*form_of("svd_of_file", path=url))
 
 
 def test_a_form_that_takes_a_path_has_the_process_begun_that_will_look_at_it(server: Server) -> None:
-    server.ask(form_of("array_sum"))
+    server.ask(*form_of("array_sum"))
     assert not any(LOOKING in line for *_, line in children_of(server))
-    server.ask(form_of("svd_of_file"))
+    server.ask(*form_of("svd_of_file"))
     assert any(LOOKING in line for *_, line in children_of(server))
 
 
@@ -152,29 +152,29 @@ def test_the_server_answers_and_stops_though_eight_paths_never_answer(server: Se
     for fifo in fifos:
         os.mkfifo(fifo)
     for fifo in fifos:
-        assert "is a FIFO" in server.ask(form_of("svd_of_file", path=str(fifo)))[1]["html"]
+        assert "is a FIFO" in server.ask(*form_of("svd_of_file", path=str(fifo)))[1]["html"]
     with silent_servers(8) as urls:
         for url in urls:
             threading.Thread(target=ask_in_vain, args=(server, url), daemon=True).start()
         wait_for(server, 8)
-        for path in ("api/kernelspecs", "workbench/api/state", form_of("array_sum", size="1GiB")):
-            assert server.ask(path, timeout=PATIENCE)[0] == 200
+        for asked in (("api/kernelspecs",), ("workbench/api/state", {}), form_of("array_sum", size="1GiB")):
+            assert server.ask(*asked, timeout=PATIENCE)[0] == 200
         wait_for(server, 8)
         server.process.send_signal(signal.SIGTERM)
         server.process.wait(PATIENCE)
 
 
 def test_a_page_that_goes_away_ends_what_looked_for_it(server: Server) -> None:
-    assert server.ask(form_of("svd_of_file", path="/nowhere.npy"))[0] == 200
+    assert server.ask(*form_of("svd_of_file", path="/nowhere.npy"))[0] == 200
     with silent_servers(1) as urls:
         with pytest.raises(TimeoutError):
-            server.ask(form_of("svd_of_file", path=urls[0]), timeout=2)
+            server.ask(*form_of("svd_of_file", path=urls[0]), timeout=2)
         wait_for(server, 0, 12)  # and not the 20 s after which it ends anyway
 
 
 def test_what_never_answers_is_said_after_a_while(server: Server) -> None:
     with silent_servers(1) as urls:
-        said = html.unescape(server.ask(form_of("svd_of_file", path=urls[0]))[1]["html"])
+        said = html.unescape(server.ask(*form_of("svd_of_file", path=urls[0]))[1]["html"])
     assert f"No answer within 20 s. What was asked of '{urls[0]}' is on a disk or a server" in said
 
 
@@ -236,7 +236,7 @@ def test_saving_goes_on_without_the_server_and_every_face_says_how_far_it_is(
     until(lambda: savings.get(run.id).done == 3, about=lambda: savings.get(run.id))
     told = f"Saving to slow://{slow}/out.zarr …: 3 of 12 blocks"
     assert savings.get(run.id).sentence == told
-    assert told in server.ask("workbench/api/views/saving%3Amine-1")[1]["html"]
+    assert told in server.ask("workbench/api/views/saving%3Amine-1", {})[1]["html"]
     assert main(["show", run.id]) == 0
     assert "3 of 12 blocks" in " ".join(capsys.readouterr().out.split())
     status, refused = server.ask(save, {"path": str(slow / "other.npz")})

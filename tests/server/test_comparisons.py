@@ -109,7 +109,7 @@ async def test_what_is_ticked_planned_and_typed_is_what_is_compared(
     with_hardware(session, monkeypatch, 4)
     session.add("calm-otter")
     session.add("late-otter", status="starting")
-    await api("GET", "state")
+    await api("POST", "state")
     made = await html_of(
         api,
         "compare",
@@ -153,7 +153,7 @@ async def test_of_many_clusters_the_youngest_are_offered_those_that_are_searched
     with_hardware(session, monkeypatch, 4)
     for number in range(20):
         session.add(f"otter-{number}", created=float(number))
-    await api("GET", "state")
+    await api("POST", "state")
 
     async def offered(**chosen: Any) -> list[str]:
         made = await html_of(api, "compare", {f"compare.{name}": each for name, each in chosen.items()})
@@ -171,7 +171,7 @@ async def test_a_sweep_proposes_its_values_and_leaves_out_clusters_that_run(
 ) -> None:
     with_hardware(session, monkeypatch, 12)
     session.add("calm-otter")
-    await api("GET", "state")
+    await api("POST", "state")
     ticked = {"compare.on.cluster-calm-otter": True, "compare.weak": True}
     assert "compare-values" not in await html_of(api, "compare", ticked)
     workers = asked(await html_of(api, "compare", {**ticked, "compare.sweep": "workers"}))

@@ -41,7 +41,7 @@ def shown(api: Any) -> Callable[..., Any]:
     async def asked(view: str, *words: str) -> str:
         deadline = time.monotonic() + PATIENCE
         while True:
-            html: str = (await api("GET", f"views/{view}")).content["html"]
+            html: str = (await api("POST", f"views/{view}", {})).content["html"]
             if all(word in text_of(html) for word in words):
                 return html
             assert time.monotonic() < deadline, text_of(html)

@@ -19,8 +19,7 @@ from workbench.runs.store import Run
 
 
 async def html_of(api: Any, view: str, choices: dict[str, Any] | None = None) -> str:
-    params = {"choices": json.dumps(choices or {})}
-    html: str = (await api("GET", f"views/{view}", params=params)).content["html"]
+    html: str = (await api("POST", f"views/{view}", {"choices": choices or {}})).content["html"]
     return html
 
 

@@ -129,8 +129,8 @@ BAD_BODIES = [
     ("POST", "runs", {"workload": "array_sum"}, "cluster is missing. Give text."),
     ("POST", "comparisons", {"runs": 3}, "runs is 3. Give a list."),
     ("GET", "figures/cluster/calm-otter?theme=pink", None, "theme is 'pink'. Give one of: light, dark."),
-    ("GET", "state?since=x&wait=1", None, 'since is "x"'),
-    ("GET", "state?wait=900", None, 'wait is "900"'),
+    ("POST", "state", {"since": "x", "wait": 1}, 'since is "x"'),
+    ("POST", "state", {"wait": 900}, "wait is 900"),
 ]
 
 
@@ -154,7 +154,7 @@ UNKNOWN = [
     ("POST", "clusters/nobody/restart"),
     ("POST", "clusters/nobody/calibrate"),
     ("GET", "figures/cluster/nobody"),
-    ("GET", "figures/cluster/nobody/patches"),
+    ("POST", "figures/cluster/nobody/patches"),
     ("GET", "figures/run/nobody"),
     ("DELETE", "runs/nobody"),
     ("POST", "runs/nobody/cancel"),
@@ -186,7 +186,7 @@ async def test_a_verb_that_is_not_possible_is_told_which_are(api: Any) -> None:
 
 async def test_an_error_that_nobody_foresaw_is_a_500_without_its_insides(api: Any, session: Any) -> None:
     session.failure = RuntimeError("secret insides")
-    answer = await api("GET", "state")
+    answer = await api("POST", "state")
     assert answer.status == 500
     assert answer.content["message"].startswith("Something went wrong in the server (RuntimeError).")
 
@@ -196,7 +196,7 @@ async def test_an_error_that_knows_its_parameter_names_it(api: Any, session: Any
 
     session.failure = BadInputError("size is 0. Give more.")
     session.failure.parameter = "size"
-    assert (await api("GET", "state")).content == {"message": "size is 0. Give more.", "parameter": "size"}
+    assert (await api("POST", "state")).content == {"message": "size is 0. Give more.", "parameter": "size"}
 
 
 def operations() -> list[tuple[str, str]]:
@@ -282,7 +282,7 @@ async def test_a_cluster_over_ucx_waits_until_a_person_agrees(api: Any, session:
 async def test_a_cluster_that_is_ready_is_shown_with_its_dashboard(api: Any, session: Any) -> None:
     session.add("calm-otter", dashboard_address="unix:/tmp/nothing.sock")
     session.add("bold-heron", status="lost", dashboard_address="unix:/tmp/nothing.sock")
-    html = (await api("GET", "views/clusters")).content["html"]
+    html = (await api("POST", "views/clusters", {})).content["html"]
     assert re.findall(r'data-page="([^"]*)/status"', html) == ["workbench/api/dashboard/calm-otter"]
 
 
@@ -311,7 +311,7 @@ def test_the_scripts_are_those_that_the_figure_needs() -> None:
 
 async def test_the_end_of_the_server_stops_no_cluster(api: Any, session: Any, jp_serverapp: Any) -> None:
     session.add("calm-otter")
-    await api("GET", "state")
+    await api("POST", "state")
     await jp_serverapp.extension_manager.stop_all_extensions()
     assert list(session.records) == ["calm-otter"]
 

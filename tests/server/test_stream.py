@@ -442,8 +442,8 @@ async def test_the_kept_past_is_bounded_by_tasks(
 
 async def test_a_page_without_a_websocket_can_poll_the_state(api: Any, session: Any) -> None:
     session.add("calm-otter")
-    first = await api("GET", "state")
-    same = await api("GET", "state", params={"since": str(first.content["cursor"])})
+    first = await api("POST", "state")
+    same = await api("POST", "state", {"since": first.content["cursor"]})
     assert same.content == first.content
     assert first.content.keys() == {"cursor", "clusters", "runs", "simulated"}
 
@@ -453,7 +453,7 @@ async def test_a_page_without_a_websocket_can_poll_the_state(api: Any, session: 
 
     changing = asyncio.ensure_future(change())
     asked = time.monotonic()
-    held = await api("GET", "state", params={"since": str(first.content["cursor"]), "wait": "10"})
+    held = await api("POST", "state", {"since": first.content["cursor"], "wait": 10})
     assert time.monotonic() - asked < 5
     assert held.content["clusters"][0]["n_workers"] == 9
     assert held.content["cursor"] > first.content["cursor"]
@@ -463,18 +463,18 @@ async def test_a_page_without_a_websocket_can_poll_the_state(api: Any, session: 
 
 async def test_a_page_without_a_websocket_can_poll_a_figure(api: Any, session: Any, feeds: Any) -> None:
     session.add("calm-otter")
-    first = (await api("GET", "figures/cluster/calm-otter/patches")).content
+    first = (await api("POST", "figures/cluster/calm-otter/patches")).content
     await until(lambda: feeds.open)
     feeds.open["calm-otter"](Batch(1.0, samples=(sample(),)))
-    options = {"cursor": first["cursor"], "start": "1", "end": "2", "width": "3"}
-    second = (await api("GET", "figures/cluster/calm-otter/patches", params=options)).content
+    seen = {"cursor": first["cursor"], "range": {"start": 1, "end": 2, "width": 3}}
+    second = (await api("POST", "figures/cluster/calm-otter/patches", seen)).content
     assert second["cursor"] == first["cursor"]
     assert [patch["columns"] for patch in second["patches"]] == [{"time": [1.0]}, {"range": [1.0, 2.0, 3]}]
     assert second["status"]["summary"].startswith("1 worker")
     assert second["gone"] is None
     await session.stop("calm-otter")
     await asyncio.sleep(0.2)
-    third = (await api("GET", "figures/cluster/calm-otter/patches", params={"cursor": first["cursor"]})).content
+    third = (await api("POST", "figures/cluster/calm-otter/patches", {"cursor": first["cursor"]})).content
     assert third["gone"] == "calm-otter was stopped, so there is nothing more to watch."
 
 

@@ -58,16 +58,16 @@ async def test_a_watched_run_has_the_name_that_it_was_given(api: Any, session: A
     session.add_run(
         "r2", **ended, parameters=told, result={"tasks": 38, "tasks_of_others": 0, "mean": 0.5}, created=2.0
     )
-    listed = text_of((await api("GET", "views/runs")).content["html"])
+    listed = text_of((await api("POST", "views/runs", {})).content["html"])
     assert "sum of a transpose 1.5 s 38 tasks" in listed
     assert "sum of a transpose git=1a2b 1.5 s mean 0.5" in listed
-    assert "total.compute()" in text_of((await api("GET", "views/run:r1")).content["html"])
+    assert "total.compute()" in text_of((await api("POST", "views/run:r1", {})).content["html"])
 
 
 async def test_a_screen_reader_is_told_how_the_run_went_that_ended_last(api: Any, session: Any) -> None:
     for name, status, stopped in (("r1", "failed", 20.0), ("r2", "done", 10.0), ("r3", "running", None)):
         session.add_run(name, status=status, stopped=stopped, cluster="calm")
-    html = (await api("GET", "views/runs")).content["html"]
+    html = (await api("POST", "views/runs", {})).content["html"]
     said = re.search(r'<p role="status"[^>]*run-ended[^>]*>(.*?)</p>', html)
     assert said is not None
     assert said[1] == "Sum of an array on calm: failed"
@@ -75,20 +75,20 @@ async def test_a_screen_reader_is_told_how_the_run_went_that_ended_last(api: Any
 
 async def test_runs_whose_arrays_are_dropped_next_are_named_where_some_have_arrays(api: Any, session: Any) -> None:
     session.add_run("r1", status="done", answers={"arrays": {}, "kept": [], "kept_bytes": 1})
-    told = text_of((await api("GET", "views/runs")).content["html"])
+    told = text_of((await api("POST", "views/runs", {})).content["html"])
     assert "Dropped next are those of done; a star on a run keeps its own." in told
 
 
 async def test_gpus_of_this_machine_are_shown_for_no_profile(api: Any, session: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(session, "hardware", lambda: machine(gpu(0)), raising=False)
-    html = (await api("GET", "views/gpus:")).content["html"]
+    html = (await api("POST", "views/gpus:", {})).content["html"]
     assert "SIMULATED" in html
     assert "Unknown profile" not in html
 
 
 async def test_what_comes_from_elsewhere_does_not_become_markup(api: Any, session: Any) -> None:
     session.add_run("r1", status="failed", error="<script>alert(1)</script>", parameters={"x": '"><b>'})
-    html = (await api("GET", "views/runs")).content["html"]
+    html = (await api("POST", "views/runs", {})).content["html"]
     assert "<script>" not in html
     assert "<b>" not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
@@ -109,9 +109,9 @@ async def test_a_run_says_what_was_forecast_what_it_took_and_what_it_cost_in_ene
         on_gpu=dict.fromkeys(("blocks", "on_gpu", "bytes", "bytes_on_gpu", "share", "share_of_bytes"), 1)
         | {"sentence": "Half of it.", "warning": "Half of the blocks were on the CPU."},
     )
-    html = (await api("GET", "views/runs")).content["html"]
+    html = (await api("POST", "views/runs", {})).content["html"]
     told = text_of(html)
-    details = (await api("GET", "views/run:r2:r1")).content["html"]
+    details = (await api("POST", "views/run:r2:r1", {})).content["html"]
     assert "Half of the blocks were on the CPU." in told
     told = text_of(details)
     assert "Forecast fits · 3.1 to 4.5 s · took 3.9 s · cost 1.95 Energy 1.5 kJ by 2 GPUs in 4 s" in told
@@ -129,21 +129,20 @@ async def test_gpus_that_nobody_can_ask_for_are_unknown_and_not_none(
 ) -> None:
     found = machine().model_copy(update={"missing": {"gpus": why}})
     monkeypatch.setattr(session, "hardware", lambda: found)
-    html = (await api("GET", "views/hardware")).content["html"]
+    html = (await api("POST", "views/hardware", {})).content["html"]
     assert said in text_of(html)
     assert f'title="{why}"' in html
 
 
 async def test_a_name_that_no_cluster_can_have_is_told_of_below_start(api: Any) -> None:
-    choices = {"choices": json.dumps({"name": "My Cluster"})}
-    html = (await api("GET", "views/start", params=choices)).content["html"]
+    html = (await api("POST", "views/start", {"choices": {"name": "My Cluster"}})).content["html"]
     plan, begin, why = map(html.index, ('class="wb-Plan"', 'data-workbench="start"', "A cluster can&#x27;t be called"))
     assert plan < begin < why
     assert re.search(r'<button[^>]*disabled[^>]*data-workbench="start"', html)
 
 
 async def test_a_view_that_there_is_not_names_those_that_there_are(open_page: Any, api: Any) -> None:
-    answer = await api("GET", "views/secrets")
+    answer = await api("POST", "views/secrets", {})
     assert (answer.status, answer.content["message"][:29]) == (404, "There is no view 'secrets'. T")
     async with open_page() as page:
         await page.send(type="watch", watch="w1", view="secrets")
@@ -153,10 +152,7 @@ async def test_a_view_that_there_is_not_names_those_that_there_are(open_page: An
 async def test_more_workers_than_there_is_memory_for_are_asked_for_with_a_warning(api: Any, session: Any) -> None:
     session.add("calm-otter")
     field = "scale.calm-otter.n_workers"
-    few, many = [
-        (await api("GET", "views/clusters", params={"choices": json.dumps({field: n})})).content["html"]
-        for n in ("1", "9000")
-    ]
+    few, many = [(await api("POST", "views/clusters", {"choices": {field: n}})).content["html"] for n in ("1", "9000")]
     assert ("Apply anyway" in few, "or force it" in few) == (False, False)
     assert ("Apply anyway" in many, "can serve at most" in text_of(many)) == (True, True)
     assert escape(json.dumps({"n_workers": 2, "force": True})) in many
@@ -171,7 +167,7 @@ async def test_a_name_that_no_cluster_can_have_is_told_of_while_it_is_typed(api:
         "new-otter": None,
         "other": None,
     }.items():
-        html = (await api("GET", "views/start", params={"choices": json.dumps({"name": name})})).content["html"]
+        html = (await api("POST", "views/start", {"choices": {"name": name}})).content["html"]
         assert (said or "GiB</p>") in html
         assert ("disabled" in html.partition('data-request="POST clusters"')[0].rpartition("<button")[2]) is bool(said)
 
@@ -187,15 +183,15 @@ async def test_of_many_clusters_the_newest_and_what_needs_a_look_are_open_and_th
         session.add(f"c{place}", created=float(place))
     session.add("ending", created=-1.0, expires_at=time.time() + 60)
     session.add("warned", created=-2.0, warning="The disk is full.")
-    found = opened((await api("GET", "views/clusters")).content["html"])
+    found = opened((await api("POST", "views/clusters", {})).content["html"])
     assert found == {"c2": True, "c1": False, "c0": False, "ending": True, "warned": True}
 
 
 async def test_the_logs_of_a_cluster_stand_below_the_names_of_who_wrote_them(api: Any, session: Any) -> None:
     session.add("calm-otter")
-    shown = text_of((await api("GET", "views/logs:calm-otter")).content["html"])
+    shown = text_of((await api("POST", "views/logs:calm-otter", {})).content["html"])
     assert "host calm-otter started scheduler Nothing was logged." in shown
-    missing = (await api("GET", "views/logs:nobody")).content["html"]
+    missing = (await api("POST", "views/logs:nobody", {})).content["html"]
     assert "calm-otter" in text_of(missing) or "nobody" in text_of(missing)
 
 

@@ -83,5 +83,5 @@ def test_a_node_that_cannot_read_its_gpus_says_why() -> None:
 async def test_a_cluster_that_cannot_be_watched_says_why_in_its_rows(api: Any, session: Any) -> None:
     spec = session.add("calm-otter").spec.model_copy(update={"devices": ("GPU-9",)})
     session.change("calm-otter", spec=spec, status="stopping")
-    shown = text_of((await api("GET", "views/cluster:calm-otter")).content["html"])
+    shown = text_of((await api("POST", "views/cluster:calm-otter", {})).content["html"])
     assert shown == "GPU-9 calm-otter is being stopped."

@@ -22,6 +22,7 @@ from workbench.cli.records import add_record_commands
 from workbench.cli.runs import add_run_commands
 from workbench.cli.trust import add_trust, trusts_this_folder
 from workbench.cli.words import Parser
+from workbench.credentials import by_command
 from workbench.errors import BadInputError, FailedError, UntrustedError, WorkbenchError
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -33,11 +34,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = _parse(argv)
         try:
-            code: int = arguments.command(arguments)
+            with by_command():
+                code: int = arguments.command(arguments)
         except UntrustedError:
             if not trusts_this_folder():
                 raise
-            code = arguments.command(arguments)
+            with by_command():
+                code = arguments.command(arguments)
         sys.stdout.flush()
         return code
     except WorkbenchError as err:

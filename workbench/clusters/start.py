@@ -14,6 +14,7 @@ from workbench.clusters.launch import launch
 from workbench.clusters.reaching import KEYS
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
+from workbench.credentials import by_command
 from workbench.errors import BadInputError, quoted
 from workbench.hardware import inventory
 from workbench.threads import finish
@@ -71,6 +72,7 @@ class Cluster:
 
 
 @choosing
+@by_command()
 def start(
     profile: str = "cpu",
     *,

@@ -62,7 +62,9 @@ class Login(AuthProvider):
         super().__init__()
 
     def get_user(self, handler: RequestHandler) -> str | None:
-        """Return who asks; None is sent to `login_url`."""
+        """Return who asks; None is sent to `login_url`, as a request of another site is, or of another port."""
+        if handler.request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+            return None
         return "person" if handler.get_signed_cookie(self._cookie) == b"person" else None
 
     @property
@@ -80,7 +82,8 @@ class Login(AuthProvider):
                     self.finish(_LOCKED)
                     return
                 self.set_signed_cookie(cookie, "person", expires_days=_DAYS, httponly=True, samesite="Strict")
-                self.redirect("/")
+                # No redirect: that would still be a request of the page with the link, which may be another site.
+                self.finish('<!doctype html><title>Workbench</title><meta http-equiv="refresh" content="0; url=/">')
 
         return Door
 

@@ -28,10 +28,34 @@ CUT_OFF = "sandbox allow-scripts allow-downloads; default-src 'unsafe-inline' 'u
 """Lets a page run its own scripts, cut off from the Jupyter server that it came from."""
 
 
+_OWN_SITES = (None, "none", "same-origin")
+"""Where a browser says that a request comes from: a page of this server, an address that was typed, or nothing said."""
+
+
+class ForeignSiteError(WorkbenchError):
+    """A request that a page of another site, or of another port of this machine, had the browser make."""
+
+    status = 403
+
+    def __init__(self) -> None:
+        super().__init__("Another site asked for this. Open it from the Workbench, or type its address.")
+
+
 class Refusing(RequestHandler):
-    """Answers each error with its status and one sentence."""
+    """Answers each error with its status and one sentence, and other sites not at all."""
 
     auth_resource = AUTH_RESOURCE
+
+    async def prepare(self, *args: Any, **kwargs: Any) -> None:
+        """Raise ForeignSiteError for a request of another site, whatever its verb."""
+        self.check_site()
+        if (prepared := super().prepare(*args, **kwargs)) is not None:
+            await prepared
+
+    def check_site(self) -> None:
+        """Raise ForeignSiteError where the browser says that another site asks."""
+        if self.request.headers.get("Sec-Fetch-Site") not in _OWN_SITES:
+            raise ForeignSiteError
 
     def possible(self) -> Sequence[str]:
         """Return the verbs of this address."""

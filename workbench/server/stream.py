@@ -18,39 +18,44 @@ from workbench.views.screen import Screen
 
 if TYPE_CHECKING:
     from workbench.views.desk import Desk
-    from workbench.views.watching import Watching
 
 
 COMPRESSION = 3
+_TRY_AGAIN = 1013
 
 
 class Stream(Refusing, WebSocketMixin, WebSocketHandler, JupyterHandler):
     """One page's live connection."""
 
-    _watching: Watching
     _screen: Screen | None = None
 
     @ws_authenticated
     @authorized
     async def get(self, *args: Any, **kwargs: Any) -> None:
-        """Open the connection."""
-        desk: Desk = self.settings["workbench_desk"]
-        self._watching = await desk.watching()
-        desk.warm_up()
+        """Open the connection, unless a page of another origin asks for it."""
         await super().get(*args, **kwargs)
 
     def get_compression_options(self) -> dict[str, Any]:
         """Compress what is sent: columns of figures shrink to a tenth, for a thousandth of a core."""
         return self.settings.get("websocket_compression_options") or {"compression_level": COMPRESSION}
 
-    def open(self, *args: Any, **kwargs: Any) -> None:
-        """Begin to send and to listen."""
+    async def open(self, *args: Any, **kwargs: Any) -> None:
+        """Begin to send and to listen: not before the handshake, which has checked where the page is from."""
         super().open(*args, **kwargs)
-        self._screen = Screen(self._watching, self._send)
+        desk: Desk = self.settings["workbench_desk"]
+        try:
+            watching = await desk.watching()
+        except WorkbenchError:
+            # The page asks by POST then, and hears why.
+            self.close(_TRY_AGAIN)
+            return
+        desk.warm_up()
+        self._screen = Screen(watching, self._send)
 
     def on_message(self, message: str | bytes) -> None:
         """Take in what the page asks for."""
-        assert self._screen is not None
+        if self._screen is None:
+            return
         try:
             self._screen.receive(parse_object(message.encode() if isinstance(message, str) else message))
         except WorkbenchError as err:

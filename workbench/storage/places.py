@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from workbench import credentials
 from workbench.errors import BadInputError, FailedError, MissingError, WorkbenchError, install
 from workbench.paths import check_openable
 
@@ -29,6 +30,12 @@ TOKENS = {
     "hf": "token",
 }
 """What fsspec calls a token, by protocol; the web has a header for it."""
+
+_WITHOUT_KEYS = {
+    *("file", "local", "memory", "data", "http", "https", "ftp", "zip", "tar", "simplecache", "filecache"),
+    *("blockcache", "reference", "s3", "s3a", "gs", "gcs", "hf", "abfs", "abfss", "az"),
+}
+"""Protocols of fsspec that send no keys, or only to the server that is configured for them."""
 
 _PATTERN = re.compile(r"[*?[]")
 _REFUSED = (401, 403)
@@ -200,8 +207,17 @@ def overlap(one: str, other: str) -> bool:
 
 
 def server_of(path: str) -> str:
-    """Who is asked for a URL: 'data.example.org' of 'https://data.example.org/x.nc'."""
-    return path.partition("://")[2].partition("/")[0]
+    """Who is asked for a URL, and how: 'https://data.example.org' of 'https://data.example.org/x.nc'."""
+    protocol, separator, rest = path.partition("://")
+    return f"{protocol}{separator}{rest.partition('/')[0]}"
+
+
+def check_protocols(path: str) -> None:
+    """Raise UnconfirmedError where a URL's server would get keys that nobody chose for it, such as those of SSH."""
+    for part in path.split("::"):
+        protocol, separator, _ = part.partition("://")
+        if separator and protocol not in _WITHOUT_KEYS:
+            credentials.check(f"Your keys for {protocol}", credentials.origin(part), "path")
 
 
 def with_token(path: str, options: Options, *, whole: bool = False) -> dict[str, Any]:

@@ -97,17 +97,6 @@ class Asked:
         """Return the JSON object that was sent, checked."""
         return pick(parse_object(self.content), required, optional)
 
-    def number(self, name: str, default: int, lowest: int, highest: int) -> int:
-        """Return a whole number from the query. Raises BadInputError when it isn't one or lies outside the bounds."""
-        text = self.query.get(name, str(default))
-        try:
-            number = int(text)
-        except ValueError:
-            number = lowest - 1
-        if not lowest <= number <= highest:
-            raise BadInputError(f"{name} is {_shown(text)}. Give a whole number from {lowest} to {highest}.")
-        return number
-
     def theme(self) -> str:
         """Return the theme that the query asks for."""
         return check_theme(self.query.get("theme", "light"))

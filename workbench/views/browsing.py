@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from workbench.errors import WorkbenchError
 from workbench.figures.markup import joined, paragraph, tag
 from workbench.formats import size
-from workbench.views.parts import button, link
+from workbench.views.parts import button, confirming, link
 
 if TYPE_CHECKING:
     from workbench.storage.browsing import Folder
@@ -58,7 +58,7 @@ async def browsing(sight: Sight, sought: Sought, title: str, late: Sequence[str]
         return head + await into(sight, sought, str(at))
     except WorkbenchError as err:
         home = link("Back to where Jupyter runs", data_choose=sought.inside("."))
-        return head + paragraph(str(err), "wb-Problem") + home
+        return head + paragraph(str(err), "wb-Problem") + confirming(err) + home
 
 
 async def _folder(sight: Sight, sought: Sought, at: str) -> str:

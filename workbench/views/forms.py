@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from workbench.errors import WorkbenchError
 from workbench.figures.markup import tag
 from workbench.views.page import Choices
-from workbench.views.parts import checkbox, drawer, fold, text_field
+from workbench.views.parts import checkbox, confirming, drawer, fold, text_field
 
 FIRST = ("path", "to", "size", "n_variants", "n_samples", "n_rows", "k", "n_components", "tol", "memory", "n_workers")
 """Fields that matter, of which a form shows the first few at once; the others are behind More."""
@@ -24,11 +24,14 @@ class Problem(NamedTuple):
 
     message: str
     parameter: str | None = None
+    remedy: str = ""
+    """HTML of what can be done about it with a click."""
 
     @classmethod
     def of(cls, err: WorkbenchError) -> Problem:
         """What an error tells: sentences about one value begin with its name."""
-        return cls(str(err), getattr(err, "parameter", None) or re.split(r"\W", str(err), maxsplit=1)[0])
+        parameter = getattr(err, "parameter", None) or re.split(r"\W", str(err), maxsplit=1)[0]
+        return cls(str(err), parameter, confirming(err))
 
 
 class Form(NamedTuple):

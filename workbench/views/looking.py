@@ -20,6 +20,7 @@ import traceback
 import warnings
 from typing import Any
 
+from workbench.credentials import by_command, is_commanded
 from workbench.errors import FailedError, WorkbenchError, quoted
 from workbench.formats import duration
 
@@ -55,7 +56,8 @@ class Looking:
         """
         import dask.config
 
-        question = pickle.dumps((method, args, kwargs, dict(os.environ), _folder(), dask.config.config))
+        around = dict(os.environ), _folder(), dask.config.config, is_commanded()
+        question = pickle.dumps((method, args, kwargs, *around))
         try:
             async with asyncio.timeout(PATIENCE + STARTING) as limit, self._room:
                 return await self._answer(question, limit)
@@ -187,12 +189,13 @@ def _look(descriptor: int) -> None:
     try:
         connection.sendall(b"%d\n" % os.getpid())
         with connection.makefile("rb") as file:
-            method, args, kwargs, environment, folder, settings = pickle.load(file)
+            method, args, kwargs, environment, folder, settings, commanded = pickle.load(file)
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(folder)
         dask.config.set(settings)
-        connection.sendall(_said(method, args, kwargs))
+        with by_command(commanded):
+            connection.sendall(_said(method, args, kwargs))
     finally:
         os._exit(0)
 

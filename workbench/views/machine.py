@@ -240,6 +240,7 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
         (form.html(needed) if needed else "")
         + (live("nearby") if "address" in needed else "")
         + tag("p", escape(described), class_=looks, aria_live="polite", data_workbench="plan")
+        + (problem.remedy if problem else "")
         # In one place, whether there are some or none: what follows is not made anew while somebody types in it.
         + tag(
             "div",

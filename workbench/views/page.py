@@ -255,8 +255,9 @@ class Views:
             return str(await in_thread(view.make, sight, argument))
         except WorkbenchError as err:
             from workbench.figures.markup import paragraph, without_commands
+            from workbench.views.parts import confirming
 
-            return paragraph(without_commands(str(err)), "wb-Problem")
+            return paragraph(without_commands(str(err)), "wb-Problem") + confirming(err)
 
     def period(self, name: str) -> float:
         """Seconds after which it is to be made anew."""

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
+from workbench import credentials
+from workbench.errors import WorkbenchError
 from workbench.figures.markup import icon_button, tag
 from workbench.formats import count
 
@@ -112,6 +114,21 @@ def confirmed(icon: str, label: str, question: str | None, request: str, hook: s
 def notice(place: str, hook: str | None = None) -> str:
     """Where the page says what went wrong with a request that begins with `place`."""
     return tag("p", class_="wb-Problem wb-Notice", role="alert", data_notice=place, data_workbench=hook)
+
+
+def confirming(error: WorkbenchError) -> str:
+    """Button by which a person lets a credential be sent to a server; '' of another error."""
+    if not isinstance(error, credentials.UnconfirmedError):
+        return ""
+    asked = {"credential": error.credential, "server": error.server}
+    send = button(
+        credentials.question(**asked),
+        kind="warn",
+        data_request="POST credentials",
+        data_body=asked,
+        data_workbench="confirm-sending",
+    )
+    return tag("div", send, class_="wb-Row") + notice("POST credentials")
 
 
 def keeping(

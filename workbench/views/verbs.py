@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import BadInputError, quoted
 from workbench.views import answers, comparing
 from workbench.views.answers import Answer
-from workbench.views.bodies import Asked, check_range, parse_object, pick
+from workbench.views.bodies import Asked, check_range, check_theme, parse_object, pick
 from workbench.views.desk import Desk
 
 if TYPE_CHECKING:
@@ -241,26 +241,40 @@ def _figure(session: Session, asked: Asked) -> dict[str, Any]:
 
 
 async def _patches(desk: Desk, asked: Asked) -> Answer:
+    body = asked.body({}, {"theme": str, "cursor": str, "range": dict})
     watching = await desk.watching()
-    polled = await watching.poll(asked["kind"], asked["name"], asked.theme(), asked.query.get("cursor"))
-    if {"start", "end", "width"} & asked.query.keys():
-        polled.watch.show_range(*check_range(dict(asked.query)))
+    polled = await watching.poll(
+        asked["kind"], asked["name"], check_theme(body.get("theme", "light")), body.get("cursor")
+    )
+    if "range" in body:
+        polled.watch.show_range(*check_range(body["range"]))
     changed = await polled.watch.take() or {"patches": [], "status": None}
     return Answer({"cursor": polled.cursor, "gone": polled.watch.gone, **changed})
 
 
 async def _state(desk: Desk, asked: Asked) -> Answer:
-    wait = asked.number("wait", 0, 0, LONGEST_WAIT)
+    body = asked.body({}, {"since": int, "wait": int})
+    wait, since = body.get("wait", 0), body.get("since")
+    if not 0 <= wait <= LONGEST_WAIT:
+        raise BadInputError(f"wait is {wait}. Give a whole number from 0 to {LONGEST_WAIT}.")
     state = (await desk.watching()).state
     await state.read()
-    if "since" in asked.query and wait:
-        await state.wait_beyond(asked.number("since", 0, 0, 2**63), wait)
+    if since is not None and wait:
+        await state.wait_beyond(since, wait)
     return Answer({"cursor": state.cursor, **answers.in_brief(state.value)})
 
 
 async def _view(desk: Desk, asked: Asked) -> Answer:
-    choices = parse_object(asked.query.get("choices", "{}").encode())
+    choices = asked.body({}, {"choices": dict}).get("choices", {})
     return Answer({"html": await (await desk.watching()).views.make(asked["name"], choices)})
+
+
+async def _confirm(desk: Desk, asked: Asked) -> Answer:
+    body = asked.body({"credential": str, "server": str})
+    await desk.ask(lambda session: session.confirm(**body))
+    # The forms that asked for it are drawn anew when the state is another one.
+    await (await desk.watching()).state.read()
+    return Answer({}, 201)
 
 
 _FIGURE = "figures/(?P<kind>cluster|run|comparison)/{name}"
@@ -287,11 +301,16 @@ TABLE: dict[str, dict[str, Verb]] = {
     "comparisons/{comparison}/cancel": {"POST": _cancel_comparison},
     "comparisons/{comparison}/page": {"GET": _read(_comparison_page)},
     _FIGURE: {"GET": _read(_figure)},
-    f"{_FIGURE}/patches": {"GET": _patches},
-    "state": {"GET": _state},
-    "views/{name}": {"GET": _view},
+    f"{_FIGURE}/patches": {"POST": _patches},
+    "state": {"POST": _state},
+    "views/{name}": {"POST": _view},
+    "credentials": {"POST": _confirm},
 }
-"""Functions by address and verb."""
+"""Functions by address and verb.
 
-LOOKING = (_keep_preset, _run, _save, _compare)
+GET reads records and nothing else, for another site can have a browser ask for it: what connects somewhere, starts a
+process, opens a file that the request names or sends a credential is another verb, for which Jupyter wants its header.
+"""
+
+LOOKING = (_keep_preset, _run, _save, _compare, _patches, _state, _view)
 """What opens a person's paths first, which may never answer: beside each GET, what ends when nobody waits any more."""

@@ -160,6 +160,7 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
     return (
         _presets(template, prefix, preset, cluster)
         + form.html(first, ways)
+        + (problem.remedy if problem else "")
         + _holds(held)
         + _target(sight, cluster)
         + tag(

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from workbench import formats
+from workbench import credentials, formats
 from workbench.errors import BadInputError, MissingError, WorkbenchError, install
 from workbench.storage import conventions, datasets, places
 from workbench.storage.places import Options, Place
@@ -206,13 +206,35 @@ def options_of(workload: str, path: str, given: Mapping[str, Any], prefix: str =
             raise _bad(f"{known} of {workload} is for {urls}, and {path} is none of them. Leave {known} out.", known)
     if asked.pop("anon", False) and protocol:
         asked |= _ANONYMOUS[protocol]
+    else:
+        _check_keys(path, asked, prefix)
     if places.TOKEN in asked:
         asked[places.TOKEN_SERVER] = places.server_of(path)
         try:
             places.with_token(path, asked)
         except BadInputError as err:
             raise _bad(f"{places.TOKEN} of {workload}: {err}", places.TOKEN) from err
+        server = os.environ.get("HF_ENDPOINT", "https://huggingface.co") if protocol == "hf" else path
+        credentials.check(asked[places.TOKEN], credentials.origin(server), places.TOKEN)
     return asked
+
+
+def _check_keys(path: str, asked: Mapping[str, Any], prefix: str) -> None:
+    """Raise UnconfirmedError where the keys of this environment would go to a server that nobody configured."""
+    protocol = path.partition("://")[0]
+    endpoint = asked.get("endpoint_url")
+    if endpoint is not None and credentials.origin(endpoint) not in map(credentials.origin, _configured()):
+        credentials.check(f"Your keys for {protocol}", credentials.origin(endpoint), f"{prefix}endpoint_url")
+    account = re.fullmatch(r"abfss?://[^@/]*@([^./]+).*", path)
+    if account and account[1] != os.environ.get("AZURE_STORAGE_ACCOUNT_NAME") and places.TOKEN not in asked:
+        credentials.check("Your keys for abfs", credentials.origin(path), "path")
+    places.check_protocols(path)
+
+
+def _configured() -> list[str]:
+    """Servers of S3 and Google's storage that the environment names."""
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST")
+    return [each for name in names if "://" in (each := os.environ.get(name, ""))]
 
 
 def _as_said(found: Found) -> Found:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from workbench import kept
 from workbench.errors import BadInputError, NotFoundError, UntrustedError, WorkbenchError, install, quoted
 from workbench.formats import duration
+from workbench.storage.places import check_protocols
 from workbench.threads import ended_after, load
 from workbench.workloads import forms, presets
 from workbench.workloads.fields import Replace, Save
@@ -205,6 +206,9 @@ class Template:
         saving = {name: values.pop(name) for name in self._saving}
         around = Surroundings(**{name: known for name, known in cluster.items() if known is not None})
         given = {name: forms.from_text(value, self._form.model_fields[name].annotation) for name, value in raw.items()}
+        for name in self.paths:
+            if isinstance(url := (values | saving).get(name), str):
+                check_protocols(url)
         at = f" at {path}" if isinstance(path := values.get("path"), str) else ""
         with ended_after(_ANSWERING, f"No answer within {duration(_ANSWERING)}: the server or disk{at} doesn't reply."):
             resolved, notes = self.resolver(values, given, around)

@@ -26,6 +26,7 @@ from pydantic import (
     create_model,
 )
 
+from workbench import credentials
 from workbench.clusters import security as keys
 from workbench.clusters.attached import Started
 from workbench.clusters.choices import IdleTimeout, NamedValues, Text, Workers
@@ -60,18 +61,25 @@ class Server(NamedTuple):
         """Return the one that the options of a spec name."""
         return cls(*(options.get(name) for name in cls._fields))  # type: ignore[arg-type]
 
-    def client(self) -> Client:
-        """Return dask-gateway's own client, for use in an event loop."""
+    def client(self, auth: Any = None) -> Client:
+        """Return dask-gateway's own client, for use in an event loop; `auth` says who you are instead."""
         from dask_gateway import Gateway
 
-        return Gateway(self.address, proxy_address=self.proxy_address, auth=self.auth, asynchronous=True)
+        return Gateway(self.address, proxy_address=self.proxy_address, auth=auth or self.auth, asynchronous=True)
+
+    @property
+    def credential(self) -> str:
+        """What is sent to prove who one is."""
+        kind = self.auth or dask.config.get("gateway.auth.type", None)
+        named = {"jupyterhub": "Your JUPYTERHUB_API_TOKEN", "kerberos": "Your Kerberos ticket"}
+        return named.get(kind, "Your name and password for gateways")
 
     async def about(self) -> About:
         """Ask what may be chosen, and what runs. Raises BadInputError or MissingError with what is there instead."""
         from aiohttp import ClientError
 
         try:
-            async with asyncio.timeout(_ASKING), self.client() as client:
+            async with asyncio.timeout(_ASKING), self.client(_confirmed_login(self)) as client:
                 found = await _options(self, client)
                 return About(found, await _running(self, client))
         except TimeoutError as err:
@@ -89,6 +97,30 @@ class Server(NamedTuple):
         except ValueError as err:
             # So says dask-gateway where there is no token.
             raise BadInputError(f"The gateway at {self.address} can't be asked: {_short(err)}.") from err
+
+
+def _confirmed_login(server: Server) -> Any:
+    """Return what proves who one is where a gateway asks for it, but only to one that is configured or confirmed."""
+    from dask_gateway.auth import GatewayAuth, get_auth
+
+    class Confirmed(GatewayAuth):
+        def pre_request(self, answer: Any) -> Any:
+            # Another path may be somebody else's, as on a JupyterHub.
+            if server.address != _normal(_configured("address")):
+                credentials.check(server.credential, server.address, "address")
+            try:
+                self.login = get_auth(server.auth)
+            except TypeError as err:
+                raise BadInputError(
+                    f"gateway.auth.kwargs of Dask's configuration don't fit auth {server.auth} ({_short(err)}). Leave "
+                    "auth out, or change them."
+                ) from err
+            return self.login.pre_request(answer)
+
+        def post_response(self, answer: Any, context: Any = None) -> None:
+            self.login.post_response(answer, context)
+
+    return Confirmed()
 
 
 class About(NamedTuple):
@@ -197,10 +229,16 @@ def _address(value: Any) -> Any:
         return value
     text = value.strip().rstrip("/")
     parts = urlsplit(text if "://" in text else f"http://{text}")
-    with contextlib.suppress(ValueError):
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+    with contextlib.suppress(ValueError, BadInputError):
+        if parts.scheme in ("http", "https") and credentials.origin(parts.geturl()) and "@" not in parts.netloc:
             return parts.geturl()
     raise ValueError("Give the address of a Dask-Gateway such as https://hub.example.org/services/dask-gateway")
+
+
+def _normal(address: Any) -> Any:
+    """An address as a form has it; None where it is none."""
+    with contextlib.suppress(ValueError):
+        return _address(address)
 
 
 def _proxy(value: Any) -> Any:
@@ -307,7 +345,7 @@ class Gateway(Profile):
 
     def form(self, given: Mapping[str, Any], inventory: Inventory) -> type[BaseModel]:
         """Return also what its server lets one choose, where that is given and answers."""
-        with contextlib.suppress(BadInputError, MissingError):
+        with contextlib.suppress(BadInputError, MissingError, credentials.UnconfirmedError):
             return _model(_asked(self._server(given)))
         return _model(None)
 
@@ -369,7 +407,7 @@ class Gateway(Profile):
 
     def running(self) -> tuple[Nearby, ...]:
         """Return the clusters at the gateway that Dask's configuration names."""
-        with contextlib.suppress(BadInputError, MissingError, ImportError):
+        with contextlib.suppress(BadInputError, MissingError, ImportError, credentials.UnconfirmedError):
             server = self._server({})
             proxy = finish(_proxy_of(server))
             return tuple(
