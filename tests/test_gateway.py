@@ -380,7 +380,7 @@ def test_a_gateway_that_sends_nonsense_is_told_and_breaks_no_form(
     async def view(address: str) -> Any:
         desk = Desk("/", logging.getLogger(__name__), make_session=Session)
         choices = {"profile": "gateway", "plan.gateway.address": address}
-        found = await answer(desk, "GET", f"views/start?choices={quote(json.dumps(choices))}", None)
+        found = await answer(desk, "POST", "views/start", {"choices": choices})
         await desk.close()
         return found
 
