@@ -33,7 +33,7 @@ TOKENS = {
 
 _WITHOUT_KEYS = {
     *("file", "local", "memory", "data", "http", "https", "ftp", "zip", "tar", "simplecache", "filecache"),
-    *("blockcache", "reference", "s3", "s3a", "gs", "gcs", "hf", "abfs", "abfss", "az"),
+    *("blockcache", "reference", "github", "s3", "s3a", "gs", "gcs", "hf", "abfs", "abfss", "az"),
 }
 """Protocols of fsspec that send no keys, or only to the server that is configured for them."""
 
