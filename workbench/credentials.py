@@ -29,8 +29,8 @@ class UnconfirmedError(ConflictError):
 
     def __init__(self, credential: str, server: str, parameter: str | None = None) -> None:
         super().__init__(
-            f"{credential}: not sent to {server} before you confirm it. Click “{question(credential, server)}” in the "
-            "Workbench's form, or name both in a command of the terminal."
+            f"{question(credential, server)}? Confirm it with a click on the button in the Workbench that says so, or "
+            "once by a command in a terminal."
         )
         self.credential, self.server, self.parameter = credential, server, parameter
 

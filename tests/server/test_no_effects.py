@@ -194,7 +194,9 @@ def test_what_another_site_asks_for_reaches_nothing(
                 status, content = browser.ask(verb, f"/workbench/api/{quote(path)}?{query}", body, **headers)
                 asked += 1
                 assert verb == "GET" or status in (403, 404, 405), (verb, path, headers, content)
-                assert "Sec-Fetch-Site" not in headers or status in (403, 405), (verb, path, headers, content)
+                # Dask's dashboards have an origin of their own: what lets in is a path that nobody can guess.
+                refused = (403, 405, 404) if path.startswith("dask/") else (403, 405)
+                assert "Sec-Fetch-Site" not in headers or status in refused, (verb, path, headers, content)
                 assert "views/" not in path or status in (403, 404, 405), (verb, path, headers, content)
     for origin in ("http://evil.example", "null", "http://127.0.0.1:1"):
         with pytest.raises(HTTPClientError, match="403"):

@@ -123,7 +123,8 @@ def confirming(error: WorkbenchError) -> str:
     asked = {"credential": error.credential, "server": error.server}
     send = button(
         credentials.question(**asked),
-        kind="warn",
+        # All of the name of the server has to be seen.
+        class_="wb-Button jp-mod-styled jp-mod-warn wb-mod-whole",
         data_request="POST credentials",
         data_body=asked,
         data_workbench="confirm-sending",
