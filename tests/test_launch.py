@@ -16,10 +16,12 @@ import pytest
 
 import workbench
 from workbench.clusters import control, launch, records, spare
+from workbench.clusters.budget import budget
 from workbench.clusters.choices import AllChoices, Choices
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, MissingError
+from workbench.hardware import inventory
 
 
 def test_a_bad_name_starts_nothing(data_folder: Path, spec: ClusterSpec) -> None:
@@ -95,6 +97,25 @@ def test_of_two_simultaneous_starts_one_is_refused_when_memory_is_left_for_one(d
             assert say_and_hear() == ["stopped", "stopped"]
         for each in both:
             each.communicate(timeout=10)
+
+
+def test_a_start_and_a_scaling_at_once_are_not_promised_the_same_memory(data_folder: Path) -> None:
+    part = budget(inventory(), ()).left * 2 // 5
+    part_of_it = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=part)
+    grows = asyncio.run(control.wait(launch.launch(part_of_it, name="grows").name))
+
+    async def both() -> list[Any]:
+        starts = asyncio.to_thread(launch.launch, part_of_it, name="starts")
+        return await asyncio.gather(starts, control.scale("grows", 2), return_exceptions=True)
+
+    for _ in range(3):
+        found = asyncio.run(both())
+        assert [type(each) for each in found if isinstance(each, Exception)] == [ConflictError]
+        if isinstance(found[0], ConflictError):
+            asyncio.run(control.scale("grows", 1))
+        else:
+            asyncio.run(control.stop(found[0]))
+    asyncio.run(control.stop(grows))
 
 
 def test_the_host_gets_this_data_folder_and_the_marker_of_its_cluster(data_folder: Path, spec: ClusterSpec) -> None:

@@ -30,8 +30,8 @@ Verbs = Mapping[str, Callable[..., Awaitable[Any]]]
 """What an owner does when it is asked."""
 
 
-async def ask(folder: Path, verb: str, **arguments: Any) -> Any:
-    """Return what the owner of the cluster in `folder` answers.
+async def ask(folder: Path, verb: str, *, on_read: Callable[[], None] = lambda: None, **arguments: Any) -> Any:
+    """Return what the owner of the cluster in `folder` answers; `on_read` is called when it has begun to do it.
 
     Raises FailedError with its sentence where it could not do it, and OSError where nobody reads the question.
     """
@@ -40,6 +40,7 @@ async def ask(folder: Path, verb: str, **arguments: Any) -> Any:
             reader, writer = await asyncio.open_unix_connection(f"{path}/{_SOCKET}", limit=_LONGEST)
         writer.write(json.dumps({"verb": verb, "arguments": arguments}).encode() + b"\n")
         said = await reader.readline()
+    on_read()
     with contextlib.closing(writer):
         line = await reader.readline()
     if said != _READ or not line:
@@ -59,8 +60,11 @@ async def answering(folder: Path, verbs: Verbs) -> AsyncIterator[None]:
         # Who asked may have gone.
         with contextlib.suppress(OSError, ValueError):
             question = json.loads(await asyncio.wait_for(reader.readline(), _PATIENCE))
+            doing = asyncio.ensure_future(_answer(verbs, question["verb"], question["arguments"]))
+            # Until it waits for something: what it promises is in the record before the asker goes on.
+            await asyncio.sleep(0)
             writer.write(_READ)
-            answer = await _answer(verbs, question["verb"], question["arguments"])
+            answer = await doing
             writer.write(json.dumps(answer).encode() + b"\n")
             await writer.drain()
         writer.close()

@@ -41,8 +41,8 @@ async def scale(name: str, n_workers: int, *, force: bool = False) -> ClusterRec
     """
     record = records.read(name)
     _check_can(record, "scale")
-    _check_most(record, "n_workers", n_workers, least=1, force=force)
-    return await _ask(record, "scale", n=n_workers)
+    _check_most(record, "n_workers", n_workers, least=1)
+    return await _ask(record, "scale", most=None if force else n_workers, n=n_workers)
 
 
 async def adapt(name: str, minimum: int, maximum: int, *, force: bool = False) -> ClusterRecord:
@@ -50,8 +50,8 @@ async def adapt(name: str, minimum: int, maximum: int, *, force: bool = False) -
     record = records.read(name)
     _check_can(record, "adapt")
     _check_count("minimum", minimum, least=0)
-    _check_most(record, "maximum", maximum, least=max(1, minimum), force=force)
-    return await _ask(record, "adapt", minimum=minimum, maximum=maximum)
+    _check_most(record, "maximum", maximum, least=max(1, minimum))
+    return await _ask(record, "adapt", most=None if force else maximum, minimum=minimum, maximum=maximum)
 
 
 async def restart_workers(name: str) -> ClusterRecord:
@@ -279,8 +279,8 @@ def _check_count(parameter: str, value: object, *, least: int) -> None:
         raise BadInputError(f"{parameter} is {quoted(value)}. Give a whole number, {least} or more.")
 
 
-def _check_most(record: ClusterRecord, parameter: str, value: int, *, least: int, force: bool) -> None:
-    """Refuse more workers than there are GPUs for, or than the budget has room for; fewer are always allowed."""
+def _check_most(record: ClusterRecord, parameter: str, value: int, *, least: int) -> None:
+    """Refuse more workers than there are GPUs for."""
     _check_count(parameter, value, least=least)
     devices = len(record.spec.devices)
     if devices and value > devices:
@@ -288,21 +288,21 @@ def _check_most(record: ClusterRecord, parameter: str, value: int, *, least: int
             f"{parameter} is {value}, and {record.name} has {formats.count(devices, 'GPU')}, a worker for "
             f"each. Give at most {devices}, or start a cluster with more GPUs."
         )
-    allowed = max(record.n_workers_expected, record.adaptive[1] if record.adaptive else 0)
-    if force or value <= allowed:
-        return
-    from workbench.clusters.budget import check_budget, without
-    from workbench.hardware import inventory
-
-    others = without(records.read_all(), record.name)
-    check_budget(record.spec.model_copy(update={"n_workers": value}), inventory(), others)
 
 
-async def _ask(record: ClusterRecord, verb: Verb, **arguments: int) -> ClusterRecord:
-    """Have the owner do it; the record then. Raises a WorkbenchError when it isn't up, doesn't answer or could not."""
+async def _ask(record: ClusterRecord, verb: Verb, *, most: int | None = None, **arguments: Any) -> ClusterRecord:
+    """Have the owner do it; the record then. Raises a WorkbenchError when it isn't up, doesn't answer or could not.
+
+    `most` is how many workers the cluster may have then. Raises ConflictError where the budget has no room for them;
+    None, or fewer than now, are always allowed.
+    """
     _check_ready(record)
+    allowed = max(record.n_workers_expected, record.adaptive[1] if record.adaptive else 0)
     try:
-        await ask(records.folder(record.name), verb, **arguments)
+        if most is None or most <= allowed or record.spec.elsewhere:
+            await ask(records.folder(record.name), verb, **arguments)
+        else:
+            await in_thread(asyncio.run, _ask_in_turn(record, verb, most, arguments))
     except OSError as err:
         why = str(err) or "it is stuck"
         raise FailedError(
@@ -310,6 +310,23 @@ async def _ask(record: ClusterRecord, verb: Verb, **arguments: int) -> ClusterRe
             f"workbench down {record.name}"
         ) from err
     return await in_thread(_reread, record)
+
+
+async def _ask_in_turn(record: ClusterRecord, verb: Verb, most: int, arguments: Mapping[str, Any]) -> None:
+    """Have the owner do what needs more memory while no other cluster is promised any.
+
+    In a thread with an event loop of its own, since others here may wait for the same lock.
+    """
+    from workbench.clusters.budget import check_budget, without
+    from workbench.hardware import inventory
+
+    here = inventory()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(records.lock())
+        others = without(records.read_all(locked=True), record.name)
+        check_budget(record.spec.model_copy(update={"n_workers": most}), here, others)
+        # The owner writes the promise into its record first.
+        await ask(records.folder(record.name), verb, on_read=stack.close, **arguments)
 
 
 def _check_ready(record: ClusterRecord) -> None:

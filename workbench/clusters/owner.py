@@ -274,13 +274,25 @@ class _Owner:
     async def scale(self, n: int) -> None:
         """Have `n` workers, and end adapting. Workers that leave hand their data to the others first."""
         assert self.handle is not None
-        await self.handle.scale(n)
+        before = self.record.n_workers_expected
+        # First, so that no other cluster is promised the same memory.
+        self.update(n_workers_expected=max(n, before))
+        try:
+            await self.handle.scale(n)
+        except BaseException:
+            self.update(n_workers_expected=before)
+            raise
         self.update(n_workers_expected=n, adaptive=None)
 
     async def adapt(self, minimum: int, maximum: int) -> None:
         assert self.handle is not None
-        await self.handle.adapt(minimum, maximum)
+        before = self.record.adaptive
         self.update(adaptive=(minimum, maximum))
+        try:
+            await self.handle.adapt(minimum, maximum)
+        except BaseException:
+            self.update(adaptive=before)
+            raise
 
     async def restart(self) -> None:
         assert self.handle is not None

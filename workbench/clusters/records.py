@@ -177,9 +177,12 @@ def read(name: str) -> ClusterRecord:
     return record
 
 
-def read_all(*, _locked: bool = False) -> tuple[ClusterRecord, ...]:
-    """Records of all clusters as they truly are, oldest first; those on other machines, too, are shown."""
-    records = [_true(path, locked=_locked) for path in _folders()]
+def read_all(*, locked: bool = False) -> tuple[ClusterRecord, ...]:
+    """Records of all clusters as they truly are, oldest first; those on other machines, too, are shown.
+
+    `locked` says that the caller holds the lock.
+    """
+    records = [_true(path, locked=locked) for path in _folders()]
     return tuple(sorted((record for record in records if record is not None), key=lambda record: record.created))
 
 
@@ -201,13 +204,13 @@ def create(record: ClusterRecord, check: Callable[[tuple[ClusterRecord, ...]], N
     `check` is called with all records and raises where there is no room for this one. No other cluster is created
     between this check and the record, so that two starts are never promised the same memory.
     """
-    with _lock():
+    with lock():
         target = folder(record.name)
         existing = _true(target, locked=True)
         if existing is not None and existing.taken is not None:
             raise ConflictError(existing.taken)
         if check is not None:
-            check(read_all(_locked=True))
+            check(read_all(locked=True))
         _discard(target)
         _sweep()
         draft = target.with_name(f".{record.name}.{os.getpid()}")
@@ -219,7 +222,7 @@ def create(record: ClusterRecord, check: Callable[[tuple[ClusterRecord, ...]], N
 
 def remove(name: str) -> None:
     """Forget the cluster: its folder goes, whole."""
-    with _lock():
+    with lock():
         _discard(folder(name))
 
 
@@ -321,7 +324,7 @@ def _unknown(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _lock() -> Iterator[None]:
+def lock() -> Iterator[None]:
     """One process at a time changes what it doesn't own."""
     with config.locked(clusters_folder() / ".lock"):
         yield
@@ -415,7 +418,7 @@ def _true(path: Path, *, locked: bool = False) -> ClusterRecord | None:
         trouble = None if record.is_over else config.trouble()
         return record.model_copy(update={"warning": record.warning or trouble}) if trouble else record
     try:
-        with contextlib.nullcontext() if locked else _lock():
+        with contextlib.nullcontext() if locked else lock():
             # Another reader may have been quicker, or the host may have ended well and taken its folder along.
             record = _parse(path)
             if record is None or _state(record) != "gone":
