@@ -5,6 +5,7 @@ import contextlib
 import inspect
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,8 +21,9 @@ from workbench.clusters.budget import budget
 from workbench.clusters.choices import AllChoices, Choices
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError, MissingError
+from workbench.errors import BadInputError, ConflictError, FailedError, MissingError
 from workbench.hardware import inventory
+from workbench.jobs import folders
 
 
 def test_a_bad_name_starts_nothing(data_folder: Path, spec: ClusterSpec) -> None:
@@ -60,6 +62,7 @@ from workbench.clusters import control, launch, records
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError
 from workbench.hardware import inventory
+from workbench.jobs import folders
 
 spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=inventory().memory.limit * 2 // 3)
 for line in sys.stdin:
@@ -97,6 +100,22 @@ def test_of_two_simultaneous_starts_one_is_refused_when_memory_is_left_for_one(d
             assert say_and_hear() == ["stopped", "stopped"]
         for each in both:
             each.communicate(timeout=10)
+
+
+def test_a_start_whose_process_is_stuck_is_waited_for_no_longer_than_the_time_out(
+    data_folder: Path, spec: ClusterSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck = launch.launch(spec, force=True)
+    assert stuck.pid is not None
+    os.kill(stuck.pid, signal.SIGSTOP)
+    monkeypatch.setattr(folders, "HEARTBEAT", 0.5)
+    with (
+        dask.config.set({"workbench.start-timeout": "1s"}),
+        pytest.raises(FailedError, match=r"can't start: its process has said nothing for \d s\."),
+    ):
+        asyncio.run(control.wait(stuck.name))
+    os.kill(stuck.pid, signal.SIGCONT)
+    asyncio.run(control.stop(stuck))
 
 
 def test_a_start_and_a_scaling_at_once_are_not_promised_the_same_memory(data_folder: Path) -> None:

@@ -242,10 +242,12 @@ async def wait(
 ) -> ClusterRecord:
     """Record of the cluster once it is ready; `on_change` is told of each stage on the way.
 
-    Raises FailedError with the last lines of the log when it doesn't get there, or not within `timeout` seconds.
+    Raises FailedError with the last lines of the log when it doesn't get there, or not within `timeout` seconds, or
+    when its process, which ends a start that takes too long, is silent itself.
     """
-    began = time.monotonic()
-    last = None
+    began = heard = time.monotonic()
+    limit = config.seconds("start-timeout")
+    last = sign = None
     while True:
         try:
             record = records.read(name)
@@ -260,7 +262,21 @@ async def wait(
             raise FailedError("\n    ".join((f"Cluster {record.told}", *record.log_tail)))
         if timeout is not None and time.monotonic() > began + timeout:
             raise FailedError(f"Cluster {name} is still starting after {formats.duration(timeout)} ({record.stage}).")
+        if sign != (sign := (record, _heartbeat(name))):
+            heard = time.monotonic()
+        elif limit is not None and time.monotonic() > heard + limit + 2 * folders.HEARTBEAT:
+            raise FailedError(
+                f"Cluster {name} can't start: its process has said nothing for "
+                f"{formats.duration(round(time.monotonic() - heard))}. See its log, or stop it: workbench down {name}"
+            )
         await asyncio.sleep(_POLL)
+
+
+def _heartbeat(name: str) -> float | None:
+    try:
+        return (records.folder(name) / "heartbeat").stat().st_mtime
+    except OSError:
+        return None
 
 
 def _check_can(record: ClusterRecord, verb: Verb) -> None:
