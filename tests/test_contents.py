@@ -72,7 +72,7 @@ def test_plain_arrays_are_told_with_blocks_and_compression(tmp_path: Path) -> No
     np.savez_compressed(tmp_path / "a.npz", x=np.zeros((3, 4)), y=np.zeros(3, "int8"))
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("group/x", data=np.zeros((30, 40)), chunks=(10, 40), compression="gzip")
-    zarr.create_array(tmp_path / "a.zarr", shape=(30, 40), chunks=(10, 20), dtype="f4")
+    zarr.create_array(tmp_path / "a.zarr", data=np.ones((30, 40), "f4"), chunks=(10, 20))
 
     lines = {
         name: [each.line() for each in _look(tmp_path / f"a.{name}").arrays] for name in ("npy", "npz", "h5", "zarr")

@@ -57,6 +57,59 @@ def install(extra: str) -> str:
     return f"pip install {' '.join(map(shlex.quote, PACKAGES[extra]))}"
 
 
+MODULES: dict[str, str] = {
+    name: name
+    for name in (
+        "adlfs",
+        "aiohttp",
+        "asyncssh",
+        "bokeh",
+        "cfgrib",
+        "cftime",
+        "cloudpickle",
+        "crc32c",
+        "dask",
+        "distributed",
+        "eccodes",
+        "fsspec",
+        "gcsfs",
+        "h5netcdf",
+        "h5py",
+        "hdf5plugin",
+        "imagecodecs",
+        "msgpack",
+        "netCDF4",
+        "numba",
+        "numcodecs",
+        "numpy",
+        "pandas",
+        "pcodec",
+        "psutil",
+        "pyarrow",
+        "pydantic",
+        "s3fs",
+        "scipy",
+        "tifffile",
+        "xarray",
+        "zarr",
+        "zfpy",
+    )
+} | {
+    "google_crc32c": "google-crc32c",
+    "huggingface_hub": "huggingface-hub",
+    "PIL": "pillow",
+    "sklearn": "scikit-learn",
+    "yaml": "PyYAML",
+}
+"""Packages by the module that they bring. Others are never suggested: anyone can own a package of a module's name."""
+
+
+def install_module(module: str) -> str | None:
+    """Return the command that installs the package with a module, None where it isn't known which package that is."""
+    package = MODULES.get(module.partition(".")[0])
+    return package and f"pip install {package}"
+
+
 def whole(text: str, most: int = 500) -> str:
     """`text` on one line, and of a longer one the whole sentences that so many characters hold."""
     line = " ".join(text.split())

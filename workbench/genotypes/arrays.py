@@ -18,8 +18,9 @@ from workbench.genotypes.packing import PER_BYTE, block_rows, missing_codes, pac
 from workbench.genotypes.values import Genotypes, Variants, as_text
 from workbench.linalg.blocks import in_blocks, refuse_masked, row_blocks
 from workbench.linalg.keys import lasting
-from workbench.storage import places
+from workbench.storage import places, written
 from workbench.storage.places import Place
+from workbench.storage.unreadable import explained, in_array, naming_chunks
 from workbench.storage.zarrs import OnDisk, safe
 
 Rows = int | Literal["auto"]
@@ -53,9 +54,23 @@ def in_zarr(array: Any, read: Callable[..., np.ndarray[Any, Any]], place: str, *
     return Counts(partial(read, array, place, *more), tuple(array.shape[:2]), int(itemsize), (int(rows), int(columns)))
 
 
+def of_whole_arrays(group: Any, place: Place, names: Sequence[str]) -> tuple[str, ...]:
+    """Return a sentence where it isn't known whether all chunks of some arrays of a Zarr group exist.
+
+    Raises BadInputError where some don't: these arrays are never empty in part, and Zarr would give zeros.
+    """
+    found = (
+        written.remark(f"{place} ({name})", written.of_zarr(group[name], place, name), never=True)
+        for name in names
+        if name in group
+    )
+    return tuple(filter(None, found))
+
+
 def read_zarr(array: Any, place: str, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
     """Give a rectangle of a Zarr array."""
-    with places.sentences_about(f"{place}, rows {rows.start} to {rows.stop - 1}", ZARR):
+    known = places.sentences_about(f"{place}, rows {rows.start} to {rows.stop - 1}", ZARR)
+    with known, naming_chunks(in_array(array, place, rows, columns)):
         return np.asarray(OnDisk(array)[rows, columns])
 
 
@@ -71,7 +86,16 @@ def read_hdf5(place: Place, array: str, rows: slice, columns: slice) -> np.ndarr
     """Give a rectangle of a dataset in an HDF5 file."""
     import h5py
 
-    with places.sentences_about(place, HDF5), place.open() as file, h5py.File(file, "r") as datasets:
+    def explain(err: Exception) -> str:
+        where = (rows, columns)
+        return str(explained(err, place.path, array, "hdf5", place.options, where))
+
+    with (
+        places.sentences_about(place, HDF5),
+        naming_chunks(explain),
+        place.open() as file,
+        h5py.File(file, "r") as datasets,
+    ):
         return np.asarray(datasets[array][rows, columns])
 
 
@@ -234,7 +258,8 @@ _EXPECTED = "call_genotype (variants × samples × ploidy) and sample_id"
 
 def _copies(array: Any, place: str, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
     """Count copies of any alternate allele. The one allele of a haploid call counts twice, as PLINK writes it."""
-    with places.sentences_about(f"{place}, variants {rows.start} to {rows.stop - 1}", "call_genotype whole"):
+    known = places.sentences_about(f"{place}, variants {rows.start} to {rows.stop - 1}", "call_genotype whole")
+    with known, naming_chunks(in_array(array, place, rows, columns)):
         calls = np.asarray(OnDisk(array)[rows, columns])
     if calls.shape[2] == 1:
         calls = np.repeat(calls, 2, axis=2)

@@ -16,11 +16,12 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes.arrays import genotypes_of_counts, in_zarr, read_zarr
+from workbench.genotypes.arrays import genotypes_of_counts, in_zarr, of_whole_arrays, read_zarr
 from workbench.genotypes.packing import MISSING, packed_array
 from workbench.genotypes.values import Genotypes, Variants, as_text
 from workbench.storage import places
 from workbench.storage.places import Place
+from workbench.storage.unreadable import in_array, naming_chunks
 from workbench.storage.zarrs import OnDisk, safe
 
 Codec = Literal["2-bit", "blosc"]
@@ -78,21 +79,10 @@ def finished(place: Place, said: Description) -> set[int]:
     return {int(part[1]) for part in parts if len(part) == 3 and part[0] == "c" and part[2] == "0"}
 
 
-def _check_blocks(place: Place, said: Description) -> None:
-    """Refuse a store that lost blocks, which Zarr would read as zeros; who can't list the folder is trusted."""
-    there, blocks = finished(place, said), -(-said.n_variants // said.rows)
-    if there and len(there) < blocks:
-        gone = f"{ARRAY_OF[said.codec]}/c.{min(set(range(blocks)) - there)}.0"
-        raise BadInputError(
-            f"{place} has files of {len(there)} blocks, expected {blocks}: {gone} is missing."
-            " Copy it again whole, or pack it again."
-        )
-
-
 def read_store(group: Any, place: Place) -> Genotypes:
     """Genotypes of an open store, read block by block.
 
-    Raises BadInputError where it isn't finished, or an array is missing.
+    Raises BadInputError where it isn't finished, or an array or a part of it is missing.
     """
     said, complete = description(group, place)
     if not complete:
@@ -104,7 +94,7 @@ def read_store(group: Any, place: Place) -> Genotypes:
     for expected in (name, SAMPLE_NAMES):
         if expected not in group:
             raise BadInputError(f"{place} has no array {expected}, expected as pack_to_zarr writes it. Pack it again.")
-    _check_blocks(place, said)
+    remarks = of_whole_arrays(group, place, (name, SAMPLE_NAMES))
     samples = as_text(safe(group[SAMPLE_NAMES], place)[:])
     table = {key: _column(safe(array, place)) for key, array in group["samples"].arrays() if key != "name"}
     known = {field.name for field in fields(Variants)}
@@ -121,14 +111,15 @@ def read_store(group: Any, place: Place) -> Genotypes:
             rows=said.rows,
             source=place.path,
         )
-        return Genotypes(found.packed, samples, variants, table, source=place.path)
+        return Genotypes(found.packed, samples, variants, table, source=place.path, remarks=remarks)
     read = partial(_read_packed, safe(group[name], place), place.path)
     packed = packed_array(read, said.n_variants, said.n_samples, said.rows)
-    return Genotypes(packed, samples, variants, table, source=place.path)
+    return Genotypes(packed, samples, variants, table, source=place.path, remarks=remarks)
 
 
 def _read_packed(array: Any, place: str, start: int, stop: int) -> np.ndarray[Any, Any]:
-    with places.sentences_about(f"{place}, variants {start} to {stop - 1}", "a block as pack_to_zarr writes it"):
+    known = places.sentences_about(f"{place}, variants {start} to {stop - 1}", "a block as pack_to_zarr writes it")
+    with known, naming_chunks(in_array(array, place, slice(start, stop))):
         return np.asarray(OnDisk(array)[start:stop])
 
 

@@ -22,6 +22,7 @@ from workbench.genotypes.arrays import (
     genotypes_of_array,
     genotypes_of_counts,
     in_zarr,
+    of_whole_arrays,
     read_hdf5,
     read_npy,
     read_vcf_zarr,
@@ -30,13 +31,15 @@ from workbench.genotypes.arrays import (
 )
 from workbench.genotypes.choosing import Names, of_chosen_samples
 from workbench.genotypes.layout import is_store, read_store
-from workbench.genotypes.packing import MISSING_CODES
+from workbench.genotypes.packing import MISSING_CODES, missing_codes
 from workbench.genotypes.plink import SUFFIXES, read_plink
 from workbench.genotypes.values import Genotypes, Variants, as_text
 from workbench.linalg import asked
 from workbench.storage import conventions, places
+from workbench.storage.decoders import check_decoders
 from workbench.storage.places import Place
-from workbench.storage.zarrs import MARKS, is_marked, safe, store_at
+from workbench.storage.written import of_zarr, remark
+from workbench.storage.zarrs import MARKS, is_marked, outdated, outdated_remark, safe, store_at
 from workbench.travelling import reach_cluster
 
 _EXPECTED = (
@@ -45,6 +48,8 @@ _EXPECTED = (
 )
 _TABLE = "a text table: a header, then a line for each sample, separated by tabs, commas or spaces"
 _NPY = b"\x93NUMPY"
+_NEVER_EMPTY = ("call_genotype", "sample_id", "variant_position")
+"""Arrays of VCF Zarr of which no chunk holds the fill value alone, so that writers never leave one out."""
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 # What else people have, and how to make something of it that can be read here.
 _REMEDIES = (
@@ -151,7 +156,7 @@ def _of_array(source: Any, told: Mapping[str, Any], rows: Rows) -> Genotypes:
     if told["array"] is not None:
         raise BadInputError("An array has no arrays in it: leave out array.")
     if type(source).__module__.startswith("zarr."):
-        return _opened_zarr(source, Place(str(source.store_path)), told, "any", rows)
+        return _opened_zarr(source, Place(str(source.store_path)), told, "any", rows, counted=_is_in_folder(source))
     if isinstance(source, (list, tuple)):
         try:
             source = np.asarray(source)
@@ -219,6 +224,7 @@ def _hdf5(place: Place, told: Mapping[str, Any], rows: Rows) -> Genotypes:
             lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) and item.ndim == 2 else None
         )
         name = _chosen(place.path, told["array"], names, "an HDF5 file")
+        check_decoders(place, "hdf5", name)
         dataset = datasets[name]
         counts = Counts(partial(read_hdf5, place, name), dataset.shape, dataset.dtype.itemsize, dataset.chunks)
         dtype = dataset.dtype
@@ -233,10 +239,12 @@ def _zarr(place: Place, told: Mapping[str, Any], multiallelic: Multiallelic, row
         zipped = not place.is_url and place.kind() == "file"
         try:
             path = zarr.storage.ZipStore(place.path, mode="r") if zipped else place.path
-            found = zarr.open(store_at(place) if place.is_url else path, mode="r")
+            how = {"use_consolidated": False} if outdated(place) else {}
+            found = zarr.open(store_at(place) if place.is_url else path, mode="r", **how)
         except FileNotFoundError as err:
             raise BadInputError(_no_zarr(place, zipped=zipped)) from err
-        return _opened_zarr(found, place, told, multiallelic, rows)
+        genotypes = _opened_zarr(found, place, told, multiallelic, rows)
+        return replace(genotypes, remarks=(*outdated_remark(place), *genotypes.remarks))
 
 
 def _no_zarr(place: Place, *, zipped: bool) -> str:
@@ -247,27 +255,42 @@ def _no_zarr(place: Place, *, zipped: bool) -> str:
     return f"{place} is a folder that is no Zarr group or array. {rest}."
 
 
+def _is_in_folder(array: Any) -> bool:
+    from zarr.storage import LocalStore
+
+    return isinstance(array.store, LocalStore)
+
+
 def _opened_zarr(
-    found: Any, place: Place, told: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows
+    found: Any,
+    place: Place,
+    told: Mapping[str, Any],
+    multiallelic: Multiallelic,
+    rows: Rows,
+    *,
+    counted: bool = True,
 ) -> Genotypes:
     if hasattr(found, "shape"):
         if told["array"] is not None:
             raise BadInputError(f"{place} is one array: leave out array.")
-        return _zarr_array(found, place.path, told, rows)
+        return _zarr_array(found, place, "", told, rows, counted)
     if told["array"] is None:
         if is_store(found):
             return _self_describing(read_store(found, place), told, place.path)
         if "call_genotype" in found:
             genotypes = read_vcf_zarr(found, place.path, multiallelic=multiallelic, rows=rows)
+            remarks = of_whole_arrays(found, place, _NEVER_EMPTY) if counted else ()
+            genotypes = replace(genotypes, remarks=(*remarks, *genotypes.remarks))
             return _self_describing(genotypes, told, place.path)
     matrices = sorted(name for name, array in found.arrays() if array.ndim == 2)
     if told["array"] is not None and told["array"] in found:  # also one further down
         matrices.append(told["array"])
     name = _chosen(place.path, told["array"], matrices, "a Zarr group without call_genotype, as VCF Zarr has it")
-    return _zarr_array(found[name], f"{place}/{name}", told, rows)
+    return _zarr_array(found[name], place, name, told, rows, counted)
 
 
-def _zarr_array(array: Any, place: str, told: Mapping[str, Any], rows: Rows) -> Genotypes:
+def _zarr_array(array: Any, whole: Place, name: str, told: Mapping[str, Any], rows: Rows, counted: bool) -> Genotypes:
+    place = f"{whole}/{name}" if name else whole.path
     declared = _declared(safe(array, place))
     orientation = told["orientation"]
     if declared and orientation and orientation.replace(" ", "").replace("x", "×") != declared:
@@ -275,7 +298,13 @@ def _zarr_array(array: Any, place: str, told: Mapping[str, Any], rows: Rows) -> 
             f"{place} says that it is {declared}, which contradicts orientation={orientation!r}: leave it out."
         )
     told = _as_said(told, place, np.dtype(array.dtype), array.attrs.asdict()) | {"orientation": declared or orientation}
-    return _of_counts(in_zarr(array, read_zarr, place), np.dtype(array.dtype), told, rows, place)
+    remarks: tuple[str, ...] = ()
+    if counted:
+        codes = missing_codes(told["missing"])
+        known = remark(place, of_zarr(array, whole, name), missing=codes, remedy="write empty chunks, too")
+        remarks = (known,) if known else ()
+    found = _of_counts(in_zarr(array, read_zarr, place), np.dtype(array.dtype), told, rows, place)
+    return replace(found, remarks=(*remarks, *found.remarks))
 
 
 def _as_said(told: Mapping[str, Any], what: str, dtype: np.dtype[Any], attributes: Any) -> dict[str, Any]:

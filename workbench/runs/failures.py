@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dask.utils import key_split
 
 from workbench import formats
-from workbench.errors import FailedError, NotFoundError, WorkbenchError, named, said
+from workbench.errors import MODULES, FailedError, NotFoundError, WorkbenchError, named, said
 from workbench.runs.store import Run
 from workbench.storage.places import of_server, sentences_about
 from workbench.travelling import check_readable
@@ -161,8 +161,10 @@ def _lacking(error: BaseException | None) -> str | None:
         error = error.__cause__
     if error is None or error.name is None:
         return None
-    package = (plain(error.name) or error.name).partition(".")[0]
+    module = (plain(error.name) or error.name).partition(".")[0]
+    # Anyone may own a package of an unknown module's name.
+    what, it = (f"package {MODULES[module]}", "it") if module in MODULES else (f"module {module}", "what brings it")
     return (
-        f"The package {package} isn't installed where it was needed. Install it in the environment of scheduler and "
-        "workers, and in the one in which workbench runs."
+        f"The {what} isn't installed where it was needed. Install {it} in the environment of scheduler and workers, "
+        "and in the one in which workbench runs."
     )

@@ -22,11 +22,11 @@ import numpy as np
 
 from workbench import formats
 from workbench.errors import BadInputError, BadParameterError, MissingError, install
-from workbench.storage import conventions, places
+from workbench.storage import conventions, places, unreadable
 from workbench.storage.conventions import Stored
 from workbench.storage.labelled import coordinate
 from workbench.storage.places import Options, Place
-from workbench.storage.zarrs import images_of, is_marked, opened_at
+from workbench.storage.zarrs import images_of, is_marked, opened_at, outdated
 
 FORMATS = "NetCDF, a Zarr group as xarray writes it, GRIB, or images as TIFF or OME-Zarr"
 IMAGES = "images"
@@ -110,6 +110,9 @@ class Source:
         how |= {"indexpath": ""} if self.engine == "cfgrib" else {}
         with ExitStack() as stack:
             where: Any = self.path
+            if self.engine == "h5netcdf":
+                with suppress(ImportError):
+                    import hdf5plugin  # noqa: F401  it registers the filters that it brings
             if self.engine == "zarr":
                 where = stack.enter_context(opened_at(place))
                 how |= {"consolidated": self.consolidated, **place.zarr_options}
@@ -187,9 +190,26 @@ def read_part(name: str, where: Sequence[slice], recipe: Mapping[str, Any]) -> n
 
 
 def _block(source: Source, name: str, parts: Mapping[str, Any], dims: Sequence[str]) -> np.ndarray[Any, Any]:
+    place, stored = Place(source.path, source.options), f"{source.group}/{name}" if source.group else name
     with source.opened() as dataset:
-        block = dataset[name].variable.isel(parts).transpose(*dims).values
+        variable = dataset[name].variable
+
+        def explain(err: Exception) -> str:
+            where = [_range_of(parts.get(dim, slice(None)), length) for dim, length in variable.sizes.items()]
+            format = {"zarr": "zarr", "h5netcdf": "hdf5"}.get(source.engine, source.engine)
+            return str(unreadable.explained(err, source.path, stored, format, place.options, where))
+
+        with unreadable.naming_chunks(explain):
+            block = variable.isel(parts).transpose(*dims).values
     return np.asarray(block, block.dtype.newbyteorder("="))
+
+
+def _range_of(part: Any, length: int) -> slice:
+    """The range that a part of a dimension lies in."""
+    if isinstance(part, slice):
+        start, stop, _ = part.indices(length)
+        return slice(start, stop)
+    return slice(part, part + 1) if isinstance(part, int) else slice(0, length)
 
 
 def _of_files(source: Source, part: Any) -> Iterator[tuple[str, slice | int]]:
@@ -501,7 +521,7 @@ def source_of(place: Place, group: str | None = None) -> Source:
             return replace(source, engine=IMAGES)
         if source.engine != "zarr":
             return source
-        for consolidated in (True, False):
+        for consolidated in (False,) if outdated(place, group) else (True, False):
             source = Source(place.path, dict(place.options), "zarr", group, consolidated)
             try:
                 with source.opened():

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from workbench import credentials
-from workbench.errors import BadInputError, FailedError, MissingError, WorkbenchError, install
+from workbench.errors import BadInputError, FailedError, MissingError, WorkbenchError, install, install_module
 from workbench.paths import check_openable
 
 Options = Mapping[str, Any]
@@ -306,9 +306,10 @@ def sentences_about(place: Place | str, expected: str) -> Iterator[None]:
         raise BadInputError(f"{place} isn't there. {told}.") from err
     except ImportError as err:
         # fsspec says in words what a protocol needs, and its cause which package that is.
-        name = None if str(place).startswith(_CLOUD) else getattr(err.__cause__ or err, "name", None)
-        bring = f"pip install {name}" if name else install("cloud")
-        raise MissingError(f"Reading {place} needs a package: {err}. Try: {bring}") from err
+        name = getattr(err.__cause__ or err, "name", None) or ""
+        bring = install("cloud") if str(place).startswith(_CLOUD) else install_module(name)
+        remedy = f"Try: {bring}" if bring else "Install the package that brings it."
+        raise MissingError(f"Reading {place} needs a package: {err}. {remedy}") from err
     except Exception as err:  # the readers of each format and protocol raise what they like
         if getattr(err, "status", None) in _REFUSED:
             raise BadInputError(f"{place} can't be opened: its server asks who you are. {_permit(place)}.") from err
@@ -320,6 +321,12 @@ def sentences_about(place: Place | str, expected: str) -> Iterator[None]:
             ) from err
         if (status := getattr(err, "status", None)) in _BUSY:
             raise BadInputError(f"{place} can't be read: its server answers {status}. Try again later.") from err
+        if type(err).__name__ == "UnreadableError":
+            raise BadInputError(str(err)) from err
+        if type(err).__name__ == "UnknownCodecError":
+            from workbench.storage.decoders import unknown_codec
+
+            raise unknown_codec(place, str(err)) from err
         reason = " ".join(str(err).split())[:200] or type(err).__name__
         raise BadInputError(f"{place} can't be read ({reason}). Expected {expected}.") from err
 

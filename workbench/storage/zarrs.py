@@ -6,11 +6,13 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench import formats
 from workbench.errors import BadInputError
 from workbench.storage.places import Place, with_token
 
@@ -18,6 +20,106 @@ MARKS = (".zarray", ".zgroup", "zarr.json")
 """Files of which a folder of any name has one that is a Zarr array or group."""
 HALF = ".partial"
 """What Zarr calls a file before it is whole."""
+
+
+_SLOW, _FRESH = 0.2, 20.0
+"""Seconds from which on an answer is kept, and how long: a form asks at each key."""
+_ANSWERS: dict[Any, tuple[float, Any]] = {}
+_OF_ARRAYS = (".zarray", ".zattrs")
+_SEPARATOR = {"dimension_separator": "."}
+
+
+def recent(ask: Callable[[], Any], what: str, place: Place, *of: Any) -> Any:
+    """Return what `ask` returns, or for some seconds its last answer where it takes long to ask."""
+    key, now = (what, place.path, str(place.options), *of), time.monotonic()
+    if key in _ANSWERS and now - _ANSWERS[key][0] < _FRESH:
+        return _ANSWERS[key][1]
+    _ANSWERS.pop(key, None)
+    answer = ask()
+    if time.monotonic() - now > _SLOW:
+        if len(_ANSWERS) > 100:
+            _ANSWERS.clear()
+        _ANSWERS[key] = time.monotonic(), answer
+    return answer
+
+
+def outdated(place: Place, group: str | None = None) -> tuple[str, ...]:
+    """Return the arrays of a group that its consolidated metadata describe otherwise than their own metadata do.
+
+    Where there are some, the arrays' own metadata are used by all readers here: those that write an array write them
+    first, and Zarr itself opens an array by them.
+    """
+    found: tuple[str, ...] = recent(lambda: _outdated(place, group), "outdated", place, group)
+    return found
+
+
+def _outdated(place: Place, group: str | None) -> tuple[str, ...]:
+    fs, root = files_at(place)
+    folder = "/".join(filter(None, (root.rstrip("/"), (group or "").strip("/"))))
+    above = f"{folder}/" if folder else ""
+    said = _consolidated(fs, above)
+    if not said:
+        return ()
+    names = {path.rpartition("/")[0] for path in said}
+    try:
+        own = fs.cat([above + path for path in said], on_error="omit")
+        children = {str(each["name"]).rstrip("/").rpartition("/")[2] for each in fs.ls(folder or "/", detail=True)}
+    except (OSError, NotImplementedError, ValueError):
+        return ()
+    if not children:
+        return ()  # A server that can't list.
+    found = {str(path).removeprefix(above).lstrip("/"): text for path, text in own.items()}
+    differ = {
+        path.rpartition("/")[0]
+        for path, each in said.items()
+        if _comparable(each) != _comparable(_json(found.get(path, b"{}")))
+    }
+    others = children - {name.partition("/")[0] for name in names}
+    differ |= {name for name in others if not name.startswith(".") and _is_array(fs, f"{above}{name}")}
+    return tuple(sorted(differ))
+
+
+def _consolidated(fs: Any, above: str) -> dict[str, Any]:
+    """Return the metadata of arrays that a group's own file repeats, by the path of the file they come from."""
+    with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
+        said = json.loads(fs.cat_file(f"{above}.zmetadata"))["metadata"]
+        arrays = {path.rpartition("/")[0] for path in said if path.endswith("/.zarray")}
+        return {f"{name}/{file}": said.get(f"{name}/{file}", {}) for name in arrays for file in _OF_ARRAYS}
+    with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
+        said = json.loads(fs.cat_file(f"{above}zarr.json"))["consolidated_metadata"]["metadata"]
+        return {f"{name}/zarr.json": each for name, each in said.items() if each["node_type"] == "array"}
+    return {}
+
+
+def _json(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {}
+
+
+def _comparable(said: Any) -> str:
+    """Return metadata as text, without what stands for nothing."""
+    told = (_SEPARATOR if "chunks" in said else {}) | said
+    return json.dumps({name: value for name, value in told.items() if value not in (None, [], {})}, sort_keys=True)
+
+
+def _is_array(fs: Any, folder: str) -> bool:
+    for mark in (".zarray", "zarr.json"):
+        with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
+            return bool(json.loads(fs.cat_file(f"{folder}/{mark}")).get("node_type", "array") == "array")
+    return False
+
+
+def outdated_remark(place: Place, group: str | None = None) -> tuple[str, ...]:
+    """Return a sentence on consolidated metadata that aren't used, if there are such."""
+    names = outdated(place, group)
+    if not names:
+        return ()
+    return (
+        f"The consolidated metadata of {place.path} are out of date ({formats.some(names, 5)}): the metadata of each "
+        "array itself are used. To write them again: zarr.consolidate_metadata(path).",
+    )
 
 
 def is_marked(place: Place) -> bool:

@@ -7,6 +7,7 @@ import contextlib
 import io
 import math
 import os
+import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
@@ -18,8 +19,11 @@ from pydantic import BaseModel, Field
 from workbench import formats
 from workbench.errors import BadInputError, MissingError, WorkbenchError
 from workbench.storage import conventions, datasets, places
+from workbench.storage.decoders import check_decoders
 from workbench.storage.places import Options, Place
-from workbench.storage.zarrs import files_at, images_of, opened_at
+from workbench.storage.unreadable import UnreadableError
+from workbench.storage.written import of_place
+from workbench.storage.zarrs import files_at, images_of, opened_at, outdated_remark
 from workbench.workloads import file, opening
 from workbench.workloads.opening import Found
 
@@ -29,6 +33,8 @@ _SITES = 1000
 """Variants of which it is told how much is unknown."""
 MOST_BYTES = 8 * 2**20
 """Of stored blocks that are read for a picture."""
+_COUNTING = 5.0
+"""Seconds in which chunks that exist are counted."""
 _SIDE = 64
 _PALETTE = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
 """Five of viridis's colours, from the least to the largest value."""
@@ -62,6 +68,8 @@ class Held(BaseModel, frozen=True):
     """How its numbers become those that they stand for, which is done where they are read."""
     title: str | None = None
     """What it is, and in which units, as its attributes say."""
+    written: str | None = None
+    """How many of its chunks exist, where not all do: "4 of 8 chunks exist"."""
 
     def line(self) -> str:
         """All but its name, on one line."""
@@ -79,6 +87,7 @@ class Held(BaseModel, frozen=True):
             self.compression,
             self.packing,
             self.title,
+            self.written,
         )
         return ", ".join(filter(None, parts))
 
@@ -144,6 +153,7 @@ def look(path: str, options: Options | None = None) -> Contents:
             remarks = (*remarks, f"Coordinates were not read: {err}")
     if len(held) > _MOST:
         remarks = (*remarks, f"It holds {len(held)} arrays, of which the first {_MOST} are listed.")
+    picture, unread = (None, ()) if kind in _NO_PICTURE else _picture(place, held, dimensions)
     return Contents(
         path=place.path,
         format=title,
@@ -151,23 +161,28 @@ def look(path: str, options: Options | None = None) -> Contents:
         arrays=held[:_MOST],
         dimensions=dimensions,
         choices=_choices(held, dimensions),
-        remarks=remarks,
-        picture=None if kind in _NO_PICTURE else _picture(place, held, dimensions),
+        remarks=(*remarks, *unread),
+        picture=picture,
     )
 
 
-def _picture(place: Place, held: tuple[Held, ...], dimensions: Sequence[Dimension]) -> Picture | None:
-    """Of the largest array of two dimensions or more; None where there is none, or it can't be shown."""
+def _picture(
+    place: Place, held: tuple[Held, ...], dimensions: Sequence[Dimension]
+) -> tuple[Picture | None, tuple[str, ...]]:
+    """Of the largest array of two dimensions or more, and a sentence where its numbers can't be decoded."""
     images = [each for each in held if len(each.shape) > 1 and _has_numbers(each)]
     if not images:
-        return None
+        return None, ()
     largest = max(images, key=lambda each: each.n_bytes)
     upside_down = {each.name for each in dimensions if each.north_last}
-    # What can't be read is said where somebody wants to compute with it.
-    with contextlib.suppress(WorkbenchError, OSError, ValueError, KeyError, ImportError):
-        down = largest.dims is not None and largest.dims[-2] in upside_down
-        return picture_of(place, largest.name or None, from_below=down)
-    return None
+    down = largest.dims is not None and largest.dims[-2] in upside_down
+    # What else can't be read is said where somebody wants to compute with it.
+    try:
+        return picture_of(place, largest.name or None, from_below=down), ()
+    except (MissingError, UnreadableError) as err:
+        return None, (str(err),)
+    except (WorkbenchError, OSError, ValueError, KeyError, ImportError):
+        return None, ()
 
 
 def picture_of(place: Place, array: str | None, *, from_below: bool = False) -> Picture | None:
@@ -176,11 +191,12 @@ def picture_of(place: Place, array: str | None, *, from_below: bool = False) -> 
     The first row is on top, or `from_below` at the bottom.
     """
     found = opening.find_array(place.path, array, options=place.options, as_matrix=False)
+    check_decoders(place, *opening.stored_as(found))
     window = _window(found)
     if window is None:
         return None
     options = dict(place.options if found.recipe is None else found.recipe)
-    block = file.READERS[found.format](found.path, found.array, options, *window)
+    block = file.read_stored(found.format, found.path, found.array, options, *window)
     numbers = block if found.unpack is None else file.unpacked(block, **found.unpack)
     numbers = np.asarray(numbers, "float64").reshape(numbers.shape[-2:])
     shown = numbers[:: _step(numbers.shape[0]), :: _step(numbers.shape[1])]
@@ -283,11 +299,12 @@ def _npz(place: Place) -> Listed:
 
 def _hdf5(place: Place) -> Listed:
     found = []
+    until = time.monotonic() + _COUNTING
     with opening.hdf5_datasets(place) as datasets:
         for name, item in datasets.items():
             if not item.attrs.get("NAME", b"").startswith(b"This is a netCDF dimension"):
                 stored = {"chunks": item.chunks, "compression": item.compression}
-                told = _told(item.dtype, item.attrs)
+                told = _told(item.dtype, item.attrs) | _written(place, "hdf5", name, until)
                 found.append(_held(name, item.shape or (), item.dtype, dims=_scales(name, item), **stored, **told))
     return tuple(found), ()
 
@@ -309,9 +326,22 @@ def _zarr(place: Place) -> Listed:
     names, images = opening.zarr_arrays(*group), images_of(*group)
     if not names and place.is_url and not place.names():
         return (), (opening.UNLISTED.capitalize(),)
+    until = time.monotonic() + _COUNTING
     with opened_at(place) as store:
         opened = (zarr.open_array(store, path=name, mode="r", **place.zarr_options) for name in names)
-        return tuple(_of_zarr(name, each, images.get(name)) for name, each in zip(names, opened, strict=True)), ()
+        found = [
+            _of_zarr(name, each, images.get(name)).model_copy(update=_written(place, "zarr", name, until))
+            for name, each in zip(names, opened, strict=True)
+        ]
+    return tuple(found), outdated_remark(place)
+
+
+def _written(place: Place, format: str, name: str, until: float) -> dict[str, Any]:
+    """Return how many chunks exist, where not all do, if there is time left to count them."""
+    found = None if time.monotonic() > until else of_place(place, format, name)
+    if found is None or found.is_complete:
+        return {}
+    return {"written": f"{found} ({found.misplaced.partition(', which')[0]})" if found.misplaced else str(found)}
 
 
 def _of_zarr(name: str, array: Any, axes: tuple[str, ...] | None) -> Held:
@@ -330,7 +360,8 @@ def _tiff(place: Place) -> Listed:
         for number, each in enumerate(pages.series):
             name = str(number) if len(pages.series) > 1 else ""
             packed = each.keyframe.compression.name.lower().replace("none", "") or None
-            found.append(_held(name, each.shape, each.dtype, compression=packed, dims=tuple(each.axes.lower())))
+            told = _written(place, "tiff", str(number), math.inf)
+            found.append(_held(name, each.shape, each.dtype, compression=packed, dims=tuple(each.axes.lower()), **told))
     return tuple(found), ()
 
 

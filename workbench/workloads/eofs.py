@@ -26,10 +26,11 @@ from workbench.linalg import anomalies
 from workbench.linalg.anomalies import Removed
 from workbench.storage import datasets
 from workbench.storage.datasets import Picked
+from workbench.storage.places import Place
 from workbench.workloads import checks, estimates, fields
 from workbench.workloads.fields import Resolved, Text, Words
 from workbench.workloads.file import read_numbers
-from workbench.workloads.opening import SERVED, names_in, options_of
+from workbench.workloads.opening import SERVED, Found, existing_chunks, names_in, options_of
 from workbench.workloads.registry import Resolution, Template
 from workbench.workloads.sizes import block_rows, grown, shrunk
 from workbench.workloads.svd import certificate_json
@@ -446,6 +447,7 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
         raise BadParameterError(f"{err.parameter} of eofs: {err}", err.parameter) from err
     except BadInputError as err:
         raise BadParameterError(f"path of eofs: {err}", "path") from err
+    told = _existing_chunks(picked, values["missing_chunks"])
     grid = grid_of(picked, *(values[name] for name in _OF_GRID))
     times, places = grid.shape[0], math.prod(grid.shape[1:])
     most = min(times - grid.removed.rank, places)
@@ -477,7 +479,7 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
         if streamed or times <= places
         else (block_rows(times, places, item, threads=around.threads), places)
     )
-    notes = grid.told
+    notes = (*told, *grid.told)
     if slabs != reads:
         notes = (
             *notes,
@@ -499,6 +501,18 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
         "grid": grid.shape,
     }
     return values | facts, notes
+
+
+def _existing_chunks(picked: Picked, missing_chunks: str) -> tuple[str, ...]:
+    """Return sentences on metadata that contradict each other and on chunks that don't exist."""
+    recipe, missing = picked.recipe(), picked.numbers.missing
+    unpack = {"missing": missing}
+    found = Found(picked.source.path, picked.name, "dataset", picked.shape, picked.dtype, recipe=recipe, unpack=unpack)
+    place = Place(picked.source.path, picked.source.options)
+    try:
+        return existing_chunks(found, place, missing_chunks)
+    except BadInputError as err:
+        raise BadParameterError(f"path of eofs: {err}", "path") from err
 
 
 def _blocks(
@@ -665,5 +679,5 @@ TEMPLATE = Template(
     checker=_right,
     summary_of=_summary,
     arrays_of=_arrays,
-    extra=SERVED,
+    extra={"missing_chunks": (fields.MissingChunks, "refuse"), **SERVED},
 )

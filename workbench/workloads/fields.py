@@ -304,6 +304,14 @@ Raw = Annotated[
     ),
 ]
 
+MissingChunks = Annotated[
+    Literal["refuse", "fill"],
+    Words(
+        "Chunks of a Zarr or HDF5 array that don't exist: refuse the array if they are most of it, or use its fill "
+        "value for them, as for arrays that are mostly empty on purpose."
+    ),
+]
+
 Anonymous = Annotated[
     bool,
     Words(

@@ -55,9 +55,13 @@ def read_npz(path: str, array: str | None, options: dict[str, Any], *where: slic
 
 def read_hdf5(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
     """Block of a dataset in an HDF5 file."""
+    import contextlib
+
     import fsspec
     import h5py
 
+    with contextlib.suppress(ImportError):
+        import hdf5plugin  # noqa: F401  it registers the filters that it brings
     with fsspec.open(path, "rb", **known(path, options)) as file, h5py.File(file, "r") as datasets:
         if not (datasets[array].is_virtual or datasets[array].external):
             return datasets[array][where]
@@ -185,6 +189,21 @@ READERS = {
 }
 
 
+def read_stored(
+    format: str, path: str, array: str | None, options: dict[str, Any], *where: slice
+) -> np.ndarray[Any, Any]:
+    """Block of an array in a file, as it is stored; an error names the file and the chunk that can't be decoded."""
+    try:
+        return READERS[format](path, array, options, *where)
+    except Exception as err:
+        from workbench.storage.unreadable import explained
+
+        error = explained(err, path, array, format, options, where)
+        if error is None:
+            raise
+        raise error from err
+
+
 _OF_PATHS = ("npy", "zarr-zip", "dataset")
 """Formats whose readers here are told nothing of a server."""
 
@@ -195,7 +214,15 @@ def shown(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
     used = {unpacked: resolved["unpack"], folded: resolved.get("lengths"), part_of: "part" in resolved["options"]}
     parts = [each for each, is_used in used.items() if is_used]
     first = ((plain,) if format.startswith("zarr") else ()) + ((known,) if format not in _OF_PATHS else ())
-    return *first, reader, f'READERS = {{"{format}": {reader.__name__}}}', *parts, read_block, array_of_file
+    return (
+        *first,
+        reader,
+        f'READERS = {{"{format}": {reader.__name__}}}',
+        read_stored,
+        *parts,
+        read_block,
+        array_of_file,
+    )
 
 
 def part_of(read: Callable[..., Any], part: Sequence[Sequence[int]], *where: slice) -> np.ndarray[Any, Any]:
@@ -302,7 +329,7 @@ def array_of_file(
     instead: str = "mean, rows or columns",
 ) -> da.Array:
     """Array in a file, read block by block where the blocks are needed; what is missing is refused, or NaN."""
-    read = partial(READERS[format], path, array, options["options"] if "part" in options else options)
+    read = partial(read_stored, format, path, array, options["options"] if "part" in options else options)
     if "part" in options:
         read = partial(part_of, read, options["part"])
     if axes is not None:

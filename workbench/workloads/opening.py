@@ -23,8 +23,10 @@ import numpy as np
 from workbench import credentials, formats
 from workbench.errors import BadInputError, MissingError, WorkbenchError, install
 from workbench.storage import conventions, datasets, places
+from workbench.storage.decoders import check_decoders, modules_for
 from workbench.storage.places import Options, Place
-from workbench.storage.zarrs import MARKS, files_at, images_of, is_marked, opened_at, safe
+from workbench.storage.written import bounds_of, of_place, remark
+from workbench.storage.zarrs import MARKS, files_at, images_of, is_marked, opened_at, outdated_remark, safe
 from workbench.workloads import fields
 from workbench.workloads.values import BadParameterError
 
@@ -187,7 +189,45 @@ def array_of(workload: str, values: Mapping[str, Any], **asked: Any) -> tuple[Fo
         found = find_array(values["path"], values["array"], options=options, **known, **asked)
     except BadParameterError as err:
         raise BadParameterError(f"{err.parameter} of {workload}: {err}", err.parameter) from err
+    try:
+        told = existing_chunks(found, places.full(values["path"], options), values["missing_chunks"])
+    except BadInputError as err:
+        raise BadParameterError(f"path of {workload}: {err}", "path") from err
+    found = replace(found, remarks=(*told, *found.remarks))
     return found, found.facts() | {"options": options if found.recipe is None else found.recipe}
+
+
+def existing_chunks(found: Found, place: Place, missing_chunks: str) -> tuple[str, ...]:
+    """Return sentences on metadata that contradict each other and on chunks that don't exist.
+
+    Raises BadInputError where most chunks don't exist and `missing_chunks` isn't "fill", and MissingError where a
+    package that decompresses them isn't installed.
+    """
+    source = (found.recipe or {}).get("source") or {}
+    if source.get("files"):
+        return ()
+    format, name = stored_as(found)
+    group = source.get("group")
+    check_decoders(place, format, name)
+    said = outdated_remark(place, group) if format in ("zarr", "zarr-zip") else ()
+    written = of_place(place, format, name, bounds_of(found.recipe))
+    known = {"missing": (found.unpack or {}).get("missing", ()), "accept": missing_chunks == "fill"}
+    told = remark(str(found), written, **known)
+    return (*said, told) if told else said
+
+
+def stored_as(found: Found) -> tuple[str, str | None]:
+    """Return the format of an array, or the engine that opens its dataset, and its name there, with its group."""
+    source = (found.recipe or {}).get("source") or {}
+    group = source.get("group")
+    name = f"{group}/{found.array.rpartition('/')[2]}" if group and found.array else found.array
+    return source.get("engine", found.format), name
+
+
+def modules_of(found: Found, options: Options | None = None) -> tuple[str, ...]:
+    """Return the modules that tasks need to read an array, those that decompress it among them."""
+    format, name = stored_as(found)
+    return modules_for(Place(found.path, options or {}), format, name, by_xarray=found.format == "dataset")
 
 
 def options_of(workload: str, path: str, given: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

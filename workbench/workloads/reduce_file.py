@@ -395,5 +395,5 @@ TEMPLATE = Template(
     summary_of=_summary,
     arrays_of=_arrays,
     parts=_parts,
-    extra={"raw": (fields.Raw, False), **SERVED},
+    extra={"raw": (fields.Raw, False), "missing_chunks": (fields.MissingChunks, "refuse"), **SERVED},
 )

@@ -481,5 +481,10 @@ OF_FILE = Template(
     arrays_of=_factors,
     parts=lambda resolved: (*file.shown(resolved), file.without_gaps, matrix_of_file, held),
     alone=decomposed(lambda resolved: _matrix_of_file({**resolved, "center": False})),
-    extra={"raw": (fields.Raw, False), **SERVED, "tolerance": (fields.Tolerance, 0.1)},
+    extra={
+        "raw": (fields.Raw, False),
+        "missing_chunks": (fields.MissingChunks, "refuse"),
+        **SERVED,
+        "tolerance": (fields.Tolerance, 0.1),
+    },
 )

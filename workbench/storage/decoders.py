@@ -1,0 +1,125 @@
+"""Packages that decode what a file holds, known from its description before anything is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from workbench.errors import BadInputError, MissingError, install_module
+from workbench.storage.places import Place
+
+_TIFF_ALONE = frozenset((1, 8, 32773, 32946, 34925, 50013))
+"""Compressions that tifffile decodes without imagecodecs: none, deflate, PackBits, LZMA and Pixtiff."""
+_FLOATING_POINT = 3
+"""Predictor of TIFF that needs imagecodecs, too."""
+_HDF5_ALONE = frozenset((1, 2, 3, 4, 5, 6, 32000))
+"""Filters that come with h5py: deflate, shuffle, Fletcher-32, SZIP, n-bit, scale and offset, LZF."""
+_HDF5_PLUGINS = frozenset((307, 32001, 32004, 32008, 32010, 32013, 32015, 32017, 32018, 32022, 32024, 32026, 32028))
+"""Filters in hdf5plugin: bzip2, Blosc, LZ4, bitshuffle, ZFP, Zstandard, SZ and others, by The HDF Group's registry."""
+_URLS = {
+    **dict.fromkeys(("s3", "s3a"), "s3fs"),
+    **dict.fromkeys(("gs", "gcs"), "gcsfs"),
+    **dict.fromkeys(("http", "https"), "aiohttp"),
+    **dict.fromkeys(("abfs", "abfss", "az"), "adlfs"),
+    "hf": "huggingface_hub",
+}
+_CODECS = {"zfpy": "zfpy", "pcodec": "pcodec", "crc32c": "crc32c", "msgpack2": "msgpack"}
+"""Modules that codecs of numcodecs need and that it doesn't bring."""
+_READERS: Mapping[str, tuple[str, ...]] = {
+    "npy": (),
+    "npy-url": ("fsspec",),
+    "npz": ("fsspec",),
+    "hdf5": ("fsspec", "h5py"),
+    "h5netcdf": ("xarray", "h5netcdf", "h5py"),
+    "zarr": ("zarr",),
+    "zarr-zip": ("zarr",),
+    "scipy": ("xarray", "scipy"),
+    "cfgrib": ("xarray", "cfgrib"),
+    "images": ("xarray", "zarr", "tifffile"),
+    "tiff": ("fsspec", "zarr", "tifffile"),
+    "parquet": ("fsspec", "pyarrow"),
+    "csv": ("fsspec", "pyarrow"),
+}
+
+
+def modules_for(place: Place, format: str, name: str | None, *, by_xarray: bool = False) -> tuple[str, ...]:
+    """Return the modules that a task needs to read an array: of its format, its server and its compression.
+
+    `format` is that of `workbench.workloads.opening.Found`, or the engine with which xarray opens a dataset.
+    """
+    protocol = place.path.partition("://")[0] if place.is_url else ""
+    server = (_URLS[protocol],) if protocol in _URLS else ()
+    found = ("xarray",) * by_xarray + _READERS.get(format, ()) + server
+    return tuple(dict.fromkeys((*found, *decoders(place, format, name))))
+
+
+def check_decoders(place: Place, format: str, name: str | None) -> None:
+    """Raise MissingError where a package that decompresses an array isn't installed here."""
+    for module in decoders(place, format, name):
+        if find_spec(module) is None:
+            what = f"{place} ({name})" if name else place
+            raise MissingError(f"Reading {what} needs {module}, which decompresses it: {install_module(module)}.")
+
+
+def decoders(place: Place, format: str, name: str | None) -> tuple[str, ...]:
+    """Return the modules that decompress an array, beyond those that read its format.
+
+    Raises BadInputError where nothing known decodes it.
+    """
+    if format in ("hdf5", "h5netcdf"):
+        return _of_hdf5(place, name or "")
+    if format in ("tiff", "images"):
+        return _of_tiff(place, name)
+    return ()
+
+
+def _of_hdf5(place: Place, name: str) -> tuple[str, ...]:
+    import h5py
+
+    with place.open() as file, h5py.File(file, "r") as opened:
+        plist = opened[name].id.get_create_plist()
+        filters = [plist.get_filter(number) for number in range(plist.get_nfilters())]
+    strange = [(code, text) for code, _, _, text in filters if code not in _HDF5_ALONE]
+    for code, text in strange:
+        if code not in _HDF5_PLUGINS and not h5py.h5z.filter_avail(code):
+            called = text.decode(errors="replace") or "without a name"
+            raise BadInputError(
+                f"{place} ({name}) is compressed with the HDF5 filter {code} ({called}), which no package known here "
+                "decodes. Write it again with another one, such as gzip: h5repack -f GZIP=4 OLD NEW."
+            )
+    return ("hdf5plugin",) if any(code in _HDF5_PLUGINS for code, _ in strange) else ()
+
+
+def _of_tiff(place: Place, name: str | None) -> tuple[str, ...]:
+    if find_spec("tifffile") is None:
+        return ()
+    from tifffile import TiffFile
+
+    with place.open() as file:
+        start = file.read(4)
+        if start[:2] not in (b"II", b"MM"):
+            return ()  # OME-Zarr, which xarray opens as images, too.
+        file.seek(0)
+        with TiffFile(file) as pages:
+            series = pages.series[int(name or 0)]
+            known = all(_is_plain(page) for page in series.pages[:1])
+    return () if known else ("imagecodecs",)
+
+
+def _is_plain(page: Any) -> bool:
+    return int(page.compression) in _TIFF_ALONE and int(page.predictor) != _FLOATING_POINT
+
+
+def unknown_codec(place: object, text: str) -> Exception:
+    """Return the error on a Zarr array whose codec nobody knows here, from Zarr's words."""
+    quoted = re.search(r"'+([^']+)'+", text)
+    codec = quoted[1].removeprefix("numcodecs.") if quoted else text
+    module = _CODECS.get(codec) or ("imagecodecs" if codec.startswith("imagecodecs_") else None)
+    if module is None:
+        return BadInputError(
+            f"{place} is written with the codec {codec!r}, which is not known here. Install the package that brings "
+            "it, or have it written with another codec, such as zstd."
+        )
+    return MissingError(f"{place} is written with the codec {codec!r}, which needs {module}: {install_module(module)}.")
