@@ -20,7 +20,7 @@ import zarr
 from workbench.errors import BadInputError, MissingError, install_module
 from workbench.genotypes import open_genotypes
 from workbench.runs.failures import _lacking
-from workbench.storage import written
+from workbench.storage import written, zarrs
 from workbench.storage.places import Place
 from workbench.storage.zarrs import outdated
 from workbench.workloads import template
@@ -92,7 +92,9 @@ def test_chunks_that_stand_for_missing_values_count_as_missing(tmp_path: Path) -
     assert notes[0] == "2 of 8 chunks exist; the others were never written, or are lost, and count as missing."
 
 
-def test_chunks_in_shards_in_zips_and_behind_urls_are_counted(tmp_path: Path) -> None:
+def test_chunks_in_shards_in_zips_and_behind_urls_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # However slow the machine is, no answer is kept.
+    monkeypatch.setattr(zarrs, "_SLOW", np.inf)
     sharded = _half(tmp_path / "s.zarr", 40, zarr_format=3, chunks=(8, 8), shards=(32, 24))
     # Rows 0 to 39 of 64 are 5 × 6 of 8 × 6 chunks, although all shards exist.
     assert "30 of 48 chunks exist" in _lines(sharded)
@@ -110,12 +112,11 @@ def test_chunks_in_shards_in_zips_and_behind_urls_are_counted(tmp_path: Path) ->
     assert str(found) == "4 of 8 chunks exist"
     # As of a server that can't list what it has.
     memory.rm("/h.zarr/0.0")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(memory), "find", lambda *_, **__: [])
-        assert written.of_place(Place("memory://h.zarr"), "zarr", None) is None
-        for name in ("0.1", "1.0", "1.1"):
-            memory.rm(f"/h.zarr/{name}")
-        assert "0 of " in str(written.of_place(Place("memory://h.zarr"), "zarr", None))
+    monkeypatch.setattr(type(memory), "find", lambda *_, **__: [])
+    assert written.of_place(Place("memory://h.zarr"), "zarr", None) is None
+    for name in ("0.1", "1.0", "1.1"):
+        memory.rm(f"/h.zarr/{name}")
+    assert "0 of " in str(written.of_place(Place("memory://h.zarr"), "zarr", None))
 
 
 def test_parts_of_hdf5_and_tiff_that_were_never_written_are_counted(tmp_path: Path) -> None:
@@ -267,3 +268,35 @@ def test_no_package_is_suggested_by_the_name_of_an_unknown_module() -> None:
     told = _lacking(ModuleNotFoundError("No module named 'compression'", name="compression"))
     assert told is not None
     assert told.startswith("The module compression isn't installed where it was needed. Install what brings it")
+
+
+@pytest.mark.parametrize("k", [2, None])
+def test_an_answer_out_of_the_range_of_its_type_is_right_or_refused(
+    tmp_path: Path, quick_client: Any, k: int | None
+) -> None:
+    np.save(tmp_path / "big.npy", (np.random.default_rng(0).normal(size=(2000, 40)) * 1e37).astype("f4"))
+    parameters = SVD.validate({"path": tmp_path / "big.npy", "k": k})
+    if k is None:
+        with pytest.raises(BadInputError, match="out of the range of float32"):
+            SVD.compute(parameters, quick_client)
+        return
+    summary, check = SVD.compute(parameters, quick_client)
+    assert np.isfinite(summary["singular_values"]).all()
+    assert summary["singular_values"][0] > float(np.finfo("f4").max)
+    assert check is not None
+    assert check.passed, check.what
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_sum_beyond_float64_fails_its_check_by_name(tmp_path: Path, quick_client: Any) -> None:
+    np.save(tmp_path / "huge.npy", np.full((40, 10), 1e308))
+    for what in ("sum", "std"):
+        values = REDUCE.validate({"path": tmp_path / "huge.npy", "what": what, "over": "0"})
+        check = REDUCE.compute(values, quick_client)[1]
+        assert check is not None
+        assert (check.passed, check.what[:33]) == (False, f"The {what} is too large for float64.")
+    single = np.full((3, 2), [-3e38, 3e38], "f4").T.copy()
+    np.save(tmp_path / "wide.npy", single)
+    values = REDUCE.validate({"path": tmp_path / "wide.npy", "what": "percentile", "over": "0"})
+    summary, check = REDUCE.compute(values, quick_client)
+    assert (summary["first"], check is not None and check.passed) == ([0.0, 0.0, 0.0], True)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from workbench.errors import BadInputError
-from workbench.linalg import SVD, svd_compressed
+from workbench.linalg import PCA, SVD, svd, svd_compressed
+from workbench.linalg.blocks import ArrayError
 from workbench.linalg.passes import DaskOperator
 
 Matrix = np.ndarray[Any, Any]
@@ -306,3 +307,51 @@ def test_blocks_are_gone_through_along_either_axis(shape: tuple[int, int], cente
 def test_there_are_two_axes() -> None:
     with pytest.raises(BadInputError, match="axis is 0, 1 or None, not 2"):
         svd_compressed(da.ones((4, 4)), 2, axis=2)
+
+
+# --- what is returned is what is certified -----------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("scale", "dtype", "tol", "returned"),
+    [
+        (1, "f4", 1e-3, "f4"),
+        (1, "f4", 1e-9, "f8"),  # float32 rounds by more than that
+        (3e37, "f4", 1e-3, "f8"),  # the largest is above 3.4e38
+        (1e-43, "f4", 1e-3, "f4"),
+        (1000, "f2", 1e-3, "f4"),
+        (1e-310, "f8", 1e-3, "f8"),
+        (2**60, "i8", 1e-9, "f8"),
+        (2**60, "u8", 1e-9, "f8"),
+    ],
+)
+def test_the_certificate_is_of_the_values_as_they_are_returned(
+    scale: float, dtype: str, tol: float, returned: str
+) -> None:
+    x = np.random.default_rng(0).normal(size=(600, 100)) * 0.7 ** np.arange(100)
+    x = ((abs(x) if dtype == "u8" else x) * scale).astype(dtype)
+    exact = np.linalg.svd(x.astype(float) / scale, compute_uv=False)[:3]
+    result = svd_compressed(da.from_array(x, chunks=(200, 100)), 3, tol=tol, seed=0)
+    s = result.s.compute()
+    assert (s.dtype, result.s.dtype) == (np.dtype(returned),) * 2
+    for values in (s.astype(float), result.values):
+        assert (abs(values / scale - exact) <= (result.certificate.bound + 1e-15) * exact).all()
+    assert result.certificate.status != "not reached"
+
+
+def test_values_beyond_the_range_of_their_type_are_refused_by_name() -> None:
+    x = np.random.default_rng(0).normal(size=(600, 100))
+    single, double = (da.from_array((x * scale).astype(dtype), chunks=(200, 100)) for scale, dtype in _BEYOND)
+    with pytest.raises(ArrayError, match=r"The largest singular value, [\d.]+e\+38, is out of the range of float32"):
+        svd(single)[1].compute()
+    for decompose in (lambda: svd(double)[1].compute(), lambda: svd_compressed(double, 2)):
+        with pytest.raises(ArrayError, match=r"float64.*Divide the array by a constant first"):
+            decompose()
+    with pytest.raises(ArrayError, match="variances of these numbers are too large for float64"):
+        PCA(2).fit(da.from_array(x * 1e200, chunks=(200, 100)))
+    ours = PCA(2).fit(single)
+    assert np.isfinite([ours.singular_values_, ours.explained_variance_]).all()
+
+
+_BEYOND = ((3e37, "f4"), (1e307, "f8"))

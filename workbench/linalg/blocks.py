@@ -184,6 +184,15 @@ def working_dtype(dtype: Any) -> np.dtype[Any]:
     return np.promote_types(result_dtype(dtype), np.float64)
 
 
+def fitting(values: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
+    """`values` in a type of fewer bits, or as they are where that would make some infinite or round them to nothing."""
+    with np.errstate(over="ignore", under="ignore"):
+        rounded = values.astype(dtype)
+    size = abs(rounded)
+    lost = (values != 0) & ((size < np.finfo(rounded.dtype).tiny) | ~np.isfinite(size))
+    return values if lost.any() else rounded
+
+
 def tile_rows(columns: int) -> int:
     """How many rows of so many columns of float64 stay in cache: a power of two, at least 64."""
     rows = TILE_BYTES // max(1, columns * 8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import dask
@@ -13,7 +14,7 @@ import psutil
 from workbench.formats import size
 from workbench.linalg import asked, blocks, krylov, tall
 from workbench.linalg.blocks import ArrayError
-from workbench.linalg.certificate import Certificate
+from workbench.linalg.certificate import Certificate, warn
 from workbench.linalg.passes import Along, DaskOperator, View
 from workbench.travelling import cluster_client, scheduler
 
@@ -34,7 +35,8 @@ class _Factors(NamedTuple):
 class SVD(_Factors):
     """`u, s, vh` as Dask arrays, with the `certificate` of their accuracy.
 
-    It is about `values`, the singular values in double precision; `s` are these as `a`'s type rounds them.
+    It is about what is returned: `values`, the singular values in double precision, and `s`, these in the precision of
+    `a`, or in double precision where that rounds them by more than the tolerance or doesn't reach so far.
     `squares` is ‖A‖²_F of the array as it was centred and scaled: the sum of all its squared singular values (infinite
     or 0 where a square is out of range), and `shares` the part of it that each value's square is (NaN where it is 0).
     `mean` and `factor` are what each column (row, if M < N) was centred by and multiplied with, or None: known where
@@ -222,16 +224,56 @@ def _factors(a: Any, operator: DaskOperator, found: krylov.Leading, wide: bool, 
     # What is divided by its deviation has no unit left.
     unit = 0 if operator.view.scale else exponent
     values = np.ldexp(s, unit)
-    rounded = _array(values, a, np.finfo(dtype).dtype)
+    certificate, rounded = _as_returned(found.certificate, s, values, dtype, unit)
+    rounded = _array(rounded, a, rounded.dtype)
     result = SVD(right.T, rounded, left.T) if wide else SVD(left, rounded, right)
     result.values = values
-    result.certificate = found.certificate
+    result.certificate = certificate
     result.shares = found.certificate.shares
     with np.errstate(over="ignore", under="ignore"):
         result.squares = float(np.ldexp(operator.squares, 2 * unit))
         result.mean, result.factor = operator.view.as_given()
     result.exponent = exponent
     return result
+
+
+def _as_returned(
+    certificate: Certificate, s: Matrix, values: Matrix, dtype: Any, unit: int
+) -> tuple[Certificate, Matrix]:
+    """Return the certificate of what rounding to `dtype` leaves, and the values: `s` · 2^`unit` in their final type."""
+    if not np.isfinite(values).all():
+        raise ArrayError(
+            "The singular values of these numbers are too large for float64. Divide the array by a constant first, "
+            "such as 1e100."
+        )
+    before, known = certificate, certificate.bound <= certificate.tol
+    off, rounded = np.zeros(len(s)), values
+    for kind in (np.finfo(dtype).dtype, np.dtype(np.float64)):
+        with np.errstate(over="ignore", under="ignore"):
+            rounded = values.astype(kind)
+            off = abs(np.ldexp(rounded.astype(np.float64), -unit) - s) / np.where(s > 0, s, 1)
+        if np.isfinite(rounded).all() and (certificate.bound + off <= certificate.tol)[known].all():
+            break
+    bound, eps = certificate.bound + off, float(np.finfo(dtype).eps) if np.finfo(dtype).dtype == np.float32 else 0.0
+    reached = (bound <= certificate.tol)[known].all()
+    certificate = replace(
+        certificate,
+        bound=bound,
+        of_largest=certificate.of_largest + off * s / (s[0] or 1.0),
+        status=certificate.status if reached else "not reached",
+        limit=certificate.limit if reached else "rounding",
+        # 0 stands for a space that is everything.
+        angle=min(1.0, certificate.angle + eps * len(s) ** 0.5) if certificate.angle else 0.0,
+        groups=tuple(
+            each._replace(angle=min(1.0, each.angle + eps * (each.last - each.first + 1) ** 0.5))
+            if each.angle
+            else each
+            for each in certificate.groups
+        ),
+    )
+    if certificate.status != before.status:
+        warn(certificate)
+    return certificate, rounded
 
 
 def _array(matrix: Matrix, like: Any, dtype: Any) -> Any:

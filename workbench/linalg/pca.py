@@ -107,7 +107,7 @@ class PCA:
         if rows < 2:
             raise ArrayError(f"Found array with {rows} sample(s) (shape={a.shape}) while a minimum of 2 is required.")
         found, k = self._found(a, min(a.shape))
-        dtype = found.s.dtype
+        dtype = found.vh.real.dtype
         mean, factor = (
             (found.mean, found.factor) if found.mean is not None else _columns_of(a, self.scale, found.exponent)
         )
@@ -117,7 +117,13 @@ class PCA:
         self.components_ = components * np.sign(components[np.arange(k), largest])[:, None]
         self.singular_values_ = s
         with np.errstate(over="ignore", under="ignore"):
-            self.explained_variance_ = s**2 / (rows - 1)
+            variances = found.values[:k] ** 2 / (rows - 1)
+        if not np.isfinite(variances).all():
+            raise ArrayError(
+                "The variances of these numbers are too large for float64. Divide the array by a constant first, such "
+                "as 1e100."
+            )
+        self.explained_variance_ = blocks.fitting(variances, dtype)
         shares = found.shares[:k]
         left = min(rows, columns) - k
         total = found.squares / (rows - 1) if left else 0.0
@@ -216,11 +222,11 @@ class PCA:
 
     def get_covariance(self) -> Matrix:
         """The covariance of the features by the model of Tipping and Bishop, features × features."""
-        return _covariance(self._model()).astype(self.components_.dtype)
+        return blocks.fitting(_covariance(self._model()), self.components_.dtype)
 
     def get_precision(self) -> Matrix:
         """The inverse of the covariance."""
-        return _precision(self._model()).astype(self.components_.dtype)
+        return blocks.fitting(_precision(self._model()), self.components_.dtype)
 
     def score_samples(self, X: Any) -> Any:  # noqa: N803
         """The log-likelihood of each sample: lazy if `X` is of Dask."""

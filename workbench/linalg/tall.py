@@ -565,7 +565,16 @@ def _left(block: Any, last: Last, turn: Matrix | None, index: int, dtype: str) -
 
 
 def _values(last: Last, dtype: str) -> Any:
-    return last.s.real.astype(np.finfo(np.dtype(dtype)).dtype)
+    kind, largest = np.finfo(np.dtype(dtype)), float(last.s.real.max(initial=0.0))
+    if not largest <= float(kind.max) or 0 < largest < float(kind.tiny):
+        remedy = "Divide the array by a constant first, such as 1e100"
+        if kind.dtype == np.float32:
+            remedy = "Convert it to float64 first, or ask for the first k values only (svd_compressed)"
+        raise ArrayError(
+            f"The largest singular value, {largest:.3g}, is out of the range of {kind.dtype}, which the array has. "
+            f"{remedy}."
+        )
+    return last.s.real.astype(kind.dtype)
 
 
 def _right(last: Last, dtype: str) -> Any:

@@ -31,7 +31,9 @@ def svd_is_exact(x: Any, results: Mapping[str, Any], client: Client | None) -> C
     problem = _not_singular_values(s)
     if problem:
         return Check(passed=False, what=problem)
-    parts, there, largest = _sampled_blocks(x), _on_cluster(s)[:, None], _largest(s)
+    eps, largest = float(np.finfo(x.dtype).eps), _largest(s)
+    x, s = _in_range(x, largest), s.astype("float64")
+    parts, there = _sampled_blocks(x), _on_cluster(s)[:, None]
     differences = [
         da.sum(((block - u[rows].dot(there * v[:, columns])) / largest) ** 2) for block, rows, columns in parts
     ]
@@ -43,7 +45,7 @@ def svd_is_exact(x: Any, results: Mapping[str, Any], client: Client | None) -> C
     residual = math.sqrt(float(difference) / float(size)) if size > 0 else math.sqrt(float(difference))
     skew = max(_off_identity(gram_u), _off_identity(gram_v))
     # Rounding grows with the square root of what is added up; a wrong value is off by orders of magnitude more.
-    bound = 1000 * float(np.finfo(x.dtype).eps) * math.sqrt(max(1, min(x.shape)))
+    bound = 1000 * eps * math.sqrt(max(1, min(x.shape)))
     passed = residual <= bound and skew <= bound
     words = "up to rounding" if passed else "only with errors that rounding doesn't explain"
     return Check(
@@ -66,7 +68,7 @@ def svd_is_close(x: Any, results: Mapping[str, Any], tolerance: float, client: C
     if problem:
         return Check(passed=False, what=problem)
     largest = _largest(s)
-    s = s / largest
+    x, s = _in_range(x, largest), s / largest
     w, z, there = x.dot(v.T) / largest, x.T.dot(u) / largest, _on_cluster(s)
     left, right, gram_u, gram_v, total = computed(
         client,
@@ -106,7 +108,7 @@ def svd_is_certified(x: Any, results: Mapping[str, Any], client: Client | None, 
     if problem or certificate.status == "not reached":
         return Check(passed=False, what=problem or certificate.sentence)
     largest = _largest(s)
-    s, z = s / largest, x.T.dot(u) / largest
+    s, z = s / largest, _in_range(x, largest).T.dot(u) / largest
     gram_u, gram_v, along, left = (
         np.asarray(each, "float64")
         for each in computed(
@@ -114,6 +116,8 @@ def svd_is_certified(x: Any, results: Mapping[str, Any], client: Client | None, 
         )
     )
     skew = max(_off_identity(gram_u), _off_identity(gram_v))
+    if not all(np.isfinite(each).all() for each in (gram_u, gram_v, along, left)):
+        return Check(passed=False, what="Singular vectors, or products with them, are not all finite numbers.")
     eps = float(np.finfo(u.dtype).eps)
     bound = 1e4 * eps * math.sqrt(len(s))
     products = float(np.finfo(certificate.dtype.partition(",")[0]).eps)
@@ -157,7 +161,10 @@ def _percent(part: float) -> str:
 
 def _not_singular_values(s: np.ndarray[Any, Any]) -> str | None:
     if not np.isfinite(s).all():
-        return "The singular values are not all finite."
+        return (
+            "The singular values are not all finite: such large numbers leave the range of their type. "
+            "Choose method=workbench, or divide the array by a constant first."
+        )
     if (s < 0).any() or (np.diff(s) > 0).any():
         return "The singular values are not in falling order from 0 on."
     return None
@@ -166,6 +173,11 @@ def _not_singular_values(s: np.ndarray[Any, Any]) -> str | None:
 def _largest(s: np.ndarray[Any, Any]) -> float:
     """What numbers are divided by before they are squared: squares of 1e200 are infinite, and of 1e-200 nothing."""
     return float(s[0]) or 1.0
+
+
+def _in_range(x: Any, largest: float) -> Any:
+    """The array in double precision where its products would leave the range of single precision."""
+    return x if x.dtype != np.float32 or 1e-20 < largest < 1e30 else x.astype("float64")
 
 
 def _off_identity(gram: Any) -> float:

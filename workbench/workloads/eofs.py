@@ -150,8 +150,10 @@ def eofs(
     signs = da.where(v.max(axis=1) < -v.min(axis=1), -1, 1).astype(v.dtype)
     u, v = u * signs, v * signs[:, None]
     # Of the longer axis the vectors are lazy: U S is had from those that are at hand.
-    us = u * rounded if "axis" not in more and x.shape[0] < x.shape[1] else x.dot(v.T)
-    polar = near_poles(x, us, grid)
+    # Squares of larger values leave the range of float32.
+    exact = x if 1e-15 < result.values[0] < 1e15 else x.astype("float64")
+    us = u * rounded if "axis" not in more and x.shape[0] < x.shape[1] else exact.dot(v.T)
+    polar = near_poles(exact, us, grid)
     return u, s, v, polar, result.certificate, replace(grid, shares=result.shares)
 
 

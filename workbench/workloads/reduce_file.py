@@ -300,6 +300,12 @@ def _right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Clie
     """By another way: NumPy on a part of the answer; of one number each block's own sums, or counts below it."""
     what, value, axes, x = resolved["what"], results["value"], resolved["axes"], _numbers(resolved)
     remarks = " ".join(resolved["remarks"])
+    # NaN stands for places without any value where missing ones are left out.
+    beyond_range = da.isinf(value) if resolved["missing"] == "leave out" else ~da.isfinite(value)
+    if computed(client, beyond_range.any())[0]:
+        return Check(
+            passed=False, what=f"The {what} is too large for float64. Scale the numbers first. {remarks}".strip()
+        )
     if what == "histogram" or (what == "percentile" and value.ndim == 0):
         return _counted(resolved, results, x, client, remarks)
     if what in _EXACT and not value.ndim:

@@ -46,6 +46,8 @@ def percentiles(numbers: Any, percent: float, axis: tuple[int, ...]) -> Any:
     rows = np.sort(rows, axis=-1)  # NaN comes last
     rank = np.maximum(percent / 100 * ((~np.isnan(rows)).sum(axis=-1, keepdims=True) - 1), 0)
     below, above = (np.take_along_axis(rows, each(rank).astype(int), axis=-1) for each in (np.floor, np.ceil))
+    # The distance of two numbers may be out of the range of their type.
+    below, above = below.astype("float64"), above.astype("float64")
     return between(below, above, rank % 1)[..., 0].astype(numbers.dtype)
 
 
