@@ -160,7 +160,7 @@ def test_a_vcf_zarr_group_without_the_expected_arrays_gives_a_sentence(
 def test_calls_that_are_damaged_give_a_sentence_when_they_are_read(tmp_path: Path) -> None:
     path = vcf_zarr(tmp_path / "hurt.vcz", _calls(_COUNTS), 2)
     next(path.glob("call_genotype/[0-9]*")).write_bytes(b"rubbish")
-    with pytest.raises(BadInputError, match=r"hurt.vcz, variants \d+ to \d+ can't be read .* Expected call_genotype"):
+    with pytest.raises(BadInputError, match=r"Chunk .* of .*hurt.vcz/call_genotype can't be decompressed \(7 bytes"):
         open_genotypes(path).packed.compute()
 
 

@@ -343,7 +343,7 @@ def test_the_certificate_is_of_the_values_as_they_are_returned(
 def test_values_beyond_the_range_of_their_type_are_refused_by_name() -> None:
     x = np.random.default_rng(0).normal(size=(600, 100))
     single, double = (da.from_array((x * scale).astype(dtype), chunks=(200, 100)) for scale, dtype in _BEYOND)
-    with pytest.raises(ArrayError, match=r"The largest singular value, [\d.]+e\+38, is out of the range of float32"):
+    with pytest.raises(ArrayError, match=r"The largest singular value, [\d.]+e\+3\d, is out of the range of float32"):
         svd(single)[1].compute()
     for decompose in (lambda: svd(double)[1].compute(), lambda: svd_compressed(double, 2)):
         with pytest.raises(ArrayError, match=r"float64.*Divide the array by a constant first"):
