@@ -332,7 +332,8 @@ def _make_spill_folder() -> str:
     """Make the folder to which scheduler and workers spill, on the disk that Dask's own setting names.
 
     Dask's own below it, dask-scratch-space, has a name that another user could take first, and read and forge what is
-    spilled there.
+    spilled there. SSH workers and jobs make theirs where they run. What a gateway or Kubernetes starts spills where its
+    own settings say, as a rule in a container without other users.
     """
     parent = dask.config.get("temporary-directory", None)
     try:
