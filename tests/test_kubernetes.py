@@ -89,9 +89,10 @@ def told(capfd: pytest.CaptureFixture[str], *arguments: str) -> Any:
 
 
 def test_pods_of_the_operator_are_started_used_changed_and_deleted(
-    kubernetes: Callable[[str], list[Any]], capfd: pytest.CaptureFixture[str]
+    kubernetes: Callable[[str], list[Any]], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    choices = (*NODE_PORT, "--memory", "1GiB", "--set", "env={ANSWER: 42}")
+    choices = (*NODE_PORT, "--memory", "1GiB", "--set", "env={ANSWER: $AN_ANSWER}")
+    monkeypatch.setenv("AN_ANSWER", "42")
     up = told(capfd, "up", "kubernetes", "--workers", "2", *choices, "--yes", "--name", "far_away")
     assert (up["status"], up["n_workers"]) == ("ready", 2)
     record = records.read("far_away")
@@ -100,7 +101,7 @@ def test_pods_of_the_operator_are_started_used_changed_and_deleted(
     (made,) = kubernetes("daskclusters")
     assert made["metadata"]["name"].startswith("far-away-")
     shown = (profile("kubernetes").preview(record.spec) or "").replace("my-dask", made["metadata"]["name"])
-    assert yaml.safe_load(shown)["spec"] == made["spec"]
+    assert yaml.safe_load(shown.replace("$AN_ANSWER", "'42'"))["spec"] == made["spec"]
     assert told(capfd, "run", "compressed_svd", "--cluster", "far_away", "-p", "size=8MiB")["check"]["passed"]
     small = ("-p", "n_variants=2000", "-p", "n_samples=100")
     assert told(capfd, "run", "genotype_pca", "--cluster", "far_away", *small)["status"] == "done"
@@ -172,7 +173,9 @@ def test_it_says_that_it_never_ran_on_a_real_one() -> None:
         ({"threads_per_worker": "0"}, "threads_per_worker is '0'. Input should be greater than or equal to 1"),
         ({"gpus": "-1"}, "gpus is '-1'. Input should be greater than or equal to 0"),
         ({"memory": "much"}, "memory is 'much'. Could not interpret"),
-        ({"env": "["}, "env is '['. Give names and values"),
+        ({"env": "["}, "env is to name where each value comes from"),
+        ({"env": "{TOKEN: abc}"}, "Give a variable of this environment, such as {NAME: $NAME}"),
+        ({"env": "{TOKEN: $NO_SUCH}"}, "this environment has no variable NO_SUCH"),
         ({"service": "None"}, "service is 'None'. Input should be 'ClusterIP', 'NodePort' or 'LoadBalancer'"),
         ({"pods": "3"}, "pods"),
     ],
@@ -181,6 +184,23 @@ def test_choices_that_can_not_be_are_refused(given: dict[str, str], sentence: st
     with pytest.raises(BadInputError) as caught:
         plan("kubernetes", inventory(), **given)  # type: ignore[arg-type]
     assert sentence in str(caught.value)
+    assert "abc" not in str(caught.value)
+
+
+def test_code_and_preview_name_where_values_of_variables_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_TOKEN", "abc")
+    given = {"env": "{TOKEN: $A_TOKEN, KEY: secret/mine/key}"}
+    spec = plan("kubernetes", inventory(), **given)  # type: ignore[arg-type]
+    assert spec.options["env"] == {"TOKEN": "$A_TOKEN", "KEY": "secret/mine/key"}
+    shown = yaml.safe_load(profile("kubernetes").preview(spec) or "")
+    (worker,) = shown["spec"]["worker"]["spec"]["containers"]
+    made = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "mine", "key": "key"}}}
+    assert [each for each in worker["env"] if each["name"] in given["env"]] == [
+        {"name": "TOKEN", "value": "$A_TOKEN"},
+        made,
+    ]
+    assert """'value': os.environ["A_TOKEN"]""" in spec.code()
+    assert "abc" not in f"{shown}{spec.code()}{spec}"
 
 
 def test_gpus_get_workers_of_dask_cuda() -> None:

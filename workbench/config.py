@@ -17,6 +17,7 @@ from dask.utils import parse_bytes, parse_timedelta
 
 from workbench import formats, private
 from workbench.errors import BadInputError, StorageError, quoted
+from workbench.redaction import redact
 
 T = TypeVar("T")
 
@@ -189,7 +190,7 @@ LOG_TAIL = 2**18
 
 
 def read_tail(path: Path, most: int = LOG_TAIL) -> str:
-    """Return the last whole lines of a text file, at most `most` bytes; say at the top how much is left out."""
+    """Return the last whole lines of a log, at most `most` bytes, without secrets; say how much is left out."""
     try:
         with path.open("rb") as file:
             left_out = max(0, file.seek(0, os.SEEK_END) - most)
@@ -198,10 +199,10 @@ def read_tail(path: Path, most: int = LOG_TAIL) -> str:
     except FileNotFoundError:
         return ""
     if not left_out:
-        return content.decode(errors="replace")
+        return redact(content.decode(errors="replace"))
     end = content.find(b"\n") + 1
     note = f"… The first {formats.size(left_out + end)} of {path.name} are left out.\n"
-    return note + content[end:].decode(errors="replace")
+    return note + redact(content[end:].decode(errors="replace"))
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

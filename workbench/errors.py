@@ -12,6 +12,8 @@ import shlex
 import traceback
 from pathlib import Path
 
+from workbench.redaction import redact
+
 _CONTROLS = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|.)?"
     r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]"
@@ -165,7 +167,7 @@ class WorkbenchError(Exception):
     exit_code = 2
 
     def __init__(self, *sentence: object) -> None:
-        super().__init__(*(_shortened(part) if isinstance(part, str) else part for part in sentence))
+        super().__init__(*(_shortened(redact(part)) if isinstance(part, str) else part for part in sentence))
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows of it (its hook for that): lines of the person's own, and the sentence."""

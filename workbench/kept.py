@@ -25,6 +25,7 @@ import yaml
 
 from workbench import config, formats, trust
 from workbench.errors import BadInputError, ConflictError, quoted, reason_of
+from workbench.redaction import redacted
 from workbench.trust import FILE as FILE
 
 LAST = ("what you kept", "Dask's configuration")
@@ -206,7 +207,7 @@ def read(section: str) -> dict[str, Any]:
 
 def write(section: str, told: Mapping[str, Any]) -> None:
     """Keep this, and nothing else."""
-    text = yaml.safe_dump({"workbench": {section: dict(told)}}, sort_keys=False)
+    text = yaml.safe_dump({"workbench": {section: redacted(told)}}, sort_keys=False)
     config.write_atomically(_kept_file(section), text)
 
 

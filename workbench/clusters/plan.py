@@ -11,6 +11,7 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, MissingError
 from workbench.hardware import Inventory, ucx_transports
 from workbench.packages import installed_version
+from workbench.redaction import complaint
 
 
 def consent(spec: ClusterSpec) -> str | None:
@@ -68,4 +69,8 @@ def plan(
     reason = found.unavailable(around)
     if reason is not None:
         raise MissingError(f"The {profile} profile can't be had here. {reason}")
-    return found.plan(choices, around)
+    spec = found.plan(choices, around)
+    # Settings of the site, such as dask-jobqueue's lines of a job script, are stored as well.
+    if (why := next(filter(None, map(complaint, spec.options, spec.options.values())), None)) is not None:
+        raise BadInputError(why)
+    return spec

@@ -27,6 +27,7 @@ from workbench.errors import ConflictError, FailedError, NotFoundError, StorageE
 from workbench.jobs import folders, processes
 from workbench.jobs.folders import Record
 from workbench.kept import is_name
+from workbench.redaction import redact_json
 from workbench.threads import finish
 
 Status = Literal["starting", "ready", "stopping", "failed", "lost", "unknown"]
@@ -193,7 +194,7 @@ def names() -> tuple[str, ...]:
 
 def write(record: ClusterRecord) -> None:
     """Replace the record on disk. Raises FileNotFoundError when the cluster's folder is gone."""
-    config.write_atomically(folder(record.name) / "record.json", record.model_dump_json())
+    config.write_atomically(folder(record.name) / "record.json", redact_json(record.model_dump_json()))
 
 
 def create(record: ClusterRecord, check: Callable[[tuple[ClusterRecord, ...]], None] | None = None) -> None:
@@ -216,7 +217,7 @@ def create(record: ClusterRecord, check: Callable[[tuple[ClusterRecord, ...]], N
         draft = target.with_name(f".{record.name}.{os.getpid()}")
         with config.writing(target):
             draft.mkdir(mode=0o700)
-        config.write_atomically(draft / "record.json", record.model_dump_json())
+        config.write_atomically(draft / "record.json", redact_json(record.model_dump_json()))
         draft.rename(target)
 
 
@@ -333,7 +334,7 @@ def lock() -> Iterator[None]:
 def _parse(path: Path) -> ClusterRecord | None:
     """The record as it stands on disk; a made-up one that says so when it can't be read; None without one."""
     try:
-        text = (path / "record.json").read_bytes()
+        text = redact_json((path / "record.json").read_bytes()).encode()
     except FileNotFoundError:
         return None
     except OSError as err:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from workbench.jobs import folders
+from workbench.redaction import redact
 
 
 class Cancelled(BaseException):
@@ -44,7 +46,7 @@ def outcome(work: Callable[[], dict[str, Any]], folder: Path, explain: Callable[
     except Exception as err:  # noqa: BLE001  the one place where what went wrong is turned into a sentence
         ignore_cancellation()
         with contextlib.suppress(OSError):  # of a log on a full disk
-            traceback.print_exc()
+            print(redact(traceback.format_exc()), end="", file=sys.stderr)
         return {"status": "failed", "error": explain(err)}
     finally:
         ignore_cancellation()

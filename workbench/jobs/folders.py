@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from workbench import config, formats
 from workbench.errors import BadInputError, StorageError
 from workbench.jobs import processes
+from workbench.redaction import redact_json
 
 HEARTBEAT = 10.0
 """Seconds between two signs of life of a process, for readers on other machines, who can't see it."""
@@ -119,7 +120,7 @@ def settled(read: Callable[[], L], file: Path, folder: Path, bury: Callable[[L],
 def write(file: Path, record: L) -> L:
     """Replace what is kept of it. What was deleted meanwhile stays deleted."""
     with contextlib.suppress(FileNotFoundError):
-        config.write_atomically(file, record.model_dump_json())
+        config.write_atomically(file, redact_json(record.model_dump_json()))
     return record
 
 

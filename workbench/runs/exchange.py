@@ -41,6 +41,7 @@ from workbench.errors import BadInputError, ConflictError, NotFoundError, quoted
 from workbench.formats import size
 from workbench.jobs import folders
 from workbench.paths import check_openable
+from workbench.redaction import redact_json
 from workbench.runs import store
 from workbench.runs.answers import FILE, Answers, check_store
 from workbench.runs.store import Imported, Run
@@ -228,7 +229,8 @@ def _read_run(folder: Path, name: str) -> Run:
         )
     imported = Imported(machine=str(told.get("machine") or "another machine")[:200], at=time.time())
     try:
-        run = Run.model_validate_json(json.dumps({**told["run"], "pid": None, "pid_created": None, "place": ""}))
+        whole_run = {**told["run"], "pid": None, "pid_created": None, "place": ""}
+        run = Run.model_validate_json(redact_json(json.dumps(whole_run)))
         # What follows from its fields is shown in lists, which one such run must not break.
         run.model_dump()
     except (ValueError, TypeError, LookupError, AttributeError) as err:

@@ -14,6 +14,7 @@ from dask.utils import parse_bytes, parse_timedelta
 
 from workbench.errors import BadInputError, quoted
 from workbench.formats import listed, meant
+from workbench.redaction import complaint
 
 
 def read_pairs(value: Any) -> Any:
@@ -88,6 +89,8 @@ def _check_parsed(name: str, given: str, schema: Mapping[str, Any]) -> None:
 
 
 def _read(name: str, value: Any) -> Any:
+    if (why := complaint(name, value)) is not None:
+        raise BadInputError(why)
     found = _checked(name, value)
     key = name.replace("_", "-")
     if key in _OF_NO_CLUSTER:

@@ -34,6 +34,7 @@ from workbench.errors import (
 from workbench.jobs import folders
 from workbench.jobs.folders import ACTIVE, Lasting, Status
 from workbench.monitor.energy import Energy
+from workbench.redaction import redact_json
 from workbench.runs.answers import FILE, Answers, Arrays, arrays, dataset
 from workbench.workloads.values import Check, Function
 
@@ -381,7 +382,7 @@ def create(run: Run) -> Run:
         folder(run.id).mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
         with _database() as database:
-            told = run.model_dump_json(include=set(Run.model_fields))
+            told = redact_json(run.model_dump_json(include=set(Run.model_fields)))
             database.execute("INSERT INTO run (record) VALUES (?)", (told,))
     except sqlite3.IntegrityError as err:
         raise ConflictError(f"There is a run {run.id} already.") from err
@@ -869,7 +870,7 @@ def _run(row: sqlite3.Row) -> Run:
     """The run in a row; where it can't be read, one that says so, so that the others are shown."""
     try:
         folder(row["id"])
-        return Run.model_validate_json(row["record"])
+        return Run.model_validate_json(redact_json(row["record"]))
     except (ValidationError, BadInputError) as err:
         return _damaged(row, err)
 
@@ -888,5 +889,5 @@ def _damaged(row: sqlite3.Row, error: ValidationError | BadInputError) -> Run:
 
 def _told(changes: Mapping[str, Any]) -> dict[str, Any]:
     """The same as JSON has it."""
-    told: dict[str, Any] = json.loads(_changed("", changes).model_dump_json(include=set(changes)))
+    told: dict[str, Any] = json.loads(redact_json(_changed("", changes).model_dump_json(include=set(changes))))
     return told

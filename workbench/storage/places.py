@@ -17,6 +17,7 @@ from typing import IO, Any
 from workbench import credentials
 from workbench.errors import BadInputError, FailedError, MissingError, WorkbenchError, install, install_module
 from workbench.paths import check_openable
+from workbench.redaction import complaint
 
 Options = Mapping[str, Any]
 
@@ -183,6 +184,8 @@ def full(path: Any, options: Options | None = None) -> Place:
         raise BadInputError(f"A path or URL is needed, not {path!r}.")
     found = str(path).removeprefix("file://")
     if Place(found).is_url:
+        if (why := complaint("path", found)) is not None:
+            raise BadInputError(why)
         return Place(found.rstrip("/"), dict(options or {}))
     if options:
         raise BadInputError(f"storage_options are for URLs, and {found} is a path on this machine: leave them out.")

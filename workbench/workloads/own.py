@@ -38,6 +38,7 @@ from pydantic import BaseModel, ValidationError
 from workbench import config, formats, kept, trust
 from workbench.errors import BadInputError, FailedError, NotFoundError, printable, quoted, said
 from workbench.packages import entry_points
+from workbench.redaction import redact
 from workbench.workloads import forms, importing, returned, signatures
 from workbench.workloads.declaring import declared
 from workbench.workloads.importing import Contents, Described
@@ -350,7 +351,7 @@ class _Brief(io.TextIOBase):
     def write(self, text: str) -> int:
         """Write what there is room for."""
         if self._left > 0:
-            self._to.write(text[: self._left])
+            self._to.write(redact(text[: self._left]))
             self._left -= len(text)
             if self._left <= 0:
                 self._to.write("\n… More was printed, and is not kept.\n")

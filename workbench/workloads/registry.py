@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from workbench import kept
 from workbench.errors import BadInputError, NotFoundError, UntrustedError, WorkbenchError, install, quoted
 from workbench.formats import duration
+from workbench.redaction import complaint
 from workbench.storage.places import check_protocols
 from workbench.threads import ended_after, load
 from workbench.workloads import forms, presets
@@ -203,6 +204,9 @@ class Template:
             chosen = None if preset is None else self.preset(preset)
             values = forms.read(self._form, presets.filled(self.name, chosen, scale, raw))
             del values["preset"], values["scale"]
+        for name, value in values.items():
+            if (why := complaint(name, value)) is not None:
+                raise BadParameterError(why, name)
         saving = {name: values.pop(name) for name in self._saving}
         around = Surroundings(**{name: known for name, known in cluster.items() if known is not None})
         given = {name: forms.from_text(value, self._form.model_fields[name].annotation) for name, value in raw.items()}

@@ -30,6 +30,7 @@ from workbench.errors import (
 )
 from workbench.formats import count
 from workbench.packages import entry_points, installed_version
+from workbench.redaction import complaint
 from workbench.trust import FILE
 
 if TYPE_CHECKING:
@@ -148,6 +149,9 @@ class Profile(ABC):
 
     def checked(self, given: Mapping[str, Any], model: type[M]) -> M:
         """Return what was given as a value of the model. Raises BadInputError naming the first that can't be used."""
+        secret = (complaint(name, value) for name, value in given.items() if name in model.model_fields)
+        if (why := next(filter(None, secret), None)) is not None:
+            raise BadInputError(why)
         try:
             return model.model_validate({name: value for name, value in given.items() if value is not None})
         except ValidationError as err:

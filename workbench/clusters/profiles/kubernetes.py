@@ -7,15 +7,16 @@ import contextlib
 import json
 import logging
 import os
+import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import dask.config
 import yaml
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 from tornado.ioloop import IOLoop
 
 from workbench import formats
@@ -28,6 +29,7 @@ from workbench.clusters.reaching import Place
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, MissingError, whole
 from workbench.formats import duration
+from workbench.redaction import is_reference
 from workbench.threads import finish
 
 if TYPE_CHECKING:
@@ -55,6 +57,15 @@ _SCHEDULER = ["dask", "scheduler"]
 """Where dask-kubernetes says dask-scheduler, which newer Dasks no longer have."""
 
 
+def _named(value: Any) -> Any:
+    if any(not is_reference(each) for each in value.values()):
+        raise ValueError("Values of variables are not stored")
+    return value
+
+
+_Variables = Annotated[NamedValues, AfterValidator(_named)]
+
+
 class KubernetesChoices(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=True):
     """What a person may choose about workers in pods."""
 
@@ -68,7 +79,12 @@ class KubernetesChoices(BaseModel, frozen=True, extra="forbid", coerce_numbers_t
         description="Of scheduler and workers. Its Python and Dask should be those that you work with.",
     )
     namespace: Text = Field(None, title="Namespace", description="Left out: that of your kubeconfig.")
-    env: NamedValues = Field({}, title="Environment", description="Variables of scheduler and workers.")
+    env: _Variables = Field(
+        {},
+        title="Environment",
+        description="Variables of scheduler and workers, by the name of a variable here or a key of a Kubernetes "
+        "secret: their values are not stored. Such as {OMP_NUM_THREADS: $OMP_NUM_THREADS, TOKEN: secret/mine/token}",
+    )
     service: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
         "ClusterIP",
         title="Service",
@@ -102,6 +118,16 @@ class Kubernetes(Profile):
             return f"There is no kubeconfig ({given}): ask whoever runs your Kubernetes for one, or set KUBECONFIG."
         return missing
 
+    def _complaint(self, error: Any, given: Mapping[str, Any], model: type[BaseModel]) -> str:
+        if error["loc"][0] != "env":
+            return super()._complaint(error, given, model)
+        # Without what was given, which may be a secret.
+        return (
+            "env is to name where each value comes from, for values would be stored with clusters and runs. Give a "
+            "variable of this environment, such as {NAME: $NAME}, or a key of a Kubernetes secret, such as "
+            "{NAME: secret/my-secret/key}."
+        )
+
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         given = {name: value for name, value in given.items() if value not in ("", None)}
         configured = dask.config.get("kubernetes.image", None)
@@ -109,7 +135,13 @@ class Kubernetes(Profile):
         n_workers, threads = chosen.n_workers or 2, chosen.threads_per_worker
         memory = None if chosen.memory is None else memory_each(chosen.memory, n_workers)
         told = chosen.model_dump(include={*self.options, "threads_per_worker"}, exclude_none=True)
-        told["env"] = {name: str(value) for name, value in chosen.env.items()}
+        told["env"] = {name: value.strip() for name, value in chosen.env.items()}
+        for name, value in told["env"].items():
+            if value.startswith("$") and value[1:] not in os.environ:
+                raise BadInputError(
+                    f"env.{name} is {value}, and this environment has no variable {value[1:]}. Set it before Jupyter, "
+                    "or this command, starts."
+                )
         return ClusterSpec(
             profile=self.name,
             n_workers=n_workers,
@@ -138,10 +170,13 @@ class Kubernetes(Profile):
     def code(self, spec: ClusterSpec) -> str:
         told = {"name": "my-dask", "n_workers": spec.n_workers, **_arguments(spec)}
         given = "".join(f"    {name}={value!r},\n" for name, value in told.items())
+        # Where a value is to come from a variable, the code reads that.
+        given = re.sub(r"""'value': '\$(\w+)'""", r"""'value': os.environ["\1"]""", given)
+        imports = "import os\n\n" if "os.environ" in given else ""
         namespace = spec.options.get("namespace")
         where = f", namespace={namespace!r}" if namespace else ""
         return (
-            "from dask.distributed import Client\n"
+            f"{imports}from dask.distributed import Client\n"
             "from dask_kubernetes.operator import KubeCluster, make_cluster_spec\n\n"
             f"spec = make_cluster_spec(\n{given})\n"
             "# It says dask-scheduler, which newer Dasks no longer have.\n"
@@ -158,7 +193,7 @@ class Kubernetes(Profile):
         logging.getLogger("httpx").setLevel(logging.WARNING)
         name = f"{folder.name.replace('_', '-')}-{uuid.uuid4().hex[:6]}"
         cluster = KubeCluster(
-            custom_cluster_spec=_manifest(spec, name),
+            custom_cluster_spec=_manifest(spec, name, os.environ),
             namespace=spec.options.get("namespace"),
             shutdown_on_close=True,
             resource_timeout=_ANSWERING,
@@ -225,7 +260,15 @@ def _limits(cores: int | None, memory: int | None, gpus: int) -> str:
     return ", ".join(each for each in told if each) or "what its node has: nothing limits it"
 
 
-def _arguments(spec: ClusterSpec) -> dict[str, Any]:
+def _variable(name: str, value: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return a variable of a pod; a value that the environment doesn't have stays a name."""
+    if value.startswith("$"):
+        return {"name": name, "value": environment.get(value[1:], value)}
+    _, secret, key = value.split("/")
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+
+
+def _arguments(spec: ClusterSpec, environment: Mapping[str, str] = {}) -> dict[str, Any]:
     """Arguments of `make_cluster_spec` and of KubeCluster alike; None is left out."""
     options = spec.options
     limits = {
@@ -239,7 +282,9 @@ def _arguments(spec: ClusterSpec) -> dict[str, Any]:
         "image": options["image"],
         "resources": {"requests": limits, "limits": limits} if limits else None,
         # Without any the operator would look for names in nothing, and make no worker.
-        "env": options.get("env", {}),
+        "env": [
+            _variable(name, value, environment) for name, value in options.get("env", {}).items() if is_reference(value)
+        ],
         "worker_command": "dask cuda worker" if options.get("gpus") else "dask worker",
         "scheduler_service_type": options.get("service", "ClusterIP"),
         # The operator ends what nobody uses, also where nobody here is left to end it.
@@ -248,11 +293,11 @@ def _arguments(spec: ClusterSpec) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _manifest(spec: ClusterSpec, name: str) -> dict[str, Any]:
-    """The DaskCluster that is created."""
+def _manifest(spec: ClusterSpec, name: str, environment: Mapping[str, str] = {}) -> dict[str, Any]:
+    """The DaskCluster that is created, with values of variables where the environment is given."""
     from dask_kubernetes.operator import make_cluster_spec
 
-    made: dict[str, Any] = make_cluster_spec(name, n_workers=spec.n_workers, **_arguments(spec))
+    made: dict[str, Any] = make_cluster_spec(name, n_workers=spec.n_workers, **_arguments(spec, environment))
     made["spec"]["scheduler"]["spec"]["containers"][0]["args"][:1] = _SCHEDULER
     # Without what is null, which YAML would show and the API drops.
     return json.loads(json.dumps(made), object_hook=lambda each: {k: v for k, v in each.items() if v is not None})

@@ -24,6 +24,7 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, NotFoundError, reason_of
 from workbench.jobs import folders
 from workbench.jobs.folders import Lasting
+from workbench.redaction import redact_json
 from workbench.runs import store
 from workbench.runs.settings import read_pairs
 from workbench.workloads.own import title_of
@@ -266,7 +267,7 @@ def _read(path: Path) -> Comparison | None:
 
 
 def _parsed(path: Path) -> Comparison:
-    return Comparison.model_validate_json((path / _FILE).read_bytes()).model_copy(update={"id": path.name})
+    return Comparison.model_validate_json(redact_json((path / _FILE).read_bytes())).model_copy(update={"id": path.name})
 
 
 def _damaged(path: Path, error: OSError | ValidationError) -> Comparison:

@@ -22,6 +22,7 @@ from workbench.clusters.launch import launch
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import NotFoundError, StorageError, WorkbenchError
 from workbench.jobs import folders, processes
+from workbench.redaction import redact
 from workbench.runs import submit
 from workbench.runs.comparing import comparisons
 from workbench.runs.comparing.compare import with_lease
@@ -65,7 +66,7 @@ async def _main(comparison_id: str) -> int:
         outcome = {"status": "cancelled", "error": "It was cancelled. What was measured until then is kept."}
     except Exception as err:  # noqa: BLE001  the one place where a conductor turns what went wrong into a sentence
         with contextlib.suppress(OSError):  # of a log on a full disk
-            traceback.print_exc()
+            print(redact(traceback.format_exc()), end="", file=sys.stderr)
         outcome = {
             "status": "failed",
             "error": str(err)

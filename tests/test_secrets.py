@@ -1,0 +1,212 @@
+"""No secret is in a record, an export, a report, a log, a task key or a command line."""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+from workbench import config, kept
+from workbench.cli import main
+from workbench.clusters.plan import plan
+from workbench.errors import WorkbenchError
+from workbench.hardware import inventory
+from workbench.redaction import complaint, redact, redacted
+from workbench.runs import store
+from workbench.session import Session
+from workbench.storage import places
+from workbench.views.recorded import report
+from workbench.workloads import template
+
+SECRET = "hunter2hunter2"
+URL = f"http://me:{SECRET}@data.example.org/x.npy"
+
+FUNCTION = """
+import os
+
+def leak(n: int = 1):
+    secret = os.environ["A_TOKEN"]
+    print(f"read http://me:{secret}@data.example.org, with A_TOKEN={secret}")
+    if n == 2:
+        raise ValueError(f"no access to https://{secret}@data.example.org/?sig={secret}")
+    return {"url": f"http://me:{secret}@data.example.org", "token": secret, "value": 1}
+"""
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """Address of an array that a server gives to whoever has the token."""
+    content = io.BytesIO()
+    np.save(content, np.arange(60.0).reshape(12, 5))
+
+    class Guarded(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            allowed = self.headers.get("Authorization") == f"Bearer {SECRET}"
+            allowed = allowed and self.path == "/x.npy"
+            self.send_response(200 if allowed else 401 if self.path == "/x.npy" else 404)
+            self.send_header("Content-Length", str(len(content.getvalue()) if allowed else 0))
+            self.end_headers()
+            if allowed and self.command == "GET":
+                self.wfile.write(content.getvalue())
+
+        do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Guarded) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/x.npy"
+        server.shutdown()
+
+
+def _holding(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+
+
+def test_a_run_leaves_no_secret_in_any_file_task_key_or_command_line(
+    data_folder: Path,
+    tmp_path: Path,
+    served: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("A_TOKEN", SECRET)
+    (tmp_path / "analysis.py").write_text(FUNCTION)
+    seen: set[str] = set()
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.2):
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                try:
+                    seen.add(path.read_bytes().decode(errors="replace"))
+                except OSError:
+                    continue
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        assert main(["up", "cpu", "--workers", "1", "--memory", "1GiB", "--name", "quiet-otter"]) == 0
+        assert main(["run", f"{tmp_path}/analysis.py:leak", "--cluster", "quiet-otter"]) == 0
+        assert main(["run", f"{tmp_path}/analysis.py:leak", "--cluster", "quiet-otter", "-p", "n=2"]) == 1
+        guarded = ["-p", f"path={served}", "-p", "token_variable=A_TOKEN", "-p", "k=2"]
+        assert main(["run", "svd_of_file", "--cluster", "quiet-otter", *guarded]) == 0
+        # What holds a secret is refused in one sentence, which doesn't repeat it.
+        for words in (
+            ["run", "svd_of_file", "--cluster", "quiet-otter", "-p", f"path={URL}", "-p", "k=2"],
+            ["run", "array_sum", "--cluster", "quiet-otter", "-p", f"save=s3://me:{SECRET}@bucket/out.zarr"],
+            ["run", "array_sum", "--cluster", "quiet-otter", "--config", f"array.backend={URL}"],
+            ["presets", "svd_of_file", "--keep", "mine", "-p", f"path=https://h/x.npy?sig={SECRET}", "-p", "k=2"],
+            ["up", "address", "--set", f"address=tcp://me:{SECRET}@127.0.0.1:8786"],
+            ["compare", "svd_of_file", "--on", "cpu", "--on", "cpu", "-p", f"path={URL}", "-p", "k=2"],
+            ["look", URL],
+        ):
+            assert main(words) == 2, words
+    finally:
+        ended.set()
+        watching.join()
+    runs = Session().runs()
+    assert [each.status for each in runs] == ["done", "failed", "done"]
+    exports = tmp_path / "exports"
+    exports.mkdir()
+    for run in runs:
+        with zipfile.ZipFile(Session().export_run(run.id, exports, with_answers=True)) as archive:
+            archive.extractall(exports / run.id)
+        (exports / f"{run.id}.html").write_text(report(run))
+        for events in data_folder.glob(f"runs/{run.id}/events.parquet"):
+            assert SECRET not in str(pyarrow.parquet.read_table(events).to_pylist())
+        assert SECRET not in f"{run.model_dump_json()}{Session().log(run.id)}"
+    # So that it was looked for in something.
+    assert "data.example.org" in Session().log(runs[2].id)
+    assert len(list(exports.rglob("run.json"))) == 3
+    assert _holding(data_folder) == _holding(exports) == []
+    assert any("workbench.clusters.host" in each for each in seen)
+    assert not [each for each in seen if SECRET in each]
+    assert SECRET not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("profile", "choices"),
+    [
+        ("gateway", {"address": f"http://me:{SECRET}@127.0.0.1:1"}),
+        ("gateway", {"address": "http://127.0.0.1:1", "proxy_address": f"gateway://me:{SECRET}@127.0.0.1:2"}),
+        ("kubernetes", {"env": f"{{PASSWORD: {SECRET}}}"}),
+        ("kubernetes", {"env": f"{{PASSWORD: {SECRET}"}),
+        ("kubernetes", {"image": f"https://{SECRET}@registry.example.org/dask"}),
+        ("slurm", {"prologue": f"export HF_TOKEN={SECRET}"}),
+    ],
+)
+def test_a_profile_with_a_secret_is_neither_planned_nor_kept(
+    data_folder: Path, monkeypatch: pytest.MonkeyPatch, profile: str, choices: dict[str, str]
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda *_, **__: "/usr/bin/sbatch")
+    monkeypatch.setattr("workbench.clusters.profiles.kubernetes.Kubernetes.unavailable", lambda *_: None)
+    for ask in (
+        lambda: plan(profile, inventory(), **choices),
+        lambda: Session().keep_profile("mine", profile, **choices),
+    ):  # type: ignore[arg-type]
+        with pytest.raises(WorkbenchError, match="stored") as caught:
+            ask()
+        assert SECRET not in str(caught.value)
+    assert _holding(data_folder) == []
+
+
+def test_old_records_are_read_without_their_secrets(data_folder: Path) -> None:
+    run = store.create(
+        store.Run(id="svd_of_file-old", workload="svd_of_file", cluster="c", status="done", created=time.time())
+    )
+    (store.folder(run.id) / "log.txt").write_text(f"asked {URL}\n")
+    options = {"env": {"HARMLESS": SECRET, "TOKEN": "$A_TOKEN"}, "proxy": URL}
+    spec = {"profile": "kubernetes", "n_workers": 1, "threads_per_worker": 1, "memory_limit": 1, "options": options}
+    old = {
+        "spec": spec,
+        "parameters": {"path": URL, "password": SECRET},
+        "error": f"401 of {URL}",
+        "result": {"a": URL},
+    }
+    with sqlite3.connect(data_folder / "runs.db") as database:
+        database.execute("UPDATE run SET record = json_patch(record, ?)", (json.dumps(old),))
+    database.close()
+    assert _holding(data_folder)
+    (run,) = store.select()
+    assert run.spec is not None
+    assert run.spec.options["env"] == {"HARMLESS": "…", "TOKEN": "$A_TOKEN"}
+    assert run.parameters == {"path": "http://…@data.example.org/x.npy", "password": "…"}
+    with zipfile.ZipFile(Session().export_run(run.id, data_folder.parent)) as archive:
+        exported = "".join(archive.read(name).decode() for name in archive.namelist())
+    assert SECRET not in f"{run.model_dump_json()}{Session().log(run.id)}{report(run)}{exported}"
+    kept.write("profiles", {"night": {"profile": "kubernetes", "env": {"HARMLESS": SECRET}}})
+    assert SECRET not in (config.data_folder() / "profiles.yaml").read_text()
+
+
+def test_text_without_a_secret_stays_as_it_is() -> None:
+    for text in (
+        "tcp://10.0.0.1:8786",
+        "abfs://container@account.dfs.core.windows.net/x",
+        "ssh://me@host/x",
+        "https://host/data@v1/x.npy?year=2020",
+        "export HF_TOKEN=$(cat ~/.token); token_variable=HF_TOKEN",
+        "Give a token, such as token: a name",
+    ):
+        assert redact(text) == text
+        assert complaint("path", text) is None
+    assert redacted({"token_variable": "HF_TOKEN", "n_tokens": 3, "env": {"a": "b"}}) == {
+        "token_variable": "HF_TOKEN",
+        "n_tokens": 3,
+        "env": {"a": "b"},
+    }
+    with pytest.raises(WorkbenchError, match=r"path has a user name or password"):
+        places.full(URL)
+    assert SECRET not in str(WorkbenchError(f"{URL} is not there"))
+    assert template("array_sum").validate({"size": "1MiB"}, memory=2**30)

@@ -1,0 +1,103 @@
+"""Secrets in texts and values: refused where the user gives them, hidden where a record is written, read or shown.
+
+A secret is stored by the name of a variable, a file or a Kubernetes secret, never by its value.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+HIDDEN = "…"
+"""Stands in place of a secret."""
+
+_WORDS = r"password|passwd|pwd|secret|token|api_?key|(?:access|secret|account|private|sas)_?key"
+_NAME = re.compile(rf"(?i)(?:.*[_.-])?(?:{_WORDS})")
+_USER = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)([^\s/?#]+)@")
+_SIGNATURES = r"x-amz-signature|x-amz-security-token|x-goog-signature|sig|signature|\w+_token|client_secret"
+_QUERY = re.compile(rf"(?i)([?&;](?:{_SIGNATURES}|{_WORDS})=)([^&\s\"'#]+)")
+_ASSIGNED = re.compile(rf"(?i)(?<!\w)((?:\w*_)?(?:{_WORDS})=[\"']?)([^\s\"'$;,()\[\]…]+)(?=[\s\"';,]|$)")
+_REFERENCE = re.compile(r"\$\w+|secret/[^/\s]+/[^/\s]+")
+_SUSPECT = re.compile(rf"(?i)://[^\s/?#]+@|{_WORDS}|sig=|signature=|client_secret|\"env\"")
+_WEB = ("http://", "https://", "ftp://", "ftps://")
+_STORED = "which would be stored with clusters and runs"
+
+
+def is_reference(value: object) -> bool:
+    """Return whether a value names where a secret is: a variable, '$NAME', or in Kubernetes, 'secret/NAME/KEY'."""
+    return isinstance(value, str) and _REFERENCE.fullmatch(value.strip()) is not None
+
+
+def _is_user(match: re.Match[str]) -> bool:
+    """Return whether what stands before the host of a URL is a secret: for SSH, say, a user's name alone is none."""
+    is_hidden = match[2] == HIDDEN
+    return not is_hidden and (":" in match[2] or match[1].lower() in _WEB)
+
+
+def redact(text: str) -> str:
+    """Return a text with its secrets hidden: passwords and signatures in URLs, values of variables such as X_TOKEN."""
+    if _SUSPECT.search(text) is None:
+        return text
+    text = _USER.sub(lambda found: f"{found[1]}{HIDDEN}@" if _is_user(found) else found[0], text)
+    return _ASSIGNED.sub(rf"\1{HIDDEN}", _QUERY.sub(rf"\1{HIDDEN}", text))
+
+
+def redacted(value: Any, name: str = "") -> Any:
+    """Return a JSON value with its secrets hidden, by what its texts say and by the names of its fields."""
+    if isinstance(value, str):
+        hide = value and _NAME.fullmatch(name) and not is_reference(value)
+        return HIDDEN if hide else redact(value)
+    if isinstance(value, Mapping):
+        is_choice = name == "options" or "profile" in value
+        return {
+            key: _variables(each) if key == "env" and is_choice else redacted(each, str(key))
+            for key, each in value.items()
+        }
+    return [redacted(each, name) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _variables(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return HIDDEN if value else value
+    return {name: each if is_reference(each) else HIDDEN for name, each in value.items()}
+
+
+def redact_json(text: str | bytes) -> str:
+    """Return a JSON text with its secrets hidden, as `redacted` does; one that isn't JSON as it is."""
+    plain = text if isinstance(text, str) else text.decode(errors="replace")
+    if _SUSPECT.search(plain) is None:
+        return plain
+    try:
+        return json.dumps(redacted(json.loads(plain)))
+    except (ValueError, RecursionError):
+        return plain
+
+
+def complaint(name: str, value: Any) -> str | None:
+    """Return why a value can't be given, where it holds a secret that would be stored; None where it doesn't."""
+    if isinstance(value, Mapping):
+        inside = (complaint(f"{name}.{key}", each) for key, each in value.items())
+        return next(filter(None, inside), None)
+    if isinstance(value, list | tuple):
+        return next(filter(None, (complaint(name, each) for each in value)), None)
+    if not isinstance(value, str) or not value.strip() or is_reference(value):
+        return None
+    if any(map(_is_user, _USER.finditer(value))):
+        return (
+            f"{name} has a user name or password in a URL, {_STORED}. Leave it out. For data behind http:// or "
+            "https://, set a variable of the environment, for a password to 'Basic ' and user:password in base64, and "
+            "give its name as token_variable."
+        )
+    if _QUERY.search(value):
+        return (
+            f"{name} has a token or signature in a URL, {_STORED}. Leave it out, and set the keys in the environment, "
+            "or a token in a variable whose name you give as token_variable."
+        )
+    if _NAME.fullmatch(name) or _ASSIGNED.search(value):
+        return (
+            f"{name} is or sets a secret, {_STORED}. Set it in the environment or in a file that only you can read, "
+            "and refer to that, such as $NAME or $(cat FILE)."
+        )
+    return None
