@@ -19,9 +19,12 @@ from pyarrow import parquet
 from tests.test_eofs import winds_of
 from tests.test_genotypes_pca import bed_file
 from tests.test_genotypes_reading import vcf_zarr
+from workbench.clusters.spec import ClusterSpec
 from workbench.runs import keeping
+from workbench.runs.forecasting.forecast import lacking, size_of
 from workbench.storage import writing
 from workbench.storage.targets import KINDS, target
+from workbench.travelling import make_ready, missing
 from workbench.workloads import template
 from workbench.workloads.registry import Template
 from workbench.workloads.values import BadParameterError
@@ -145,10 +148,7 @@ def _values(field: Mapping[str, Any], given: Any) -> list[Any]:
     """Return the values that an option has, others than the one that is given first."""
     kinds = [field, *field.get("anyOf", ())]
     found = [
-        value
-        for kind in kinds
-        for value in kind.get("enum", [True, False] if kind.get("type") == "boolean" else ())
-        if value != "fast"
+        value for kind in kinds for value in kind.get("enum", [True, False] if kind.get("type") == "boolean" else ())
     ]
     return sorted(found, key=lambda value: value == given)
 
@@ -162,13 +162,14 @@ def _is_possible(workload: Template, given: Mapping[str, Any]) -> bool:
 
 
 def failures(cases: Iterable[Case], client: Client) -> list[str]:
-    """Compute and check all cases on the client's workers, and tell what failed."""
-    found = []
+    """Compute and check all cases on the client's workers, and tell what failed, or was refused for what they lack."""
+    found, there = [], missing(make_ready(client))
+    spec = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**29, missing=there)
     for number, (name, given) in enumerate(cases):
         if name == "pack_genotypes":
             given = {**given, "to": f"{given['to']}-{number}.zarr"}
         try:
-            told = _computed(template(name), given, client)
+            told = _computed(template(name), given, client, spec)
         except Exception as err:  # noqa: BLE001  all that fail are told together
             told = "".join(traceback.format_exception(err)[-3:])
         if told:
@@ -176,8 +177,10 @@ def failures(cases: Iterable[Case], client: Client) -> list[str]:
     return found
 
 
-def _computed(workload: Template, given: Mapping[str, Any], client: Client) -> str | None:
-    parameters = workload.validate(given, **_CLUSTER)
+def _computed(workload: Template, given: Mapping[str, Any], client: Client, spec: ClusterSpec) -> str | None:
+    parameters = workload.validate(given, **size_of(spec))
+    if (lacks := lacking(workload, parameters, spec)) is not None:
+        return lacks
     built = workload.build(parameters)
     collections = workload.collections(built)
     persisted = client.persist(list(collections.values())) if collections else ()

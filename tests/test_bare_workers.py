@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
+import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import zipfile
@@ -15,19 +19,24 @@ from typing import Any, cast
 import dask.array as da
 import numpy as np
 import pytest
+import zarr
 from distributed import Client
 from distributed.client import CancelledFuturesGroup, FutureCancelledError, FuturesCancelledError
 
 import workbench
 from tests import bare as bare_workers, other_python
 from tests.every_option import failures, of_files, of_formats, on_bare_workers, unwritten, with_options
+from tests.test_eofs import winds_of
 from tests.test_genotypes_pca import bed_file
 from tests.waiting import until
 from workbench import genotypes, linalg, remote, travelling
-from workbench.errors import ConflictError
+from workbench.errors import BadInputError, ConflictError
+from workbench.hardware import inventory
 from workbench.runs import failures as failing, store, submit
+from workbench.runs.comparing import compare
 from workbench.runs.store import Run
-from workbench.travelling import _packed, ask, make_ready
+from workbench.travelling import _packed, ask, make_ready, take_back
+from workbench.workloads.generators import normal
 
 pytestmark = pytest.mark.filterwarnings("ignore:Mismatched versions")
 """Dask compares pandas as well, which isn't there."""
@@ -46,7 +55,7 @@ def cluster(bare: dict[str, str]) -> Iterator[Client]:
         Client(address, set_as_default=False) as client,
     ):
         client.wait_for_workers(2)
-        assert {each.workbench for each in ask(client)} == {None}
+        assert {each.revision for each in ask(client)} == {None}
         yield client
 
 
@@ -64,8 +73,9 @@ def test_every_workload_computes_with_every_option_on_workers_with_dask_and_nump
 
         return [name for name in sys.modules if name.partition(".")[0] == "workbench"]
 
-    make_ready(client)
-    assert failures(with_options(on_bare_workers(tmp_path)), client) == []
+    found = failures(with_options(on_bare_workers(tmp_path)), client)
+    refused = [each for each in found if "numba isn't installed on the workers (2 of 2), and array_" in each]
+    assert (found, len(refused)) == (refused, 2)
     imported = {*client.run_on_scheduler(imported_there), *itertools.chain(*client.run(imported_there).values())}
     assert {"workbench.linalg", "workbench.genotypes", "workbench.workloads.file"} < imported
     # Another Python has the same modules to import, of other versions of these packages.
@@ -85,7 +95,6 @@ def test_files_are_read_and_written_on_workers_that_have_what_their_format_needs
     bare = bare_workers.environment(tmp_path / "links", *formats)
     with other_python.cluster(sys.executable, environment=bare) as address, Client(address) as client:
         client.wait_for_workers(2)
-        make_ready(client)
         assert failures([*with_options(of_files(tmp_path)), *of_formats(tmp_path)], client) == []
         assert unwritten(client, tmp_path) == []
 
@@ -95,27 +104,47 @@ def test_what_was_sent_by_another_version_gives_way_to_this_one_unless_its_runs_
 ) -> None:
     x = da.random.default_rng(0).random((300, 40), chunks=(100, 40))
     expected = np.linalg.svd(x.compute(), compute_uv=False)
-    monkeypatch.setattr(travelling, "_text", lambda: "of old")
+    monkeypatch.setattr(travelling, "revision", lambda: "of old")
     make_ready(client)
     np.testing.assert_allclose(linalg.svd(x)[1], expected)
-    assert {each.sent for each in ask(client)} == {"of old"}
+    assert {each.revision for each in ask(client)} == {"of old"}
     monkeypatch.undo()
     with Client(client.scheduler.address, name="run-other", set_as_default=False):
         with pytest.raises(ConflictError, match="Runs of another version of dask-workbench go on there: other"):
             make_ready(client)
-        assert {each.sent for each in ask(client)} == {"of old"}
+        assert {each.revision for each in ask(client)} == {"of old"}
     make_ready(client)
     joins = [sys.executable, "-m", "dask", "worker", client.scheduler.address, "--nthreads", "1", "--no-dashboard"]
     with subprocess.Popen(joins, env={**os.environ, **bare}, stderr=subprocess.DEVNULL) as worker:
         client.wait_for_workers(3, timeout=60)
         np.testing.assert_allclose(linalg.svd(x)[1], expected)
-        assert {each.sent for each in ask(client)} == {travelling._text()}
+        assert {each.revision for each in ask(client)} == {travelling.revision()}
         worker.terminate()
 
 
-def test_genotypes_are_analysed_on_workers_without_this_package(client: Client) -> None:
-    found = genotypes.pca(genotypes.simulate(2000, 60, n_populations=2, seed=0), 2)
-    assert found.scores.shape == (60, 2)
+def test_another_revision_that_is_installed_gives_way_to_ours_unless_it_is_in_use(
+    bare: dict[str, str], tmp_path: Path
+) -> None:
+    """All revisions have the same version, and tasks of one fail with another, or compute something else."""
+    package = Path(workbench.__file__).parent
+    not_in_wheels = shutil.ignore_patterns("labextension", "__pycache__", "*.js")
+    same = shutil.copytree(package, tmp_path / "same" / "workbench", ignore=not_in_wheels)
+    assert remote.revision_of(str(same / "__init__.py")) == travelling.revision()
+    other = shutil.copytree(same, tmp_path / "other" / "workbench")
+    (other / "linalg" / "blocks.py").write_text("raise ImportError('another revision')\n")
+    theirs = remote.revision_of(str(other / "__init__.py"))
+    x = da.random.default_rng(0).random((300, 40), chunks=(100, 40))
+    paths = {"PYTHONPATH": os.pathsep.join([bare["PYTHONPATH"], str(tmp_path / "other")])}
+    with other_python.cluster(sys.executable, environment=paths) as address, Client(address) as client:
+        client.wait_for_workers(2)
+        assert {(each.revision, each.sent, each.loaded) for each in ask(client)} == {(theirs, False, False)}
+        np.testing.assert_allclose(linalg.svd(x)[1], np.linalg.svd(x.compute(), compute_uv=False))
+        assert {(each.revision, each.sent) for each in ask(client)} == {(travelling.revision(), True)}
+        take_back(client)
+        client.run(lambda: __import__("workbench"))
+        told = f"dask-workbench is revision {theirs} on .*, and revision {travelling.revision()} here"
+        with pytest.raises(ConflictError, match=f"nothing was sent: {told}. Start the cluster anew"):
+            make_ready(client)
 
 
 def test_a_run_computes_on_workers_without_this_package(client: Client, data_folder: Path) -> None:
@@ -143,10 +172,47 @@ def test_files_are_decomposed_on_workers_without_this_package_and_packed_where_z
         ):
             run = submit.finish(submit.submit(workload, given, record).id, timeout=200)
             assert (run.status, run.error, run.check and run.check.passed) == ("done", None, True), workload
-        lacking = submit.finish(submit.submit("pack_genotypes", packed, record).id, timeout=200)
-    # What writes a store has to be there; what was begun is gone on with once it is.
-    assert lacking.status == "failed"
-    assert "The package zarr isn't installed where" in lacking.error
+        # What writes a store has to be there.
+        with pytest.raises(ConflictError, match=r"^zarr isn't installed on .* pack_genotypes needs it"):
+            submit.submit("pack_genotypes", packed, record)
+
+
+def test_what_workers_lack_is_said_before_anything_runs_or_something_slower_is_chosen(
+    client: Client, data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    winds_of(n_times=12).to_netcdf(tmp_path / "winds.nc", engine="h5netcdf")
+    zarr.save_array(str(tmp_path / "x.zarr"), np.eye(30))
+    with workbench.attach(client.scheduler.address) as there:
+        record = there.record
+        for workload, module, given in (
+            ("array_sum", "numba", {"size": "1MiB", "generator": "fast"}),
+            ("eofs", "xarray", {"path": f"{tmp_path}/winds.nc", "variable": "u", "k": 2}),
+            ("svd_of_file", "zarr", {"path": f"{tmp_path}/x.zarr"}),
+        ):
+            told = f"{module} isn't installed on the workers of {record.name} (2 of 2, on {socket.gethostname()}), and "
+            forecast = workbench.Session().forecast(workload, given, record.name)
+            assert (forecast.verdict, forecast.fits) == ("can't run", False)
+            assert forecast.sentence.startswith(told)
+            with pytest.raises(ConflictError, match=re.escape(told)):
+                submit.submit(workload, given, record)
+            asked = {"workload": workload, "parameters": given, "on": [f"--cluster {record.name}"]}
+            planned = compare.plan_comparison(compare.read_request(asked), inventory(), [record])
+            assert [row.reason for row in planned.rows] == [forecast.sentence]
+        assert store.select() == ()
+        some = record.spec.model_copy(update={"missing": {"zarr": {"far": 1}}, "n_workers": 3})
+        forecast = workbench.Session().forecast("svd_of_file", given, some)
+        assert forecast.sentence.startswith(
+            "zarr isn't installed on the workers (1 of 3, on far), and svd_of_file needs"
+        )
+        large = {"n_variants": 20_000, "n_components": 2, "tol": 0.1}
+        run = submit.finish(submit.submit("genotype_pca", large, record).id, timeout=200)
+        assert (run.status, run.error) == ("done", None)
+        assert "numba isn't installed on all workers, so NumPy multiplies, which is slower." in run.notes
+    # A notebook's code asks, too.
+    monkeypatch.setattr(importlib.import_module("workbench.genotypes.pca"), "LARGE", 1000)
+    assert genotypes.pca(genotypes.simulate(2000, 60, n_populations=2, seed=0), 2).scores.shape == (60, 2)
+    with pytest.raises(BadInputError, match="needs numba where it computes"):
+        normal(0, 1, chunks=((4,), (4,)), engine="fast")
 
 
 def test_a_persons_function_and_its_classes_are_there_on_workers_without_this_package(

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import hashlib
 import os
 import platform
 import sys
 import time
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -28,18 +29,28 @@ SENT = "sent by dask-workbench: "
 """Begins the comment of a zip file that we sent, before the hash of its text."""
 
 
+MODULES = (
+    *("numba", "zarr", "xarray", "h5netcdf", "h5py", "scipy", "cfgrib", "tifffile", "imagecodecs", "pandas", "pyarrow"),
+    *("aiohttp", "s3fs", "gcsfs", "adlfs"),
+)
+"""What tasks of some workloads need besides Dask and NumPy."""
+
+
 def about() -> dict[str, Any]:
-    """What a process runs on, and which version of this package it has: None where it has none."""
+    """What a process runs on, and which revision of this package it has: None where it has none."""
     from distributed.system import MEMORY_LIMIT
 
     there = find_spec("workbench")
+    archive = None if there is None else sent(there.loader)
     return {
         "python": platform.python_version(),
         "packages": packages(),
         "gpus": gpus(),
         "cupy": find_spec("cupy") is not None,
-        "workbench": getattr(import_module("workbench"), "__version__", None) if there else None,
-        "sent": None if there is None else sent(there.loader),
+        "missing": missing(MODULES),
+        "revision": archive if archive is not None else revision_of(None if there is None else there.origin),
+        "sent": archive is not None,
+        "loaded": "workbench" in sys.modules,
         "host": platform.node(),
         "place": place(),
         "processor": processor_in(_text("/proc/cpuinfo")) or platform.processor() or None,
@@ -47,6 +58,34 @@ def about() -> dict[str, Any]:
         "memory": MEMORY_LIMIT,
         "load": os.getloadavg()[0],
     }
+
+
+def missing(modules: Sequence[str]) -> list[str]:
+    """Return those of the modules that can't be imported here."""
+    found = []
+    for name in modules:
+        with contextlib.suppress(ImportError, ValueError):
+            if find_spec(name) is not None:
+                continue
+        found.append(name)
+    return found
+
+
+@cache
+def revision_of(origin: str | None) -> str | None:
+    """Return a hash of this package's source where its first file lies; None where there is none.
+
+    It is the same however that was installed: what a build adds or leaves out takes no part.
+    """
+    if origin is None:
+        return None
+    folder, found = Path(origin).parent, hashlib.sha256()
+    for path in sorted(folder.rglob("*.*")):
+        inside = path.relative_to(folder)
+        if path.suffix in (".py", ".yaml", ".cu", ".cuh") and "labextension" not in inside.parts:
+            found.update(f"{inside.as_posix()}\0".encode())
+            found.update(path.read_bytes())
+    return found.hexdigest()[:8]
 
 
 def sent(loader: Any) -> str | None:

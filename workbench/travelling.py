@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import dask
 import dask.threaded
@@ -40,6 +40,9 @@ _FILE = "workbench.zip"
 _SENT = (".py", ".json", ".yaml", ".cu", ".cuh")
 _reached: WeakSet[Any] = WeakSet()
 """Clients whose clusters can run functions of ours."""
+
+_importable: WeakKeyDictionary[Any, dict[tuple[frozenset[str], str], bool]] = WeakKeyDictionary()
+"""By client, whether these workers can all import a module."""
 
 _ARRIVAL = """
 import sys
@@ -97,10 +100,14 @@ class About(NamedTuple):
     gpus: list[tuple[str, str, int]]
     """UUID, name and bytes of memory of each GPU of its machine."""
     cupy: bool
-    workbench: str | None
-    """Version of this package there, None where it isn't."""
-    sent: str | None
-    """What names its text where it was sent there."""
+    missing: list[str]
+    """Those of `remote.MODULES` that can't be imported there."""
+    revision: str | None
+    """Of this package there, see `remote.revision_of`; None where it isn't."""
+    sent: bool
+    """Whether it was sent there, and not installed."""
+    loaded: bool
+    """Whether something has imported it there."""
     host: str
     place: str
     """Boot and pid namespace: that of this process where it runs beside this one."""
@@ -136,6 +143,46 @@ def ask(client: Client) -> list[About]:
     told = client.run(question, on_error="ignore")
     answers += [("workers", about) for about in told.values() if isinstance(about, dict)]
     return [About(role, **told) for role, told in answers]
+
+
+def missing(found: Sequence[About]) -> dict[str, dict[str, int]] | None:
+    """Return the modules that workers can't import, each with the number of such workers by host.
+
+    None where no worker was asked.
+    """
+    workers = [each for each in found if each.role == "workers"]
+    lists = [(each.host, each.missing) for each in workers]
+    return _by_module(lists) if workers else None
+
+
+def _by_module(lists: Sequence[tuple[str, Sequence[str]]]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for host, modules in lists:
+        for module in modules:
+            hosts = found.setdefault(module, {})
+            hosts[host] = hosts.get(host, 0) + 1
+    return found
+
+
+def missing_here(n_workers: int) -> dict[str, dict[str, int]]:
+    """Return what `missing` does of so many workers that run in this environment."""
+    return {module: {platform.node(): n_workers} for module in remote.missing(remote.MODULES)}
+
+
+def can_import(module: str) -> bool:
+    """Return whether a module can be imported where Dask computes now: on all workers of a cluster, or here.
+
+    Workers are asked once, and again when others have come.
+    """
+    client = cluster_client()
+    if client is None or client.asynchronous or _in_task():
+        return not remote.missing([module])
+    workers = frozenset(client.scheduler_info(n_workers=-1)["workers"])
+    known = _importable.setdefault(client, {})
+    if (workers, module) not in known:
+        answers = client.run(Travelling(remote.missing), (module,), on_error="ignore")
+        known[workers, module] = not any(answers.values())
+    return known[workers, module]
 
 
 def machine_elsewhere(found: Sequence[About]) -> dict[str, Any] | None:
@@ -273,29 +320,32 @@ def refuse_unwritable(told: tuple[str, str] | None, path: str) -> None:
 def make_ready(client: Client) -> list[About]:
     """Have functions of ours run on any cluster, and return what its processes said of themselves.
 
-    Where this package isn't installed, it is sent there, in a part of a second, and again when it has changed here.
+    Where this package isn't installed, or another revision of it that nothing has imported yet, it is sent there, in a
+    part of a second, and again when it has changed here.
 
     Raises
     ------
     ConflictError
-        They run under another minor version of Python, or have another version of this package installed, or runs go on
-        there with one that was sent. Nothing was sent.
+        They run under another minor version of Python, or have imported another revision of this package that is
+        installed there, or runs go on there with one that was sent. Nothing was sent.
     FailedError
         This package isn't there, and can't be sent.
     """
-    found, own = ask(client), {"python": platform.python_version(), "dask-workbench": __version__}
+    found, ours = ask(client), revision()
+    own = {"python": platform.python_version(), "dask-workbench": f"revision {ours}"}
     there = [each.versions for each in found]
     for each, (_, theirs) in zip(found, there, strict=True):
-        # Where it isn't installed it is sent.
-        theirs["dask-workbench"] = each.workbench if each.workbench and each.sent is None else __version__
+        # What nothing has imported gives way to what is sent.
+        fixed = each.loaded and not each.sent and each.revision
+        theirs["dask-workbench"] = f"revision {fixed or ours}"
     if said := apart(there, own):
         raise ConflictError(
-            f"Code of the one can't run in the other, so nothing was sent: {said}. Work in an environment with the "
-            "versions there, or start the cluster in one with those here."
+            f"Code of the one can't run in the other, so nothing was sent: {said}. Start the cluster anew in an "
+            "environment like this one, or work in one like that of the cluster."
         )
-    if others := any(each.sent is not None and each.sent != _text() for each in found):
+    if any(each.sent and each.revision != ours for each in found):
         _forget(client)
-    if others or not all(each.workbench for each in found):
+    if any(each.revision != ours for each in found):
         _send(client)
     return found
 
@@ -397,7 +447,7 @@ def _packed(folder: Path) -> str:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         for source in _sources():
             file.write(source, source.relative_to(_PACKAGE.parent))
-        file.comment = f"{remote.SENT}{_text()}".encode()
+        file.comment = f"{remote.SENT}{revision()}".encode()
     return str(path)
 
 
@@ -405,10 +455,6 @@ def _sources() -> list[Path]:
     return sorted(each for each in _PACKAGE.rglob("*") if each.suffix in _SENT)
 
 
-@cache
-def _text() -> str:
-    """What names the text of this package: another one for each."""
-    found = 0
-    for source in _sources():
-        found = zlib.crc32(source.read_bytes(), zlib.crc32(str(source.relative_to(_PACKAGE)).encode(), found))
-    return f"{found:08x}"
+def revision() -> str:
+    """Return a hash of this package's source here."""
+    return remote.revision_of(str(_PACKAGE / "__init__.py")) or ""

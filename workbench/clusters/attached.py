@@ -26,6 +26,7 @@ from workbench.travelling import (
     differences,
     machine_elsewhere,
     minor,
+    missing,
     take_back,
     without_dasks_table,
 )
@@ -51,6 +52,7 @@ class Attached(Handle):
         self._spec = spec
         self._identity: dict[str, Any] = {}
         self._machine: Mapping[str, Any] | None = None
+        self._missing: Mapping[str, Mapping[str, int]] | None = None
         self._differ: str | None = None
         self._heard = time.monotonic()
         self._known: frozenset[str] = frozenset()
@@ -91,6 +93,7 @@ class Attached(Handle):
             warning=self._differ,
             spec=self._spec,
             machine=self._machine,
+            missing=self._missing,
         )
 
     async def finished(self) -> str:
@@ -132,6 +135,7 @@ class Attached(Handle):
             with contextlib.suppress(OSError, TimeoutError):
                 told = await asyncio.wait_for(asyncio.to_thread(self._abouts), ANSWERING)
                 self._machine, self._differ = machine_elsewhere(told), differences(told)
+                self._missing = missing(told)
         self._known = workers
 
     def _abouts(self) -> list[About]:

@@ -65,6 +65,7 @@ class State(NamedTuple):
     spec: ClusterSpec | None = None
     """What the workers turned out to be, where the handle didn't start them."""
     machine: Mapping[str, Any] | None = None
+    missing: Mapping[str, Mapping[str, int]] | None = None
     jobs: tuple[Job, ...] = ()
 
 

@@ -199,6 +199,7 @@ class _Owner:
             "worker_pids": state.pids,
             "clients": state.clients,
             "machine": state.machine,
+            "missing": state.missing,
             "jobs": state.jobs,
         }
         if state.spec is not None:

@@ -80,6 +80,8 @@ class ClusterRecord(Record):
     """What it is called by what started it elsewhere and goes on when the host dies."""
     machine: dict[str, Any] | None = None
     """What is known of the machines that its workers run on, as an inventory says it; None for this one."""
+    missing: dict[str, dict[str, int]] | None = None
+    """As in a spec: modules that its workers can't import. None: nobody has asked them."""
     jobs: tuple[Job, ...] = ()
     """Those that a queue has for it, as it last said."""
     expires_at: float | None = None

@@ -24,6 +24,8 @@ SIZES = ("memory_limit", "device_memory_limit", "rmm_pool_size")
 """Fields of a spec that are bytes."""
 
 
+_NOT_COMPARED = {"why", "missing"}
+
 MOVES_TO_HOST = 0.8
 """Of a GPU's memory: beyond that Dask-CUDA moves blocks to the host's, where no other limit is given."""
 
@@ -56,6 +58,11 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
     """Network interface or port of a card for UCX's data, as UCX_NET_DEVICES takes it. None: UCX chooses."""
     cupy: bool = False
     """Whether workers import CuPy before anything else, and CuPy takes its memory from RMM's pool."""
+    missing: dict[str, dict[str, int]] | None = None
+    """Modules that workers can't import, each with how many such workers there are on a host; None: not known.
+
+    Of `workbench.remote.MODULES`; it takes no part in comparison.
+    """
     elsewhere: bool = False
     """Whether its workers take nothing from what this machine has to share out."""
     options: dict[str, Any] = {}
@@ -97,10 +104,10 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ClusterSpec):
             return NotImplemented
-        return self.model_dump(exclude={"why"}) == other.model_dump(exclude={"why"})
+        return self.model_dump(exclude=_NOT_COMPARED) == other.model_dump(exclude=_NOT_COMPARED)
 
     def __hash__(self) -> int:
-        return hash(self.model_dump_json(exclude={"why"}))
+        return hash(self.model_dump_json(exclude=_NOT_COMPARED))
 
     def chosen(self, names: Container[str]) -> dict[str, Any]:
         """Choices of these names with which its profile plans such a cluster again."""

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import dask
 import numpy as np
 
-from workbench.compiled import installed
-from workbench.errors import BadInputError
+from workbench.errors import BadInputError, MissingError, install
 from workbench.genotypes import choosing, device, fast, half, kernels
 from workbench.genotypes.operator import GenotypeOperator, Kernel
 from workbench.genotypes.reading import as_genotypes
@@ -20,7 +19,7 @@ from workbench.genotypes.scaling import CONVENTIONS, REASONS, Rule, Scaler
 from workbench.genotypes.values import Genotypes, Variants, as_text, grouped
 from workbench.linalg import asked, blocks, krylov
 from workbench.linalg.certificate import AccuracyWarning, Certificate
-from workbench.travelling import everywhere
+from workbench.travelling import can_import, everywhere
 
 if TYPE_CHECKING:
     from workbench.genotypes.projection import Projection
@@ -255,8 +254,10 @@ def _kernel(name: str, genotypes: Genotypes) -> Kernel:
         return half if name == "half" else device
     if name in ("device", "half"):
         raise BadInputError(f"kernel={name!r} is for GPUs: set Dask's array.backend to 'cupy', or leave it out.")
-    if name == "numpy" or on_device or (name == "auto" and not (large and installed())):
+    if name == "numpy" or on_device or (name == "auto" and not (large and can_import("numba"))):
         return kernels
+    if not can_import("numba"):
+        raise MissingError(f"The fast kernel needs numba where it computes: {install('fast')}, or leave kernel out.")
     everywhere(fast.warm_up)
     return fast
 

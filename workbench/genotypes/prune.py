@@ -10,7 +10,6 @@ from typing import Any, Literal, get_args
 import dask
 import numpy as np
 
-from workbench.compiled import installed
 from workbench.errors import BadInputError
 from workbench.genotypes import bits, kernels
 from workbench.genotypes.choosing import as_mask
@@ -21,7 +20,7 @@ from workbench.genotypes.scaling import Rule
 from workbench.genotypes.values import Genotypes
 from workbench.linalg import asked
 from workbench.linalg.blocks import host, namespace, on_device, one_thread
-from workbench.travelling import everywhere
+from workbench.travelling import can_import, everywhere
 
 Matrix = np.ndarray[Any, Any]
 
@@ -95,7 +94,7 @@ def ld_prune(
     windows = _windows(genotypes, window, step, unit, like)
     reach = _ends(*windows, genotypes.n_variants)
     compared = int((reach - np.arange(len(reach))).sum()) * genotypes.n_samples
-    compiled = compared > _LARGE and installed() and not on_device(genotypes.packed._meta)
+    compiled = compared > _LARGE and not on_device(genotypes.packed._meta) and can_import("numba")
     if compiled:
         everywhere(bits.warm_up)
     task = _Comparing(

@@ -47,10 +47,10 @@ _EXPECTED = (
     "or counts in Zarr, .npy or HDF5"
 )
 _TABLE = "a text table: a header, then a line for each sample, separated by tabs, commas or spaces"
-_NPY = b"\x93NUMPY"
+NPY_START = b"\x93NUMPY"
 _NEVER_EMPTY = ("call_genotype", "sample_id", "variant_position")
 """Arrays of VCF Zarr of which no chunk holds the fill value alone, so that writers never leave one out."""
-_HDF5 = b"\x89HDF\r\n\x1a\n"
+HDF5_START = b"\x89HDF\r\n\x1a\n"
 # What else people have, and how to make something of it that can be read here.
 _REMEDIES = (
     ((".vcf", ".vcf.gz", ".vcf.bgz", ".bcf"), "a VCF", "plink2 --vcf NAME --make-bed, or bio2zarr's vcf2zarr convert"),
@@ -192,9 +192,9 @@ def _file(place: Place, told: Mapping[str, Any], multiallelic: Multiallelic, row
         if place.path.endswith(endings):
             raise BadInputError(f"{place} is {what}, which is not read here. Make a file that is: {remedy}.")
     start = place.read(0, 8)
-    if start.startswith(_NPY):
+    if start.startswith(NPY_START):
         return _npy(place, told, rows)
-    if start == _HDF5:
+    if start == HDF5_START:
         return _hdf5(place, told, rows)
     if start.startswith(b"PK") and not place.is_url:
         return _zarr(place, told, multiallelic, rows)

@@ -30,7 +30,7 @@ from workbench.jobs.ending import Cancelled, cancellable, ignore_cancellation, o
 from workbench.runs import keeping, places, store, transfers
 from workbench.runs.explaining import metrics
 from workbench.runs.forecasting import devices
-from workbench.runs.forecasting.forecast import foreseen, size_of
+from workbench.runs.forecasting.forecast import foreseen, lacking, size_of
 from workbench.runs.recording import Recording, diagnose
 from workbench.runs.settings import of_graphs, without_effect
 from workbench.runs.store import Diagnosis, Peak, Progress, Run
@@ -39,11 +39,12 @@ from workbench.travelling import (
     check_readable,
     machine_elsewhere,
     make_ready,
+    missing,
     unconnected,
     versions,
     without_dasks_table,
 )
-from workbench.workloads.values import Check, Needs
+from workbench.workloads.values import Check, Needs, Parameters
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -140,7 +141,7 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
     to = unsaved = None
     with (
         dask.config.set(run.settings or {}),
-        _connected(run) as client,
+        _connected(run) as (client, spec),
         devices.arrays(run.spec),
         places.counted(client, run.id) if _has_gpus(run) else contextlib.nullcontext(),
         contextlib.ExitStack() as rooms,
@@ -148,7 +149,8 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
         try:
             # A function of a person's is imported here and nowhere else.
             chosen = template(run.workload) if run.function is None else own.loaded(run.function, run.workload)
-            parameters = chosen.validate(run.parameters, **size_of(run.spec))
+            parameters = chosen.validate(run.parameters, **size_of(spec))
+            run = _as_on_its_workers(run, chosen, parameters, spec)
             to = keeping.chosen_target(parameters.save, replace=parameters.replace)
             recording.start(client)
             rooms.enter_context(_importable(run, chosen, client))
@@ -271,8 +273,8 @@ def _importable(run: Run, chosen: Template, client: Client) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _connected(run: Run) -> Iterator[Client]:
-    """Client of the run's cluster, on which functions of ours can run."""
+def _connected(run: Run) -> Iterator[tuple[Client, ClusterSpec | None]]:
+    """Client of the run's cluster, on which functions of ours can run, and its spec with what its workers lack now."""
     from workbench.clusters.connect import connect
 
     with connect(run.cluster, client_name=f"run-{run.id}", timeout=_CONNECTING) as client:
@@ -285,12 +287,23 @@ def _connected(run: Run) -> Iterator[Client]:
         # Of a person's function it may be any text.
         read = path if isinstance(path, str) and os.path.isabs(path) else None  # noqa: PTH117
         check_readable(client, read)
+        spec = None if run.spec is None else run.spec.model_copy(update={"missing": missing(found)})
         try:
-            yield client
+            yield client, spec
         except (FileNotFoundError, BadInputError):
             # Of a worker that came meanwhile.
             check_readable(client, read)
             raise
+
+
+def _as_on_its_workers(run: Run, chosen: Template, parameters: Parameters, spec: ClusterSpec | None) -> Run:
+    """Return a run with what its workers made of its parameters. Raises FailedError where they lack a module."""
+    if spec is None or run.spec is None or spec.missing == run.spec.missing:
+        return run
+    if (lacks := lacking(chosen, parameters, spec, run.cluster)) is not None:
+        raise FailedError(lacks)
+    notes = tuple(dict.fromkeys((*run.notes, *parameters.notes)))
+    return store.update(run.id, notes=notes, resolved=dict(parameters.resolved))
 
 
 @contextlib.contextmanager

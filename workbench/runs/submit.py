@@ -17,7 +17,7 @@ from workbench.jobs.folders import ACTIVE
 from workbench.jobs.waiting import Waiting
 from workbench.runs import store
 from workbench.runs.forecasting import calibration, machines
-from workbench.runs.forecasting.forecast import actual_spec, kept_with_run, needs_of, refusal, size_of
+from workbench.runs.forecasting.forecast import actual_spec, kept_with_run, lacking, needs_of, refusal, size_of
 from workbench.runs.settings import read_settings
 from workbench.runs.store import Run
 from workbench.workloads.values import Parameters
@@ -66,6 +66,8 @@ def submit(
         )
     spec = actual_spec(record)
     checked = chosen.validate(parameters, **size_of(spec))
+    if (lacks := lacking(chosen, checked, spec, record.name)) is not None:
+        raise ConflictError(lacks)
     needs = needs_of(chosen, checked, spec)
     run = _new(chosen, checked, record.name, spec, inventory).model_copy(
         update={

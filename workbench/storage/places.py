@@ -172,6 +172,17 @@ class Place:
         fs.rm(root, recursive=folder)
 
 
+def modules_of(path: str) -> tuple[str, ...]:
+    """Return what is imported to read a URL: fsspec's own file systems need a package more."""
+    from fsspec.registry import known_implementations
+
+    scheme = path.partition("://")[0] if "://" in path else ""
+    module = known_implementations.get(scheme, {}).get("class", "fsspec").partition(".")[0]
+    if scheme in ("http", "https"):
+        return ("aiohttp",)
+    return () if module == "fsspec" else (module,)
+
+
 def full(path: Any, options: Options | None = None) -> Place:
     """The place of a path, made absolute, or of a URL.
 

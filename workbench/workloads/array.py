@@ -15,7 +15,7 @@ from workbench.workloads import generators
 from workbench.workloads.alone import Alone
 from workbench.workloads.estimates import Matrix, matrix, several, with_input
 from workbench.workloads.fields import Chunks, FloatType, Generator, Persist, Seed, Shape, Sized
-from workbench.workloads.generators import TILE, fast_reason
+from workbench.workloads.generators import TILE
 from workbench.workloads.presets import FIRST_STEPS, UCX, Preset
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import random_array
@@ -134,10 +134,6 @@ def _summed(values: dict[str, Any], given: Mapping[str, Any], around: Surroundin
             f"GPUs make the numbers with CuPy's RandomState: generator={generator} is for processors, fused for GPUs.",
         )
         generator = "RandomState"
-    elif generator == "fast" and (reason := fast_reason()):
-        raise BadParameterError(
-            f"generator of {workload} is 'fast'. Give tiles, or install numba: {reason}", "generator"
-        )
     layout = random_array(values, given, around, workload=workload, layout="square", **_BLOCKS_OF[generator])
     if generator == "fused" and max(layout[0]["chunks"]) < _LARGE_SIDE < min(layout[0]["shape"]):
         told = (*told, f"Fewer blocks cost nothing, as they are not stored: chunks={_LARGE_SIDE} takes least time.")
@@ -283,6 +279,7 @@ _streaming = partial(
     returns=("value",),
     small=("value",),
     estimate=_streaming_sum,
+    imports=lambda resolved: {"numba": "choose generator=tiles"} if resolved["generator"] == "fast" else {},
     parts=lambda _: (random_normal, sum_in_tiles),
     summary_of=_value,
 )

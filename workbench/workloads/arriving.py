@@ -301,7 +301,12 @@ class Late(WorkerPlugin):
     async def setup(self, worker: Any) -> None:
         """Set it up as soon as the package is there. Raises what goes wrong on a worker that is up already."""
         joins, deadline = worker.status.name != "running", time.monotonic() + _ARRIVING
-        while find_spec("workbench") is None and time.monotonic() < deadline:
+        # Another revision may be installed there, which must not be imported before ours has come.
+        sent = "workbench.zip"
+        while time.monotonic() < deadline and (
+            find_spec("workbench") is None
+            or (sent in worker.plugins and not any(path.endswith(f"/{sent}") for path in sys.path))
+        ):
             await asyncio.sleep(_LOOKING)
         try:
             self._plugin = pickle.loads(self._packed)

@@ -30,7 +30,7 @@ from workbench.storage.places import Place
 from workbench.workloads import checks, estimates, fields
 from workbench.workloads.fields import Resolved, Text, Words
 from workbench.workloads.file import read_numbers
-from workbench.workloads.opening import SERVED, Found, existing_chunks, names_in, options_of
+from workbench.workloads.opening import SERVED, Found, existing_chunks, imports_of, names_in, options_of
 from workbench.workloads.registry import Resolution, Template
 from workbench.workloads.sizes import block_rows, grown, shrunk
 from workbench.workloads.svd import certificate_json
@@ -492,6 +492,7 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
     facts = {
         "path": grid.picked.source.path,
         "options": options,
+        "engine": grid.picked.source.engine,
         "samples": ", ".join(grid.samples),
         "variable": values["variable"] or grid.picked.variable,
         "reads": reads,
@@ -672,6 +673,7 @@ def _right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Clie
 
 TEMPLATE = Template(
     eofs,
+    imports=imports_of,
     title="Empirical orthogonal functions",
     returns=("u", "s", "v", "polar", "certificate", "grid"),
     small=("s",),

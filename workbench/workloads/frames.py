@@ -133,6 +133,7 @@ PRESETS = (
 
 TEMPLATE = Template(
     dataframe_join,
+    imports=lambda resolved: dict.fromkeys(("pandas", "pyarrow"), ""),
     title="Join of two dataframes",
     returns=("rows", "total", "seconds_to_make"),
     small=("rows", "total"),

@@ -19,6 +19,7 @@ import numpy as np
 
 from workbench.compiled import Loop, aligned, installed, loops
 from workbench.errors import BadInputError, install
+from workbench.travelling import can_import
 
 TILE = 256
 """Rows and columns of a tile: half a MiB of float64."""
@@ -31,6 +32,8 @@ Engine = Literal["numpy", "fast"]
 
 _DEVICE_GRID = (4, 512)
 """Blocks of threads for a sum, along columns and rows: more than any device runs at once, and 8 MB of partial sums."""
+
+_NO_NUMBA = f"The generator 'fast' needs numba where it computes: {install('fast')}."
 
 Chunks = tuple[tuple[int, ...], tuple[int, ...]]
 """Lengths of the blocks along both axes."""
@@ -106,17 +109,15 @@ def counts(chunks: Chunks, seed: int) -> da.Array:
 
 
 def fast_reason() -> str | None:
-    """Why the engine "fast" can't be had here; None where it can."""
-    if installed():
-        return None
-    return f"The generator 'fast' needs numba: {install('fast')}."
+    """Why the engine "fast" can't be had in this process; None where it can."""
+    return None if installed() else _NO_NUMBA
 
 
 def _require(engine: str) -> None:
     if engine not in ("numpy", "fast"):
         raise BadInputError(f"Unknown engine '{engine}'. Choose one of: numpy, fast.")
-    if engine == "fast" and (reason := fast_reason()):
-        raise BadInputError(reason)
+    if engine == "fast" and not can_import("numba"):
+        raise BadInputError(_NO_NUMBA)
 
 
 def _normal_block(block_info: Any, loc: float, scale: float, kind: str, seed: int, engine: str) -> np.ndarray[Any, Any]:

@@ -63,7 +63,7 @@ def genotype_qc(
 
 
 def _quality_resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
-    where, (shape, _, remarks) = studies.looked_at("genotype_qc", values)
+    where, (shape, _, remarks, _) = studies.looked_at("genotype_qc", values)
     return values | where | {"shape": shape}, remarks
 
 
@@ -211,7 +211,7 @@ def genotype_relatedness(
 
 
 def _relatives_resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
-    where, (shape, _, remarks) = studies.looked_at("genotype_relatedness", values)
+    where, (shape, _, remarks, _) = studies.looked_at("genotype_relatedness", values)
     if shape[1] < 2:
         raise BadParameterError("path of genotype_relatedness: there is one sample. Give two or more.", "path")
     return values | where | {"shape": shape}, remarks
@@ -367,7 +367,7 @@ def pack_genotypes(
 
 def _packing_resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
     """What is in the file, and an absolute path to write to."""
-    where, (shape, n_bytes, remarks) = studies.looked_at("pack_genotypes", values, at_least=0)
+    where, (shape, n_bytes, remarks, _) = studies.looked_at("pack_genotypes", values, at_least=0)
     to = places.full(values["to"]).path
     to_options = options_of("pack_genotypes", to, values, "to_")
     if places.overlap(to, where["path"]):
@@ -443,6 +443,9 @@ PACKING = studies.template(
     title="Pack genotypes",
     resolver=_packing_resolved,
     estimate=_packing_needs,
+    imports=lambda resolved: (
+        {"zarr": ""} | studies.imports_of(resolved) | dict.fromkeys(places.modules_of(resolved["to"]), "")
+    ),
     checker=_packing_check,
     summary_of=_packing_summary,
     extra={**SERVED, "to_endpoint_url": (fields.Endpoint | None, None)},

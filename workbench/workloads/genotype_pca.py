@@ -120,7 +120,7 @@ def genotype_pca(
     tol: fields.Accuracy = 1e-3,
     seed: fields.Seed = 0,
     keep: Annotated[bool, Resolved()] = True,
-    kernel: Annotated[Literal["auto", "device"], Resolved()] = "auto",
+    kernel: Annotated[Literal["auto", "numpy", "device"], Resolved()] = "auto",
     options: Annotated[dict[str, Any] | None, Resolved()] = None,
 ) -> Any:
     """Principal components of samples from their genotypes, in a file of yours or simulated.
@@ -191,7 +191,7 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
                 )
         where, notes = {"path": None, "options": None}, ("Without a path, populations are simulated.",)
     else:
-        where, (shape, _, remarks) = studies.looked_at("genotype_pca", values)
+        where, (shape, _, remarks, _) = studies.looked_at("genotype_pca", values)
         notes = (
             *_without_effect(given, _SIMULATED, "of simulated populations, without effect on a file"),
             *remarks,
@@ -215,7 +215,17 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
         notes = (*notes, "Packed genotypes are decoded and multiplied by the GPUs of the workers.")
         if values.get("path") is None:
             notes = (*notes, "GPUs draw other genotypes than processors, from the same frequencies.")
-    return values | where | {"shape": shape, "keep": keep, "kernel": "device" if around.on_gpu else "auto"}, notes
+    kernel = "device" if around.on_gpu else "auto"
+    if kernel == "auto" and _is_large(shape) and "numba" in (around.missing or ()):
+        kernel, notes = "numpy", (*notes, "numba isn't installed on all workers, so NumPy multiplies, which is slower.")
+    return values | where | {"shape": shape, "keep": keep, "kernel": kernel}, notes
+
+
+def _is_large(shape: Sequence[int]) -> bool:
+    """Return whether numba's kernel is used where it can be."""
+    from workbench.genotypes.pca import LARGE
+
+    return math.prod(shape) >= LARGE
 
 
 def _without_effect(given: Mapping[str, Any], parameters: Sequence[str], why: str) -> tuple[str, ...]:
@@ -225,17 +235,15 @@ def _without_effect(given: Mapping[str, Any], parameters: Sequence[str], why: st
 
 def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     """Passes over packed blocks, until the accuracy is reached."""
-    from workbench.compiled import installed
     from workbench.genotypes import device
     from workbench.genotypes.kernels import ROWS_IN_SINGLE
-    from workbench.genotypes.pca import LARGE
 
     (n_variants, n_samples), k = resolved["shape"], resolved["n_components"]
     on_device = resolved["kernel"] == "device"
     packed = n_variants * -(-n_samples // 4)
     passes = max(5, expected_passes(resolved["tol"]) // 2)
     width = min(max(16, k + 10), n_samples)
-    compiled = _COMPILED if n_variants * n_samples >= LARGE and installed() else 0
+    compiled = _COMPILED if resolved["kernel"] == "auto" and _is_large((n_variants, n_samples)) else 0
     block = min(device.LARGEST_BLOCK if on_device else _BLOCK_BYTES, packed)
     made = n_samples * 256 * 12 if resolved["path"] is None else 0
     read = (2 * min(_BLOCK_BYTES, packed) + 6 * width * n_samples * 8 + made) * threads_per_worker
@@ -466,7 +474,7 @@ def genotype_project(
 def _projection_resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
     from workbench.genotypes import Reference
 
-    where, (shape, _, remarks) = studies.looked_at("genotype_project", values)
+    where, (shape, _, remarks, _) = studies.looked_at("genotype_project", values)
     try:
         store = _store(values["components"])
         loadings = Reference.read(store).loadings.shape

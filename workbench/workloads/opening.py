@@ -114,6 +114,30 @@ class Found:
         return same | {"stored": stored, "dtype": self.working_type}
 
 
+_IMPORTS = {
+    "hdf5": ("h5py",),
+    "zarr": ("zarr",),
+    "zarr-zip": ("zarr",),
+    "tiff": ("tifffile", "zarr"),
+    "parquet": ("pyarrow",),
+    "csv": ("pyarrow",),
+}
+"""Modules with which tasks read a format; xarray and its engine read datasets."""
+
+
+def imports_of(resolved: Mapping[str, Any]) -> dict[str, str]:
+    """Return what tasks import to read a file, as `Template.imports`."""
+    options = resolved.get("options") or {}
+    options = options["options"] if "part" in options else options
+    engine = resolved.get("engine") or options.get("source", {}).get("engine")
+    found = _IMPORTS.get(resolved.get("format", ""), ())
+    if engine == datasets.IMAGES:
+        found = ("xarray", "zarr") if ".zarr" in resolved["path"] else ("xarray", "zarr", "tifffile")
+    elif engine:
+        found = ("xarray", engine)
+    return dict.fromkeys((*found, *places.modules_of(resolved["path"])), "")
+
+
 def find_array(
     path: str,
     array: str | None,

@@ -16,7 +16,7 @@ from workbench.workloads import estimates, fields
 from workbench.workloads.checks import computed
 from workbench.workloads.fields import Resolved, Text, Words
 from workbench.workloads.file import array_of_file, shown
-from workbench.workloads.opening import SERVED, Found, array_of, names_in
+from workbench.workloads.opening import SERVED, Found, array_of, imports_of, names_in
 from workbench.workloads.reductions import (
     absent,
     between,
@@ -391,6 +391,7 @@ def _parts(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
 
 TEMPLATE = Template(
     reduce_file,
+    imports=imports_of,
     title="Sum, mean or percentile of your own array",
     returns=("value", "head", "gaps", "edges", "labels", "seconds_to_make"),
     small=("head", "gaps"),

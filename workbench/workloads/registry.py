@@ -79,6 +79,11 @@ class Template:
     """Whether the function may compute where `values` doesn't tell."""
     on_gpus: tuple[str, str] | None = None
     """Package that it needs on GPUs beside CuPy, and the extra that brings it; None where it needs none."""
+    imports: Callable[[Mapping[str, Any]], Mapping[str, str]] = field(default=lambda _: {}, repr=False)
+    """From resolved parameters to the modules that tasks import besides Dask and NumPy, of `workbench.remote.MODULES`.
+
+    With each, what else can be chosen where workers can't import it, or ''.
+    """
     by_processors: bool = False
     """Whether processors work on its blocks also where workers have GPUs, which is no fault then."""
     referring: tuple[str, ...] = ()

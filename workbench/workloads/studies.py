@@ -79,6 +79,8 @@ class Study(NamedTuple):
     shape: tuple[int, int]
     n_bytes: int
     remarks: tuple[str, ...]
+    reader: tuple[str, ...]
+    """Modules that read it."""
 
 
 def looked_at(workload: str, values: Mapping[str, Any], at_least: int = 1) -> tuple[dict[str, Any], Study]:
@@ -103,7 +105,14 @@ def looked_at(workload: str, values: Mapping[str, Any], at_least: int = 1) -> tu
             f"path of {workload}: {path} has {found.shape[0]} variants of {found.shape[1]} samples, expected some.",
             "path",
         )
-    return where, found
+    return where | {"reader": found.reader}, found
+
+
+def imports_of(resolved: Mapping[str, Any]) -> dict[str, str]:
+    """Return what tasks import to read a file of genotypes, as `Template.imports`."""
+    if resolved["path"] is None:
+        return {}
+    return dict.fromkeys((*resolved["reader"], *places.modules_of(resolved["path"])), "")
 
 
 def opened(resolved: Mapping[str, Any]) -> Genotypes:
@@ -119,7 +128,7 @@ def opened(resolved: Mapping[str, Any]) -> Genotypes:
 
 def template(function: Callable[..., Any], *answers: str, **known: Any) -> Template:
     """A workload that computes its answers itself from files of genotypes, on processors if nothing else is said."""
-    told: dict[str, Any] = {"by_processors": True, "extra": SERVED, **known}
+    told: dict[str, Any] = {"by_processors": True, "extra": SERVED, "imports": imports_of, **known}
     return Template(function, returns=answers, small=(), values=answers, **told)
 
 
@@ -151,7 +160,19 @@ def _opened(workload: str, path: str, told: Any, options: Any, choices: Any, *_:
         raise BadParameterError(f"{parameter} of {workload}: {err}", parameter) from err
     if workload == "genotype_pca" and "autosomes_only" not in chosen and some_on_x(found):
         found = replace(found, remarks=(*found.remarks, _ON_X))
-    return Study(found.shape, _size(found.source or path, options=dict(options)), found.remarks)
+    source = found.source or path
+    return Study(found.shape, _size(source, options=dict(options)), found.remarks, _reader(source, dict(options)))
+
+
+def _reader(path: str, options: Mapping[str, Any]) -> tuple[str, ...]:
+    from workbench.genotypes.plink import SUFFIXES
+    from workbench.genotypes.reading import HDF5_START, NPY_START
+
+    if path.endswith(SUFFIXES):
+        return ()
+    place = places.full(path, options)
+    start = place.read(0, 8) if place.kind() == "file" else b""
+    return () if start.startswith(NPY_START) else ("h5py",) if start == HDF5_START else ("zarr",)
 
 
 def _nowhere(found: Genotypes) -> str:

@@ -21,7 +21,7 @@ from workbench.workloads.alone import decomposed
 from workbench.workloads.fields import Resolved, Sized
 from workbench.workloads.file import matrix_of_file
 from workbench.workloads.forms import refuse_more
-from workbench.workloads.opening import SERVED, Found, array_of
+from workbench.workloads.opening import SERVED, Found, array_of, imports_of
 from workbench.workloads.presets import LARGE_SVDS, TEXTBOOK, UCX, Preset
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import Wish, chunks_of, grown, random_array
@@ -470,6 +470,7 @@ def _factors(results: Mapping[str, Any]) -> dict[str, Labelled]:
 
 OF_FILE = Template(
     svd_of_file,
+    imports=imports_of,
     title="SVD of your own array",
     returns=("u", "s", "v", "certificate", "kept", "seconds_to_make"),
     small=("s",),

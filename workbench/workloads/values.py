@@ -27,6 +27,9 @@ class Surroundings:
     device_memory: int | None = None
     """Bytes of all workers' GPUs together that blocks may fill; None where nobody can tell."""
 
+    missing: frozenset[str] | None = None
+    """Modules of `workbench.remote.MODULES` that some worker can't import; None: not known."""
+
     def makes_on_gpu(self) -> bool:
         """Whether arrays will be made on GPUs: there, or where Dask's own setting has them."""
         return self.on_gpu or dask.config.get("array.backend", "numpy") == "cupy"

@@ -35,7 +35,7 @@ from workbench.clusters.profiles.ssh import beside
 from workbench.clusters.spec import MOVES_TO_HOST, ClusterSpec
 from workbench.errors import BadInputError, FailedError, WorkbenchError, whole
 from workbench.formats import count, duration
-from workbench.travelling import About, apart, differences, machine_elsewhere
+from workbench.travelling import About, apart, differences, machine_elsewhere, missing
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -349,6 +349,7 @@ class HostsHandle(LocalHandle):
             warning=told or state.warning or differences(abouts),
             spec=spec.model_copy(update=self._cards()),
             machine=machine_elsewhere(abouts),
+            missing=missing(abouts),
         )
 
     def _cards(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from workbench.clusters.profiles.scheduler_job import SchedulerJob
 from workbench.clusters.reaching import ANSWERING, Place, reach
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, whole
-from workbench.travelling import About, differences, machine_elsewhere
+from workbench.travelling import About, differences, machine_elsewhere, missing
 
 if TYPE_CHECKING:
     from distributed.scheduler import WorkerState
@@ -164,6 +164,7 @@ class JobsHandle(LocalHandle):
             trouble=trouble or other,
             warning=differences(self._abouts) or state.warning,
             machine=machine_elsewhere(self._abouts),
+            missing=missing(self._abouts),
         )
 
     async def scale(self, n: int) -> None:

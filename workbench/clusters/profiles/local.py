@@ -23,6 +23,7 @@ from workbench.clusters.handle import VERBS, Handle, State
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError
 from workbench.jobs import processes
+from workbench.travelling import missing_here
 
 # What Dask gets to close workers in order; they hold nothing that is worth a longer wait.
 _CLOSE_PATIENCE = 1.5
@@ -92,6 +93,8 @@ class LocalHandle(Handle):
             clients=tuple(sorted(self._clients)),
             idle_since=self._scheduler.check_idle(),
             warning=self.outgrown() or self._ended_for_good(),
+            # They are forked from this process, or started by its Python.
+            missing=missing_here(len(self._scheduler.workers)),
         )
 
     def outgrown(self) -> str | None:

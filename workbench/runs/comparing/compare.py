@@ -27,7 +27,7 @@ from workbench.runs import store
 from workbench.runs.comparing import comparisons, gate
 from workbench.runs.comparing.comparisons import MOST_REPEATS, MOST_ROWS, Comparison, Mode, Request, Row
 from workbench.runs.forecasting import machines
-from workbench.runs.forecasting.forecast import actual_spec, refusal, size_of, verdict
+from workbench.runs.forecasting.forecast import actual_spec, lacking, refusal, size_of, verdict
 from workbench.runs.settings import read_settings
 from workbench.workloads.registry import Template, template
 
@@ -395,11 +395,14 @@ def _rows(
         notes += chosen_notes
         had_as = {"spec": spec, "parameters": pinned, "resolved": dict(checked.resolved)}
         if spec.alone:
-            reason = _not_alone(chosen, checked.resolved, spec, inventory)
+            reason = _not_alone(chosen, checked.resolved, spec, inventory) or lacking(chosen, checked, spec)
             rows.append(Row(**common, **had_as, cluster=spec.profile, reason=reason))
             if reason is None:
                 notes.append(_ALONE.format(name=spec.profile, library="CuPy" if spec.devices else "NumPy"))
                 resolved_by.append(checked.resolved)
+            continue
+        if (lacks := lacking(chosen, checked, spec, wish.line.cluster)) is not None:
+            rows.append(Row(**common, **had_as, cluster=wish.line.cluster, reason=lacks))
             continue
         judged = verdict(chosen, pinned, chosen.needs(checked), spec)
         if judged.name == "won't fit":

@@ -26,6 +26,7 @@ from workbench.errors import BadInputError, ConflictError, install
 from workbench.hardware import memory
 from workbench.runs.forecasting import calibration, devices, history, machines
 from workbench.runs.forecasting.duration import Basis, Duration, duration, duration_elsewhere
+from workbench.travelling import missing_here
 from workbench.workloads.values import Needs, Parameters
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ def forecast(
     needs = needs_of(template, checked, spec)
     judged = None if spec is None or not needs.known else verdict(template, parameters, needs, spec, cluster)
     refused = None if cluster is None else refusal(cluster, template)
+    if refused is None and spec is not None:
+        refused = lacking(template, checked, spec, cluster.name if isinstance(cluster, ClusterRecord) else None)
     if refused is not None:
         judged = (judged or Verdict("can't run", "", 0))._replace(name="can't run", sentence=refused)
     machine = cluster.machine if isinstance(cluster, ClusterRecord) else None
@@ -255,7 +258,34 @@ def _there(machine: str, ends: tuple[float, float], middle: float, basis: str, s
 
 def actual_spec(record: ClusterRecord) -> ClusterSpec:
     """Spec of a cluster with the workers that it has now, which scaling may have changed."""
-    return record.spec.model_copy(update={"n_workers": max(1, record.n_workers)})
+    return record.spec.model_copy(update={"n_workers": max(1, record.n_workers), "missing": record.missing})
+
+
+def missing_on(spec: ClusterSpec) -> Mapping[str, Mapping[str, int]] | None:
+    """Return the modules that workers can't import; of a cluster that isn't there yet, those missing in its Python.
+
+    None where nobody knows: of another Python, or of other machines.
+    """
+    if spec.missing is not None or spec.elsewhere or spec.python not in (None, sys.executable):
+        return spec.missing
+    return missing_here(spec.n_workers)
+
+
+def lacking(template: Template, checked: Parameters, spec: ClusterSpec, name: str | None = None) -> str | None:
+    """Return what to do about modules that tasks need and workers can't import; None where all are there."""
+    missing = missing_on(spec) or {}
+    for module, instead in template.imports(checked.resolved).items():
+        if module not in missing:
+            continue
+        hosts, count = missing[module], sum(missing[module].values())
+        where = f" of {name}" if name else ""
+        which = f"{count} of {max(count, spec.n_workers)}{f', on {formats.some(sorted(hosts))}' * spec.elsewhere}"
+        return (
+            f"{module} isn't installed on the workers{where} ({which}), and {template.name} needs it there with these "
+            f"parameters. Install it in their environment (pip install {module}) and start the workers anew"
+            f"{instead and ', or '}{instead}."
+        )
+    return None
 
 
 def size_of(spec: ClusterSpec | None) -> dict[str, Any]:
@@ -266,6 +296,7 @@ def size_of(spec: ClusterSpec | None) -> dict[str, Any]:
         "memory": spec.memory,
         "threads": spec.threads,
         "threads_per_worker": spec.threads_per_worker,
+        "missing": None if (missing := missing_on(spec)) is None else frozenset(missing),
         "on_gpu": bool(spec.devices),
         "device_memory": None if (card := _card(spec)) is None else spec.n_workers * _room(spec, card),
     }
