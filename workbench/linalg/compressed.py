@@ -223,7 +223,8 @@ def _factors(a: Any, operator: DaskOperator, found: krylov.Leading, wide: bool, 
     right = _array(v.conj().T, a, dtype)
     # What is divided by its deviation has no unit left.
     unit = 0 if operator.view.scale else exponent
-    values = np.ldexp(s, unit)
+    with np.errstate(over="ignore", under="ignore"):
+        values = np.ldexp(s, unit)
     certificate, rounded = _as_returned(found.certificate, s, values, dtype, unit)
     rounded = _array(rounded, a, rounded.dtype)
     result = SVD(right.T, rounded, left.T) if wide else SVD(left, rounded, right)

@@ -64,6 +64,7 @@ FAN_IN, TOGETHER = 16, 2**29
 NULL, LOST = 8.0, 32.0
 # Bytes for each of N × N elements that decomposing a sketch takes: 88 of a process with N = 2000.
 SMALL_BYTES = 96
+_TOO_LARGE = "Sums of these numbers are too large for float64. Divide the array by a constant first, such as 1e100."
 
 
 def svd(a: Any, coerce_signs: bool = True, full_matrices: bool = False) -> tuple[Any, Any, Any]:
@@ -307,6 +308,7 @@ def _sketch(block: Any, index: int, first_row: float, buckets: int, axis_name: s
             total[: rows.stop - start] += part
     if not xp.isfinite(total).all():
         blocks.check_finite(block, first_row, axis_name)
+        raise ArrayError(_TOO_LARGE)
     return Total(total, xp.zeros(0), height)
 
 
@@ -341,6 +343,8 @@ def _first(sketch: Total) -> Step:
         )
     xp = namespace(sketch.matrix)
     triangle = xp.linalg.qr(sketch.matrix, mode="r")
+    if not xp.isfinite(triangle).all():
+        raise ArrayError(_TOO_LARGE)
     _, s, vh = xp.linalg.svd(triangle)
     eps = float(np.finfo(float).eps)
     # LAPACK's own smallest values of columns of zeros are up to 16 ε; along its vectors there is less.

@@ -37,7 +37,6 @@ _READERS: Mapping[str, tuple[str, ...]] = {
     "zarr-zip": ("zarr",),
     "scipy": ("xarray", "scipy"),
     "cfgrib": ("xarray", "cfgrib"),
-    "images": ("xarray", "zarr", "tifffile"),
     "tiff": ("fsspec", "zarr", "tifffile"),
     "parquet": ("fsspec", "pyarrow"),
     "csv": ("fsspec", "pyarrow"),
@@ -70,7 +69,7 @@ def decoders(place: Place, format: str, name: str | None) -> tuple[str, ...]:
     """
     if format in ("hdf5", "h5netcdf"):
         return _of_hdf5(place, name or "")
-    if format in ("tiff", "images"):
+    if format == "tiff":
         return _of_tiff(place, name)
     return ()
 
@@ -97,14 +96,8 @@ def _of_tiff(place: Place, name: str | None) -> tuple[str, ...]:
         return ()
     from tifffile import TiffFile
 
-    with place.open() as file:
-        start = file.read(4)
-        if start[:2] not in (b"II", b"MM"):
-            return ()  # OME-Zarr, which xarray opens as images, too.
-        file.seek(0)
-        with TiffFile(file) as pages:
-            series = pages.series[int(name or 0)]
-            known = all(_is_plain(page) for page in series.pages[:1])
+    with place.open() as file, TiffFile(file) as pages:
+        known = all(_is_plain(page) for page in pages.series[int(name or 0)].pages[:1])
     return () if known else ("imagecodecs",)
 
 

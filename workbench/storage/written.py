@@ -15,7 +15,7 @@ import numpy as np
 
 from workbench.errors import BadInputError
 from workbench.storage.places import Place
-from workbench.storage.zarrs import MARKS, files_at, images_of, opened_at, recent
+from workbench.storage.zarrs import MARKS, files_at, opened_at, recent
 
 Bounds = Sequence[tuple[int, int] | None] | None
 """By axis, the part that is read: start and stop, None for all of it."""
@@ -121,9 +121,7 @@ def of_place(place: Place, format: str, name: str | None, bounds: Bounds = None)
 
 
 def _of_place(place: Place, format: str, name: str | None, bounds: Bounds) -> Written | None:
-    if format == "images" and not images_of(*place.storage(whole=True)):
-        format = "tiff"
-    if format in ("zarr", "zarr-zip", "images"):
+    if format in ("zarr", "zarr-zip"):
         import zarr
 
         with opened_at(place) as store:

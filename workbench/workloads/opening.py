@@ -245,7 +245,10 @@ def stored_as(found: Found) -> tuple[str, str | None]:
     source = (found.recipe or {}).get("source") or {}
     group = source.get("group")
     name = f"{group}/{found.array.rpartition('/')[2]}" if group and found.array else found.array
-    return source.get("engine", found.format), name
+    format = source.get("engine", found.format)
+    if format == datasets.IMAGES:
+        format = "zarr" if is_marked(Place(found.path, source.get("options", {}))) else "tiff"
+    return format, name
 
 
 def modules_of(found: Found, options: Options | None = None) -> tuple[str, ...]:
