@@ -59,7 +59,7 @@ def test_a_command_beyond_its_limit_is_ended_with_its_children(tmp_path: Path) -
     pid = int(log.read_text())
     for _ in range(50):
         status = Path(f"/proc/{pid}/status")
-        if not status.exists() or "State:\tZ" in status.read_text():
+        if not status.exists() or "State:\tZ" in status.read_text(encoding="utf-8"):
             return
         time.sleep(0.1)
     pytest.fail("the child is still there")

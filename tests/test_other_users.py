@@ -50,7 +50,7 @@ def take(path: Path, kind: str) -> Path:
         case "folder":
             path.mkdir(0o777)
         case "file":
-            path.write_text("")
+            path.write_text("", encoding="utf-8")
             path.chmod(0o666)
     give_away(path)
     return path

@@ -243,7 +243,7 @@ def test_a_workbench_yaml_that_would_hang_or_overflow_is_one_sentence(
     if text is None:
         os.mkfifo("workbench.yaml")
     else:
-        Path("workbench.yaml").write_text(text)
+        Path("workbench.yaml").write_text(text, encoding="utf-8")
     assert sentence in own()["workbench.yaml"].reason  # type: ignore[attr-defined]
     assert kept.untrusted() is None
 

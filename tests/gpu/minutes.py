@@ -340,7 +340,7 @@ def _all(names: list[str], into: Path, work: Path, began: float, limit: float) -
 
 def _within(seconds: float, command: list[str], log: Path) -> str | None:
     """Run a command with all its children for so long at most; return how it failed, None where it succeeded."""
-    with log.open("w") as output:
+    with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             code = process.wait(seconds)
