@@ -516,7 +516,7 @@ def test_a_killed_host_takes_its_workers_along_and_the_next_reader_finds_the_tru
     assert until(lambda: session(record.pid) == [], 10)
     found = records.read(record.name)
     assert (found.status, found.n_workers) == ("lost", 0)
-    assert "killed or crashed" in str(found.message)
+    assert "was killed (signal 9)" in str(found.message)
     assert found.log_tail
     assert not (records.folder(record.name) / "tls").exists()
     with pytest.raises(FailedError, match=rf"{record.name} was lost.*Start the cluster again"):

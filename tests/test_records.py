@@ -147,7 +147,7 @@ def test_a_cluster_whose_host_died_is_lost_with_the_last_lines_of_its_log(data_f
     (folder / "tls" / "key.pem").write_text("secret")
     found = records.read("calm-otter")
     assert (found.status, found.n_workers, found.clients) == ("lost", 0, ())
-    assert "killed or crashed" in str(found.message)
+    assert "was killed (signal 9)" in str(found.message)
     assert found.log_tail[-1] == "line 99"
     assert not (folder / "tls").exists()
     assert ClusterRecord.model_validate_json((folder / "record.json").read_text()) == found

@@ -10,9 +10,11 @@ import time
 import dask.config
 import psutil
 import pytest
+from distributed.comm import CommClosedError
 
 import workbench
 from tests.waiting import until
+from workbench import remote
 from workbench.clusters import forking, records
 from workbench.clusters.connect import connect
 from workbench.clusters.spec import ClusterSpec
@@ -344,6 +346,42 @@ def test_a_cluster_that_is_killed_ends_its_run_with_a_sentence(mortal):
     assert "The cluster short-lived ended while the run was going on." in run.error
     assert "killed" in run.error
     assert "Traceback" in log_of(run)
+
+
+def test_a_cluster_that_is_killed_while_a_run_connects_to_it_ends_the_run_at_once(mortal):
+    # Its scheduler takes connections, and never answers: a client would try for half a minute.
+    os.kill(mortal.pid, signal.SIGSTOP)
+    run = submit("array_sum", LONG, mortal)
+    until(lambda: "runs.runner" in " ".join(psutil.Process(run.pid).cmdline()) and open_connections(run.pid))
+    os.kill(mortal.pid, signal.SIGKILL)
+    killed = time.monotonic()
+    run = finish(run.id, timeout=30)
+    assert time.monotonic() - killed < 5
+    assert run.status == "failed"
+    assert "The process that holds the cluster was killed (signal 9)" in run.error
+
+
+def open_connections(pid):
+    return [each for each in psutil.Process(pid).net_connections("tcp") if each.status != psutil.CONN_LISTEN]
+
+
+def test_a_worker_that_ends_while_workers_get_a_plugin_is_no_reason_to_fail():
+    class Scheduler:
+        def __init__(self, failures):
+            self.failures = failures
+
+        def add_plugin(self, plugin, name):
+            pass
+
+        async def register_worker_plugin(self, comm, plugin, name, *, idempotent):
+            self.failures -= 1
+            if self.failures >= 0:
+                raise CommClosedError("in <TLS>: Stream is closed")
+            return {"tcp://one": {"status": "OK"}}
+
+    asyncio.run(remote.add_to_workers(b"", "x", "client", Scheduler(2)))
+    with pytest.raises(CommClosedError):
+        asyncio.run(remote.add_to_workers(b"", "x", "client", Scheduler(9)))
 
 
 def test_a_cluster_that_is_stopped_ends_its_run_with_a_sentence(mortal):

@@ -162,7 +162,16 @@ async def add_to_workers(plugin: bytes, name: str, own: str, dask_scheduler: Any
                 self.going = asyncio.ensure_future(remove_from_workers(name, scheduler))
 
     dask_scheduler.add_plugin(Leaving(), name=name)
-    answers = await dask_scheduler.register_worker_plugin(None, plugin, name, idempotent=False)
+    answers = {}
+    for tries_left in (2, 1, 0):
+        try:
+            answers = await dask_scheduler.register_worker_plugin(None, plugin, name, idempotent=False)
+            break
+        except OSError:
+            # A worker ended meanwhile: the one in its place gets it as it comes, and of the others some may lack it.
+            if not tries_left:
+                raise
+            await asyncio.sleep(0.2)
     for answer in answers.values():
         if answer["status"] == "error":
             raise RuntimeError(answer["exception_text"])

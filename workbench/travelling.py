@@ -409,7 +409,10 @@ def everywhere(function: Callable[[], None]) -> None:
     if client is None:
         function()
     else:
-        client.run(function)
+        for answer in client.run(function, on_error="return").values():
+            # A worker that ended meanwhile is no reason to.
+            if isinstance(answer, Exception) and not isinstance(answer, OSError):
+                raise answer
 
 
 def reach_cluster() -> None:

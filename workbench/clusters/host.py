@@ -10,6 +10,7 @@ from which the workers are then forked. Two workers are up in two thirds of the 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import importlib
 import json
 import multiprocessing
@@ -28,6 +29,8 @@ from workbench import private
 
 _PRELOAD = ["distributed", "dask.array"]
 
+CRASHED = "The process that holds the cluster crashed."
+
 _LONGEST_FOLDER = 40
 """Characters, for the path of a socket may have a hundred."""
 
@@ -38,6 +41,8 @@ def main(name: str) -> NoReturn:
     Expects a process of its own that leads its session, with the log as stdout and stderr; it may have been forked.
     """
     code = 1
+    # So that its log tells a crash from a kill.
+    faulthandler.enable()
     try:
         method = _warm_up_workers()
         sys.path.append(str(Path.cwd()))
@@ -48,6 +53,7 @@ def main(name: str) -> NoReturn:
     except BaseException:  # noqa: BLE001  The log is the only one left to tell.
         with contextlib.suppress(OSError):
             traceback.print_exc()
+            print(CRASHED, flush=True)
     with contextlib.suppress(OSError):  # of a log on a full disk
         sys.stdout.flush()
         sys.stderr.flush()

@@ -21,6 +21,7 @@ from pydantic import Field, ValidationError, computed_field
 
 from workbench import config, formats
 from workbench.clusters.handle import VERBS, Job, Verb, queued
+from workbench.clusters.host import CRASHED
 from workbench.clusters.profiles import Broken, of_cluster
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError, FailedError, NotFoundError, StorageError, quoted, reason_of
@@ -449,7 +450,7 @@ def _bury(record: ClusterRecord) -> ClusterRecord | None:
 def _buried(record: ClusterRecord, left: str | None = None) -> ClusterRecord:
     tail = log_tail(record.name)
     failed = record.status == "starting"
-    message = _never_started(record, tail) if failed else _died(record)
+    message = _never_started(record, tail) if failed else _died(record, tail)
     return record.model_copy(
         update={
             "status": "failed" if failed else "lost",
@@ -466,20 +467,24 @@ def _never_started(record: ClusterRecord, tail: tuple[str, ...]) -> str:
     return f"Its process ended before the cluster was up. {last}{started}"
 
 
-def _died(record: ClusterRecord) -> str:
+def _died(record: ClusterRecord, tail: tuple[str, ...]) -> str:
+    crash = next((line for line in reversed(tail) if line.startswith(("Fatal Python error", CRASHED))), None)
+    how = f"The process that holds the cluster {'was killed (signal 9)' if crash is None else 'crashed'}"
     known = of_cluster(record.spec.profile)
     if isinstance(known, Broken):
         return (
-            f"{_KILLED}. What it started elsewhere may still run. {known.reason} Mend that and look again, or "
+            f"{how}. What it started elsewhere may still run. {known.reason} Mend that and look again, or "
             f"remove its record: workbench down {record.name} --forget"
         )
     if known.attaches:
         ends = f", or end it: workbench down {record.name}" if record.ending == "stopped" else ""
-        return f"{_KILLED}. What it started elsewhere may still run: look there, attach to it{ends}."
-    return f"{_KILLED}, and its workers and their data with it. Start the cluster again."
-
-
-_KILLED = "Its process was killed or crashed"
+        return f"{how}. What it started elsewhere may still run: look there, attach to it{ends}."
+    if crash is not None:
+        return f"{how}, and its workers and their data with it. Its log says why: workbench logs {record.name}"
+    return (
+        f"{how}, as a system does that is short of memory; its workers and their data went with it. Start the cluster "
+        "again."
+    )
 
 
 def _sweep() -> None:

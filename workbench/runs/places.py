@@ -52,7 +52,7 @@ def plugged(client: Client, plugin: Any, name: str) -> Iterator[None]:
 
 def collected(client: Client, name: str, own: Container[str] | None = None) -> dict[str, Any]:
     """Fields of `store.OnGpu` for what was computed since counting began under this name, in `own` groups of tasks."""
-    return summary(client.run(Travelling(placed.told), name).values(), own)
+    return summary(client.run(Travelling(placed.told), name, on_error="ignore").values(), own)
 
 
 def summary(answers: Iterable[Mapping[str, Any] | None], own: Container[str] | None = None) -> dict[str, Any]:

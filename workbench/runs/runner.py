@@ -57,7 +57,7 @@ queue has told that a job ended whose worker is gone."""
 
 _PATIENCE = 3600.0  # seconds for which a run waits for room on the disk, or for the database
 _CONNECTING = 30.0  # seconds, as Dask's own clients wait
-_DEVICES_INTERVAL = 1.0  # seconds between two looks at what the cluster's host says of its GPUs
+_LOOKING = 1.0  # seconds between two looks at whether the cluster is there, and its GPUs
 _CANCEL_GRACE = 3.0  # seconds that a worker gets to finish the task it is in
 _WORKER_ANSWER = 2.0  # seconds that a worker gets to say what it executes
 
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _done(run: Run, recording: Recording) -> dict[str, Any]:
     if run.spec is not None and run.spec.alone:
         return _alone(run, run.spec)
-    with _while_devices_last(run):
+    with _while_cluster_lasts(run):
         return _compute(run, recording)
 
 
@@ -307,32 +307,29 @@ def _as_on_its_workers(run: Run, chosen: Template, parameters: Parameters, spec:
 
 
 @contextlib.contextmanager
-def _while_devices_last(run: Run) -> Iterator[None]:
-    """Run the block, and raise FailedError in it as soon as the cluster's host says that a GPU was lost.
+def _while_cluster_lasts(run: Run) -> Iterator[None]:
+    """Run the block, and raise FailedError in it as soon as its cluster is lost, or a GPU of it.
 
-    Dask may never tell: where a worker can't take in a block, because its GPU is gone, the tasks that wait for the
-    block wait for ever (dask/distributed#6705).
+    Dask tells late, or never: a client tries for half a minute to reach a scheduler that was killed, and where a worker
+    can't take in a block, because its GPU is gone, the tasks that wait for it wait for ever (dask/distributed#6705).
     """
-    if not _has_gpus(run):
-        yield
-        return
-    from workbench.runs.failures import told_of_loss
-
-    over = threading.Event()
+    over, why = threading.Event(), ""
 
     def watch() -> None:
-        while not over.wait(_DEVICES_INTERVAL):
-            if told_of_loss(run) is not None:
+        nonlocal why
+        while not over.wait(_LOOKING):
+            why = _lost_cluster(run) or _lost_gpu(run) or ""
+            if why:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
                 return
 
     def give_up(*_: object) -> None:
         if not over.is_set():
             over.set()
-            raise FailedError("What lay there is gone, so the run was ended.")
+            raise FailedError(why)
 
     before = signal.signal(signal.SIGUSR1, give_up)
-    watching = threading.Thread(target=watch, name="devices", daemon=True)
+    watching = threading.Thread(target=watch, name="cluster", daemon=True)
     watching.start()
     try:
         yield
@@ -340,6 +337,22 @@ def _while_devices_last(run: Run) -> Iterator[None]:
         over.set()
         watching.join()
         signal.signal(signal.SIGUSR1, before)
+
+
+def _lost_cluster(run: Run) -> str | None:
+    """How the cluster of a run was lost, in a sentence; None where it is there, or ends in order."""
+    # The record may not be readable just now.
+    with contextlib.suppress(WorkbenchError):
+        if records.read(run.cluster).is_over:
+            return _end_of_cluster(run.cluster)
+    return None
+
+
+def _lost_gpu(run: Run) -> str | None:
+    from workbench.runs.failures import told_of_loss
+
+    lost = _has_gpus(run) and told_of_loss(run) is not None
+    return "What lay there is gone, so the run was ended." if lost else None
 
 
 def _has_gpus(run: Run) -> bool:
@@ -398,7 +411,11 @@ async def _executing(client: Client, worker: str) -> list[Any] | None:
 def _explain(error: Exception, run: Run) -> str:
     from workbench.runs.failures import lost_devices, may_be_the_clusters_end, sentence
 
-    end = _end_of_cluster(run.cluster) if may_be_the_clusters_end(error) else None
+    if may_be_the_clusters_end(error):
+        end = _end_of_cluster(run.cluster)
+    else:
+        # Dask has other errors, too, for a scheduler that was killed while it was asked.
+        end = _lost_cluster(run)
     said = sentence(error, run, end)
     return said if end else " ".join(filter(None, (lost_devices(run), said)))
 

@@ -50,7 +50,7 @@ def bandwidth(client: Client, since: float, *, gpus: bool = False) -> dict[str, 
     It is JSON. `matrix` has a row for each worker that received, and in it for each worker that sent None, or `count`
     messages and `bandwidth`, the `quantiles` of their bytes per second. `transport` names what carried them.
     """
-    fetched = client.run(Travelling(remote.fetched), since, LEAST_BYTES)
+    fetched = client.run(Travelling(remote.fetched), since, LEAST_BYTES, on_error="ignore")
     told = summary({worker: Transfers(*of_worker) for worker, of_worker in fetched.items()})
     if gpus and told["n_messages"]:
         told["sentence"] += _FROM_GPUS
@@ -78,7 +78,9 @@ def transport(client: Client) -> str:
     schemes = sorted({str(worker).partition("://")[0] for worker in client.scheduler_info(n_workers=-1)["workers"]})
     if "ucx" not in schemes and "ucxx" not in schemes:
         return " and ".join(schemes) or "none"
-    lanes = sorted({lane for told in client.run(Travelling(remote.ucx_lanes)).values() for lane in told})
+    lanes = sorted(
+        {lane for told in client.run(Travelling(remote.ucx_lanes), on_error="ignore").values() for lane in told}
+    )
     return f"ucx ({', '.join(lanes)})" if lanes else "ucx (it didn't tell which transport it uses)"
 
 
