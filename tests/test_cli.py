@@ -1,3 +1,5 @@
+import argparse
+import io
 import json
 import os
 import shlex
@@ -5,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import dask.config
@@ -13,8 +16,11 @@ import pytest
 from tests.conftest import using_data_folder
 from tests.waiting import until
 from workbench.cli import main
+from workbench.cli.answers import shown
 from workbench.clusters import records
+from workbench.clusters.handle import Job
 from workbench.clusters.profiles import registered
+from workbench.clusters.records import ClusterRecord
 from workbench.runs import store
 from workbench.runs.store import Run
 from workbench.workloads.values import Check
@@ -419,7 +425,10 @@ def test_interrupting_a_run_cancels_it_and_stops_the_cluster_of_its_own(number, 
     assert process.returncode == code
     assert out == ""
     assert "Traceback" not in err
-    assert [run.status for run in store.select()] == ["cancelled"]
+    (run,) = store.select()
+    assert f"{run.id} is cancelled." in err
+    assert f"The cluster {run.cluster}, which was started for this, is being stopped." in err
+    assert run.status == "cancelled"
     assert records.read_all() == ()
 
 
@@ -439,3 +448,69 @@ def test_a_report_is_written_and_its_path_printed(up, capsys):
     run = answer(capsys, "run", "array_sum", "--cluster", "ab", "-p", "size=16MiB")
     told = answer(capsys, "open", run["id"], "--no-browser")
     assert Path(told["path"]).read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html>")
+
+
+COMMANDS = [
+    ["--help"],
+    ["up", "--help"],
+    ["hardware"],
+    ["ls"],
+    ["workloads"],
+    ["workloads", "array_sum"],
+    ["presets", "array_sum"],
+    ["runs"],
+    ["show", "array_sum-aaaaaa"],
+    ["comparisons"],
+    ["up", "cpu", "--code"],
+    ["runs", "--json"],
+]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_an_encoding_that_lacks_our_signs_breaks_no_command(monkeypatch, encoding):
+    a_kept_run(notes=("… × ✓ 李",), error="… × ✓ 李", resolved={"name": "… ✓ 李"})
+    for command in COMMANDS:
+        written = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+        assert main(command) == 0, command
+        assert written.getvalue(), command
+
+
+def test_output_that_nobody_reads_is_no_failure(monkeypatch, capfd):
+    a_kept_run()
+    for command in COMMANDS:
+        reading, writing = os.pipe()
+        os.close(reading)
+        with os.fdopen(writing, "w", encoding="utf-8") as stdout:
+            monkeypatch.setattr(sys, "stdout", stdout)
+            assert main(command) == 0, command
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_where_there_is_no_terminal_a_line_now_and_then_tells_how_far_it_is(capsys, spec, as_json):
+    record = ClusterRecord(name="calm-otter", spec=spec, stage="workers", n_workers_expected=2)
+    with shown("stages", record, argparse.Namespace(json=as_json), every=0.05) as on_change:
+        time.sleep(0.2)
+        on_change(
+            record.model_copy(update={"n_workers": 1, "jobs": (Job(id="7", state="pending", reason="Priority"),)})
+        )
+        time.sleep(0.2)
+    out, err = capsys.readouterr()
+    lines = (err if as_json else out).splitlines()
+    assert (err == "", out == "") == (not as_json, as_json)
+    assert lines[0] == "calm-otter: 0 of 2 workers"
+    assert lines[-1] == "calm-otter: 1 of 2 workers; 1 pending: Priority"
+
+
+def test_starting_and_running_need_not_be_waited_for(capsys):
+    begun = answer(capsys, "up", "cpu", "--workers", "1", "--memory", "512MiB", "--name", "calm-otter", "--no-wait")
+    assert (begun["name"], begun["status"]) == ("calm-otter", "starting")
+    until(lambda: records.read("calm-otter").status == "ready")
+    assert main(["run", "array_sum", "--cluster", "calm-otter", "-p", "size=4MiB", "--no-wait"]) == 0
+    run = store.select()[0]
+    assert capsys.readouterr().out == f"{run.id} was started. See how far it is: workbench show {run.id}\n"
+    until(lambda: store.get(run.id).status == "done")
+    code, line = complaint(capsys, "run", "array_sum", "--on", "cpu", "--no-wait")
+    assert code == 2
+    assert "--no-wait: the cluster of --on is stopped when the run has ended" in line

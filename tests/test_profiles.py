@@ -17,12 +17,13 @@ from typing import Any
 
 import dask
 import pytest
+from pydantic import BaseModel
 
 from tests.trusted import trust_here
 from workbench.cli import main
 from workbench.clusters import profiles, records
 from workbench.clusters.plan import plan
-from workbench.clusters.profiles import registered
+from workbench.clusters.profiles import Broken, registered
 from workbench.clusters.profiles.own import forget
 from workbench.clusters.start import start_spec
 from workbench.errors import BadInputError, FailedError, MissingError, NotFoundError
@@ -335,3 +336,17 @@ def test_a_profile_is_kept_and_forgotten_on_the_page(data_folder: Path) -> None:
         await desk.close()
 
     asyncio.run(story())
+
+
+def test_a_choice_that_a_profile_lacks_is_refused_though_its_model_ignores_it() -> None:
+    class Cups(BaseModel):
+        cups: int = 1
+
+    class Loose(Broken):
+        model = Cups
+
+    loose = Loose("loose", "")
+    loose.choices = lambda _: Cups  # type: ignore[assignment, method-assign, misc]
+    loose.refuse_unknown({"cups": 2, "sugar": None}, inventory())
+    with pytest.raises(BadInputError, match=r"sugar is 3, and the loose profile takes no sugar\. It takes: cups"):
+        loose.refuse_unknown({"cups": 2, "sugar": 3}, inventory())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.columns import Columns
@@ -69,6 +69,10 @@ class Console(RichConsole):
     def __init__(self, *, stderr: bool = False) -> None:
         # What is printed holds brackets and colons of its own.
         super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+    def on_broken_pipe(self) -> None:
+        """Leave it to who called, where rich would end the process with 1."""
+        raise BrokenPipeError
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """Yield the segments of anything that is shown, tables and progress bars included."""
@@ -405,6 +409,31 @@ def show_comparisons(found: Sequence[tuple[Comparison, str]]) -> None:
     _print(_table(("COMPARISON", "STATUS", "RUNS", "VERDICT"), rows))
 
 
+def _stage(record: ClusterRecord) -> str:
+    reached = {"scheduler": "scheduler is up", "workers": record.waiting}.get(record.stage, record.stage)
+    return f"{record.name}: {reached}"
+
+
+def _run_line(run: Run) -> str:
+    words = (run.progress.words() if run.progress.total else "", run.progress.waits, run.error)
+    return " ".join((f"{run.id} is {run.status}.", ". ".join(filter(None, words)))).rstrip()
+
+
+def _comparison_line(comparison: Comparison) -> str:
+    doing = ", ".join(filter(None, (comparison.stage, comparison.now)))
+    done = f"{comparison.done} of {comparison.total} runs done"
+    return f"{comparison.id} is {comparison.status}, {done}. {doing}".rstrip()
+
+
+LINES: Mapping[str, Callable[..., str]] = {
+    "stages": _stage,
+    "progress": _run_line,
+    "comparison_progress": _comparison_line,
+    "blocks": lambda done, total=0: f"{done} of {total} blocks are written." if total else "Writing.",
+}
+"""What is said of each where there is no terminal to show it on."""
+
+
 @contextlib.contextmanager
 def stages(record: ClusterRecord) -> Iterator[Callable[[ClusterRecord], None]]:
     """Show the stages of a start on stderr until the block ends; call what is given with each new record."""
@@ -413,8 +442,7 @@ def stages(record: ClusterRecord) -> Iterator[Callable[[ClusterRecord], None]]:
     with console.status(Text(f"{record.name}: starting")) as line:
 
         def on_change(changed: ClusterRecord) -> None:
-            reached = {"scheduler": "scheduler is up", "workers": changed.waiting}.get(changed.stage, changed.stage)
-            line.update(Text(f"{changed.name}: {reached}"))
+            line.update(Text(_stage(changed)))
 
         yield on_change
 

@@ -1,13 +1,14 @@
 """The command `workbench`: hardware, clusters, workloads and runs from a terminal.
 
-Exit codes: 0 for success, 1 for a cluster or run that failed, 2 for bad input (with one line on stderr), 130 after
-Ctrl-C. With `--json` the answer is JSON on stdout, and nothing else is there. Each family of commands has a file of
-its own, which adds them to the parser.
+Exit codes: 0 for success, also where the output isn't read to its end, 1 for a cluster or run that failed, 2 for bad
+input (with one line on stderr), 130 after Ctrl-C. With `--json` the answer is JSON on stdout, and nothing else is
+there. Each family of commands has a file of its own, which adds them to the parser.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -26,11 +27,25 @@ from workbench.credentials import by_command
 from workbench.errors import BadInputError, FailedError, UntrustedError, WorkbenchError
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
-_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # What a terminal's encoding lacks, such as … in Latin-1, is no reason to fail.
+            stream.reconfigure(errors="replace")
+    try:
+        code = _run(argv)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Whoever read the output has enough of it. What is still buffered must go nowhere, or Python complains at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(argv: Sequence[str] | None) -> int:
     try:
         arguments = _parse(argv)
         try:
@@ -41,7 +56,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise
             with by_command():
                 code = arguments.command(arguments)
-        sys.stdout.flush()
         return code
     except WorkbenchError as err:
         complain(str(err) if isinstance(err, FailedError) else " ".join(str(err).split()))
@@ -52,9 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain("interrupted")
         return _INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has enough of it. What is still buffered must go nowhere, or Python complains at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _BROKEN_PIPE
+        raise
     except OSError as err:
         complain(f"{err.strerror or err}{f': {err.filename}' if err.filename else ''}")
         return 1

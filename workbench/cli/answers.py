@@ -37,15 +37,33 @@ def answer(arguments: argparse.Namespace, value: Any, said: str | Callable[[Any]
 
 
 @contextlib.contextmanager
-def shown(how: str, what: Any) -> Iterator[Any]:
-    """On a terminal, show how something goes on, and give the function of `terminal` that hears of it; else None."""
-    if not sys.stderr.isatty():
-        yield None
-        return
+def shown(how: str, what: Any, arguments: argparse.Namespace, every: float = 60.0) -> Iterator[Any]:
+    """Show how something goes on until the block ends, and give the function that hears of it.
+
+    On a terminal that is one of `terminal`'s. Elsewhere a line is printed every minute, with --json on stderr.
+    """
     from workbench import terminal
 
-    with getattr(terminal, how)(what) as on_change:
-        yield on_change
+    if sys.stderr.isatty():
+        with getattr(terminal, how)(what) as on_change:
+            yield on_change
+        return
+    from workbench.jobs.folders import meanwhile
+
+    latest: tuple[Any, ...] = (what,)
+
+    def hear(*changed: Any) -> None:
+        nonlocal latest
+        latest = changed
+
+    def line() -> None:
+        # Nobody may read it any more, which is no reason to end what goes on.
+        with contextlib.suppress(OSError, ValueError):
+            to = sys.stderr if arguments.json else sys.stdout
+            print(printable(terminal.LINES[how](*latest)), file=to, flush=True)
+
+    with meanwhile(line, every, "line"):
+        yield hear
 
 
 def agreed(told: str, question: str = "Go on?") -> bool:

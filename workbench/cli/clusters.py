@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from workbench.cli.answers import agreed, answer, shown
+from workbench.cli.answers import agreed, answer, complain, shown
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import FORCE, Parser, add_command, add_pairs, parameters_of, whole_number
 from workbench.errors import BadInputError, FailedError
@@ -45,7 +45,12 @@ def _begin(session: Session, spec: ClusterSpec, arguments: argparse.Namespace, *
     """Start a cluster, or only print its code."""
     if arguments.code:
         return answer(arguments, {"code": spec.code()}, spec.code().rstrip("\n"))
-    record = start(session, spec, name=arguments.name, force=force)
+    if arguments.no_wait:
+        # Asked for before.
+        begun = session.start(spec, name=arguments.name, force=force, agreed=True)
+        text = f"{begun.name} is starting. See how far it is: workbench ls. Stop it: workbench down {begun.name}"
+        return answer(arguments, cluster_json(begun), text)
+    record = start(session, spec, arguments, name=arguments.name, force=force)
     return answer(arguments, cluster_json(record), lambda terminal: terminal.show_cluster(record))
 
 
@@ -169,33 +174,48 @@ def check_consent(spec: ClusterSpec, arguments: argparse.Namespace) -> None:
     check_agreed(consent(spec), arguments.yes or agreed)
 
 
-def start(session: Session, spec: ClusterSpec, *, name: str | None, force: bool, own: bool = False) -> ClusterRecord:
+def start(
+    session: Session,
+    spec: ClusterSpec,
+    arguments: argparse.Namespace,
+    *,
+    name: str | None,
+    force: bool,
+    own: bool = False,
+) -> ClusterRecord:
     """Start a cluster and wait until it is ready; an interrupted start, or one of a command's `own`, leaves nothing."""
     record = None
     try:
         with holding_back_signals():
             # Asked for before.
             record = session.start(spec, name=name, force=force, agreed=True)
-        with shown("stages", record) as on_change:
+        with shown("stages", record, arguments) as on_change:
             return asyncio.run(session.wait(record.name, on_change))
     except (KeyboardInterrupt, SystemExit, FailedError) as err:
         # One that failed stays in the list, to say why.
         if record is not None and (own or not isinstance(err, FailedError)):
             asyncio.run(session.stop(record.name))
+            if not isinstance(err, FailedError):
+                complain(f"The start of {record.name} was cancelled. Nothing of it is left.")
         raise
 
 
 @contextlib.contextmanager
-def own_cluster(session: Session, spec: ClusterSpec, on: argparse.Namespace) -> Iterator[ClusterRecord]:
-    """Run a block with the cluster that these options of `up` ask for.
+def own_cluster(
+    session: Session, spec: ClusterSpec, on: argparse.Namespace, arguments: argparse.Namespace
+) -> Iterator[ClusterRecord]:
+    """Run a block with the cluster that these options of `up` ask for; `arguments` are the command's.
 
     It ends with the block, also when the terminal goes away.
     """
     check_consent(spec, on)
     with ending_on(signal.SIGTERM, signal.SIGHUP):
-        record = start(session, spec, name=on.name, force=on.force, own=True)
+        record = start(session, spec, arguments, name=on.name, force=on.force, own=True)
         try:
             yield record
+        except (KeyboardInterrupt, SystemExit):
+            complain(f"The cluster {record.name}, which was started for this, is being stopped.")
+            raise
         finally:
             asyncio.run(session.stop(record.name))
 
@@ -245,6 +265,7 @@ def add_cluster_commands(commands: Any) -> None:
     up.add_argument(
         "--code", action="store_true", help="print the Dask code that starts the same cluster, start nothing"
     )
+    add_no_wait(up, "print its name at once, while it starts")
     up.add_argument(
         "--preview", action="store_true", help="print what would be submitted, such as the job script, start nothing"
     )
@@ -266,6 +287,7 @@ def add_cluster_commands(commands: Any) -> None:
     attach.add_argument("--cert", metavar="FILE", help="certificate of yours, for tls://")
     attach.add_argument("--key", metavar="FILE", help="key of your certificate, for tls://")
     attach.add_argument("--name", metavar="NAME", help="what to call it; a name is made up otherwise")
+    add_no_wait(attach, "print its name at once, while it is asked what it has")
     attach.add_argument("--code", action="store_true", help="print the Dask code that connects to it, do nothing")
 
     keep = add_command(
@@ -333,6 +355,11 @@ def add_up_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", metavar="NAME", help="name of the cluster; one is made up otherwise")
     parser.add_argument("--force", action="store_true", help=FORCE)
     add_yes(parser)
+
+
+def add_no_wait(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add the option that waits for nothing."""
+    parser.add_argument("--no-wait", action="store_true", help=text)
 
 
 def add_yes(parser: argparse.ArgumentParser) -> None:

@@ -92,7 +92,7 @@ def _measured(session: Session, arguments: argparse.Namespace) -> Calibration:
         with ending_on(signal.SIGTERM, signal.SIGHUP):
             return session.calibrate(arguments.cluster)
     on = up_options(arguments.on or "cpu")
-    with own_cluster(session, spec_of(session, on), on) as record:
+    with own_cluster(session, spec_of(session, on), on, arguments) as record:
         return session.calibrate(record)
 
 

@@ -26,7 +26,7 @@ def _save(arguments: argparse.Namespace) -> int:
     from workbench.views.saving import save
 
     run = new_session().show(arguments.run)
-    with shown("blocks", run) as told:
+    with shown("blocks", run, arguments) as told:
         to = save(run, arguments.file, arguments.kind, only=arguments.only, replace=arguments.replace, told=told)
     return answer(arguments, {"path": to}, to)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from workbench.cli.answers import answer, complain, shown, tell
-from workbench.cli.clusters import add_yes, new_session, own_cluster, spec_of, up_options
+from workbench.cli.clusters import add_no_wait, add_yes, new_session, own_cluster, spec_of, up_options
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import add_command, add_pairs, add_run_name, parameters_of, whole_number
 from workbench.errors import BadInputError, ConflictError, WorkbenchError
@@ -62,6 +62,11 @@ def _run(arguments: argparse.Namespace) -> int:
     parameters = workload_parameters(arguments) | ({"replace": "true"} if arguments.replace else {})
     settings = read_settings(parameters_of(arguments.settings, "--config", "array.rechunk.threshold=5"))
     cluster: contextlib.AbstractContextManager[ClusterRecord]
+    if arguments.cluster is None and arguments.no_wait:
+        raise BadInputError(
+            "--no-wait: the cluster of --on is stopped when the run has ended, and this command has to wait for that. "
+            "Start one first, with workbench up, and give its name with --cluster."
+        )
     if arguments.cluster is not None:
         cluster = contextlib.nullcontext(session.cluster(arguments.cluster))
     else:
@@ -70,12 +75,16 @@ def _run(arguments: argparse.Namespace) -> int:
         spec = spec_of(session, on)
         refuse_what_wont_fit(session.forecast(arguments.workload, parameters, spec), force=arguments.force)
         on.yes = on.yes or arguments.yes
-        cluster = own_cluster(session, spec, on)
+        cluster = own_cluster(session, spec, on, arguments)
     with cluster as record:
-        run = _run_on(
-            session,
-            lambda: session.run(arguments.workload, parameters, record, force=arguments.force, settings=settings),
-        )
+
+        def begin() -> Run:
+            return session.run(arguments.workload, parameters, record, force=arguments.force, settings=settings)
+
+        if arguments.no_wait:
+            run = begin()
+            return answer(arguments, run, f"{run.id} was started. See how far it is: workbench show {run.id}")
+        run = _run_on(session, begin, arguments)
     return _tell_run(session.diagnosed(run), arguments)
 
 
@@ -127,20 +136,22 @@ def refuse_what_wont_fit(forecast: Forecast, *, force: bool) -> None:
         raise ConflictError(f"{forecast.sentence} To run it all the same: --force")
 
 
-def _run_on(session: Session, begin: Callable[[], Run]) -> Run:
+def _run_on(session: Session, begin: Callable[[], Run], arguments: argparse.Namespace) -> Run:
     """Begin a run and wait for it; Ctrl-C cancels it."""
     run = None
     try:
         with ending_on(signal.SIGTERM):
             with holding_back_signals():
                 run = begin()
-            with shown("progress", run) as on_change:
+            with shown("progress", run, arguments) as on_change:
                 return asyncio.run(session.wait_run(run.id, on_change))
     except (KeyboardInterrupt, SystemExit):
         if run is not None:
             with contextlib.suppress(WorkbenchError):
                 asyncio.run(session.cancel(run.id))
-            asyncio.run(session.wait_run(run.id, timeout=_CANCEL_PATIENCE))
+            ended = asyncio.run(session.wait_run(run.id, timeout=_CANCEL_PATIENCE))
+            how = f"{run.id} is {ended.status}." if not ended.active else f"{run.id} was asked to end, and hasn't yet."
+            complain(f"{how} {arguments.cluster} goes on." if arguments.cluster else how)
         raise
 
 
@@ -230,6 +241,7 @@ def add_run_commands(commands: Any) -> None:
     add_settings(run)
     run.add_argument("--force", action="store_true", help="run it although the forecast says that it won't fit")
     run.add_argument("--replace", action="store_true", help="replace what is where the answer is to be saved")
+    add_no_wait(run, "print its id at once, while it computes; with --cluster only")
     add_yes(run)
 
     runs = add_command(commands, "runs", _runs, "list the runs, the newest first")

@@ -69,6 +69,7 @@ def plan(
     reason = found.unavailable(around)
     if reason is not None:
         raise MissingError(f"The {profile} profile can't be had here. {reason}")
+    found.refuse_unknown(choices, inventory)
     spec = found.plan(choices, around)
     # Settings of the site, such as dask-jobqueue's lines of a job script, are stored as well.
     if (why := next(filter(None, map(complaint, spec.options, spec.options.values())), None)) is not None:

@@ -49,7 +49,8 @@ def begin(
             stdin=stdin,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=environment,
+            # Its log is read as UTF-8, whatever the terminal has that started it.
+            env={**environment, "PYTHONIOENCODING": "utf-8:backslashreplace"},
             cwd=cwd,
             start_new_session=True,
         )

@@ -411,11 +411,8 @@ async def _executing(client: Client, worker: str) -> list[Any] | None:
 def _explain(error: Exception, run: Run) -> str:
     from workbench.runs.failures import lost_devices, may_be_the_clusters_end, sentence
 
-    if may_be_the_clusters_end(error):
-        end = _end_of_cluster(run.cluster)
-    else:
-        # Dask has other errors, too, for a scheduler that was killed while it was asked.
-        end = _lost_cluster(run)
+    # Dask has other errors, too, for a scheduler that was killed while it was asked.
+    end = _end_of_cluster(run.cluster) if may_be_the_clusters_end(error) else _lost_cluster(run)
     said = sentence(error, run, end)
     return said if end else " ".join(filter(None, (lost_devices(run), said)))
 

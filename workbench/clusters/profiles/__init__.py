@@ -157,6 +157,19 @@ class Profile(ABC):
         except ValidationError as err:
             raise BadInputError(self._complaint(err.errors()[0], given, model)) from err
 
+    def refuse_unknown(self, given: Mapping[str, Any], inventory: Inventory) -> None:
+        """Raise BadInputError where a choice is given that it doesn't have, also where its model would ignore that."""
+        model = getattr(self, "model", None)
+        # A model that forbids others refuses them itself.
+        if model is None or model.model_config.get("extra") == "forbid":
+            return
+        known = self.choices(inventory).model_fields
+        taken = {*known, *(str(each.alias) for each in known.values() if each.alias)}
+        for name in given:
+            if given[name] is not None and name not in taken:
+                unknown = {"type": "extra_forbidden", "loc": [name]}
+                raise BadInputError(self._complaint(unknown, given, model))
+
     def complaint(self, given: Mapping[str, Any], model: type[BaseModel]) -> str | None:
         """Return what is wrong with what was given, whatever else has to be given yet; None where nothing is."""
         try:

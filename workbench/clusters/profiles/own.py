@@ -53,6 +53,9 @@ class Own(Profile):
         """Return those of the other where these are given and the others kept."""
         return self.other.form({**self.kept, **given}, inventory)
 
+    def refuse_unknown(self, given: Mapping[str, Any], inventory: Inventory) -> None:
+        self.other.refuse_unknown({**self.kept, **given}, inventory)
+
     def takes(self, name: str) -> bool:
         return self.other.takes(name)
 
