@@ -137,6 +137,19 @@ def test_tiny_blocks_are_named_with_the_number_of_tasks_and_a_better_size(client
     )
 
 
+def test_many_tasks_that_do_nothing_are_named_with_their_number_and_what_each_costs() -> None:
+    addresses = ("tcp://h:1", "tcp://h:2")
+    rows = [task("nothing", worker, at / 1000, at / 1000 + 4e-5) for worker in addresses for at in range(1, 4001)]
+    run = Run(id="many", workload="w", cluster="c", resolved={}, started=0.0, seconds=4.1)
+    found = diagnose(run, batch(*rows))
+    assert first_rule(found) == "many tasks"
+    assert found is not None
+    assert found.sentence.startswith(
+        "8 000 tasks of 40 µs each kept the scheduler busy, about 493 µs for each, and waiting for it took 96 % of the "
+        "workers' time. Try: do more in each task: larger blocks or partitions"
+    )
+
+
 def test_fewer_blocks_than_threads_leave_threads_without_work(client: Client, record: Any) -> None:
     shape = (3000, 3000)
     found = diagnose(

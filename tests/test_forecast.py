@@ -40,7 +40,10 @@ SPEC = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**30)
 RANDOM = [found.name for found in templates() if "size" in found.schema()["properties"]]
 
 
-def past_run(number, seconds, forecast=None, workload="array_sum", size="512MiB", spec=SPEC):
+HERE = {"cpu": calibration.processor().model_dump(mode="json")}
+
+
+def past_run(number, seconds, forecast=None, workload="array_sum", size="512MiB", spec=SPEC, on=None):
     chosen = template(workload)
     needs = chosen.needs(chosen.validate({"size": size}, threads=spec.threads))
     return store.create(
@@ -54,6 +57,7 @@ def past_run(number, seconds, forecast=None, workload="array_sum", size="512MiB"
             created=float(number),
             needs=needs.model_dump(mode="json"),
             forecast=forecast,
+            inventory=HERE if on is None else on,
         )
     )
 
@@ -449,8 +453,15 @@ def test_past_runs_correct_the_rates_and_narrow_the_range(data_folder):
 def test_runs_alone_give_a_forecast_where_nothing_was_calibrated(data_folder):
     past_run(1, 2.0)
     found = Session().forecast("array_sum", {"size": "1GiB"}, SPEC)
-    assert found.basis == "history"
+    assert (found.basis, found.rough) == ("history", True)
     assert found.seconds["low"] < 4.0 < found.seconds["high"]
+    # One run doesn't tell how far the next may be off.
+    assert found.seconds["high"] / found.seconds["low"] == pytest.approx(10)
+    assert "Too few runs to say how long; to an order of magnitude 1.3 to 13 s (history, 1 run)." in found.sentence
+    past_run(2, 2.1)
+    found = Session().forecast("array_sum", {"size": "1GiB"}, SPEC)
+    assert not found.rough
+    assert "Takes " in found.sentence
     # Of a second most may be what any size takes: a thousand times the bytes would be hours.
     assert Session().forecast("array_sum", {"size": "64GiB"}, SPEC).seconds is None
 
@@ -476,10 +487,77 @@ def test_how_far_earlier_forecasts_missed_is_told(data_folder):
     assert "so far off by 20 %" in found.sentence
 
 
-def test_a_run_of_another_machine_teaches_nothing_about_this_one(data_folder):
-    run = past_run(1, 2.0)
-    store.update(run.id, inventory={"cpu": {"model": "another", "usable": 64}})
-    assert Session().forecast("array_sum", {"size": "1GiB"}, SPEC).seconds is None
+def on_gpus(*names, **changes):
+    """A spec with GPUs, and a machine on which they have these names."""
+    uuids = tuple(f"GPU-{n}" for n in range(len(names)))
+    about = [{"uuid": uuid, "name": name} for uuid, name in zip(uuids, names, strict=True)]
+    return SPEC.model_copy(update={"devices": uuids, "cupy": True, "profile": "gpus"} | changes), HERE | {"gpus": about}
+
+
+@pytest.mark.parametrize("calibrated", [False, True])
+@pytest.mark.parametrize(
+    ("spec", "machine"),
+    [
+        (SPEC, {"cpu": {"model": "another", "usable": 64}}),
+        (SPEC, HERE | {"cpu": HERE["cpu"] | {"usable": 64}}),
+        # Somebody sent a run of which nothing is known.
+        (SPEC, {}),
+        (SPEC.model_copy(update={"profile": "ssh"}), HERE),
+        on_gpus("A card", "A card"),
+        # The same number of workers and threads, as the profile of a saved one may have.
+        on_gpus("A card", "A card", profile="cpu"),
+    ],
+)
+def test_a_run_on_other_hardware_teaches_nothing_about_this(data_folder, spec, machine, calibrated):
+    if calibrated:
+        calibration.keep(example())
+    before = Session().forecast("array_sum", {"size": "1GiB"}, SPEC)
+    past_run(1, 2000.0, spec=spec, on=machine)
+    past_run(2, 2000.0, spec=spec, on=machine)
+    found = Session().forecast("array_sum", {"size": "1GiB"}, SPEC)
+    assert found.seconds == before.seconds
+    if not calibrated:
+        assert found.seconds is None
+        told = f"How long: it ran on other hardware only ({spec.profile}), which tells nothing of this. Calibrate"
+        assert told in found.sentence
+
+
+def test_runs_on_gpus_tell_of_gpus_of_the_same_name_only(data_folder):
+    spec, machine = on_gpus("A card", "A card")
+    run = past_run(1, 2.0, spec=spec, on=machine)
+    assert history.ran_on(run, spec, machine)
+    assert not history.ran_on(run, *on_gpus("A card", "Another card"))
+    assert not history.ran_on(run, SPEC, machine)
+
+
+@pytest.mark.parametrize("n_runs", [1, 2, 3, 4, 10])
+def test_four_in_five_times_lie_in_the_range_of_runs_of_the_same(n_runs):
+    source, within, rough = np.random.default_rng(n_runs), 0, 0
+    for _ in range(400):
+        *past, following = 7.0 * np.exp(0.3 * source.standard_normal(n_runs + 1))
+        runs = [
+            Run(id=f"f-{n}", workload="f", cluster="c", spec=SPEC, status="done", seconds=seconds, inventory=HERE)
+            for n, seconds in enumerate(past)
+        ]
+        found = history.duration(runs, {}, SPEC, None)
+        # What would be wider than a hundred times isn't told.
+        within += found is None or found.low <= following <= found.high
+        rough += found is not None and found.rough
+    assert rough == (400 if n_runs == 1 else 0)
+    assert n_runs == 1 or 0.75 <= within / 400 <= 0.9
+
+
+def test_as_many_runs_as_unknowns_give_no_range_that_four_in_five_lie_in():
+    def runs(*sizes):
+        facts = {"workload": "f", "cluster": "c", "spec": SPEC, "status": "done", "inventory": HERE}
+        return [Run(id=f"f-{n}", seconds=n / 10 + 1e-3 * i, resolved={"n": n}, **facts) for i, n in enumerate(sizes)]
+
+    two, three = (history.duration(runs(*sizes), {"n": 1200}, SPEC, None) for sizes in ((400, 800), (400, 800, 900)))
+    assert two.rough
+    assert two.high / two.low == pytest.approx(10)
+    assert two.source == "2 runs of it on such a cluster; too few to say how far it may be off"
+    assert not three.rough
+    assert three.low < 120 < three.high
 
 
 # -- elsewhere, and what it costs
@@ -651,12 +729,12 @@ def test_measuring_that_is_interrupted_leaves_no_run(data_folder, small_pieces, 
 
 @pytest.mark.parametrize("value", [10**20, 10**400, 0, -3, math.nan, math.inf, True, None, "text", [1], {"a": 1}])
 def test_no_value_of_a_parameter_of_ones_own_breaks_a_forecast(value):
-    given = (value, 7, value, 2**70)
+    given, there = (value, 7, value, 2**70), {"spec": SPEC, "inventory": HERE}
     runs = [
-        store.Run(id=f"f-{n}", workload="f", cluster="c", spec=SPEC, status="done", seconds=1.0, resolved={"n": each})
+        store.Run(id=f"f-{n}", workload="f", cluster="c", status="done", seconds=1.0, resolved={"n": each}, **there)
         for n, each in enumerate(given)
     ]
-    assert all(history.ran_on(run, None) for run in runs)
+    assert all(history.ran_on(run, SPEC, None) for run in runs)
     for wanted in (value, 3, 10**30, math.nan, "other"):
         alike = [run for run in runs if history._others(run.resolved) == history._others({"n": wanted})]
         found = history.duration(alike, {"n": wanted}, SPEC, None)

@@ -312,6 +312,11 @@ def show_contents(contents: Contents) -> None:
         _print(remark)
 
 
+def _span(seconds: Mapping[str, float], forecast: Mapping[str, Any]) -> str:
+    """Return a range of a forecast, marked where it is only the order of magnitude."""
+    return f"{'roughly ' if forecast.get('rough') else ''}{formats.span(**seconds)}"
+
+
 def show_forecast(forecast: Forecast, hardware: str) -> None:
     """Print whether it fits and how long it takes on the hardware that was asked for, and on other machines."""
     from workbench.runs.forecasting.machines import cost_text
@@ -334,7 +339,7 @@ def show_forecast(forecast: Forecast, hardware: str) -> None:
         table = _table(("what it would take", "time", "cost", "known from", "source"))
         for row in rows:
             cost = "" if row["cost"] is None else cost_text(row["cost"], 2)
-            table.add_row(row["machine"], formats.span(**row["seconds"]), cost, row["basis"], row["source"])
+            table.add_row(row["machine"], _span(row["seconds"], row), cost, row["basis"], row["source"])
         _print()
         _print(table)
 
@@ -633,7 +638,8 @@ def _forecast(run: Run) -> dict[str, str]:
     about = {}
     if told is not None and run.forecast is not None and run.seconds:
         missed = 100 * abs(told / run.seconds - 1)
-        about["Forecast"] = f"{formats.span(**run.forecast['seconds'])}, {run.forecast['basis']}; off by {missed:.0f} %"
+        span = _span(run.forecast["seconds"], run.forecast)
+        about["Forecast"] = f"{span}, {run.forecast['basis']}; off by {missed:.0f} %"
     if run.cost is not None:
         from workbench.runs.forecasting.machines import cost_text
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import dask
 
-from workbench import config, remote
+from workbench import config, hardware, remote
 from workbench.clusters import records
 from workbench.clusters.handle import queued
 from workbench.clusters.spec import ClusterSpec
@@ -282,7 +282,9 @@ def _connected(run: Run) -> Iterator[tuple[Client, ClusterSpec | None]]:
         if (why := unconnected(client)) is not None:
             raise FailedError(why)
         elsewhere = machine_elsewhere(found)
-        store.update(run.id, versions=versions(found), inventory=elsewhere or run.inventory)
+        # A run without what it ran on would tell nothing of the next.
+        inventory = elsewhere or run.inventory or hardware.inventory().model_dump(mode="json")
+        store.update(run.id, versions=versions(found), inventory=inventory)
         path = run.resolved.get("path")
         # Of a person's function it may be any text.
         read = path if isinstance(path, str) and os.path.isabs(path) else None  # noqa: PTH117

@@ -68,7 +68,7 @@ def submit(
     checked = chosen.validate(parameters, **size_of(spec))
     if (lacks := lacking(chosen, checked, spec, record.name)) is not None:
         raise ConflictError(lacks)
-    needs = needs_of(chosen, checked, spec)
+    needs = needs_of(chosen, checked, spec, record.machine)
     run = _new(chosen, checked, record.name, spec, inventory).model_copy(
         update={
             "settings": read_settings(settings or {}) or None,

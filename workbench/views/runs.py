@@ -477,7 +477,9 @@ def _forecast(run: dict[str, Any]) -> str | None:
     lasting = forecast.get("seconds")
     took = f"took {duration(run['seconds'])}" if run["seconds"] is not None and run["status"] == "done" else None
     cost = None if run["cost"] is None else f"cost {cost_text(run['cost'])}"
-    return joined((forecast.get("verdict"), span(lasting["low"], lasting["high"]) if lasting else None, took, cost))
+    roughly = "roughly " if forecast.get("rough") else ""
+    range_ = f"{roughly}{span(lasting['low'], lasting['high'])}" if lasting else None
+    return joined((forecast.get("verdict"), range_, took, cost))
 
 
 def _sentence(part: object) -> str | None:

@@ -398,7 +398,8 @@ def _verdict(needs: Forecast | None, problem: str | None) -> str:
         # A line is kept for the verdict, or all below it would move as one types.
         said = paragraph(problem, "wb-Problem") if problem else "<p>&nbsp;</p>"
         return tag("div", said, class_="wb-Needs")
-    lasting = span(needs.seconds["low"], needs.seconds["high"]) if needs.seconds else None
+    roughly = "roughly " if needs.rough else ""
+    lasting = f"{roughly}{span(needs.seconds['low'], needs.seconds['high'])}" if needs.seconds else None
     memory = f"{size(needs.memory_per_worker)} a worker" if needs.memory_per_worker else None
     # Where it takes days, nobody should begin because nothing was said.
     lasting = lasting or ("time?" if needs.verdict and needs.calibrate else None)

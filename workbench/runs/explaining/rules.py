@@ -168,6 +168,25 @@ def tiny_blocks(facts: Facts) -> Found | None:
     )
 
 
+def many_tasks(facts: Facts) -> Found | None:
+    """Many tasks that are over in no time, of a graph whose blocks nobody knows."""
+    n_tasks = len(facts.computed.name)
+    if facts.block_bytes or n_tasks < max(_MANY_TASKS, _MANY_FOR_A_THREAD * facts.n_threads):
+        return None
+    each = float(facts.computed.seconds.mean())
+    # A worker waits for the next task, or for the graph, which grows with the tasks as well.
+    waiting = facts.shares["scheduler"] + facts.shares["idle"]
+    if waiting < _NOTICEABLE or each > _SHORT_TASK:
+        return None
+    overhead = waiting * facts.seconds / n_tasks
+    return Found(
+        share=waiting,
+        found=f"{formats.count(n_tasks)} tasks of {formats.duration(each)} each kept the scheduler busy, about "
+        f"{formats.duration(overhead)} for each, and waiting for it took {percent(waiting)} of the workers' time",
+        change="do more in each task: larger blocks or partitions, or several calls in one delayed function",
+    )
+
+
 def _held(facts: Facts) -> float:
     """Largest block that leaves a worker room for a handful of them in each thread."""
     spec = facts.run.spec
@@ -443,6 +462,7 @@ def fell_back_to_numpy(facts: Facts) -> Found | None:
 
 RULES: Mapping[str, Callable[[Facts], Found | None]] = {
     "tiny blocks": tiny_blocks,
+    "many tasks": many_tasks,
     "one huge block": huge_block,
     "spilling": spilling,
     "transfers": transfers,
@@ -454,7 +474,7 @@ RULES: Mapping[str, Callable[[Facts], Found | None]] = {
     "NumPy on GPUs": fell_back_to_numpy,
 }
 
-_EXPLAIN_IDLENESS = {"one huge block", "one slow worker"}
+_EXPLAIN_IDLENESS = {"one huge block", "one slow worker", "many tasks"}
 
 
 def suggestions(facts: Facts) -> tuple[Suggestion, ...]:

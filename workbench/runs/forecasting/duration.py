@@ -7,12 +7,13 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from workbench.clusters.spec import ClusterSpec
 from workbench.formats import count
 from workbench.runs import store
-from workbench.runs.forecasting import calibration
+from workbench.runs.forecasting import calibration, devices
 from workbench.runs.forecasting.calibration import Calibration
 from workbench.runs.store import Run
 from workbench.workloads.values import Needs
@@ -26,11 +27,28 @@ _SPREAD_SCALED = 0.25
 """What it is more where another shape of cluster was calibrated."""
 _SPREAD_LEAST = 0.05
 _WEIGHT_OF_MODEL = 0.3
+_SPREAD_OF_RUNS = 0.1
+"""Spread between runs of the same that counts as one more observation of it."""
 _RANGE = 1.28
 """Standard deviations on each side, between which four in five lie."""
+_STUDENT: dict[float, float] = {
+    1: 3.078,
+    2: 1.886,
+    3: 1.638,
+    4: 1.533,
+    5: 1.476,
+    6: 1.440,
+    8: 1.397,
+    10: 1.372,
+    15: 1.341,
+    30: 1.310,
+}
+"""The same where the deviation is estimated with so many degrees of freedom: Student's t."""
+_MAGNITUDE = math.log(10) / 2
+"""Half of the logarithm of a range that gives only the order of magnitude."""
 _LARGEST_STEP = 2.0
-_WIDEST = 1.8
-"""Spread from which on a range tells nothing: it is of 100 times."""
+_WIDEST = 2.3
+"""Half of the logarithm of a range from which on it tells nothing: it is of 100 times."""
 LARGEST_STRETCH = 8.0
 """Times the bytes or a parameter of a run, or as small a part of them, beyond which its time alone tells nothing: what
 is the same for all sizes can't be told from what grows."""
@@ -54,6 +72,8 @@ class Duration(BaseModel, frozen=True):
     """Runs of the same workload that went into it."""
     off_by: float | None = None
     """Median part by which earlier forecasts of this workload missed the time that it took."""
+    rough: bool = False
+    """Whether the range is only the order of magnitude, since too few runs tell how far they lie apart."""
 
     @property
     def middle(self) -> float:
@@ -87,7 +107,7 @@ def duration_elsewhere(needs: Needs, found: Calibration) -> Duration | None:
     seconds = model_seconds(needs, found, found.n_workers, found.threads)
     if seconds is None:
         return None
-    return around(seconds, _SPREAD_UNKNOWN, "measured elsewhere", found.describe())
+    return around(seconds, _RANGE * _SPREAD_UNKNOWN, "measured elsewhere", found.describe())
 
 
 def model_seconds(needs: Needs, found: Calibration, n_workers: int, threads: int, spilled: int = 0) -> float | None:
@@ -138,7 +158,7 @@ def _from_calibration(
     seconds = model_seconds(needs, found, spec.n_workers, spec.threads, spilled)
     if seconds is None:
         return None
-    doubt = _SPREAD_UNKNOWN + (0 if calibration.distance(found, spec) == 0 else _SPREAD_SCALED)
+    doubt = _RANGE * (_SPREAD_UNKNOWN + (0 if calibration.distance(found, spec) == 0 else _SPREAD_SCALED))
     logs, weights = [], []
     for one in past:
         told = model_seconds(one.needs, found, one.spec.n_workers, one.spec.threads)
@@ -146,13 +166,17 @@ def _from_calibration(
             logs.append(max(-_LARGEST_STEP, min(_LARGEST_STEP, math.log(one.seconds / told))))
             weights.append(math.exp(-abs(math.log(told / seconds)) / 2) * likeness(one.spec, spec))
     # The model itself counts as a part of a run that took just as long as it says.
-    total = sum(weights) + _WEIGHT_OF_MODEL
-    learned = sum(weight * log for weight, log in zip(weights, logs, strict=True)) / total
-    squares = sum(weight * (log - learned) ** 2 for weight, log in zip(weights, logs, strict=True))
-    spread = max(_SPREAD_LEAST, math.sqrt((squares + _WEIGHT_OF_MODEL * doubt**2) / total))
+    n = sum(weights)
+    learned = sum(weight * log for weight, log in zip(weights, logs, strict=True)) / (n + _WEIGHT_OF_MODEL)
+    half = doubt
+    # One run doesn't tell how far runs lie apart: the model's doubt stands.
+    if n >= 2:
+        squares = sum(weight * (log - learned) ** 2 for weight, log in zip(weights, logs, strict=True))
+        spread = math.sqrt((squares + _SPREAD_OF_RUNS**2) / n)
+        half = max(_RANGE * _SPREAD_LEAST, student(n) * spread * math.sqrt(1 + 1 / n))
     return around(
         seconds * math.exp(learned),
-        spread,
+        half,
         "measured here" if found.measured == "here" else "measured elsewhere",
         found.describe(),
         n_runs=len(logs),
@@ -170,41 +194,75 @@ def _from_history(needs: Needs, spec: ClusterSpec, past: Sequence[_Past]) -> Dur
     if not alike:
         return None
     logs = [math.log(one.seconds / one.needs.bytes_processed) for one in alike]
-    middle = statistics.median(logs)
+    middle = statistics.fmean(logs)
     # Times don't quite grow with the size, so a size that never ran is less sure.
     stretch = min(away)
     source = f"{count(len(alike), 'run')} on such a cluster; not calibrated"
     seconds, misses = needs.bytes_processed * math.exp(middle), [log - middle for log in logs]
-    return learned(seconds, misses, stretch, source, [one.run for one in past])
+    return learned(seconds, misses, 1, stretch, source, [one.run for one in past])
 
 
 def learned(
-    seconds: float, misses: Sequence[float], stretch: float, source: str, runs: Sequence[Run]
+    seconds: float,
+    misses: Sequence[float],
+    n_fitted: int,
+    stretch: float,
+    source: str,
+    runs: Sequence[Run],
+    *,
+    leverage: float | None = None,
 ) -> Duration | None:
     """The range by what runs took: `misses` are logarithms of how far each was off, `stretch` how far they are away.
 
-    None where it would be too wide to tell anything.
+    `n_fitted` numbers were fitted to the runs. With as many runs the misses are all zero and tell nothing, so that only
+    the order of magnitude is given. `leverage` is how unsure the fit is there, in variances of a run. None where the
+    range would be too wide to tell anything.
     """
-    spread = 1.48 * statistics.median(map(abs, misses)) + 0.1 + 0.1 * stretch
-    if spread > _WIDEST:
+    n_runs, freedom = len(misses), len(misses) - n_fitted
+    if freedom < 1:
+        told = f"{source}; too few to say how far it may be off"
+        return around(seconds, _MAGNITUDE, "history", told, n_runs=n_runs, off_by=off_by(runs), rough=True)
+    spread = math.sqrt(sum(miss**2 for miss in misses) / freedom)
+    half = student(freedom) * spread * math.sqrt(1 + (1 / n_runs if leverage is None else leverage))
+    half = max(_RANGE * _SPREAD_LEAST, math.hypot(half, _RANGE * 0.1 * stretch))
+    if half > _WIDEST:
         return None
-    return around(seconds, spread, "history", source, n_runs=len(misses), off_by=off_by(runs))
+    return around(seconds, half, "history", source, n_runs=n_runs, off_by=off_by(runs))
+
+
+def student(freedom: float) -> float:
+    """Deviations on each side between which four in five lie, with so many degrees of freedom."""
+    known = {math.inf: _RANGE} | _STUDENT
+    return float(np.interp(1 / freedom, sorted(1 / each for each in known), sorted(known.values())))
 
 
 def around(
-    seconds: float, spread: float, basis: Basis, source: str, *, n_runs: int = 0, off_by: float | None = None
+    seconds: float,
+    half: float,
+    basis: Basis,
+    source: str,
+    *,
+    n_runs: int = 0,
+    off_by: float | None = None,
+    rough: bool = False,
 ) -> Duration:
-    """The range in which four in five lie; `spread` is that of the logarithm."""
-    factor = math.exp(_RANGE * spread)
+    """The range in which four in five lie; `half` is half of its logarithm."""
+    factor = math.exp(half)
     return Duration(
-        low=seconds / factor, high=seconds * factor, basis=basis, source=source, n_runs=n_runs, off_by=off_by
+        low=seconds / factor,
+        high=seconds * factor,
+        basis=basis,
+        source=source,
+        n_runs=n_runs,
+        off_by=off_by,
+        rough=rough,
     )
 
 
 def _past(workload: str, spec: ClusterSpec, machine: Mapping[str, Any] | None) -> Iterator[_Past]:
     """Latest runs of a workload that came to an end on this kind of machine, with what they needed."""
     for run in store.select(workload=workload, status="done", limit=RUNS):
-        if run.spec is None or run.spec.profile != spec.profile or not run.seconds or not ran_on(run, machine):
+        if run.spec is None or not run.seconds or not ran_on(run, spec, machine):
             continue
         try:
             yield _Past(run, Needs.model_validate(run.needs), run.spec, run.seconds)
@@ -212,10 +270,25 @@ def _past(workload: str, spec: ClusterSpec, machine: Mapping[str, Any] | None) -
             continue
 
 
-def ran_on(run: Run, machine: Mapping[str, Any] | None) -> bool:
-    """Whether it ran on such a machine; a run that was sent by somebody else may not have."""
-    cpu = (run.inventory or {}).get("cpu")
-    return cpu is None or (cpu.get("model"), cpu.get("usable")) == calibration.cores_of(machine)
+def ran_on(run: Run, spec: ClusterSpec, machine: Mapping[str, Any] | None) -> bool:
+    """Whether it ran on such hardware: the profile, the processor, its cores, and the GPUs by name.
+
+    A run of which nothing of that is known, as somebody may have sent it, may have run on any.
+    """
+    cpu = (run.inventory or {}).get("cpu") or {}
+    if run.spec is None or run.spec.profile != spec.profile or bool(run.spec.devices) != bool(spec.devices):
+        return False
+    if (cpu.get("model"), cpu.get("usable")) != calibration.cores_of(machine):
+        return False
+    here = devices.names(spec) if machine is None else _cards(spec, machine)
+    return not spec.devices or _cards(run.spec, run.inventory or {}) == here
+
+
+def _cards(spec: ClusterSpec, machine: Mapping[str, Any]) -> frozenset[str]:
+    """Names of a spec's GPUs, as an inventory knows them; a slice has one of its own."""
+    wholes = machine.get("gpus") or ()
+    cards = [card for whole in wholes for card in (whole, *(whole.get("slices") or ()))]
+    return frozenset(str(card.get("name")) for card in cards if card.get("uuid") in spec.devices)
 
 
 def likeness(one: ClusterSpec, other: ClusterSpec) -> float:

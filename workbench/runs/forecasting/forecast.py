@@ -24,8 +24,9 @@ from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import MOVES_TO_HOST, ClusterSpec
 from workbench.errors import BadInputError, ConflictError, install
 from workbench.hardware import memory
+from workbench.runs import store
 from workbench.runs.forecasting import calibration, devices, history, machines
-from workbench.runs.forecasting.duration import Basis, Duration, duration, duration_elsewhere
+from workbench.runs.forecasting.duration import RUNS, Basis, Duration, duration, duration_elsewhere, ran_on
 from workbench.travelling import missing_here
 from workbench.workloads.values import Needs, Parameters
 
@@ -79,6 +80,8 @@ class Forecast(NamedTuple):
     verdict: VerdictName | None = None
     seconds: dict[str, float] | None = None
     """`low` and `high`, between which four in five lie; None where nothing is known of this hardware."""
+    rough: bool = False
+    """Whether these are only the order of magnitude, since too few runs tell how far they lie apart."""
     memory_per_worker: int | None = None
     """Bytes in the fullest worker."""
     device_memory: int | None = None
@@ -108,14 +111,14 @@ def forecast(
         # What its workers have shows when they are there.
         spec = None
     checked = template.validate(parameters, **size_of(spec))
-    needs = needs_of(template, checked, spec)
+    machine = cluster.machine if isinstance(cluster, ClusterRecord) else None
+    needs = needs_of(template, checked, spec, machine)
     judged = None if spec is None or not needs.known else verdict(template, parameters, needs, spec, cluster)
     refused = None if cluster is None else refusal(cluster, template)
     if refused is None and spec is not None:
         refused = lacking(template, checked, spec, cluster.name if isinstance(cluster, ClusterRecord) else None)
     if refused is not None:
         judged = (judged or Verdict("can't run", "", 0))._replace(name="can't run", sentence=refused)
-    machine = cluster.machine if isinstance(cluster, ClusterRecord) else None
     lasting = None if spec is None else _duration(template, checked.resolved, needs, spec, judged, machine)
     price = machines.price_per_hour(spec, calibration.host(machine))
     on = cluster if isinstance(cluster, ClusterRecord) else None
@@ -124,7 +127,9 @@ def forecast(
         notes=(*checked.notes, *calibration.damaged()),
         needs=needs.model_dump(mode="json"),
         fits=None if judged is None else judged.name == "fits",
-        sentence=_sentence(needs, judged, lasting, spec, price),
+        sentence=_sentence(
+            needs, judged, lasting, spec, price, None if lasting else _elsewhere_only(template, spec, machine)
+        ),
         cell=None if on is None else template.cell(checked, on.name, on_gpu=bool(on.spec.devices)),
         device_memory=None if judged is None else judged.device_memory,
         chunks=None if judged is None else judged.chunks,
@@ -144,10 +149,22 @@ def _told(judged: Verdict | None, lasting: Duration | None) -> dict[str, Any]:
         "memory_per_worker": judged and judged.memory_per_worker,
         "seconds": None if lasting is None else _range(lasting.low, lasting.high),
         "basis": None if lasting is None else lasting.basis,
+        "rough": lasting is not None and lasting.rough,
     }
 
 
-def needs_of(template: Template, checked: Parameters, spec: ClusterSpec | None) -> Needs:
+def _elsewhere_only(template: Template, spec: ClusterSpec | None, machine: Mapping[str, Any] | None) -> str | None:
+    """Say that a workload ran on other hardware only; None where it ran on this or on none."""
+    runs = [run for run in store.select(workload=template.name, status="done", limit=RUNS) if run.spec is not None]
+    if spec is None or not runs or any(ran_on(run, spec, machine) for run in runs):
+        return None
+    there = dict.fromkeys(run.spec.profile for run in runs if run.spec is not None)
+    return f"It ran on other hardware only ({', '.join(there)}), which tells nothing of this."
+
+
+def needs_of(
+    template: Template, checked: Parameters, spec: ClusterSpec | None, machine: Mapping[str, Any] | None = None
+) -> Needs:
     """What it needs, as the workload says, or for a person's function as its last run of these parameters found."""
     needs = template.needs(checked)
     if needs.known:
@@ -157,7 +174,7 @@ def needs_of(template: Template, checked: Parameters, spec: ClusterSpec | None) 
     if spec is None or not found.known or _judge(found, spec).name != "won't fit":
         return found
     # A graph tells sizes of blocks, and not what a task holds of them; a run that ended well there tells that it fits.
-    done = history.done_there(past, checked.resolved, spec)
+    done = history.done_there(past, checked.resolved, spec, machine)
     return (
         found if done is None else needs.model_copy(update={"sentence": f"It fitted such workers in the run {done}."})
     )
@@ -467,21 +484,30 @@ def _range(low: float, high: float) -> dict[str, float]:
 
 
 def _sentence(
-    needs: Needs, judged: Verdict | None, lasting: Duration | None, spec: ClusterSpec | None, price: float | None
+    needs: Needs,
+    judged: Verdict | None,
+    lasting: Duration | None,
+    spec: ClusterSpec | None,
+    price: float | None,
+    other: str | None,
 ) -> str:
     """Say first whether it fits, then how long it takes, then why."""
     if judged is None:
-        told = "" if lasting is None else _time(lasting, spec, price)
+        told = f"How long: {other}" if other else ""
+        told = told if lasting is None else _time(lasting, spec, price)
         return " ".join(filter(None, (told, needs.sentence)))
     if judged.name == "can't run":
         return judged.sentence
-    parts = [judged.sentence, _time(lasting, spec, price)]
+    if lasting is None:
+        measure = "Calibrate this hardware first, which takes some seconds." if needs.work else None
+        how_long = " ".join(filter(None, (other, measure))) or "unknown until it has run here."
+        parts = [judged.sentence, f"How long: {how_long[:1].lower()}{how_long[1:]}"]
+    else:
+        parts = [judged.sentence, _time(lasting, spec, price)]
     return " ".join(filter(None, (*parts, needs.sentence)))
 
 
-def _time(lasting: Duration | None, spec: ClusterSpec | None, price: float | None) -> str:
-    if lasting is None:
-        return "How long: calibrate this hardware first, which takes some seconds."
+def _time(lasting: Duration, spec: ClusterSpec | None, price: float | None) -> str:
     off = "" if lasting.off_by is None else f"; so far off by {100 * lasting.off_by:.0f} %"
     runs = f", {formats.count(lasting.n_runs, 'run')}" if lasting.n_runs else ""
     doubt = "; calibrate again when this machine is quiet" if "busy" in lasting.source else ""
@@ -492,4 +518,6 @@ def _time(lasting: Duration | None, spec: ClusterSpec | None, price: float | Non
     if walltime is not None and lasting.high > walltime:
         likely = "will" if lasting.low > walltime else "may"
         late = f" That {likely} be longer than the walltime of a job, {formats.duration(walltime)}: ask for more."
-    return f"Takes {formats.span(lasting.low, lasting.high)}{costs} ({lasting.basis}{runs}{off}{doubt}).{late}"
+    span = formats.span(lasting.low, lasting.high)
+    told = f"Too few runs to say how long; to an order of magnitude {span}" if lasting.rough else f"Takes {span}"
+    return f"{told}{costs} ({lasting.basis}{runs}{off}{doubt}).{late}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from pydantic import ValidationError
@@ -46,7 +46,9 @@ def needs(runs: Sequence[Run], resolved: Mapping[str, Any], unknown: Needs) -> N
     return unknown
 
 
-def done_there(runs: Sequence[Run], resolved: Mapping[str, Any], spec: ClusterSpec) -> str | None:
+def done_there(
+    runs: Sequence[Run], resolved: Mapping[str, Any], spec: ClusterSpec, machine: Mapping[str, Any] | None
+) -> str | None:
     """Id of the same run that ended well on such a cluster, whose workers had no more memory; None without one."""
     return next(
         (
@@ -55,6 +57,7 @@ def done_there(runs: Sequence[Run], resolved: Mapping[str, Any], spec: ClusterSp
             if run.resolved == resolved
             and run.spec is not None
             and likeness(run.spec, spec) == 1
+            and ran_on(run, spec, machine)
             and run.spec.memory_limit <= spec.memory_limit
         ),
         None,
@@ -68,22 +71,38 @@ def duration(
     here = [
         (run, math.log(run.seconds))
         for run in runs
-        if run.seconds and run.spec is not None and likeness(run.spec, spec) == 1 and ran_on(run, machine)
+        if run.seconds and run.spec is not None and likeness(run.spec, spec) == 1 and ran_on(run, spec, machine)
     ]
     same = [log for run, log in here if run.resolved == resolved]
     if same:
-        middle, stretch, logs = float(np.median(same)), 0.0, np.array(same) - np.median(same)
+        found = _Fit(float(np.mean(same)), [log - float(np.mean(same)) for log in same], 1, 0.0, 1 / len(same))
     else:
-        fitted = _along(here, resolved)
-        if fitted is None:
+        along = _along(here, resolved)
+        if along is None:
             return None
-        middle, stretch, logs = fitted
-    source = f"{count(len(logs), 'run')} of it on such a cluster"
-    return learned(math.exp(middle), logs.tolist(), stretch, source, [run for run, _ in here])
+        found = along
+    source = f"{count(len(found.misses), 'run')} of it on such a cluster"
+    past = [run for run, _ in here]
+    return learned(
+        math.exp(found.log), found.misses, found.n_fitted, found.stretch, source, past, leverage=found.leverage
+    )
 
 
-def _along(here: Sequence[tuple[Run, float]], resolved: Mapping[str, Any]) -> tuple[float, float, Any] | None:
-    """Logarithm of the seconds, how far these numbers are from those of the runs, and by how much each run is off."""
+class _Fit(NamedTuple):
+    """Seconds along the numbers of runs."""
+
+    log: float
+    """Logarithm of the seconds."""
+    misses: list[float]
+    """By how much each run is off."""
+    n_fitted: int
+    stretch: float
+    """How far these numbers are from those of the runs."""
+    leverage: float
+
+
+def _along(here: Sequence[tuple[Run, float]], resolved: Mapping[str, Any]) -> _Fit | None:
+    """Seconds along a power of each number in which the runs differ; None where that can't be told."""
     wanted = _numbers(resolved)
     rows = [_numbers(run.resolved) for run, _ in here]
     names = [name for name in wanted if any(row.get(name) != wanted[name] for row in rows)]
@@ -101,7 +120,10 @@ def _along(here: Sequence[tuple[Run, float]], resolved: Mapping[str, Any]) -> tu
         return None
     seconds = np.array([log for _, log in here])
     powers = np.linalg.lstsq(design, seconds, rcond=None)[0]
-    return float(np.array([1.0, *at]) @ powers), stretch, seconds - design @ powers
+    wanted_row = np.array([1.0, *at])
+    leverage = float(np.sum((np.linalg.pinv(design).T @ wanted_row) ** 2))
+    misses = (seconds - design @ powers).tolist()
+    return _Fit(float(wanted_row @ powers), misses, design.shape[1], stretch, leverage)
 
 
 def _numbers(resolved: Mapping[str, Any]) -> dict[str, int | float]:
