@@ -415,6 +415,32 @@ def test_the_model_adds_what_is_stated():
     assert model_seconds(uneven, found, 2, 2) == pytest.approx(4.25 + 1 / 3)
 
 
+def test_tiny_stored_chunks_are_read_many_to_a_task_and_each_counts_in_the_time(data_folder, tmp_path):
+    import zarr
+
+    path = str(tmp_path / "tiny.zarr")
+    zarr.create_array(path, shape=(3000, 3000), chunks=(50, 50), dtype="float32")[:] = 1.0
+    found = example(rates=dict.fromkeys(example().rates, 1e12), task_seconds=0.0, start_seconds=0.0)
+    for name, given, times in (
+        ("reduce_file", {}, 1),
+        ("reduce_file", {"what": "histogram"}, 2),
+        ("svd_of_file", {"k": 10}, 1),
+    ):
+        chosen = template(name)
+        checked = chosen.validate({"path": path, **given}, threads=2, memory=2**32)
+        needs = chosen.needs(checked)
+        assert needs.n_stored == times * 3600
+        # 34 MiB in 3600 chunks.
+        assert needs.n_tasks < 400
+        assert needs.peak(2) < 2**27
+        # Measured: 0.3 to 0.4 ms of a processor for each chunk.
+        assert 3600 * 2e-4 * times < 2 * model_seconds(needs, found, 2, 2) < 3600 * 8e-4 * times + 0.2
+    # Who asks for such blocks is told the tasks that they make.
+    given = {"path": path, "k": 10, "method": "dask", "chunks": "50,50"}
+    chosen = template("svd_of_file")
+    assert chosen.needs(chosen.validate(given, threads=2, memory=2**32)).n_tasks > 100_000
+
+
 def test_what_goes_on_beside_a_run_slows_down_what_lasts_long_enough():
     found = example(rates=dict.fromkeys(rates.KINDS, 1e6), task_seconds=0.0, start_seconds=0.0, beside_seconds=0.5)
     chosen = template("array_sum")

@@ -110,7 +110,14 @@ def svd_of_file(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
         work = {"write": 2 * x.n_bytes + centred, "read": 2 * x.n_bytes + centred}
     # A block as it is stored, which may be mapped into memory, and as it is worked on.
     needs = _svd(x, resolved, 2 * max(read, x.block), work, threads_per_worker, "Reads")
-    return needs.model_copy(update={"on_host": 2 * read * threads_per_worker})
+    again = resolved["k"] is not None and not resolved["keep"]
+    times_read = needs.passes + (resolved["method"] == "workbench") if again else 1
+    n_read = number_of_blocks((x.rows, x.columns), resolved["blocks"])
+    # Blocks that are read in other pieces than those that are worked on are cut and put together; eofs counts its own.
+    other = "slabs" not in resolved and tuple(resolved["blocks"]) != tuple(resolved["chunks"])
+    cut = times_read * 2 * (n_read + x.n_blocks) if other else 0
+    more = {"n_tasks": needs.n_tasks + cut, "n_stored": times_read * resolved.get("n_stored", 0)}
+    return needs.model_copy(update={"on_host": 2 * read * threads_per_worker, **more})
 
 
 def _svd(x: Matrix, resolved: Mapping[str, Any], taken: int, work: Work, threads_per_worker: int, verb: str) -> Needs:

@@ -28,6 +28,7 @@ from workbench.storage.places import Options, Place
 from workbench.storage.written import bounds_of, of_place, remark
 from workbench.storage.zarrs import MARKS, files_at, images_of, is_marked, opened_at, outdated_remark, safe
 from workbench.workloads import fields
+from workbench.workloads.sizes import number_of_blocks
 from workbench.workloads.values import BadParameterError
 
 _KINDS = {
@@ -111,7 +112,8 @@ class Found:
         """What `workbench.workloads.file.array_of_file` and who uses it take, but for options and blocks."""
         same = {name: getattr(self, name) for name in ("path", "array", "format", "unpack", "remarks", "shape")}
         stored = self.working_type if self.unpack else self.dtype.newbyteorder("=").name
-        return same | {"stored": stored, "dtype": self.working_type}
+        n_stored = number_of_blocks(self.shape, self.chunks) if self.chunks and not self.whole else 1
+        return same | {"stored": stored, "dtype": self.working_type, "n_stored": n_stored}
 
 
 _IMPORTS = {

@@ -263,6 +263,7 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
         held=held_,
         kept=kept,
         n_tasks=estimates.several(2.4 * passes, n_blocks),
+        n_stored=passes * resolved.get("n_stored", 0),
         n_blocks=n_blocks,
         n_rounds=passes,
         work={"read": 2 * passes * n_bytes, "write": passes * n_bytes},

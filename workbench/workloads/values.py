@@ -89,6 +89,8 @@ class Needs(BaseModel, frozen=True):
     """Amounts by kind (see `hardware.rates`) that all threads share. Empty: not stated, only history can tell."""
     serial: dict[str, float] = {}
     """Amounts by kind that one thread does while the others wait."""
+    n_stored: int = 0
+    """Stored chunks that are read and decoded, all passes together: each takes time, however small it is."""
     n_blocks: int = 1
     """Pieces into which `work` falls."""
     n_rounds: int = 1

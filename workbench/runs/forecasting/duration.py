@@ -57,6 +57,8 @@ RUNS = 30
 """How many of the latest runs of a workload are looked at."""
 _ALONE = 0.1
 """Seconds before what goes on beside a run slows it down, which is when the shortest are over."""
+_STORED_CHUNK = 5e-4
+"""Seconds that Zarr takes to find and decode a chunk with next to nothing in it: 3600 chunks of 50 × 50 float32."""
 _UNKNOWN_NETWORK = 3e8  # bytes a second, where one worker was calibrated and several are asked for
 
 
@@ -126,7 +128,9 @@ def model_seconds(needs: Needs, found: Calibration, n_workers: int, threads: int
     travel = needs.moved * (1 - 1 / n_workers) / (found.moved or _UNKNOWN_NETWORK)
     disk = spilled / found.rate("disk_write") + spilled / found.rate("disk_read")
     dask = needs.n_tasks * found.task_seconds + needs.n_rounds * found.start_seconds
-    seconds = together + alone + travel + disk + dask
+    # Python looks up and decodes one chunk at a time in each process.
+    stored = needs.n_stored * _STORED_CHUNK / n_workers
+    seconds = together + alone + travel + disk + dask + stored
     return seconds + min(max(0.0, seconds - _ALONE), found.beside_seconds)
 
 
