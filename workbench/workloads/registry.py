@@ -46,6 +46,11 @@ _SAVING: Mapping[str, tuple[Any, Any]] = {"save": (Save | None, None), "replace"
 """Fields of the form of each workload that answers with arrays."""
 
 
+def _imports_nothing(_: Mapping[str, Any]) -> Mapping[str, str]:
+    # No lambda: a template of a user's function is pickled by the process that opens its file.
+    return {}
+
+
 @dataclass(frozen=True)
 class Template:
     """A workload that can be run: a plain function of Dask code, and what is known about it.
@@ -79,7 +84,7 @@ class Template:
     """Whether the function may compute where `values` doesn't tell."""
     on_gpus: tuple[str, str] | None = None
     """Package that it needs on GPUs beside CuPy, and the extra that brings it; None where it needs none."""
-    imports: Callable[[Mapping[str, Any]], Mapping[str, str]] = field(default=lambda _: {}, repr=False)
+    imports: Callable[[Mapping[str, Any]], Mapping[str, str]] = field(default=_imports_nothing, repr=False)
     """From resolved parameters to the modules that tasks import besides Dask and NumPy, of `workbench.remote.MODULES`.
 
     With each, what else can be chosen where workers can't import it, or ''.
