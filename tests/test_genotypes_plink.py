@@ -279,3 +279,25 @@ def test_a_long_allele_takes_the_room_of_one_long_allele(tmp_path: Path) -> None
     assert most < 120e6
     assert stored.variants.alleles is not None
     assert stored.variants.alleles[-1].tolist() == ["C", long]
+
+
+def test_variants_at_negative_positions_are_left_out_as_plink_does(tmp_path: Path) -> None:
+    bed = _tiny(tmp_path)
+    whole = read_plink(bed)
+    _rewrite(bed.with_suffix(".bim"), lambda text: text.replace(b"200", b"-200"))
+
+    found = read_plink(bed)
+
+    assert list(map(str, found.variants.id)) == ["rs1", "rs3"]
+    np.testing.assert_array_equal(found.counts(3).compute(), whole.counts(3).compute()[[0, 2]])
+    assert found.remarks == ("1 variant at negative positions left out, as PLINK does.",)
+
+
+def test_names_in_capitals_are_read_and_text_in_latin_1_is_named(tmp_path: Path) -> None:
+    for path in (bed := _tiny(tmp_path)).parent.glob("tiny.*"):
+        path.rename(path.with_suffix(path.suffix.upper()))
+    assert open_genotypes(bed.with_suffix(".BED")).shape == (3, 5)
+
+    _rewrite(bed.with_suffix(".FAM"), lambda text: text.replace(b"f2 d", b"f2 \xe9"))
+    with pytest.raises(BadInputError, match=r"tiny\.FAM, line 4, isn't written in UTF-8\. If it is Latin-1: iconv"):
+        open_genotypes(bed.with_suffix(".BED"))

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from workbench import formats
 from workbench.errors import BadInputError
 from workbench.genotypes.kernels import last_byte
 from workbench.genotypes.packing import PER_BYTE, block_rows, packed_array, packed_width
@@ -22,6 +23,7 @@ from workbench.storage import places
 from workbench.storage.places import Place
 
 SUFFIXES = (".bed", ".bim", ".fam")
+_UPPER = tuple(map(str.upper, SUFFIXES))
 _MAGIC = b"\x6c\x1b"
 _START = 3
 # What is looked at when a file is opened; the rest is looked at when it is read.
@@ -35,6 +37,18 @@ _RECODED = 2**17
 _PIECE = 2**22
 _THREE = "a PLINK .bed file with a .bim and a .fam of the same name beside it"
 _SEX = {"1": "male", "2": "female"}
+
+
+def is_plink(path: str) -> bool:
+    """Return whether a path is that of a .bed, .bim or .fam file; all three may be in capitals."""
+    return path.endswith((*SUFFIXES, *_UPPER))
+
+
+def three_files(path: str) -> tuple[str, str, str]:
+    """Return the paths of .bed, .bim and .fam from that of one of them, or from what their names have in common."""
+    stem = path[:-4] if is_plink(path) else path
+    bed, bim, fam = _UPPER if path.endswith(_UPPER) else SUFFIXES
+    return stem + bed, stem + bim, stem + fam
 
 
 @dataclass(frozen=True)
@@ -85,7 +99,7 @@ class _ReadBed:
         (more,) = np.nonzero(packed[:, -1] & ~last_byte(self.n_samples))
         if not more.size:
             return
-        fam, n = self.place.path.removesuffix(".bed") + ".fam", self.n_samples
+        fam, n = three_files(self.place.path)[2], self.n_samples
         most = PER_BYTE * self.width
         lines = f"{most}" if most == n + 1 else f"{n + 1} to {most}"
         raise BadInputError(
@@ -120,10 +134,7 @@ def read_plink(
         The last samples look like what fills a row's last byte: the .fam may be too long.
     """
     given = places.full(path, storage_options)
-    stem = given.path
-    for suffix in SUFFIXES:
-        stem = stem.removesuffix(suffix)
-    bed, bim, fam = (Place(stem + suffix, given.options) for suffix in SUFFIXES)
+    bed, bim, fam = (Place(each, given.options) for each in three_files(given.path))
     with places.sentences_about(bed, _THREE):
         start, size = bed.read(0, _START), bed.size()
     _check_start(bed, start)
@@ -140,7 +151,13 @@ def read_plink(
         for remark in remarks:
             warnings.warn(remark, stacklevel=2)
     packed = packed_array(read, n_variants, n_samples, block_rows(n_variants, n_samples, rows))
-    return Genotypes(packed, samples, variants, table, source=bed.path, remarks=remarks)
+    found = Genotypes(packed, samples, variants, table, source=bed.path, remarks=remarks)
+    assert variants.position is not None
+    off = np.asarray(variants.position) < 0
+    if not off.any():
+        return found
+    remark = f"{formats.count(int(off.sum()), 'variant')} at negative positions left out, as PLINK does."
+    return replace(found[~off], remarks=(*remarks, remark))
 
 
 def _on_padding(read: _ReadBed, n_variants: int, fam: Place) -> tuple[str, ...]:
@@ -242,7 +259,14 @@ def _columns(
         while start < len(content):
             end = content.find(b"\n", start + _PIECE) + 1 or len(content)
             raw, start = content[start:end], end
-            piece = raw.decode("utf-8" if before else "utf-8-sig")
+            try:
+                piece = raw.decode("utf-8" if before else "utf-8-sig")
+            except UnicodeDecodeError as err:
+                number = before + raw.count(b"\n", 0, err.start) + 1
+                raise BadInputError(
+                    f"{place}, line {number}, isn't written in UTF-8. "
+                    "If it is Latin-1: iconv -f latin1 -t utf-8 OLD > NEW"
+                ) from None
             words = piece.split()
             if words and not width:
                 first = piece.lstrip().partition("\n")[0]

@@ -32,7 +32,7 @@ from workbench.genotypes.arrays import (
 from workbench.genotypes.choosing import Names, of_chosen_samples
 from workbench.genotypes.layout import is_store, read_store
 from workbench.genotypes.packing import MISSING_CODES, missing_codes
-from workbench.genotypes.plink import SUFFIXES, read_plink
+from workbench.genotypes.plink import is_plink, read_plink
 from workbench.genotypes.values import Genotypes, Variants, as_text
 from workbench.linalg import asked
 from workbench.storage import conventions, places
@@ -173,7 +173,7 @@ def _of_array(source: Any, told: Mapping[str, Any], rows: Rows) -> Genotypes:
 
 def _at(place: Place, told: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
     with places.sentences_about(place, _EXPECTED):
-        bed = place.path.endswith(SUFFIXES)
+        bed = is_plink(place.path)
         if not bed and place.is_url and is_marked(place):
             return _zarr(place, told, multiallelic, rows)
         kind = None if bed else place.kind()
@@ -250,7 +250,7 @@ def _zarr(place: Place, told: Mapping[str, Any], multiallelic: Multiallelic, row
 def _no_zarr(place: Place, *, zipped: bool) -> str:
     if zipped:
         return f"{place} is an archive without a Zarr group or array. Expected {_EXPECTED}."
-    beds = sorted(name for name in place.names() if name.endswith(".bed"))
+    beds = sorted(name for name in place.names() if name.lower().endswith(".bed"))
     rest = f"It holds {formats.some(beds, 10)}: give one of them" if beds else f"Expected {_EXPECTED}"
     return f"{place} is a folder that is no Zarr group or array. {rest}."
 

@@ -26,7 +26,7 @@ from workbench.genotypes.layout import (
     read_store,
 )
 from workbench.genotypes.packing import block_rows, packed_width, unpack
-from workbench.genotypes.plink import SUFFIXES
+from workbench.genotypes.plink import is_plink, three_files
 from workbench.genotypes.reading import open_genotypes
 from workbench.genotypes.values import Genotypes, as_text
 from workbench.linalg.blocks import host
@@ -127,8 +127,7 @@ def _described(genotypes: Genotypes, codec: Codec, rows: int | Literal["auto"], 
 def _stamp(source: str | None, options: places.Options | None) -> list[str]:
     if source is None or ("://" in source and options is None):
         return []
-    stem = source.removesuffix(".bed")
-    names = [source] if stem == source else [stem + suffix for suffix in SUFFIXES]
+    names = three_files(source) if is_plink(source) else [source]
     return [each for name in names for each in Place(name, options or {}).stamp()]
 
 

@@ -165,10 +165,10 @@ def _opened(workload: str, path: str, told: Any, options: Any, choices: Any, *_:
 
 
 def _reader(path: str, options: Mapping[str, Any]) -> tuple[str, ...]:
-    from workbench.genotypes.plink import SUFFIXES
+    from workbench.genotypes.plink import is_plink
     from workbench.genotypes.reading import HDF5_START, NPY_START
 
-    if path.endswith(SUFFIXES):
+    if is_plink(path):
         return ()
     place = places.full(path, options)
     start = place.read(0, 8) if place.kind() == "file" else b""
@@ -182,8 +182,9 @@ def _nowhere(found: Genotypes) -> str:
 
 def _stamp(path: str) -> Any:
     """What changes when somebody writes to a file of this machine; something new each time where that can't be told."""
-    stem = path.removesuffix(".bed").removesuffix(".bim").removesuffix(".fam")
-    there = [Path(name) for name in (path, *(f"{stem}{suffix}" for suffix in (".bed", ".bim", ".fam")))]
+    from workbench.genotypes.plink import three_files
+
+    there = [Path(name) for name in (path, *three_files(path))]
     try:
         stamps = tuple((each.stat().st_mtime_ns, each.stat().st_size) for each in there if each.is_file())
     except OSError:  # a folder that may not be looked into, or a name too long for a file: who opens it says so
@@ -193,7 +194,8 @@ def _stamp(path: str) -> Any:
 
 def _size(path: str, options: Mapping[str, Any]) -> int:
     """Bytes of a file, or of all files of a folder; of PLINK's three files together."""
-    if path.endswith(".bed"):
-        stem = places.full(path.removesuffix(".bed"), options)
-        return sum((stem + suffix).size() for suffix in (".bed", ".bim", ".fam"))
+    from workbench.genotypes.plink import is_plink, three_files
+
+    if is_plink(path):
+        return sum(places.full(each, options).size() for each in three_files(path))
     return places.full(path, options).size()
