@@ -300,3 +300,35 @@ def test_a_sum_beyond_float64_fails_its_check_by_name(tmp_path: Path, quick_clie
     values = REDUCE.validate({"path": tmp_path / "wide.npy", "what": "percentile", "over": "0"})
     summary, check = REDUCE.compute(values, quick_client)
     assert (summary["first"], check is not None and check.passed) == ([0.0, 0.0, 0.0], True)
+
+
+def test_values_in_other_files_are_read_where_they_are_and_refused_where_they_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, raw = str(tmp_path / "e.h5"), tmp_path / "e.raw"
+    monkeypatch.chdir(tmp_path)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("e", VALUES.shape, "f8", external=[("e.raw", 0, h5py.h5f.UNLIMITED)])[:] = VALUES
+    monkeypatch.chdir("/")
+    checked = REDUCE.validate({"path": path})
+    assert REDUCE.build(checked)["value"].compute() == pytest.approx(VALUES.mean())
+
+    raw.write_bytes(raw.read_bytes()[:900])
+    with pytest.raises(BadInputError, match=rf"e\.raw, which is cut short: it has 900 bytes, expected {VALUES.nbytes}"):
+        REDUCE.validate({"path": path})
+    assert "cut short" in _lines(path)
+    raw.unlink()
+    with pytest.raises(BadInputError, match=r"e\.raw, which isn't there"):
+        REDUCE.validate({"path": path})
+
+
+def test_headers_that_tell_of_what_can_not_be_are_said_in_one_sentence(tmp_path: Path) -> None:
+    xr.Dataset({"v": (("t", "x"), VALUES)}).to_netcdf(tmp_path / "v.nc", engine="scipy")
+    (tmp_path / "v.nc").write_bytes((tmp_path / "v.nc").read_bytes()[:-900])
+    np.save(tmp_path / "a.npy", VALUES[:4])
+    (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes().replace(b"(4, 48)", b"(-4,48)"))
+
+    for name, sentence in (("v.nc", "is cut short or damaged"), ("a.npy", "no length can be negative")):
+        for read in (look, lambda path: REDUCE.validate({"path": path})):
+            with pytest.raises(BadInputError, match=sentence):
+                read(str(tmp_path / name))

@@ -454,11 +454,6 @@ def _with_other(change: Any) -> Any:
     return write
 
 
-def _packed(data: xr.Dataset) -> xr.Dataset:
-    data.q.encoding = {"dtype": "float32", "scale_factor": 0.5}
-    return data
-
-
 def _lacks_a_file(folder: Path) -> None:
     for path in (folder / "series").iterdir():
         path.unlink()
@@ -469,7 +464,6 @@ OTHERS: list[tuple[Any, str]] = [
     (_with_other(lambda data: data.isel(lat=slice(1, None))), "differ along time, lat"),
     (_with_other(lambda data: data.assign_coords(time=TIMES[5:15])), r"a?c?\.nc and .*\.nc overlap: both have time"),
     (_with_other(lambda data: data.astype("float64")), r"its type is float64 in .*b\.nc|its type is float32 in"),
-    (_with_other(_packed), "its meaning of stored numbers is None in"),
     (_with_other(lambda data: data.transpose("lat", "time", "lon")), "its dimensions is"),
     (_with_other(lambda data: data.drop_vars("time")), "time has no values, so that their order can't be told"),
     (lambda folder: (folder / "series" / "b.nc").write_bytes(b"no file of NetCDF"), r"b\.nc is in no format"),
@@ -487,3 +481,71 @@ def test_files_that_are_not_alike_are_told_in_one_sentence(tmp_path: Path, chang
             EOFS.validate({"path": path, "variable": "q", "k": 2})
         with pytest.raises(BadParameterError, match=sentence):
             REDUCE.validate({"path": path, "array": "q"})
+
+
+def test_each_file_of_a_series_is_unpacked_by_its_own_attributes(tmp_path: Path) -> None:
+    for number, (scale, fill) in enumerate(((0.01, -32767), (0.02, -1))):
+        part = xr.Dataset(
+            {"q": (("time", "lat", "lon"), FIELD[:10].copy())}, COORDS | {"time": TIMES[number * 10 :][:10]}
+        )
+        part.q[3, 1, 2] = np.nan
+        packing = {"dtype": "int16", "scale_factor": scale, "add_offset": 1.0, "_FillValue": fill}
+        part.to_netcdf(tmp_path / f"{number}.nc", engine="h5netcdf", encoding={"q": packing})
+    files = sorted(tmp_path.glob("*.nc"))
+    expected = xr.concat([xr.load_dataset(each, engine="h5netcdf") for each in files], "time").q
+    checked = REDUCE.validate({"path": str(tmp_path), "array": "q", "missing": "leave out"})
+
+    assert any("unpacked by its own attributes" in each for each in checked.notes)
+    found = _reduced(path=str(tmp_path), array="q", missing="leave out")
+    assert found["value"] == pytest.approx(float(expected.astype("float64").mean()), rel=1e-6)
+
+
+@pytest.mark.parametrize("engine", ["h5netcdf", "scipy"])
+def test_a_variable_may_have_the_name_of_one_of_its_dimensions(tmp_path: Path, engine: str) -> None:
+    path = str(tmp_path / "x.nc")
+    if engine == "scipy":
+        from scipy.io import netcdf_file
+
+        with netcdf_file(path, "w") as file:
+            file.createDimension("time", 40)
+            file.createDimension("x", 30)
+            file.createVariable("x", "d", ("time", "x"))[:] = FIELD.reshape(40, 30)
+    else:  # as netCDF4 writes it: the plain name is the dimension's
+        with h5py.File(path, "w") as file:
+            for name, length in (("time", 40), ("x", 30)):
+                file.create_dataset(name, data=np.zeros(length)).make_scale(
+                    f"This is a netCDF dimension but not a netCDF variable.{length:10d}"
+                )
+            stored = file.create_dataset("_nc4_non_coord_x", data=FIELD.reshape(40, 30).astype("float64"))
+            for axis, name in enumerate(("time", "x")):
+                stored.dims[axis].attach_scale(file[name])
+    for given in ({}, {"array": "x"}):
+        assert _reduced(path=path, **given)["value"] == pytest.approx(float(FIELD.astype("float64").mean()))
+    assert EOFS.validate({"path": path, "k": 2, "samples": "time"}).resolved["shape"] == [40, 30]
+
+
+def test_bounds_of_cells_are_not_taken_for_the_variable(tmp_path: Path) -> None:
+    bounds = np.arange(80.0).reshape(40, 2)
+    data = xr.Dataset({"time_bnds": (("time", "bnds"), bounds)}, {"time": np.arange(40)})
+    data.to_netcdf(tmp_path / "alone.nc", engine="h5netcdf")
+    data.assign(q=(("time", "x"), FIELD[:, 0])).to_netcdf(tmp_path / "q.nc", engine="h5netcdf")
+
+    assert pick(str(tmp_path / "q.nc")).name == "q"
+    assert find_array(str(tmp_path / "q.nc"), None).array == "q"
+    assert pick(str(tmp_path / "q.nc"), "time_bnds").shape == (40, 2)
+    with pytest.raises(BadParameterError, match="no variable of numbers"):
+        pick(str(tmp_path / "alone.nc"))
+
+
+def test_a_scalar_has_a_mean_and_no_modes(tmp_path: Path) -> None:
+    path = str(tmp_path / "s.nc")
+    encoding = {"s": {"_FillValue": None}}
+    xr.Dataset({"s": ((), 3.5, {"missing_value": -999.0})}).to_netcdf(path, engine="h5netcdf", encoding=encoding)
+    with h5py.File(tmp_path / "e.h5", "w") as file:
+        file["e"] = h5py.Empty("f8")
+
+    assert _reduced(path=path)["value"] == 3.5
+    with pytest.raises(BadParameterError, match=r"no numbers along a dimension\. No other one does\."):
+        EOFS.validate({"path": path, "variable": "s"})
+    with pytest.raises(BadParameterError, match=r"\(e\) holds no value \(h5py\.Empty\)"):
+        REDUCE.validate({"path": str(tmp_path / "e.h5")})

@@ -535,3 +535,31 @@ def test_a_dimension_called_as_what_is_found_is_refused_beforehand(tmp_path: Pat
     path = _sampled(tmp_path / "t.nc", pd.date_range("1990-01", periods=60, freq="MS"), ("time", name, "lon"))
     with pytest.raises(BadParameterError, match=f"has {name}, as eofs calls what it finds. Rename it there"):
         EOFS.validate({"path": path})
+
+
+def test_a_date_without_any_value_is_counted_and_named(tmp_path: Path) -> None:
+    winds = winds_of()
+    winds.u[7] = np.nan
+    winds.to_netcdf(tmp_path / "u.nc", engine="h5netcdf")
+    given: dict[str, Any] = {"path": str(tmp_path / "u.nc"), "variable": "u"}
+
+    _, answer, _ = _run(**given, missing="mean")
+
+    assert answer["samples_without_values"] == {"count": 1, "first": ["time 1980-08-01"]}
+    assert "No place has a value at 1 sample, the first at time 1980-08-01." in answer["certificate"]["sentence"]
+    with pytest.raises(ValueError, match="At 1 of the 120 times no place of the block has a value"):
+        _run(**given)
+    with pytest.raises(BadInputError, match="No place has a value at 1 sample, the first at time 1980-08-01"):
+        _run(**given, missing="leave out")
+
+
+def test_what_eofs_can_not_read_is_refused_with_what_helps_here(tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "b.zarr", data=np.eye(6))
+    with pytest.raises(BadParameterError, match="is one array whose dimensions have no names"):
+        EOFS.validate({"path": str(tmp_path / "b.zarr"), "k": 2})
+    for scale in (np.nan, "0.01"):
+        packed = xr.Dataset({"t": (("time", "x"), np.arange(40, dtype="i2").reshape(8, 5), {"scale_factor": scale})})
+        packed.to_netcdf(tmp_path / "t.nc", engine="h5netcdf")
+        with pytest.raises(BadInputError, match=r"scale_factor .*, expected a number") as refused:
+            EOFS.validate({"path": str(tmp_path / "t.nc"), "k": 2})
+        assert "raw=true" not in str(refused.value)

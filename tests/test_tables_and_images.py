@@ -315,3 +315,15 @@ def test_a_table_in_text_is_gone_through_once_as_long_as_it_is_the_same(tmp_path
     assert len(passes) == 1
     Path(path).write_text(Path(path).read_text(encoding="utf-8") + "1,2,3,4\n", encoding="utf-8")
     assert opening.find_array(path, None).shape == (201, 4)
+
+
+def test_true_and_false_are_1_and_0_and_decimal_commas_are_named(tmp_path: Path) -> None:
+    (tmp_path / "b.csv").write_text("a,b\n" + "True,1\nFalse,0\n,2\n" * 2)
+    built = REDUCE.build(REDUCE.validate({"path": str(tmp_path / "b.csv"), "what": "sum", "missing": "leave out"}))
+    assert built["value"].compute() == 8
+    assert look(str(tmp_path / "b.csv")).arrays[0].shape == (6, 2)
+
+    (tmp_path / "e.csv").write_text("a;b\n1,5;2,5\n3;-4,5\n")
+    for read in (look, lambda path: REDUCE.validate({"path": path})):
+        with pytest.raises(BadInputError, match=r"has decimal commas, such as 1,5 in the column 'a'\. Write it"):
+            read(str(tmp_path / "e.csv"))

@@ -185,7 +185,9 @@ def _refuse(
     start = [each[0] for each in block_info[0]["array-location"]]
     inside = np.unravel_index(column, block.shape[1:])
     place = (start[0] + int(row), *(first + int(each) for first, each in zip(start[1:], inside, strict=True)))
-    others = "" if block.shape == tuple(block_info[0]["shape"]) else " Other blocks may have more."
+    nothing = int((~known).all(axis=1).sum())
+    others = f" At {nothing} of the {len(block)} times no place of the block has a value." if nothing else ""
+    others += "" if block.shape == tuple(block_info[0]["shape"]) else " Other blocks may have more."
     raise ValueError(
         f"{title} has values that are missing or not finite at some times only: {lacking.sum()} in "
         f"{lacking.any(axis=0).sum()} of the {gaps.size} places of a block, the first at {where(place)}.{others} "

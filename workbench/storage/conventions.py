@@ -57,6 +57,14 @@ class Stored:
         """Whether stored numbers stand for other numbers."""
         return (self.scale, self.offset) != (1.0, 0.0)
 
+    def numbers_of(self, block: Any) -> Any:
+        """Return what stored numbers stand for, NaN where that is missing, as `workbench.workloads.file.unpacked`."""
+        block = block.astype(block.dtype.newbyteorder("=")).view(self.dtype.newbyteorder("="))
+        absent = np.isin(block, np.array(self.missing, block.dtype))
+        absent |= (block < self.low) if self.low is not None else False
+        absent |= (block > self.high) if self.high is not None else False
+        return np.where(absent, np.nan, block * np.float64(self.scale) + self.offset)
+
     def recipe(self, stored: np.dtype[Any]) -> dict[str, Any] | None:
         """The same as JSON, of what matters; None where numbers are as they are stored."""
         plain: dict[str, Any] = {"dtype": self.dtype.name} if self.dtype.kind != stored.kind else {}
@@ -83,7 +91,7 @@ def stored(what: str, dtype: np.dtype[Any], attributes: Mapping[str, Any], fill:
     """
     said = {name: _plain(attributes[name]) for name in attributes}
     if isinstance(units := said.get("units"), str) and _DATES.search(units):
-        raise BadInputError(f"{what} holds dates ({units}). Expected numbers; or choose raw=true to take them as such.")
+        raise BadInputError(f"{what} holds dates ({units}). Expected numbers.")
     known = _signed(what, dtype, said)
     scale, offset = (_number(what, said, name, start) for name, start in (("scale_factor", 1.0), ("add_offset", 0.0)))
     declared = [(name, value) for name in ("_FillValue", "missing_value") for value in _values(what, said, name, dtype)]
@@ -119,8 +127,7 @@ def _number(what: str, said: Mapping[str, Any], name: str, start: float) -> floa
     if isinstance(value, (int, float)) and not isinstance(value, bool) and np.isfinite(value) and (value or start == 0):
         return float(value)
     raise BadInputError(
-        f"{what} has the attribute {name} {value!r}, expected a number: what its values mean can't be told. "
-        "Mend it, or choose raw=true to take the stored numbers."
+        f"{what} has the attribute {name} {value!r}, expected a number: what its values mean can't be told. Mend it."
     )
 
 
@@ -133,7 +140,7 @@ def _values(what: str, said: Mapping[str, Any], name: str, dtype: np.dtype[Any])
         return found
     raise BadInputError(
         f"{what} has the attribute {name} {value!r}, expected a number: which values are missing can't be told. "
-        "Mend it, or choose raw=true to take the stored numbers."
+        "Mend it."
     )
 
 
@@ -150,7 +157,7 @@ def _signed(what: str, dtype: np.dtype[Any], said: Mapping[str, Any]) -> np.dtyp
     word = str(said.get("_Unsigned", "")).lower()
     kind = {"true": "u", "false": "i"}.get(word)
     if kind is None and word:
-        raise BadInputError(f"{what} has the attribute _Unsigned {word!r}, expected true or false. Choose raw=true.")
+        raise BadInputError(f"{what} has the attribute _Unsigned {word!r}, expected true or false. Mend it.")
     return np.dtype(dtype.str.replace("ui"[kind == "u"], kind)) if kind and dtype.kind in "iu" else dtype
 
 
@@ -177,7 +184,7 @@ def _range(
     """The least and largest stored value that counts, and how the attributes put it."""
     both = _values(what, said, "valid_range", known)
     if both and len(both) != 2:
-        raise BadInputError(f"{what} has the attribute valid_range {both}, expected two numbers. Choose raw=true.")
+        raise BadInputError(f"{what} has the attribute valid_range {both}, expected two numbers. Mend it.")
     lows, highs = (
         both[:1] or _values(what, said, "valid_min", known),
         both[1:] or _values(what, said, "valid_max", known),

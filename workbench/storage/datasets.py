@@ -26,6 +26,7 @@ from workbench.storage import conventions, places, unreadable
 from workbench.storage.conventions import Stored
 from workbench.storage.labelled import coordinate
 from workbench.storage.places import Options, Place
+from workbench.storage.written import hdf5_name
 from workbench.storage.zarrs import images_of, is_marked, opened_at, outdated
 
 FORMATS = "NetCDF, a Zarr group as xarray writes it, GRIB, or images as TIFF or OME-Zarr"
@@ -68,6 +69,8 @@ class Source:
     along: str = ""
     ends: Sequence[int] = ()
     """Where along it each file ends."""
+    packed_apart: bool = False
+    """Whether each file's numbers are unpacked by its own attributes, which differ."""
 
     @contextmanager
     def opened(self) -> Iterator[Any]:
@@ -78,7 +81,16 @@ class Source:
             return
         with self._place() as (where, how):
             how |= {"group": self.group} if self.group else {}
-            with _xarray(self.path).open_dataset(where, **how) as dataset:
+            try:
+                opened = _xarray(self.path).open_dataset(where, **how)
+            except (ValueError, TypeError, IndexError, EOFError) as err:
+                if self.engine != "scipy":
+                    raise
+                raise BadInputError(
+                    f"{self.path} is cut short or damaged: its header tells of more than its "
+                    f"{Place(self.path, self.options).size()} bytes. Copy or write it again."
+                ) from err
+            with opened as dataset:
                 yield dataset
 
     @contextmanager
@@ -90,7 +102,9 @@ class Source:
                 with suppress(BadInputError):
                     above = source_of(Place(self.path, self.options), "/".join(parts[:count]) or None)
                     raw = _with_coordinates(raw, stack.enter_context(above.opened()))
-            yield _decoded(raw)
+            found = _decoded(raw)
+            # xarray takes a variable with the name of a dimension for a coordinate, even if it has other dimensions.
+            yield found.reset_coords([name for name in found.coords if found[name].ndim > 1 and name in found.dims])
 
     def in_groups(self) -> list[str]:
         """Names of the variables in the groups below, "group/name"; none where that can't be told."""
@@ -145,7 +159,10 @@ class Picked:
     @property
     def numbers(self) -> Stored:
         """What the stored numbers mean."""
-        return conventions.stored(self.title, self.dtype, self.attrs, self.fill)
+        found = conventions.stored(self.title, self.dtype, self.attrs, self.fill)
+        if not self.source.packed_apart:
+            return found
+        return replace(found, remarks=("Each file is unpacked by its own attributes, which differ.", *found.remarks))
 
     def reader(self, dims: Sequence[str]) -> Callable[..., np.ndarray[Any, Any]]:
         """Function that reads a block for `dask.array.map_blocks`, its dimensions in this order, as it is stored."""
@@ -201,6 +218,10 @@ def _block(source: Source, name: str, parts: Mapping[str, Any], dims: Sequence[s
 
         with unreadable.naming_chunks(explain):
             block = variable.isel(parts).transpose(*dims).values
+    if source.packed_apart:
+        attrs = variable.attrs
+        fill = None if "_FillValue" in attrs else _fill(source, name, variable.dtype)
+        return np.asarray(conventions.stored(f"{source.path} ({name})", variable.dtype, attrs, fill).numbers_of(block))
     return np.asarray(block, block.dtype.newbyteorder("="))
 
 
@@ -367,9 +388,16 @@ def _together(place: Place, files: Sequence[str], variable: str | None, select: 
     array = xr.DataArray(nothing, joined.coords, first.dims, first.name)
     where = positions(place, array, asked(select))
     picked = _part(array, where)
+    recipes = [one.numbers.recipe(one.dtype) for one in each]
+    apart = any(recipe != recipes[0] for recipe in recipes)
+    source = replace(first.source, path=place.path, files=[one.source.path for one in each], along=dim, ends=ends)
+    plain = {name: value for name, value in first.attrs.items() if name not in conventions.ATTRIBUTES}
     return replace(
         first,
-        source=replace(first.source, path=place.path, files=[one.source.path for one in each], along=dim, ends=ends),
+        source=replace(source, packed_apart=apart),
+        dtype=np.dtype("float64") if apart else first.dtype,
+        attrs=plain if apart else first.attrs,
+        fill=None if apart else first.fill,
         dims=tuple(map(str, picked.dims)),
         shape=tuple(picked.shape),
         stored=_chunks(array, first.stored, picked, where),
@@ -386,7 +414,6 @@ def _check_alike(first: Picked, other: Picked) -> None:
             "type": one.dtype.name,
             "engine": one.source.engine,
             "units": one.attrs.get("units"),
-            "meaning of stored numbers": one.numbers.recipe(one.dtype),
         }
         for one in (first, other)
     ]
@@ -440,7 +467,7 @@ def _fill(source: Source, name: str, dtype: np.dtype[Any]) -> Any:
     import h5py
 
     with Place(source.path, source.options).open() as file, h5py.File(file, "r") as opened:
-        found = opened.get(f"{source.group or ''}/{name}")
+        found = opened.get(hdf5_name(opened, f"{source.group or ''}/{name}".strip("/")))
         return conventions.netcdf_fill(dtype, found.fillvalue) if isinstance(found, h5py.Dataset) else None
 
 
@@ -460,6 +487,13 @@ def _decoded(raw: Any) -> Any:
     """The dataset with coordinates, dates and gaps by CF; times that nobody can tell the dates of stay numbers."""
     import xarray as xr
 
+    # Packing by words leaves no numbers to choose from: `conventions` refuses it by name.
+    wordy = {
+        name: (each.dims, each, {key: value for key, value in each.attrs.items() if key not in words})
+        for name, each in raw.variables.items()
+        if (words := {key for key in ("scale_factor", "add_offset") if isinstance(each.attrs.get(key), str)})
+    }
+    raw = raw.assign(wordy) if wordy else raw
     with warnings.catch_warnings():
         # That a variable has two fill values: `conventions` says which of its numbers are missing.
         warnings.simplefilter("ignore", xr.SerializationWarning)
@@ -526,7 +560,13 @@ def source_of(place: Place, group: str | None = None) -> Source:
             try:
                 with source.opened():
                     return source
-            except (ValueError, KeyError):
+            except (ValueError, KeyError) as err:
+                if type(err).__name__ == "ContainsArrayError":
+                    raise BadInputError(
+                        f"{place} is one array whose dimensions have no names, which are needed here. Give them names: "
+                        'xarray.DataArray(zarr.open_array(OLD), dims=("time", "x"), name="v").to_dataset()'
+                        ".to_zarr(NEW). Or use svd_of_file with center=true, which needs no names."
+                    ) from err
                 if not consolidated:
                     raise
     return source
@@ -535,11 +575,18 @@ def source_of(place: Place, group: str | None = None) -> Source:
 def variables(dataset: Any) -> list[str]:
     """Names of the variables that hold numbers along some dimension, without bounds of cells."""
     bounds = {each.attrs.get("bounds") for each in dataset.variables.values()}
+    sizes = {str(name): each.shape for name, each in dataset.variables.items()}
     return [
         str(name)
         for name, each in dataset.data_vars.items()
-        if each.ndim and each.dtype.kind in "biuf" and name not in bounds
+        if each.ndim and each.dtype.kind in "biuf" and name not in bounds and not is_bounds(str(name), sizes)
     ]
+
+
+def is_bounds(name: str, sizes: Mapping[str, Any]) -> bool:
+    """Return whether a variable has the bounds of another one's cells, by its name and both shapes."""
+    of = re.sub("_(bnds|bounds|bnd)$", "", name)
+    return of != name and sizes.get(of) is not None and tuple(sizes[name] or ())[:-1] == tuple(sizes[of])
 
 
 def time_of(coords: Any, dims: Sequence[str]) -> str | None:
@@ -620,7 +667,8 @@ def _named(place: Place, dataset: Any, name: str | None, elsewhere: Sequence[str
         found = dataset[name]
         if found.dtype.kind not in "biuf" or not found.ndim:
             raise BadParameterError(
-                f"The variable {name!r} of {place} holds no numbers along a dimension. Choose one of: {there}.",
+                f"The variable {name!r} of {place} holds no numbers along a dimension. "
+                f"{f'Choose one of: {there}.' if names else 'No other one does.'}",
                 "variable",
             )
         return name

@@ -9,6 +9,7 @@ from typing import Any
 
 from workbench.errors import BadInputError, MissingError, install_module
 from workbench.storage.places import Place
+from workbench.storage.written import hdf5_name
 
 _TIFF_ALONE = frozenset((1, 8, 32773, 32946, 34925, 50013))
 """Compressions that tifffile decodes without imagecodecs: none, deflate, PackBits, LZMA and Pixtiff."""
@@ -78,7 +79,7 @@ def _of_hdf5(place: Place, name: str) -> tuple[str, ...]:
     import h5py
 
     with place.open() as file, h5py.File(file, "r") as opened:
-        plist = opened[name].id.get_create_plist()
+        plist = opened[hdf5_name(opened, name)].id.get_create_plist()
         filters = [plist.get_filter(number) for number in range(plist.get_nfilters())]
     strange = [(code, text) for code, _, _, text in filters if code not in _HDF5_ALONE]
     for code, text in strange:

@@ -104,8 +104,10 @@ def of_hdf5(place: Place, name: str, where: Sequence[slice]) -> str | None:
     """Return a sentence on the first chunk of an HDF5 dataset, in a part of it, that can't be decoded."""
     import h5py
 
+    from workbench.storage.written import hdf5_name
+
     with place.open() as file, h5py.File(file, "r") as opened:
-        dataset = opened[name]
+        dataset = opened[hdf5_name(opened, name)]
         if dataset.chunks is None:
             return None
         for at, part in _chunks(dataset.shape, dataset.chunks, where):

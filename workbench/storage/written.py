@@ -29,6 +29,8 @@ _SAMPLE = 8
 """Chunks that are looked for where they can't be listed, or are more."""
 _SHARDS = 1000
 """Shards up to which their indices are read, which costs one small read for each."""
+NON_COORDINATE = "_nc4_non_coord_"
+"""Prefix that NetCDF-4 puts before a variable with the name of a dimension that isn't its only one."""
 _EMPTY = 2**64 - 1
 """Offset by which a shard's index marks a chunk that it doesn't hold (Zarr's codec sharding_indexed)."""
 
@@ -128,7 +130,7 @@ def _of_place(place: Place, format: str, name: str | None, bounds: Bounds) -> Wr
             array = zarr.open_array(store, path=name or "", mode="r", **place.zarr_options)
             return of_zarr(array, place, name or "", bounds)
     if format in ("hdf5", "h5netcdf"):
-        return _of_hdf5(place, name or "", bounds)
+        return _of_hdf5(place, name or "", bounds, by_xarray=format == "h5netcdf")
     return _of_tiff(place, name) if format == "tiff" else Written(1, 1)
 
 
@@ -268,11 +270,13 @@ def _in_shards(array: Any, fs: Any, folder: str, there: Iterable[tuple[int, ...]
     return count
 
 
-def _of_hdf5(place: Place, name: str, bounds: Bounds) -> Written | None:
+def _of_hdf5(place: Place, name: str, bounds: Bounds, *, by_xarray: bool) -> Written | None:
     import h5py
 
     with place.open() as file, h5py.File(file, "r") as opened:
-        dataset = opened[name]
+        dataset = opened[hdf5_name(opened, name)]
+        if dataset.external:
+            _check_external(dataset, place, name, by_xarray=by_xarray)
         if dataset.is_virtual or dataset.external or dataset.shape is None or 0 in dataset.shape:
             return Written(0, 0)
         fill: Any = np.asarray(dataset.fillvalue)
@@ -291,6 +295,34 @@ def _of_hdf5(place: Place, name: str, bounds: Bounds) -> Written | None:
         dataset.id.chunk_iter(lambda chunk: starts.append(chunk.chunk_offset))
         at = (tuple(map(int.__floordiv__, start, dataset.chunks)) for start in starts)
         return Written(sum(all(map(range.__contains__, wanted, each)) for each in at), expected, fill)
+
+
+def hdf5_name(opened: Any, name: str) -> str:
+    """Return the name of a NetCDF variable in its HDF5 file: the plain one is taken where a dimension has it."""
+    folder, _, last = name.rpartition("/")
+    other = "/".join(filter(None, (folder, f"{NON_COORDINATE}{last}")))
+    return other if other in opened else name
+
+
+def _check_external(dataset: Any, place: Place, name: str, *, by_xarray: bool) -> None:
+    """Raise BadInputError where a file with an HDF5 dataset's values is absent or short: HDF5 reads fill values."""
+    what = f"{place} ({name})"
+    if place.is_url or by_xarray:
+        raise BadInputError(
+            f"{what} keeps its values in other files, such as {dataset.external[0][0]}, which can't be read "
+            f"{'from a URL' if place.is_url else 'here'}. Copy the array into a file of its own."
+        )
+    left = dataset.dtype.itemsize * math.prod(dataset.shape)
+    for other, offset, size in dataset.external:
+        path, needed = Path(place.path).parent / other, min(left, size)
+        left -= needed
+        if not path.is_file():
+            raise BadInputError(f"{what} keeps its values in {path}, which isn't there. Copy it there.")
+        if (held := path.stat().st_size) < offset + needed:
+            raise BadInputError(
+                f"{what} keeps its values in {path}, which is cut short: it has {held} bytes, expected "
+                f"{offset + needed}. Copy or write it again."
+            )
 
 
 def _of_tiff(place: Place, name: str | None) -> Written:

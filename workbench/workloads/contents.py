@@ -22,7 +22,7 @@ from workbench.storage import conventions, datasets, places
 from workbench.storage.decoders import check_decoders
 from workbench.storage.places import Options, Place
 from workbench.storage.unreadable import UnreadableError
-from workbench.storage.written import of_place
+from workbench.storage.written import NON_COORDINATE, of_place
 from workbench.storage.zarrs import files_at, images_of, opened_at, outdated_remark
 from workbench.workloads import file, opening
 from workbench.workloads.opening import Found
@@ -140,7 +140,7 @@ def look(path: str, options: Options | None = None) -> Contents:
     """
     place = places.full(path, options)
     with places.sentences_about(place, opening.FORMATS):
-        kind = "bed" if place.name.endswith(_GENOTYPES) else opening.format_of(place)
+        kind = "bed" if place.name.lower().endswith(_GENOTYPES) else opening.format_of(place)
         title, listed = _FORMATS[kind]
         held, remarks = listed(place)
     if not place.is_url:  # whose server may not list what it has
@@ -305,6 +305,7 @@ def _hdf5(place: Place) -> Listed:
             if not item.attrs.get("NAME", b"").startswith(b"This is a netCDF dimension"):
                 stored = {"chunks": item.chunks, "compression": item.compression}
                 told = _told(item.dtype, item.attrs) | _written(place, "hdf5", name, until)
+                name = name.replace(NON_COORDINATE, "")
                 found.append(_held(name, item.shape or (), item.dtype, dims=_scales(name, item), **stored, **told))
     return tuple(found), ()
 
@@ -338,7 +339,10 @@ def _zarr(place: Place) -> Listed:
 
 def _written(place: Place, format: str, name: str, until: float) -> dict[str, Any]:
     """Return how many chunks exist, where not all do, if there is time left to count them."""
-    found = None if time.monotonic() > until else of_place(place, format, name)
+    try:
+        found = None if time.monotonic() > until else of_place(place, format, name)
+    except BadInputError as err:
+        return {"written": str(err)}
     if found is None or found.is_complete:
         return {}
     return {"written": f"{found} ({found.misplaced.partition(', which')[0]})" if found.misplaced else str(found)}

@@ -52,6 +52,7 @@ _READ_BYTES = 64_000_000
 _STREAMED_BYTES = 8_000_000
 """Of a block of some times and all places, which is read anew at each pass."""
 _FAN_IN = 8
+_NAMED = 5
 _MONTH, _YEAR = 27.0, 300.0
 """Days between times from which on they are months, or years."""
 _OF_A_DAY = 5
@@ -133,10 +134,11 @@ def eofs(
     from workbench.workloads.eofs import FEW, ROUNDING, check_varies, grid_of, near_poles, weighted_anomalies
 
     grid = grid_of(pick(path, variable, select, options), samples, remove, detrend, weights)
-    x, states = weighted_anomalies(grid, reads, slabs, chunks, dtype, missing)
+    x, states, known = weighted_anomalies(grid, reads, slabs, chunks, dtype, missing)
     if keep:
-        x, states = dask.persist(x, states)
-    grid = replace(grid, slabs=slabs).of_states(states.compute(), k)
+        x, states, known = dask.persist(x, states, known)
+    states, known = dask.compute(states, known)
+    grid = replace(grid, slabs=slabs, without=tuple(map(int, np.flatnonzero(~known)))).of_states(states, k)
     more: dict[str, Any] = {"axis": 0} if slabs[0] < len(x) else {}
     if not more and min(x.shape) <= FEW:
         # A basis of everything takes one pass, however near to each other the modes are.
@@ -172,6 +174,8 @@ class Grid:
     """Blocks of all times and some places, one after the other of which the columns of the matrix are."""
     states: Any = None
     """Of each place, what became of it (`workbench.linalg.anomalies`); None before it is known."""
+    without: tuple[int, ...] = ()
+    """Samples at which no place has a value."""
     shares: Any = None
     """The share of the variance that each mode explains."""
 
@@ -207,9 +211,25 @@ class Grid:
         absent, present, left_out, filled = np.bincount(self.states.ravel(), minlength=4)[:4]
         return {
             "samples": self.shape[0],
+            **self.empty_samples(),
             "places": int(present + filled),
             "other_places": {"without values": int(absent), "left out": int(left_out), "filled": int(filled)},
         }
+
+    def remark_without(self) -> str:
+        """Return a sentence on samples without any value, '' where all have some."""
+        if not (found := self.empty_samples().get("samples_without_values")):
+            return ""
+        first = "; ".join(found["first"])
+        return f" No place has a value at {formats.count(found['count'], 'sample')}, the first at {first}."
+
+    def empty_samples(self) -> dict[str, Any]:
+        """Return the number of samples without any value and names of the first ones; nothing where all have some."""
+        if not self.without:
+            return {}
+        name = self.picked.names(self.samples, self.lengths)
+        named = [name((each,)) for each in self.without[:_NAMED]]
+        return {"samples_without_values": {"count": len(self.without), "first": named}}
 
     def of_states(self, states: Any, k: int) -> Grid:
         """The same with what became of each place; BadInputError where fewer than `k` are left."""
@@ -220,7 +240,7 @@ class Grid:
             raise BadInputError(
                 f"{self.picked.title} has {formats.count(counts['places'], 'place')} with values at all of the "
                 f"{self.shape[0]} samples, and k of eofs is {k}: {others['without values']} have none at all, "
-                f"and {others['left out']} were left out. Choose another variable or selection"
+                f"and {others['left out']} were left out.{self.remark_without()} Choose another variable or selection"
                 f"{', or missing=' + repr('mean') if others['left out'] else ''}."
             )
         return found
@@ -383,8 +403,8 @@ def weighted_anomalies(
     chunks: Sequence[int],
     dtype: str,
     missing: str,
-) -> tuple[da.Array, da.Array]:
-    """Samples × features, lazily, and what became of each place.
+) -> tuple[da.Array, da.Array, da.Array]:
+    """Samples × features, lazily, what became of each place, and whether each sample has any value.
 
     The file is read in blocks of `reads`, which become blocks of all times and some places, `slabs`; of the matrix,
     columns are those blocks one after the other, cut into `chunks`. Slabs of some times and all places are read as they
@@ -407,6 +427,7 @@ def weighted_anomalies(
     weights = da.from_array(np.nan_to_num(grid.weights)[None], chunks=((1,), *widths))
     if (nowhere := np.isnan(grid.weights)).any():
         raw = da.where(da.from_array(nowhere[None], chunks=weights.chunks), np.nan, raw)
+    known = da.isfinite(raw).any(axis=tuple(range(1, raw.ndim)))
     told: dict[str, Any] = {
         "removed": grid.removed,
         "missing": missing,
@@ -421,10 +442,10 @@ def weighted_anomalies(
         more = {"n_times": shape[0], "chunks": raw.chunks}
         x = da.map_blocks(anomalies.fitted_anomalies, raw, weights, fit=fit, **more, **told)
         states = da.from_delayed(fit.state, (math.prod(shape[1:]),), dtype=int).reshape(shape[1:])
-        return da.reshape_blockwise(x, (shape[0], math.prod(shape[1:]))).to_backend(), states
+        return da.reshape_blockwise(x, (shape[0], math.prod(shape[1:]))).to_backend(), states, known
     both = da.map_blocks(anomalies.anomalies, raw, weights, chunks=((shape[0] + 1,), *raw.chunks[1:]), **told)
     x = da.reshape_blockwise(both[:-1], (shape[0], math.prod(shape[1:])))
-    return x.rechunk(tuple(chunks)).to_backend(), both[-1]
+    return x.rechunk(tuple(chunks)).to_backend(), both[-1], known
 
 
 def _fit(raw: da.Array, removed: Removed, missing: str) -> Any:
@@ -566,6 +587,8 @@ def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
             both = zip(told[name], rounding * scale, strict=True)
             told[name] = [None if each is None else each + float(more) for each, more in both]
         told["sentence"] += " That is of anomalies in float32, which are rounded to 6e-8 of themselves."
+    if grid.without:
+        told["sentence"] += f"{grid.remark_without()} What isn't known there is filled."
     return {
         "singular_values": [float(each) for each in s],
         "explained_variance": [float(each) for each in s**2 / max(1, grid.shape[0] - 1)],

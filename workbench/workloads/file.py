@@ -68,7 +68,10 @@ def read_hdf5(path: str, array: str | None, options: dict[str, Any], *where: sli
     # What other files hold of it is found by the path of this one. Otherwise nothing is opened by its path: HDF5 would
     # refuse what somebody has open to write.
     with h5py.File(path, "r") as datasets:
-        return datasets[array][where]
+        access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
+        # HDF5 looks for such files in the working directory, which is another one on a worker.
+        access.set_efile_prefix(b"${ORIGIN}")
+        return h5py.Dataset(h5py.h5d.open(datasets.id, (array or "").encode(), access))[where]
 
 
 def read_zarr(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
@@ -149,14 +152,17 @@ def read_csv(path: str, array: str | None, options: dict[str, Any], *where: slic
             io.BytesIO(text),
             csv.ReadOptions(column_names=names),
             csv.ParseOptions(delimiter=options["delimiter"]),
-            csv.ConvertOptions(include_columns=wanted, column_types=dict.fromkeys(wanted, "float64")),
+            csv.ConvertOptions(
+                include_columns=wanted,
+                column_types={name: "bool" if name in options["flags"] else "float64" for name in wanted},
+            ),
         )
     except ArrowInvalid as err:
         raise ValueError(f"{path}, rows {first * step} to {where[0].stop - 1}: {err}") from None
     rows = rows.slice(where[0].start - first * step, where[0].stop - where[0].start)
     if len(rows) < where[0].stop - where[0].start:
         raise ValueError(f"{path} has empty lines below row {first * step}. Remove them.")
-    return np.column_stack([rows[name].to_numpy() for name in wanted])
+    return np.column_stack([rows[name].to_numpy().astype("float64") for name in wanted])
 
 
 def known(path: str, options: dict[str, Any], *, whole: bool = False) -> dict[str, Any]:
@@ -250,7 +256,8 @@ def unpacked(
         absent |= block < low
     if high is not None:
         absent |= block > high
-    numbers = np.multiply(block, scale, dtype="float64")
+    # Of one number without dimensions NumPy makes a scalar, into which nothing can be written.
+    numbers = np.asarray(np.multiply(block, scale, dtype="float64"))
     numbers += offset
     numbers[absent] = np.nan
     return numbers
@@ -285,7 +292,7 @@ def read_block(
 ) -> np.ndarray[Any, Any]:
     """Block of the numbers that stored ones stand for; what is missing is refused, or NaN."""
     where = [slice(*bounds) for bounds in block_info[None]["array-location"]]
-    found = read(*where)
+    found = np.asarray(read(*where))
     block = (found if unpack is None else unpacked(found, **unpack)).astype(stored, copy=False)
     infinite = np.isinf(block)
     absent = infinite if infinite.any() or missing != "refuse" else np.isnan(block)

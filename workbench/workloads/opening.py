@@ -23,6 +23,7 @@ import numpy as np
 from workbench import credentials, formats
 from workbench.errors import BadInputError, MissingError, WorkbenchError, install
 from workbench.storage import conventions, datasets, places
+from workbench.storage.datasets import is_bounds
 from workbench.storage.decoders import check_decoders, modules_for
 from workbench.storage.places import Options, Place
 from workbench.storage.written import bounds_of, of_place, remark
@@ -308,7 +309,10 @@ def _configured() -> list[str]:
 
 def _as_said(found: Found) -> Found:
     """An array of the numbers that its attributes say it stands for."""
-    said = conventions.stored(str(found), found.dtype, found.attributes, found.fill)
+    try:
+        said = conventions.stored(str(found), found.dtype, found.attributes, found.fill)
+    except BadInputError as err:
+        raise _bad(f"{err} Or choose raw=true to take the stored numbers.") from err
     if found.hidden:
         raise _bad(
             f"{found} has a mask beside it, which hides {found.hidden} of its values if it is that of a NumPy array. "
@@ -425,6 +429,7 @@ def _dataset(place: Place, array: str | None, select: str | None) -> Found:
         picked.stored,
         attributes=picked.attrs,
         fill=picked.fill,
+        remarks=picked.numbers.remarks[:1] if picked.source.packed_apart else (),
         recipe=picked.recipe(),
         dims=picked.dims,
         rows=datasets.time_of(picked.coords, picked.dims),
@@ -548,6 +553,8 @@ def npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(file)
+    if min(shape, default=0) < 0:
+        raise ValueError(f"its header has the shape {shape}, and no length can be negative")
     return shape, fortran, dtype
 
 
@@ -573,10 +580,14 @@ def _hdf5(place: Place, array: str | None) -> Found:
     import h5py
 
     with hdf5_datasets(place, array) as datasets:
-        name = _choose(place, array, sorted(datasets), lambda each: h5py.h5ds.is_scale(datasets[each].id))
+        sizes = {each: datasets[each].shape for each in datasets}
+        name = _choose(
+            place, array, sorted(datasets), lambda each: h5py.h5ds.is_scale(datasets[each].id) or is_bounds(each, sizes)
+        )
         dataset = datasets[name]
-        # A dataset without any element, h5py's Empty, has no shape at all.
-        shape, dtype = dataset.shape or (), np.dtype(dataset.dtype)
+        if dataset.shape is None:
+            raise _bad(f"{place} ({name}) holds no value (h5py.Empty). Give an array with at least one.")
+        shape, dtype = dataset.shape, np.dtype(dataset.dtype)
         _check(place, name, shape, dtype)
         for other in (each.file_name for each in (dataset.virtual_sources() if dataset.is_virtual else ())):
             # HDF5 has the fill value where it isn't there.
@@ -689,7 +700,7 @@ def _parquet(place: Place, array: str | None) -> Found:
 def _csv(place: Place, array: str | None) -> Found:
     import io
 
-    from pyarrow import csv
+    from pyarrow import csv, types
 
     with place.open() as file:
         sample = file.read(_SAMPLE_BYTES)
@@ -712,7 +723,9 @@ def _csv(place: Place, array: str | None) -> Found:
         read = csv.read_csv(
             io.BytesIO(sample[begin:]), csv.ReadOptions(column_names=names), csv.ParseOptions(delimiter=delimiter)
         )
+        _check_decimals(place, read, split(array) if array else names)
         chosen = _columns(place, array, read.schema)
+        flags = [name for name in chosen if types.is_boolean(read.schema.field(name).type)]
         step = max(1, _PIECE_BYTES * sample.count(b"\n", begin) // max(1, len(sample) - begin))
         about = None if place.is_url else Path(place.path).stat()
         unchanged = about and (place.path, about.st_ino, about.st_size, about.st_mtime_ns, begin, step)
@@ -723,7 +736,26 @@ def _csv(place: Place, array: str | None) -> Found:
         _LINES[unchanged] = starts, count
     recipe = {"options": dict(place.options), "step": step, "starts": starts, "names": names, "delimiter": delimiter}
     found = _table(place, array, chosen, "csv", count, step, len(names))
-    return replace(found, recipe=recipe | {"columns": chosen}, remarks=(*remarks, *again, *found.remarks))
+    return replace(
+        found, recipe=recipe | {"columns": chosen, "flags": flags}, remarks=(*remarks, *again, *found.remarks)
+    )
+
+
+def _check_decimals(place: Place, rows: Any, wanted: Sequence[str]) -> None:
+    """Raise BadParameterError where a column holds numbers with decimal commas."""
+    from pyarrow import types
+
+    for name in wanted:
+        if name not in rows.schema.names or not types.is_string(rows.schema.field(name).type):
+            continue
+        values = [each for each in rows[name].slice(0, 100).to_pylist() if each]
+        if values and all(
+            re.fullmatch(r"\s*[+-]?\d*,\d+(e[+-]?\d+)?\s*|\s*[+-]?\d+\s*", each, re.I) for each in values
+        ):
+            raise _bad(
+                f"{place} has decimal commas, such as {values[0].strip()} in the column {name!r}. Write it with "
+                "decimal points: pandas.read_csv(OLD, sep=None, decimal=',').to_csv(NEW, index=False)."
+            )
 
 
 def split(line: str, delimiter: str = ",") -> list[str]:
@@ -827,13 +859,7 @@ def _columns(place: Place, array: str | None, schema: Any) -> list[str]:
     wanted = split(array) if array else there
     others = [name for name in wanted if name not in numbers]
     if others or not wanted:
-        is_csv = place.path.lower().endswith((".csv", ".tsv"))
-        if others and others[0] not in schema.names:
-            what = "is no column"
-        elif is_csv and types.is_string(schema.field(others[0]).type):
-            what = "holds no numbers, or numbers with decimal commas"
-        else:
-            what = "holds no numbers"
+        what = "is no column" if others and others[0] not in schema.names else "holds no numbers"
         raise NoNumbersError(f"{others[0]!r} of {place} {what}.", numbers, others)
     return wanted
 

@@ -208,7 +208,8 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
     if values["what"] in _EXACT and np.dtype(facts["stored"]).kind in "iu":
         facts["dtype"] = facts["stored"]
     facts |= {"blocks": _blocks(found, np.dtype(facts["dtype"]).itemsize), "axes": axes, "dims": tuple(left)}
-    told = f"{values['what']} over {', '.join(dims[axis] for axis in axes)}: {' × '.join(left) or 'one number'}."
+    over = f" over {', '.join(dims[axis] for axis in axes)}" if axes else ""
+    told = f"{values['what']}{over}: {' × '.join(left) or 'one number'}."
     return values | facts, (*found.remarks, told)
 
 
