@@ -22,7 +22,7 @@ from workbench.errors import BadInputError, FailedError, NotFoundError
 from workbench.figures.colors import LIGHT
 from workbench.figures.comparison import COLUMNS, ComparisonFigure, page, table_html
 from workbench.hardware import inventory
-from workbench.jobs import folders
+from workbench.jobs import folders, processes
 from workbench.runs import store
 from workbench.runs.comparing import comparisons
 from workbench.runs.comparing.agreement import Answer, agreement, difference
@@ -505,7 +505,8 @@ def test_comparisons_are_kept_found_and_forgotten(data_folder):
 
 
 def test_one_whose_process_is_gone_is_lost_and_keeps_what_it_measured(data_folder):
-    comparisons.create(comparison(row("one", times(1)), status="running", pid=2**22 + 1))
+    about = {"status": "running", "pid": 2**22 + 1, "place": processes.place()}
+    comparisons.create(comparison(row("one", times(1)), **about))
     found = comparisons.get("compare-array_sum-abcdef")
     assert found.status == "lost"
     assert found.rows[0].seconds

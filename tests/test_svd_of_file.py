@@ -259,8 +259,9 @@ def _as_dask(results: dict[str, Any]) -> dict[str, Any]:
 
 def test_rechunking_is_explained(tmp_path: Path) -> None:
     array = zarr.create_array(tmp_path / "wide.zarr", shape=(200_000, 200), chunks=(200_000, 1), dtype="f8")
-    parameters = SVD.validate({"path": str(tmp_path / "wide.zarr")}, threads=2)
+    parameters = SVD.validate({"path": str(tmp_path / "wide.zarr"), "missing_chunks": "fill"}, threads=2)
     assert parameters.notes == (
+        "0 of 200 chunks exist; the others were never written, or are lost, and count as 0.",
         "Stored in blocks of 200000 × 1, read in blocks of 200000 × 20 and rechunked to 20000 × 200: a full SVD needs "
         "whole rows or columns in each.",
     )
@@ -270,7 +271,7 @@ def test_rechunking_is_explained(tmp_path: Path) -> None:
 
 def test_blocks_that_suit_are_read_as_they_are_stored(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "x.zarr", shape=(200_000, 200), chunks=(10_000, 200), dtype="f8")
-    parameters = SVD.validate({"path": str(tmp_path / "x.zarr")}, threads=2)
+    parameters = SVD.validate({"path": str(tmp_path / "x.zarr"), "missing_chunks": "fill"}, threads=2)
     assert parameters.resolved["blocks"] == parameters.resolved["chunks"]
     assert parameters.resolved["chunks"][0] % 10_000 == 0
 

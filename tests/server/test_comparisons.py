@@ -123,6 +123,7 @@ async def test_what_is_ticked_planned_and_typed_is_what_is_compared(
             "compare.on.cluster-calm-otter": True,
             "compare.lines": "cpu --workers 3; ; cpu --memory 1GiB",
             "compare.repeats": 3,
+            "compare.agreed": True,
             "compare.sweep": "size",
             "compare.values.size": "1GiB, 2GiB",
         },
@@ -140,6 +141,7 @@ async def test_what_is_ticked_planned_and_typed_is_what_is_compared(
         "repeats": 3,
         "sweep": {"size": ["1GiB", "2GiB"]},
         "weak": False,
+        "agreed": True,
     }
     assert "Sum of an array, size 2GiB" in text_of(made)
     assert "late-otter" not in made

@@ -569,7 +569,7 @@ def _left(block: Any, last: Last, turn: Matrix | None, index: int, dtype: str) -
 
 
 def _values(last: Last, dtype: str) -> Any:
-    kind, largest = np.finfo(np.dtype(dtype)), float(last.s.real.max(initial=0.0))
+    kind, largest = np.finfo(np.dtype(dtype)), float(last.s.real.max()) if last.s.size else 0.0
     if not largest <= float(kind.max) or 0 < largest < float(kind.tiny):
         remedy = "Divide the array by a constant first, such as 1e100"
         if kind.dtype == np.float32:

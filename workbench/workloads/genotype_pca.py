@@ -86,7 +86,7 @@ _LABELS = 20
 _BLOCK_BYTES = 8 * 2**20
 _TILES = 12_000_000
 """Bytes of tiles and narrow factors in floating point that a thread has beside its block, as measured."""
-_COMPILED = 165_000_000
+_COMPILED = 170_000_000
 """Bytes that numba takes in a worker that has to compile; about 100 MB less where an earlier process has."""
 
 _TELLING = 20.0
