@@ -99,9 +99,11 @@ class GenotypePCA:
 
     def __repr__(self) -> str:
         left_out = ", ".join(f"{count} {reason}" for reason, count in self.dropped.items()) or "none"
+        without = formats.some(self.unknown_samples.tolist(), 5) or "none"
         return (
             f"GenotypePCA({self.scores.shape[1]} components of {len(self.samples)} samples, {int(self.kept.sum())} "
-            f"variants, left out: {left_out}, scaler={self.scaler!r}, {self.certificate.status})"
+            f"variants, left out: {left_out}, samples without genotypes: {without}, scaler={self.scaler!r}, "
+            f"{self.certificate.status})"
         )
 
 
