@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import dask
 import numpy as np
 
+from workbench import formats
 from workbench.errors import BadInputError, MissingError, install
 from workbench.genotypes import choosing, device, fast, half, kernels
 from workbench.genotypes.operator import GenotypeOperator, Kernel
