@@ -640,7 +640,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"path": "two.h5"}, "array", "holds 4 arrays. Name one of them as array: g/x, nothing, words, y."),
     ({"path": "two.h5", "array": "g"}, "array", "There is no array 'g' in"),
     ({"path": "two.h5", "array": "words"}, "path", "two.h5 (words) holds Python objects"),
-    ({"path": "two.h5", "array": "nothing"}, "path", "two.h5 (nothing) has 0 dimensions"),
+    ({"path": "two.h5", "array": "nothing"}, "path", "two.h5 (nothing) holds no value (h5py.Empty)"),
     ({"path": "g.zarr"}, "array", "holds 2 arrays. Name one of them as array: b, one/x."),
     ({"path": "g.zarr", "array": "two"}, "array", "There is no array 'two' in"),
     ({"path": "g.zarr", "array": 5}, "array", "array of svd_of_file is 5. Give the name of an array in the file."),
