@@ -228,12 +228,15 @@ def server_of(path: str) -> str:
 
 def check_protocols(path: str) -> None:
     """Raise UnconfirmedError where a URL's server would get keys that nobody chose for it, such as those of SSH."""
-    import fsspec
-
     for part in path.split("::"):
         protocol, separator, _ = part.partition("://")
+        if not separator or protocol in _WITHOUT_KEYS:
+            continue
+        # Not for a path of this machine, of which a form asks at each key.
+        import fsspec
+
         # A protocol that nobody speaks is refused when it is opened.
-        if separator and protocol not in _WITHOUT_KEYS and protocol in fsspec.available_protocols():
+        if protocol in fsspec.available_protocols():
             credentials.check(f"Your keys for {protocol}", credentials.origin(part), "path")
 
 
