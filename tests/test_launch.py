@@ -160,20 +160,63 @@ def test_blas_has_one_thread_for_each_of_dasks_unless_the_user_says_otherwise(
         assert [spare.environment(record.marker, record.spec)[name] for name in names] == ["1", "4", "1"]
 
 
-def test_a_file_beside_the_user_does_not_stand_in_for_a_module(
-    data_folder: Path, spec: ClusterSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "random.py").write_text("raise SystemExit('the wrong random')")
+_LOOKED_FOR = ("json", "random", "brotli", "crick", "cupy", "gilknocker", "lz4", "setproctitle", "snappy", "sparse")
+"""Modules of Python and some that Dask imports where they are installed."""
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder that we work in, with modules that write down in `imported` that they were imported."""
+    text = "import os, pathlib\nopen(pathlib.Path(__file__).with_name('imported'), 'a').write(f'{__name__}\\n')\n"
+    for name in _LOOKED_FOR:
+        (tmp_path / f"{name}.py").write_text(text)
     (tmp_path / "mine.py").write_text("answer = 42")
     monkeypatch.chdir(tmp_path)
-    record = launch.launch(spec.model_copy(update={"n_workers": 1}), force=True)
-    record = asyncio.run(control.wait(record.name, timeout=30))
+    return tmp_path
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_no_module_beside_the_user_is_imported_by_a_cluster_and_its_runs(
+    data_folder: Path, spec: ClusterSpec, clone: Path, warm: bool
+) -> None:
+    if warm:
+        spare.keep()
+    try:
+        session = workbench.Session()
+        record = session.start(spec, name="calm-otter", force=True)
+        record = asyncio.run(session.wait("calm-otter", timeout=60))
+        run = session.run("array_sum", {"size": "1MiB"}, "calm-otter")
+        assert asyncio.run(session.wait_run(run.id, timeout=60)).status == "done"
+        asyncio.run(control.stop(record))
+    finally:
+        spare.dismiss()
+    assert not (clone / "imported").exists()
+
+
+def test_the_module_workbench_takes_no_module_from_the_folder_it_is_started_in(clone: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "workbench", "--version"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not (clone / "imported").exists()
+
+
+def test_who_connects_brings_the_folder_that_python_imports_from(
+    data_folder: Path, spec: ClusterSpec, clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from workbench.clusters.connect import connect
 
-    with connect(record.name) as client:
-        # What lies there can be imported, as on a cluster started by hand; it comes last.
-        assert client.submit(_answer).result() == 42
-    asyncio.run(control.stop(record))
+    asyncio.run(control.wait(launch.launch(spec, name="calm-otter", force=True).name, timeout=30))
+    monkeypatch.setattr("sys.path", [each for each in sys.path if each not in ("", str(clone))])
+    with connect("calm-otter") as client, pytest.raises(ModuleNotFoundError):
+        client.submit(_answer).result()
+    # As in a notebook, a terminal and a script.
+    sys.path.insert(0, "")
+    with connect("calm-otter") as client:
+        assert client.submit(_answer, pure=False).result() == 42
+        assert client.run_on_scheduler(_answer) == 42
+        # One that comes later has it, too.
+        client.restart()
+        assert client.submit(_answer, pure=False).result() == 42
+    asyncio.run(control.stop(records.read("calm-otter")))
 
 
 def _answer() -> int:

@@ -14,7 +14,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -185,6 +185,17 @@ async def remove_from_workers(name: str, dask_scheduler: Any = None) -> None:
         each.teardown()
     with contextlib.suppress(ValueError):  # it is gone already
         await dask_scheduler.unregister_worker_plugin(None, name)
+
+
+def look_in(folder: str) -> None:
+    """Have this process import what lies in a folder, after all others of the same name."""
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
+def looking_in(folder: str) -> Callable[[], None]:
+    """Return what does so in the process that it is called in."""
+    return partial(look_in, folder)
 
 
 def packages() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import logging
 import os
@@ -13,12 +14,13 @@ from typing import TYPE_CHECKING
 
 import dask
 
+from workbench import remote
 from workbench.clusters import cuda, records, security
 from workbench.clusters.reaching import heard
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import ConflictError, FailedError, MissingError, install
 from workbench.threads import finish, load
-from workbench.travelling import apart, without_dasks_table
+from workbench.travelling import Travelling, apart, without_dasks_table
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 def connect(name: str, *, asynchronous: bool = False, client_name: str | None = None, timeout: float = 10.0) -> Client:
     """Dask client of the cluster called `name`; with `asynchronous=True` it is still to be awaited.
+
+    Workers on this machine import modules from the folder that this process works in, where it does so too.
 
     Its scheduler has `timeout` seconds to answer: one that takes in a large graph is silent meanwhile. In a notebook
     the client is named after the kernel, so that the sidebar can tell which notebook is on which cluster.
@@ -64,18 +68,32 @@ def connect(name: str, *, asynchronous: bool = False, client_name: str | None = 
             # Its pages are at a socket, to which Dask would give a link that leads nowhere.
             hidden = (record.dashboard_address or "unix:").startswith("unix:")
             kind = type("Client", (Client,), {"dashboard_link": None}) if hidden else Client
-            return kind(
+            client = kind(
                 record.scheduler_address,
                 security=keys,
                 name=client_name or kernel(),
                 asynchronous=asynchronous,
                 timeout=timeout,
             )
+        if client_name is None and not asynchronous and not record.spec.elsewhere:
+            _bring_folder(client)
+        return client
     except OSError as err:
         raise FailedError(
             f"Cluster {name} does not answer at {record.scheduler_address} ({str(err) or 'it says nothing'}). "
             f"{'Stop' if 'stop' in record.can else 'Detach from'} it: workbench down {name}"
         ) from err
+
+
+def _bring_folder(client: Client) -> None:
+    """Let workers import modules that lie beside the user, where this process does."""
+    with contextlib.suppress(FileNotFoundError):  # the folder was removed
+        folder = str(Path.cwd())
+        if not {"", folder}.isdisjoint(sys.path):
+            # The scheduler, too: it unpickles graphs. A worker that ends meanwhile is followed by one that has it.
+            client.run_on_scheduler(Travelling(remote.look_in), folder)
+            with contextlib.suppress(OSError):
+                client.register_worker_callbacks(Travelling(remote.looking_in, (folder,)))
 
 
 def _prepare_ucx(record: ClusterRecord) -> None:

@@ -44,8 +44,9 @@ def main(name: str) -> NoReturn:
     # So that its log tells a crash from a kill.
     faulthandler.enable()
     try:
+        # The folder that it works in is on no path of it or of what is forked for it: Dask would import a cupy.py or a
+        # snappy.py that lies there. A user who connects from there brings it along, see connect.py.
         method = _warm_up_workers()
-        sys.path.append(str(Path.cwd()))
         # Imported late, see above.
         from workbench.clusters.owner import own
 
