@@ -337,7 +337,7 @@ def test_what_went_wrong_is_said_in_whole_sentences() -> None:
     error.__cause__ = ModuleNotFoundError("No module named 'zarr.core'", name="zarr.core")
     assert failing.sentence(error, run, None).startswith("The package zarr isn't installed where it was needed")
     error.__cause__ = ModuleNotFoundError("No module", name="yours_0123456789ab.late.part")
-    assert failing.sentence(error, run, None).startswith("The package late isn't installed")
+    assert failing.sentence(error, run, None).startswith("The module late isn't installed")
     lacks = AttributeError("module 'yours_0123456789ab.late' has no attribute 'f'")
     assert failing.sentence(lacks, run, None).startswith("AttributeError: module 'late' has no attribute 'f'. The")
 

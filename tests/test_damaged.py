@@ -61,7 +61,7 @@ def kept(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (store.folder(name) / "metrics.json").write_text('{"began": 10.0, "metrics": [], "workers": {}, "dtypes": {}}')
     for name in ("good-otter", "bad-otter"):
         records.create(ClusterRecord(name=name, spec=SPEC, status="lost", message="gone", place=processes.place()))
-        (records.folder(name) / "host.json").write_text('{"pid": 1, "pid_created": 1.0}')
+        (records.folder(name) / "host.json").write_text('{"pid": 1, "pid_created": 1000000.0}')
     compare_runs(["good-aaaaaa", "bad-bbbbbb"])
     return data_folder
 

@@ -705,7 +705,7 @@ def test_a_calibration_is_measured_saved_and_loaded_and_then_a_run_knows_its_for
 
     session = Session()
     spec = SPEC.model_copy(update={"protocol": "tcp"})
-    session.start(spec, name="calm-otter", force=True)
+    session.start(spec, name="calm-otter", force=True, agreed=True)
     asyncio.run(session.wait("calm-otter", timeout=60))
     with connect("calm-otter") as client:
         small_where_it_arrives(client)
@@ -736,7 +736,7 @@ def test_measuring_that_is_interrupted_leaves_no_run(data_folder, small_pieces, 
     # Longer than it takes to interrupt it.
     monkeypatch.setattr(calibration, "_SECONDS_OF_A_RUN", 1e4)
     session = Session()
-    session.start(SPEC.model_copy(update={"protocol": "tcp"}), name="calm-otter", force=True)
+    session.start(SPEC.model_copy(update={"protocol": "tcp"}), name="calm-otter", force=True, agreed=True)
     asyncio.run(session.wait("calm-otter", timeout=60))
     with connect("calm-otter") as client:
         small_where_it_arrives(client)

@@ -200,7 +200,7 @@ def test_no_port_of_a_cluster_shows_its_pages(running: ClusterRecord) -> None:
 
 
 def test_a_cluster_without_encryption_has_no_keys(data_folder: Path, spec: ClusterSpec) -> None:
-    record = started(spec.model_copy(update={"protocol": "tcp", "n_workers": 1}))
+    record = started(spec.model_copy(update={"protocol": "tcp", "n_workers": 1}), agreed=True)
     assert str(record.scheduler_address).startswith("tcp://127.0.0.1:")
     assert not (records.folder(record.name) / "tls").exists()
     with connect(record.name) as client:

@@ -134,7 +134,7 @@ def test_one_that_answers_with_other_things_is_told_with_what_was_expected(
         "wrote it.\n"
     )
     with pytest.raises(FailedError, match=r"launch\(\) of the wrong profile gave None, which is no Handle\."):
-        start_spec(spec)
+        start_spec(spec, agreed=True)
 
 
 @pytest.mark.parametrize(

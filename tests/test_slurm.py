@@ -151,7 +151,7 @@ def test_jobs_that_slurm_does_not_cancel_are_told_with_what_cancels_them(
     said = workbench("down", "night", code=1)
     assert "may be left in the queue. Cancel them: scancel -n " in said
     assert len(slurm.queued(queue)) == 1  # that for which there was no room; the others' workers have ended
-    subprocess.run(shlex.split(said.rpartition("Cancel them: ")[2].splitlines()[0].rstrip('."')), check=True)
+    subprocess.run(shlex.split(said.rpartition("Cancel them: ")[2].splitlines()[0]), check=True)
     until(lambda: slurm.queued(queue) == [])
     assert workbench("ls")[0]["status"] == "lost"
 
@@ -340,7 +340,8 @@ def test_a_scheduler_in_a_job_of_its_own_has_a_script_that_is_seen_and_code() ->
     scheduler, worker = (script.strip().splitlines() for script in scripts)
     assert {"#SBATCH -p gpu", "#SBATCH --cpus-per-task=1", "#SBATCH --mem=4G"} <= {*scheduler}
     assert "-m distributed.cli.dask_scheduler --scheduler-file" in scheduler[-1]
-    assert scheduler[-1].endswith('--interface ib0 --protocol tls --local-directory "$WORKBENCH_SPILL"')
+    assert scheduler[-1].startswith('DASK_TEMPORARY_DIRECTORY="$WORKBENCH_SPILL" ')
+    assert scheduler[-1].endswith("--interface ib0 --protocol tls")
     assert "DASK_DISTRIBUTED__COMM__TLS__CA_FILE=" in scheduler[-1]
     assert "-m distributed.cli.dask_worker tls://SCHEDULER" in worker[-1]
     assert "The scheduler is a job, too, of 1 core and 4 GiB" in spec.why[-1]

@@ -195,7 +195,7 @@ async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
     left = await in_thread(_reread, record)
     # What was lost before is dismissed. On this machine nothing goes on, whatever is said.
     if left.status == "lost" and record.status != "lost" and left.spec.elsewhere and left.message:
-        raise FailedError(f"{left.message} {_again(record.name)}")
+        raise FailedError(f"{left.message}\n{_again(record.name)}")
     if left.ending == "stopped" and left.is_over:
         await _end(left)
     await in_thread(_clear, record)
@@ -216,7 +216,7 @@ async def forget(record: ClusterRecord) -> str | None:
         else:
             why = f"If its process still runs{record.node and f' on {record.node}'}, that ends it when it notices this."
     except WorkbenchError as err:
-        why = str(err).replace(f" {_again(record.name)}", "")
+        why = str(err).replace(f"\n{_again(record.name)}", "")
     await in_thread(records.remove, record.name)
     return why
 
@@ -234,7 +234,7 @@ async def _end(record: ClusterRecord) -> None:
         await of_cluster(record.spec.profile).end(record.spec, record.called)
     except Exception as err:  # of a server, or of a profile that somebody else wrote
         why = str(err) if isinstance(err, WorkbenchError) else f"It could not be ended ({named(err)})."
-        raise FailedError(f"{record.name} is still there. {why} {_again(record.name)}") from err
+        raise FailedError(f"{record.name} is still there. {why}\n{_again(record.name)}") from err
 
 
 async def wait(

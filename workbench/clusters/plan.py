@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Unpack
 
 from workbench.clusters.choices import Choices, choosing
@@ -17,6 +17,11 @@ from workbench.redaction import complaint
 def consent(spec: ClusterSpec) -> str | None:
     """Return what a person has to agree to before such a cluster is started by a click; None where it is harmless."""
     return None if spec.alone else find(spec.profile).consent(spec)
+
+
+def consent_to_all(specs: Iterable[ClusterSpec]) -> str | None:
+    """Return the same of several clusters, each warning once."""
+    return " ".join(dict.fromkeys(filter(None, map(consent, specs)))) or None
 
 
 def check_agreed(told: str | None, agreed: bool | Callable[[str], bool]) -> None:

@@ -97,6 +97,7 @@ def top_of(lines: Sequence[Line]) -> float:
     return 1.05 * max(float(np.max(each.y if each.high is None else each.high)) for each in lines) or 1.0
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a record may hold any numbers
 def pictures(arrays: Mapping[str, Labelled], result: Mapping[str, Any]) -> tuple[Picture, ...]:
     """All pictures of an answer, the most telling first; of large arrays only what is drawn is read."""
     found = [*_falling(result, arrays)]
@@ -110,7 +111,7 @@ def pictures(arrays: Mapping[str, Labelled], result: Mapping[str, Any]) -> tuple
         found += _of_quality(arrays)
     if {"kinship", "ibs0"} <= arrays.keys():
         found += _of_pairs(arrays["kinship"], arrays["ibs0"])
-    if not arrays and "scatter" in result:
+    if not arrays and result.get("scatter"):
         found += _scattered(result)
     return tuple(found)
 

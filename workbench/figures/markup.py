@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from html import escape
@@ -124,8 +125,12 @@ def joined(parts: Iterable[str | None]) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def number(value: float) -> str:
-    """Return a number short enough for a line of results."""
+def number(value: float | str | None) -> str:
+    """Return a number short enough for a line of results; a dash, or its text, for what is no finite number."""
+    if value is None or isinstance(value, str):
+        return value or "–"
+    if not math.isfinite(value):
+        return str(value)
     if isinstance(value, int) or (value == int(value) and abs(value) < 1e6):
         return str(int(value)) if abs(value) < 1e6 else f"{float(value):.4e}"
     return f"{value:.4e}" if abs(value) >= 1e6 or abs(value) < 1e-3 else f"{value:.6g}"

@@ -179,6 +179,12 @@ def _saved(run: Run) -> dict[str, Labelled]:
     answers = run.answers
     if answers is None or answers.saved is None:
         return {}
+    if run.imported is not None:
+        # A record may name any address, which would be asked with what this machine may read.
+        raise NotFoundError(
+            f"The run {run.id} came from {run.imported.machine}, where its arrays were saved to {answers.saved}. "
+            "What another machine saved is not opened by itself: open it with Zarr or xarray, if you trust it."
+        )
     path, kind = answers.saved, kind_of(answers.saved)
     read = {"zarr": _from_zarr, "npz": _from_numpy, "npy": _from_numpy, "nc": _from_dataset}[kind]
     gone = f"The arrays of the run {run.id} are no longer at {path}"

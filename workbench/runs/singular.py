@@ -35,7 +35,7 @@ def values(result: Mapping[str, Any]) -> Values | None:
         "No.": [str(number) for number in range(1, len(singular) + 1)],
         "Singular value": [_digits(value, bound) for value, bound in zip(singular, bounds, strict=True)],
         "Relative error ≤": [
-            "of the largest: " + f"{absolute:.1e}" if bound is None else f"{bound:.1e}"
+            _bound(bound, absolute)
             for bound, absolute in zip(bounds, certificate.get("of_largest") or bounds, strict=True)
         ],
     }
@@ -43,7 +43,7 @@ def values(result: Mapping[str, Any]) -> Values | None:
     if variances and shares:
         # A variance is a square, and may be off by twice as much.
         columns["Variance"] = [_digits(value, bound, 2) for value, bound in zip(variances, bounds, strict=True)]
-        columns["Share"] = [f"{100 * share:.2f} %" for share in shares]
+        columns["Share"] = ["–" if share is None else f"{100 * share:.2f} %" for share in shares]
     if apart:
         columns["Apart"] = [{True: "yes", False: "no"}.get(each, "–") for each in apart]
     rows = tuple(zip(*columns.values(), strict=True))
@@ -77,8 +77,17 @@ def _worded(name: str, value: Any, result: Mapping[str, Any]) -> tuple[str, Any]
     return (time, duration(value)) if ours else (name, value)
 
 
-def _digits(value: float, bound: float | None, times: int = 1) -> str:
+def _bound(bound: float | None, absolute: float | None) -> str:
+    """How far a value may be off, of itself or of the largest one; a dash where neither is known."""
+    if bound is not None:
+        return f"{bound:.1e}"
+    return "–" if absolute is None else f"of the largest: {absolute:.1e}"
+
+
+def _digits(value: float | None, bound: float | None, times: int = 1) -> str:
     """As many digits as are right, and one; few of what can't be told from zero."""
+    if value is None:
+        return "–"
     least, most = _DIGITS
     bound = 1.0 if bound is None else times * bound
     right = most if bound <= 0 else math.ceil(-math.log10(bound)) + 1

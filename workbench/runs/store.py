@@ -36,6 +36,7 @@ from workbench.jobs.folders import ACTIVE, Lasting, Status
 from workbench.monitor.energy import Energy
 from workbench.redaction import redact_json
 from workbench.runs.answers import FILE, Answers, Arrays, arrays, dataset
+from workbench.runs.parts import Result
 from workbench.workloads.values import Check, Function
 
 FORMAT = 2
@@ -243,7 +244,7 @@ class Run(Lasting, frozen=True):
     """Time to build the graph and compute it; neither the start of a process nor the check is in it."""
     bytes: Number | None = None
     bytes_per_second: Annotated[float, Field(ge=0, le=_MOST)] | None = None
-    result: dict[str, Any] | None = None
+    result: Result | None = None
     check: Check | None = None
     progress: Progress = Progress()
     needs: dict[str, Any] | None = None

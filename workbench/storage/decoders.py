@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
@@ -19,41 +18,8 @@ _HDF5_ALONE = frozenset((1, 2, 3, 4, 5, 6, 32000))
 """Filters that come with h5py: deflate, shuffle, Fletcher-32, SZIP, n-bit, scale and offset, LZF."""
 _HDF5_PLUGINS = frozenset((307, 32001, 32004, 32008, 32010, 32013, 32015, 32017, 32018, 32022, 32024, 32026, 32028))
 """Filters in hdf5plugin: bzip2, Blosc, LZ4, bitshuffle, ZFP, Zstandard, SZ and others, by The HDF Group's registry."""
-_URLS = {
-    **dict.fromkeys(("s3", "s3a"), "s3fs"),
-    **dict.fromkeys(("gs", "gcs"), "gcsfs"),
-    **dict.fromkeys(("http", "https"), "aiohttp"),
-    **dict.fromkeys(("abfs", "abfss", "az"), "adlfs"),
-    "hf": "huggingface_hub",
-}
 _CODECS = {"zfpy": "zfpy", "pcodec": "pcodec", "crc32c": "crc32c", "msgpack2": "msgpack"}
 """Modules that codecs of numcodecs need and that it doesn't bring."""
-_READERS: Mapping[str, tuple[str, ...]] = {
-    "npy": (),
-    "npy-url": ("fsspec",),
-    "npz": ("fsspec",),
-    "hdf5": ("fsspec", "h5py"),
-    "h5netcdf": ("xarray", "h5netcdf", "h5py"),
-    "zarr": ("zarr",),
-    "zarr-zip": ("zarr",),
-    "scipy": ("xarray", "scipy"),
-    "cfgrib": ("xarray", "cfgrib"),
-    "tiff": ("fsspec", "zarr", "tifffile"),
-    "parquet": ("fsspec", "pyarrow"),
-    "csv": ("fsspec", "pyarrow"),
-}
-
-
-def modules_for(place: Place, format: str, name: str | None, *, by_xarray: bool = False) -> tuple[str, ...]:
-    """Return the modules that a task needs to read an array: of its format, its server and its compression.
-
-    `format` is that of `workbench.workloads.opening.Found`, or the engine with which xarray opens a dataset.
-    """
-    protocol = place.path.partition("://")[0] if place.is_url else ""
-    server = (_URLS[protocol],) if protocol in _URLS else ()
-    found = ("xarray",) * by_xarray + _READERS.get(format, ()) + server
-    return tuple(dict.fromkeys((*found, *decoders(place, format, name))))
-
 
 def check_decoders(place: Place, format: str, name: str | None) -> None:
     """Raise MissingError where a package that decompresses an array isn't installed here."""

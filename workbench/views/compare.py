@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dask.utils import parse_bytes
 
 from workbench.clusters.lines import ONE_CORE, OPTIONS, Line, read_line
-from workbench.clusters.plan import consent, plan
+from workbench.clusters.plan import consent_to_all, plan
 from workbench.clusters.profiles import profile, takes
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
 from workbench.errors import BadInputError, WorkbenchError
@@ -137,7 +137,7 @@ def _wish(sight: Sight, workload: Chosen) -> _Wish:
     )
     ticked = [each for name, each in there.items() if chosen.get(f"on.{name}", name in proposed)] + further
     lines = tuple(dict.fromkeys(each.line for each in ticked))
-    asks = next((asked for each in ticked if each.spec and (asked := consent(each.spec))), None)
+    asks = consent_to_all(each.spec for each in ticked if each.spec)
     settings: dict[str, Any] = {}
     # While they can't be read, the workload's form says so.
     with suppress(BadInputError):

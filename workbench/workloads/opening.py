@@ -24,7 +24,7 @@ from workbench import credentials, formats
 from workbench.errors import BadInputError, MissingError, WorkbenchError, install
 from workbench.storage import conventions, datasets, places
 from workbench.storage.datasets import is_bounds
-from workbench.storage.decoders import check_decoders, modules_for
+from workbench.storage.decoders import check_decoders, decoders
 from workbench.storage.places import Options, Place
 from workbench.storage.written import bounds_of, of_place, remark
 from workbench.storage.zarrs import MARKS, files_at, images_of, is_marked, opened_at, outdated_remark, safe
@@ -129,15 +129,17 @@ _IMPORTS = {
 
 
 def imports_of(resolved: Mapping[str, Any]) -> dict[str, str]:
-    """Return what tasks import to read a file, as `Template.imports`."""
+    """Return what tasks import to read a file and to decompress it, as `Template.imports`."""
     options = resolved.get("options") or {}
     options = options["options"] if "part" in options else options
-    engine = resolved.get("engine") or options.get("source", {}).get("engine")
-    found = _IMPORTS.get(resolved.get("format", ""), ())
-    if engine == datasets.IMAGES:
-        found = ("xarray", "zarr") if ".zarr" in resolved["path"] else ("xarray", "zarr", "tifffile")
-    elif engine:
-        found = ("xarray", engine)
+    source = options.get("source") or {key: resolved[key] for key in ("engine", "group") if key in resolved}
+    engine, place = source.get("engine"), Place(resolved["path"], source.get("options", options))
+    array = resolved.get("array") or resolved.get("variable")
+    format, name = _stored_as(place, resolved.get("format", ""), array, source)
+    found = ("xarray", *_IMPORTS.get(format, (format,))) if engine else _IMPORTS.get(format, ())
+    # What can't be read any more is for whoever opens it to tell.
+    with contextlib.suppress(WorkbenchError, OSError, LookupError, ValueError):
+        found += () if source.get("files") else decoders(place, format, name)
     return dict.fromkeys((*found, *places.modules_of(resolved["path"])), "")
 
 
@@ -246,18 +248,16 @@ def existing_chunks(found: Found, place: Place, missing_chunks: str) -> tuple[st
 def stored_as(found: Found) -> tuple[str, str | None]:
     """Return the format of an array, or the engine that opens its dataset, and its name there, with its group."""
     source = (found.recipe or {}).get("source") or {}
+    return _stored_as(Place(found.path, source.get("options", {})), found.format, found.array, source)
+
+
+def _stored_as(place: Place, format: str, array: str | None, source: Mapping[str, Any]) -> tuple[str, str | None]:
     group = source.get("group")
-    name = f"{group}/{found.array.rpartition('/')[2]}" if group and found.array else found.array
-    format = source.get("engine", found.format)
+    name = f"{group}/{array.rpartition('/')[2]}" if group and array else array
+    format = source.get("engine") or format
     if format == datasets.IMAGES:
-        format = "zarr" if is_marked(Place(found.path, source.get("options", {}))) else "tiff"
+        format = "zarr" if is_marked(place) else "tiff"
     return format, name
-
-
-def modules_of(found: Found, options: Options | None = None) -> tuple[str, ...]:
-    """Return the modules that tasks need to read an array, those that decompress it among them."""
-    format, name = stored_as(found)
-    return modules_for(Place(found.path, options or {}), format, name, by_xarray=found.format == "dataset")
 
 
 def options_of(workload: str, path: str, given: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

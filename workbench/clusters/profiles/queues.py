@@ -265,19 +265,20 @@ class Queue(Profile):
         command += ["--port", "0", "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
         if "interface" in spec.options:
             command += ["--interface", spec.options["interface"]]
-        keys = []
+        # It takes no option for the folder of files of its own.
+        before = ['DASK_TEMPORARY_DIRECTORY="$WORKBENCH_SPILL"']
         if spec.encrypt:
             # Its options for keys don't go with an interface.
             named = zip(("CA_FILE", "SCHEDULER__CERT", "SCHEDULER__KEY"), security.files(folder), strict=True)
-            keys = [f"DASK_DISTRIBUTED__COMM__TLS__{name}={shlex.quote(path)}" for name, path in named]
+            before += [f"DASK_DISTRIBUTED__COMM__TLS__{name}={shlex.quote(path)}" for name, path in named]
             command.extend(("--protocol", "tls"))
-        line = f'{" ".join((*keys, python, shlex.join(command)))} --local-directory "$WORKBENCH_SPILL"'
+        line = " ".join((*before, python, shlex.join(command)))
 
         class OfScheduler(kind):
             def job_script(self) -> str:
                 """In place of its last line, which starts a worker, the scheduler."""
-                before = str(super().job_script()).rstrip("\n").rpartition("\n")[0]
-                return "\n".join((before, line, ""))
+                head = str(super().job_script()).rstrip("\n").rpartition("\n")[0]
+                return "\n".join((head, line, ""))
 
         given = {**self.submission(spec, folder, spec.options.get("scheduler_directives")), **_OF_SCHEDULER}
         return OfScheduler(name="scheduler", job_name=name, **given)

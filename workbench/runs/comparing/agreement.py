@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from workbench.errors import quoted
 from workbench.formats import listed
+from workbench.runs.parts import most_off
 
 _SUM = 64
 """Roundings in a pairwise sum are as many as the logarithm of its length, which is below 64."""
@@ -103,8 +104,8 @@ def _between_groups(groups: Sequence[Answer], given: Sequence[Answer]) -> Agreem
 
 def _apart(one: Answer, other: Answer, rounding: float = 0.0) -> str | None:
     """Where two answers differ, by more than a certificate allows if only one of them has one."""
-    accuracies = [found["of_largest"] for each in (one, other) if (found := (each.result or {}).get("certificate"))]
-    slack = max(accuracies[0]) if len(accuracies) == 1 else 0.0
+    accuracies = [found for each in (one, other) if (found := most_off(each.result or {})) is not None]
+    slack = accuracies[0] if len(accuracies) == 1 else 0.0
     rounding += sum(each.rounding or 0.0 for each in (one, other))
     return difference(_alone(one), _alone(other), other.dtype, slack=slack, rounding=rounding)
 

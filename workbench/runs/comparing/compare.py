@@ -15,7 +15,7 @@ from workbench import formats
 from workbench.clusters import records
 from workbench.clusters.budget import MINIMUM_PER_WORKER, budget, most_workers, running, workers
 from workbench.clusters.lines import Line, read_line
-from workbench.clusters.plan import check_agreed, consent as consent_to_cluster, has_gpus, plan
+from workbench.clusters.plan import check_agreed, consent_to_all, has_gpus, plan
 from workbench.clusters.profiles import profile, seen
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
@@ -131,8 +131,7 @@ def usual_lines(workload: str, parameters: Mapping[str, Any], inventory: Invento
 
 def consent(rows: Sequence[Row]) -> str | None:
     """Return what a person has to agree to before these rows are measured; None where it is harmless."""
-    started = (row.spec for row in rows if row.spec is not None and row.reason is None and row.cluster is None)
-    return next(filter(None, map(consent_to_cluster, started)), None)
+    return consent_to_all(row.spec for row in rows if row.spec and row.reason is None and row.cluster is None)
 
 
 def submit(
@@ -260,7 +259,9 @@ def _specs(
         if len(new) < 2 or all("memory" in lines[index].choices for index in new):
             said = "Clusters run side by side" if len(new) > 1 else "The cluster runs"
         return shared, "side by side", (f"{said} all the while; only one run computes at a time.",)
-    taken = [_with_memory(lines[i], alone[i], left, inventory) if i in new else alone[i] for i in range(len(lines))]
+    # The last starts long after this plan: what other programs take until then must not refuse it.
+    most = left - left // 10
+    taken = [_with_memory(lines[i], alone[i], most, inventory) if i in new else alone[i] for i in range(len(lines))]
     return (
         taken,
         "one after another",

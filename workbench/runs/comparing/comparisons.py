@@ -26,6 +26,7 @@ from workbench.jobs import folders
 from workbench.jobs.folders import Lasting
 from workbench.redaction import redact_json
 from workbench.runs import store
+from workbench.runs.parts import Result
 from workbench.runs.settings import read_pairs
 from workbench.workloads.own import title_of
 from workbench.workloads.values import Check
@@ -70,7 +71,7 @@ class Sample(BaseModel, frozen=True):
     status: str = "done"
     seconds: float | None = None
     bytes: int | None = None
-    result: dict[str, Any] | None = None
+    result: Result | None = None
     check: Check | None = None
     energy: float | None = None
     """Joules that the GPUs took, where they were measured."""
