@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import workbench
 from workbench.clusters.environments import check_environment, environments, own_versions
 from workbench.errors import BadInputError, MissingError
 
@@ -37,7 +38,8 @@ def furnished(bare: Path, tmp_path: Path) -> Path:
     shutil.copytree(bare, folder, symlinks=True)
     for package, version in HERE.items():
         if package != "python":
-            install(folder, package, version)
+            install(folder, package, version.partition("+")[0])
+    (packages_of(folder) / "workbench").symlink_to(Path(workbench.__file__).parent)
     return folder
 
 
@@ -94,7 +96,19 @@ def test_an_environment_without_packages_is_listed_with_what_it_lacks(bare: Path
 def test_starting_in_an_environment_without_packages_is_refused_with_the_remedy(bare: Path) -> None:
     with pytest.raises(MissingError, match=": no dask, distributed, dask-workbench") as refused:
         check_environment(python_of(bare))
-    assert f"dask-workbench=={HERE['dask-workbench']}" in str(refused.value)
+    # By its folder: nobody owns its name on PyPI.
+    assert str(refused.value).endswith(f" distributed=={HERE['distributed']} {Path(workbench.__file__).parents[1]}")
+
+
+def test_another_revision_of_the_same_version_is_refused(furnished: Path) -> None:
+    there = packages_of(furnished) / "workbench"
+    there.unlink()
+    shutil.copytree(Path(workbench.__file__).parent, there, ignore=shutil.ignore_patterns("labextension", "*.js"))
+    assert check_environment(python_of(furnished)).versions == HERE
+    with (there / "paths.py").open("a") as file:
+        file.write("# changed\n")
+    with pytest.raises(MissingError, match=r": dask-workbench is \S+\+\w{8} in .*, and \S+\+\w{8} here\. Run: "):
+        check_environment(python_of(furnished))
 
 
 def test_an_environment_with_the_same_versions_is_accepted_under_its_own_path(furnished: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import shlex
@@ -19,22 +20,32 @@ import workbench
 from workbench.errors import BadInputError, MissingError
 from workbench.formats import duration
 from workbench.packages import installed_version
+from workbench.remote import revision_of
 from workbench.travelling import apart
 
 PACKAGES = ("dask", "distributed", "dask-workbench", "numpy", "cloudpickle", "msgpack", "cryptography")
 _SAME = ("dask", "distributed", "dask-workbench")
 _TIMEOUT = 10.0
+_SOURCE = str(Path(workbench.__file__).parents[1])
+"""Folder of the clone, where this package is installed from one that can be edited."""
 
 # Runs in any Python from 3.8 on, and asks the installed packages for their versions instead of importing them.
-_PROBE = """
-import json, sys
+_PROBE = f"""
+from __future__ import annotations
+import sys
 if sys.path and sys.path[0] == "": del sys.path[0]
+import hashlib, importlib.util, json
 from importlib import metadata
-found = {}
+from pathlib import Path
+{inspect.getsource(revision_of).partition("@cache")[2]}
+found = {{}}
 for package in sys.argv[1:]:
     try: found[package] = metadata.version(package)
     except metadata.PackageNotFoundError: pass
-print(json.dumps({"prefix": sys.prefix, "versions": dict(found, python=".".join(map(str, sys.version_info[:3])))}))
+there = importlib.util.find_spec("workbench")
+if there and "dask-workbench" in found: found["dask-workbench"] += "+" + str(revision_of(there.origin))
+found["python"] = ".".join(map(str, sys.version_info[:3]))
+print(json.dumps(dict(prefix=sys.prefix, versions=found)))
 """
 
 
@@ -53,7 +64,8 @@ class Environment(BaseModel, frozen=True):
 def own_versions() -> dict[str, str]:
     """Versions of this interpreter and of the packages that both ends of a cluster share."""
     found = {package: installed_version(package) for package in PACKAGES}
-    found["dask-workbench"] = found["dask-workbench"] or workbench.__version__
+    # All revisions before a release have one version.
+    found["dask-workbench"] = f"{workbench.__version__}+{revision_of(workbench.__file__)}"
     versions = {package: version for package, version in found.items() if version is not None}
     return {"python": ".".join(map(str, sys.version_info[:3])), **versions}
 
@@ -201,5 +213,9 @@ def _problems(python: str, theirs: Mapping[str, str]) -> tuple[str, ...]:
     said = apart([(f"in {python}", theirs)], needed, loose=set(PACKAGES) - set(_SAME))
     if said is None:
         return ()
-    pins = " ".join(f"{package}=={ours[package]}" for package in _SAME if package in ours)
-    return (f"A cluster needs the same here and there: {said}. Run: {shlex.quote(python)} -m pip install {pins}",)
+    pins = " ".join(f"{package}=={ours[package]}" for package in _SAME[:2] if package in ours)
+    command = f"{shlex.quote(python)} -m pip install {pins}"
+    if theirs.get("dask-workbench") != ours["dask-workbench"]:
+        # Not by its name, which is nobody's on PyPI yet.
+        command += f" {shlex.quote(_SOURCE)}" if Path(_SOURCE, "pyproject.toml").exists() else " FOLDER_OF_ITS_CLONE"
+    return (f"A cluster needs the same here and there: {said}. Run: {command}",)

@@ -21,6 +21,7 @@ _HDF5_PLUGINS = frozenset((307, 32001, 32004, 32008, 32010, 32013, 32015, 32017,
 _CODECS = {"zfpy": "zfpy", "pcodec": "pcodec", "crc32c": "crc32c", "msgpack2": "msgpack"}
 """Modules that codecs of numcodecs need and that it doesn't bring."""
 
+
 def check_decoders(place: Place, format: str, name: str | None) -> None:
     """Raise MissingError where a package that decompresses an array isn't installed here."""
     for module in decoders(place, format, name):
