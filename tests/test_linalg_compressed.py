@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from workbench.errors import BadInputError
-from workbench.linalg import PCA, SVD, svd, svd_compressed
+from workbench.hardware import Memory
+from workbench.linalg import PCA, SVD, compressed, krylov, svd, svd_compressed, tall
 from workbench.linalg.blocks import ArrayError
 from workbench.linalg.passes import DaskOperator
 
@@ -249,9 +250,22 @@ def test_what_the_workers_hold_already_is_used_where_there_is_no_room_to_keep_it
 
 
 def test_the_largest_values_outlive_a_basis_that_is_cut_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.linalg.krylov.BASIS_BYTES", 2 * 8 * 600 * 50)
+    monkeypatch.setattr("workbench.linalg.krylov.basis_bytes", lambda: 2 * 8 * 600 * 50)
     x = np.random.default_rng(0).standard_normal((900, 600)) + decaying(900, 600) * 50
     check(x, svd_compressed(da.from_array(x, chunks=(300, 600)), 5, max_passes=60), 5)
+
+
+def test_what_is_kept_fits_a_container_and_not_the_machine_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = Memory(total=2**38, available=2**28, cgroup_limit=2**30, limit=2**30)
+    monkeypatch.setattr("workbench.hardware.memory", lambda: inside)
+    krylov.basis_bytes.cache_clear()
+    try:
+        assert krylov.basis_bytes() == 2**28
+        with dask.config.set(scheduler="threads"):
+            assert compressed.most_kept(on_devices=False) == 2**27
+            assert tall._largest(on_devices=False) == 2**30
+    finally:
+        krylov.basis_bytes.cache_clear()
 
 
 def test_large_rows_of_blocks_are_cut_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import dask.config
-import psutil
 
 from workbench import config
 from workbench.clusters import records
 from workbench.clusters.spec import ClusterSpec
+from workbench.hardware import memory
 from workbench.jobs import processes
 
 PATIENCE = 900.0
@@ -112,7 +112,7 @@ def _refill() -> None:
     global _waiting
     with _lock:
         there = _waiting is not None and _waiting.process.poll() is None
-        if there or _preload is None or psutil.virtual_memory().available < _ROOM:
+        if there or _preload is None or (memory().available or 0) < _ROOM:
             return
         # Without one a cluster starts as it always does.
         with contextlib.suppress(OSError):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dask
 import dask.array as da
@@ -17,6 +17,9 @@ import numpy as np
 from workbench.errors import BadInputError
 from workbench.linalg.keys import fresh
 from workbench.travelling import reach_cluster
+
+if TYPE_CHECKING:
+    from workbench.hardware import Memory
 
 # What a core's second-level cache holds beside the tile's results; measured flat from 256 KiB to 1 MiB.
 TILE_BYTES = 512 * 1024
@@ -30,6 +33,14 @@ class ArrayError(BadInputError, ValueError):
 
 class ArrayTypeError(BadInputError, TypeError):
     """A thing that isn't an array, or an array of a kind of numbers that can't be used."""
+
+
+def memory_of_host() -> Memory:
+    """Memory of this machine, of which a container or a job may have a part only."""
+    # Workers, on which tasks of ours run, may lack what the inventory of hardware imports.
+    from workbench.hardware import memory
+
+    return memory()
 
 
 def namespace(block: Any) -> Any:

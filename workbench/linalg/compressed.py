@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import dask
 import dask.array as da
 import numpy as np
-import psutil
 
 from workbench.formats import size
 from workbench.linalg import asked, blocks, krylov, tall
@@ -201,7 +200,7 @@ def most_kept(on_devices: bool) -> float:
     """
     client = cluster_client()
     if client is None:
-        return _OF_CARD * blocks.device_memory() if on_devices else psutil.virtual_memory().available / 2
+        return _OF_CARD * blocks.device_memory() if on_devices else (blocks.memory_of_host().available or 0) / 2
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     if on_devices:
         cards = (worker["metrics"] for worker in workers)

@@ -23,12 +23,12 @@ References
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
-import psutil
 
-from workbench.linalg.blocks import one_thread
+from workbench.linalg.blocks import memory_of_host, one_thread
 from workbench.linalg.certificate import Certificate, Interval, Limit, Ritz, Status, groups, interval, sine_of, warn
 
 Matrix = np.ndarray[Any, Any]
@@ -46,9 +46,15 @@ SETTLED = 0.05
 ZERO, LIMITED = 4.0, 3.0
 # Values as dense as those of noise show in how bounds shrank in so many passes.
 TREND = 4
-# The blocks and products that are kept take at most this, besides what one more makes of them; then the space is cut
-# down to its best vectors. 6 GiB are 17 passes with 48 columns of half a million samples.
-BASIS_BYTES = max(2**30, min(6 * 2**30, psutil.virtual_memory().total // 4))
+
+
+@cache
+def basis_bytes() -> int:
+    """Bytes that the blocks and products take that are kept, besides what one more makes of them.
+
+    Beyond, the space is cut down to its best vectors. 6 GiB are 17 passes with 48 columns of half a million samples.
+    """
+    return min(6 * 2**30, memory_of_host().limit // 4)
 
 
 class Operator:
@@ -161,7 +167,7 @@ class _Search:
 
     def _gram(self, block: Matrix, may_be_single: bool) -> Leading | Matrix:
         """What was found, or where this arithmetic isn't enough, the best vectors so far."""
-        most = BASIS_BYTES // (2 * self.n * block.itemsize) + 3 * self.width
+        most = basis_bytes() // (2 * self.n * block.itemsize) + 3 * self.width
         basis = _Basis.empty(self.n, min(self.n, most), block.dtype)
         self._rough, self._worst = False, []
         while True:
@@ -398,7 +404,7 @@ class _Basis:
 
     @property
     def full(self) -> bool:
-        return 2 * self.k.nbytes > BASIS_BYTES
+        return 2 * self.k.nbytes > basis_bytes()
 
     def extended(self, block: Matrix, product: Matrix) -> _Basis:
         """With one block more."""

@@ -39,7 +39,6 @@ from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
-import psutil
 from dask.highlevelgraph import HighLevelGraph
 
 from workbench.formats import size
@@ -139,7 +138,7 @@ def _largest(on_devices: bool) -> int:
     """Bytes of the worker, GPU or machine that has most; 0 where nobody tells."""
     client = cluster_client()
     if client is None:
-        return blocks.device_memory() if on_devices else int(psutil.virtual_memory().total)
+        return blocks.device_memory() if on_devices else blocks.memory_of_host().limit
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     sizes = (each["metrics"].get("gpu-memory-total") if on_devices else each["memory_limit"] for each in workers)
     return max((int(size) for size in sizes if size), default=0)

@@ -107,7 +107,7 @@ def forecast(threads: int, quick: bool) -> str:
     """Slices, and what they say of all."""
     from workbench.genotypes import fast
     from workbench.genotypes.packing import at_most, block_rows
-    from workbench.linalg.krylov import BASIS_BYTES
+    from workbench.linalg.krylov import basis_bytes
 
     columns = K + fast.oversamples(K)
     load, samples = os.getloadavg()[0], SAMPLES // (8 if quick else 1)
@@ -138,7 +138,7 @@ def forecast(threads: int, quick: bool) -> str:
     computing = (a * SAMPLES * VARIANTS + b * SAMPLES * -(-VARIANTS // rows)) / THREADS
     reading, algebra = VARIANTS * row / DISK, alone * SAMPLES / n + between[-1] / passes[-1] * SAMPLES / sizes[-1]
     hours = needed * (max(computing, reading) + algebra) / 3600
-    basis = min(BASIS_BYTES, 16 * SAMPLES * columns * needed)
+    basis = min(basis_bytes(), 16 * SAMPLES * columns * needed)
     # Ritz vectors and their products have twice the columns. A thread holds its block and sums in float32, or two sums
     # in float64 that it adds; others wait to be added.
     column = SAMPLES * columns
