@@ -33,7 +33,8 @@ def row(protocol: str, block: int = 1000, *, rounds: int = 6, factor: float | No
     factor = _SPEED[protocol] if factor is None else factor
     profile = "ucx" if protocol == "ucx" else "gpus" if "devices" in changes else "cpu"
     spec = {"profile": profile, "protocol": protocol, "n_workers": 2, "threads_per_worker": 1, "memory_limit": 2**29}
-    carried = {"overall": [8e7 / factor, 1e8 / factor, 1.2e8 / factor], "n_messages": 4}
+    carried = {"overall": [8e7 / factor, 1e8 / factor, 1.2e8 / factor], "n_messages": 4, "sentence": "4 messages."}
+    carried |= {"workers": ["a", "b"], "matrix": [[None, None]] * 2}
     over = "ucx (tcp on lo)" if protocol == "ucx" else protocol
     place = list(_SPEED).index(protocol) + 1
     samples = tuple(

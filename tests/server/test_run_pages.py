@@ -106,7 +106,7 @@ async def test_a_person_names_a_run_and_it_is_found_by_that_name(api: Any, sessi
 
 
 async def test_the_words_above_an_answer_leave_out_what_is_long(api: Any, session: Any) -> None:
-    scatter = [[0.5, 1.5]] * 5000
+    scatter = {"samples": [f"s{n}" for n in range(5000)], "scores": [[0.5] * 5000] * 2, "label": None, "labels": None}
     session.add_run("r1", status="done", seconds=1.0, result={"singular_values": [3.0, 2.0], "scatter": scatter})
     html = await html_of(api, "runs")
     assert len(html) < 10_000

@@ -98,12 +98,16 @@ async def test_what_comes_from_elsewhere_does_not_become_markup(api: Any, sessio
 
 async def test_a_run_says_what_was_forecast_what_it_took_and_what_it_cost_in_energy(api: Any, session: Any) -> None:
     session.add_run("r1", status="done", seconds=4.0, created=time.time() - 60)
+    nothing_travelled = {"workers": [], "matrix": [], "n_messages": 0, "overall": None, "transport": "tls"}
     session.add_run(
         "r2",
         status="done",
         seconds=3.9,
         created=time.time(),
-        result={"value": 1.0, "bandwidth": {"sentence": "Over tls."}, "certificate": {"sentence": "Within <0.1 %."}},
+        result={
+            "bandwidth": {**nothing_travelled, "sentence": "Over tls."},
+            "certificate": {"sentence": "Within <0.1 %.", "bound": []},
+        },
         forecast={"verdict": "fits", "seconds": {"low": 3.1, "high": 4.5}, "price_per_hour": 1800},
         energy={"joules": 1500.0, "seconds": 4.0, "n_gpus": 2, "source": "counters"},
         on_gpu=dict.fromkeys(("blocks", "on_gpu", "bytes", "bytes_on_gpu", "share", "share_of_bytes"), 1)
