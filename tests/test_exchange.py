@@ -298,3 +298,14 @@ def test_of_a_long_log_the_end_is_shown_and_exported(run, exported, data_folder,
     monkeypatch.setitem(exchange.MOST_EACH, "log.txt", 2**12)
     again = import_run(export_run(run, tmp_path / "again.zip"), new_id=True)
     assert (store.folder(again.id) / "log.txt").read_text().endswith("last\n")
+
+
+def test_secrets_in_a_record_that_comes_from_elsewhere_are_hidden(exported, data_folder):
+    told = json.loads(described(exported))
+    told["run"] |= {"id": "other-1", "notes": ["Authorization: Bearer abcdefgh.12345678", "A bearer of good news."]}
+    told["run"]["result"] = {"attrs": {"Authorization": "Bearer abcdefgh.12345678"}}
+    log = b"X_TOKEN=abcdefgh http://u:abcdefgh@host/ and Authorization: Bearer abcdefgh.12345678"
+    taken = import_run(rewritten(exported, {"run.json": json.dumps(told).encode(), "log.txt": log}))
+    kept = [path.read_bytes() for path in data_folder.rglob("*") if path.is_file()]
+    assert not any(b"abcdefgh" in each for each in kept)
+    assert taken.notes[1] == "A bearer of good news."

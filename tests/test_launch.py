@@ -160,7 +160,22 @@ def test_blas_has_one_thread_for_each_of_dasks_unless_the_user_says_otherwise(
         assert [spare.environment(record.marker, record.spec)[name] for name in names] == ["1", "4", "1"]
 
 
-_LOOKED_FOR = ("json", "random", "brotli", "crick", "cupy", "gilknocker", "lz4", "setproctitle", "snappy", "sparse")
+_LOOKED_FOR = (
+    "json",
+    "random",
+    "sqlite3",
+    "datetime",
+    "jupyterlab",
+    "jupyter_server",
+    "brotli",
+    "crick",
+    "cupy",
+    "gilknocker",
+    "lz4",
+    "setproctitle",
+    "snappy",
+    "sparse",
+)
 """Modules of Python and some that Dask imports where they are installed."""
 
 
@@ -194,8 +209,9 @@ def test_no_module_beside_the_user_is_imported_by_a_cluster_and_its_runs(
 
 
 def test_the_module_workbench_takes_no_module_from_the_folder_it_is_started_in(clone: Path) -> None:
-    done = subprocess.run([sys.executable, "-m", "workbench", "--version"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    for words in (["--version"], ["workloads"], ["lab", "--version"]):
+        done = subprocess.run([sys.executable, "-m", "workbench", *words], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
     assert not (clone / "imported").exists()
 
 

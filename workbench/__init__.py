@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from itertools import pairwise
+
+# With -m, Python looks first in the folder it was started in, where a file of a cloned project may have the name of a
+# module: before anything is imported that isn't loaded already.
+if (
+    not sys.flags.safe_path
+    and sys.path[:1] == [os.getcwd()]  # noqa: PTH109
+    and any(flag == "-m" and name.partition(".")[0] == "workbench" for flag, name in pairwise(sys.orig_argv))
+):
+    del sys.path[0]
+
 # Python's own: the eccodes of cfgrib, which xarray loads when it opens a file, brings one that is too old, and the one
 # that was loaded first stays.
 import sqlite3  # noqa: F401

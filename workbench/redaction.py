@@ -13,14 +13,15 @@ from typing import Any
 HIDDEN = "…"
 """Stands in place of a secret."""
 
-_WORDS = r"password|passwd|pwd|secret|token|api_?key|(?:access|secret|account|private|sas)_?key"
+_WORDS = r"password|passwd|pwd|secret|token|api_?key|authorization|(?:access|secret|account|private|sas)_?key"
 _NAME = re.compile(rf"(?i)(?:.*[_.-])?(?:{_WORDS})")
 _USER = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)([^\s/?#]+)@")
 _SIGNATURES = r"x-amz-signature|x-amz-security-token|x-goog-signature|sig|signature|\w+_token|client_secret"
 _QUERY = re.compile(rf"(?i)([?&;](?:{_SIGNATURES}|{_WORDS})=)([^&\s\"'#]+)")
 _ASSIGNED = re.compile(rf"(?i)(?<!\w)((?:\w*_)?(?:{_WORDS})=[\"']?)([^\s\"'$;,()\[\]…]+)(?=[\s\"';,]|$)")
+_HEADER = re.compile(r"(?i)\b(authorization[\"']?\s*[:=]\s*[\"']?(?:\w+\s+)?|bearer\s+)([\w.~+/=-]{8,})")
 _REFERENCE = re.compile(r"\$\w+|secret/[^/\s]+/[^/\s]+")
-_SUSPECT = re.compile(rf"(?i)://[^\s/?#]+@|{_WORDS}|sig=|signature=|client_secret|\"env\"")
+_SUSPECT = re.compile(rf"(?i)://[^\s/?#]+@|{_WORDS}|sig=|signature=|bearer|client_secret|\"env\"")
 _WEB = ("http://", "https://", "ftp://", "ftps://")
 _STORED = "which would be stored with clusters and runs"
 
@@ -41,6 +42,7 @@ def redact(text: str) -> str:
     if _SUSPECT.search(text) is None:
         return text
     text = _USER.sub(lambda found: f"{found[1]}{HIDDEN}@" if _is_user(found) else found[0], text)
+    text = _HEADER.sub(rf"\1{HIDDEN}", text)
     return _ASSIGNED.sub(rf"\1{HIDDEN}", _QUERY.sub(rf"\1{HIDDEN}", text))
 
 

@@ -172,7 +172,7 @@ def show_workloads(templates: Sequence[Template], broken: Sequence[Broken] = ())
     rows = ((Text(template.name, "bold"), template.summary, template.origin) for template in templates)
     _print(_table(("NAME", "WHAT IT DOES", "FROM"), rows))
     for each in broken:
-        _print(Text(f"{each.where}: {each.why}", "red"))
+        _print(Text(on_one_line(f"{each.where}: {each.why}"), "red"))
     _print("\nParameters of one: workbench workloads NAME", style="dim")
 
 

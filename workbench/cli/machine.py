@@ -29,7 +29,7 @@ def _hardware(arguments: argparse.Namespace) -> int:
 
 def lab(arguments: argparse.Namespace) -> int:
     """Become JupyterLab."""
-    command = [sys.executable, "-m", "jupyterlab", *arguments.passed_on]
+    command = [sys.executable, "-P", "-m", "jupyterlab", *arguments.passed_on]
     if arguments.json:
         answer(arguments, {"command": command, "pid": os.getpid()}, "")
     _become(command)
@@ -37,10 +37,11 @@ def lab(arguments: argparse.Namespace) -> int:
 
 def _app(arguments: argparse.Namespace) -> int:
     asked = {"port": arguments.port, "browser": arguments.browser, "json": arguments.json}
-    _become([sys.executable, "-m", "workbench.panels.app", json.dumps(asked)])
+    _become([sys.executable, "-P", "-m", "workbench.panels.app", json.dumps(asked)])
 
 
 def _become(command: list[str]) -> NoReturn:
+    # -P: no module that lies in this folder, which may be anybody's, stands in for an installed one.
     sys.stdout.flush()
     os.execv(command[0], command)
 

@@ -41,7 +41,7 @@ from workbench.errors import BadInputError, ConflictError, NotFoundError, quoted
 from workbench.formats import size
 from workbench.jobs import folders
 from workbench.paths import check_openable
-from workbench.redaction import redact_json
+from workbench.redaction import redact, redact_json
 from workbench.runs import store
 from workbench.runs.answers import FILE, Answers, check_store
 from workbench.runs.store import Imported, Run
@@ -137,6 +137,9 @@ def import_run(path: Path | IO[bytes], *, new_id: bool = False, max_size: int | 
         folder = Path(place)
         _unpack(path, folder, name, most)
         run = _read_run(folder, name)
+        if (log := folder / "log.txt").exists():
+            text = log.read_text(encoding="utf-8", errors="replace")
+            log.write_text(redact(text), encoding="utf-8", newline="")
         _check_tables(folder, name)
         _check_arrays(run, folder, name, most)
         return _keep(run, folder, new_id=new_id)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from hmac import compare_digest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from jupyter_server.auth.decorator import allow_unauthenticated, authorized
 from jupyter_server.base.handlers import JupyterHandler
@@ -216,6 +216,7 @@ def _only_needed(response: Any) -> None:
     """Leave of a dashboard's headers those that a page needs, and let it be sent to its own pages only."""
     headers = {name: response.headers[name] for name in _ANSWERED if name in response.headers}
     there = urlsplit(headers.get("Location", ""))
-    if there.scheme or there.netloc:
+    # Nor out of the path whose key makes it reachable.
+    if there.scheme or there.netloc or there.path.startswith("/") or ".." in unquote(there.path) or "\\" in there.path:
         del headers["Location"]
     response.headers = HTTPHeaders(headers)

@@ -274,8 +274,11 @@ def _above(module: ModuleType) -> Path:
 def _is_own(file: str, folder: Path) -> bool:
     """Whether a file is of the folder, and none of what is installed below it or of this package."""
     path, ours = Path(file), Path(__file__).parents[1]
-    installed = "-packages" in file or any(path.is_relative_to(each) for each in (sys.prefix, _STANDARD, ours))
-    return path.suffix == ".py" and path.is_relative_to(folder) and not installed
+    if path.suffix != ".py" or not path.is_relative_to(folder):
+        return False
+    # Whoever made the folder chose its name and those above.
+    installed = "-packages" in str(path.relative_to(folder))
+    return not installed and not any(path.is_relative_to(each) for each in (sys.prefix, _STANDARD, ours))
 
 
 def imported_later(module: ModuleType) -> dict[str, Source]:
