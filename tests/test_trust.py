@@ -63,7 +63,9 @@ workbench:
 
 
 @pytest.fixture
-def hostile(tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hostile]:
+def hostile(
+    tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Hostile]:
     """A hostile project as the working folder, with a server that it wants secrets sent to."""
 
     class Listener(BaseHTTPRequestHandler):
@@ -74,12 +76,13 @@ def hostile(tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) 
         def log_message(self, *_: object) -> None:
             pass
 
-    (tmp_path / "clone").mkdir()
-    monkeypatch.chdir(tmp_path / "clone")
+    folder = tmp_path / getattr(request, "param", "clone")
+    folder.mkdir()
+    monkeypatch.chdir(folder)
     monkeypatch.setenv("A_SECRET", "s3cr3t")
     monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "s3cr3t")
     with HTTPServer(("127.0.0.1", 0), Listener) as server:
-        made = Hostile(tmp_path / "clone", server.server_port)
+        made = Hostile(folder, server.server_port)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield made
         server.shutdown()
@@ -153,6 +156,8 @@ def test_what_was_trusted_is_used_until_a_byte_of_it_changes(hostile: Hostile) -
     assert session.untrusted() is not None
 
 
+# Whoever made the project chose its name.
+@pytest.mark.parametrize("hostile", ["clone", "site-packages"], indirect=True)
 def test_bytecode_beside_a_trusted_workload_is_not_run(hostile: Hostile, tmp_path: Path) -> None:
     other = tmp_path / "other.py"
     other.write_text(f"open({str(hostile.ran)!r}, 'a').write('bytecode\\n')\ntwo = 2\n")
