@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -79,21 +81,36 @@ class Evil(RequestHandler):
         self.finish(ATTACK)
 
 
-@pytest.fixture(scope="module")
-def theirs() -> Iterator[LocalCluster]:
-    """A scheduler with its dashboard that nobody here started, one of whose pages is hostile."""
+def serve() -> None:
+    """Be such a scheduler until the standard input ends; its address is printed."""
     with LocalCluster(
         n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", memory_limit="512MiB"
     ) as cluster:
         cluster.scheduler.http_application.add_handlers(".*", [("/evil", Evil)])
-        yield cluster
+        print(cluster.scheduler_address, flush=True)
+        sys.stdin.read()
 
 
 @pytest.fixture(scope="module")
-def attached(lab: Lab, theirs: LocalCluster) -> str:
+def theirs() -> Iterator[str]:
+    """Address of a scheduler that nobody here started, one of whose dashboard's pages is hostile.
+
+    In a process of its own: in this one it would wait for the browser's loop.
+    """
+    command = [sys.executable, "-c", "from tests.ui.test_dashboards import serve; serve()"]
+    with subprocess.Popen(
+        command, cwd=Path(__file__).parents[2], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.communicate("", timeout=60)
+
+
+@pytest.fixture(scope="module")
+def attached(lab: Lab, theirs: str) -> str:
     """The same, attached to."""
     session = Session()
-    session.start(spec_of(theirs.scheduler_address), name="there", agreed=True)
+    session.start(spec_of(theirs), name="there", agreed=True)
     until(lambda: session.cluster("there").status == "ready" and session.cluster("there").dashboard_address)
     return "there"
 
@@ -118,7 +135,7 @@ def show_live(page: Page, lab: Lab, name: str, work: Callable[[], Any]) -> None:
 
 
 def test_the_dashboards_of_our_own_and_of_attached_clusters_are_live(
-    lab: Lab, page: Page, attached: str, theirs: LocalCluster, screenshot: Callable[[str], Path]
+    lab: Lab, page: Page, attached: str, theirs: str, screenshot: Callable[[str], Path]
 ) -> None:
     session = Session()
     session.start(session.plan("cpu", n_workers=1, threads_per_worker=1, memory="512MiB"), name="ours")
@@ -128,7 +145,7 @@ def test_the_dashboards_of_our_own_and_of_attached_clusters_are_live(
         session.run("array_sum", {"size": "64MiB", "chunks": "1MiB"}, session.cluster("ours"))
 
     def on_theirs() -> None:
-        with Client(theirs.scheduler_address) as client:
+        with Client(theirs) as client:
             client.gather(client.map(lambda n: n + 1, range(100)))
 
     for name, work in (("ours", on_ours), (attached, on_theirs)):
