@@ -290,7 +290,10 @@ def missing_on(spec: ClusterSpec) -> Mapping[str, Mapping[str, int]] | None:
 
 def lacking(template: Template, checked: Parameters, spec: ClusterSpec, name: str | None = None) -> str | None:
     """Return what to do about modules that tasks need and workers can't import; None where all are there."""
-    missing = missing_on(spec) or {}
+    missing = missing_on(spec)
+    if not missing:
+        # What it imports may take a look into a file.
+        return None
     for module, instead in template.imports(checked.resolved).items():
         if module not in missing:
             continue
