@@ -216,7 +216,7 @@ def _only_needed(response: Any) -> None:
     """Leave of a dashboard's headers those that a page needs, and let it be sent to its own pages only."""
     headers = {name: response.headers[name] for name in _ANSWERED if name in response.headers}
     there = urlsplit(headers.get("Location", ""))
-    # Nor out of the path whose key makes it reachable.
-    if there.scheme or there.netloc or there.path.startswith("/") or ".." in unquote(there.path) or "\\" in there.path:
+    # Nor out of the path whose key makes it reachable, below which the proxy puts one that begins with a slash.
+    if there.scheme or there.netloc or ".." in unquote(there.path) or "\\" in there.path:
         del headers["Location"]
     response.headers = HTTPHeaders(headers)
