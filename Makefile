@@ -1,6 +1,5 @@
 # make lab     set up and open JupyterLab with the Workbench sidebar; ARGS="--no-browser --port 9999" goes to JupyterLab
 # make demo-gpus  the same with eight simulated GPUs (a DGX-1), for teaching
-# make first-hour-simulated  the first hour on a GPU (tests/gpu/first-hour.sh) without one, small; ARGS names steps
 # make first-minutes-simulated  the eight minutes on a borrowed GPU (tests/gpu/README.md), rehearsed without one
 # make test    set up and run every test, browser tests included
 # make check   ruff, mypy --strict, import-linter, tsc, eslint, prettier, vitest
@@ -25,16 +24,13 @@ LABEXT_SOURCES := $(shell find labext/src labext/style labext/schema -type f 2>/
 	$(wildcard labext/package.json labext/tsconfig.json labext/webpack.config.js labext/page.build.mjs labext/yarn.lock \
 	labext/install.json labext/.yarnrc.yml workbench/views/*.raw.css)
 
-.PHONY: lab demo-gpus first-hour-simulated first-minutes-simulated test tools check check-python check-labext check-extras bench bench-svd bench-scale bench-views bench-gpu gpu-bundle clean install
+.PHONY: lab demo-gpus first-minutes-simulated test tools check check-python check-labext check-extras bench bench-svd bench-scale bench-views bench-gpu gpu-bundle clean install
 
 lab: install
 	cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)
 
 demo-gpus: install
 	exec python -m tests.simulated sh -c 'cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)'
-
-first-hour-simulated: install
-	PART=$(or $(PART),0.05) python -m tests.simulated --gpus 1 sh tests/gpu/first-hour.sh build/first-hour-simulated $(ARGS)
 
 first-minutes-simulated: install
 	python -m tests.gpu.bundle --ours --into build/gpu-bundle-ours

@@ -35,7 +35,16 @@ threadpool_limits(1, user_api="blas")  # of what pytest's plugins have loaded
 
 
 _BROWSERS = Path(__file__).with_name("ui")
-_LONGEST = ("first_hour", "own_functions", "two_at_once", "attach", "forecast", "remote_data", "compare_runs", "readme")
+_LONGEST = (
+    "first_minutes",
+    "own_functions",
+    "two_at_once",
+    "attach",
+    "forecast",
+    "remote_data",
+    "compare_runs",
+    "readme",
+)
 """Files that take longest, the longest first: begun last, one of them would go on alone at the end of all."""
 
 

@@ -1,4 +1,4 @@
-"""The first minutes on a GPU: what becomes of steps, the table, and all of it on a simulated GPU."""
+"""Measuring on a GPU: steps that fail, the table, and all of it on a simulated GPU."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.benchmarks import bench_gpu
 from tests.gpu import bundle, minutes
 from tests.simulated import GIB, SimulatedNvml, computing
 from tests.standin import on_host
@@ -78,16 +79,23 @@ def test_a_step_that_cannot_import_says_what_is_missing(tmp_path: Path) -> None:
     assert "ModuleNotFoundError: No module named 'cupy'" in done.stdout
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.skipif(on_host.compiler() is None, reason="Kernels on a processor need a C++ compiler, and there is none.")
-@pytest.mark.skipif(cuda.problem() is None, reason="There is a real GPU here, with a driver and a CuPy of its own.")
-def test_each_step_runs_on_a_simulated_gpu_and_each_result_says_so(
-    simulated_nvml: SimulatedNvml, tmp_path: Path
-) -> None:
+@pytest.fixture
+def on_simulated(simulated_nvml: SimulatedNvml, tmp_path: Path) -> dict[str, str]:
+    """Environment of a process that computes on a simulated GPU."""
+    if on_host.compiler() is None:
+        pytest.skip("Kernels on a processor need a C++ compiler, and there is none.")
+    if cuda.problem() is None:
+        pytest.skip("There is a real GPU here, with a driver and a CuPy of its own.")
     pytest.importorskip("dask_cuda")
+    return computing(simulated_nvml.environment(memory=16 * GIB), tmp_path / "cuda")
+
+
+@pytest.mark.timeout(600)
+def test_each_step_runs_on_a_simulated_gpu_and_each_result_says_so(
+    on_simulated: dict[str, str], tmp_path: Path
+) -> None:
     bundle.add_ours(tmp_path / "wheels")
-    env = computing(simulated_nvml.environment(memory=16 * GIB), tmp_path / "cuda")
-    env |= {"PYTHON": sys.executable, "WHEELS": str(tmp_path / "wheels")}
+    env = on_simulated | {"PYTHON": sys.executable, "WHEELS": str(tmp_path / "wheels")}
     done = subprocess.run(["sh", str(SCRIPT), str(tmp_path / "out")], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["first-minutes.tar.gz", "table.md"]
@@ -106,3 +114,16 @@ def test_each_step_runs_on_a_simulated_gpu_and_each_result_says_so(
         assert all(run["share"] == 1 and run["check"]["passed"] for run in each["runs"]), each["runs"]
     assert reports["smoke"]["run"]["on_gpu"]["share"] == 1
     assert all(each["rate"] for name, each in reports["rates"].items() if " a second" in name)
+
+
+@pytest.mark.timeout(300)
+def test_the_benchmark_of_the_posts_runs_on_a_simulated_gpu(on_simulated: dict[str, str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.benchmarks.bench_gpu", "--part", "0.01", "--only", "array_sum"]
+    done = subprocess.run([*command, "--into", str(tmp_path)], env=on_simulated, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = tmp_path.glob("gpu-*.json")
+    found = json.loads(path.read_text())
+    assert found["devices"] == ["SIMULATED GPU 0"]
+    assert "no time here is a GPU's" in found["simulated"]
+    assert found["sides_divided_by"] == bench_gpu.SIMULATED_SIDES
+    assert all(each["name"].startswith("SIMULATED") and not bench_gpu.failed(each) for each in found["experiments"])

@@ -124,7 +124,6 @@ def main() -> None:
     parser.add_argument("--into", type=Path, default=RESULTS, help="folder of the JSON file")
     parser.add_argument("--part", type=float, default=1.0, help="of the posts' rows, such as 0.01 for a try (1.0)")
     parser.add_argument("--only", action="append", default=[], metavar="WORD", help="those with it in their name")
-    parser.add_argument("--called", metavar="NAME", help="name of the JSON file, in place of the date")
     parser.add_argument("--limit", type=float, default=_LIMIT, help=f"seconds for one experiment ({_LIMIT:g})")
     arguments = parser.parse_args()
     problem = cuda.problem()
@@ -132,8 +131,7 @@ def main() -> None:
         print(f"There is no GPU to measure: {problem}.")
         return
     words = [re.sub(r"\W+", "-", word) for word in arguments.only]
-    path = arguments.into / "-".join(["gpu", time.strftime("%Y-%m-%d"), *words])
-    path = path.with_name(f"{arguments.called or path.name}.json")
+    path = arguments.into / f"{'-'.join(['gpu', time.strftime('%Y-%m-%d'), *words])}.json"
     found = head(arguments.part, arguments.limit)
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("DASK_WORKBENCH__DATA_FOLDER", folder)

@@ -33,8 +33,6 @@ ROOTS = (
 """What the experiments and the tests import."""
 LEFT_OUT = {"bokeh", "xyzservices"}
 """Dependencies for dashboards, which nobody opens there."""
-UCX = ("distributed-ucxx-cu13", "ucxx-cu13", "libucxx-cu13", "libucx-cu13")
-"""A second bundle, too large for the same transfer, for the step `ucx` of first-hour.sh."""
 
 _PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86_64", "any")
 
@@ -118,16 +116,12 @@ def main() -> None:
     parser.add_argument("--python", default="3.12", help="version of the host (3.12)")
     parser.add_argument("--into", type=Path, default=ROOT / "build" / "gpu-bundle")
     parser.add_argument("--ours", action="store_true", help="only our own wheel, for a rehearsal")
-    parser.add_argument("--ucx", action="store_true", help="UCX in place of all others, for a second transfer")
     arguments = parser.parse_args()
     shutil.rmtree(arguments.into, ignore_errors=True)
     arguments.into.mkdir(parents=True)
-    if arguments.ucx:
-        download(list(UCX), arguments.python, arguments.into)
-    else:
-        if not arguments.ours:
-            download(sorted(needed(python=arguments.python)), arguments.python, arguments.into)
-        add_ours(arguments.into)
+    if not arguments.ours:
+        download(sorted(needed(python=arguments.python)), arguments.python, arguments.into)
+    add_ours(arguments.into)
     print(check(arguments.into, tree_bytes()))
 
 

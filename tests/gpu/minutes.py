@@ -30,7 +30,7 @@ FEWER = 5
 AS_POSTED = 60.0
 """Seconds that the 2 TB sum as posted may take; beyond, its time is extrapolated from the finished share."""
 CLUSTER = "smoke"
-"""Name of the cluster that `hour.smoke` starts and all steps share."""
+"""Name of the cluster that `device.smoke` starts and all steps share."""
 SHOWN = 40
 """Rows of the final table at most."""
 
@@ -70,10 +70,10 @@ def install(report: Report) -> None:
 
 def smoke(report: Report) -> None:
     """Serialize a block, spill one and read it back, and sum an array on the profile "GPU"."""
-    from tests.gpu import hour
+    from tests.gpu import device
 
     began = time.perf_counter()
-    hour.smoke(report)
+    device.smoke(report)
     report["rows"] = [_row("smoke: serialize, spill, sum 4000²", "", time.perf_counter() - began, check="passed")]
 
 
@@ -140,12 +140,12 @@ def genotypes(report: Report) -> None:
 def rates(report: Report) -> None:
     """Measure what the card reaches: memory, products, random numbers."""
     from tests.benchmarks import bench_gpu
-    from tests.gpu import hour
+    from tests.gpu import device
 
     shorter = report["shorter"]
     report["limits"] = limits = bench_gpu.limits(shorter)
     report["part"], report["sides_divided_by"] = 1.0, shorter
-    hour.rates(report)
+    device.rates(report)
     report["rows"] += [
         _row("memory, copy", "", note=f"{limits['bytes_per_second'] / 1e9:.4g} GB/s"),
         _row("product, float64", "", note=f"{limits['float64_per_second'] / 1e9:.4g} GFLOP/s"),

@@ -322,7 +322,12 @@ class Echo(RequestHandler):
     def get(self, path: str) -> None:
         for name, value in (("Set-Cookie", "_xsrf=theirs; Path=/"), ("Refresh", "0; url=/"), ("X-Else", "x")):
             self.set_header(name, value)
-        there = {"old": "/status", "away": "http://elsewhere.example/", "up": "../../../../lab", "up-2": "/%2e%2e/../lab"}
+        there = {
+            "old": "/status",
+            "away": "http://elsewhere.example/",
+            "up": "../../../../lab",
+            "up-2": "/%2e%2e/../lab",
+        }
         if path in there:
             self.redirect(there[path])
             return

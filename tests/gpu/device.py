@@ -1,31 +1,24 @@
-"""Steps of first-hour.sh that are neither tests nor the benchmark: `python -m tests.gpu.hour STEP --into FOLDER`.
-
-Nothing of it has run on a device yet. On simulated ones it is as small as the benchmark is there.
-"""
+"""Checks of a device and its rates, for the steps of first-minutes.sh."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.benchmarks import bench_gpu
-
-Told = dict[str, Any]
+Report = dict[str, Any]
 _SIDE = 4000
 _ROUNDS = 5
 
 
-def smoke(told: Told) -> None:
-    """What all else rests on: blocks that can be spilled and come back, and a cluster that sums."""
+def smoke(report: Report) -> None:
+    """Serialize a block, spill one and read it back, and sum an array on the profile "GPU"."""
     import cupy
     import distributed.protocol.cupy  # noqa: F401  registers what follows
     from distributed.protocol import deserialize, serialize
@@ -36,13 +29,13 @@ def smoke(told: Told) -> None:
     _spilled(block)
     workbench("up", "gpu", "--name", "smoke")
     # It measures nothing, and is as large on simulated devices.
-    told["run"] = run = workbench("run", "array_sum", "--cluster", "smoke", "-p", f"shape={_SIDE},{_SIDE}")
+    report["run"] = run = workbench("run", "array_sum", "--cluster", "smoke", "-p", f"shape={_SIDE},{_SIDE}")
     assert run["check"]["passed"], run["check"]["what"]
     assert run["on_gpu"]["share"], run["on_gpu"]["sentence"]
 
 
 def _spilled(block: Any) -> None:
-    """Let a store that holds one block on the device take two: the first moves to the host and comes back."""
+    """Put two blocks into a store with room for one on the device: the first moves to the host and comes back."""
     import cupy
     from dask_cuda.device_host_file import DeviceHostFile
 
@@ -57,19 +50,19 @@ def _spilled(block: Any) -> None:
         )
 
 
-def rates(told: Told) -> None:
-    """What the card can do. Each is told by itself: one that fails holds up no other."""
+def rates(report: Report) -> None:
+    """Measure what the card reaches. A rate that fails is reported and holds up no other."""
     import cupy
 
     rs = cupy.random.RandomState(0)
-    part = told["part"] / told["sides_divided_by"]
+    part = report["part"] / report["sides_divided_by"]
     small, large = int(1e4), int(1e8 * part)
     tall = rs.normal(size=(max(2, int(1e6 * part)), 100))
     side = max(64, int(4096 * min(1.0, part)))
     made = max(64, int(50_000 * min(1.0, part)))
     single, half = (cupy.asarray(rs.normal(size=(side, side)), dtype=kind) for kind in ("float32", "float16"))
     packed = {width: cupy.zeros((side, width), "uint8") for width in (5000, 5001, 5120)}
-    told |= {
+    report |= {
         "random numbers a second, 10 000 at once": rate(lambda: rs.normal(size=small), small),
         "random numbers a second, at once in a block": rate(lambda: rs.normal(size=large), large),
         "products of float32 a second": rate(lambda: single @ single, 2 * side**3),
@@ -95,36 +88,8 @@ def _fused(side: int) -> None:
     kernel("sum_float64")(grid, (THREADS,), (0, side, 0, side, 10.0, 1.0, 0, sums))
 
 
-def cores(told: Told) -> None:
-    """The same sum on the GPU and on cores: energy, and how many of them equal it."""
-    # As much as the card holds where CuPy makes it in one piece, beside what it makes of that.
-    most = min(64 * 2**30, (told["memory_total"] or 64 * 2**30) // 6)
-    size = int(most * told["part"]) // told["sides_divided_by"] ** 2
-    lines = [word for line in ("gpu", "cupy", "cpu") for word in ("--on", line)]
-    told["comparison"] = workbench("compare", "array_sum", "-p", f"size={size}B", *lines, *_times(told, 3))
-
-
-def ucx(told: Told) -> None:
-    """TCP, TLS and UCX between workers with GPUs; with one of them nothing travels, and it tells which start."""
-    plain = "gpus" if len(told["devices"]) > 1 else "gpu"
-    lines = [word for line in (f"{plain} --no-encrypt", plain, "ucx") for word in ("--on", line)]
-    size = int(8 * 2**30 * told["part"]) // told["sides_divided_by"] ** 2
-    words = ("-p", f"size={size}B", "-p", "persist=true", *_times(told, 5))
-    told["comparison"] = workbench("compare", "transpose_sum", *words, *lines, "--yes")
-    left_out = [f"{row['on']}: {row['reason']}" for row in told["comparison"]["rows"] if row["reason"] is not None]
-    assert not left_out, "; ".join(left_out)
-
-
-def _times(told: Told, repeats: int) -> tuple[str, ...]:
-    """How often each row is measured: once where nothing that is measured says anything."""
-    return ("--repeats", "1", "--warmup", "0") if told["simulated"] else ("--repeats", str(repeats))
-
-
-STEPS: dict[str, Callable[[Told], None]] = {each.__name__: each for each in (smoke, rates, cores, ucx)}
-
-
-def rate(work: Callable[[], Any], amount: float) -> Told:
-    """Amount of work in a second: the median of some rounds after a first one, which compiles."""
+def rate(work: Callable[[], Any], amount: float) -> Report:
+    """Return the amount of work in a second: the median of some rounds after a first one, which compiles."""
     import cupy
 
     try:
@@ -141,31 +106,8 @@ def rate(work: Callable[[], Any], amount: float) -> Told:
 
 
 def workbench(*words: str) -> Any:
-    """What a command of ours tells as JSON. Raises RuntimeError with what it complains of."""
+    """Return the JSON that a command of ours prints. Raises RuntimeError with its complaint."""
     done = subprocess.run([sys.executable, "-m", "workbench", *words, "--json"], capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"workbench {' '.join(words)}: {done.stderr.strip()}")
     return json.loads(done.stdout)
-
-
-def main() -> None:
-    """Do one step, and write what it tells, whatever becomes of it, with device, driver, versions and date."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("step", choices=STEPS)
-    parser.add_argument("--into", type=Path, default=Path())
-    parser.add_argument("--part", type=float, default=1.0)
-    chosen = parser.parse_args()
-    told = bench_gpu.head(chosen.part, 60.0)
-    began = time.perf_counter()
-    try:
-        STEPS[chosen.step](told)
-    except Exception as err:
-        told["error"] = f"{type(err).__name__}: {err}"
-        raise
-    finally:
-        told["seconds"] = time.perf_counter() - began
-        (chosen.into / f"{chosen.step}.json").write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n")
-
-
-if __name__ == "__main__":
-    main()
