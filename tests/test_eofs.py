@@ -557,6 +557,10 @@ def test_what_eofs_can_not_read_is_refused_with_what_helps_here(tmp_path: Path) 
     zarr.create_array(tmp_path / "b.zarr", data=np.eye(6))
     with pytest.raises(BadParameterError, match="is one array whose dimensions have no names"):
         EOFS.validate({"path": str(tmp_path / "b.zarr"), "k": 2})
+    for zarr_format in (2, 3):
+        zarr.open_group(tmp_path / f"g{zarr_format}.zarr", mode="w", zarr_format=zarr_format)["a"] = np.eye(6)
+        with pytest.raises(BadParameterError, match="is a group with arrays whose dimensions have no names"):
+            EOFS.validate({"path": str(tmp_path / f"g{zarr_format}.zarr"), "k": 2})
     for scale in (np.nan, "0.01"):
         packed = xr.Dataset({"t": (("time", "x"), np.arange(40, dtype="i2").reshape(8, 5), {"scale_factor": scale})})
         packed.to_netcdf(tmp_path / "t.nc", engine="h5netcdf")

@@ -416,18 +416,22 @@ def test_the_model_adds_what_is_stated():
 
 
 def test_tiny_stored_chunks_are_read_many_to_a_task_and_each_counts_in_the_time(data_folder, tmp_path):
+    import xarray
     import zarr
 
     path = str(tmp_path / "tiny.zarr")
     zarr.create_array(path, shape=(3000, 3000), chunks=(50, 50), dtype="float32")[:] = 1.0
+    named = xarray.Dataset({"t": (("time", "x"), np.ones((3000, 3000), "float32"))})
+    named.to_zarr(tmp_path / "named.zarr", consolidated=False, encoding={"t": {"chunks": (50, 50)}})
     found = example(rates=dict.fromkeys(example().rates, 1e12), task_seconds=0.0, start_seconds=0.0)
     for name, given, times in (
         ("reduce_file", {}, 1),
         ("reduce_file", {"what": "histogram"}, 2),
         ("svd_of_file", {"k": 10}, 1),
+        ("eofs", {"k": 10, "path": str(tmp_path / "named.zarr")}, 1),
     ):
         chosen = template(name)
-        checked = chosen.validate({"path": path, **given}, threads=2, memory=2**32)
+        checked = chosen.validate({"path": path} | given, threads=2, memory=2**32)
         needs = chosen.needs(checked)
         assert needs.n_stored == times * 3600
         # 34 MiB in 3600 chunks.

@@ -547,6 +547,10 @@ def _images(place: Place) -> Iterator[Any]:
         yield dataset("0", tuple(first.axes.lower()), zarr.open_array(first.aszarr(level=0), mode="r"))
 
 
+_NO_NAMES = ("_ARRAY_DIMENSIONS", "dimension_names")
+"""Attributes of Zarr's two formats that xarray names where an array lacks them."""
+
+
 def source_of(place: Place, group: str | None = None) -> Source:
     """How the dataset at a place is opened."""
     with places.sentences_about(place, FORMATS):
@@ -561,10 +565,11 @@ def source_of(place: Place, group: str | None = None) -> Source:
                 with source.opened():
                     return source
             except (ValueError, KeyError) as err:
-                if type(err).__name__ == "ContainsArrayError":
+                if type(err).__name__ == "ContainsArrayError" or any(each in str(err) for each in _NO_NAMES):
+                    what = "one array" if type(err).__name__ == "ContainsArrayError" else "a group with arrays"
                     raise BadInputError(
-                        f"{place} is one array whose dimensions have no names, which are needed here. Give them names: "
-                        'xarray.DataArray(zarr.open_array(OLD), dims=("time", "x"), name="v").to_dataset()'
+                        f"{place} is {what} whose dimensions have no names, which are needed here. Give them names: "
+                        'xarray.DataArray(zarr.open_array(ARRAY), dims=("time", "x"), name="v").to_dataset()'
                         ".to_zarr(NEW). Or use svd_of_file with center=true, which needs no names."
                     ) from err
                 if not consolidated:

@@ -32,7 +32,7 @@ from workbench.workloads.fields import Resolved, Text, Words
 from workbench.workloads.file import read_numbers
 from workbench.workloads.opening import SERVED, Found, existing_chunks, imports_of, names_in, options_of
 from workbench.workloads.registry import Resolution, Template
-from workbench.workloads.sizes import block_rows, grown, shrunk
+from workbench.workloads.sizes import block_rows, grown, number_of_blocks, shrunk
 from workbench.workloads.svd import certificate_json
 from workbench.workloads.values import BadParameterError, Check, Labelled, Needs, Surroundings
 
@@ -523,6 +523,7 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
         "keep": keep,
         "shape": (times, places),
         "grid": grid.shape,
+        "n_stored": number_of_blocks(picked.shape, picked.stored),
     }
     return values | facts, notes
 
