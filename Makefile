@@ -4,6 +4,7 @@
 # make test    set up and run every test, browser tests included
 # make check   ruff, mypy --strict, import-linter, tsc, eslint, prettier, vitest
 # make check-extras  ask an environment that has the extra cuda13 alone whether CuPy's blocks can travel; fetches 1.2 GB
+# make docs    build the documentation into build/docs/index.html; warnings are errors
 # make pictures  take a picture of every view, light and dark, and those of this README; look at them
 # make bench   print the figures of this machine beside those of plain Dask
 # make bench-svd   SVD, PCA and sums beside Dask, scikit-learn, SciPy, scikit-allel, sgkit, PLINK 2 and PCAone; half an hour
@@ -24,7 +25,7 @@ LABEXT_SOURCES := $(shell find labext/src labext/style labext/schema -type f 2>/
 	$(wildcard labext/package.json labext/tsconfig.json labext/webpack.config.js labext/page.build.mjs labext/yarn.lock \
 	labext/install.json labext/.yarnrc.yml workbench/views/*.raw.css)
 
-.PHONY: lab demo-gpus first-minutes-simulated test tools check check-python check-labext check-extras bench bench-svd bench-scale bench-views bench-gpu gpu-bundle clean install
+.PHONY: docs lab demo-gpus first-minutes-simulated test tools check check-python check-labext check-extras bench bench-svd bench-scale bench-views bench-gpu gpu-bundle clean install
 
 lab: install
 	cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)
@@ -61,6 +62,10 @@ check-python: install
 	ruff format --check .
 	mypy
 	lint-imports
+
+docs: .venv/.docs
+	python -m sphinx --fail-on-warning --keep-going --quiet -d build/docs-cache docs build/docs
+	@echo "The documentation is in build/docs/index.html"
 
 pictures: install .venv/.browser
 	python -m tests.ui.pictures $(ARGS)
@@ -110,6 +115,11 @@ clean:
 .venv/.installed: .venv/.python pyproject.toml constraints.txt workbench/server/dask_workbench.json $(LABEXT_SOURCES)
 	rm -rf workbench/labextension workbench/figures/scripts
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[test]'
+	touch $@
+
+# Of this package alone its requirements are installed: it is there already, and would be built again.
+.venv/.docs: .venv/.installed
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -r pyproject.toml --extra docs
 	touch $@
 
 # eslint and prettier live in labext/node_modules, and node in a wheel of its own.
