@@ -1,7 +1,7 @@
-# make lab     set up and open JupyterLab with the Workbench sidebar; ARGS="--no-browser --port 9999" goes to JupyterLab
+# make lab     install what JupyterLab with the Workbench sidebar needs, and open it; ARGS="--no-browser --port 9999" goes to JupyterLab
 # make demo-gpus  the same with eight simulated GPUs (a DGX-1), for teaching
 # make first-minutes-simulated  the eight minutes on a borrowed GPU (tests/gpu/README.md), rehearsed without one
-# make test    set up and run every test, browser tests included
+# make test    install what tests need, browsers and daemons by apt included, and run every test
 # make check   ruff, mypy --strict, import-linter, tsc, eslint, prettier, vitest
 # make check-extras  ask an environment that has the extra cuda13 alone whether CuPy's blocks can travel; fetches 1.2 GB
 # make docs    build the documentation into build/docs/index.html; warnings are errors
@@ -27,7 +27,7 @@ LABEXT_SOURCES := $(shell find labext/src labext/style labext/schema -type f 2>/
 
 .PHONY: docs lab demo-gpus first-minutes-simulated test tools check check-python check-labext check-extras bench bench-svd bench-scale bench-views bench-gpu gpu-bundle clean install
 
-lab: install
+lab: .venv/.lab
 	cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)
 
 demo-gpus: install
@@ -110,12 +110,20 @@ clean:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.5"
 	touch $@
 
+# What the README's examples need. What built the Lab extension takes 0.6 GB, and goes.
+.venv/.lab: .venv/.python pyproject.toml constraints.txt workbench/server/dask_workbench.json $(LABEXT_SOURCES)
+	rm -rf workbench/labextension workbench/figures/scripts
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[lab,fast,files]'
+	[ -e .venv/.labext-tools ] || rm -rf labext/node_modules labext/.yarn
+	touch $@
+
+# The same, and what tests need: it takes the place of the former.
 # The wheel's own build step makes the Lab extension and the page of notebooks. It is skipped where its output exists,
 # so that goes first: a stale one would be installed without a word.
 .venv/.installed: .venv/.python pyproject.toml constraints.txt workbench/server/dask_workbench.json $(LABEXT_SOURCES)
 	rm -rf workbench/labextension workbench/figures/scripts
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[test]'
-	touch $@
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[lab,test]'
+	touch .venv/.lab $@
 
 # Of this package alone its requirements are installed: it is there already, and would be built again.
 .venv/.docs: .venv/.installed

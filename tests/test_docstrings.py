@@ -8,6 +8,7 @@ import doctest
 import inspect
 import re
 import shlex
+import shutil
 import warnings
 from collections.abc import Iterator
 from importlib import import_module
@@ -15,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import dask.array as da
+import numpy as np
 import pytest
 from distributed import Client
 
 import workbench
 from tests.conftest import using_data_folder
-from tests.test_readme import ran_before, write_study
+from tests.waiting import until
 from workbench.cli import _parse
+from workbench.runs import store
 
 ROOT = Path(__file__).parent.parent
 
@@ -54,6 +57,23 @@ def read_examples() -> list[doctest.DocTest]:
 
 
 EXAMPLES = read_examples()
+
+
+def write_study(folder: Path, n_variants: int = 600, n_samples: int = 80) -> None:
+    """Write PLINK files with random genotypes."""
+    drawn = np.random.default_rng(0).integers(0, 256, n_variants * n_samples // 4, dtype=np.uint8)
+    (folder / "study.bed").write_bytes(b"\x6c\x1b\x01" + drawn.tobytes())
+    (folder / "study.bim").write_text("".join(f"1\tv{i}\t0\t{i + 1}\tA\tG\n" for i in range(n_variants)))
+    (folder / "study.fam").write_text("".join(f"f s{i} 0 0 0 -9\n" for i in range(n_samples)))
+
+
+def ran_before(run_id: str) -> None:
+    """Keep the latest run under this id as well."""
+    latest = store.find("last")
+    # A run is done before its record is packed.
+    until(lambda: not list(store.folder(latest.id).glob("*.arrows")))
+    shutil.copytree(store.folder(latest.id), store.folder(run_id))
+    store.create(latest.model_copy(update={"id": run_id, "created": 1.0}))
 
 
 class WhereShown(doctest.OutputChecker):

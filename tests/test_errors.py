@@ -51,7 +51,7 @@ def test_nobody_is_told_to_install_a_name_or_clone_an_address_that_somebody_else
 def test_hints_name_what_the_extras_bring() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {name: list(packages) for name, packages in PACKAGES.items()} == {name: extras[name] for name in PACKAGES}
-    assert set(extras) - set(PACKAGES) == {"test"}
+    assert set(extras) - set(PACKAGES) == {"docs", "test"}
     assert install("cuda13").startswith("pip install 'dask-cuda[cu13]==26.10.*' 'cupy-cuda13x[ctk]>=14.2' ")
 
 

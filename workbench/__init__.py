@@ -6,6 +6,11 @@ import os
 import sys
 from itertools import pairwise
 
+if sys.platform == "win32":
+    raise ImportError(
+        "dask-workbench doesn't run on Windows. Install it in the Windows Subsystem for Linux: wsl --install"
+    )
+
 # With -m, Python looks first in the folder it was started in, where a file of a cloned project may have the name of a
 # module: before anything is imported that isn't loaded already.
 if (

@@ -29,7 +29,17 @@ PACKAGES = {
     "cloud": ("s3fs>=2025.1", "gcsfs>=2025.1", "aiohttp>=3.12"),
     "kubernetes": ("dask-kubernetes>=2026.3",),
     "gateway": ("dask-gateway>=2026.3",),
-    "fast": ("numba>=0.61",),
+    "fast": ("numba>=0.64,<0.65",),
+    "lab": (
+        "ipykernel>=6.29",
+        "ipython>=8.20",
+        "ipywidgets>=8.1",
+        "jupyter-client>=8",
+        "jupyter-server>=2.14,<3",
+        "jupyter-server-proxy>=4.5",
+        "jupyterlab>=4.4,<5",
+        "panel>=1.9.4,<2",
+    ),
     "files": ("xarray>=2025.7.1", "h5netcdf>=1.4", "scipy>=1.13", "cftime>=1.6.4"),
     "images": ("tifffile>=2025.5.21",),
     "grib": ("xarray>=2025.7.1", "cfgrib>=0.9.15"),
@@ -41,7 +51,7 @@ PACKAGES = {
             f"dask-cuda[cu{major}]==26.10.*",
             f"cupy-cuda{major}x[ctk]>=14.2",
             f"numba-cuda[cu{major}]>=0.22.2,<0.31",
-            "numba>=0.61,<0.65",
+            "numba>=0.64,<0.65",
             f"rmm-cu{major}==26.10.*",
         )
         for major in (12, 13)

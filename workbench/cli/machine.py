@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import sys
@@ -11,6 +12,7 @@ from typing import Any, NoReturn
 from workbench.cli.answers import answer
 from workbench.cli.clusters import new_session
 from workbench.cli.words import add_command, whole_number
+from workbench.errors import MissingError, install
 
 
 def _hardware(arguments: argparse.Namespace) -> int:
@@ -29,6 +31,7 @@ def _hardware(arguments: argparse.Namespace) -> int:
 
 def lab(arguments: argparse.Namespace) -> int:
     """Become JupyterLab."""
+    _check_installed("jupyterlab", "JupyterLab")
     command = [sys.executable, "-P", "-m", "jupyterlab", *arguments.passed_on]
     if arguments.json:
         answer(arguments, {"command": command, "pid": os.getpid()}, "")
@@ -36,8 +39,15 @@ def lab(arguments: argparse.Namespace) -> int:
 
 
 def _app(arguments: argparse.Namespace) -> int:
+    _check_installed("panel", "Panel, which serves the page,")
     asked = {"port": arguments.port, "browser": arguments.browser, "json": arguments.json}
     _become([sys.executable, "-P", "-m", "workbench.panels.app", json.dumps(asked)])
+
+
+def _check_installed(module: str, name: str) -> None:
+    """Raise MissingError where a package of the extra `lab` isn't installed."""
+    if importlib.util.find_spec(module) is None:
+        raise MissingError(f"{name} isn't installed here. Try: {install('lab')}")
 
 
 def _become(command: list[str]) -> NoReturn:

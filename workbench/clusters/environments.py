@@ -73,11 +73,14 @@ def own_versions() -> dict[str, str]:
 def environments(kernelspecs: Mapping[str, Mapping[str, Any]] | None = None) -> tuple[Environment, ...]:
     """Environments to choose from, this interpreter's first; those with problems are listed with them.
 
-    `kernelspecs` are by name, as `KernelSpecManager.get_all_specs` gives them; the installed ones where None.
+    `kernelspecs` are by name, as `KernelSpecManager.get_all_specs` gives them; the installed ones where None, of which
+    there are none without Jupyter.
     """
     if kernelspecs is None:
-        from jupyter_client.kernelspec import KernelSpecManager
-
+        try:
+            from jupyter_client.kernelspec import KernelSpecManager
+        except ImportError:
+            return (_current(),)
         kernelspecs = KernelSpecManager().get_all_specs()
     others = [spec for spec in _python_kernels(kernelspecs) if spec[0] != sys.executable]
     with ThreadPoolExecutor(max_workers=4) as pool:

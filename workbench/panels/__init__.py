@@ -1,9 +1,16 @@
 """The workbench in a notebook: `Workbench()`, and live figures of any Dask client."""
 
-from workbench.panels.live import Beside, Compared, GpuMonitor, Progress, Replay, TaskStream, Watch, Workers
-from workbench.panels.loading import load
-from workbench.panels.magic import load_ipython_extension
-from workbench.panels.workbench import Workbench
+try:
+    from workbench.panels.live import Beside, Compared, GpuMonitor, Progress, Replay, TaskStream, Watch, Workers
+    from workbench.panels.loading import load
+    from workbench.panels.magic import load_ipython_extension
+    from workbench.panels.workbench import Workbench
+except ModuleNotFoundError as err:
+    if err.name not in ("panel", "ipywidgets", "IPython"):
+        raise
+    from workbench.errors import install
+
+    raise ImportError(f"{err.name} isn't installed, which notebooks need here. Try: {install('lab')}") from err
 
 __all__ = [
     "Beside",
