@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 
@@ -18,8 +19,9 @@ import workbench
 from workbench import config, private
 from workbench.clusters import records
 from workbench.clusters.launch import launch
+from workbench.clusters.profiles import queues
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import FailedError, StorageError
+from workbench.errors import BadInputError, FailedError, StorageError
 from workbench.storage import writing
 from workbench.storage.labelled import Labelled
 from workbench.storage.targets import target
@@ -166,8 +168,10 @@ def test_a_lock_that_another_process_keeps_is_told_after_a_while(
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="Only root can give a folder to another user.")
-def test_an_answer_is_not_saved_through_a_folder_of_another_user(tmp_path: Path) -> None:
+@pytest.mark.parametrize("owner", [0, NOBODY])
+def test_an_answer_is_not_saved_through_a_folder_of_another_user(tmp_path: Path, owner: int) -> None:
     tmp_path.chmod(0o1777)
+    os.chown(tmp_path, owner, owner)
     to = target(str(tmp_path / "out.npy"))
     taken = take(Path(writing.unfinished(to.place, "mine-1").path), "folder")
     victim = tmp_path / "victim"
@@ -179,3 +183,22 @@ def test_an_answer_is_not_saved_through_a_folder_of_another_user(tmp_path: Path)
     assert taken.exists()
     writing.write({"x": Labelled(np.arange(3.0), ("row",))}, to, {}, mark="mine-2")
     assert np.load(tmp_path / "out.npy").tolist() == [0, 1, 2]
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="Only root can give a folder to another user.")
+def test_nothing_is_kept_in_a_folder_whose_owner_could_replace_it(
+    tmp_path: Path,
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir(0o777)
+    give_away(theirs)
+    with pytest.raises(PermissionError, match="it is another user's"):
+        private.make_folder("mine-", str(theirs))
+    private.remove_folders()
+    theirs.chmod(0o700)
+    with dask.config.set({"workbench.data-folder": str(theirs)}), pytest.raises(BadInputError, match="another user's"):
+        config.data_folder()
+    job = queues._SPILL.format(disk=theirs)
+    done = subprocess.run(["bash", "-c", job], capture_output=True, text=True)
+    assert (done.returncode, "is another user's" in done.stderr) == (1, True)
+    assert not [*theirs.iterdir()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import time
@@ -110,6 +111,8 @@ def data_folder() -> Path:
         folder = platformdirs.user_data_path("dask-workbench")
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not private.is_own(folder.stat(), folder / "file"):
+            raise OSError(errno.EPERM, "it is another user's")
         if folder.stat().st_mode & 0o077:
             _check_ours(folder)
             folder.chmod(0o700)

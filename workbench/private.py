@@ -22,6 +22,8 @@ _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LOCKED = (errno.EAGAIN, errno.EACCES)
 _AGAIN = 0.02  # seconds until a lock that another process holds is tried again
 
+_NOBODY, _ALL_USERS = 65534, ["0", "0", "4294967295"]
+
 _made: list[Path] = []
 
 
@@ -45,9 +47,13 @@ def open_file(path: str | os.PathLike[str], flags: int = os.O_RDWR | os.O_CREAT)
 
 
 def is_own(about: os.stat_result, path: str | os.PathLike[str]) -> bool:
-    """Return whether a file or folder at a path is this user's, or its folder's owner's."""
-    # On a network disk the files that root makes may belong to nobody, as the folder does.
-    return about.st_uid in (os.geteuid(), Path(path).absolute().parent.stat().st_uid)
+    """Return whether a file or folder at a path is this user's."""
+    if about.st_uid == os.geteuid():
+        return True
+    # A network disk may give what root makes to nobody, or what anybody makes to one user.
+    with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=Path(path).absolute().parent) as probe:
+        return os.fstat(probe.fileno()).st_uid == about.st_uid
+    return False
 
 
 @contextlib.contextmanager
@@ -82,7 +88,7 @@ def make_folder(prefix: str, parent: str | None = None) -> Path:
     """Make a folder of mode 0700 with an unpredictable name that is this process's until it ends.
 
     `parent` is the folder for temporary files unless it is given. Folders of this prefix of this user's processes that
-    were killed are removed.
+    were killed are removed. Raises OSError where the parent is another user's, who could replace the folder.
     """
     place = Path(parent or tempfile.gettempdir()).expanduser().absolute()
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -99,8 +105,21 @@ def make_folder(prefix: str, parent: str | None = None) -> Path:
             if mine and folder.is_dir():
                 # The descriptor stays open, and with it the lock.
                 _made.append(folder)
+                _check_parent(folder)
                 return folder
             os.close(descriptor)
+
+
+def _check_parent(folder: Path) -> None:
+    """Raise OSError where what a folder lies in is neither root's nor this user's."""
+    owner = folder.parent.stat().st_uid
+    if owner in (0, os.geteuid(), folder.stat().st_uid):
+        return
+    with contextlib.suppress(OSError):
+        # In a container without root's rights, what is root's outside seems to be nobody's.
+        if owner == _NOBODY and Path("/proc/self/uid_map").read_text().split() != _ALL_USERS:
+            return
+    raise OSError(errno.EPERM, "it is another user's", str(folder.parent))
 
 
 def remove_folders() -> None:

@@ -342,7 +342,7 @@ def _make_spill_folder() -> str:
     except OSError as err:
         raise FailedError(
             f"Nothing can be spilled to {parent or tempfile.gettempdir()} ({err.strerror}). Set temporary-directory in "
-            "Dask's configuration to a folder that you may write to."
+            "Dask's configuration to a folder of yours."
         ) from err
 
 

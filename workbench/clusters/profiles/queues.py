@@ -69,6 +69,10 @@ for left in "$WORKBENCH_DISK"/workbench-job-*; do
 done
 WORKBENCH_SPILL=$(mktemp -d "$WORKBENCH_DISK/workbench-job-XXXXXXXX") || exit 1
 trap 'rm -rf "$WORKBENCH_SPILL"' EXIT
+case $(stat -Lc %u "$WORKBENCH_DISK") in
+  0 | $(stat -c %u "$WORKBENCH_SPILL")) ;;
+  *) echo "Error: $WORKBENCH_DISK is another user's. Set temporary-directory to a folder of yours." >&2; exit 1 ;;
+esac
 exec 9< "$WORKBENCH_SPILL"
 flock -n 9"""
 """Lines of a job script: Dask's dask-scratch-space has a name that another user of the node could take first."""
