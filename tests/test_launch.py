@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import dask
 import pytest
 
 import workbench
+from tests.waiting import until
 from workbench.clusters import control, launch, records, spare
 from workbench.clusters.budget import budget
 from workbench.clusters.choices import AllChoices, Choices
@@ -116,6 +118,29 @@ def test_a_start_whose_process_is_stuck_is_waited_for_no_longer_than_the_time_ou
         asyncio.run(control.wait(stuck.name))
     os.kill(stuck.pid, signal.SIGCONT)
     asyncio.run(control.stop(stuck))
+
+
+def test_time_in_which_its_processes_are_stopped_does_not_count_for_a_start(
+    data_folder: Path, spec: ClusterSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "HEARTBEAT", 0.5)
+    with dask.config.set({"workbench.start-timeout": "7s"}):
+        paused = launch.launch(spec, force=True)
+        assert paused.pid is not None
+        until(lambda: records.read(paused.name).stage != "preparing")
+        os.kill(paused.pid, signal.SIGSTOP)
+
+        def sleep(*_: object) -> None:
+            time.sleep(9)
+            os.kill(paused.pid or 0, signal.SIGCONT)
+
+        before = signal.signal(signal.SIGALRM, sleep)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        try:
+            assert asyncio.run(control.wait(paused.name)).status == "ready"
+        finally:
+            signal.signal(signal.SIGALRM, before)
+    asyncio.run(control.stop(paused))
 
 
 def test_a_start_and_a_scaling_at_once_are_not_promised_the_same_memory(data_folder: Path) -> None:

@@ -24,7 +24,8 @@ from workbench.cli import main
 from workbench.clusters import records
 from workbench.clusters.connect import connect
 from workbench.errors import BadInputError, NotFoundError
-from workbench.runs import keeping, store
+from workbench.jobs import folders, processes
+from workbench.runs import keeping, savings, store
 from workbench.runs.answers import FILE, Answers
 from workbench.runs.store import Marks, Run
 from workbench.runs.submit import finish, submit
@@ -367,3 +368,13 @@ def test_a_record_of_arrays_reads_as_a_sentence() -> None:
 def test_only_workloads_with_arrays_can_save() -> None:
     assert template("tall_skinny_svd").has_arrays
     assert not template("array_sum").has_arrays
+
+
+def test_a_saving_whose_process_is_stopped_before_it_begins_is_not_lost(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asleep: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(processes, "start_apart", lambda *_, **__: asleep["pid"])
+    monkeypatch.setattr(keeping, "wanted", lambda *_, **__: (target(str(tmp_path / "x.npz")), ()))
+    saving = savings.start(run, tmp_path / "x.npz")
+    savings.write(saving.model_copy(update={"created": saving.created - 2 * folders.START_GRACE}))
+    assert savings.get(run.id).status == "starting"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import yaml
 from tests.test_records import dead_process
 from workbench.cli import main
 from workbench.clusters import records
+from workbench.clusters.profiles import gateway
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.jobs import processes
@@ -78,3 +81,23 @@ def test_a_cluster_whose_server_is_unreachable_stays_listed_until_it_is_ended_or
     assert main(["down", "far", "--forget"]) == 0
     assert says in capsys.readouterr().out
     assert records.names() == ()
+
+
+def test_a_gateway_that_takes_an_order_and_never_answers_is_not_waited_for(
+    data_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("dask_gateway")
+    monkeypatch.setattr(gateway, "_CHANGING", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        options = {"address": address, "cluster_options": {}}
+        spec = ClusterSpec(
+            n_workers=1, threads_per_worker=1, memory_limit=1, profile="gateway", elsewhere=True, options=options
+        )
+        about = {"called": "there-1", "created": 1.0, **processes.here(), **dead_process()}
+        records.create(ClusterRecord(name="far", spec=spec, status="lost", **about))
+        began = time.monotonic()
+        assert main(["down", "far"]) == 1
+    assert time.monotonic() - began < 30
+    assert f"The gateway at {address} doesn't answer" in capsys.readouterr().err
+    assert records.names() == ("far",)

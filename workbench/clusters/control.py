@@ -245,7 +245,7 @@ async def wait(
     Raises FailedError with the last lines of the log when it doesn't get there, or not within `timeout` seconds, or
     when its process, which ends a start that takes too long, is silent itself.
     """
-    began = heard = time.monotonic()
+    began = heard = looked = time.monotonic()
     limit = config.seconds("start-timeout")
     last = sign = None
     while True:
@@ -262,8 +262,10 @@ async def wait(
             raise FailedError("\n    ".join((f"Cluster {record.told}", *record.log_tail)))
         if timeout is not None and time.monotonic() > began + timeout:
             raise FailedError(f"Cluster {name} is still starting after {formats.duration(timeout)} ({record.stage}).")
-        if sign != (sign := (record, _heartbeat(name))):
-            heard = time.monotonic()
+        # Time in which this process was stopped, and that one maybe with it, doesn't count.
+        paused, looked = time.monotonic() - looked > folders.HEARTBEAT, time.monotonic()
+        if paused or sign != (sign := (record, _heartbeat(name))):
+            heard = looked
         elif limit is not None and time.monotonic() > heard + limit + 2 * folders.HEARTBEAT:
             raise FailedError(
                 f"Cluster {name} can't start: its process has said nothing for "

@@ -128,7 +128,10 @@ class _Owner:
         ended = asyncio.create_task(self.ended.wait())
         deadline = time.monotonic() + (limit or _NEVER)
         while not (start.done() or ended.done()) and (left := deadline - time.monotonic()) > 0:
+            began = time.monotonic()
             await asyncio.wait({start, ended}, timeout=min(left, _WATCH_INTERVAL), return_when=asyncio.FIRST_COMPLETED)
+            # Time in which this process was stopped doesn't count.
+            deadline += max(0.0, time.monotonic() - began - 2 * _WATCH_INTERVAL)
             if any(job.state == "pending" for job in self.record.jobs):
                 # A queue takes as long as it takes.
                 deadline = time.monotonic() + (limit or _NEVER)

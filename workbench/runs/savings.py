@@ -110,9 +110,13 @@ def start(
         shutil.rmtree(folder(run.id), ignore_errors=True)
         folder(run.id).mkdir(parents=True, mode=0o700)
     asked = {"path": str(to), "kind": to.kind, "only": tuple(only), "replace": replace}
-    saving = write(Saving(run=run.id, created=time.time(), **processes.here(), **asked))
-    processes.start_apart(sys.executable, _SAVER, run.id, log=folder(run.id) / "log.txt")
-    return saving
+    write(Saving(run=run.id, created=time.time(), **processes.here(), **asked))
+    pid = processes.start_apart(sys.executable, _SAVER, run.id, log=folder(run.id) / "log.txt")
+    # One that is stopped before it can write its pid itself must not be taken for one that never began.
+    known = get(run.id)
+    if known.pid is None and (created := processes.created(pid)) is not None:
+        return write(known.model_copy(update={"pid": pid, "pid_created": created}))
+    return known
 
 
 def cancel(run_id: str) -> Saving:

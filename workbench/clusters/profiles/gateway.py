@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 _ASKING = 3.0
 _FRESH = 10.0
 """Seconds that a server has to answer, and for which its answer holds: a form is drawn at every key."""
+_CHANGING = 8.0
+"""Seconds that it has to take an order, of the ten that an owner has to end a cluster: aiohttp would wait for 300."""
 
 
 class Server(NamedTuple):
@@ -507,7 +509,8 @@ class GatewayHandle(Started):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", UserWarning)
-                await asking
+                async with asyncio.timeout(_CHANGING):
+                    await asking
         except (UserWarning, ValueError, GatewayClusterError, GatewayServerError) as err:
             # It has what it can then, which is no help to who wants more.
             said = re.sub(r"\.? *Scaling to \d+ instead", ". Ask for fewer", _short(err))

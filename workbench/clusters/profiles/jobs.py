@@ -367,7 +367,7 @@ async def _said(command: Sequence[str]) -> str | None:
             stderr=asyncio.subprocess.DEVNULL,
         )
     except OSError as err:
-        logger.warning("%s can't be asked: %s", command[0], err)
+        logger.info("%s can't be asked: %s", command[0], err)
         return None
     try:
         answer, _ = await asyncio.wait_for(process.communicate(), _PATIENCE)
