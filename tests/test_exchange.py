@@ -15,7 +15,7 @@ import pytest
 from tests.test_record import FIRST
 from workbench.cli import main
 from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError
-from workbench.monitor.record import Recorder, read_events
+from workbench.monitor.record import SCHEMA, Recorder, read_events
 from workbench.runs import exchange, keeping, store
 from workbench.runs.exchange import export_run, import_run
 from workbench.runs.store import Run
@@ -221,7 +221,7 @@ def bomb(exported, members):
 @pytest.mark.parametrize(
     ("members", "options", "sentence"),
     [
-        ({"log.txt": 2**27}, {}, "'log.txt', which would be unpacked to more than 64 MiB"),
+        ({"log.txt": 2**27}, {}, "'log.txt', which would be unpacked to more than 16 MiB"),
         ({"events.parquet": 2**26}, {}, "'events.parquet', which would be unpacked to more than"),
         ({f"answer.zarr/x/c/{i}": 2**23 for i in range(8)}, {}, "'answer.zarr/x/c/.', which would be unpacked to more"),
         ({"log.txt": 2**22}, {"max_size": 2**20}, "more than 1 MiB. If you trust .* --max-size"),
@@ -263,7 +263,7 @@ def answered(exported, shape, members):
     ("shape", "members", "sentence"),
     [
         # Not a single chunk is there.
-        ((2**40,), {}, "they would take more than 2 GiB"),
+        ((2**40,), {}, "they would take 8 TiB in 1 block. At most 128 MiB"),
         ((4,), {"answer.zarr/x/zarr.json": b"{}"}, "can't be"),
         ((3,), {}, "something else is there"),
     ],
@@ -274,6 +274,71 @@ def test_arrays_that_are_not_what_the_record_says_are_refused(exported, shape, m
         import_run(answered(exported, shape, there | members), new_id=True)
     sound = answered(exported, (4,), store_of({"x": (4,)}))
     assert import_run(sound, new_id=True).arrays["x"].sum().compute() == 0
+
+
+def frame(n_bytes, claimed=None):
+    """A Zstandard frame of zeros, which says that it holds `claimed` bytes."""
+    blocks, left = b"", n_bytes
+    while left:
+        part = min(left, 2**17)
+        left -= part
+        blocks += ((not left) | 2 | part << 3).to_bytes(3, "little") + b"\0"
+    return b"\x28\xb5\x2f\xfd\xe0" + (claimed or n_bytes).to_bytes(8, "little") + blocks
+
+
+@pytest.mark.parametrize(
+    ("changes", "block", "sentence"),
+    [
+        ({}, frame(2**32), "is damaged"),
+        ({}, frame(2**20), "more or less"),
+        ({}, frame(32, 2**40), "is damaged"),
+        ({}, frame(32) + frame(2**32), "is damaged"),
+        (
+            {"codecs": [{"name": "bytes"}, {"name": "gzip", "configuration": {"level": 1}}]},
+            b"",
+            "written with bytes, gzip",
+        ),
+        (
+            {
+                "data_type": "string",
+                "fill_value": "",
+                "codecs": [{"name": "vlen-utf8"}, {"name": "zstd", "configuration": {}}],
+            },
+            pa.compress((2**31 - 1).to_bytes(4, "little") + bytes(64), "zstd", asbytes=True),
+            "more or less",
+        ),
+        ({"shape": [2**24], "data_type": "uint8"}, b"", "in 4 194 305 blocks"),
+    ],
+    ids=["4 GiB", "1 MiB", "1 TiB", "another frame", "gzip", "texts", "blocks"],
+)
+def test_a_block_that_is_more_than_its_array_says_is_refused_before_it_is_unpacked(exported, changes, block, sentence):
+    there = store_of({"x": (4,), "y": (4,)})
+    described_y = json.loads(there["answer.zarr/y/zarr.json"]) | changes
+    changed = {"answer.zarr/y/zarr.json": json.dumps(described_y).encode(), "answer.zarr/y/c/0": block}
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(BadInputError, match=sentence):
+        import_run(answered(exported, (4,), there | changed), new_id=True)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+
+
+def test_a_table_whose_rows_repeat_a_long_text_is_refused_before_it_is_read(exported):
+    repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, "i4"), pa.array(["A" * 2**20]))
+    plain = {"event": ["task"] * 1000, "key": repeated.cast(pa.string())}
+    table = pa.table([pa.array(plain.get(each.name, [None] * 1000), each.type) for each in SCHEMA], schema=SCHEMA)
+    file = BytesIO()
+    pyarrow.parquet.write_table(table, file)
+    assert len(file.getvalue()) < 2**20
+    with pytest.raises(BadInputError, match=r"would take more than 256 MiB. If you trust .* --max-size"):
+        import_run(rewritten(exported, {"events.parquet": file.getvalue()}), new_id=True)
+
+
+def test_a_zip_or_a_description_of_too_many_things_is_refused_before_they_are_in_memory(exported, monkeypatch):
+    values = rewritten(exported, {"run.json": described(exported, more=[[]] * 500_000)})
+    with pytest.raises(BadInputError, match="more than 500 000 values"):
+        import_run(values, new_id=True)
+    monkeypatch.setattr(exchange, "_DIRECTORY", 2**10)
+    with pytest.raises(BadInputError, match="lists its members in"):
+        import_run(bomb(exported, {f"answer.zarr/x/c/{i}": 0 for i in range(20)}), new_id=True)
 
 
 @pytest.mark.parametrize(

@@ -338,7 +338,7 @@ class Session:
     def import_run(self, file: str | Path | IO[bytes], *, new_id: bool = False, max_size: int | None = None) -> Run:
         """Take in a run that `export_run` wrote; `new_id` gives it another id where its own is taken.
 
-        `max_size` is how many bytes it may be unpacked to, 2 GiB by default.
+        `max_size` is how many bytes it may be unpacked to, 2 GiB by default, and take in memory, 256 MiB by default.
         """
         path = Path(file) if isinstance(file, str) else file
         return exchange.import_run(path, new_id=new_id, max_size=max_size)

@@ -79,7 +79,7 @@ def add_record_commands(commands: Any) -> None:
 
     taken = add_command(commands, "import", _import, "take in a run that was exported, here or elsewhere")
     taken.add_argument("file", metavar="FILE.zip", type=Path)
-    said = "how large it may be when it is unpacked (2GiB)"
+    said = "how large it may be when it is unpacked (2GiB), and in memory (256MiB)"
     taken.add_argument("--max-size", metavar="SIZE", type=size_given, help=said)
     taken.add_argument("--new-id", action="store_true", help="give it another id, where its own is taken")
 

@@ -40,6 +40,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -321,6 +323,49 @@ def check_record(path: Path, *, most_rows: int, most_bytes: int) -> None:
         ]
         if lacking or wrong:
             raise BadInputError(f"lacks the column {lacking[0]}." if lacking else f"has a column {wrong[0]} of no use.")
+
+
+def fits(path: Path, most: int) -> bool:
+    """Return whether the record at `path` can be read within `most` bytes of memory.
+
+    What a table says of its own size may be a lie, and a text that it holds once stands in every row. So a process that
+    gets no more memory reads it.
+    """
+    source = f"from {__name__} import _read_within; _read_within()"
+    command = [sys.executable, "-P", "-c", source, str(path), str(most)]
+    environment = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # others reserve what they may need later
+    none = subprocess.DEVNULL
+    try:
+        done = subprocess.run(command, env=environment, timeout=_PATIENCE, stdin=none, stdout=none, stderr=none)
+    except subprocess.TimeoutExpired:
+        return False
+    # What ends it by a signal is memory, too, that a library of C++ doesn't get.
+    return done.returncode >= 0 and done.returncode != _TOO_LARGE
+
+
+_PATIENCE = 100.0
+_TOO_LARGE = 3
+
+
+def _read_within() -> None:
+    """Read a record; end with _TOO_LARGE where the memory doesn't suffice."""
+    import resource
+
+    import psutil
+
+    path, most = Path(sys.argv[1]), int(sys.argv[2])
+    pa.set_cpu_count(1)
+    leave_pandas_out()
+    taken = getattr(psutil.Process().memory_info(), "data", 0)
+    resource.setrlimit(resource.RLIMIT_DATA, (taken + most,) * 2)
+    try:
+        found = Batch(0.0)
+        for each, schema in ((path, SCHEMA), (gpu_path(path), GPU_SCHEMA)):
+            with _opened(each, schema) as read:
+                if read is not None:
+                    found = _batch(read) if schema is SCHEMA else with_gpus(found, read(schema.names))
+    except MemoryError:
+        os._exit(_TOO_LARGE)
 
 
 @contextlib.contextmanager

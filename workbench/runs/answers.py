@@ -242,17 +242,55 @@ def _members(path: str) -> dict[str, Any]:
 def check_store(path: str, answers: Answers, most: int) -> None:
     """Raise an error where a store doesn't hold what a record tells of, or reading it would take too much memory.
 
-    Without any chunk a store may claim any shape, and one block is read whole.
+    Without any chunk a store may claim any shape. A block is read whole, and compressed, it may claim any size.
     """
     members = _members(path)
-    block = max((math.prod(each.chunks) * each.dtype.itemsize for each in members.values()), default=0)
-    if max(block, sum(each.nbytes for each in members.values())) > most:
-        raise BadInputError(f"they would take more than {formats.size(most)}.")
+    n_bytes = sum(max(math.prod(each.shape), math.prod(each.chunks)) * _item(each) for each in members.values())
+    n_blocks = sum(math.prod(each.cdata_shape) for each in members.values())
+    if n_bytes > most // 2 or n_blocks > _MOST_BLOCKS:
+        raise BadInputError(
+            f"they would take {formats.size(n_bytes)} in {formats.count(n_blocks, 'block')}. At most "
+            f"{formats.size(most // 2)} in {_MOST_BLOCKS} are taken in. If you trust where they come from, allow more: "
+            "--max-size 4GiB"
+        )
+    for name, each in members.items():
+        _check_blocks(each, Path(path) / name / "c", most // 4)
     for name in answers.kept:
         if name not in members:
             raise BadInputError(f"there is no {name!r}.")
         _check_fits(members[name], answers.arrays[name], name)
     _from_zarr(path, answers)
+
+
+_MOST_BLOCKS = 2**16
+_TEXT = 64
+"""Bytes that a short text takes."""
+
+
+def _item(array: Any) -> int:
+    return _TEXT if array.dtype.kind == "T" else int(array.dtype.itemsize)
+
+
+def _check_blocks(array: Any, folder: Path, most: int) -> None:
+    """Raise BadInputError where a block isn't written as `storage.writing` does it, or holds more than it is to."""
+    import pyarrow as pa
+
+    codecs = [each.to_dict()["name"] for each in array.metadata.codecs]
+    is_text, length = array.dtype.kind == "T", math.prod(array.chunks)
+    if codecs != ["vlen-utf8" if is_text else "bytes", "zstd"]:
+        raise BadInputError(f"{array.name} is written with {', '.join(map(str, codecs))}, and an export with zstd.")
+    n_bytes = most if is_text else array.dtype.itemsize * length
+    for block in folder.rglob("*"):
+        if not block.is_file():
+            continue
+        try:
+            with pa.input_stream(str(block), compression="zstd") as file:
+                content = file.read(n_bytes + 1)
+        except (pa.ArrowException, OSError) as err:
+            raise BadInputError(f"{array.name} has a block that is damaged.") from err
+        is_sound = int.from_bytes(content[:4], "little") == length if is_text else len(content) == n_bytes
+        if len(content) > n_bytes or not is_sound:
+            raise BadInputError(f"{array.name} has a block that holds more or less than it is to hold.")
 
 
 def _from_zarr(path: str, answers: Answers) -> dict[str, Labelled]:

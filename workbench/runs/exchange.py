@@ -34,11 +34,11 @@ import tempfile
 import time
 import zipfile
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, cast
 
 from workbench import __version__, config
 from workbench.errors import BadInputError, ConflictError, NotFoundError, quoted, reason_of, whole
-from workbench.formats import size
+from workbench.formats import count, size
 from workbench.jobs import folders
 from workbench.paths import check_openable
 from workbench.redaction import redact, redact_json
@@ -51,16 +51,24 @@ VERSION = 1
 
 MEMBERS = ("run.json", "events.parquet", "gpus.parquet", "log.txt")
 MOST_BYTES = 2**31
-"""What a file may be unpacked to, and the arrays in it: a record of a hundred million tasks."""
-MOST_MEMBERS = 100_000
-MOST_EACH = {"run.json": 2**26, "log.txt": 2**26}
+"""What a file may be unpacked to: a record of a hundred million tasks."""
+MOST_MEMORY = 2**28
+"""Bytes that reading its tables, or one of its arrays, may take: a record of some hundred thousand tasks."""
+MOST_MEMBERS = 2**16
+MOST_EACH = {"run.json": 2**23, "log.txt": 2**24}
 """Bytes of the members that compress well; of a longer log the end is exported."""
+MOST_METADATA = 2**22
+"""Bytes of each file of a store that describes it."""
+MOST_VALUES = 500_000
+"""Of run.json. A list takes two bytes there, and a hundred in memory."""
 MOST_RATIO = 50
 """Bytes of the others for each byte of the zip, in which an export stores them as they are."""
 MOST_ROWS = 200_000_000
 """Rows that a table may claim to have; a few bytes can claim any number."""
 
 _CHUNK = 2**20
+_DIRECTORY = 128 * MOST_MEMBERS
+"""Bytes of a zip's list of members, which is read at once."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 _OF_STORE = re.compile(rf"{re.escape(FILE)}/((?!\.)[^/\\\0-\x1f]+/)?(zarr\.json|c(/\d+)*)")
 """Names of files of a Zarr store of version 3, as `runs.keeping` writes it: metadata and chunks of its arrays."""
@@ -123,14 +131,15 @@ def write_run(run: Run, file: IO[bytes], *, with_answers: bool = False) -> None:
 def import_run(path: Path | IO[bytes], *, new_id: bool = False, max_size: int | None = None) -> Run:
     """Take in a run that `export_run` wrote, and return it; `new_id` gives it another id, where its own is taken.
 
-    `max_size` is how many bytes it may be unpacked to, MOST_BYTES by default. Raises BadInputError where the file is
-    not a whole and sound export, and ConflictError where a run of its id is there already; nothing was taken in then.
+    `max_size` is how many bytes it may be unpacked to, and take in memory: MOST_BYTES and MOST_MEMORY by default.
+    Raises BadInputError where the file is not a whole and sound export, and ConflictError where a run of its id is
+    there already; nothing was taken in then.
     """
     name = str(path) if isinstance(path, Path) else "The file"
     # A name that is too long for a file is none either.
     if isinstance(path, Path) and not os.path.isfile(path):  # noqa: PTH113
         raise NotFoundError(f"There is no file '{path}'. Give one that workbench export wrote.")
-    most = MOST_BYTES if max_size is None else max_size
+    most, memory = MOST_BYTES if max_size is None else max_size, max(MOST_MEMORY, max_size or 0)
     parent = config.data_folder()
     parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with config.writing(parent), tempfile.TemporaryDirectory(dir=parent, prefix=".import-") as place:
@@ -140,26 +149,46 @@ def import_run(path: Path | IO[bytes], *, new_id: bool = False, max_size: int | 
         if (log := folder / "log.txt").exists():
             text = log.read_text(encoding="utf-8", errors="replace")
             log.write_text(redact(text), encoding="utf-8", newline="")
-        _check_tables(folder, name)
-        _check_arrays(run, folder, name, most)
+        _check_tables(folder, name, memory)
+        _check_arrays(run, folder, name, memory)
         return _keep(run, folder, new_id=new_id)
+
+
+_MORE = "If you trust where it comes from, allow more: --max-size 4GiB"
+
+
+class _Modest:
+    """A file of which no more is read at once than the list of members of an export takes."""
+
+    def __init__(self, file: IO[bytes], name: str) -> None:
+        self._file = file
+        self._name = name
+
+    def read(self, n: int = -1) -> bytes:
+        """Read bytes. Raises BadInputError for too many."""
+        if n > _DIRECTORY:
+            raise BadInputError(f"{self._name} lists its members in {size(n)}. An export has at most {MOST_MEMBERS}.")
+        return self._file.read(n)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 def _unpack(path: Path | IO[bytes], folder: Path, name: str, most: int) -> None:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(path.open("rb")) if isinstance(path, Path) else path
+            archive = stack.enter_context(zipfile.ZipFile(cast(IO[bytes], _Modest(file, name))))
             _check_members(archive.infolist(), name)
             left, stored = most, MOST_RATIO * _length(path)
             for member in archive.infolist():
-                each = MOST_EACH.get(member.filename, stored)
+                described = member.filename.endswith(".json")
+                each = MOST_EACH.get(member.filename, min(stored, MOST_METADATA) if described else stored)
                 (folder / member.filename).parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(member) as source, (folder / member.filename).open("wb") as target:
                     copied = _copy(source, target, min(left, each) + 1)
                 if copied > left:
-                    raise BadInputError(
-                        f"{name} would be unpacked to more than {size(most)}. If you trust where it comes from, allow "
-                        "more: --max-size 4GiB"
-                    )
+                    raise BadInputError(f"{name} would be unpacked to more than {size(most)}. {_MORE}")
                 if copied > each:
                     raise BadInputError(
                         f"{name} holds {quoted(member.filename)}, which would be unpacked to more than {size(each)}: "
@@ -217,7 +246,12 @@ def _copy(source: IO[bytes], target: IO[bytes], most: int) -> int:
 
 def _read_run(folder: Path, name: str) -> Run:
     try:
-        told = json.loads((folder / "run.json").read_bytes())
+        content = (folder / "run.json").read_bytes()
+        if sum(map(content.count, (b",", b"[", b"{"))) > MOST_VALUES:
+            raise BadInputError(
+                f"The run.json in {name} has more than {count(MOST_VALUES)} values. No run has so many."
+            )
+        told = json.loads(content)
     except (ValueError, RecursionError) as err:
         raise BadInputError(f"The run.json in {name} is not JSON ({err}).") from err
     if not isinstance(told, dict) or told.get("format") != FORMAT or not isinstance(told.get("run"), dict):
@@ -255,10 +289,10 @@ def _answers_of(run: Run, folder: Path) -> Answers | None:
     return run.answers.model_copy(update={**gone, "saved": saved})
 
 
-def _check_tables(folder: Path, name: str) -> None:
+def _check_tables(folder: Path, name: str, memory: int) -> None:
     import pyarrow as pa
 
-    from workbench.monitor.record import check_record
+    from workbench.monitor.record import check_record, fits
 
     for member in ("events.parquet", "gpus.parquet"):
         if not (folder / member).exists():
@@ -270,14 +304,16 @@ def _check_tables(folder: Path, name: str) -> None:
             raise BadInputError(f"The {member} in {name} can't be read ({said}).") from err
         except BadInputError as err:
             raise BadInputError(f"The {member} in {name} {err}") from err
+    if (folder / MEMBERS[1]).exists() and not fits(folder / MEMBERS[1], memory):
+        raise BadInputError(f"Reading the tables in {name} would take more than {size(memory)}. {_MORE}")
 
 
-def _check_arrays(run: Run, folder: Path, name: str, most: int) -> None:
+def _check_arrays(run: Run, folder: Path, name: str, memory: int) -> None:
     """Raise BadInputError where the arrays aren't those that the record tells of, or would not fit in memory."""
     if run.answers is None or not run.answers.kept:
         return
     try:
-        check_store(str(folder / FILE), run.answers, most)
+        check_store(str(folder / FILE), run.answers, memory)
     except BadInputError as err:
         raise BadInputError(f"The arrays in {name} can't be used: {err}") from err
     except Exception as err:
