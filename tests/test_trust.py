@@ -224,6 +224,31 @@ def test_trust_names_the_folder_and_needs_a_yes(hostile: Hostile, capsys: pytest
     assert (config.data_folder() / "trusted").stat().st_mode & 0o777 == 0o700
 
 
+def test_trust_is_listed_and_withdrawn(hostile: Hostile, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trust", "--list"]) == 0
+    assert capsys.readouterr().out == "No folder is trusted.\n"
+    assert main(["trust", "--yes"]) == 0
+    assert main(["workloads", "steal"]) == 0
+    capsys.readouterr()
+    assert main(["trust", "--list"]) == 0
+    assert capsys.readouterr().out == f"{hostile.folder}: trusted\n"
+    assert main(["trust", "--withdraw", str(hostile.folder)]) == 0
+    assert f"{hostile.folder} is trusted no longer" in capsys.readouterr().out
+    assert main(["workloads", "steal"]) == 2
+    assert Session().untrusted() is not None
+    assert main(["trust", "--withdraw"]) == 0
+    assert "was not trusted" in capsys.readouterr().out
+    # Also of one that is gone.
+    assert main(["trust", "--yes"]) == 0
+    hostile.folder.rename(hostile.folder.with_name("moved"))
+    capsys.readouterr()
+    assert main(["trust", "--list"]) == 0
+    assert capsys.readouterr().out == f"{hostile.folder}: defines nothing now\n"
+    assert main(["trust", "--withdraw", str(hostile.folder)]) == 0
+    assert main(["trust", "--list"]) == 0
+    assert "No folder is trusted" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

@@ -122,6 +122,25 @@ def trust(folder: Path, sha: str) -> None:
     config.write_atomically(path, json.dumps({"folder": os.path.realpath(folder), "sha": sha}))
 
 
+def trusted() -> dict[Path, str]:
+    """Return the folders that the user trusts, each with the hash of the content that was trusted."""
+    found = {}
+    for path in sorted((config.data_folder() / "trusted").glob("*.json")):
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            stored = json.loads(path.read_bytes())
+            found[Path(stored["folder"])] = str(stored["sha"])
+    return found
+
+
+def withdraw(folder: Path) -> bool:
+    """Trust a folder no longer, whether it is still there or not; return whether it was trusted."""
+    path = _record(folder)
+    with config.writing(path):
+        was_trusted = path.exists()
+        path.unlink(missing_ok=True)
+    return was_trusted
+
+
 def _record(folder: Path) -> Path:
     name = hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:24]
     return config.data_folder() / "trusted" / f"{name}.json"

@@ -1,4 +1,4 @@
-"""The command that trusts a folder, and the question that others ask."""
+"""The command that trusts a folder, or no longer, and the question that others ask."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.cli.answers import agreed, answer
 from workbench.cli.clusters import new_session
 from workbench.cli.words import add_command
-from workbench.errors import BadInputError
+from workbench.errors import BadInputError, on_one_line
 
 if TYPE_CHECKING:
     from workbench.kept import Definitions
@@ -28,9 +28,15 @@ def trusts_this_folder() -> bool:
 
 
 def _trust(arguments: argparse.Namespace) -> int:
-    from workbench import kept
+    from workbench import kept, trust
 
+    if arguments.list:
+        return _list(arguments)
     folder = arguments.folder.absolute()
+    if arguments.withdraw:
+        was_trusted = trust.withdraw(folder)
+        said = "was not trusted" if not was_trusted else "is trusted no longer. What runs of it goes on"
+        return answer(arguments, {"folder": str(folder), "trusted": False}, f"{on_one_line(str(folder))} {said}.")
     if not folder.is_dir():
         raise BadInputError(f"There is no folder {folder}. Give the path of one.")
     found = kept.definitions(folder)
@@ -41,16 +47,31 @@ def _trust(arguments: argparse.Namespace) -> int:
         raise BadInputError(f"{folder} was not trusted. It defines {found}. To trust it without a question: --yes")
     new_session().trust(found.sha, folder)
     told = {"folder": str(folder), "trusted": True, "sha": found.sha}
-    return answer(arguments, told, f"Trusted until it changes: {folder} with {found}.")
+    return answer(arguments, told, f"Trusted until it changes: {on_one_line(str(folder))} with {found}.")
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from workbench import kept, trust
+
+    found = []
+    for folder, sha in trust.trusted().items():
+        there = kept.definitions(folder)
+        state = "trusted" if there and there.sha == sha else "changed since" if there else "defines nothing now"
+        found.append({"folder": str(folder), "sha": sha, "state": state})
+    lines = "\n".join(f"{on_one_line(each['folder'])}: {each['state']}" for each in found)
+    return answer(arguments, found, lines or "No folder is trusted.")
 
 
 def _told(found: Definitions) -> str:
-    return f"{found.folder}\n{_MEANING}"
+    return f"{on_one_line(str(found.folder))}\n{_MEANING}"
 
 
 def add_trust(commands: Any) -> None:
-    """Add the command that trusts a folder."""
+    """Add the command that trusts a folder, or no longer."""
     text = "use the workloads, profiles and presets that a folder defines, until they change"
     trust = add_command(commands, "trust", _trust, text)
     trust.add_argument("folder", metavar="FOLDER", type=Path, nargs="?", default=Path(), help="this one by default")
-    trust.add_argument("--yes", action="store_true", help="don't ask")
+    what = trust.add_mutually_exclusive_group()
+    what.add_argument("--yes", action="store_true", help="don't ask")
+    what.add_argument("--withdraw", action="store_true", help="trust it no longer")
+    what.add_argument("--list", action="store_true", help="list the folders that are trusted")
