@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import importlib
+import re
+import shlex
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
-from workbench.cli import _parser
+from workbench import __version__
+from workbench.cli import _parse, _parser, main
+from workbench.clusters import records
 from workbench.clusters.profiles import registered
 from workbench.hardware import inventory
 from workbench.workloads.registry import templates
@@ -18,9 +25,13 @@ from workbench.workloads.registry import templates
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 
+BLOCK = re.compile(
+    r"(?:^% not run: (.+)\n\n)?^```(\{code-block\} )?(\w+)\n(?::caption: (\S+)\n\n)?(.*?)^```$", re.M | re.S
+)
+
 
 @pytest.fixture(scope="module")
-def generated() -> Any:
+def generated() -> Iterator[Any]:
     """The Sphinx extension that makes pages from the code. It needs no Sphinx."""
     sys.path.insert(0, str(DOCS / "_ext"))
     try:
@@ -47,3 +58,135 @@ def test_no_generated_page_is_in_git(generated: Any) -> None:
     ignored = subprocess.run(["git", "check-ignore", *names], cwd=ROOT, capture_output=True, text=True, check=True)
     assert tracked == ""
     assert ignored.stdout.split() == names
+
+
+# --- what readers copy ------------------------------------------------------------------------------------------------
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    not_run: str | None
+    """Why it is not run, as a comment above the block says."""
+    language: str
+    file: str | None
+    """Name of the file that it is the content of."""
+    text: str
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """Words of each command after `$ workbench`."""
+        lines = self.text.splitlines() if self.language == "console" else ()
+        return [shlex.split(line.removeprefix("$ workbench"), comments=True) for line in lines if line.startswith("$")]
+
+
+def written_pages() -> list[Path]:
+    """Return the pages that are in git."""
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "docs"], cwd=ROOT, capture_output=True)
+    return sorted(ROOT / name for name in listed.stdout.decode().split() if name.endswith(".md"))
+
+
+def read_blocks(page: Path) -> list[Block]:
+    """Return the fenced blocks of a page."""
+    return [
+        Block(reason or None, language, file or None, text)
+        for reason, _, language, file, text in BLOCK.findall(page.read_text(encoding="utf-8"))
+    ]
+
+
+PAGES = {str(page.relative_to(DOCS).with_suffix("")): read_blocks(page) for page in written_pages()}
+
+
+def can_run(block: Block) -> bool:
+    return block.language in ("python", "console") and not block.not_run and not block.file
+
+
+def install_entry_points(folder: Path) -> None:
+    """Install the package whose pyproject.toml is in a folder of Python's path, as `pip install -e .` would."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    about = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    lines = [
+        line
+        for group, points in project["entry-points"].items()
+        for line in (f"[{group}]", *(f"{name} = {value}" for name, value in points.items()))
+    ]
+    (about / "entry_points.txt").write_text("\n".join(lines))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder to work in, from which Python imports."""
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    monkeypatch.syspath_prepend(str(work))
+    monkeypatch.setenv("PYTHONPATH", str(work))
+    monkeypatch.setattr("webbrowser.open", lambda address: True)
+    before = set(sys.modules)
+    yield work
+    for name in set(sys.modules) - before:
+        if getattr(sys.modules[name], "__file__", None) and Path(str(sys.modules[name].__file__)).is_relative_to(work):
+            del sys.modules[name]
+
+
+def smaller(command: list[str]) -> list[str]:
+    """Return the command on the cluster that runs, where it would start its own only for the time of a run."""
+    names = records.names()
+    if command[0] == "run" and "--on" in command and names:
+        at = command.index("--on")
+        return [*command[:at], "--cluster", names[0], *command[at + 2 :]]
+    return command
+
+
+@pytest.mark.parametrize("page", [name for name, blocks in PAGES.items() if any(map(can_run, blocks))])
+def test_what_readers_copy_from_a_page_runs_in_its_order(
+    page: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in PAGES[page]:
+        if block.file:
+            (folder / block.file).write_text(block.text)
+            if block.file == "pyproject.toml":
+                install_entry_points(folder)
+                registered.cache_clear()
+        elif can_run(block) and block.language == "python":
+            exec(compile(block.text, f"{page}.md", "exec"), names)
+        elif can_run(block):
+            for command in block.commands:
+                code = main(smaller(command))
+                out, err = capsys.readouterr()
+                assert code == 0, f"workbench {shlex.join(command)}\n{out}\n{err}"
+    assert records.names() == (), "the page leaves a cluster running"
+    registered.cache_clear()
+
+
+def test_what_is_not_run_is_right_in_its_form() -> None:
+    for name, blocks in PAGES.items():
+        for block in blocks:
+            if block.language == "python":
+                compile(block.text, f"{name}.md", "exec")
+            for command in block.commands:
+                _parse(command)
+
+
+def test_commands_in_sentences_exist() -> None:
+    """`workbench NAME …` in a sentence names a command, and `make TARGET` a target."""
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M)
+    for page in written_pages():
+        text = page.read_text(encoding="utf-8")
+        for words in re.findall(r"`workbench ([a-z]+)\b[^`.]*`", text):
+            assert words in _parser().format_help(), f"{page.name}: workbench {words}"
+        for target in re.findall(r"(?:`|^)make ([\w-]+)", text, re.M):
+            assert target in targets, f"{page.name}: make {target}"
+
+
+def test_the_citation_names_this_version_and_license() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert (citation["version"], citation["license"], citation["title"]) == (
+        __version__,
+        project["license"],
+        project["name"],
+    )
