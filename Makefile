@@ -64,7 +64,7 @@ check-python: install
 	lint-imports
 
 docs: .venv/.docs
-	python -m sphinx --fail-on-warning --keep-going --quiet -d build/docs-cache docs build/docs
+	python -m sphinx --fail-on-warning --keep-going --quiet --write-all -d build/docs-cache docs build/docs
 	@echo "The documentation is in build/docs/index.html"
 
 pictures: install .venv/.browser

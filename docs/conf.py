@@ -57,4 +57,4 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-copyright = "2026, the dask-workbench developers. BSD-3-Clause."
+copyright = "2026, the dask-workbench developers. BSD-3-Clause"

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from workbench import __version__
+import workbench
+from tests.conftest import using_data_folder
 from workbench.cli import _parse, _parser, main
 from workbench.clusters import records
 from workbench.clusters.profiles import registered
@@ -76,7 +77,7 @@ class Block(NamedTuple):
     @property
     def commands(self) -> list[list[str]]:
         """Words of each command after `$ workbench`."""
-        lines = self.text.splitlines() if self.language == "console" else ()
+        lines = self.text.replace("\\\n", " ").splitlines() if self.language == "console" else ()
         return [shlex.split(line.removeprefix("$ workbench"), comments=True) for line in lines if line.startswith("$")]
 
 
@@ -115,34 +116,32 @@ def install_entry_points(folder: Path) -> None:
     (about / "entry_points.txt").write_text("\n".join(lines))
 
 
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Name of a cluster that runs already, in a data folder that all pages share."""
+    with using_data_folder(tmp_path_factory.mktemp("docs")):
+        workbench.start("cpu", n_workers=1, memory="1GiB", name="docs")
+        yield "docs"
+
+
 @pytest.fixture
-def folder(tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder to work in, from which Python imports."""
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    monkeypatch.syspath_prepend(str(work))
-    monkeypatch.setenv("PYTHONPATH", str(work))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr("webbrowser.open", lambda address: True)
     before = set(sys.modules)
-    yield work
+    yield tmp_path
+    registered.cache_clear()
     for name in set(sys.modules) - before:
-        if getattr(sys.modules[name], "__file__", None) and Path(str(sys.modules[name].__file__)).is_relative_to(work):
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
             del sys.modules[name]
-
-
-def smaller(command: list[str]) -> list[str]:
-    """Return the command on the cluster that runs, where it would start its own only for the time of a run."""
-    names = records.names()
-    if command[0] == "run" and "--on" in command and names:
-        at = command.index("--on")
-        return [*command[:at], "--cluster", names[0], *command[at + 2 :]]
-    return command
 
 
 @pytest.mark.parametrize("page", [name for name, blocks in PAGES.items() if any(map(can_run, blocks))])
 def test_what_readers_copy_from_a_page_runs_in_its_order(
-    page: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    page: str, folder: Path, cluster: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in PAGES[page]:
@@ -154,12 +153,13 @@ def test_what_readers_copy_from_a_page_runs_in_its_order(
         elif can_run(block) and block.language == "python":
             exec(compile(block.text, f"{page}.md", "exec"), names)
         elif can_run(block):
-            for command in block.commands:
-                code = main(smaller(command))
+            for words in block.commands:
+                # A run that would start a cluster for itself is quicker on one that is there.
+                command = shlex.join(words).replace(" --on cpu", f" --cluster {cluster}")
+                code = main(shlex.split(command))
                 out, err = capsys.readouterr()
-                assert code == 0, f"workbench {shlex.join(command)}\n{out}\n{err}"
-    assert records.names() == (), "the page leaves a cluster running"
-    registered.cache_clear()
+                assert code == 0, f"workbench {command}\n{out}\n{err}"
+    assert records.names() == (cluster,), "the page leaves a cluster running"
 
 
 def test_what_is_not_run_is_right_in_its_form() -> None:
@@ -186,7 +186,7 @@ def test_the_citation_names_this_version_and_license() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert (citation["version"], citation["license"], citation["title"]) == (
-        __version__,
+        workbench.__version__,
         project["license"],
         project["name"],
     )

@@ -152,8 +152,9 @@ def profile_page(profile: Any) -> str:
             fenced("console", f"$ workbench {start}"),
             "## Options",
             "In Python an option is an argument of `workbench.start` and `workbench.plan`. On the command line it has "
-            "the flag below. What is left out is chosen to match the hardware.",
-            options(properties, {name: flags.get(name, f"--set {name}=…") for name in properties}),
+            "the flag below its name, or it is given as `--set name=value`. What is left out is chosen to match the "
+            "hardware.",
+            options(properties, flags),
         ]
     )
 
@@ -284,28 +285,25 @@ def formats_page() -> str:
 
 
 def options(properties: Mapping[str, Any], flags: Mapping[str, str] | None = None) -> str:
-    """Return a table of the properties of a JSON Schema."""
+    """Return a table of the properties of a JSON Schema, and of the flags that some have."""
     rows = []
     for name, schema in properties.items():
-        flag = (f"`{flags[name]}`",) if flags else ()
-        rows.append((f"`{name}`", *flag, default(schema), describe(schema)))
-    return table(("name", *(("flag",) if flags else ()), "default", "meaning"), rows)
-
-
-def default(schema: Mapping[str, Any]) -> str:
-    """Return the default of a property as code; nothing where it is left out."""
-    value = schema.get("default")
-    return "" if value is None else f"`{value}`".replace("True", "true").replace("False", "false")
+        flag = (flags or {}).get(name)
+        rows.append((f"`{name}`" + (f"\n\n`{flag}`" if flag else ""), describe(schema)))
+    return table(("name", "meaning"), rows)
 
 
 def describe(schema: Mapping[str, Any]) -> str:
-    """Return the description of a property and what is allowed."""
+    """Return the description of a property, what is allowed, and its default."""
     words = prose(schema.get("description") or schema.get("title") or "")
     if schema.get("allowed"):
-        return f"{words} Allowed: {prose(schema['allowed'])}."
-    if schema.get("enum"):
-        return f"{words} One of {', '.join(f'`{each}`' for each in schema['enum'])}."
-    return words
+        words += f" Allowed: {prose(schema['allowed'])}."
+    elif schema.get("enum"):
+        words += f" One of {', '.join(f'`{each}`' for each in schema['enum'])}."
+    if schema.get("default") in (None, {}, []):
+        return words
+    value = schema["default"]
+    return f"{words} Default: `{str(value).lower() if isinstance(value, bool) else value}`."
 
 
 def prose(text: str) -> str:
@@ -320,8 +318,10 @@ def fenced(language: str, text: str) -> str:
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a table; a list-table, for cells of several sentences."""
-    lines = ["````{list-table}", ":header-rows: 1", ":class: options", ""]
+    """Return a table; a list-table, for cells of several sentences. The last column is the widest."""
+    head = tuple(head)
+    widths = " ".join([*["1"] * (len(head) - 1), "3" if len(head) == 2 else "2"])
+    lines = ["````{list-table}", ":header-rows: 1", f":widths: {widths}", ""]
     for row in [tuple(head), *map(tuple, rows)]:
         for column, cell in enumerate(row):
             text = textwrap.indent(cell.strip(), "    ").strip()

@@ -116,4 +116,6 @@ def fragment() -> str:
     from generated import prose, table
 
     rows = [(f"`{part}`", prose(docstring(part))) for layer in layers() for part in layer]
-    return f"```{{raw}} html\n{svg()}\n```\n\n" + table(("part", "contents"), rows)
+    return f'```{{raw}} html\n<div class="layers-frame" tabindex="0">{svg()}</div>\n```\n\n' + table(
+        ("part", "contents"), rows
+    )
