@@ -190,6 +190,13 @@ def test_old_records_are_read_without_their_secrets(data_folder: Path) -> None:
     assert SECRET not in (config.data_folder() / "profiles.yaml").read_text()
 
 
+@pytest.mark.parametrize("text", ["{A_TOKEN: %s}", '{"a": [{"A_TOKEN": "%s"}]}'])
+def test_a_secret_among_names_and_values_is_refused_as_a_form_gives_them(text: str) -> None:
+    assert complaint("environment", text % SECRET) is not None
+    assert complaint("environment", text % "") is None
+    assert complaint("environment", "{" * 5000) is complaint("environment", "{A_TOKEN: $A_TOKEN}") is None
+
+
 def test_text_without_a_secret_stays_as_it_is() -> None:
     for text in (
         "tcp://10.0.0.1:8786",

@@ -5,6 +5,7 @@ A secret is stored by the name of a variable, a file or a Kubernetes secret, nev
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping
@@ -80,12 +81,19 @@ def redact_json(text: str | bytes) -> str:
 def complaint(name: str, value: Any) -> str | None:
     """Return why a value can't be given, where it holds a secret that would be stored; None where it doesn't."""
     if isinstance(value, Mapping):
-        inside = (complaint(f"{name}.{key}", each) for key, each in value.items())
-        return next(filter(None, inside), None)
+        return next(filter(None, (complaint(f"{name}.{key}", each) for key, each in value.items())), None)
     if isinstance(value, list | tuple):
         return next(filter(None, (complaint(name, each) for each in value)), None)
     if not isinstance(value, str) or not value.strip() or is_reference(value):
         return None
+    if value.lstrip()[0] in "{[" and _SUSPECT.search(value):
+        # What a form or a terminal gives for names and values, or a list.
+        import yaml
+
+        with contextlib.suppress(yaml.YAMLError, ValueError, RecursionError):
+            inside = yaml.safe_load(value)
+            if not isinstance(inside, str) and (why := complaint(name, inside)) is not None:
+                return why
     if any(map(_is_user, _USER.finditer(value))):
         return (
             f"{name} has a user name or password in a URL, {_STORED}. Leave it out. For data behind http:// or "
