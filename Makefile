@@ -126,7 +126,7 @@ clean:
 	touch .venv/.lab $@
 
 # Of this package alone its requirements are installed: it is there already, and would be built again.
-.venv/.docs: .venv/.installed
+.venv/.docs: .venv/.lab
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -r pyproject.toml --extra docs
 	touch $@
 
