@@ -24,7 +24,9 @@ from workbench.remote import revision_of
 from workbench.travelling import apart
 
 PACKAGES = ("dask", "distributed", "dask-workbench", "numpy", "cloudpickle", "msgpack", "cryptography")
-_SAME = ("dask", "distributed", "dask-workbench")
+_PINNED = ("dask", "distributed")
+"""Packages that an index has in the versions that are here."""
+_SAME = (*_PINNED, "dask-workbench")
 _TIMEOUT = 10.0
 _SOURCE = str(Path(workbench.__file__).parents[1])
 """Folder of the clone, where this package is installed from one that can be edited."""
@@ -216,7 +218,7 @@ def _problems(python: str, theirs: Mapping[str, str]) -> tuple[str, ...]:
     said = apart([(f"in {python}", theirs)], needed, loose=set(PACKAGES) - set(_SAME))
     if said is None:
         return ()
-    pins = " ".join(f"{package}=={ours[package]}" for package in _SAME[:2] if package in ours)
+    pins = " ".join(f"{package}=={ours[package]}" for package in _PINNED if package in ours)
     command = f"{shlex.quote(python)} -m pip install {pins}"
     if theirs.get("dask-workbench") != ours["dask-workbench"]:
         # Not by its name, which is nobody's on PyPI yet.
