@@ -145,6 +145,7 @@ def test_a_run_leaves_no_secret_in_any_file_task_key_or_command_line(
         ("kubernetes", {"env": f"{{PASSWORD: {SECRET}"}),
         ("kubernetes", {"image": f"https://{SECRET}@registry.example.org/dask"}),
         ("slurm", {"prologue": f"export HF_TOKEN={SECRET}"}),
+        ("ssh", {"hosts": "node-1", "password": SECRET}),
     ],
 )
 def test_a_profile_with_a_secret_is_neither_planned_nor_kept(
@@ -156,7 +157,7 @@ def test_a_profile_with_a_secret_is_neither_planned_nor_kept(
         lambda: plan(profile, inventory(), **choices),
         lambda: Session().keep_profile("mine", profile, **choices),
     ):  # type: ignore[arg-type]
-        with pytest.raises(WorkbenchError, match="stored") as caught:
+        with pytest.raises(WorkbenchError, match=r"stored|takes no password") as caught:
             ask()
         assert SECRET not in str(caught.value)
     assert _holding(data_folder) == []

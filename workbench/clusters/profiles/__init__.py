@@ -185,7 +185,8 @@ class Profile(ABC):
             return f"{name} is missing. {model.model_fields[name].description}"
         if error["type"] == "extra_forbidden":
             known = ", ".join(model.model_fields)
-            return f"{name} is {quoted(given[name])}, and the {self.name} profile takes no {name}. It takes: {known}."
+            value = "a secret" if complaint(name, given[name]) else quoted(given[name])
+            return f"{name} is {value}, and the {self.name} profile takes no {name}. It takes: {known}."
         said = error["msg"].removeprefix("Value error, ")
         kind, _, wrong = error["type"].partition("_")
         meant = _KINDS.get(kind, said) if wrong in ("parsing", "type", "from_float") else said
