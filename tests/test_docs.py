@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import dask
 import pytest
 import yaml
 
@@ -165,6 +166,8 @@ def test_what_readers_copy_from_a_page_runs_in_its_order(
 def test_what_is_not_run_is_right_in_its_form() -> None:
     for name, blocks in PAGES.items():
         for block in blocks:
+            if block.file == "workbench.yaml":
+                assert yaml.safe_load(block.text)["workbench"].keys() <= dask.config.get("workbench").keys()
             if block.language == "python":
                 compile(block.text, f"{name}.md", "exec")
             for command in block.commands:

@@ -25,6 +25,7 @@ def setup(app: Any) -> dict[str, Any]:
     """Connect to Sphinx."""
     app.connect("config-inited", lambda app, _: write(Path(app.srcdir)))
     app.connect("autodoc-process-docstring", escape_names, priority=900)
+    app.connect("build-finished", refuse_network)
     return {"parallel_read_safe": True}
 
 
@@ -51,6 +52,16 @@ def escape_names(app: Any, what: str, name: str, value: Any, options: Any, lines
         line if line.lstrip().startswith((">>>", "...", "..")) else re.sub(r"(?<=\w)_(?=[\s,.;:)\]]|$)", r"\\_", line)
         for line in lines
     ]
+
+
+def refuse_network(app: Any, exception: Exception | None) -> None:
+    """Raise ExtensionError where a page would load something from another server when it is read."""
+    loads = re.compile(r"""<(?:script|img|iframe|link rel="stylesheet")[^>]*?(?:src|href)="((?:https?:)?//[^"]+)""")
+    for page in Path(app.outdir).rglob("*.html") if exception is None else ():
+        if found := loads.search(page.read_text(encoding="utf-8")):
+            from sphinx.errors import ExtensionError
+
+            raise ExtensionError(f"{page.name} loads {found[1]}: a page is read without a network, too.")
 
 
 def make_pages() -> dict[str, str]:
