@@ -181,3 +181,19 @@ def test_two_sizes_that_differ_are_told_apart() -> None:
     assert formats.sizes_apart(13 * 2**30 + 2**25, 13 * 2**30) == ("13.03 GiB", "13 GiB")
     assert formats.sizes_apart(2**30, 2**20) == ("1 GiB", "1 MiB")
     assert formats.sizes_apart(2**40 + 1, 2**40) == ("1.000000000001 TiB", "1 TiB")
+
+
+PLAIN = {
+    "flags": [True, False, None],
+    "numbers": [1, -2.5, 1e300, float("inf")],
+    "empty": [[], {}, "", ()],
+    "one": (1,),
+    'quote"s': 'it\'s "so" \\ \n\r\t',
+    "beyond \U0001f600": "\U00010348 \u202e \ud83d \x00",
+    2: {"deep": [{"deeper": (True, "\U0001f600")}]},
+}
+
+
+def test_a_literal_is_python_for_the_same_value() -> None:
+    assert eval(formats.literal(PLAIN)) == PLAIN
+    assert formats.literal(["a", True, None, {"b": 1}]) == '["a", True, None, {"b": 1}]'

@@ -614,7 +614,9 @@ def test_nothing_stays_in_the_temporary_folder_not_even_of_a_killed_host(
         host.kill()
         # Until it is gone it holds the lock on its folder.
         host.wait(30)
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        assert records.read(killed.name).status == "lost"
+        assert not there("workbench-*")
         other = started(spec.model_copy(update={"n_workers": 1}), name="bold-heron")
-        assert not left & there("workbench-*")
         asyncio.run(control.stop(other))
         assert not there("workbench-*") | there("dask-scratch-space") | there("pymp-*")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from tests.waiting import until
 from workbench.clusters import launch, records, spare
 from workbench.clusters.control import logs, stop, wait
+from workbench.clusters.host import FOLDER
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError
 from workbench.jobs import processes
@@ -100,9 +102,12 @@ def test_a_spare_ends_with_the_process_that_keeps_it(keep: Callable[[], spare.Sp
 
 
 def test_letting_go_ends_the_spare_and_its_forkserver(keep: Callable[[], spare.Spare]) -> None:
+    before = {*Path(tempfile.gettempdir()).glob(f"{FOLDER}*")}
     kept = keep()
     until(lambda: len(psutil.Process(kept.process.pid).children()) > 0)
+    assert (made := {*Path(tempfile.gettempdir()).glob(f"{FOLDER}*")} - before)
     family = [psutil.Process(kept.process.pid), *psutil.Process(kept.process.pid).children(recursive=True)]
     spare.dismiss()
     until(lambda: not any(process.is_running() for process in family))
     assert os.listdir(records.clusters_folder()) == []  # noqa: PTH208
+    assert not any(each.exists() for each in made)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from workbench.clusters.profiles import registered
 from workbench.clusters.spec import ClusterSpec
 
 GIB = 2**30
@@ -91,3 +92,36 @@ def test_the_code_encrypts_only_when_the_spec_does() -> None:
 
 def test_the_code_names_the_python_it_is_for() -> None:
     assert spec(python="/opt/bin/python").code().startswith("# Run with: /opt/bin/python\n")
+
+
+ODD = '\U0001f600 "it\'s" \\'
+
+QUEUED = {"walltime": 60, "queue": ODD, "prologue": [ODD], "directives": [ODD]}
+
+AS_CHOSEN: dict[str, dict[str, Any]] = {
+    "cpu": {},
+    "gpu": {"devices": ("GPU-1",), "device_memory_limit": GIB},
+    "gpus": {"devices": ("GPU-1", "GPU-2"), "device_memory_limit": GIB, "rmm_pool_size": GIB, "cupy": True},
+    "ucx": {"protocol": "ucx", "ucx_tls": "tcp"},
+    "address": {"protocol": "tls", "options": {"address": "tls://far:8786", "ca": ODD, "cert": ODD, "key": ODD}},
+    "gateway": {
+        "options": {"address": "https://far", "auth": "basic", "cluster_options": {"a": True, "b": None, "c": [ODD]}}
+    },
+    "kubernetes": {"options": {"image": ODD, "namespace": ODD}},
+    "ssh": {"options": {"hosts": ["a", "b"], "user": ODD, "key": ODD, "remote_python": ODD}},
+    "lsf": {"options": QUEUED},
+    "pbs": {"options": QUEUED},
+    "sge": {"options": QUEUED | {"scheduler": "job"}},
+    "slurm": {"options": QUEUED, "protocol": "tcp"},
+}
+
+
+@pytest.mark.parametrize("name", sorted(registered()))
+def test_the_code_of_each_profile_is_python_and_holds_what_was_chosen(name: str) -> None:
+    code = spec(profile=name, **AS_CHOSEN[name]).code()
+    nodes = [*ast.walk(compile(code, name, "exec", ast.PyCF_ONLY_AST))]
+    # Of JSON, which would fail only when it runs.
+    assert not {"true", "false", "null"} & {node.id for node in nodes if isinstance(node, ast.Name)}
+    values = [node.value for node in nodes if isinstance(node, ast.Constant)]
+    assert name in ("cpu", "gpu", "gpus", "ucx") or any(ODD in str(each) for each in values)
+    assert name != "gateway" or {True, None} <= {*values}

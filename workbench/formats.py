@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import math
 import time
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _ROUGH = ((_DAY, "d", 1.5), (_HOUR, "h", 1.5), (_MINUTE, "min", 1.5), (1, "s", 0.9995), (1e-3, "ms", 0))
@@ -122,3 +124,19 @@ def meant(name: str, known: Iterable[str]) -> str:
 def listed(words: Sequence[str]) -> str:
     """'use', 'use and power', 'use, memory and power'."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def literal(value: Any) -> str:
+    """Return Python's source for a plain value, such as 'True', '["a", None]' or '{"b": 1}'.
+
+    JSON's isn't that: its true and null are names, and it writes a character beyond U+FFFF as two halves.
+    """
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{literal(key)}: {literal(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(literal, value))}]"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(literal, value))}{',' * (len(value) == 1)})"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    return f'"{value}"' if isinstance(value, str) and value.isprintable() and not {*'"\\'} & {*value} else repr(value)

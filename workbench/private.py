@@ -90,9 +90,9 @@ def make_folder(prefix: str, parent: str | None = None) -> Path:
     `parent` is the folder for temporary files unless it is given. Folders of this prefix of this user's processes that
     were killed are removed. Raises OSError where the parent is another user's, who could replace the folder.
     """
-    place = Path(parent or tempfile.gettempdir()).expanduser().absolute()
+    place = _place(parent)
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _sweep(prefix, place)
+    sweep(prefix, parent)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
         # Another process that sweeps just now may have been quicker.
@@ -128,9 +128,9 @@ def remove_folders() -> None:
         shutil.rmtree(_made.pop(), ignore_errors=True)
 
 
-def _sweep(prefix: str, place: Path) -> None:
+def sweep(prefix: str, parent: str | None = None) -> None:
     """Remove folders that a process of this user made and no living process holds, whatever others have put there."""
-    for left in place.glob(f"{prefix}*"):
+    for left in _place(parent).glob(f"{prefix}*"):
         with contextlib.suppress(OSError):
             descriptor = os.open(left, _FOLDER)
             try:
@@ -138,3 +138,7 @@ def _sweep(prefix: str, place: Path) -> None:
                     shutil.rmtree(left, ignore_errors=True)
             finally:
                 os.close(descriptor)
+
+
+def _place(parent: str | None) -> Path:
+    return Path(parent or tempfile.gettempdir()).expanduser().absolute()

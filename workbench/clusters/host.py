@@ -29,6 +29,9 @@ from workbench import private
 
 _PRELOAD = ["distributed", "dask.array"]
 
+FOLDER, SPILL = "workbench-host-", "workbench-spill-"
+"""What the names of its temporary folders begin with: one for its sockets, one for the data that workers spill."""
+
 CRASHED = "The process that holds the cluster crashed."
 
 _LONGEST_FOLDER = 40
@@ -101,7 +104,7 @@ def _make_folder() -> None:
     """
     if len(tempfile.gettempdir()) > _LONGEST_FOLDER:
         return
-    tempfile.tempdir = str(private.make_folder("workbench-host-"))
+    tempfile.tempdir = str(private.make_folder(FOLDER))
     multiprocessing.util.get_temp_dir()
     tempfile.tempdir = None
 

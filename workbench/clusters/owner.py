@@ -20,6 +20,7 @@ from workbench.clusters import cuda, lost, records, security
 from workbench.clusters.asking import answering
 from workbench.clusters.forking import fork
 from workbench.clusters.handle import Handle, State
+from workbench.clusters.host import SPILL
 from workbench.clusters.profiles import profile
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
@@ -341,7 +342,7 @@ def _make_spill_folder() -> str:
     """
     parent = dask.config.get("temporary-directory", None)
     try:
-        return str(private.make_folder("workbench-spill-", parent))
+        return str(private.make_folder(SPILL, parent))
     except OSError as err:
         raise FailedError(
             f"Nothing can be spilled to {parent or tempfile.gettempdir()} ({err.strerror}). Set temporary-directory in "

@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import dask.config
 import psutil
 from pydantic import Field, ValidationError, computed_field
 
-from workbench import config, formats
+from workbench import config, formats, private
 from workbench.clusters.handle import VERBS, Job, Verb, queued
-from workbench.clusters.host import CRASHED
+from workbench.clusters.host import CRASHED, FOLDER, SPILL
 from workbench.clusters.profiles import Broken, of_cluster
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError, FailedError, NotFoundError, StorageError, quoted, reason_of
@@ -308,7 +309,15 @@ def end_processes(record: ClusterRecord) -> str | None:
     if pid is not None:
         processes.end(processes.leftovers(pid, record.marker))
     remove_keys(record.name)
+    remove_temporary()
     return left
+
+
+def remove_temporary() -> None:
+    """Remove the temporary folders of hosts that were killed; those of living ones are locked."""
+    with contextlib.suppress(OSError):
+        private.sweep(FOLDER)
+        private.sweep(SPILL, dask.config.get("temporary-directory", None))
 
 
 def remove_keys(name: str) -> None:

@@ -60,6 +60,7 @@ class Spare(NamedTuple):
         self.process.kill()
         processes.end(started)
         self.process.wait()
+        records.remove_temporary()
         self.log.unlink(missing_ok=True)
         if self.process.stdin is not None:
             self.process.stdin.close()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import kept
 from workbench.errors import BadInputError, NotFoundError, UntrustedError, WorkbenchError, install, quoted
-from workbench.formats import duration
+from workbench.formats import duration, literal
 from workbench.redaction import complaint
 from workbench.storage.places import check_protocols
 from workbench.threads import ended_after, load
@@ -491,7 +491,7 @@ def cell(
 
 
 def _call(name: str, arguments: Mapping[str, Any], returns: Sequence[str]) -> str:
-    given = "".join(f"    {key}={_literal(value)},\n" for key, value in arguments.items())
+    given = "".join(f"    {key}={literal(value)},\n" for key, value in arguments.items())
     return f"{', '.join(returns)} = {name}(\n{given})"
 
 
@@ -528,7 +528,3 @@ def _imports(functions: tuple[Callable[..., Any], ...]) -> str:
                     if (name.asname or name.name) in used
                 }
     return "\n".join(sorted(lines))
-
-
-def _literal(value: Any) -> str:
-    return f'"{value}"' if isinstance(value, str) and not set(value) & {'"', "\\", "\n"} else repr(value)

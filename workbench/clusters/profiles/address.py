@@ -17,6 +17,7 @@ from workbench.clusters.profiles import Around, Profile, profile
 from workbench.clusters.reaching import KEYS, PORT, Place, reach
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, MissingError, quoted, reason_of
+from workbench.formats import literal
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -130,12 +131,12 @@ class Address(Profile):
     def code(self, spec: ClusterSpec) -> str:
         place = Place.of(spec.options)
         if place.scheme != "tls":
-            return f"from dask.distributed import Client\n\nclient = Client({json.dumps(place.address)})\n"
-        told = "".join(f"    {name}={json.dumps(path)},\n" for name, path in place.files.items())
+            return f"from dask.distributed import Client\n\nclient = Client({literal(place.address)})\n"
+        told = "".join(f"    {name}={literal(path)},\n" for name, path in place.files.items())
         return (
             "from dask.distributed import Client\nfrom distributed.security import Security\n\n"
             f"security = Security(\n{told}    require_encryption=True,\n)\n"
-            f"client = Client({json.dumps(place.address)}, security=security)\n"
+            f"client = Client({literal(place.address)}, security=security)\n"
         )
 
     async def launch(

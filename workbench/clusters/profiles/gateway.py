@@ -36,7 +36,7 @@ from workbench.clusters.profiles.here import idle_timeout
 from workbench.clusters.reaching import Place, check_proxy
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, MissingError, named, quoted, reason_of, whole
-from workbench.formats import count, duration
+from workbench.formats import count, duration, literal
 from workbench.hardware import Inventory
 from workbench.threads import finish
 
@@ -396,12 +396,12 @@ class Gateway(Profile):
 
     def code(self, spec: ClusterSpec) -> str:
         told = {name: value for name, value in Server.of(spec.options)._asdict().items() if value}
-        gateway = "".join(f"    {name}={json.dumps(value)},\n" for name, value in told.items())
+        gateway = "".join(f"    {name}={literal(value)},\n" for name, value in told.items())
         name = spec.options.get("cluster")
         options = spec.options.get("cluster_options", {})
-        given = "".join(f"    {option}={value!r},\n" for option, value in options.items())
+        given = "".join(f"    {option}={literal(value)},\n" for option, value in options.items())
         made = f"new_cluster(\n{given})" if given else "new_cluster()"
-        begun = f'connect("{name}")' if name else f"{made}\ncluster.scale({spec.n_workers})"
+        begun = f"connect({literal(name)})" if name else f"{made}\ncluster.scale({spec.n_workers})"
         return (
             f"from dask_gateway import Gateway\n\ngateway = Gateway(\n{gateway})\n"
             f"cluster = gateway.{begun}\nclient = cluster.get_client()\nprint(client)\n"

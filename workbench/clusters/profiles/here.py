@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from abc import abstractmethod
@@ -46,7 +45,8 @@ class Here(Profile):
             lines.append("# It takes no variables for each worker, so UCX chooses the cards. Near the devices are:")
             lines.append(f"# UCX_NET_DEVICES={on_one_line(' '.join(spec.network_cards))}")
         told = "".join(
-            f"os.environ[{json.dumps(name)}] = {json.dumps(value)}\n" for name, value in spec.ucx_variables().items()
+            f"os.environ[{formats.literal(name)}] = {formats.literal(value)}\n"
+            for name, value in spec.ucx_variables().items()
         )
         if told:
             # UCX reads them once in a process, when it begins; workers inherit them.
@@ -153,7 +153,7 @@ def _line(name: str, value: Any) -> str:
     """One argument of the code, ready to run."""
     if name in _BYTES:
         return f"{name}={value},  # {_BYTES[name]}: {formats.size(value)}"
-    return f"{name}={json.dumps(value)},"
+    return f"{name}={formats.literal(value)},"
 
 
 def _memory(n_workers: int, chosen: int | None, left: Budget, most: int) -> tuple[int, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
 import re
 import shlex
@@ -350,7 +349,7 @@ class Queue(Profile):
 
     def code(self, spec: ClusterSpec) -> str:
         """Return a script that gets the same workers with dask-jobqueue alone."""
-        lines = [f"    {name}={json.dumps(value)},\n" for name, value in self.arguments(spec).items()]
+        lines = [f"    {name}={formats.literal(value)},\n" for name, value in self.arguments(spec).items()]
         if apart(spec):
             return self._code_apart(spec)
         imports = ""

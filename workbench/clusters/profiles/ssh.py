@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import sys
@@ -190,11 +189,11 @@ def _script(spec: ClusterSpec) -> str:
     if spec.memory_limit > 1:
         worker["memory_limit"] = spec.memory_limit
     lines = [
-        f"{json.dumps([hosts[0], *hosts])},  # the scheduler's machine, then one for each worker",
-        f"connect_options={connecting!r},",
-        f"worker_options={worker!r},",
+        f"{formats.literal([hosts[0], *hosts])},  # the scheduler's machine, then one for each worker",
+        f"connect_options={formats.literal(connecting)},",
+        f"worker_options={formats.literal(worker)},",
         "scheduler_options={'port': 0, 'dashboard_address': ':0'},",
-        f"remote_python={shlex.quote(given.get('remote_python', sys.executable))!r},",
+        f"remote_python={formats.literal(shlex.quote(given.get('remote_python', sys.executable)))},",
     ]
     if spec.encrypt:
         lines.append("# SSHCluster makes no keys: this is not encrypted.")
