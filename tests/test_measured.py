@@ -44,6 +44,17 @@ def test_simulated_gpus_are_drawn_as_they_are_linked(simulated_nvml: SimulatedNv
     assert [row[:8] for row in found.rows] == [row[:8] for row in dgx1().rows]
 
 
+def test_bounds_of_rounding_alone_are_not_shown_even_where_a_record_has_some() -> None:
+    certificate = {"sentence": "Nothing but rounding.", "limit": "constant", "bound": [1e-2, 4.4e14]}
+    result = {"singular_values": [2e-11, 8e-27], "certificate": certificate | {"of_largest": [1e-2, 0.2]}}
+    told = values(result)
+    assert told is not None
+    assert [row[2] for row in told.rows] == ["–", "–"]
+    (accuracy, *_) = sections(finished(result=result))
+    assert "Nothing but rounding." in accuracy.body
+    assert "e+14" not in report_html(finished(result=result), None)
+
+
 def test_what_cannot_be_told_is_a_question_mark() -> None:
     unknown = Topology(gpus=("GPU0",), cards=("<ib0>",), rows=(("X", None),))
     assert "<td>?</td>" in topology_html(unknown)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.genotypes.values import as_text, grouped
+from workbench.runs.singular import bounds_of
 from workbench.workloads.values import Labelled
 
 MOST_DOTS = 10_000
@@ -122,7 +123,8 @@ def _falling(result: Mapping[str, Any], arrays: Mapping[str, Labelled]) -> Itera
     values = 100 * shares if shares is not None else np.asarray(result.get("singular_values") or (), "float64")
     if not len(values):
         return
-    bounds = (result.get("certificate") or {}).get("bound") or [0.0] * len(values)
+    certificate = result.get("certificate") or {}
+    bounds = bounds_of(certificate)[0] if certificate.get("bound") else [0.0] * len(values)
     # A share is a square, and may be off by twice as much. What can't be told from zero is a dot on the axis.
     off = (2 if shares is not None else 1) * np.array([bound or 0.0 for bound in bounds[: len(values)]]) * values
     up = "Share of the variance, %" if shares is not None else "Singular value"

@@ -353,12 +353,14 @@ class _Search:
         likely = status != "proved" and self._agrees(bounds)
         upper, highest = self._highest(bounds, ritz, likely)
         error = bounds.error(upper)
-        told = (upper > ZERO * self._doubt(bounds.s)) & (bounds.s > 0)
+        nothing = self.operator.only_rounding
+        told = (upper > ZERO * self._doubt(bounds.s)) & (bounds.s > 0) & (not nothing)
         squares = self.operator.squares or np.nan
         certificate = Certificate(
             tol=self.tol,
             bound=np.divide(error, bounds.s, where=told, out=np.where(error > 0, np.inf, 0.0)),
-            of_largest=error / largest,
+            # The largest is rounding, too.
+            of_largest=np.ones(self.k) if nothing else error / largest,
             status=status,
             limit=self.limit if status == "not reached" else None,
             needed=self.needed,

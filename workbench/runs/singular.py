@@ -28,16 +28,13 @@ _LISTS = ("singular_values", "explained_variance", "explained_variance_ratio", "
 def values(result: Mapping[str, Any]) -> Values | None:
     """The table of a result; None where no certificate says how far its values may be off."""
     certificate, singular = result.get("certificate") or {}, result.get("singular_values")
-    bounds = certificate.get("bound")
-    if not singular or not bounds:
+    if not singular or not certificate.get("bound"):
         return None
+    bounds, absolute = bounds_of(certificate)
     columns = {
         "No.": [str(number) for number in range(1, len(singular) + 1)],
         "Singular value": [_digits(value, bound) for value, bound in zip(singular, bounds, strict=True)],
-        "Relative error ≤": [
-            _bound(bound, absolute)
-            for bound, absolute in zip(bounds, certificate.get("of_largest") or bounds, strict=True)
-        ],
+        "Relative error ≤": [_bound(*each) for each in zip(bounds, absolute, strict=True)],
     }
     variances, shares, apart = (result.get(name) for name in _LISTS[1:])
     if variances and shares:
@@ -48,6 +45,16 @@ def values(result: Mapping[str, Any]) -> Values | None:
         columns["Apart"] = [{True: "yes", False: "no"}.get(each, "–") for each in apart]
     rows = tuple(zip(*columns.values(), strict=True))
     return Values(tuple(columns), rows[:MOST], len(rows[MOST:]))
+
+
+def bounds_of(certificate: Mapping[str, Any]) -> tuple[list[float | None], list[float | None]]:
+    """Return how far values may be off, of themselves and of the largest; None where that isn't known."""
+    bounds = certificate["bound"]
+    if certificate.get("limit") == "constant":
+        # All of them are rounding, of which records of older versions have bounds.
+        bounds = [None] * len(bounds)
+        return bounds, bounds
+    return bounds, certificate.get("of_largest") or bounds
 
 
 def counts(numbers: Mapping[str, int]) -> str:
