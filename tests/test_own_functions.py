@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
 
+import dask
 import dask.array as da
 import nbclient
 import nbformat
@@ -35,7 +36,7 @@ from workbench.storage import writing
 from workbench.storage.targets import target
 from workbench.views.runs import _answer as answer_line
 from workbench.workloads import importing, own, returned, template
-from workbench.workloads.arriving import Beside
+from workbench.workloads.arriving import Beside, offer
 from workbench.workloads.declaring import workload
 
 FILE = '''
@@ -1493,3 +1494,19 @@ def test_a_file_that_is_looked_at_by_a_process_that_is_killed_leaves_nothing_beh
         asks.kill()
     until((tmp_path / "over").exists, 30)
     assert [*(tmp_path / "tmp").iterdir()] == []
+
+
+def test_modules_lie_where_they_go_with_a_scheduler_or_a_run_that_is_killed(tmp_path):
+    under, where = f"under_{tmp_path.name.replace('-', '_')}", tmp_path / "spilled"
+    where.mkdir()
+    on_scheduler, in_run = Beside("one", under, {}), Beside("other", under, {})
+    with dask.config.set({"temporary-directory": str(where)}):
+        offer(on_scheduler)
+    in_run.setup(folder=tmp_path)
+    try:
+        assert [each.name.startswith("workbench-modules-") for each in where.iterdir()] == [True]
+        assert len([*tmp_path.glob("workbench-modules-*")]) == 1
+    finally:
+        on_scheduler.teardown()
+        in_run.teardown()
+    assert [*where.iterdir(), *tmp_path.glob("workbench-modules-*")] == []

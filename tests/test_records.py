@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from html import unescape
@@ -363,6 +364,31 @@ def test_only_marked_processes_of_the_hosts_session_are_leftovers(data_folder: P
     for child in children:
         child.communicate(b"\n")
     assert found == [[children[0].pid], [], []]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="shared memory has no folder elsewhere")
+def test_what_processes_that_are_ended_had_in_shared_memory_is_removed() -> None:
+    mark = f"shared#{uuid.uuid4().hex}"
+    told = (
+        "import multiprocessing as m, time; s = m.get_context('spawn').Semaphore();"
+        "print(s._semlock.name, flush=True); time.sleep(60)"
+    )
+    begun = subprocess.Popen(
+        [sys.executable, "-c", told],
+        env={**os.environ, processes.MARKER: mark},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with begun:
+        assert begun.stdout is not None
+        shared = Path(f"/dev/shm/sem.{begun.stdout.readline().strip().removeprefix('/')}")
+        assert shared.exists()
+        left = processes.leftovers(begun.pid, mark)
+        assert len(left) == 2, "itself, and what removes it"
+        processes.end(left)
+    assert not shared.exists()
+    assert processes.leftovers(begun.pid, mark) == []
 
 
 def test_a_job_that_the_queue_has_not_told_of_is_not_pending_where_its_worker_is_there(spec: ClusterSpec) -> None:

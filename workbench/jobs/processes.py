@@ -149,16 +149,19 @@ def leftovers(session: int, mark: str) -> list[psutil.Process]:
 
 def children() -> list[psutil.Process]:
     """All processes started from here but the tracker, which removes what the others leave in shared memory."""
-    found = psutil.Process().children(recursive=True)
-    return [child for child in found if not any("resource_tracker" in word for word in _command(child))]
+    return [child for child in psutil.Process().children(recursive=True) if not _is_tracker(child)]
 
 
 def end(processes: Iterable[psutil.Process], patience: float = 2.0) -> None:
-    """Kill the processes and wait until they are gone."""
+    """Kill the processes and wait until they are gone.
+
+    A tracker, which removes what the others leave in shared memory, ends by itself after them.
+    """
     processes = list(processes)
     for process in processes:
         with contextlib.suppress(psutil.Error):
-            process.kill()
+            if not _is_tracker(process):
+                process.kill()
     deadline = time.monotonic() + patience
     while any(_runs(process) for process in processes) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -177,6 +180,10 @@ def _is_marked(process: psutil.Process, mark: str) -> bool:
         return process.environ().get(MARKER) == mark
     except (psutil.Error, OSError):
         return False
+
+
+def _is_tracker(process: psutil.Process) -> bool:
+    return any("resource_tracker" in word for word in _command(process))
 
 
 def _command(process: psutil.Process) -> list[str]:

@@ -266,7 +266,7 @@ def _importable(run: Run, chosen: Template, client: Client) -> Iterator[None]:
     try:
         with places.plugged(client, Travelling(arriving.Late, (dumps(beside),)), beside.name):
             client.run_on_scheduler(arriving.offer, beside)
-            beside.setup()  # for processes that the function starts
+            beside.setup(folder=store.folder(run.id))  # for processes that the function starts
             yield
     finally:
         beside.teardown()

@@ -27,6 +27,7 @@ from tempfile import TemporaryDirectory
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Protocol
 
+import dask.config
 from distributed.diagnostics.plugin import WorkerPlugin
 
 _ARRIVING, _LOOKING = 10.0, 0.05
@@ -255,8 +256,11 @@ class Beside(WorkerPlugin, MetaPathFinder):
         folders = [str(Path(file).parent)] if is_package else None
         return spec_from_file_location(name, file, loader=text, submodule_search_locations=folders)
 
-    def setup(self, worker: Any = None) -> None:
-        """Offer them, and no longer those of another run by names that these have, too."""
+    def setup(self, worker: Any = None, folder: str | Path | None = None) -> None:
+        """Offer them, and no longer those of another run by names that these have, too.
+
+        What processes that this one starts need of it lies in the worker's folder, or in `folder`.
+        """
         for name, module in sys.modules.copy().items():
             if any(_is_below(module, each.under) and name != module.__name__ for each in _finders()):
                 del sys.modules[name]
@@ -265,9 +269,9 @@ class Beside(WorkerPlugin, MetaPathFinder):
         with contextlib.suppress(OSError):
             text = f"import pickle, sys\nsys.meta_path.insert(0, pickle.loads({pickle.dumps(self)!r}))\n"
             self._folder = TemporaryDirectory(
-                # A killed worker's goes with all else that it had on the disk.
+                # That of a process that is killed goes with all else that it had on the disk.
                 prefix="workbench-modules-",
-                dir=getattr(worker, "local_directory", None),
+                dir=getattr(worker, "local_directory", folder),
             )
             package = Path(self._folder.name, self.under)
             package.mkdir()
@@ -332,4 +336,4 @@ def _is_below(module: Any, package: str) -> bool:
 
 def offer(beside: Beside) -> None:
     """Let the scheduler, which reads graphs, import them, too."""
-    beside.setup()
+    beside.setup(folder=dask.config.get("temporary-directory", None))
