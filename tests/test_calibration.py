@@ -1,13 +1,16 @@
+import os
 import platform
+import signal
 
 import dask
 import pytest
 
+import workbench
 from tests.test_backend import device_client
 from workbench import remote
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError
+from workbench.errors import BadInputError, ConflictError, FailedError
 from workbench.hardware import rates
 from workbench.runs.forecasting import calibration
 from workbench.runs.forecasting.calibration import Calibration
@@ -105,6 +108,21 @@ def test_gpus_are_measured_by_the_same_pieces_made_of_cupys_arrays(device_client
     calibration.keep(found)
     assert calibration.for_spec(gpus) == found
     assert calibration.for_spec(ClusterSpec(n_workers=1, threads_per_worker=2, memory_limit=2**30)) is None
+
+
+def test_a_worker_that_ends_meanwhile_is_told_in_one_sentence(data_folder, small_pieces, monkeypatch):
+    with workbench.start("cpu", n_workers=2, threads_per_worker=1, memory="1GiB") as cluster:
+        travelling = calibration._travelling
+
+        def killing(client, spec):
+            os.kill(min(cluster.record.worker_pids), signal.SIGKILL)
+            # What only the worker that is gone may compute never comes.
+            return travelling(client, spec)
+
+        monkeypatch.setattr(calibration, "_travelling", killing)
+        with pytest.raises(FailedError, match=f"^A worker of {cluster.name} ended while it was measured, .*again"):
+            workbench.Session().calibrate(cluster.name)
+    assert calibration.kept("here") == ()
 
 
 def test_a_gpu_cluster_without_cupy_is_not_measured_and_the_remedy_is_named(data_folder):

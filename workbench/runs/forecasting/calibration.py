@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import math
 import platform
 import statistics
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,9 +19,10 @@ import psutil
 from pydantic import BaseModel, ValidationError
 
 from workbench import config, remote
+from workbench.clusters import records
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError, install, reason_of
+from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, install, reason_of
 from workbench.formats import count
 from workbench.hardware import Cpu, inventory, rates
 from workbench.paths import check_openable
@@ -37,6 +41,7 @@ _SECONDS_OF_A_RUN = 0.6
 _RUNS_MEASURED = 2
 _TRAVELLING = 4_000_000  # numbers, which is 32 MB: about what a block has
 _SMALL_GRAPH, _LARGE_GRAPH = 2, 16  # blocks along each side
+_LOOKING = 1.0  # seconds between two looks at whether the workers are there
 _BUSY = 0.25  # part of the cores from which a machine is called busy
 _OLD = 90 * 24 * 3600  # seconds
 
@@ -111,20 +116,69 @@ class Calibration(BaseModel, frozen=True):
 
 
 def calibrate(record: ClusterRecord) -> Calibration:
-    """Measure a cluster that is ready, and keep what was found. Raises ConflictError where its GPUs have no CuPy."""
+    """Measure a cluster that is ready, and keep what was found.
+
+    Raises ConflictError where its GPUs have no CuPy, and FailedError where it, or a worker of it, ends meanwhile.
+    """
     from workbench.clusters.connect import connect
+    from workbench.runs.failures import may_be_the_clusters_end
 
     if record.spec.devices and not record.spec.cupy:
         raise ConflictError(
             f"The workers of {record.name} have no CuPy, with which its GPUs are measured. Install it and start the "
             f"cluster anew: {install('cuda13')}."
         )
-    with connect(record.name, client_name="calibration") as client:
-        client.wait_for_workers(record.n_workers, timeout=30)
-        found = measure(client, record.spec.model_copy(update={"n_workers": max(1, record.n_workers)}))
+    try:
+        with connect(record.name, client_name="calibration") as client:
+            client.wait_for_workers(record.n_workers, timeout=30)
+            spec = record.spec.model_copy(update={"n_workers": max(1, record.n_workers)})
+            found = _while_all_are_there(record.name, lambda: measure(client, spec))
+    except Exception as err:
+        if isinstance(err, OSError | NotFoundError) or may_be_the_clusters_end(err):
+            raise FailedError(_ended(record.name)) from err
+        raise
     found = found.model_copy(update={"beside_seconds": _beside(record, found)})
     keep(found)
     return found
+
+
+def _while_all_are_there(name: str, measure: Callable[[], Calibration]) -> Calibration:
+    """Return what `measure` returns. Raises ConnectionError as soon as the cluster or a worker of it has ended.
+
+    Dask tells late, or never: it tries for half a minute to reach what was killed, and what only a worker that is gone
+    may compute waits for ever.
+    """
+    before, found = records.read(name), Future[Calibration]()
+
+    def work() -> None:
+        try:
+            found.set_result(measure())
+        except BaseException as err:  # noqa: BLE001  Raised where it is awaited.
+            found.set_exception(err)
+
+    threading.Thread(target=contextvars.copy_context().run, args=(work,), name="calibration", daemon=True).start()
+    done = False
+    while not done:
+        done = bool(wait([found], _LOOKING).done)
+        now = records.read(name)
+        there = now.n_workers >= before.n_workers and {*before.worker_pids} <= {*now.worker_pids}
+        if now.status != "ready" or not there:
+            raise ConnectionError("A worker of the cluster ended, or all of it.")
+    return found.result()
+
+
+def _ended(name: str) -> str:
+    """Return a sentence on what ended while a cluster was measured."""
+    try:
+        record = records.read(name)
+    except NotFoundError:
+        return f"{name} was stopped while it was measured. Nothing was saved."
+    if record.status != "ready":
+        return f"Nothing was saved of what was measured. Cluster {record.told}"
+    return (
+        f"A worker of {name} ended while it was measured, so nothing was saved. Measure again. Why it ended is in the "
+        f"log: workbench logs {name}"
+    )
 
 
 def measure(client: Client, spec: ClusterSpec) -> Calibration:
@@ -236,12 +290,11 @@ def _travelling(client: Client, spec: ClusterSpec) -> float:
         if spec.devices:
             wait_for_gpus(client)
         began = time.perf_counter()
-        wait_for(
-            [
-                client.submit(len, block, workers=[neighbour], allow_other_workers=False, pure=False)
-                for block, neighbour in zip(held, neighbours, strict=True)
-            ]
-        )
+        arrived = [
+            client.submit(len, block, workers=[neighbour], allow_other_workers=False, pure=False)
+            for block, neighbour in zip(held, neighbours, strict=True)
+        ]
+        wait_for(arrived)
         found.append(len(held) * _TRAVELLING * 8 / (time.perf_counter() - began))
     return statistics.median(found)
 
