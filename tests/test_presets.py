@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.test_runs import finish, start_cluster, submit
@@ -359,6 +360,28 @@ def test_a_preset_is_kept_chosen_and_forgotten_on_the_page(data_folder: Path) ->
         await desk.close()
 
     asyncio.run(story())
+
+
+def test_the_path_of_a_preset_is_opened_where_it_can_be_ended(data_folder: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((40, 6)))
+    Session().keep_preset("svd_of_file", "mine", {"path": str(tmp_path / "x.npy"), "k": 3})
+    opened_here = []
+
+    class Here(Session):
+        def forecast(self, *given: Any) -> Any:
+            opened_here.append(given)
+            return super().forecast(*given)
+
+    async def story() -> str:
+        desk = Desk("/", logging.getLogger(__name__), make_session=Here)
+        chosen = {"workload": "svd_of_file", "run.svd_of_file.preset": "mine"}
+        try:
+            return str((await answer(desk, "POST", "views/work", {"choices": chosen})).value["html"])
+        finally:
+            await desk.close()
+
+    assert "40 × 6" in asyncio.run(story())
+    assert opened_here == []
 
 
 def test_a_preset_that_says_nothing_of_the_size_leaves_that_of_the_form(data_folder: Path) -> None:

@@ -218,3 +218,23 @@ def test_text_without_a_secret_stays_as_it_is() -> None:
         places.full(URL)
     assert SECRET not in str(WorkbenchError(f"{URL} is not there"))
     assert template("array_sum").validate({"size": "1MiB"}, memory=2**30)
+
+
+@pytest.mark.parametrize(
+    ("url", "instead"),
+    [
+        ("https://b.s3.amazonaws.com/x.npy?X-Amz-Credential=K&X-Amz-Signature=abc", "s3://BUCKET/KEY and set AWS_ACC"),
+        ("https://storage.googleapis.com/b/x.npy?X-Goog-Signature=abc", "gs://BUCKET/KEY and set GOOGLE_APPLICATION_"),
+        ("https://a.blob.core.windows.net/c/x.npy?sv=2020&sig=abc", "abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/"),
+        ("https://d.cloudfront.net/x.npy?Key-Pair-Id=K&Signature=abc", "its path."),
+    ],
+)
+def test_a_presigned_url_is_refused_with_what_to_give_instead(
+    data_folder: Path, url: str, instead: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["look", url]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("workbench: path is a presigned URL. Its signature is a secret, which would be stored")
+    assert "Download the file first and give its path" in said
+    assert instead in said
+    assert "abc" not in said

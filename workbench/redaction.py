@@ -24,6 +24,14 @@ _HEADER = re.compile(r"(?i)\b(authorization[\"']?\s*[:=]\s*[\"']?(?:\w+\s+)?|bea
 _REFERENCE = re.compile(r"\$\w+|secret/[^/\s]+/[^/\s]+")
 _SUSPECT = re.compile(rf"(?i)://[^\s/?#]+@|{_WORDS}|sig=|signature=|bearer|client_secret|\"env\"")
 _WEB = ("http://", "https://", "ftp://", "ftps://")
+_STORES = {
+    "x-amz-": ", or give s3://BUCKET/KEY and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment",
+    "x-goog-": ", or give gs://BUCKET/KEY and set GOOGLE_APPLICATION_CREDENTIALS in the environment",
+    "sig=": ", or give abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH and, as token_variable, the name of a "
+    "variable of the environment that holds what stands behind the question mark",
+    "signature=": "",
+}
+"""What to do in place of a presigned URL, by what its signature is called."""
 _STORED = "which would be stored with clusters and runs"
 
 
@@ -100,7 +108,13 @@ def complaint(name: str, value: Any) -> str | None:
             "https://, set a variable of the environment, for a password to 'Basic ' and user:password in base64, and "
             "give its name as token_variable."
         )
-    if _QUERY.search(value):
+    if signed := _QUERY.search(value):
+        store = next((text for start, text in _STORES.items() if signed[1][1:].lower().startswith(start)), None)
+        if store is not None:
+            return (
+                f"{name} is a presigned URL. Its signature is a secret, {_STORED}. Download the file first and give "
+                f"its path{store}."
+            )
         return (
             f"{name} has a token or signature in a URL, {_STORED}. Leave it out, and set the keys in the environment, "
             "or a token in a variable whose name you give as token_variable."

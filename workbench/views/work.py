@@ -102,8 +102,10 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
     held, needs, problem = None, None, None
     question = chosen.name, typed, cluster["name"] if cluster else None
     try:
-        if typed.keys() & template.paths or not chosen.is_listed:
-            held, found = await _held_and_needed(sight, template, typed, question)
+        # A preset, too, may name a path that never answers.
+        taken = {**(preset.parameters if preset else {}), **typed}
+        if taken.keys() & template.paths or not chosen.is_listed:
+            held, found = await _held_and_needed(sight, template, taken, question)
             if isinstance(found, WorkbenchError):
                 raise found
             needs = found
