@@ -348,7 +348,7 @@ def test_constant_data_leave_nothing_but_rounding(shape: tuple[int, int], dtype:
     assert np.isnan(found.explained_variance_ratio_).all()
     assert np.isfinite(found.components_).all()
     assert np.isinf(found.certificate_.bound).all()
-    assert (found.certificate_.of_largest == 1).all()
+    assert (found.certificate_.of_largest >= 1).all()
 
 
 def test_one_number_that_differs_is_more_than_rounding() -> None:
