@@ -198,6 +198,13 @@ def test_a_secret_among_names_and_values_is_refused_as_a_form_gives_them(text: s
     assert complaint("environment", "{" * 5000) is complaint("environment", "{A_TOKEN: $A_TOKEN}") is None
 
 
+@pytest.mark.parametrize("name", ["sig", "auth", "jwt", "hmac", "passphrase", "X-Amz-Signature", "access_token"])
+def test_what_a_url_proves_access_with_is_refused_and_hidden(name: str) -> None:
+    url = f"https://h/x.npy?year=2020&{name}={SECRET}"
+    assert complaint("path", url) is not None
+    assert redact(url) == f"https://h/x.npy?year=2020&{name}=…"
+
+
 def test_text_without_a_secret_stays_as_it_is() -> None:
     for text in (
         "tcp://10.0.0.1:8786",

@@ -17,12 +17,17 @@ HIDDEN = "…"
 _WORDS = r"password|passwd|pwd|secret|token|api_?key|authorization|(?:access|secret|account|private|sas)_?key"
 _NAME = re.compile(rf"(?i)(?:.*[_.-])?(?:{_WORDS})")
 _USER = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)([^\s/?#]+)@")
-_SIGNATURES = r"x-amz-signature|x-amz-security-token|x-goog-signature|sig|signature|\w+_token|client_secret"
+_SIGNATURES = (
+    r"x-amz-signature|x-amz-security-token|x-goog-signature|sig|signature|auth|jwt|hmac|passphrase|"
+    r"\w+_token|client_secret"
+)
 _QUERY = re.compile(rf"(?i)([?&;](?:{_SIGNATURES}|{_WORDS})=)([^&\s\"'#]+)")
 _ASSIGNED = re.compile(rf"(?i)(?<!\w)((?:\w*_)?(?:{_WORDS})=[\"']?)([^\s\"'$;,()\[\]…]+)(?=[\s\"';,]|$)")
 _HEADER = re.compile(r"(?i)\b(authorization[\"']?\s*[:=]\s*[\"']?(?:\w+\s+)?|bearer\s+)([\w.~+/=-]{8,})")
 _REFERENCE = re.compile(r"\$\w+|secret/[^/\s]+/[^/\s]+")
-_SUSPECT = re.compile(rf"(?i)://[^\s/?#]+@|{_WORDS}|sig=|signature=|bearer|client_secret|\"env\"")
+_SUSPECT = re.compile(
+    rf"(?i)://[^\s/?#]+@|{_WORDS}|sig=|signature=|auth=|jwt=|hmac=|passphrase=|bearer|client_secret|\"env\""
+)
 _WEB = ("http://", "https://", "ftp://", "ftps://")
 _STORES = {
     "x-amz-": ", or give s3://BUCKET/KEY and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment",
