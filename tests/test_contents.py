@@ -239,3 +239,13 @@ def test_a_group_on_a_server_that_lists_nothing_is_known_by_its_metadata(tmp_pat
     assert found.choices == here.choices
     assert (bare.arrays, bare.remarks) == ((), ("Its server can't list what is in it: name the array.",))
     assert named.arrays[0].shape == (4, 3)
+
+
+def test_no_name_in_a_file_begins_a_line_of_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "x\nFAKE LINE.npz"
+    np.savez(file, **{"a\nFAKE LINE\x1b[2J": np.zeros((2, 3)), "b": np.zeros(3)})
+    assert main(["look", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert said.count("FAKE LINE") >= 2
+    assert not [line for line in said.splitlines() if line.lstrip().startswith("FAKE LINE")]
+    assert "\x1b" not in said

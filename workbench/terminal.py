@@ -300,16 +300,19 @@ def _diagnosis(found: Diagnosis) -> dict[str, Any]:
 
 def show_contents(contents: Contents) -> None:
     """Print what a file holds."""
-    _print(Text(f"{contents.path}: {contents.sentence()}", overflow="fold"))
-    _print(_pairs({each.name or "array": each.line() for each in contents.arrays}))
+    _print(Text(f"{on_one_line(contents.path)}: {contents.sentence()}", overflow="fold"))
+    _print(_pairs({on_one_line(each.name or "array"): on_one_line(each.line()) for each in contents.arrays}))
     if contents.dimensions:
-        rows = ((each.name, str(each.length), each.first or "", each.last or "") for each in contents.dimensions)
+        rows = (
+            tuple(map(on_one_line, (each.name, str(each.length), each.first or "", each.last or "")))
+            for each in contents.dimensions
+        )
         columns = zip(("dimension", ">length", "from", "to"), *rows, strict=True)
         heads, *found = zip(*(each for each in columns if any(each[1:])), strict=True)
         _print()
         _print(_table(heads, found))
     for remark in contents.remarks:
-        _print(remark)
+        _print(on_one_line(remark))
 
 
 def _span(seconds: Mapping[str, float], forecast: Mapping[str, Any]) -> str:
