@@ -414,7 +414,9 @@ def _explain(error: Exception, run: Run) -> str:
     from workbench.runs.failures import lost_devices, may_be_the_clusters_end, sentence
 
     # Dask has other errors, too, for a scheduler that was killed while it was asked.
-    end = _end_of_cluster(run.cluster) if may_be_the_clusters_end(error) else _lost_cluster(run)
+    # One that was stopped before the run had connected to it is unknown.
+    stopped = isinstance(error, NotFoundError) and run.cluster not in records.names()
+    end = _end_of_cluster(run.cluster) if stopped or may_be_the_clusters_end(error) else _lost_cluster(run)
     said = sentence(error, run, end)
     return said if end else " ".join(filter(None, (lost_devices(run), said)))
 
