@@ -25,6 +25,9 @@ from workbench.redaction import complaint, redact, redacted
 from workbench.runs import store
 from workbench.session import Session
 from workbench.storage import places
+from workbench.storage.labelled import Labelled
+from workbench.storage.targets import target
+from workbench.storage.writing import write
 from workbench.views.recorded import report
 from workbench.workloads import template
 
@@ -203,6 +206,23 @@ def test_what_a_url_proves_access_with_is_refused_and_hidden(name: str) -> None:
     url = f"https://h/x.npy?year=2020&{name}={SECRET}"
     assert complaint("path", url) is not None
     assert redact(url) == f"https://h/x.npy?year=2020&{name}=…"
+
+
+def test_what_is_printed_as_names_and_values_is_hidden() -> None:
+    printed = {"a_password": SECRET, "n": 1}
+    shown = redact(f"{printed} {json.dumps({'token': SECRET, 'b': '$TOKEN'})}")
+    assert shown == "{'a_password': '…', 'n': 1} " + json.dumps({"token": "…", "b": "$TOKEN"}, ensure_ascii=False)
+    assert redact("{'token': '$A_TOKEN', 'token_variable': 'A_TOKEN'}") == (
+        "{'token': '$A_TOKEN', 'token_variable': 'A_TOKEN'}"
+    )
+
+
+def test_attributes_of_saved_arrays_hold_no_secret(tmp_path: Path) -> None:
+    told = {"source": URL, "password": SECRET, "units": "K"}
+    x = Labelled(np.ones(3), ("a",), {"a": np.arange(3)}, told)
+    for kind in ("zarr", "nc"):
+        write({"x": x}, target(str(tmp_path / f"x.{kind}")), told, mark="mine-1")
+    assert _holding(tmp_path) == []
 
 
 def test_text_without_a_secret_stays_as_it_is() -> None:

@@ -23,6 +23,7 @@ _SIGNATURES = (
 )
 _QUERY = re.compile(rf"(?i)([?&;](?:{_SIGNATURES}|{_WORDS})=)([^&\s\"'#]+)")
 _ASSIGNED = re.compile(rf"(?i)(?<!\w)((?:\w*_)?(?:{_WORDS})=[\"']?)([^\s\"'$;,()\[\]…]+)(?=[\s\"';,]|$)")
+_PAIR = re.compile(rf"(?i)([\"'](?:\w*[_.-])?(?:{_WORDS})[\"']\s*:\s*([\"']))((?:(?!\2)[^\n])+)(?=\2)")
 _HEADER = re.compile(r"(?i)\b(authorization[\"']?\s*[:=]\s*[\"']?(?:\w+\s+)?|bearer\s+)([\w.~+/=-]{8,})")
 _REFERENCE = re.compile(r"\$\w+|secret/[^/\s]+/[^/\s]+")
 _SUSPECT = re.compile(
@@ -57,6 +58,7 @@ def redact(text: str) -> str:
         return text
     text = _USER.sub(lambda found: f"{found[1]}{HIDDEN}@" if _is_user(found) else found[0], text)
     text = _HEADER.sub(rf"\1{HIDDEN}", text)
+    text = _PAIR.sub(lambda found: found[0] if is_reference(found[3]) else f"{found[1]}{HIDDEN}", text)
     return _ASSIGNED.sub(rf"\1{HIDDEN}", _QUERY.sub(rf"\1{HIDDEN}", text))
 
 

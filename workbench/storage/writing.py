@@ -45,6 +45,7 @@ from dask.system import CPU_COUNT
 
 from workbench import formats, private, remote
 from workbench.errors import BadInputError, ConflictError, FailedError
+from workbench.redaction import redacted
 from workbench.storage.labelled import Labelled, equal
 from workbench.storage.places import Place, writing_to
 from workbench.storage.targets import COPYING, Target, what_is_at
@@ -460,11 +461,11 @@ def dates(data: Any, attrs: Mapping[str, Any]) -> Any:
 
 
 def _plain_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as text and numbers, which all formats hold: the rest as JSON."""
+    """Attributes without secrets, as text and numbers, which all formats hold: the rest as JSON."""
     plain = (str, int, float)
     return {
         name: value if isinstance(value, plain) and not isinstance(value, bool) else json.dumps(value)
-        for name, value in attrs.items()
+        for name, value in redacted(attrs).items()
         if value is not None
     }
 
