@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 
 BLOCK = re.compile(
-    r"(?:^% not run: (.+)\n\n)?^```(\{code-block\} )?(\w+)\n(?::caption: (\S+)\n\n)?(.*?)^```$", re.M | re.S
+    r"(?:^% not run: ([^\n]+)\n\n)?^```(\{code-block\} )?(\w+)\n(?::caption: (\S+)\n\n)?(.*?)^```$", re.M | re.S
 )
 
 
@@ -161,6 +161,12 @@ def test_what_readers_copy_from_a_page_runs_in_its_order(
                 out, err = capsys.readouterr()
                 assert code == 0, f"workbench {command}\n{out}\n{err}"
     assert records.names() == (cluster,), "the page leaves a cluster running"
+
+
+def test_no_block_is_overlooked() -> None:
+    for page, blocks in zip(written_pages(), PAGES.values(), strict=True):
+        fences = re.findall(r"^```(?:\{code-block\} )?\w+$", page.read_text(encoding="utf-8"), re.M)
+        assert len(blocks) == len(fences), page.name
 
 
 def test_what_is_not_run_is_right_in_its_form() -> None:

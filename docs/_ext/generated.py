@@ -174,12 +174,24 @@ def profile_page(profile: Any) -> str:
 
 
 def settings_page() -> str:
-    """Return the page of settings: workbench.yaml, whose comments describe each."""
+    """Return the page of settings, from workbench.yaml and its comments."""
+    import yaml
+
     text = (ROOT / "workbench" / "workbench.yaml").read_text(encoding="utf-8")
+    defaults, rows, comment = yaml.safe_load(text)["workbench"], [], []
+    for line in text.partition("\nworkbench:\n")[2].splitlines():
+        if line.startswith("  #"):
+            comment.append(line.strip("# "))
+        elif found := re.match(r"  ([\w-]+):", line):
+            value = yaml.safe_dump(defaults[found[1]], default_flow_style=True, width=1000).split("\n")[0]
+            rows.append((f"`{found[1]}`", f"{prose(' '.join(comment))} Default: `{value}`."))
+            comment = []
     return (
         "# Settings\n\nSettings are part of Dask's configuration under the key `workbench`. Change them in "
         "`~/.config/dask/workbench.yaml`, by a variable such as `DASK_WORKBENCH__IDLE_TIMEOUT=2h`, or in Python by "
-        '`dask.config.set({"workbench.idle-timeout": "2h"})`. These are the defaults.\n\n' + fenced("yaml", text)
+        '`dask.config.set({"workbench.idle-timeout": "2h"})`.\n\n'
+        + fenced("yaml", "workbench:\n  idle-timeout: 2h\n  monitor:\n    batch-interval: 200ms")
+        + f"\n\n{table(('name', 'meaning'), rows)}"
     )
 
 
