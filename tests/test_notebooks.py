@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import nbclient
 import nbformat
 import pytest
 
+from workbench.clusters import records
 from workbench.clusters.profiles import registered
 
 ROOT = Path(__file__).parent.parent
@@ -90,6 +92,27 @@ def test_its_digits_have_the_singular_values_that_everybody_finds(executed: Any)
     values = json.loads(re.search(r"\[.*?\]", text).group(0))  # type: ignore[union-attr]
     assert values == pytest.approx(DIGITS, abs=1e-3)
     assert "check passed:" in text
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", ["first-steps-gpu-arrays", "your-own-data"])
+def test_a_tutorial_runs_from_top_to_bottom_and_leaves_no_cluster(
+    name: str, data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Commands in cells are those of this environment.
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    text = "".join(map(text_of, code_cells(notebook)))
+    assert "check passed: False" not in text
+    if name == "your-own-data":
+        assert "mode 1:" in text
+        assert "#FID\tIID\tPC1" in text
+        assert "run.zip" in text
+    else:
+        assert text.count("check passed: True") == 3
+    assert records.names() == ()
+    assert not any(cell.outputs for cell in code_cells(nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", 4)))
 
 
 def test_a_watched_cell_keeps_its_picture_its_table_and_its_run(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import layers
 
 ROOT = Path(__file__).parent.parent.parent
-NOTEBOOKS = ("start", "watch")
+NOTEBOOKS = ("start", "first-steps-gpu-arrays", "your-own-data", "watch")
 
 
 def setup(app: Any) -> dict[str, Any]:
