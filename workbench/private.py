@@ -117,7 +117,7 @@ def _check_parent(folder: Path) -> None:
         return
     with contextlib.suppress(OSError):
         # In a container without root's rights, what is root's outside seems to be nobody's.
-        if owner == _NOBODY and Path("/proc/self/uid_map").read_text().split() != _ALL_USERS:
+        if owner == _NOBODY and Path("/proc/self/uid_map").read_text(encoding="utf-8").split() != _ALL_USERS:
             return
     raise OSError(errno.EPERM, "it is another user's", str(folder.parent))
 
