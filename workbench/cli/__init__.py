@@ -17,6 +17,7 @@ from workbench import __version__
 from workbench.cli.answers import complain, tell
 from workbench.cli.clusters import add_cluster_commands
 from workbench.cli.compare import add_compare_commands
+from workbench.cli.doctor import add_doctor
 from workbench.cli.forecast import add_forecast_commands, add_look
 from workbench.cli.machine import add_hardware, add_lab, lab
 from workbench.cli.records import add_record_commands
@@ -110,4 +111,5 @@ def _parser() -> argparse.ArgumentParser:
     add_compare_commands(commands)
     add_trust(commands)
     add_lab(commands)
+    add_doctor(commands)
     return parser
