@@ -170,6 +170,27 @@ def test_bytecode_beside_a_trusted_workload_is_not_run(hostile: Hostile, tmp_pat
     assert hostile.done == ["import"]
 
 
+def test_what_is_changed_between_the_look_and_the_import_does_not_run(hostile: Hostile) -> None:
+    """As by somebody else who may write there; here the first file does it, so that it happens each time."""
+    evil, beside = (hostile.folder / "workloads" / name for name in ("evil.py", "beside.py"))
+    swap = f"open({str(hostile.ran)!r}, 'a').write('swapped')\ntwo = 2\n"
+    evil.write_text(
+        f"from pathlib import Path\nPath(__file__).with_name('beside.py').write_text({swap!r})\n"
+        "import beside\n\n\ndef steal(n=1):\n    return beside.two * n\n"
+    )
+    waiting = kept.untrusted()
+    assert waiting is not None
+    kept.trust_folder(waiting.folder, waiting.sha)
+    reasons = "".join(map(str, Session().broken_workloads()))
+    assert "beside.py was changed since you trusted its folder" in reasons
+    assert "swapped" in beside.read_text()
+    assert hostile.done == []
+    # Now the folder as a whole is another one, and a file of it that is named by its path isn't run either.
+    code = "import sys; from workbench.workloads.importing import contents; print(contents(sys.argv[1]).error)"
+    done = subprocess.run([sys.executable, "-c", code, str(evil)], capture_output=True, text=True, check=True)
+    assert "was changed since you trusted it" in done.stdout
+
+
 def test_the_page_trusts_what_it_showed(hostile: Hostile) -> None:
     waiting = Session().untrusted()
     assert waiting is not None

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from pathlib import Path
@@ -55,12 +55,20 @@ def workload_files(folder: Path) -> tuple[Path, ...]:
     return () if (inside / "__init__.py").exists() else tuple(sorted(inside.glob("[!_.]*.py")))
 
 
-def fingerprint(folder: Path) -> str:
+def fingerprint(folder: Path, digests: Mapping[Path, str] | None = None) -> str:
     """Return the hash of all that a folder defines, with the modules that its workloads may import.
 
-    Raises BadInputError where that is too much to read at every look.
+    `digests` are those of its files where they are known. Raises BadInputError where there is too much to read.
     """
-    found, left = hashlib.sha256(), _MOST_BYTES
+    found = hashlib.sha256()
+    for path, digest in (read_digests(folder) if digests is None else digests).items():
+        found.update(b"%s\0%s\n" % (os.fsencode(path.relative_to(folder)), digest.encode()))
+    return found.hexdigest()
+
+
+def read_digests(folder: Path) -> dict[Path, str]:
+    """Return the files whose content a user trusts with a folder, each with its hash. Raises BadInputError."""
+    found, left = {}, _MOST_BYTES
     for path in (folder / FILE, *(_code(folder / FOLDER) if workload_files(folder) else ())):
         try:
             about = path.stat()
@@ -74,8 +82,8 @@ def fingerprint(folder: Path) -> str:
             )
         # Unlike the time of change, ctime can't be set.
         stamp = (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
-        found.update(b"%s\0%s\n" % (os.fsencode(path.relative_to(folder)), _digest(path, stamp).encode()))
-    return found.hexdigest()
+        found[path] = _digest(path, stamp)
+    return found
 
 
 def _code(folder: Path) -> Iterator[Path]:

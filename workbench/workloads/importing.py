@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from workbench import trust
 from workbench.errors import BadInputError, said, whole
 from workbench.paths import check_openable
 from workbench.workloads.declaring import declared
@@ -131,6 +132,8 @@ def load(where: str, sha: str | None = None) -> ModuleType:
     path = Path(where)
     try:
         return _import_file(path, sha) if path.suffix == ".py" else importlib.import_module(where)
+    except CannotImportError:
+        raise
     except SyntaxError as err:
         file = Path(err.filename).name if err.filename else path.name
         line = "" if err.lineno is None else f"line {err.lineno}: "
@@ -145,8 +148,40 @@ def load(where: str, sha: str | None = None) -> ModuleType:
         raise CannotImportError(f"{path.name} can't be imported: {line}{why.rstrip('.')}{other}.") from err
 
 
+_trusted: dict[str, str] = {}
+"""Real paths of files in folders that the user has trusted, each with the hash of what was trusted of it."""
+_trusted_folders: set[str] = set()
+
+
+def _enforce_trust(path: Path) -> None:
+    """Import only what the user has trusted, where a file is one of a folder's workloads and that is trusted.
+
+    Between the look at the folder and the import, somebody else may write there: so each text is compared before it
+    runs. Raises CannotImportError where the folder was changed since.
+    """
+    folder = path.parent.parent
+    sha = trust.trusted().get(Path(os.path.realpath(folder))) if path.parent.name == trust.FOLDER else None
+    if sha is None:
+        return  # named by its path, which is a user's own decision
+    digests = trust.read_digests(folder)
+    if trust.fingerprint(folder, digests) != sha:
+        raise CannotImportError(f"{folder} was changed since you trusted it. See what it defines: workbench trust")
+    _trusted.update({os.path.realpath(each): digest for each, digest in digests.items()})
+    _trusted_folders.add(os.path.realpath(path.parent))
+
+
+def _check_trusted(path: str, text: bytes) -> bytes:
+    """Return the text of a file. Raises CannotImportError where its folder is trusted with another one."""
+    real = os.path.realpath(path)
+    is_inside = any(Path(real).is_relative_to(each) for each in _trusted_folders)
+    if is_inside and _trusted.get(real) != hashlib.sha256(text).hexdigest():
+        raise CannotImportError(f"{path} was changed since you trusted its folder. See it again: workbench trust")
+    return text
+
+
 def _import_file(path: Path, sha: str | None) -> ModuleType:
     check_openable(path)
+    _enforce_trust(path)
     # After the standard library, which a random.py of a person's must not stand in for; before installed packages.
     at = next((n for n, each in enumerate(sys.path) if each.endswith("-packages")), len(sys.path))
     added, folder = is_added(path), folder_of(str(path))
@@ -189,6 +224,10 @@ class _FromSource(SourceFileLoader):
     def path_stats(self, path: str) -> Any:
         """Raise OSError, so that bytecode is neither read nor written."""
         raise OSError(path)
+
+    def get_data(self, path: str) -> bytes:
+        """Return the text of a module, as it was trusted."""
+        return _check_trusted(path, super().get_data(path))
 
 
 def _import_from_source(folder: Path) -> None:
@@ -238,7 +277,8 @@ class _Folders:
 def _source(path: Path) -> Source:
     if path.is_dir():
         return "", str(path), True
-    return importlib.util.decode_source(path.read_bytes()), str(path), path.name == "__init__.py"
+    text = _check_trusted(str(path), path.read_bytes())
+    return importlib.util.decode_source(text), str(path), path.name == "__init__.py"
 
 
 def plain(text: str) -> str:
@@ -361,14 +401,14 @@ def contents(where: str) -> Contents:
     """Import a file and tell what is in it."""
     try:
         module = load(where)
+        return Contents(
+            functions=tuple(map(_described, functions(module).values())),
+            others=dict(_others(module)),
+            files=tuple(_stamps(_files(module))),
+            sha=sha_of(module),
+        )
     except CannotImportError as err:
         return Contents(error=str(err), files=tuple(_stamps([where])))
-    return Contents(
-        functions=tuple(map(_described, functions(module).values())),
-        others=dict(_others(module)),
-        files=tuple(_stamps(_files(module))),
-        sha=sha_of(module),
-    )
 
 
 def functions(module: ModuleType) -> dict[str, Any]:
