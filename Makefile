@@ -4,6 +4,7 @@
 # make test    install what tests need, browsers and daemons by apt included, and run every test
 # make check   ruff, mypy --strict, import-linter, tsc, eslint, prettier, vitest
 # make check-extras  ask an environment that has the extra cuda13 alone whether CuPy's blocks can travel; fetches 1.2 GB
+# make check-resolution  ask uv and pip whether every extra can be installed with each Python; nothing is installed
 # make docs    build the documentation into build/docs/index.html; warnings are errors
 # make pictures  take a picture of every view, light and dark, and those of this README; look at them
 # make bench   print the figures of this machine beside those of plain Dask
@@ -25,7 +26,7 @@ LABEXT_SOURCES := $(shell find labext/src labext/style labext/schema -type f 2>/
 	$(wildcard labext/package.json labext/tsconfig.json labext/webpack.config.js labext/page.build.mjs labext/yarn.lock \
 	labext/install.json labext/.yarnrc.yml workbench/views/*.raw.css)
 
-.PHONY: docs lab demo-gpus first-minutes-simulated test tools check check-python check-labext check-extras bench bench-svd bench-scale bench-views bench-gpu gpu-bundle clean install
+.PHONY: docs lab demo-gpus first-minutes-simulated test tools check check-python check-labext check-extras check-resolution bench bench-svd bench-scale bench-views bench-gpu gpu-bundle clean install
 
 lab: .venv/.lab
 	cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)
@@ -73,6 +74,9 @@ pictures: install .venv/.browser
 
 check-extras: install
 	python -m tests.extras $(ARGS)
+
+check-resolution: install
+	python -m tests.resolution $(ARGS)
 
 bench: install
 	python -m tests.benchmarks
