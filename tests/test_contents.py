@@ -246,6 +246,7 @@ def test_no_name_in_a_file_begins_a_line_of_the_terminal(tmp_path: Path, capsys:
     np.savez(file, **{"a\nFAKE LINE\x1b[2J": np.zeros((2, 3)), "b": np.zeros(3)})
     assert main(["look", str(file)]) == 0
     said = capsys.readouterr().out
-    assert said.count("FAKE LINE") >= 2
+    # A long path is folded at the width of the terminal.
+    assert " ".join(said.split()).count("FAKE LINE") >= 2
     assert not [line for line in said.splitlines() if line.lstrip().startswith("FAKE LINE")]
     assert "\x1b" not in said

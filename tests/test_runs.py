@@ -418,9 +418,9 @@ def test_who_waits_for_a_run_reads_what_is_written_beside_its_row(data_folder):
 
 
 def test_a_run_whose_cluster_was_stopped_before_it_connected_says_so(data_folder):
-    run = Run(id="a", workload="array_sum", cluster="calm-otter", created=time.time())
+    run = Run(id="a", workload="array_sum", cluster="gone-otter", created=time.time())
     with pytest.raises(NotFoundError) as caught:
         records.read(run.cluster)
     assert (
-        runner._explain(caught.value, run) == "The cluster calm-otter ended while the run was going on. It was stopped."
+        runner._explain(caught.value, run) == "The cluster gone-otter ended while the run was going on. It was stopped."
     )

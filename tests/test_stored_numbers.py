@@ -122,7 +122,7 @@ def test_a_cell_unpacks_without_this_package(tmp_path: Path, monkeypatch: pytest
     for write in WRITERS.values():
         path = write(_dataset(FIELD), tmp_path, PACKED)
         code = SVD.cell(SVD.validate({"path": path, "array": "t", "method": "dask"}))
-        assert "'scale': 0.01" in code
+        assert '"scale": 0.01' in code
         found: dict[str, Any] = {"__name__": "__main__"}
         with monkeypatch.context() as without:
             without.setitem(sys.modules, "workbench", None)
