@@ -137,14 +137,14 @@ def test_what_was_trusted_is_used_until_a_byte_of_it_changes(hostile: Hostile) -
     assert session.workload("svd_of_file").preset("loot").parameters["token_variable"] == "A_SECRET"
     refusal(session.plan("evil"), inventory(), ())
     assert {"import", "program"} <= set(hostile.done)
-    for name in ("workbench.yaml", "workloads/beside.py", "workloads/evil.py"):
+    for name in ("workbench.yaml", "workloads/beside.py", "workloads/evil.py", "python.sh"):
         path = hostile.folder / name
         about = path.stat()
         before = path.read_bytes()
         # As an update may that keeps size and time.
         path.write_bytes(before.replace(b"2", b"3").replace(b"k: 1", b"k: 4"))
         if path.read_bytes() == before:
-            path.write_bytes(before.replace(b"n=1", b"n=4"))
+            path.write_bytes(before.replace(b"n=1", b"n=4").replace(b"echo program", b"echo Program"))
         os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
         with pytest.raises(UntrustedError):
             session.workload("steal")

@@ -157,9 +157,16 @@ def definitions(folder: Path | None = None) -> Definitions | None:
     if not (workloads or profiles or presets):
         return None
     try:
-        return Definitions(folder, workloads, profiles, presets, trust.fingerprint(folder))
+        return Definitions(folder, workloads, profiles, presets, trust.fingerprint(folder, digests(folder)))
     except BadInputError as err:
         return Definitions(folder, workloads, profiles, presets, "", str(err))
+
+
+def digests(folder: Path) -> dict[Path, str]:
+    """Return the files whose content a user trusts with a folder, each with its hash. Raises BadInputError."""
+    named = [told.get("python") for told in _defined(folder / FILE, "profiles").values() if isinstance(told, dict)]
+    paths = [folder / each for each in named if isinstance(each, str) and ".." not in Path(each).parts]
+    return trust.read_digests(folder, [each for each in paths if each.is_relative_to(folder)])
 
 
 def _defined(path: Path, section: str) -> dict[str, Any]:

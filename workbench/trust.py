@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from pathlib import Path
@@ -55,20 +55,24 @@ def workload_files(folder: Path) -> tuple[Path, ...]:
     return () if (inside / "__init__.py").exists() else tuple(sorted(inside.glob("[!_.]*.py")))
 
 
-def fingerprint(folder: Path, digests: Mapping[Path, str] | None = None) -> str:
-    """Return the hash of all that a folder defines, with the modules that its workloads may import.
-
-    `digests` are those of its files where they are known. Raises BadInputError where there is too much to read.
-    """
+def fingerprint(folder: Path, digests: Mapping[Path, str]) -> str:
+    """Return the hash of all that a folder defines, by the hashes of its files."""
     found = hashlib.sha256()
-    for path, digest in (read_digests(folder) if digests is None else digests).items():
+    for path, digest in digests.items():
         found.update(b"%s\0%s\n" % (os.fsencode(path.relative_to(folder)), digest.encode()))
     return found.hexdigest()
 
 
-def read_digests(folder: Path) -> dict[Path, str]:
-    """Return the files whose content a user trusts with a folder, each with its hash. Raises BadInputError."""
-    found, left = {}, _MOST_BYTES
+def read_digests(folder: Path, programs: Iterable[Path] = ()) -> dict[Path, str]:
+    """Return the files whose content a user trusts with a folder, each with its hash.
+
+    Its workloads and the modules that they may import, and the programs in it that its profiles name. Raises
+    BadInputError where there is too much to read at every look.
+    """
+    # An interpreter may be larger than all code that anybody would write.
+    abouts = {path: path.stat() for path in programs if path.is_file()}
+    found = {path: _digest(path, _stamp(about), about.st_size) for path, about in abouts.items()}
+    left = _MOST_BYTES
     for path in (folder / FILE, *(_code(folder / FOLDER) if workload_files(folder) else ())):
         try:
             about = path.stat()
@@ -80,10 +84,13 @@ def read_digests(folder: Path) -> dict[Path, str]:
                 f"{folder / FOLDER} has more than {formats.size(_MOST_BYTES)} of code, so it can't be trusted. Keep "
                 "only workloads and their modules there."
             )
-        # Unlike the time of change, ctime can't be set.
-        stamp = (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
-        found[path] = _digest(path, stamp)
+        found[path] = _digest(path, _stamp(about))
     return found
+
+
+def _stamp(about: os.stat_result) -> tuple[int, ...]:
+    # Unlike the time of change, ctime can't be set.
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
 
 
 def _code(folder: Path) -> Iterator[Path]:
@@ -105,9 +112,9 @@ def _code(folder: Path) -> Iterator[Path]:
 
 
 @lru_cache(maxsize=4096)
-def _digest(path: Path, _stamp: tuple[int, ...]) -> str:
+def _digest(path: Path, _stamp: tuple[int, ...], most: int = _MOST_BYTES) -> str:
     try:
-        content = read_file(path, _MOST_BYTES)
+        content = read_file(path, most)
     except BadInputError as err:  # of a FIFO, say, whose reader says so, too
         return str(err)
     return "" if content is None else hashlib.sha256(content).hexdigest()

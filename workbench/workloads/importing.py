@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from workbench import trust
+from workbench import kept, trust
 from workbench.errors import BadInputError, said, whole
 from workbench.paths import check_openable
 from workbench.workloads.declaring import declared
@@ -163,7 +163,7 @@ def _enforce_trust(path: Path) -> None:
     sha = trust.trusted().get(Path(os.path.realpath(folder))) if path.parent.name == trust.FOLDER else None
     if sha is None:
         return  # named by its path, which is a user's own decision
-    digests = trust.read_digests(folder)
+    digests = kept.digests(folder)
     if trust.fingerprint(folder, digests) != sha:
         raise CannotImportError(f"{folder} was changed since you trusted it. See what it defines: workbench trust")
     _trusted.update({os.path.realpath(each): digest for each, digest in digests.items()})
