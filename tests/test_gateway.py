@@ -236,7 +236,7 @@ def test_its_code_starts_the_same_without_this_package(gateway: Gateway) -> None
     code = spec.code() + "client.wait_for_workers(1)\nprint(client.submit(sum, [1, 2]).result())\ncluster.shutdown()\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.endswith("\n3\n"), done.stderr
-    assert "memory='large'" in code
+    assert 'memory="large"' in code
 
 
 def test_the_options_that_its_server_declares_are_the_form(gateway: Gateway) -> None:
