@@ -120,13 +120,21 @@ def _digest(path: Path, _stamp: tuple[int, ...], most: int = _MOST_BYTES) -> str
     return "" if content is None else hashlib.sha256(content).hexdigest()
 
 
-def is_trusted(folder: Path, sha: str) -> bool:
-    """Return whether the user has trusted this content of a folder."""
+def trusted_sha(folder: Path) -> str | None:
+    """Return the hash of the content of a folder that the user trusts; None where none is trusted."""
     try:
         stored = json.loads(_record(folder).read_bytes())
     except (OSError, ValueError):
-        return False
-    return bool(stored == {"folder": os.path.realpath(folder), "sha": sha})
+        return None
+    match stored:
+        case {"folder": of, "sha": str(sha)} if of == os.path.realpath(folder):
+            return sha
+    return None
+
+
+def is_trusted(folder: Path, sha: str) -> bool:
+    """Return whether the user has trusted this content of a folder."""
+    return trusted_sha(folder) == sha
 
 
 def trust(folder: Path, sha: str) -> None:

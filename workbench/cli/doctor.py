@@ -175,7 +175,14 @@ def _clusters() -> Iterator[Finding]:
 
 
 _CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
-    *(_python, _packages, _lab_extension, _folders, _network, _limits, _hardware, _clusters),
+    _python,
+    _packages,
+    _lab_extension,
+    _folders,
+    _network,
+    _limits,
+    _hardware,
+    _clusters,
 )
 
 

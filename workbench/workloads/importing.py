@@ -160,7 +160,7 @@ def _enforce_trust(path: Path) -> None:
     runs. Raises CannotImportError where the folder was changed since.
     """
     folder = path.parent.parent
-    sha = trust.trusted().get(Path(os.path.realpath(folder))) if path.parent.name == trust.FOLDER else None
+    sha = trust.trusted_sha(folder) if path.parent.name == trust.FOLDER else None
     if sha is None:
         return  # named by its path, which is a user's own decision
     digests = kept.digests(folder)
