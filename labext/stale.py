@@ -1,4 +1,8 @@
-"""Build hook: remove a built Lab extension that is older than its sources, so that the next hook builds it anew."""
+"""Build hook: remove a built Lab extension that is older than its sources, so that the next hook builds it anew.
+
+Pages of the documentation that the sidebar opens go into the wheel. From a clone they are read where they are, so an
+editable installation gets none.
+"""
 
 import shutil
 from pathlib import Path
@@ -16,8 +20,11 @@ class StaleHook(BuildHookInterface):
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compare the times of files: `git pull` gives those that it changes the present one."""
+        """Add pages, and compare the times of files: `git pull` gives those that it changes the present one."""
         root = Path(self.root)
+        if self.target_name == "wheel" and version == "standard":
+            folders = {f"docs/{name}": f"workbench/help/{name}" for name in ("how-to", "explanations")}
+            build_data["force_include"] |= {str(root / name): place for name, place in folders.items()}
         built = root / "workbench" / "labextension"
         if not (root / ".git").exists() or not (built / "package.json").exists():
             return

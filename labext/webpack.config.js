@@ -14,7 +14,11 @@ module.exports = {
     ]
   },
   target: ['web', 'es2022'],
+  // Each file of the extension says this name twice: the builder's own is longer.
+  output: { chunkLoadingGlobal: 'dask_workbench' },
   optimization: {
+    // By the order of imports: those made from paths would make another file in another folder.
+    moduleIds: 'natural',
     minimizer: [
       new rspack.SwcJsMinimizerRspackPlugin({
         // Names that begin with _ are private to their class, so they may be shortened as local ones are.

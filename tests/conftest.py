@@ -34,18 +34,40 @@ for _blas in ("OMP", "OPENBLAS", "MKL"):
 threadpool_limits(1, user_api="blas")  # of what pytest's plugins have loaded
 
 
+def pytest_configure() -> None:
+    """Have Dask not sample its own threads 50 to 100 times a second, for a page that no test opens.
+
+    That is half of the tenth of a core that a cluster of two workers takes when it is idle, and several are up while
+    tests run. Not on import: a scheduler imports this module with a function of a test, and would lose its settings.
+    """
+    os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "False")
+    os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL", "500ms")
+    dask.config.refresh()
+
+
 _BROWSERS = Path(__file__).with_name("ui")
 _LONGEST = (
-    "first_minutes",
-    "own_functions",
-    "two_at_once",
-    "attach",
-    "forecast",
-    "remote_data",
-    "compare_runs",
-    "readme",
+    "notebooks.py::test_a_tutorial",
+    "first_minutes.py::test_",
+    "forecast.py",
+    "own_functions.py",
+    "compare_runs.py",
+    "remote_data.py",
+    "two_at_once.py",
+    "attach.py",
+    "ucx.py",
+    "bare_workers.py",
+    "run_answers.py",
+    "protocols.py",
+    "svd_of_file.py",
+    "places.py",
+    "secrets.py",
+    "readme.py",
 )
-"""Files that take longest, the longest first: begun last, one of them would go on alone at the end of all."""
+"""What takes longest, the longest first: started last, one of them would run alone at the end of all.
+
+The tests of a file run in one process, for the fixtures that they share; tests named here by their function share none.
+"""
 
 
 @contextlib.contextmanager
@@ -96,10 +118,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _place(item: pytest.Item) -> int:
-    name = item.path.stem.removeprefix("test_")
     if item.path.is_relative_to(_BROWSERS):
         return len(_LONGEST) + 1
-    return _LONGEST.index(name) if name in _LONGEST else len(_LONGEST)
+    found = (place for place, each in enumerate(_LONGEST) if f"test_{each}" in item.nodeid)
+    return next(found, len(_LONGEST))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Distribute tests by file, as --dist loadfile does, except those that are named in _LONGEST."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            alone = any("::" in each and f"test_{each}" in nodeid for each in _LONGEST)
+            return nodeid if alone else super()._split_scope(nodeid)
+
+    return ByFile(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -16,9 +16,9 @@ import zarr
 from distributed import Client
 from pyarrow import parquet
 
-from tests.test_eofs import winds_of
 from tests.test_genotypes_pca import bed_file
 from tests.test_genotypes_reading import vcf_zarr
+from tests.winds import winds_of
 from workbench.clusters.spec import ClusterSpec
 from workbench.runs import keeping
 from workbench.runs.forecasting.forecast import lacking, size_of
@@ -45,7 +45,7 @@ def on_bare_workers(folder: Path) -> list[Case]:
     limits = {"maf": 0.01, "max_missing": 0.5, "hwe": 1e-9, **some}
     return [
         ("array_sum", {"shape": [300, 300], "chunks": 150}),
-        ("array_mean", {"shape": [300, 300], "chunks": 150}),
+        ("array_sum", {"shape": [300, 300], "chunks": 150, "reduction": "mean"}),
         ("transpose_sum", {"shape": [200, 200], "chunks": 100}),
         ("tall_skinny_svd", {"shape": [400, 10], "chunks": [100, 10]}),
         ("compressed_svd", {"shape": [300, 60], "chunks": [100, 60], "k": 3}),
@@ -199,10 +199,10 @@ def unwritten(client: Client, folder: Path) -> list[str]:
     arrays, found = workload.arrays(results), []
     for kind in KINDS:
         some = arrays if kind != "npy" else {"u": arrays["u"]}
-        hands = keeping._Workers(client)
+        writer = keeping._Workers(client)
         try:
-            writing.write(some, target(str(folder / f"answer.{kind}")), {}, mark="answer", hands=hands)
+            writing.write(some, target(str(folder / f"answer.{kind}")), {}, mark="answer", writer=writer)
         except Exception as err:  # noqa: BLE001
             found.append(f"{kind}: {err!r}")
-        found += hands.notes
+        found += writer.notes
     return found

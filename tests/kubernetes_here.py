@@ -346,7 +346,8 @@ class Kubelet:
     def _start(self, name: str, container: Object) -> None:
         variables = {each["name"]: str(each["value"]) for each in container.get("env") or ()}
         told = [variables.get(word[2:-1], word) if word.startswith("$(") else word for word in container["args"]]
-        assert told[0] == "dask"
+        start = told.index("dask")
+        before, told = told[:start], told[start:]
         limits = (container.get("resources") or {}).get("limits", {})
         if told[1] == "scheduler":
             told[told.index("0.0.0.0")] = self.host
@@ -358,10 +359,10 @@ class Kubelet:
             told += [limits.get("memory", "512MiB"), "--death-timeout", "20"]
         with (self.folder / f"{name}.log").open("wb") as log:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", *told],
+                [*before, sys.executable, "-m", *told],
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **variables},
+                env={**os.environ, "TMPDIR": str(self.folder), **variables},
                 cwd=self.folder,
                 start_new_session=True,
             )

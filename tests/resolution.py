@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,8 @@ from pathlib import Path
 
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 PYTHONS = ("3.11", "3.12", "3.13")
+_APART = ("cu", "ucx", "docs", "test")
+"""Extras that exclude each other or need CUDA, and those that are for us alone."""
 _ENV = os.environ | {"UV_PYTHON_DOWNLOADS": "never"}
 
 
@@ -39,6 +42,20 @@ def by_uv(extra: str, python: str, resolution: str) -> str | None:
     if done.returncode:
         return done.stderr.strip()
     return next((f"takes {line}" for line in done.stdout.splitlines() if line.startswith("numba==0.63.0b")), None)
+
+
+def lowest(python: str) -> list[str]:
+    """Return the lowest versions allowed of what we use ourselves, one a line; what those use in turn may be new."""
+    asked = "\n".join(each for extra in extras() if not extra.startswith(_APART) for each in requirements(extra))
+    command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate", "-"]
+    command += ["--python-version", python, "--resolution", "lowest-direct"]
+    done = subprocess.run(command, input=asked, env=_ENV, stdout=subprocess.PIPE, text=True, check=True)
+    names = {_name(each) for each in asked.splitlines()}
+    return [line for line in done.stdout.splitlines() if _name(line) in names]
+
+
+def _name(requirement: str) -> str:
+    return re.split(r"[^\w-]", requirement)[0].replace("_", "-").lower()
 
 
 def by_pip(extra: str, python: str) -> str | None:
@@ -69,7 +86,11 @@ def main() -> None:
     parser.add_argument("extras", nargs="*", help="all by default")
     parser.add_argument("--python", action="append", choices=PYTHONS, help="all by default")
     parser.add_argument("--no-pip", action="store_true", help="ask uv only, which is quick")
+    parser.add_argument("--lowest", action="store_true", help="print the lowest versions for this Python, and end")
     chosen = parser.parse_args()
+    if chosen.lowest:
+        print(*lowest(f"3.{sys.version_info.minor}"), sep="\n")
+        return
     failed = list(problems(chosen.extras or extras(), chosen.python or list(PYTHONS), pip=not chosen.no_pip))
     print(*failed, sep="\n")
     sys.exit(1 if failed else 0)

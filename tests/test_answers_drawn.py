@@ -30,19 +30,11 @@ RESULT = {
     "singular_values": [3.0, 2.0],
     "certificate": {"bound": [1e-3, None], "of_largest": [1e-3, 1.0], "sentence": "Proved."},
 }
-GENOTYPES = {
+SAMPLES = {
     "scores": Labelled(
         RNG.normal(size=(60, 5)),
         ("sample", "component"),
         {"sample": [f"s{i}" for i in range(60)], "population": ("sample", np.array(["here", "there"] * 30, TEXT))},
-    ),
-    "loadings": Labelled(
-        RNG.normal(size=(30_000, 5)),
-        ("variant", "component"),
-        {
-            "chromosome": ("variant", np.repeat(np.array(["1", "2", "10"], TEXT), 10_000)),
-            "position": ("variant", np.tile(np.arange(10_000), 3)),
-        },
     ),
 }
 CLIMATE = {
@@ -56,24 +48,13 @@ CLIMATE = {
 
 
 def test_samples_are_drawn_two_components_at_a_time_with_the_label_that_tells_them_apart() -> None:
-    found = {each.name: each for each in pictures(GENOTYPES, {"explained_variance_ratio": [0.5, 0.25, 0.1, 0, 0]})}
+    found = {each.name: each for each in pictures(SAMPLES, {"explained_variance_ratio": [0.5, 0.25, 0.1, 0, 0]})}
     assert [name for name in found if name.startswith("scores")] == ["scores-1-2", "scores-3-4"]
     dots = found["scores-1-2"].drawn
     assert isinstance(dots, Dots)
     assert (dots.label, dots.labels[:2], dots.names[:2]) == ("population", ("here", "there"), ("s0", "s1"))
-    np.testing.assert_array_equal(dots.y, np.asarray(GENOTYPES["scores"].data)[:, 1])
+    np.testing.assert_array_equal(dots.y, np.asarray(SAMPLES["scores"].data)[:, 1])
     assert found["scores-1-2"].across == "component 1 (50 % of the variance)".capitalize()
-
-
-def test_the_largest_loading_of_a_genome_is_drawn_however_many_there_are() -> None:
-    dots = next(each for each in pictures(GENOTYPES, {}) if each.name == "loadings-1").drawn
-    assert isinstance(dots, Dots)
-    sizes = np.abs(np.asarray(GENOTYPES["loadings"].data)[:, 0])
-    assert dots.y.max() == sizes.max()
-    assert len(dots.y) <= 10_000
-    # Contigs lie one after the other in the file's order, which isn't that of the alphabet.
-    assert list(dict.fromkeys(dots.labels)) == ["1", "2", "10"]
-    assert (np.diff(dots.x) >= 0).all()
 
 
 @pytest.mark.parametrize("k", [3, None])
@@ -96,32 +77,6 @@ def test_patterns_are_maps_and_series_lines_over_time() -> None:
     assert isinstance(drawn, Map)
     np.testing.assert_array_equal(drawn.values, np.asarray(CLIMATE["patterns"].data)[1])
     assert found["series"].drawn[0].x.dtype.kind == "M"  # type: ignore[index]
-
-
-def test_quality_of_genotypes_is_drawn_as_an_analyst_looks_at_it() -> None:
-    n, m = 300, 40
-    unknown = RNG.integers(0, 5, n)
-    frequency = RNG.random(n)
-    frequency[0] = np.nan
-    by_variant = {"missing": unknown / m, "frequency": frequency, "hwe_p": RNG.random(n)}
-    by_sample = {"sample_missing": RNG.random(m), "sample_heterozygosity": RNG.random(m)}
-    arrays = {name: Labelled(data, ("variant",), {}) for name, data in by_variant.items()}
-    arrays |= {name: Labelled(data, ("sample",), {"sample": range(m)}) for name, data in by_sample.items()}
-    found = {each.name: each for each in pictures(arrays, {})}
-    assert list(found) == ["samples", "frequency", "missing", "hwe"]
-    (line,) = found["missing"].drawn  # type: ignore[misc]
-    np.testing.assert_array_equal(line.y, np.bincount(unknown))
-    np.testing.assert_allclose(line.x, 100 * np.arange(5) / m)
-    assert found["frequency"].drawn[0].y.sum() == n - 1  # type: ignore[index]
-    told, expected = found["hwe"].drawn  # type: ignore[misc]
-    assert told.y[0] == -np.log10(by_variant["hwe_p"].min())
-    assert (np.diff(expected.y) < 0).all()
-    pairs = {"sample_1": ("pair", np.array(["a"], TEXT)), "sample_2": ("pair", np.array(["b"], TEXT))}
-    pairs["degree"] = ("pair", np.array([1]))
-    related = {name: Labelled(np.array([0.25]), ("pair",), pairs) for name in ("kinship", "ibs0")}
-    (picture,) = pictures(related, {})
-    assert isinstance(picture.drawn, Dots)
-    assert (picture.drawn.names, picture.drawn.labels) == (("a, b",), ("1",))
 
 
 def test_other_arrays_are_lines_and_maps_in_colours_of_their_values() -> None:
@@ -152,13 +107,13 @@ def test_a_value_is_drawn_with_how_far_it_may_be_off() -> None:
 def test_every_picture_can_be_shown_on_a_page(theme: str) -> None:
     from bokeh.embed import json_item
 
-    for each in pictures(GENOTYPES | CLIMATE, RESULT):
+    for each in pictures(SAMPLES | CLIMATE, RESULT):
         assert json_item(answer_figure(each, theme))["doc"]
 
 
 @pytest.mark.parametrize(("kind", "first"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
 def test_every_picture_can_be_a_file(kind: str, first: bytes) -> None:
-    one_of_each = [each for each in pictures(GENOTYPES | CLIMATE, RESULT) if not each.name.endswith(("2", "3", "4"))]
+    one_of_each = [each for each in pictures(SAMPLES | CLIMATE, RESULT) if not each.name.endswith(("2", "3", "4"))]
     for each in one_of_each:
         file = io.BytesIO()
         write_picture(each, file, kind)

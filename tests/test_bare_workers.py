@@ -26,9 +26,9 @@ from distributed.client import CancelledFuturesGroup, FutureCancelledError, Futu
 import workbench
 from tests import bare as bare_workers, other_python
 from tests.every_option import failures, of_files, of_formats, on_bare_workers, unwritten, with_options
-from tests.test_eofs import winds_of
 from tests.test_genotypes_pca import bed_file
 from tests.waiting import until
+from tests.winds import winds_of
 from workbench import genotypes, linalg, remote, travelling
 from workbench.errors import BadInputError, ConflictError
 from workbench.hardware import inventory
@@ -131,7 +131,7 @@ def test_another_revision_that_is_installed_gives_way_to_ours_unless_it_is_in_us
     same = shutil.copytree(package, tmp_path / "same" / "workbench", ignore=not_in_wheels)
     assert remote.revision_of(str(same / "__init__.py")) == travelling.revision()
     other = shutil.copytree(same, tmp_path / "other" / "workbench")
-    (other / "linalg" / "blocks.py").write_text("raise ImportError('another revision')\n")
+    (other / "linalg" / "arrays.py").write_text("raise ImportError('another revision')\n")
     theirs = remote.revision_of(str(other / "__init__.py"))
     x = da.random.default_rng(0).random((300, 40), chunks=(100, 40))
     paths = {"PYTHONPATH": os.pathsep.join([bare["PYTHONPATH"], str(tmp_path / "other")])}
@@ -223,7 +223,7 @@ def test_a_persons_function_and_its_classes_are_there_on_workers_without_this_pa
     )
     (tmp_path / "beside.py").write_text(
         "class Square:\n    def __init__(self, n):\n        self.n = n\n\n\n"
-        "def side(given):\n    import beside\n\n    return given.n * isinstance(given, beside.Square)\n"
+        "def side(given):\n    return given.n * isinstance(given, Square)\n"
     )
     with workbench.attach(client.scheduler.address) as there:
         run = submit.finish(submit.submit(f"{tmp_path}/mine.py:one", {}, there.record).id, timeout=200)
@@ -272,8 +272,7 @@ def test_nothing_is_left_of_a_run_that_was_killed_nor_of_us_when_nobody_there_ma
             *sys.path,
             *Path(there.local_directory).iterdir(),
         ]
-        found = [str(each) for each in names if "workbench" in str(each) or "modules-" in str(each)]
-        return found + [type(each).__name__ for each in sys.meta_path if "workbench" in type(each).__module__]
+        return [str(each) for each in names if "workbench" in str(each)]
 
     (tmp_path / "mine.py").write_text(
         "import dask\nimport beside\n\n\ndef nap(there=''):\n    return dask.delayed(beside.nap)(there)\n"
@@ -287,9 +286,7 @@ def test_nothing_is_left_of_a_run_that_was_killed_nor_of_us_when_nobody_there_ma
         with Client(address) as client:
             run = submit.submit(function, {"there": str(tmp_path / "go")}, there.record)
             until(lambda: client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) > 0, 60)
-            assert f"modules-{run.id}" in str(client.run(left).values())
             os.kill(store.get(run.id).pid or 0, signal.SIGKILL)
-            until(lambda: "modules-" not in f"{client.run_on_scheduler(left)}{client.run(left)}", 60)
             (tmp_path / "go").touch()
             there.stop()
             # This client might need it.
@@ -336,15 +333,14 @@ def test_what_went_wrong_is_said_in_whole_sentences() -> None:
     error = RuntimeError(dask_says)
     error.__cause__ = ModuleNotFoundError("No module named 'zarr.core'", name="zarr.core")
     assert failing.sentence(error, run, None).startswith("The package zarr isn't installed where it was needed")
-    error.__cause__ = ModuleNotFoundError("No module", name="yours_0123456789ab.late.part")
-    assert failing.sentence(error, run, None).startswith("The module late isn't installed")
-    lacks = AttributeError("module 'yours_0123456789ab.late' has no attribute 'f'")
-    assert failing.sentence(lacks, run, None).startswith("AttributeError: module 'late' has no attribute 'f'. The")
 
 
 def test_a_file_that_only_the_runs_own_process_can_read_is_said_to_be_so_with_the_host(tmp_path: Path) -> None:
     class Far:
-        def scheduler_info(self, n_workers: int) -> dict[str, object]:
+        class scheduler:  # noqa: N801
+            identity = None
+
+        def sync(self, asked: object, n_workers: int) -> dict[str, object]:
             return {"workers": {"tcp://far:1": {"host": "far"}}}
 
         def run(self, *given: object, **others: object) -> dict[str, tuple[str, str]]:

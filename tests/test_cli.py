@@ -218,9 +218,7 @@ def test_stopping_everything_when_nothing_runs_is_fine(capsys):
 def test_workloads_are_listed_with_schema_and_source(capsys):
     told = answer(capsys, "workloads")
     names = [workload["name"] for workload in told]
-    assert {"array_sum", "array_mean", "transpose_sum", "tall_skinny_svd", "compressed_svd", "svd_of_file"} <= set(
-        names
-    )
+    assert {"array_sum", "transpose_sum", "tall_skinny_svd", "compressed_svd", "svd_of_file"} <= set(names)
     assert answer(capsys, "workloads", "array_sum") == told[names.index("array_sum")]
 
 
@@ -403,13 +401,21 @@ def test_a_run_that_fails_has_exit_code_1_and_a_sentence(up, capsys, tmp_path):
 
 def test_a_run_on_a_cluster_of_its_own_leaves_no_cluster(capsys, data_folder):
     told = answer(
-        capsys, "run", "array_mean", "--on", "cpu --workers 1 --memory 512MiB --no-encrypt --yes", "-p", "size=0.02"
+        capsys, "run", "array_sum", "--on", "cpu --workers 1 --memory 512MiB --no-encrypt --yes", "-p", "size=0.02"
     )
     assert told["status"] == "done"
     assert told["check"]["passed"] is True
     assert told["spec"]["protocol"] == "tcp"
     assert told["resolved"]["shape"][0] == pytest.approx((0.02 * 2**29 / 8) ** 0.5, rel=0.01)
     assert answer(capsys, "ls") == []
+
+
+def test_a_run_that_is_told_to_force_it_starts_a_cluster_past_the_budget(capsys, data_folder):
+    run = ("run", "array_sum", "--on", "cpu --workers 1 --memory 100TiB --no-encrypt --yes", "-p", "size=1MiB")
+    code, line = complaint(capsys, *run)
+    assert code == 2
+    assert line.rstrip().endswith("or force it.")
+    assert answer(capsys, *run, "--force")["status"] == "done"
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -30,7 +30,7 @@ from workbench.runs.comparing.compare import cancel, plan_comparison, read_reque
 from workbench.runs.comparing.comparisons import Comparison, Request, Row, Sample
 from workbench.runs.comparing.past import compare_runs
 from workbench.runs.comparing.table import as_markdown, export, remarks, summarise
-from workbench.runs.statistics import Spread, amdahl, cores_for, more_repeats, outliers, ratio, spread
+from workbench.runs.statistics import Spread, advice, amdahl, cores_for, more_repeats, outliers, ratio, spread
 from workbench.runs.store import Run
 from workbench.session import Session
 from workbench.views.answers import read_state
@@ -141,6 +141,8 @@ def test_as_many_repeats_as_are_advised_decide_most_comparisons():
         assert sum(decided) >= 36, (truth, limit)
     assert more_repeats([1.0], [2.0]) == 3
     assert more_repeats([1.0, 20.0, 0.05, 1.0], [1.0, 20.0, 0.05, 1.0]) is None
+    # Nobody repeats a run 805 times.
+    assert advice(805) == advice(None) != advice(80)
 
 
 def test_times_a_tenth_apart_are_told_apart_and_the_interval_holds_the_true_ratio():

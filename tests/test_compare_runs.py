@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,9 @@ def test_a_texts_experiment_is_compared_at_a_scale_from_the_terminal(
     assert main(["forecast", *post, "--on", two, "--no-calibrate", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["parameters"]["shape"] == [1581, 1581]
     assert main(["compare", *post, "--on", ONE, "--on", two, "--repeats", "1", "--warmup", "0", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    assert printed.err.startswith("workbench: 2 runs. Expected time: unknown until it has run on ")
+    said = json.loads(printed.out)
     assert [row["check"]["passed"] for row in said["rows"]] == [True, True]
     assert said["agree"] is True
     (told,) = [
@@ -160,6 +163,35 @@ def test_ctrl_c_stops_what_was_started_and_keeps_what_was_measured(data_folder):
     assert store.get(run.id).status == "cancelled"
     assert comparisons.find("last").status == "cancelled"
     assert records.read_all() == ()
+
+
+def test_a_conductor_that_is_killed_before_it_begins_is_lost_at_once(data_folder, monkeypatch):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    monkeypatch.setattr("workbench.jobs.processes.start_apart", lambda *_, **__: ended.pid)
+    started = Session().compare("array_sum", SMALL, on=[ONE])
+    assert comparisons.get(started.id).status == "lost"
+
+
+def test_a_comparison_without_one_of_its_rows_is_no_success_and_names_it(
+    data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "workbench.yaml").write_text("workbench: {profiles: {night: {profile: cpu}}}")
+    monkeypatch.chdir(tmp_path)
+
+    def kill() -> None:
+        (killed,) = until(lambda: [each for each in records.read_all() if each.name.endswith("-2") and each.pid])
+        os.kill(killed.pid, signal.SIGKILL)
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    lines = [word for line in (ONE, f"{ONE} --threads 2", "night") for word in ("--on", line)]
+    assert main(["compare", "array_sum", "-p", "size=4MiB", *lines, "--repeats", "1", "--warmup", "0"]) == 1
+    killing.join()
+    told = capsys.readouterr().err
+    assert "2 threads, memory 512MiB was not measured: Cluster compare-" in told
+    assert " was not measured: " in told.splitlines()[-1]
+    assert "workbench.yaml of this folder, which you haven't trusted yet" in told.splitlines()[-1]
 
 
 def test_a_conductor_that_is_killed_leaves_no_cluster_behind(data_folder):

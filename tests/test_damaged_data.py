@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +19,7 @@ import zarr
 from workbench.errors import BadInputError, MissingError, install_module
 from workbench.genotypes import open_genotypes
 from workbench.runs.failures import _lacking
+from workbench.runs.store import Run
 from workbench.storage import written, zarrs
 from workbench.storage.places import Place
 from workbench.storage.zarrs import outdated
@@ -223,12 +223,11 @@ def _tiff_cut(folder: Path) -> str:
         (_tiff_cut, r"Tile 1.0 of .*c.tif can't be decompressed \(.*\). Copy or write it again."),
     ],
 )
-def test_a_chunk_that_can_not_be_decompressed_is_named_by_look_and_by_the_run(
+def test_a_chunk_that_can_not_be_decompressed_is_named_by_the_run(
     tmp_path: Path, quick_client: Any, made: Any, sentence: str
 ) -> None:
     path = made(tmp_path)
 
-    assert any(re.fullmatch(sentence, each) for each in look(path).remarks)
     with pytest.raises(ValueError, match=sentence):
         REDUCE.compute(REDUCE.validate({"path": path}), quick_client)
 
@@ -266,7 +265,8 @@ def test_what_decompresses_is_asked_for_before_a_run(tmp_path: Path) -> None:
 def test_no_package_is_suggested_by_the_name_of_an_unknown_module() -> None:
     assert install_module("PIL.Image") == "pip install pillow"
     assert install_module("compression") is None
-    told = _lacking(ModuleNotFoundError("No module named 'compression'", name="compression"))
+    run = Run(id="svd-1", workload="svd_of_file", cluster="c", status="failed")
+    told = _lacking(ModuleNotFoundError("No module named 'compression'", name="compression"), run)
     assert told is not None
     assert told.startswith("The module compression isn't installed where it was needed. Install what brings it")
 

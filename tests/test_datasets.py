@@ -124,22 +124,6 @@ def test_a_number_that_plain_hdf5_holds_is_no_fill_value_of_netcdf(tmp_path: Pat
     assert pick(_written(tmp_path, "scipy", whole)).numbers.missing == (-32767,)
 
 
-@pytest.mark.parametrize("engine", ["h5netcdf", "scipy"])
-def test_stored_numbers_are_used_where_they_are_asked_for_by_the_names_of_dimensions(
-    tmp_path: Path, engine: str
-) -> None:
-    stored = np.round(FIELD * 100).astype("int16")
-    path = _written(tmp_path, engine, stored, scale_factor=0.5, add_offset=10.0)
-
-    for over in ("time, lat, lon", "0, 1, 2"):
-        assert _reduced(path=path, array="q", over=over, raw=True)["value"] == pytest.approx(stored.mean())
-        assert _reduced(path=path, array="q", over=over)["value"] == pytest.approx(stored.mean() * 0.5 + 10)
-    checked = SVD.validate({"path": path, "array": "q", "rows": "time", "raw": True})
-    assert "The stored numbers are used as they are" in " ".join(checked.notes)
-    expected = np.linalg.svd(stored.reshape(40, -1).astype("float64"), compute_uv=False)
-    np.testing.assert_allclose(SVD.compute(checked)[0]["singular_values"], expected, rtol=1e-9)
-
-
 def _grouped(folder: Path, *, two: bool = False) -> str:
     """As CF has it: coordinates in the root, the variable in a group."""
     path = folder / "grouped.nc"

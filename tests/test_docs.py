@@ -22,6 +22,7 @@ from workbench.cli import _parse, _parser, main
 from workbench.clusters import records
 from workbench.clusters.profiles import registered
 from workbench.hardware import inventory
+from workbench.workloads import extensions
 from workbench.workloads.registry import templates
 
 ROOT = Path(__file__).parent.parent
@@ -47,6 +48,11 @@ def test_the_reference_has_each_workload_profile_and_command_with_its_options(ge
     for workload in templates():
         page = pages[f"reference/workloads/{workload.name}"]
         assert all(f"`{name}`" in page for name in workload.schema()["properties"])
+        # The build runs this, and puts what it draws into the page.
+        _parse(shlex.split(generated.figures.command(workload.name))[1:])
+        assert f"$ {generated.figures.command(workload.name)}\n" in page
+        assert f"\n:file: {workload.name}.html\n" in page
+    assert generated.figures.RUNS.keys() == {workload.name for workload in templates()}
     for name, profile in registered().items():
         page = pages[f"reference/profiles/{name}"]
         assert all(f"`{option}`" in page for option in profile.choices(inventory()).model_fields)
@@ -117,6 +123,12 @@ def install_entry_points(folder: Path) -> None:
     (about / "entry_points.txt").write_text("\n".join(lines))
 
 
+def forget_entry_points() -> None:
+    """Have them looked up anew: they are looked for once in a process."""
+    registered.cache_clear()
+    extensions.loaded.cache_clear()
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Name of a cluster that runs already, in a data folder that all pages share."""
@@ -134,7 +146,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr("webbrowser.open", lambda address: True)
     before = set(sys.modules)
     yield tmp_path
-    registered.cache_clear()
+    forget_entry_points()
     for name in set(sys.modules) - before:
         if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
             del sys.modules[name]
@@ -150,7 +162,7 @@ def test_what_readers_copy_from_a_page_runs_in_its_order(
             (folder / block.file).write_text(block.text)
             if block.file == "pyproject.toml":
                 install_entry_points(folder)
-                registered.cache_clear()
+                forget_entry_points()
         elif can_run(block) and block.language == "python":
             exec(compile(block.text, f"{page}.md", "exec"), names)
         elif can_run(block):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,34 +15,21 @@ import tifffile
 import xarray as xr
 import zarr
 
+from tests.views import html_of
+from tests.winds import LAT, LON, TIMES, winds_of
+from workbench.climate import eofs
+from workbench.climate.anomalies import Removed, anomalies
+from workbench.climate.eofs import separated
 from workbench.errors import BadInputError
 from workbench.figures.answers import Map, pictures
-from workbench.linalg.anomalies import Removed, anomalies
-from workbench.workloads import eofs, template
-from workbench.workloads.eofs import separated
+from workbench.workloads import template
 from workbench.workloads.values import BadParameterError
 
 EOFS = template("eofs")
 K = 4
-LAT, LON = np.linspace(80, -80, 9), np.arange(0.0, 360, 30)
-TIMES = pd.date_range("1980-01", periods=480, freq="MS")
 
 
 POLES = np.linspace(90, -90, 13)
-
-
-def winds_of(dtype: str = "float64", n_times: int = 120) -> xr.Dataset:
-    """Monthly winds of six modes, noise and a seasonal cycle, with land that has no values."""
-    rng = np.random.default_rng(0)
-    u = rng.normal(scale=0.3, size=(n_times, len(LAT), len(LON))) + 280
-    u += 10 * np.cos(2 * np.pi * np.arange(n_times) / 12)[:, None, None]
-    for number in range(1, 7):
-        pattern = np.outer(np.sin(number * np.deg2rad(LAT) + 1), np.cos(number * np.deg2rad(LON)))
-        u += rng.normal(scale=8 / number, size=n_times)[:, None, None] * pattern
-    u[:, rng.random((len(LAT), len(LON))) < 0.2] = np.nan
-    coords = {"time": TIMES[:n_times], "lat": ("lat", LAT, {"units": "degrees_north"}), "lon": LON}
-    winds = xr.DataArray(u.astype(dtype), coords, ("time", "lat", "lon"), attrs={"units": "m s-1"})
-    return xr.Dataset({"u": winds, "v": 2 * winds})
 
 
 def _by_numpy(winds: xr.DataArray, *, seasonal: bool = False, weighted: bool = True) -> dict[str, Any]:
@@ -564,6 +552,13 @@ def test_what_eofs_can_not_read_is_refused_with_what_helps_here(tmp_path: Path) 
     for scale in (np.nan, "0.01"):
         packed = xr.Dataset({"t": (("time", "x"), np.arange(40, dtype="i2").reshape(8, 5), {"scale_factor": scale})})
         packed.to_netcdf(tmp_path / "t.nc", engine="h5netcdf")
-        with pytest.raises(BadInputError, match=r"scale_factor .*, expected a number") as refused:
+        with pytest.raises(BadInputError, match=r"scale_factor .*, expected a number"):
             EOFS.validate({"path": str(tmp_path / "t.nc"), "k": 2})
-        assert "raw=true" not in str(refused.value)
+
+
+def test_a_form_asks_which_variable_is_meant_before_anything_is_wrong(tmp_path: Path, data_folder: Path) -> None:
+    winds_of().to_netcdf(tmp_path / "winds.nc", engine="h5netcdf")
+    chosen = {"workload": "eofs", "run.eofs.path": f"{tmp_path}/winds.nc"}
+    asked, wrong = (html_of("work", chosen | more) for more in ({}, {"run.eofs.variable": "w"}))
+    assert re.search(r'class="wb-Field-hint">[^<]*Name one of them: u, v\.<', asked)
+    assert ("wb-mod-wrong" in asked, "wb-mod-wrong" in wrong) == (False, True)

@@ -86,14 +86,14 @@ def read(path: Path) -> Any:
 
 
 @pytest.mark.parametrize("chunks", [(1000, 10), (5000, 3)])
-@pytest.mark.parametrize("hands", [_Workers, _Late])
+@pytest.mark.parametrize("writer", [_Workers, _Late])
 @pytest.mark.parametrize("name", NAMES)
 def test_no_block_is_lost_where_a_worker_does_not_have_the_folder(
-    apart: tuple[Client, Path], name: str, hands: type[_Workers], chunks: tuple[int, int]
+    apart: tuple[Client, Path], name: str, writer: type[_Workers], chunks: tuple[int, int]
 ) -> None:
     client, folder = apart
-    by, x = hands(client), da.from_array(X, chunks=chunks)
-    write({"x": Labelled(x, ("a", "b"))}, target(folder / name, replace=True), {}, mark="mine-1", hands=by)
+    by, x = writer(client), da.from_array(X, chunks=chunks)
+    write({"x": Labelled(x, ("a", "b"))}, target(folder / name, replace=True), {}, mark="mine-1", writer=by)
     np.testing.assert_array_equal(read(folder / name), X)
     assert f"can't write to {folder} (it doesn't have that folder)" in by.notes[0]
     assert [each.name for each in folder.iterdir() if each.name.startswith(".")] == []
@@ -156,7 +156,7 @@ def test_genotypes_are_neither_packed_to_nor_read_from_a_folder_that_a_worker_do
     there = client.run(os.path.isdir, str(path))
     reached, other = sorted(there, key=lambda address: not there[address])
     # One that came when the packing had begun.
-    write, place = _WriteBlock(full(path), "2-bit", 40), {0: {"array-location": [(0, 100), (0, 10)]}}
+    write, place = _WriteBlock(full(path)), {0: {"array-location": [(0, 100), (0, 10)]}}
     with pytest.raises(FailedError, match=r"can't write to .*g.zarr \(it doesn't have that folder\)"):
         client.submit(write, np.zeros((100, 10), np.uint8), place, workers=[other]).result()
     np.testing.assert_array_equal(client.compute(packed.counts(), workers=[reached]).result(), counts)

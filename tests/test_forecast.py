@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from tests.test_calibration import example, small_pieces, small_where_it_arrives
+from tests.views import html_of
 from tests.waiting import until
-from workbench import compiled, genotypes
+from workbench import genotypes
 from workbench.cli.runs import refuse_what_wont_fit
 from workbench.clusters import records
 from workbench.clusters.connect import connect
@@ -285,7 +286,7 @@ CASES = [
     ("genotype_pca", {"n_variants": 400_000, "tol": 0.05}),
     ("array_sum", {"size": "256MiB", "chunks": 2000, "generator": "RandomState"}),
     ("array_sum", {"size": "256MiB", "chunks": 2000, "generator": "RandomState", "dtype": "float32"}),
-    ("array_mean", {"size": "256MiB", "chunks": 2000, "generator": "RandomState"}),
+    ("array_sum", {"size": "256MiB", "chunks": 2000, "generator": "RandomState", "reduction": "mean"}),
     ("transpose_sum", {"size": "512MiB", "chunks": 1600}),
     ("tall_skinny_svd", {"size": "256MiB", "method": "dask"}),
     ("tall_skinny_svd", {"shape": "1500000,20", "method": "dask"}),
@@ -310,9 +311,9 @@ def workers(tmp_path_factory):
     folder = tmp_path_factory.mktemp("arrays")
     np.save(folder / "m.npy", np.random.default_rng(0).random((240_000, 100)))
     _write_bed(folder / "x.bed", n_variants=27_000, n_samples=10_000)
-    for place in compiled._folders(genotypes.__file__):
-        for kept in place.glob("*.o"):
-            kept.unlink(missing_ok=True)
+    # A worker that has to compile takes the most.
+    for file in Path(genotypes.__file__).parent.rglob("*.nb?"):
+        file.unlink(missing_ok=True)
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, memory_limit="4GiB", dashboard_address="127.0.0.1:0") as made,
         Client(made) as client,
@@ -477,7 +478,7 @@ def test_past_runs_correct_the_rates_and_narrow_the_range(data_folder):
     assert after.middle == pytest.approx(3 * before.middle, rel=0.1)
     assert after.high / after.low < before.high / before.low
     assert after.n_runs == 5
-    assert duration("array_mean", needs, SPEC).middle == pytest.approx(before.middle)
+    assert duration("transpose_sum", needs, SPEC).middle == pytest.approx(before.middle)
 
 
 def test_runs_alone_give_a_forecast_where_nothing_was_calibrated(data_folder):
@@ -494,6 +495,23 @@ def test_runs_alone_give_a_forecast_where_nothing_was_calibrated(data_folder):
     assert "Takes " in found.sentence
     # Of a second most may be what any size takes: a thousand times the bytes would be hours.
     assert Session().forecast("array_sum", {"size": "64GiB"}, SPEC).seconds is None
+
+
+def test_a_comparison_says_how_many_runs_it_makes_and_how_long_they_take(data_folder):
+    asked = {"workload": "array_sum", "parameters": {"size": "512MiB"}}
+    lines = [f"cpu --workers {n_workers} --threads 1" for n_workers in (1, 2)]
+    chosen = {"workload": "array_sum", "run.array_sum.size": "512MiB", "compare.on.one-core": False}
+    chosen |= {"compare.on.cpu": False, "compare.lines": ";".join(lines)}
+    for number in range(8):
+        past_run(number, seconds=10.0, spec=SPEC.model_copy(update={"n_workers": 1 + number // 4}))
+        told = Session().forecast_comparison(**asked, on=lines)
+        if number == 0:
+            unknown = "unknown until it has run on CPU with 2 workers × 1 thread."
+            assert told == f"12 runs, 2 of them to warm up. Expected time: {unknown}"
+    expected = "Expected time: 1.9 to 2.1 min, plus the start of the clusters."
+    assert told == f"12 runs, 2 of them to warm up. {expected}"
+    assert told in html_of("compare", chosen)
+    assert Session().forecast_comparison(**asked, on=lines[:1], repeats=3, warmup=0).startswith("3 runs. Expected time")
 
 
 def test_runs_of_other_sizes_widen_no_forecast_and_one_that_tells_nothing_is_not_made(data_folder):
@@ -700,6 +718,21 @@ def test_the_command_line_forecasts_in_json_and_refuses_what_wont_fit(data_folde
     assert Session().clusters() == ()
     assert main(["forecast", "array_sum", "--on", on, *large]) == 0
     assert "won't fit" in capsys.readouterr().out
+
+
+def test_a_forecast_can_be_read_on_eighty_columns(data_folder, capsys, monkeypatch):
+    from workbench.cli import main
+
+    monkeypatch.setenv("COLUMNS", "80")
+    on = "cpu --workers 2 --memory 2GiB --force"
+    assert main(["forecast", "array_sum", "--on", on, "-p", "size=20GiB", "--no-calibrate"]) == 0
+    _, table = capsys.readouterr().out.split("what it would take")
+    _, *rows = [line.split("  ") for line in table.split("\n\n")[0].splitlines()]
+    machines = [row[0] for row in rows]
+    assert machines == sorted(set(machines), key=machines.index), "no cell takes two lines"
+    assert all(len([cell for cell in row if cell.strip()]) == 3 for row in rows)
+    assert max(map(len, table.splitlines())) <= 80
+    assert table.count("GPU Dask Arrays, first steps") == 1
 
 
 def test_a_calibration_is_measured_saved_and_loaded_and_then_a_run_knows_its_forecast(

@@ -32,7 +32,7 @@ from workbench.clusters import records
 from workbench.clusters.plan import plan
 from workbench.clusters.profiles import profile
 from workbench.credentials import by_command
-from workbench.errors import BadInputError, FailedError
+from workbench.errors import BadInputError, BadParameterError, FailedError
 from workbench.hardware import inventory
 from workbench.session import Session
 from workbench.views.desk import Desk
@@ -75,6 +75,7 @@ c.Backend.cluster_options = Options(
 )
 """
 _closed: list[Gateway] = []
+SECRET = "hunter2hunter2"
 PASSWORD = {"gateway.auth.kwargs": {"password": "sesame"}}
 
 
@@ -150,12 +151,16 @@ def told(capfd: pytest.CaptureFixture[str], *arguments: str) -> Any:
 
 
 def test_a_cluster_of_a_gateway_is_started_used_changed_and_stopped(
-    gateway: Gateway, capfd: pytest.CaptureFixture[str]
+    gateway: Gateway, data_folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    up = told(capfd, "up", "gateway", "--workers", "1", "--set", "memory=large", "--name", "far")
+    monkeypatch.setenv("A_SECRET", SECRET)
+    options = ("--set", "memory=large", "--set", "environment={HARMLESS: $A_SECRET}")
+    up = told(capfd, "up", "gateway", "--workers", "1", *options, "--name", "far")
     assert (up["status"], up["n_workers"]) == ("ready", 1)
     (there,) = gateway.list_clusters()
     assert there.options["memory"] == "large"
+    assert there.options["environment"] == {"HARMLESS": SECRET}
+    assert records.read("far").spec.options["cluster_options"]["environment"] == {"HARMLESS": "$A_SECRET"}
     assert up["scheduler_address"] == there.scheduler_address
     assert records.read("far").spec.memory_limit == 2**30
     keys = [path for path in (records.folder("far") / "tls").iterdir() if path.stat().st_mode & 0o777 == 0o600]
@@ -173,13 +178,16 @@ def test_a_cluster_of_a_gateway_is_started_used_changed_and_stopped(
     assert told(capfd, "scale", "far", "--adapt", "0", "1")["adaptive"] == [0, 1]
     until(lambda: records.read("far").n_workers == 0)
     assert told(capfd, "run", "array_sum", "--cluster", "far", "-p", "size=4MiB")["status"] == "done"
+    files = [path for path in data_folder.rglob("*") if path.is_file()]
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
     assert told(capfd, "down", "far") == {"stopped": ["far"], "detached": [], "dismissed": []}
     assert gateway.list_clusters() == []
 
 
 def test_workers_that_follow_the_load_of_a_persons_function_come_and_compute_where_this_package_is_not(
-    gateway: Gateway, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    gateway: Gateway, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PATH_THERE", str(tmp_path))
     (tmp_path / "sitecustomize.py").write_text(HIDING)
     (tmp_path / "beside.py").write_text(
         "import time\n\n\ndef nap(n):\n    from distributed import get_worker\n\n    time.sleep(0.3)\n"
@@ -189,7 +197,7 @@ def test_workers_that_follow_the_load_of_a_persons_function_come_and_compute_whe
         "import dask\nimport beside\n\n\ndef naps(n=100):\n"
         "    return dask.delayed(set)([dask.delayed(beside.nap)(each) for each in range(n)])\n"
     )
-    bare = f"environment={{PYTHONPATH: {tmp_path}}}"
+    bare = "environment={PYTHONPATH: $PATH_THERE}"
     told(capfd, "up", "gateway", "--workers", "1", "--set", bare, "--name", "far")
     assert told(capfd, "scale", "far", "--adapt", "0", "2")["adaptive"] == [0, 2]
     until(lambda: records.read("far").n_workers == 0)
@@ -231,12 +239,21 @@ def test_a_start_that_fails_leaves_nothing_there(gateway: Gateway) -> None:
     until(lambda: not gateway.list_clusters())
 
 
-def test_its_code_starts_the_same_without_this_package(gateway: Gateway) -> None:
-    spec = plan("gateway", inventory(), n_workers=1, memory="large")
+def test_its_code_starts_the_same_without_this_package(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_SECRET", SECRET)
+    given: Any = {"memory": "large", "environment": {"HARMLESS": "$A_SECRET"}}
+    with pytest.raises(BadParameterError, match="A_SECRET isn't among the variables that a form may name"):
+        plan("gateway", inventory(), n_workers=1, **given)
+    with by_command():
+        spec = plan("gateway", inventory(), n_workers=1, **given)
     code = spec.code() + "client.wait_for_workers(1)\nprint(client.submit(sum, [1, 2]).result())\ncluster.shutdown()\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.endswith("\n3\n"), done.stderr
     assert 'memory="large"' in code
+    assert """{"HARMLESS": os.environ["A_SECRET"]}""" in code
+    assert SECRET not in f"{code}{spec}"
+    with dask.config.set({"gateway.cluster.options": {"environment": {"HARMLESS": SECRET}}}):
+        assert SECRET not in str(plan("gateway", inventory()))
 
 
 def test_the_options_that_its_server_declares_are_the_form(gateway: Gateway) -> None:
@@ -251,7 +268,11 @@ def test_the_options_that_its_server_declares_are_the_form(gateway: Gateway) -> 
     assert again["memory"]["default"] == "large"
 
 
-def test_the_form_asks_for_an_address_first_and_then_has_the_options(server: dict[str, str], data_folder: Path) -> None:
+def test_the_form_asks_for_an_address_first_and_then_has_the_options(
+    server: dict[str, str], data_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    monkeypatch.setenv("A_SECRET", SECRET)
     desk = Desk("/", logging.getLogger(__name__), make_session=Session)
 
     async def story() -> None:
@@ -272,6 +293,11 @@ def test_the_form_asks_for_an_address_first_and_then_has_the_options(server: dic
             await answer(desk, "POST", "credentials", json.loads(html.unescape(sent[1])))
             assert 'data-workbench="field-worker_cores"' in await view("plan-form", **server)
             assert "2 workers at http" in await view("start", **server)
+            assert f"Send HF_TOKEN to {server['address']}" in await view(
+                "start", **server, environment="{A: $HF_TOKEN}"
+            )
+            refused = await view("start", **server, environment="{A: $A_SECRET}")
+            assert "A_SECRET isn't among" in html.unescape(refused), refused
             assert "less than or equal to 2" in await view("plan-form", **server, worker_cores="5")
         await desk.close()
 
@@ -288,7 +314,10 @@ def test_the_form_asks_for_an_address_first_and_then_has_the_options(server: dic
         ({"proxy_address": "8786"}, "proxy_address is '8786'. Give host and port"),
         ({"worker_cores": "5"}, "worker_cores is '5'. Input should be less than or equal to 2"),
         ({"memory": "huge"}, "memory is 'huge'. Input should be 'small' or 'large'"),
-        ({"environment": "["}, "environment is '['. Give names and values"),
+        ({"environment": "["}, "environment is to name where each value comes from"),
+        ({"environment": "{HARMLESS: hunter2}"}, "Give a variable of this environment, such as {NAME: $NAME}"),
+        ({"environment": "{NAME: secret/mine/key}"}, "environment is to name where each value comes from"),
+        ({"environment": "{NAME: $NO_SUCH}"}, "environment.NAME is $NO_SUCH, and this environment has no variable"),
         ({"sugar": "1"}, "sugar is '1', and the gateway profile takes no sugar"),
         ({"proxy_address": "127.0.0.1:1"}, "proxy_address is 'gateway://127.0.0.1:1', where clients would reach"),
         ({"proxy_address": None}, "what listens there speaks no TLS, as the gateway's web server does"),

@@ -66,6 +66,16 @@ def test_a_list_of_samples_names_them_alone_with_their_family_or_below_a_header(
         of_chosen_samples(study(), remove=study().samples)
 
 
+@pytest.mark.parametrize("name", ["6", "06", "chr6", "Chr06", "NC_000006.12"])
+def test_a_chromosome_is_the_same_by_each_of_its_names(name: str) -> None:
+    there = study(contig=np.repeat([name, "7"], 45), position=np.arange(90))
+    for asked in ("6:0-99", "chr6:0-99", "NC_000006.11:0-99"):
+        assert in_regions(there, asked).sum() == 45
+    assert not in_regions(there, "16:0-99,60:0-99,nc_000016.1:0-99").any()
+    with pytest.warns(UserWarning, match=rf"leave_out: no variant lies there, .* Contigs are .*{name}"):
+        assert not pca(there, 2, leave_out="8:0-99").dropped
+
+
 def test_variants_in_regions_are_those_between_both_ends(tmp_path: Path) -> None:
     places = {"contig": np.repeat(["1", "chr6"], 45), "position": np.tile(np.arange(1, 46) * 10, 2)}
     (tmp_path / "regions.bed").write_text("track name=x\nchr6 99 200 mhc\n1\t440\t999\n")
@@ -156,7 +166,7 @@ def test_choices_without_effect_are_told_of(tmp_path: Path) -> None:
     (tmp_path / "a.bim").write_text("".join(f"{1 + i // 20} v{i} 0 {i} A C\n" for i in range(40)))
     (tmp_path / "a.fam").write_text("".join(f"f s{i} 0 0 0 -9\n" for i in range(4)))
     given = {"path": str(tmp_path / "a.bed"), "n_components": 2}
-    wide = template("genotype_pca").validate(given | {"leave_out": "99:1-5", "ld_r2": 0.1, "ld_like": "plink"})
+    wide = template("genotype_pca").validate(given | {"leave_out": "99:1-5", "ld_r2": 0.1, "ld_step": 3})
     assert "leave_out: no variant lies there, so none is left out. Contigs are 1, 2." in wide.notes
-    assert "ld_r2, ld_like: of ld_window only, without effect while none is given." in wide.notes
+    assert "ld_r2, ld_step: of ld_window only, without effect while none is given." in wide.notes
     assert not template("genotype_pca").validate(given | {"leave_out": "2:1-50", "ld_r2": 0.1, "ld_window": 9}).notes

@@ -195,31 +195,6 @@ def test_a_fam_too_short_for_its_rows_is_seen_even_where_the_bytes_agree(tmp_pat
         read_plink(tmp_path / "dummy.bed")
 
 
-@pytest.mark.parametrize("long", [1, 2, 3])
-def test_a_fam_too_long_is_remarked_where_its_last_samples_look_like_what_fills_a_byte(
-    tmp_path: Path, long: int
-) -> None:
-    _plink("plink1.9", tmp_path, "--dummy", "41", "300", "--seed", "5", "--out", "dummy")
-    assert read_plink(tmp_path / "dummy.bed").remarks == ()
-    with (tmp_path / "dummy.fam").open("a") as fam:
-        fam.writelines(f"more more{i} 0 0 0 -9\n" for i in range(long))
-    lines = "a line" if long == 1 else f"{long} lines"
-    with pytest.warns(UserWarning, match=rf"dummy.fam would be homozygous .* 300 variants .*have {lines} too many"):
-        genotypes = read_plink(tmp_path / "dummy.bed")
-    assert genotypes.n_samples == 41 + long
-    assert len(genotypes[:5].remarks) == 1
-
-
-def test_nothing_is_remarked_of_a_sample_that_varies_or_of_few_variants(tmp_path: Path) -> None:
-    _plink("plink1.9", tmp_path, "--dummy", "41", "20", "--seed", "5", "--out", "few")
-    with (tmp_path / "few.fam").open("a") as fam:
-        fam.write("more more 0 0 0 -9\n")
-    assert read_plink(tmp_path / "few.bed").remarks == ()
-    for n in (42, 43, 44):
-        _plink("plink1.9", tmp_path, "--dummy", str(n), "600", "--seed", "5", "--out", f"d{n}")
-        assert read_plink(tmp_path / f"d{n}.bed").remarks == ()
-
-
 def test_a_row_that_goes_on_after_the_samples_is_seen_when_it_is_read(tmp_path: Path) -> None:
     bed, rows = _tiny(tmp_path), 40_000
     bed.write_bytes(b"\x6c\x1b\x01" + b"\0\0" * (rows - 1) + b"\0\x80")

@@ -81,6 +81,25 @@ def test_variants_are_found_by_place_and_alleles_in_any_order_and_with_either_co
         pca(OURS, 2, scaler="standard").project(NEW)
 
 
+def test_variants_that_read_the_same_on_both_strands_are_left_out_unless_asked_for() -> None:
+    def with_ambiguous(genotypes: Genotypes) -> Genotypes:
+        genotypes = named(genotypes)
+        alleles = genotypes.variants.alleles.copy()  # type: ignore[union-attr]
+        alleles[:30], alleles[30:50] = ["A", "T"], ["G", "C"]
+        return replace(genotypes, variants=replace(genotypes.variants, alleles=alleles))
+
+    found, new = pca(with_ambiguous(OURS), 3, tol=1e-6), with_ambiguous(NEW)
+    left, used = found.project(new), found.project(new, ambiguous=True)
+    assert (left.matched, left.lacking, left.ambiguous) == (M - 50, 50, 50)
+    assert (used.matched, used.lacking, used.ambiguous) == (M, 0, 0)
+    assert "50 more have alleles that read the same on both strands" in left.sentence
+    # The other strand's alleles are the same two the other way round, which would turn the counts.
+    alleles = new.variants.alleles.copy()  # type: ignore[union-attr]
+    alleles[:50] = alleles[:50, ::-1]
+    other = found.project(replace(new, variants=replace(new.variants, alleles=alleles)))
+    np.testing.assert_array_equal(other.scores, left.scores)
+
+
 def test_a_name_that_several_variants_have_tells_of_none() -> None:
     found, new = pca(named(OURS), 3, tol=1e-6), named(NEW)
     names = new.variants.id.copy()

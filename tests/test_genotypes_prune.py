@@ -12,11 +12,8 @@ import numpy as np
 import pytest
 
 from tests.peers import found_by_peers
-from tests.test_genotypes_pca import bed_file
-from tests.test_genotypes_qc import plink2
-from workbench.compiled import installed
 from workbench.errors import BadInputError
-from workbench.genotypes import MISSING, Genotypes, Variants, open_genotypes, prune as prune_module
+from workbench.genotypes import MISSING, Genotypes, Variants, prune as prune_module
 from workbench.genotypes.packing import pack
 from workbench.genotypes.pca import pca
 from workbench.genotypes.prune import ld_prune
@@ -108,48 +105,21 @@ def test_a_window_longer_than_any_genome_holds_all() -> None:
     assert (prune(source, 10**30, 0.2, unit="bp") == prune(source, ROWS, 0.2)).all()
 
 
-@pytest.mark.parametrize(
-    ("asked", "given"),
-    [
-        (("50", "5", "0.2"), {"window": 50, "step": 5}),
-        (("20", "20", "0.4"), {"window": 20, "step": 20, "r2": 0.4}),
-        (("250", "1", "0.1"), {"window": 250, "r2": 0.1}),
-        (("2kb", "1", "0.2"), {"window": 2000, "unit": "bp"}),
-    ],
-)
-@pytest.mark.parametrize("compiled", [False, True])
-def test_plink_2_keeps_the_same_to_the_variant(
-    asked: tuple[str, ...], given: dict[str, Any], compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if compiled and not installed():
-        pytest.skip("needs numba")
-    monkeypatch.setattr(prune_module, "_LARGE", 0 if compiled else 10**18)
-    x = linked_counts()
-    x[50], x[200] = 0, MISSING
-    contig, position = np.repeat(["1", "2"], [140, 160]), [*range(1, 12601, 90), *(i * i + 1 for i in range(160))]
-    bed_file(tmp_path, x, contig.tolist(), position)
-    plink2(tmp_path, "--bfile", "study", "--bad-ld", "--indep-pairwise", *asked, "--out", "told")
-    told = set((tmp_path / "told.prune.in").read_text().split())
-    source = open_genotypes(tmp_path / "study.bed", rows=64)
-    assert source.variants.id is not None
-    assert set(source.variants.id[prune(source, like="plink", **given)].tolist()) == told
-    assert 0 < len(told) < ROWS - 50
+def test_answers_come_in_batches_whose_size_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = genotypes(linked_counts(), 7)
+    expected = prune(source, 40, 0.1, step=3)
+    for batch in (1, 2):
+        monkeypatch.setattr(prune_module, "BATCH", batch)
+        assert (prune(source, 40, 0.1, step=3) == expected).all()
 
 
-@pytest.mark.parametrize("missing", [0.0, 0.01, 0.05, 0.5])
-@pytest.mark.parametrize("r2", [0.01, 0.2, 0.9])
-def test_compiled_loops_find_the_same_linked_pairs(missing: float, r2: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not installed():
-        pytest.skip("needs numba")
-    x = linked_counts(missing)
-    # Rare ones too, and some that are known of few.
-    rng = np.random.default_rng(1)
-    x[::5] = np.where((rng.random(x[::5].shape) < 0.95) & (x[::5] != MISSING), 0, x[::5])
-    x[3::9] = np.where(rng.random(x[3::9].shape) < 0.9, MISSING, x[3::9])
-    source = genotypes(x)
-    expected = prune(source, 40, r2, step=7)
-    monkeypatch.setattr(prune_module, "_LARGE", 0)
-    assert (prune(source, 40, r2, step=7) == expected).all()
+def test_an_answer_has_a_bit_for_each_place_of_a_window_however_many_are_linked() -> None:
+    x = np.repeat(np.random.default_rng(0).integers(0, 3, (1, SAMPLES), np.uint8), ROWS, axis=0)
+    ends = np.minimum(np.arange(ROWS) + 100, ROWS)
+    stays, linked = prune_module._Comparing(SAMPLES, 0.5, None)([pack(x)], ends, np.ones(ROWS, bool))
+    assert stays.all()
+    assert linked.nbytes <= ROWS * 13
+    assert np.unpackbits(linked).sum() == (ends - np.arange(ROWS) - 1).sum()
 
 
 def test_what_takes_no_part_removes_nothing() -> None:
@@ -178,7 +148,6 @@ def test_a_pca_of_what_was_pruned_says_how_much() -> None:
         (("wide",), {}, "window is a whole number of variants and at least 1, not 'wide'"),
         ((10, 0), {}, "r2 is a squared correlation"),
         ((10,), {"step": 0.5}, "step is a whole number"),
-        ((10,), {"like": "gcta"}, "Unknown like 'gcta'. Choose one of: sgkit, plink"),
         ((10,), {"unit": "cM"}, "Choose one of: variants, bp"),
         ((10,), {"unit": "bp"}, "need positions, which these variants lack"),
         ((10,), {"kept": np.ones(3, bool)}, "kept is a mask of 300 true or false values"),

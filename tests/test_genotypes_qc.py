@@ -16,7 +16,7 @@ from workbench.errors import BadInputError
 from workbench.genotypes import Genotypes, qc
 from workbench.genotypes.packing import pack
 from workbench.genotypes.qc import by_sample
-from workbench.storage.writing import table
+from workbench.storage.exports import table
 from workbench.workloads import template
 from workbench.workloads.values import BadParameterError
 

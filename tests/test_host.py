@@ -70,8 +70,9 @@ def worker_pids(record: ClusterRecord) -> set[int]:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory, spec: ClusterSpec) -> Iterator[ClusterRecord]:
-    """A cluster for the tests that leave it as they found it."""
-    with using_data_folder(tmp_path_factory.mktemp("data")):
+    """A cluster for the tests that leave it as they found it, whose threads Dask samples as it does for users."""
+    with using_data_folder(tmp_path_factory.mktemp("data")), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "True")
         yield started(spec, name="calm-otter")
 
 

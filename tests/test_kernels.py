@@ -27,7 +27,6 @@ MOST_REGISTERS = {
     "sum_float32": 40,
     "decode_float32": 32,
     "decode_float64": 32,
-    "decode_float16": 32,
     "count": 48,
     "draw": 32,
     "draw_counts": 32,
@@ -206,11 +205,6 @@ def test_genotypes_are_decoded_as_unpack_decodes_them_bit_for_bit(
         expected = np.where(counts == 255, means[:, None], counts.astype(dtype))
         np.testing.assert_array_equal(found[:, : 4 * n_bytes], expected)
         np.testing.assert_array_equal(found[:, 4 * n_bytes :], means[:, None] * (np.arange(12) == 0))
-    for table, expected in ((0x00403C00, np.where(counts == 255, 0, counts)), (0x3C000000, counts == 255)):
-        half = np.full((height, 4 * groups), np.nan, "float16")
-        on_processor("decode_float16", "genotypes")(*shape, (packed, n_bytes, height, table, half, groups))
-        np.testing.assert_array_equal(half[:, : 4 * n_bytes], expected.astype("float16"))
-        assert not half[:, 4 * n_bytes :].any()
 
 
 @pytest.mark.parametrize(("height", "samples"), SHAPES)

@@ -27,7 +27,8 @@ from workbench.cli import main
 from workbench.clusters import records
 from workbench.clusters.plan import plan
 from workbench.clusters.profiles import profile
-from workbench.errors import BadInputError, FailedError, WorkbenchError
+from workbench.credentials import by_command
+from workbench.errors import BadInputError, BadParameterError, FailedError, WorkbenchError
 from workbench.hardware import inventory
 
 pytestmark = pytest.mark.daemons
@@ -103,6 +104,13 @@ def test_pods_of_the_operator_are_started_used_changed_and_deleted(
     shown = (profile("kubernetes").preview(record.spec) or "").replace("my-dask", made["metadata"]["name"])
     assert yaml.safe_load(shown.replace("$AN_ANSWER", "'42'"))["spec"] == made["spec"]
     assert told(capfd, "run", "compressed_svd", "--cluster", "far_away", "-p", "size=8MiB")["check"]["passed"]
+
+    def where(dask_worker: Any) -> str:
+        return str(dask_worker.local_directory)
+
+    with workbench.connect("far_away") as client:
+        spilling = {Path(each).parents[1] for each in client.run(where).values()}
+    assert [(each.name[:16], each.stat().st_mode & 0o777) for each in spilling] == [("workbench-spill-", 0o700)] * 2
     small = ("-p", "n_variants=2000", "-p", "n_samples=100")
     assert told(capfd, "run", "genotype_pca", "--cluster", "far_away", *small)["status"] == "done"
     assert told(capfd, "scale", "far_away", "1")["n_workers"] == 1
@@ -188,10 +196,15 @@ def test_choices_that_can_not_be_are_refused(given: dict[str, str], sentence: st
     assert "abc" not in str(caught.value)
 
 
-def test_code_and_preview_name_where_values_of_variables_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_and_preview_name_where_values_of_variables_come_from(
+    data_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("A_TOKEN", "abc")
     given = {"env": "{TOKEN: $A_TOKEN, KEY: secret/mine/key}"}
-    spec = plan("kubernetes", inventory(), **given)  # type: ignore[arg-type]
+    with pytest.raises(BadParameterError, match="A_TOKEN isn't among the variables that a form may name"):
+        plan("kubernetes", inventory(), **given)  # type: ignore[arg-type]
+    with by_command():
+        spec = plan("kubernetes", inventory(), **given)  # type: ignore[arg-type]
     assert spec.options["env"] == {"TOKEN": "$A_TOKEN", "KEY": "secret/mine/key"}
     shown = yaml.safe_load(profile("kubernetes").preview(spec) or "")
     (worker,) = shown["spec"]["worker"]["spec"]["containers"]
@@ -207,7 +220,7 @@ def test_code_and_preview_name_where_values_of_variables_come_from(monkeypatch: 
 def test_gpus_get_workers_of_dask_cuda() -> None:
     shown = profile("kubernetes").preview(plan("kubernetes", inventory(), gpus=2)) or ""  # type: ignore[call-arg]
     (worker,) = yaml.safe_load(shown)["spec"]["worker"]["spec"]["containers"]
-    assert worker["args"][:3] == ["dask", "cuda", "worker"]
+    assert worker["args"][4:7] == ["dask", "cuda", "worker"]
     assert worker["resources"]["limits"] == {"nvidia.com/gpu": "2"}
 
 

@@ -12,7 +12,7 @@ import pytest
 from workbench.errors import BadInputError
 from workbench.hardware import Memory
 from workbench.linalg import PCA, SVD, compressed, krylov, svd, svd_compressed, tall
-from workbench.linalg.blocks import ArrayError
+from workbench.linalg.arrays import ArrayError
 from workbench.linalg.passes import DaskOperator
 
 Matrix = np.ndarray[Any, Any]

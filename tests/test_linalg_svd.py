@@ -9,9 +9,11 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from workbench.linalg import svd, tall
-from workbench.linalg.blocks import ArrayError, ArrayTypeError
+from workbench.linalg.arrays import ArrayError, ArrayTypeError
+from workbench.linalg.threads import one_thread
 
 Matrix = np.ndarray[Any, Any]
 
@@ -353,3 +355,17 @@ def test_what_came_from_another_worker_gives_the_same_bits() -> None:
     first = tall._first(tall._sketch(block, 0, 0.0, tall._buckets(100), "row"))
     here, there = (tall._gram(block, step, 0, False) for step in (first, sent(first)))
     assert here.matrix.tobytes() == there.matrix.tobytes()
+
+
+def test_of_calls_that_overlap_the_last_gives_blas_its_threads_back() -> None:
+    def used() -> set[int]:
+        return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+
+    with threadpool_limits(limits=2, user_api="blas"):
+        first, second = one_thread(), one_thread()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert used() == {1}
+        second.__exit__(None, None, None)
+        assert used() == {2}

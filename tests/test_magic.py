@@ -1,4 +1,4 @@
-"""The cell magic %%watch in a shell of its own; in a kernel the notebook watch.ipynb shows it."""
+"""The cell magics in a shell of their own; in a kernel the notebook watch.ipynb shows %%watch."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from workbench.panels.magic import load_ipython_extension
 from workbench.runs import store
+from workbench.workloads import own, template
 
 
 @pytest.fixture
 def shell(data_folder: Path) -> Any:
-    """A shell that knows %%watch, as in a terminal."""
+    """A shell that knows the magics, as in a terminal."""
     before = sys.modules["__main__"]
     made = InteractiveShell()
     load_ipython_extension(made)
@@ -90,3 +91,56 @@ def test_a_cell_computes_where_its_run_cannot_be_kept_and_says_why(
     (why,) = re.findall("This is not kept: (.*)", printed)
     assert str(data_folder) in why
     data_folder.unlink()
+
+
+CELL = """import numpy as np
+SIDE = 20
+
+def _triple(x):
+    return 3 * x
+
+def total(n: int = SIDE):
+    global LAST
+    LAST = n
+    return [float(_triple(np.ones(each)).sum()) for each in range(n)][-1], LAST
+"""
+
+
+def test_a_cell_is_saved_as_a_workload_and_run(shell: Any, data_folder: Path) -> None:
+    shell.run_cell_magic("workload", "", CELL)
+    assert shell.user_ns["total"](3) == (6.0, 3)
+    chosen = template("total")
+    assert chosen.origin == "total.py added"
+    path = Path(chosen.where)
+    # Line numbers of errors are those of the cell.
+    assert path.read_text(encoding="utf-8").splitlines()[1:] == CELL.splitlines()
+    shell.run_cell_magic("workload", "total", "def total(n: int = 1): return n\n\ndef double(n: int): return 2 * n")
+    assert [each.name for each in own.listed().workloads if each.origin == chosen.origin] == ["total"]
+    assert template("total").validate({}).resolved == {"n": 1}
+    assert [each.name for each in (data_folder / "workloads").iterdir()] == ["total.py"]
+
+
+REFUSED = {
+    "def f(n: int = 1): return df.sum()": r"^df isn't defined in this cell\. A workload's cell is a file of its own",
+    "def f(n: int = 1): return display(df)\n\nx = y": r"^df, display and y aren't defined in this cell\.",
+    "def f(n: int = 1):\n    return 1 +": r"^cell\.py can't be read: line 3: invalid syntax\.$",
+    "1 / 0": r"^cell\.py can't be imported: line 2: ZeroDivisionError: division by zero\.$",
+    "def f(z: complex): return z": r"^z of f is annotated with complex, which a form can't ask for",
+    "def f(): return 1\n\ndef g(): return 2": r"^cell\.py has several functions\. It has: f, g\.$",
+    "def array_sum(n: int = 1): return n": r"^There is a built-in workload array_sum\. Give your function another",
+    "def mine(n: int = 1): return n": r"/mine\.py exists and wasn't saved by %%workload\. Give your function another",
+}
+
+
+@pytest.mark.parametrize(("cell", "sentence"), REFUSED.items())
+def test_a_cell_that_cannot_be_a_workload_says_why_and_nothing_is_saved_or_run(
+    shell: Any, data_folder: Path, cell: str, sentence: str
+) -> None:
+    shell.user_ns["df"] = 1
+    (data_folder / "workloads").mkdir(parents=True)
+    (data_folder / "workloads" / "mine.py").write_text("# mine\n")
+    with pytest.raises(UsageError, match=sentence):
+        shell.run_cell_magic("workload", "", cell)
+    assert "f" not in shell.user_ns
+    assert [each.read_text() for each in (data_folder / "workloads").iterdir()] == ["# mine\n"]
+    assert not list((data_folder / "described").glob("*"))

@@ -8,6 +8,7 @@ import re
 import stat
 import sys
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from workbench.clusters.profiles import registered
 
 ROOT = Path(__file__).parent.parent
 START = ROOT / "notebooks" / "start.ipynb"
+TUTORIALS = ("first-steps-gpu-arrays", "gpu-cluster", "large-svds", "ucx-and-dgx", "your-own-data")
 DIGITS = (567.0066, 542.2519, 504.6306)
 
 
@@ -28,10 +30,8 @@ def code_cells(notebook: Any) -> list[Any]:
 
 
 def text_of(cell: Any) -> str:
-    return "".join(
-        output.get("text", "") if output.output_type == "stream" else output.get("data", {}).get("text/plain", "")
-        for output in cell.outputs
-    )
+    texts = (output if output.output_type == "stream" else output.get("data", {}) for output in cell.outputs)
+    return "".join(text.get("text") or text.get("text/markdown") or text.get("text/plain", "") for text in texts)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,13 @@ def test_it_shows_a_figure_and_the_right_sum(executed: Any) -> None:
     import numpy as np
 
     *_, watch, last = code_cells(executed)
-    assert any("text/html" in output.get("data", {}) for output in watch.outputs)
+    # A page without a kernel, such as nbconvert's, shows the picture of what was computed in this cell and later ones.
+    pictures = [
+        html for output in watch.outputs if "wb-static" in (html := output.get("data", {}).get("text/html", ""))
+    ]
+    assert re.search(r"<p><b>[a-z-]+</b>: \d+ tasks on \d+ worker", pictures[0])
+    assert "data:image/svg+xml;base64," in pictures[0]
+    assert "<script" not in pictures[0]
     # The mean of numbers between 0 and 1 is one half: twice the sum of 25 million of them is 25 million, give or take.
     found = float(re.search(r"the sum of 4\.: (\S+)", text_of(last)).group(1))  # type: ignore[union-attr]
     assert found == pytest.approx(5000**2, abs=6 * 2 * np.sqrt(5000**2 / 12))
@@ -95,7 +101,7 @@ def test_its_digits_have_the_singular_values_that_everybody_finds(executed: Any)
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("name", ["first-steps-gpu-arrays", "your-own-data"])
+@pytest.mark.parametrize("name", TUTORIALS)
 def test_a_tutorial_runs_from_top_to_bottom_and_leaves_no_cluster(
     name: str, data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,13 +112,48 @@ def test_a_tutorial_runs_from_top_to_bottom_and_leaves_no_cluster(
     text = "".join(map(text_of, code_cells(notebook)))
     assert "check passed: False" not in text
     if name == "your-own-data":
-        assert "mode 1:" in text
+        # What is left beside the wave is noise.
+        first, second, third, _ = map(float, re.findall(r"mode \d: +([\d.]+)%", text))
+        assert first == pytest.approx(second, rel=0.05)
+        assert second > 20 > 1 > third
         assert "#FID\tIID\tPC1" in text
         assert "run.zip" in text
+    elif name == "large-svds":
+        assert_compressed_blocks_hold_a_quarter_and_give_the_same_values(text)
+        assert "The true error is" in text
+        assert "same value: True" in text
+        assert text.count("The check passed") == 2
+    elif name == "ucx-and-dgx":
+        assert "TLS here, over tls" in text
+        assert "TCP here, over tcp" in text
+        assert text.count("check passed: True") == 4
+        # The card that the text's rule gives to GPU 2 is across the sockets; the plan takes the near one.
+        assert "| 2 | ib1 | SYS | ib2 | PIX |" in text
+        assert "2 over mlx5_2:1" in text
+        assert_simulated_devices_are_labelled(notebook)
+    elif name == "gpu-cluster":
+        assert "7 GPUs, the idle ones of 8: 0, 1, 2, 4, 5, 6, 7" in text
+        assert "The check passed" in text
+        assert "ended: [0, 0, 0]" in text
+        assert_simulated_devices_are_labelled(notebook)
     else:
         assert text.count("check passed: True") == 3
     assert records.names() == ()
     assert not any(cell.outputs for cell in code_cells(nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", 4)))
+
+
+def assert_simulated_devices_are_labelled(notebook: Any) -> None:
+    for heading, cell in pairwise(notebook.cells):
+        if "GPU-simulated" in cell.source:
+            assert "SIMULATED" in heading.source
+            assert "SIMULATED" in text_of(cell).splitlines()[0]
+
+
+def assert_compressed_blocks_hold_a_quarter_and_give_the_same_values(text: str) -> None:
+    plain, bits, blosc = (float(held) for held in re.findall(r"([\d.]+) MiB held", text))
+    assert plain == pytest.approx(4 * bits, rel=0.02)
+    assert blosc < plain / 3
+    assert "the same values: True" in text
 
 
 def test_a_watched_cell_keeps_its_picture_its_table_and_its_run(tmp_path: Path) -> None:
@@ -135,16 +176,6 @@ def test_a_watched_cell_keeps_its_picture_its_table_and_its_run(tmp_path: Path) 
     assert "done" in text_of(last)
 
 
-def test_compressed_blocks_hold_a_quarter_and_give_the_same_values(tmp_path: Path) -> None:
-    notebook = nbformat.read(ROOT / "notebooks" / "compressed.ipynb", as_version=4)
-    nbclient.NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    told = text_of(code_cells(notebook)[-2])
-    plain, bits, blosc = (float(held) for held in re.findall(r"([\d.]+) MiB held", told))
-    assert plain == pytest.approx(4 * bits, rel=0.01)
-    assert blosc < plain / 3
-    assert "the same values: True" in told
-
-
 def test_it_leaves_no_cluster_behind(executed: Any) -> None:
     assert executed.left_over == []
 
@@ -156,13 +187,15 @@ def test_a_notebook_is_kept_without_outputs(path: Path) -> None:
     assert notebook.metadata.kernelspec.name == "python3"
     assert [cell.execution_count for cell in code_cells(notebook)] == [None] * len(code_cells(notebook))
     assert [output for cell in code_cells(notebook) for output in cell.outputs] == []
+    # Bokeh loads its scripts from another server unless it is given them, and shows nothing where there is none.
+    assert not re.search(r"output_notebook\((?!INLINE)", "\n".join(cell.source for cell in notebook.cells))
 
 
 def test_binder_installs_from_what_exists() -> None:
     script = ROOT / "binder" / "postBuild"
     assert script.stat().st_mode & stat.S_IXUSR
     command = next(line for line in script.read_text().splitlines() if "pip install" in line)
-    assert (ROOT / re.search(r"-c (\S+)", command).group(1)).exists()  # type: ignore[union-attr]
+    assert (ROOT / re.search(r"-c <\(.* (\S+)\)", command).group(1)).exists()  # type: ignore[union-attr]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = re.search(r"'\.\[(.+)\]'", command).group(1)  # type: ignore[union-attr]
     assert set(extras.split(",")) <= set(project["optional-dependencies"])

@@ -305,3 +305,24 @@ def test_dask_asks_nothing_of_a_driver_that_refuses_an_account(
 ) -> None:
     told = simulated_nvml.python("from workbench.clusters import cuda; print(cuda.answered())", errors=errors)
     assert told.strip() == str(answered)
+
+
+def test_a_gpu_that_was_lost_before_anybody_looked_is_the_reason_why_none_is_in_sight(
+    simulated_nvml: SimulatedNvml, tmp_path: Path
+) -> None:
+    lost = tmp_path / "lost"
+    lost.touch()
+    code = """
+import sys, pynvml
+from workbench.hardware.sampling import visible
+pynvml.nvmlInit()
+list(visible(pynvml, sys.argv[1]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, f"{uuid(1)},{uuid(0)}"],
+        env=simulated_nvml.environment(2, lost={1: lost}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "leaves no GPU in sight: the GPU has fallen off the bus." in done.stderr

@@ -1,18 +1,14 @@
 """A person's function is a workload: its form, its run, what it returns, and what is said where it can't be one."""
 
-import ast
 import asyncio
 import os
 import re
-import runpy
 import subprocess
 import sys
-from importlib import resources
 from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
 
-import dask
 import dask.array as da
 import nbclient
 import nbformat
@@ -36,7 +32,6 @@ from workbench.storage import writing
 from workbench.storage.targets import target
 from workbench.views.runs import _answer as answer_line
 from workbench.workloads import importing, own, returned, template
-from workbench.workloads.arriving import Beside, offer
 from workbench.workloads.declaring import workload
 
 FILE = '''
@@ -684,33 +679,34 @@ import dask.array as da
 
 
 def in_task(block):
-    import importlib
+    import parts.inner
 
-    return importlib.import_module("parts.inner").scaled(block)
+    return parts.inner.scaled(block)
 
 
 def lazily(n: int = 4):
     import helper
-    return da.map_blocks(helper.triple, da.map_blocks(in_task, da.ones(n, chunks=2), dtype=float), dtype=float).sum()
+    return da.map_blocks(helper.triple, da.ones(n, chunks=2), dtype=float).sum()
+
+
+def later(n: int = 4):
+    return da.map_blocks(in_task, da.ones(n, chunks=2), dtype=float).sum()
 """
 
 
-def test_what_only_a_task_or_a_function_imports_is_there_on_workers_that_run_elsewhere(cluster, project):
-    (project / "late.py").write_text(LATE)
-    (project / "parts").mkdir()
-    (project / "parts" / "__init__.py").write_text("")
-    inner = "from . import numbers_\n\n\ndef scaled(x):\n    return numbers_.TEN * x\n"
-    (project / "parts" / "inner.py").write_text(inner)
-    (project / "parts" / "numbers_.py").write_text("TEN = 10\n")
+def test_a_function_may_import_a_module_beside_it_and_a_task_may_not(cluster, project):
+    _written(project, {"late.py": LATE, "parts/inner.py": "def scaled(x):\n    return 10 * x\n"})
     first = finish(submit(f"{project}/late.py:lazily", {}, cluster).id)
-    assert (first.error, first.result) == (None, {"value": 120.0})
-    told = Session().forecast(f"{project}/late.py:lazily", {}, records.read("own"))
-    assert f"As in the run {first.id}: Estimated from its graph" in told.sentence
-    # What was changed is another code, also where it is imported late, and no worker keeps the old one.
-    (project / "parts" / "numbers_.py").write_text("TEN = 100\n")
+    assert (first.error, first.result) == (None, {"value": 12.0})
+    # What was changed is another code, and no worker keeps the old one.
+    (project / "helper.py").write_text(HELPER.replace("3", "30"))
     second = finish(submit(f"{project}/late.py:lazily", {}, cluster).id)
-    assert (second.error, second.result) == (None, {"value": 1200.0})
-    assert first.function.sha != second.function.sha
+    assert (second.error, second.result) == (None, {"value": 120.0})
+    failed = finish(submit(f"{project}/late.py:later", {}, cluster).id)
+    assert failed.error.startswith(
+        "Tasks can't import parts, which is next to late.py on this machine only. Import it at the top of late.py, or "
+        "send it to the workers with client.upload_file(…)."
+    )
 
 
 LAZY = """
@@ -741,11 +737,10 @@ import dask.array as da
 
 from . import numbers_
 from .deep.helper import double
+from .late import TEN
 
 
 def in_task(block):
-    from .late import TEN
-
     return TEN * numbers_.scaled(double(block))
 
 
@@ -772,20 +767,20 @@ def test_a_function_in_a_package_is_imported_as_part_of_it_here_and_on_workers(c
     assert (run.error, run.result) == (None, {"value": 240.0})
     inner = finish(submit(f"{tmp_path}/package/deep/more.py", {}, cluster).id)
     assert (inner.error, inner.result) == (None, {"value": 120.0})
-    # What is imported late is of its code, too.
     (tmp_path / "package" / "late.py").write_text("TEN = 100\n")
     assert finish(submit(f"{tmp_path}/package/deep/more.py:again", {}, cluster).id).result == {"value": 1200.0}
     with pytest.raises(NotFoundError, match=r"named with its file, such as package/package\.py:relative\.$"):
         template("package.package:relative")
 
 
-ONE = {
+SHIPPED = {
     "things.py": """
 import enum
+import functools
 import threading
 from dataclasses import dataclass
 
-import config
+import mine
 
 LOCK = threading.Lock()
 
@@ -801,71 +796,73 @@ class Square:
     class Inside:
         pass
 
+    def area(self):
+        return self.side**2 * len(table(2))
 
-def area(square, kind):
-    import shapes
-    import tools.deep as deep
 
-    same = __import__("importlib").import_module("sha" + "pes") is shapes
-    return shapes.area(square, kind) + deep.none() if same else -1
+@functools.lru_cache
+def table(n):
+    return [0] * n if n < 2 else table(n - 1) + [0]
+
+
+def is_square(given, kind):
+    return isinstance(given, mine.shapes.Square) and kind is mine.shapes.Kind.A
+
+
+def locked(x):
+    with LOCK:
+        return x
 """,
     "shapes.py": """
 import mine
-from things import Kind, Square
+from things import Kind, Square, is_square, table
 
 
-def area(square, kind):
-    return square.side**2 if isinstance(square, Square) and kind is Kind.A else 0
-
-
-def is_mine(given):
-    return isinstance(given, mine.Mine)
+def scaled(x):
+    return x * mine.SCALE
 """,
-    "config.py": "import things\n\nSIZE, MORE = 1, {}\n\n\ndef told():\n    return SIZE + MORE.get('a', 0)\n",
-    "tools/deep.py": "def none():\n    return 0\n",
+    "tools/deep.py": "def two():\n    return 2\n",
     "mine.py": """
 import dask
 import dask.array as da
 
-import config
 import shapes
-import things
+import tools.deep
+from shapes import table
 
 SCALE = 1
 
 
-class Mine:
-    def scale(self):
-        return SCALE
-
-
 def scaled(x):
-    with things.LOCK:
-        return x * SCALE * config.told()
+    return shapes.scaled(x) * len(table(tools.deep.two()))
 
 
 def around(n):
     def inside(block):
-        import things
-
-        return block * things.Kind.A.value * n
+        return block * shapes.Kind.A.value * n
 
     return inside
 
 
 def one(n: int = 2):
     global SCALE
-    SCALE = config.SIZE = n
-    config.MORE["a"] = 1
-    ones = da.ones(4, chunks=2)
+    SCALE = n
+    ones, square = da.ones(4, chunks=2), shapes.Square(3)
     return {
-        "area": dask.delayed(things.area)(things.Square(3), things.Kind.A),
-        "mine": dask.delayed(shapes.is_mine)(Mine()),
-        "apart": dask.delayed(shapes.is_mine)(Mine()).compute(scheduler="processes", num_workers=1),
-        "inside": dask.delayed(isinstance)(things.Square.Inside(), things.Square.Inside),
+        "area": dask.delayed(square.area)(),
+        "is": dask.delayed(shapes.is_square)(square, shapes.Kind.A),
+        "apart": dask.delayed(shapes.is_square)(square, shapes.Kind.A).compute(scheduler="processes", num_workers=1),
+        "back": dask.delayed(shapes.Square)(n).compute() == shapes.Square(n),
+        "inside": dask.delayed(isinstance)(square.Inside(), square.Inside),
         "scaled": da.map_blocks(scaled, ones, dtype=float).sum(),
         "around": da.map_blocks(around(n), ones, dtype=float).sum(),
     }
+
+
+def locked():
+    import things
+
+    return dask.delayed(things.locked)(1)
 """,
 }
 
@@ -876,16 +873,18 @@ def _written(folder, files):
         (folder / name).write_text(text)
 
 
-def test_a_class_is_one_where_tasks_run_whoever_imports_it_and_values_are_those_of_the_call(cluster, tmp_path):
-    _written(tmp_path, ONE)
+def test_modules_that_import_each_other_travel_with_classes_caches_and_values_of_the_call(cluster, tmp_path):
+    lock = "LOCK = threading.Lock()"
+    _written(tmp_path, SHIPPED | {"things.py": SHIPPED["things.py"].replace(lock, "")})
     for n in (2, 3):
         run = finish(submit(f"{tmp_path}/mine.py:one", {"n": n}, cluster).id)
-        told = {"area": 9, "mine": True, "apart": True, "inside": True, "scaled": 4.0 * n * (n + 1), "around": 4.0 * n}
-        assert (run.error, run.result) == (None, told)
-        assert run.notes[1:] == (
-            "SCALE of mine.py was changed after its import. In tasks, methods of Mine have the value of the import: "
-            "give it to them as an argument.",
-        )
+        told = {"area": 18, "is": True, "apart": True, "back": True, "inside": True}
+        assert (run.error, run.result) == (None, told | {"scaled": 8.0 * n, "around": 4.0 * n})
+    (tmp_path / "things.py").write_text(SHIPPED["things.py"])
+    failed = finish(submit(f"{tmp_path}/mine.py:locked", {}, cluster).id)
+    assert failed.error.startswith(
+        "cannot pickle '_thread.lock' object: tasks need such a value of mine.py or of a module"
+    )
 
 
 AT_ONCE = """
@@ -895,13 +894,12 @@ from pathlib import Path
 import dask.array as da
 
 import kinds
+import late
 
 
 def waiting(block):
     while not Path(__file__).with_name("go").exists():
         time.sleep(0.05)
-    import late
-
     return block * late.factor(kinds.Kind.A)
 
 
@@ -924,20 +922,7 @@ def test_runs_at_once_of_versions_of_a_file_each_have_their_own_answer(cluster, 
     assert [finish(run).result for run in runs] == [{"value": 4.0}, {"value": 6.0}, {"value": 6.0}]
 
 
-RESOURCES = """
-from importlib import resources
-
-import dask
-
-
-def in_task(name):
-    return int(resources.files("data.inner").joinpath("n.txt").read_text()) * int(
-        resources.files(name).joinpath("n.txt").read_text()
-    )
-
-
-def reads():
-    return dask.delayed(in_task)("data.inner")
+LACKING = """import dask
 
 
 def lacking():
@@ -962,24 +947,11 @@ def test_the_line_is_named_of_a_function_that_came_without_its_file(tmp_path):
         assert failures.sentence(caught.value, run, None).startswith(said)
 
 
-def test_files_beside_a_module_are_there_for_tasks_where_its_folder_is(cluster, tmp_path):
-    files = {"mine.py": RESOURCES, "data/__init__.py": "", "data/inner/__init__.py": "", "data/inner/n.txt": "6"}
-    _written(tmp_path, files | {"beside.txt": ""})
-    run = finish(submit(f"{tmp_path}/mine.py:reads", {}, cluster).id)
-    assert (run.error, run.result) == (None, {"value": 36})
+def test_a_file_beside_a_module_is_not_there_for_tasks(cluster, tmp_path):
+    _written(tmp_path, {"mine.py": LACKING, "beside.txt": ""})
     failed = finish(submit(f"{tmp_path}/mine.py:lacking", {}, cluster).id)
-    said = (
-        rf"mine\.py, line 18: beside\.txt is in {tmp_path}, where the function is called, and its tasks work in other"
-    )
+    said = rf"mine\.py, line 5: beside\.txt is in {tmp_path}, where the function is called, and its tasks work in other"
     assert re.match(said, failed.error)
-    beside = Beside("far", "yours_000000000000", {"data_far": ("", "/nowhere/data_far/__init__.py", True)})
-    beside.setup()
-    try:
-        with pytest.raises(FileNotFoundError, match="Modules travel to workers, files beside them don't"):
-            resources.files("data_far")
-    finally:
-        beside.teardown()
-    assert not [name for name in sys.modules if "data_far" in name or name.startswith(beside.under)]
 
 
 def test_the_standard_library_is_nobodys_own_where_it_lies_below_a_persons_file():
@@ -1080,68 +1052,6 @@ def test_files_in_workloads_and_packages_are_listed_beside_ours_and_what_is_brok
     )
 
 
-NOTEBOOK = '''
-import dask.array as da
-import numpy as np
-from pathlib import Path as P
-SIDE = 20
-table = np.ones(3)
-
-def triple(x):
-    return 3 * x
-
-def scaled(x, by=SIDE):
-    return triple(x) * by / SIDE
-
-def total(n: int = SIDE, to: P | None = None):
-    """Sum of threes."""
-    return scaled(da.ones((n, n), chunks=10)).sum()
-
-def of_table():
-    return table.sum() + nobody
-'''
-
-
-def test_a_function_of_a_notebook_is_added_with_what_it_names_and_no_more(data_folder, capsys):
-    from IPython.core.interactiveshell import InteractiveShell
-
-    shell = InteractiveShell()
-    shell.run_cell(NOTEBOOK)
-    assert workbench.add(shell.user_ns["total"]) == "total"
-    chosen = template("total")
-    assert chosen.origin == "total.py added"
-    text = Path(chosen.where).read_text(encoding="utf-8")
-    assert "SIDE = 20" in text
-    assert "from pathlib import Path as P" in text
-    assert "table" not in text
-    scope = {}
-    exec(text, scope)
-    assert scope["total"](10).compute() == 300
-    # Again: replaced.
-    shell.run_cell("def total(n: int = 1):\n    return n\n")
-    workbench.add(shell.user_ns["total"])
-    assert "SIDE" not in Path(chosen.where).read_text(encoding="utf-8")
-    with pytest.raises(BadInputError, match=r"of_table can't be added: .*table is a ndarray of the notebook, which"):
-        workbench.add(shell.user_ns["of_table"])
-    # A cell that fails shows its own line and the sentence, and nothing of ours.
-    capsys.readouterr()
-    shell.run_cell("import workbench\n\nworkbench.add(of_table)")
-    printed = capsys.readouterr().out
-    assert "adding.py" not in printed
-    assert "    workbench.add(of_table)\n" in printed
-    assert printed.rstrip().endswith("Make it in the function, or give it a parameter.")
-    shell.run_cell("def odd(z: complex):\n    return z\n")
-    with pytest.raises(BadInputError, match="z of odd is annotated with complex"):
-        workbench.add(shell.user_ns["odd"])
-    assert [each.name for each in (data_folder / "workloads").glob("*.py")] == ["total.py"]
-    # What it calls is no workload, and nothing to complain of.
-    shell.run_cell("def bare(n):\n    return n\n\ndef double(n: int):\n    return bare(2 * n)\n")
-    shell.run_cell("def total(n: int = 1):\n    return double(n)\n")
-    workbench.add(shell.user_ns["total"])
-    found = own.listed()
-    assert ([each.name for each in found.workloads if each.origin == "total.py added"], found.broken) == (["total"], ())
-
-
 def _run_in_a_kernel(folder, *cells):
     """What each cell of a notebook in a folder prints."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
@@ -1151,149 +1061,34 @@ def _run_in_a_kernel(folder, *cells):
     return ["".join(each.get("text", "") for each in cell.outputs) for cell in notebook.cells]
 
 
-WORKS_BESIDE = """
+WORKS_BESIDE = """%%workload beside
 import dask.array as da
 import helper
-import workbench
 from pathlib import Path
 
 def in_task(block):
-    import late
-
-    return late.TEN * helper.triple(block)
+    return 10 * helper.triple(block)
 
 def beside(path: Path = Path("helper.py"), n: int = 4):
     assert path.is_absolute() and Path("helper.py").exists()
     return da.map_blocks(in_task, da.ones(n, chunks=2), dtype=float).sum()
-
-workbench.add(beside)
 """
 
 
-def test_a_function_of_a_notebook_works_in_its_folder_with_the_modules_beside_it(cluster, project):
-    (project / "late.py").write_text("TEN = 10\n")
-    (project / "beside.py").write_text("")  # has the name of what is added
-    _run_in_a_kernel(project, WORKS_BESIDE)
+def test_a_cell_works_in_the_folder_of_its_notebook_with_the_modules_beside_it(cluster, project):
+    (project / "beside.py").write_text("")  # has the name of the workload
+    called = "print(beside(Path('helper.py').absolute(), 2).compute())"
+    said = _run_in_a_kernel(project, "%load_ext workbench.panels", WORKS_BESIDE, called)
+    assert said[1].startswith("Saved as the workload beside. Run it from the sidebar, or with: workbench run beside")
+    assert said[2] == "60.0\n"
     run = finish(submit("beside", {}, cluster).id)
     assert (run.error, run.result) == (None, {"value": 120.0})
     assert template("beside").validate({}).resolved["path"] == f"{project}/helper.py"
-    (project / "late.py").write_text("TEN = 100\n")
+    (project / "helper.py").write_text(HELPER.replace("3", "30"))
     assert finish(submit("beside", {}, cluster).id).result == {"value": 1200.0}
     project.rename(project.with_name("gone"))
     with pytest.raises(BadInputError, match=rf"beside\.py works in the folder {project}, which isn't there"):
-        own.find(added_file("beside"))
-
-
-def added_file(name):
-    return str(own.added_folder() / f"{name}.py")
-
-
-OF_A_KERNEL = """
-import dask, datetime as dt, functools, workbench, xml.dom.minidom
-from collections import namedtuple
-from dataclasses import dataclass
-from datetime import date, datetime
-from enum import Enum
-from pathlib import Path
-from typing import Annotated, Literal
-import numpy as np
-
-def add(function):
-    try:
-        workbench.add(function)
-    except workbench.WorkbenchError as err:
-        print(err)
-
-def timed(function):
-    @functools.wraps(function)
-    def inner(*args, **kwargs):
-        return 10 * function(*args, **kwargs)
-    return inner
-
-def bare(function):
-    def wrapper(n: int = 1):
-        return function(n)
-    return wrapper
-
-def made():
-    class Inner:
-        pass
-    return Inner
-
-def plain(n): return n
-Inner = made()
-again = plain
-quick, cached = functools.lru_cache(plain), functools.lru_cache(lambda n: n)
-first, second = lambda n: n + 1, lambda n: n + 2
-Point = namedtuple("Point", "x y")
-ROOT, START, HOW, SMALL, LARGE = Path("data"), date(2026, 1, 2), Literal["a", "b"], np.float32(0.5), float("inf")
-COUNT = Annotated[int, workbench.Field(ge=1)]
-
-@dataclass
-class Conf:
-    n: int = 3
-"""
-
-# A cell, which ends with a function, and what that returns: an older class of a name is another.
-TAKEN = {
-    "@dataclass\nclass Conf:\n    n: int = 4\n    m: int = 1\n\ndef a0(n: int = 1): return Conf().n": 4,
-    """%%time
-@dataclass
-class Conf:
-    n: int = 5
-
-class Mode(Enum):
-    fast = 1
-    slow = 2
-
-class Doubled:
-    def __init__(self, n):
-        super().__init__()
-        self._n = n
-    @property
-    def n(self): return 2 * self._n
-    @n.setter
-    def n(self, n): self._n = n
-""": None,
-    """CONF, MODE = Conf(7), Mode.slow
-def a1(how: HOW = 'a', n: COUNT = 1): return Conf().n, CONF.n, MODE.value, Doubled(n).n
-""": (5, 7, 2, 2),
-    "@timed\ndef a2(n: int = 1): return n": 10,
-    "@functools.lru_cache\ndef a3(n: int = 1): return n": 1,
-    """@dask.delayed
-def part(n): return n
-
-def a4(n: int = 1):
-    display(n)
-    xml.dom.minidom.parseString(open(ROOT / "a.xml").read())
-    return again(n) + first(n) + second(n), part(n).compute(), str(START), float(SMALL), LARGE, datetime(2, 1, 1).year
-""": (6, 1, "2026-01-02", 0.5, float("inf"), 2),
-}
-REFUSED = {
-    "@bare\ndef b0(n: int = 1): return n": "wrapper uses function of the function around it. Where a decorator made",
-    "def b1(n: int = 1): return quick(n)": "quick is made of plain by something that isn't above its def.",
-    "def b5(n: int = 1): return cached(n)": "cached is made of <lambda> by something that isn't above its def.",
-    "def b6(n: int = 1): return Inner(n)": "No cell that was run has the text of Inner, a class.",
-    "def b2(n: int = 1): return Point(1, n)": "No cell that was run has the text of Point, a class.",
-    "def b3(n: int = 1): return nowhere(get_ipython())": "of the notebook, which no file can hold; nowhere isn't",
-    "old = plain\ndef plain(n): return 2\n\ndef b4(n: int = 1): return old(n)": "old is plain, of which there",
-}
-
-
-def test_what_a_function_of_a_kernel_names_is_taken_or_refused_when_it_is_added(data_folder, tmp_path, monkeypatch):
-    names = {text: re.findall(r"^def (\w\d)", text, re.MULTILINE)[-1:] for text in {**TAKEN, **REFUSED}}
-    cells = [f"{text}\n\nadd({name[0]})" if name else text for text, name in names.items()]
-    said = dict(zip(names, _run_in_a_kernel(tmp_path, OF_A_KERNEL, *cells)[1:], strict=True))
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a.xml").write_text("<a/>")
-    monkeypatch.chdir(tmp_path)
-    for text, value in TAKEN.items():
-        for name in names[text]:
-            assert said[text] == ""
-            assert runpy.run_path(added_file(name))[name]() == value
-    for text, sentence in REFUSED.items():
-        assert sentence in said[text]
-        assert not Path(added_file(names[text][0])).exists()
+        own.find(str(own.added_folder() / "beside.py"))
 
 
 def _named(name, seconds, peak=100, sha="1"):
@@ -1410,7 +1205,7 @@ def test_an_answer_may_have_names_of_ours_that_mean_something_else(cluster, tmp_
         "time_x": 4,
         "singular_values_": "none",
         "explained_variance_ratio_": 3,
-        "convention_": 1,
+        "convention": 1,
         "separated": [True],
     }
     assert "seconds_x 2.5" in answer_line(run.result)
@@ -1459,30 +1254,6 @@ def test_a_page_hears_of_a_function_that_was_added(data_folder: Path) -> None:
     assert len(own.stamp()) == len(before) + 1
 
 
-def test_only_calls_that_import_or_read_beside_a_module_are_told_where_it_is():
-    from workbench.workloads.arriving import _Names
-
-    text = """
-import importlib.resources as r
-from importlib import import_module as load, resources
-files("data")
-self.files("data")
-importlib.import_module("data")
-r.files("data")
-load("data")
-resources.files("data")
-"""
-    names = _Names("yours", {"data": ("", "/x/data.py", False)})
-    assert ast.unparse(names.visit(ast.parse(text))).splitlines()[2:] == [
-        "files('data')",
-        "self.files('data')",
-        "importlib.import_module('yours.data')",
-        "r.files('yours.data')",
-        "load('yours.data')",
-        "resources.files('yours.data')",
-    ]
-
-
 def test_a_file_that_is_looked_at_by_a_process_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(
         "import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(3)\npathlib.Path('over').touch()\n"
@@ -1494,19 +1265,3 @@ def test_a_file_that_is_looked_at_by_a_process_that_is_killed_leaves_nothing_beh
         asks.kill()
     until((tmp_path / "over").exists, 30)
     assert [*(tmp_path / "tmp").iterdir()] == []
-
-
-def test_modules_lie_where_they_go_with_a_scheduler_or_a_run_that_is_killed(tmp_path):
-    under, where = f"under_{tmp_path.name.replace('-', '_')}", tmp_path / "spilled"
-    where.mkdir()
-    on_scheduler, in_run = Beside("one", under, {}), Beside("other", under, {})
-    with dask.config.set({"temporary-directory": str(where)}):
-        offer(on_scheduler)
-    in_run.setup(folder=tmp_path)
-    try:
-        assert [each.name.startswith("workbench-modules-") for each in where.iterdir()] == [True]
-        assert len([*tmp_path.glob("workbench-modules-*")]) == 1
-    finally:
-        on_scheduler.teardown()
-        in_run.teardown()
-    assert [*where.iterdir(), *tmp_path.glob("workbench-modules-*")] == []

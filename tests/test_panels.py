@@ -235,7 +235,7 @@ def test_a_bad_parameter_is_a_sentence_and_runs_nothing(otter: Person) -> None:
 
 
 def test_what_a_workload_needs_is_said_before_it_runs(otter: Person) -> None:
-    otter.chooses(workload="array_mean")
+    otter.chooses(workload="array_sum")
     otter.finds("work", "one pass")
 
 
@@ -364,7 +364,7 @@ def test_an_earlier_comparison_is_shown_again(person: Person) -> None:
     hook = "comparison-compare-array_sum-abcdef"
     watching = person.button("comparisons", "watch-comparison", hook) or {}
     args = json.loads(watching["data-args"] or "")
-    assert args == {"comparison": "compare-array_sum-abcdef", "title": "Sum of an array, compared"}
+    assert args == {"comparison": "compare-array_sum-abcdef", "title": "Sum or mean of an array, compared"}
     assert person.button("comparisons", "cancel-comparison", hook) is None
 
 

@@ -33,10 +33,6 @@ SVD = {
 }
 PCA = {
     **SVD,
-    "convention": "Patterson.",
-    "kept": 5,
-    "dropped": {"rare": 2},
-    "samples_without_genotypes": ["a"],
     "scatter": {"samples": ["a", "b"], "scores": [[1.0, 2.0], [3.0, 4.0]], "label": "pop", "labels": ["x", "y"]},
 }
 TRANSPOSED = {

@@ -45,6 +45,12 @@ def test_it_draws_progress_tasks_and_memory_with_their_names() -> None:
     assert "other computations" not in words(drawn)
 
 
+def test_a_record_is_drawn_from_its_first_task_on() -> None:
+    drawn = Picture()
+    drawn.feed([Batch(20.0, events.tasks([ADD, FAILED]), recorded=True)])
+    assert "No task has finished." not in words(drawn)
+
+
 def test_what_others_computed_is_grey_and_not_counted() -> None:
     drawn = picture(Batch(12.0, events.tasks([ADD, THEIR])))
     assert "other computations" in words(drawn)

@@ -99,12 +99,15 @@ def test_dataframes_are_scaled_in_rows_and_keep_their_partitions(scale: float) -
 
 @pytest.mark.parametrize(("workload", "name"), ARRAYS)
 @pytest.mark.parametrize("scale", [0.0001, 0.01, 0.5, 1, 4])
-def test_a_preset_is_scaled_in_bytes_and_keeps_its_form_and_its_number_of_blocks(
+def test_a_preset_is_scaled_in_bytes_and_keeps_its_form_and_its_number_of_blocks_unless_they_are_tiny(
     workload: str, name: str, scale: float
 ) -> None:
     whole, part = resolved(workload, preset=name), resolved(workload, preset=name, scale=scale)
     assert math.prod(part["shape"]) / math.prod(whole["shape"]) == pytest.approx(scale, rel=0.02)
-    assert n_blocks(part) == pytest.approx(n_blocks(whole), rel=0.05)
+    cut = [2 if chunk < side else 1 for chunk, side in zip(whole["chunks"], whole["shape"], strict=True)]
+    # Blocks of 8 MB or more, and two along each side that is cut.
+    expected = max(min(n_blocks(whole), math.prod(part["shape"]) / 10**6), math.prod(cut))
+    assert 0.6 * expected < n_blocks(part) < 1.05 * expected
     aspect = [max(each["shape"]) / min(each["shape"]) for each in (whole, part)]
     # Not where the shorter side would be less than 20, which the longer one then makes up for.
     if min(whole["shape"]) * math.sqrt(scale) >= 20:
@@ -161,10 +164,6 @@ def test_the_laptop_is_offered_in_both_ways_of_reading_the_post() -> None:
         assert template("compressed_svd").needs(checked).input_bytes == int(size.split()[0]) * 10**9
 
 
-def test_the_mean_is_not_called_the_sum() -> None:
-    assert "sum" not in template("array_mean").preset("post").title
-
-
 def test_in_what_a_run_differs_from_the_text_is_said() -> None:
     chosen = template("array_sum")
     given = {"preset": "post", "scale": 0.01, "generator": "tiles", "dtype": "float32", "chunks": 5000}
@@ -212,10 +211,10 @@ def test_a_run_keeps_its_preset_and_what_the_text_says(data_folder: Path, capsys
     run = json.loads(capsys.readouterr().out)
     assert run["preset"] == "tall"
     assert run["text"]["source"] == "Large SVDs (2020)"
-    assert run["text"]["differs"] == ["0.0005 of its numbers, 5000 × 20"]
+    assert run["text"]["differs"] == ["0.0005 of its numbers, 5000 × 20", "2 blocks, not 16"]
     assert run["beside_text"].startswith("Large SVDs (2020): gives no time; here: ")
     assert run["resolved"]["shape"] == [5000, 20]
-    assert n_blocks(run["resolved"]) == 16
+    assert n_blocks(run["resolved"]) == 2
     assert run["check"]["passed"]
     assert main(["show", run["id"]]) == 0
     assert "gives no time; here: " in " ".join(capsys.readouterr().out.split())

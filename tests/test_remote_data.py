@@ -152,14 +152,13 @@ def test_a_cell_reads_from_s3_without_this_package(arrays: str, monkeypatch: pyt
         np.testing.assert_allclose(found["s"].compute(), VALUES, rtol=1e-12)
 
 
-@pytest.mark.parametrize("codec", ["2-bit", "blosc"])
-def test_genotypes_are_packed_to_s3_and_analysed_from_there(codec: str, keys: str, processes: Any) -> None:
+def test_genotypes_are_packed_to_s3_and_analysed_from_there(keys: str, processes: Any) -> None:
     import s3fs
 
     fs = s3fs.S3FileSystem(endpoint_url=keys)
     _write_counts("s3://data/in/x.zarr", keys)
-    to = f"s3://data/out/{codec}.zarr"
-    given = {"path": "s3://data/in/x.zarr", "endpoint_url": keys, "to": to, "to_endpoint_url": keys, "codec": codec}
+    to = "s3://data/out/packed.zarr"
+    given = {"path": "s3://data/in/x.zarr", "endpoint_url": keys, "to": to, "to_endpoint_url": keys}
     parameters = PACK.validate(given)
     for _ in range(2):
         summary, check = PACK.compute(parameters, processes)
@@ -267,7 +266,7 @@ def test_what_is_not_on_s3_or_not_permitted_gets_a_sentence(keys: str, monkeypat
         SVD.validate({"path": "s3://data/x.npy", "endpoint_url": keys})
 
 
-def test_runs_killed_while_they_save_to_s3_are_gone_on_with(
+def test_what_runs_killed_while_they_save_to_s3_leave_is_removed_by_the_next(
     keys: str, data_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", keys)
@@ -283,7 +282,6 @@ def test_runs_killed_while_they_save_to_s3_are_gone_on_with(
         assert (finish(killed.id, timeout=20).status, fs.exists(f"data/{name}")) == ("lost", False)
         run = finish(submit("svd_of_file", asked, cluster).id, timeout=180)
         assert run.status == "done", run.error
-        assert any("blocks that an earlier run had saved" in note for note in run.notes), run.notes
         assert fs.glob(f"data/.{name}*") == []
         assert run.answers is not None
         there = store.update(run.id, answers=run.answers.model_copy(update={"kept": ()})).arrays

@@ -132,6 +132,6 @@ def test_a_run_that_left_no_events_is_reported_all_the_same():
 def test_the_title_says_where_the_gpus_were_simulated() -> None:
     run = {"workload": "array_sum", "simulated": True}
     page = report_html(run, None)
-    assert "<title>SIMULATED · Sum of an array</title>" in page
-    assert "<h1>SIMULATED · Sum of an array<" in page
+    assert "<title>SIMULATED · Sum or mean of an array</title>" in page
+    assert "<h1>SIMULATED · Sum or mean of an array<" in page
     assert "SIMULATED ·" not in report_html({**run, "simulated": False}, None)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-import re
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from typing import Any
 import dask.array as da
 import dask.config
 import numpy as np
-import psutil
 import pytest
 import xarray
 import zarr
@@ -21,7 +21,6 @@ import zarr
 from tests.test_runs import start_cluster
 from tests.waiting import until
 from workbench.cli import main
-from workbench.clusters import records
 from workbench.clusters.connect import connect
 from workbench.errors import BadInputError, NotFoundError
 from workbench.jobs import folders, processes
@@ -97,80 +96,24 @@ def test_a_path_that_is_taken_is_refused_before_the_run_begins(cluster: Any, tmp
     assert (tmp_path / "out.npz").read_text() == "somebody's"
 
 
-def test_a_run_killed_while_it_saves_leaves_nothing_and_the_next_clears_away(cluster: Any, tmp_path: Path) -> None:
-    path = tmp_path / "out.npz"
+@pytest.mark.parametrize("stage", [".a.zarr.*.part/u/c/*", ".a.npz.*.part/u/c/*", ".a.npz.*.part/__file"])
+def test_a_run_killed_while_it_saves_leaves_nothing_and_the_next_clears_away(
+    cluster: Any, tmp_path: Path, stage: str
+) -> None:
+    path = tmp_path / stage.partition(".*")[0][1:]
     asked = {"shape": [2_000_000, 20], "chunks": [500_000, 20], "save": str(path)}
     run = submit("tall_skinny_svd", asked, cluster)
-    (unfinished,) = until(lambda: list(tmp_path.glob(".out.npz.*.part")))
+    until(lambda: list(tmp_path.glob(stage)))
     pid = store.get(run.id).pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     assert finish(run.id, timeout=20).status == "lost"
-    assert (path.exists(), unfinished.exists()) == (False, True)
-    assert finish(submit("tall_skinny_svd", {**SMALL, "save": str(path)}, cluster).id, timeout=60).status == "done"
-    assert [each.name for each in tmp_path.iterdir()] == ["out.npz"]
-
-
-@pytest.fixture(scope="module")
-def whole(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run that nobody killed."""
-    folder = tmp_path_factory.mktemp("whole")
-    np.save(folder / "x.npy", np.random.default_rng(0).standard_normal((250_000, 40)))
-    asked = {"path": str(folder / "x.npy"), "chunks": [2500, 40], "save": str(folder / "out.zarr")}
-    return finish(submit("svd_of_file", asked, cluster).id, timeout=60)
-
-
-@pytest.mark.parametrize("name", ["out.zarr", "out.npz", "out.nc"])
-def test_a_run_killed_while_it_saves_is_gone_on_with_and_ends_as_one_that_was_not(
-    name: str, cluster: Any, whole: Run, tmp_path: Path
-) -> None:
-    asked = whole.parameters | {"save": str(tmp_path / name)}
-    killed = submit("svd_of_file", asked, cluster)
-    pid = store.get(killed.id).pid or 0
-
-    def blocks(folder: str) -> set[tuple[tuple[str, ...], int]]:
-        found = tmp_path.glob(f"{folder}/[uv]/c/*/0")
-        return {(each.parts[-4:], each.stat().st_ino) for each in found}
-
-    def written() -> int:
-        """Blocks of a store, or pieces of a file which are not of zeros any more."""
-        files = tmp_path.glob(f".{name}.*.part/__file")
-        # A few bytes of each: all would take longer than workers take to write them.
-        pieces = (np.memmap(each, "u1", "r")[50_000:20_000_000:100_000] for each in files if each.stat().st_size)
-        return len(blocks(f".{name}.*.part")) or sum(map(np.count_nonzero, pieces))
-
-    host = psutil.Process(records.read("keeping-otter").pid)
-    until(lambda: written() > 4)
-    # Workers write on until the scheduler misses the process: on a quick machine all of them, but for this.
-    workers = [each for each in host.children(recursive=True) if each.pid != pid]
-    for each in workers:
-        each.suspend()
-    os.kill(pid, signal.SIGKILL)
-    assert finish(killed.id, timeout=20).status == "lost"
-    for each in workers:
-        each.resume()
+    assert (path.exists(), len(list(tmp_path.iterdir()))) == (False, 1)
     with connect(cluster.name) as client:
-        # A worker ends what it began, also where the scheduler has forgotten that.
+        # A worker ends the block that it writes, also where the scheduler has forgotten that.
         until(lambda: not any(client.run(lambda dask_worker: len(dask_worker.state.tasks)).values()))
-    there = blocks(f".{name}.*.part")
-    run = finish(submit("svd_of_file", asked, cluster).id, timeout=60)
-    assert (whole.status, run.status) == ("done", "done"), run.error
-    (kept,) = (int(n) for n in re.findall(r"(\d+) blocks that an earlier run had saved", " ".join(run.notes)))
-    # A quick machine writes all of them before the workers are held; what is left half is in test_saving.
-    assert 2 < kept < 102
-    assert name != "out.zarr" or kept == len(there)
-    assert name != "out.zarr" or there <= blocks("out.zarr")
-    for array in "usv":
-        ours, theirs = (each.dataset[array].values for each in (run, whole))
-        assert ours.tobytes() == theirs.tobytes()
-    assert [each.name for each in tmp_path.iterdir()] == [name]
-
-
-def test_of_blocks_that_were_left_nothing_is_said_where_none_were(run: Run, quick_client: Any, tmp_path: Path) -> None:
-    store.update(run.id, status="lost")
-    (tmp_path / f".out.zarr.{run.id}.part").mkdir()
-    assert left(new("mine-2"), quick_client, tmp_path / "out.zarr").notes == ()
-    assert not [*tmp_path.glob(".out*")]
+    assert finish(submit("tall_skinny_svd", {**SMALL, "save": str(path)}, cluster).id, timeout=60).status == "done"
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
 def test_a_comparison_saves_nothing_under_one_name(tmp_path: Path) -> None:
@@ -299,6 +242,22 @@ def test_a_dataset_of_a_run_has_coordinates_along_several_dimensions(
         }
 
 
+@pytest.mark.parametrize("name", ["out.zarr", "out.nc"])
+def test_a_dataset_and_the_file_that_is_saved_have_the_certificate_of_the_run(
+    name: str, run: Run, quick_client: Any, tmp_path: Path
+) -> None:
+    certificate = {"sentence": "s is right to 3 digits.", "bound": [1e-3, None], "passes": 2}
+    run = store.update(run.id, result={"certificate": certificate}, resolved={"k": 2})
+    run = left(run, quick_client, tmp_path / name)
+    saved = xarray.open_dataset(tmp_path / name, engine="h5netcdf" if name == "out.nc" else "zarr")
+    for attrs in (run.dataset.attrs, saved.attrs):
+        assert (attrs["run"], attrs["certificate"]) == ("mine-1", certificate["sentence"])
+        assert (json.loads(attrs["certificate_details"]), json.loads(attrs["parameters"])) == (certificate, {"k": 2})
+    saved.close()
+    assert run.dataset["x"].chunks is not None
+    np.testing.assert_array_equal(run.dataset["x"], run.arrays["x"])
+
+
 def test_what_is_too_large_is_not_kept_and_says_how_to_have_it(run: Run, quick_client: Any) -> None:
     with dask.config.set({"workbench.answers.each": "1kiB"}):
         run = left(run, quick_client)
@@ -378,3 +337,17 @@ def test_a_saving_whose_process_is_stopped_before_it_begins_is_not_lost(
     saving = savings.start(run, tmp_path / "x.npz")
     savings.write(saving.model_copy(update={"created": saving.created - 2 * folders.START_GRACE}))
     assert savings.get(run.id).status == "starting"
+
+
+def test_a_saver_that_is_killed_before_it_begins_is_lost_at_once_and_leaves_no_part(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    monkeypatch.setattr(processes, "start_apart", lambda *_, **__: ended.pid)
+    monkeypatch.setattr(keeping, "wanted", lambda *_, **__: (target(str(tmp_path / "x.npz")), ()))
+    savings.start(run, tmp_path / "x.npz")
+    for pid in (ended.pid, 2**22):
+        (tmp_path / f".x.npz.{run.id}+abc-{pid}-0-ffff.part").mkdir()
+    assert savings.get(run.id).status == "lost"
+    assert [path.name for path in tmp_path.glob(".*.part")] == [f".x.npz.{run.id}+abc-{2**22}-0-ffff.part"]

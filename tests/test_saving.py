@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
 import resource
-import shutil
 import signal
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,13 @@ import xarray
 import zarr
 
 import workbench
-from workbench import remote
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError
-from workbench.storage import writing
+from workbench.storage import exports
+from workbench.storage.exports import table
 from workbench.storage.places import Place, full, writing_to
 from workbench.storage.targets import Target, target
-from workbench.storage.writing import Hands, table, write
+from workbench.storage.writing import Writer, write
+from workbench.storage.zarrs import from_store
 from workbench.workloads import template
 from workbench.workloads.values import Labelled
 
@@ -196,86 +196,26 @@ def test_a_file_that_does_not_fit_leaves_one_sentence_and_nothing_else(name: str
     assert list(tmp_path.iterdir()) == []
 
 
-def test_of_what_was_begun_only_blocks_of_the_same_bits_are_left(tmp_path: Path) -> None:
-    x = da.from_array(np.arange(1.0, 101.0).reshape(10, 10), chunks=2)
-    begun = saved(tmp_path / "begun.zarr", {"x": Labelled(x, ("a", "b")), "gone": Labelled(X, ("row", "column"))})
-    (begun / "x/c/0/0").unlink()
-    (begun / "x/c/0/1").write_bytes(b"damaged")
-    zarr.open(begun)["x"][0:2, 4:6] = 7.0
-    (begun / "x/c/1/.0.123.partial").write_bytes(b"half")
-    hands, to = Hands(), target(tmp_path / "out.zarr")
-    write({"x": Labelled(x, ("a", "b"))}, to, {"run": "mine-2"}, mark="mine-2", hands=hands, begun=full(begun))
-    found = zarr.open(tmp_path / "out.zarr")
-    np.testing.assert_array_equal(found["x"][...], x)
-    assert (hands.kept, set(found), dict(found.attrs)) == (22, {"x"}, {"run": "mine-2"})
-    assert [each.name for each in tmp_path.rglob("*.partial")] == []
-    hands, begun = Hands(), (tmp_path / "out.zarr").rename(tmp_path / "begun")
-    write({"x": Labelled(x.rechunk(5), ("a", "b"))}, to, {}, mark="mine-3", hands=hands, begun=full(begun))
-    assert (hands.kept, zarr.open(tmp_path / "out.zarr")["x"].chunks) == (0, (5, 5))
-    np.testing.assert_array_equal(zarr.open(tmp_path / "out.zarr")["x"][...], x)
+class _Remote(Writer):
+    """Writes as workers do: a store, from which this process makes the file."""
+
+    is_local = False
 
 
-@pytest.mark.parametrize("name", ["out.npz", "out.npy", "out.nc"])
-def test_a_file_is_gone_on_with_where_a_process_before_it_ended(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writing, "_PAGE", 1)  # or such blocks have a store before
-    x = da.from_array(np.arange(1.0, 101.0).reshape(10, 10), chunks=2)
-    arrays, hands = {"x": Labelled(x, ("a", "b")), "row": Labelled(X[0], ("c",))}, Hands()
-    if name == "out.npy":
-        del arrays["row"]
-    to, begun = target(tmp_path / name), tmp_path / "begun"
-    begun.mkdir()
-    with pytest.raises(ValueError, match="ended here"):
-        write(arrays, to, {}, mark="mine-1", hands=_Ends(begun))
-    write(arrays, to, {}, mark="mine-2", hands=hands, begun=full(begun))
-    assert (hands.kept, [each.name for each in tmp_path.iterdir()]) == (24, [name])
-    np.testing.assert_array_equal(read(tmp_path / name), x)
-
-
-class _Ends(Hands):
-    """Ends when all but one block is written, and leaves what was there in another folder."""
-
-    def __init__(self, left: Path) -> None:
-        super().__init__()
-        self._left = left
-
-    def store(self, sources: list[da.Array], targets: list[Any], path: str) -> None:
-        super().store(sources, targets, path)
-        targets[0][0:2, 0:2] = np.zeros((2, 2))
-        shutil.copytree(path, self._left, dirs_exist_ok=True)
-        raise ValueError("ended here")
-
-
-class _Apart(Hands):
-    """Of several machines; keeps which pages each block touches."""
-
-    on_one_machine = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pages: list[set[int]] = []
-
-    def store(self, sources: list[da.Array], targets: list[Any], path: str) -> None:
-        super().store(sources, targets, path)
-        for x, zone in zip(sources, targets, strict=True):
-            if isinstance(zone, writing._Zone):
-                ends = zone.offset + np.cumsum([0, *x.chunks[0]]) * zone.dtype.itemsize
-                self.pages += [set(range(a // 4096, (b - 1) // 4096 + 1)) for a, b in itertools.pairwise(ends)]
-
-
-@pytest.mark.parametrize(("hands", "page"), [(Hands, 1), (Hands, 4096), (_Apart, 4096)])
+@pytest.mark.parametrize("piece", [1, 50, 2**26])
+@pytest.mark.parametrize("writer", [Writer, _Remote])
 @pytest.mark.parametrize("name", ["out.npz", "out.nc"])
 def test_numbers_of_all_types_and_blocks_of_all_shapes_are_where_they_belong(
-    hands: type[Hands], page: int, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    writer: type[Writer], piece: int, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "_PAGE", page)
+    monkeypatch.setattr(exports, "_PIECE", piece)
     generator = np.random.default_rng(0)
     wanted = {
         "first": generator.random((7, 3, 5)),
         "big": generator.integers(0, 9, (4, 6)).astype(">i4"),
         "short": generator.random(11).astype("float32"),
         "flags": generator.random((5, 2)) > 0.5,
+        "days": np.arange("2001-01-01", "2001-01-06", dtype="M8[D]"),
         "none": np.empty((0, 3)),
         "in memory": np.asfortranarray(generator.random((3, 4))),
     }
@@ -286,7 +226,7 @@ def test_numbers_of_all_types_and_blocks_of_all_shapes_are_where_they_belong(
         for key, x in wanted.items()
     }
     to = target(tmp_path / name)
-    write(arrays, to, {"of": "mine"}, mark="mine-1", hands=hands())
+    write(arrays, to, {"of": "mine"}, mark="mine-1", writer=writer())
     assert [each.name for each in tmp_path.iterdir()] == [name]
     with (
         np.load(to.place.path) if name == "out.npz" else xarray.open_dataset(to.place.path, engine="h5netcdf") as found
@@ -295,50 +235,23 @@ def test_numbers_of_all_types_and_blocks_of_all_shapes_are_where_they_belong(
             np.testing.assert_array_equal(found[key], x)
 
 
-@pytest.mark.parametrize("chunks", [((7, 30, 63), -1, -1), (9, 11, 13)])
 @pytest.mark.parametrize("name", ["out.npy", "out.npz", "out.nc"])
-def test_several_machines_never_write_to_the_same_page(
-    name: str, chunks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_array_in_blocks_of_columns_is_converted_without_all_of_it_in_memory(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "_SLAB", 8192)
-    generator = np.random.default_rng(0)
-    wanted = {"x": generator.random((100, 40, 27)), "y": generator.random((100, 2000, 1)).astype("f4")}
-    if name == "out.npy":
-        del wanted["y"]
-    arrays = {
-        key: Labelled(da.from_array(x, chunks=chunks), tuple(f"{key}{i}" for i in range(3)))
-        for key, x in wanted.items()
-    }
-    hands = _Apart()
-    write(arrays, target(tmp_path / name), {}, mark="mine-1", hands=hands)
-    np.testing.assert_array_equal(read(tmp_path / name), wanted["x"])
-    # What is in a store before, one process writes.
-    assert len(hands.pages) > 100 or chunks[0] == 9
-    assert sum(map(len, hands.pages)) == len(set().union(*hands.pages))
-    assert [each.name for each in tmp_path.iterdir()] == [name]
-
-
-def test_a_machine_that_comes_later_writes_into_no_page_of_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    path.write_bytes(bytes(80))
-    zone, place = writing._Zone(path, 0, (10,), np.dtype(float)), {0: {"array-location": [(0, 10)]}}
-    for machine, became in (("another", writing.REFUSED), (remote.machine(), writing.WRITTEN)):
-        assert writing._WriteBlock(zone, str(tmp_path), machine)(np.ones(10), place) == [became]
-        assert np.fromfile(path).sum() == (10 if became == writing.WRITTEN else 0)
-
-
-def test_a_file_on_one_machine_takes_its_own_room_and_no_more(tmp_path: Path) -> None:
-    taken = []
-
-    class Looks(Hands):
-        def store(self, sources: list[da.Array], targets: list[Any], path: str) -> None:
-            super().store(sources, targets, path)
-            taken.append(sum(512 * each.stat().st_blocks for each in Path(path).rglob("*")))
-
-    x = da.ones((2000, 2000), chunks=1000)
-    for name in ("out.npy", "out.npz", "out.nc"):
-        write({"x": Labelled(x, ("a", "b"))}, target(tmp_path / name), {}, mark="mine-1", hands=Looks())
-    assert max(taken) < 1.1 * x.nbytes
+    monkeypatch.setattr(exports, "_PIECE", 2**20)
+    x = da.random.default_rng(0).random((1000, 2000), chunks=(250, 250))
+    store = tmp_path / "x.zarr"
+    write({"x": Labelled(x, ("a", "b"))}, target(store), {}, mark="mine-1")
+    tracemalloc.start()
+    try:
+        stored = from_store(zarr.open_array(store / "x"))
+        write({"x": Labelled(stored, ("a", "b"))}, target(tmp_path / name), {}, mark="mine-1")
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < x.nbytes / 2
+    np.testing.assert_array_equal(read(tmp_path / name), x.compute())
 
 
 def read(path: Path) -> Any:

@@ -146,9 +146,11 @@ def test_a_run_leaves_no_secret_in_any_file_task_key_or_command_line(
         ("gateway", {"address": "http://127.0.0.1:1", "proxy_address": f"gateway://me:{SECRET}@127.0.0.1:2"}),
         ("kubernetes", {"env": f"{{PASSWORD: {SECRET}}}"}),
         ("kubernetes", {"env": f"{{PASSWORD: {SECRET}"}),
+        ("kubernetes", {"env": f"{{HARMLESS: {SECRET}}}"}),
         ("kubernetes", {"image": f"https://{SECRET}@registry.example.org/dask"}),
         ("slurm", {"prologue": f"export HF_TOKEN={SECRET}"}),
         ("ssh", {"hosts": "node-1", "password": SECRET}),
+        ("ssh", {"hosts": f"node-1,me:{SECRET}@node-2"}),
     ],
 )
 def test_a_profile_with_a_secret_is_neither_planned_nor_kept(
@@ -171,7 +173,8 @@ def test_old_records_are_read_without_their_secrets(data_folder: Path) -> None:
         store.Run(id="svd_of_file-old", workload="svd_of_file", cluster="c", status="done", created=time.time())
     )
     (store.folder(run.id) / "log.txt").write_text(f"asked {URL}\n")
-    options = {"env": {"HARMLESS": SECRET, "TOKEN": "$A_TOKEN"}, "proxy": URL}
+    variables = {"HARMLESS": SECRET, "TOKEN": "$A_TOKEN"}
+    options = {"env": variables, "proxy": URL, "cluster_options": {"cores": 2, "extra": variables}}
     spec = {"profile": "kubernetes", "n_workers": 1, "threads_per_worker": 1, "memory_limit": 1, "options": options}
     old = {
         "spec": spec,
@@ -185,12 +188,18 @@ def test_old_records_are_read_without_their_secrets(data_folder: Path) -> None:
     assert _holding(data_folder)
     (run,) = store.select()
     assert run.spec is not None
-    assert run.spec.options["env"] == {"HARMLESS": "…", "TOKEN": "$A_TOKEN"}
+    hidden = {"HARMLESS": "…", "TOKEN": "$A_TOKEN"}
+    assert run.spec.options["env"] == hidden
+    assert run.spec.options["cluster_options"] == {"cores": 2, "extra": hidden}
     assert run.parameters == {"path": "http://…@data.example.org/x.npy", "password": "…"}
     with zipfile.ZipFile(Session().export_run(run.id, data_folder.parent)) as archive:
         exported = "".join(archive.read(name).decode() for name in archive.namelist())
     assert SECRET not in f"{run.model_dump_json()}{Session().log(run.id)}{report(run)}{exported}"
-    kept.write("profiles", {"night": {"profile": "kubernetes", "env": {"HARMLESS": SECRET}}})
+    of_pods, of_gateway = (
+        {"profile": profile, name: {"HARMLESS": SECRET}}
+        for profile, name in {"kubernetes": "env", "gateway": "environment"}.items()
+    )
+    kept.write("profiles", {"night": of_pods, "day": of_gateway})
     assert SECRET not in (config.data_folder() / "profiles.yaml").read_text()
 
 
@@ -201,11 +210,18 @@ def test_a_secret_among_names_and_values_is_refused_as_a_form_gives_them(text: s
     assert complaint("environment", "{" * 5000) is complaint("environment", "{A_TOKEN: $A_TOKEN}") is None
 
 
-@pytest.mark.parametrize("name", ["sig", "auth", "jwt", "hmac", "passphrase", "X-Amz-Signature", "access_token"])
+@pytest.mark.parametrize(
+    "name", ["sig", "auth", "jwt", "hmac", "passphrase", "code", "key", "X-Amz-Signature", "access_token"]
+)
 def test_what_a_url_proves_access_with_is_refused_and_hidden(name: str) -> None:
     url = f"https://h/x.npy?year=2020&{name}={SECRET}"
     assert complaint("path", url) is not None
     assert redact(url) == f"https://h/x.npy?year=2020&{name}=…"
+
+
+def test_a_password_before_a_host_is_hidden_without_a_scheme() -> None:
+    assert redact(f"ssh me:{SECRET}@node-1 failed") == "ssh me:…@node-1 failed"
+    assert redacted({"hosts": [f"me:{SECRET}@node-1"]}) == {"hosts": ["me:…@node-1"]}
 
 
 def test_what_is_printed_as_names_and_values_is_hidden() -> None:
@@ -233,6 +249,9 @@ def test_text_without_a_secret_stays_as_it_is() -> None:
         "https://host/data@v1/x.npy?year=2020",
         "export HF_TOKEN=$(cat ~/.token); token_variable=HF_TOKEN",
         "Give a token, such as token: a name",
+        "https://host/x.npy?country_code=de&sort_key=a",
+        "me@node-1:/x and git@github.com:org/x and mailto:me@example.org",
+        "daskgateway:latest@sha256:0123456789abcdef",
     ):
         assert redact(text) == text
         assert complaint("path", text) is None

@@ -193,15 +193,15 @@ def test_what_comes_of_simulated_gpus_is_marked_in_every_face(capsys):
     fields = {"workload": "array_sum", "cluster": "c", "status": "done", "seconds": 1.0, "result": {"value": 1.5}}
     run = Run(id="r", spec=gpu.spec, inventory=machine, **fields)
     pages = (
-        in_view(run.model_dump(mode="json"), {"array_sum": "Sum of an array"}, set(), None),
+        in_view(run.model_dump(mode="json"), {"array_sum": "Sum or mean of an array"}, set(), None),
         report_html(run, None),
     )
-    assert all("SIMULATED · Sum of an array" in text for text in pages)
+    assert all("SIMULATED · Sum or mean of an array" in text for text in pages)
     assert run.model_dump(mode="json")["simulated"] is True
     show_run(run)
     assert "SIMULATED" in capsys.readouterr().out
     found = comparison(gpu, row("cpu", [2.0]), inventory=machine)
-    assert (found.title, summarise(found).title) == ("SIMULATED · Sum of an array",) * 2
+    assert (found.title, summarise(found).title) == ("SIMULATED · Sum or mean of an array",) * 2
     on_cores = run.model_copy(update={"spec": row("cpu", [1.0]).spec})
     assert not on_cores.simulated
 

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.views import html_of
+from workbench.cli import main
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError
 from workbench.jobs import folders, processes
@@ -425,3 +426,14 @@ def test_a_package_that_brings_an_old_sqlite_damages_nothing(first: str, data_fo
     assert (done.returncode != 0) is is_old, done.stderr
     assert not is_old or ("Put import workbench before" in done.stderr and "damaged" not in done.stderr)
     assert not (first == "workbench" and is_old)
+
+
+def test_a_run_of_a_workload_that_is_gone_is_listed_and_shown(capsys):
+    store.create(a_run("array_mean-aaaaaa", workload="array_mean", status="done", seconds=1.0, result={"value": 11.0}))
+    for command in (["runs"], ["show", "array_mean-aaaaaa"]):
+        assert main(command) == 0
+        assert "array_mean" in capsys.readouterr().out
+    assert "array_mean" in html_of("runs")
+    assert "array_mean" in html_of("run:array_mean-aaaaaa:")
+    assert main(["run", "array_mean", "--on", "cpu"]) == 2
+    assert "Unknown workload 'array_mean'. Choose one of: array_sum" in capsys.readouterr().err

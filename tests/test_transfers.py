@@ -111,3 +111,9 @@ def test_cells_of_many_workers_are_told_to_whoever_points_at_them() -> None:
     assert 'title="&lt;4&gt; to &lt;3&gt;: 1 MiB/s"></td>' in html
     assert "vertical-rl" in html
     assert "<3>" not in html
+
+
+def test_the_transport_is_that_of_the_workers_that_answered() -> None:
+    # Client.scheduler_info returns no workers where its own periodic update comes in between.
+    assert transfers.transport(None, ["tls://127.0.0.1:1", "tls://127.0.0.1:2"]) == "tls"  # type: ignore[arg-type]
+    assert transfers.transport(None, []) == "none"  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.views import html_of
-from workbench import config, kept
+from workbench import config, kept, trust
 from workbench.cli import main
 from workbench.clusters.budget import refusal
 from workbench.clusters.profiles.own import own
@@ -189,6 +189,29 @@ def test_what_is_changed_between_the_look_and_the_import_does_not_run(hostile: H
     code = "import sys; from workbench.workloads.importing import contents; print(contents(sys.argv[1]).error)"
     done = subprocess.run([sys.executable, "-c", code, str(evil)], capture_output=True, text=True, check=True)
     assert "was changed since you trusted it" in done.stdout
+
+
+def test_a_profile_that_is_swapped_between_reading_and_the_look_at_trust_is_not_used(
+    hostile: Hostile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, read_file = hostile.folder / "workbench.yaml", trust.read_file
+    harmless = "workbench: {profiles: {mine: {profile: cpu}}}\n"
+    hostile_text = file.read_text()
+    file.write_text(harmless)
+    waiting = kept.untrusted()
+    assert waiting is not None
+    kept.trust_folder(waiting.folder, waiting.sha)
+    assert "mine" in own()
+    file.write_text(hostile_text)
+
+    def read_and_swap(path: Path, most: int) -> bytes | None:
+        content = read_file(path, most)
+        if path == file:
+            file.write_text(harmless)
+        return content
+
+    monkeypatch.setattr(trust, "read_file", read_and_swap)
+    assert "evil" not in own()
 
 
 def test_the_page_trusts_what_it_showed(hostile: Hostile) -> None:

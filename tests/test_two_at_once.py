@@ -187,7 +187,7 @@ SUBJECTS = {
     "ld_prune": Subject(
         lambda **given: genotypes.ld_prune(study(), **given),
         {"window": 50, "r2": 0.05},
-        {"window": 20, "r2": 0.02, "step": 25, "kept": HALF, "like": "plink"},
+        {"window": 20, "r2": 0.02, "step": 25, "kept": HALF},
         NO_CHOICE | {"unit": "needs positions", "rule": "as in pca, which gives it"},
         genotypes.ld_prune,
     ),
@@ -268,7 +268,7 @@ _OTHER: dict[str, Any] = {
     "ld_step": None,  # of ld_window
     "k": 4,
     "n_populations": 3,
-    **dict.fromkeys(("anon", "endpoint_url", "token_variable", "raw")),  # of files elsewhere, or packed
+    **dict.fromkeys(("anon", "endpoint_url", "token_variable")),  # of files elsewhere
     **dict.fromkeys(("autosomes_only", "leave_out")),  # of sites with contigs
     **dict.fromkeys(("keep_samples", "remove")),  # of files
     **dict.fromkeys(("variable", "select", "rows", "samples")),  # of files with several of them

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from workbench.runs.watching import watch as watch
     from workbench.session import Session as Session, compare as compare, run as run
     from workbench.views.saving import save as save
-    from workbench.workloads.adding import add as add
     from workbench.workloads.declaring import workload as workload
     from workbench.workloads.fields import (
         Chunks as Chunks,
@@ -56,7 +55,6 @@ _HOMES = {
     "runs.watching": ("watch",),
     "session": ("Session", "compare", "run"),
     "views.saving": ("save",),
-    "workloads.adding": ("add",),
     "workloads.declaring": ("workload",),
     "workloads.fields": ("Chunks", "Field", "Path", "Shape", "Words"),
 }

@@ -1,161 +1,61 @@
-"""Loops that numba compiles, kept as machine code that llvmlite loads by itself: numba takes long to start.
-
-A module of loops defines them by `numba.cfunc`, with arguments that are addresses and whole numbers of 64 bits. What
-numba has made of it lies beside Python's own compiled files, for one processor, one numba and one state of the source.
-"""
+"""Functions that numba compiles, and whose machine code it saves next to Python's compiled files."""
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
-import os
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
 from importlib import import_module
-from importlib.metadata import version
-from importlib.util import cache_from_source, find_spec
+from importlib.util import find_spec
 from pathlib import Path
-from threading import Lock
 from typing import Any
-
-import numpy as np
 
 from workbench.errors import MissingError, install
 
-Loop = Callable[..., None]
-
-_one_at_a_time = Lock()
-
 
 def installed() -> bool:
-    """Whether numba, and with it llvmlite, can be imported."""
+    """Return whether numba can be imported."""
     return find_spec("numba") is not None
 
 
-def aligned(n_bytes: int, dtype: Any = np.uint8) -> np.ndarray[Any, Any]:
-    """Zeros that begin on a line of the processor's cache: what lies across two of them takes twice as long."""
-    room = np.zeros(n_bytes + 64, np.uint8)
-    start = -room.ctypes.data % 64
-    return room[start : start + n_bytes].view(dtype)
-
-
-def loops(module: str, **arguments: int) -> dict[str, Loop]:
-    """The loops of a module by name, each with its number of arguments: arrays in C's order, and integers.
-
-    Arrays are given as their addresses: their types and lengths are the caller's to get right.
-
-    Raises
-    ------
-    MissingError
-        numba isn't installed.
-    """
+def load(module: str) -> Any:
+    """Import a module of compiled functions; raise MissingError without numba."""
     if not installed():
         raise MissingError(f"The fast kernel needs numba: {install('fast')}.")
-    with _one_at_a_time:
-        engine = _engine(module, tuple(arguments))
-    return {name: _loop(engine.get_function_address(name), n) for name, n in arguments.items()}
+    return import_module(module)
 
 
-def _loop(address: int, n: int) -> Loop:
-    # ctypes lets other threads run meanwhile.
-    called = ctypes.CFUNCTYPE(None, *[ctypes.c_ssize_t] * n)(address)
+def cached(*signatures: Any, constants: Any = (), **options: Any) -> Callable[[Any], Any]:
+    """Decorate as numba.njit does: compiled for these signatures, without the GIL, and cached where there is a file.
 
-    def loop(*arguments: Any) -> None:
-        called(*[each if isinstance(each, int) else _address(each) for each in arguments])
-
-    return loop
-
-
-def _address(array: np.ndarray[Any, Any]) -> int:
-    assert array.flags.c_contiguous
-    return array.ctypes.data
-
-
-@cache
-def _engine(module: str, names: tuple[str, ...]) -> Any:
-    """What has the loops in memory, for as long as the process lives."""
+    numba compiles anew when the function's file has changed. List in `constants` what it takes from other files.
+    """
     import llvmlite.binding as llvm
+    import numba
 
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    features = llvm.get_host_cpu_features().flatten()
-    processor = llvm.get_host_cpu_name()
-    target = llvm.Target.from_default_triple()
-    machine = target.create_target_machine(cpu=processor, features=features, opt=3, jit=True)
-    spec = find_spec(module)
-    assert spec is not None
-    assert spec.origin is not None
-    # Loops take constants from the modules beside them.
-    sources = [each.read_bytes() for each in sorted(Path(spec.origin).parent.glob("*.py"))]
-    state = f"{module}.{_digest(version('numba'), llvm.llvm_version_info, *sources)}"
-    file = f"{state}.{_digest(names, processor, features)}.o"
-    code = _kept(spec.origin, file)
-    if code is None:
-        code = machine.emit_object(_compiled(module, names))
-        _keep(spec.origin, file, module, state, code)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    return engine
+    key = repr((llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), constants))
 
-
-def _compiled(module: str, names: Iterable[str]) -> Any:
-    """The loops as one module of LLVM's. What only an error would call is a trap: loops raise none."""
-    import llvmlite.binding as llvm
-
-    made = llvm.parse_assembly("declare void @llvm.trap()")
-    source = import_module(module)
-    for name in names:
-        loop = getattr(source, name)
-        text = re.sub(
-            r"^declare ([^@\n]*@(?:numba_|NRT_|_?Py)\w*\([^)\n]*\)).*$",
-            r"define linkonce_odr \1 { call void @llvm.trap() unreachable }",
-            loop.inspect_llvm(),
-            flags=re.MULTILINE,
-        )
-        part = llvm.parse_assembly(text + "\ndeclare void @llvm.trap()\n")
-        part.get_function(loop.native_name).name = name
-        made.link_in(part)
-    return made
-
-
-def _folders(origin: str) -> Iterator[Path]:
-    """Where code may be kept: beside Python's, or else where this person's caches are."""
-    with suppress(NotImplementedError):
-        yield Path(cache_from_source(origin)).parent
-    import platformdirs
-
-    yield platformdirs.user_cache_path("dask-workbench")
-
-
-def _digest(*parts: Any) -> str:
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
-
-
-def _kept(origin: str, file: str) -> bytes | None:
-    for folder in _folders(origin):
-        with suppress(OSError):
-            kept = (folder / file).read_bytes()
-            # LLVM ends the process at code that isn't whole.
-            if hashlib.sha256(kept[32:]).digest() == kept[:32]:
-                return kept[32:]
-    return None
-
-
-def _keep(origin: str, file: str, module: str, state: str, code: bytes) -> None:
-    """Write it whole or not at all, in place of what an earlier state of the source has left; best effort."""
-    for folder in _folders(origin):
-        part = folder / f"{file}.{os.getpid()}"
+    def compiled(function: Any) -> Any:
+        # numba's index names the processor, but its files are numbered: two kinds of processors that compile at the
+        # same moment in a shared folder could each load the other's code. The key gives each of them files of its own.
+        function.__qualname__ += f"_{hashlib.sha256(key.encode()).hexdigest()[:8]}"
+        # Functions sent as text have no file. A zip file that was sent has another path on each worker.
+        in_file = Path(function.__code__.co_filename).is_file()
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            part.write_bytes(hashlib.sha256(code).digest() + code)
-            part.replace(folder / file)
-            for old in folder.glob(f"{module}.*.o"):
-                if not old.name.startswith(state):
-                    old.unlink()
-            return
-        except OSError:
-            with suppress(OSError):
-                part.unlink()
+            made = numba.njit(nogil=True, cache=in_file, **options)(function)
+        except RuntimeError:  # neither the function's folder nor the user's cache can be written to
+            made = numba.njit(nogil=True, **options)(function)
+        for signature in signatures:
+            try:
+                made.compile(signature)
+            except Exception:  # a damaged file may raise anything
+                if not (folder := made.stats.cache_path):
+                    raise
+                for file in Path(folder).glob(f"*.{function.__qualname__}-*"):
+                    file.unlink(missing_ok=True)
+                with suppress(OSError):  # no room to save the code, after which it is there nonetheless
+                    made.compile(signature)
+        made.disable_compile()
+        return made
+
+    return compiled

@@ -80,7 +80,7 @@ def path(key: str) -> Path | None:
 
 
 def switch(key: str) -> bool:
-    """Whether `workbench.<key>` is on."""
+    """Return whether `workbench.<key>` is on."""
     value = get(key)
     if value not in (True, False):  # a variable of the environment may well say 0 or 1
         raise BadInputError(f"The setting workbench.{key} is {quoted(value)}. Give true or false.")
@@ -98,6 +98,7 @@ _OURS = {
     "workloads",
     "described",
     "trusted",
+    "toured",
 }
 """Names of which a data folder has some, once it was used."""
 
@@ -139,7 +140,7 @@ _LITTLE_ROOM = 2**16  # bytes: as much as a record and what a database needs bes
 
 
 def trouble() -> str | None:
-    """Why the data folder can't be written to now, and what to do; None where it can."""
+    """Return why the data folder can't be written to now, and what to do; None where it can."""
     folder = data_folder()
     if not os.access(folder, os.W_OK):
         return f"{folder} can't be written to now: it is read-only, or not yours. {_ALL_GO_ON}"

@@ -35,14 +35,14 @@ PACKAGES = {
         "ipython>=8.20",
         "ipywidgets>=8.1",
         "jupyter-client>=8",
-        "jupyter-server>=2.14,<3",
+        "jupyter-server>=2.15,<3",
         "jupyter-server-proxy>=4.5",
         "jupyterlab>=4.4,<5",
         "panel>=1.9.4,<2",
     ),
-    "files": ("xarray>=2025.7.1", "h5netcdf>=1.4", "scipy>=1.13", "cftime>=1.6.4"),
+    "files": ("h5netcdf>=1.4", "scipy>=1.13", "cftime>=1.6.4"),
     "images": ("tifffile>=2025.5.21",),
-    "grib": ("xarray>=2025.7.1", "cfgrib>=0.9.15"),
+    "grib": ("cfgrib>=0.9.15",),
     "ssh": ("asyncssh>=2.18",),
     "dataframes": ("pandas>=2.2",),
     **{f"cudf{major}": (f"cudf-cu{major}==26.10.*", f"dask-cudf-cu{major}==26.10.*") for major in (12, 13)},
@@ -132,7 +132,7 @@ def whole(text: str, most: int = 500) -> str:
 
 
 def quoted(value: object) -> str:
-    """What was given, as Python writes it; of a long text or list its beginning and its end."""
+    """Return what was given, as Python writes it; of a long text or list its beginning and its end."""
     return _BRIEF.repr(value)
 
 
@@ -147,7 +147,7 @@ def on_one_line(text: str) -> str:
 
 
 def said(error: BaseException) -> str:
-    """What an error says, which a person's class of errors may be unable to."""
+    """Return what an error says, which a person's class of errors may be unable to."""
     try:
         return printable(str(error))
     except Exception as err:  # noqa: BLE001  it is their code
@@ -160,7 +160,7 @@ def named(error: BaseException) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Why something can't be read: where the first fault of a pydantic ValidationError is, and which."""
+    """Return why something can't be read: where the first fault of a pydantic ValidationError is, and which."""
     if not hasattr(error, "errors"):
         return str(getattr(error, "strerror", None) or error).rstrip(".")
     first = error.errors()[0]
@@ -180,7 +180,7 @@ class WorkbenchError(Exception):
         super().__init__(*(_shortened(redact(part)) if isinstance(part, str) else part for part in sentence))
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows of it (its hook for that): lines of the person's own, and the sentence."""
+        """Return what IPython shows of it (its hook for that): lines of the person's own, and the sentence."""
         ours = ("-packages", str(Path(__file__).parent))
         lines = (each for each in traceback.extract_tb(self.__traceback__) if not any(map(each.filename.count, ours)))
         return [*traceback.format_list(lines), f"{type(self).__name__}: {self}"]

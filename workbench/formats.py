@@ -110,7 +110,7 @@ def by(lengths: Sequence[int]) -> str:
     return " × ".join(map(str, lengths))
 
 
-def some(names: Sequence[str], most: int = 20) -> str:
+def shortened(names: Sequence[str], most: int = 20) -> str:
     """'a, b, c', and of more than `most` 'a, b, c and 2 more'."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 

@@ -15,6 +15,7 @@ It stands in a file workbench.yaml of the working folder, which a team may keep 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
@@ -88,7 +89,7 @@ class Place(NamedTuple):
 
 
 def is_name(name: object) -> bool:
-    """Whether it may be the name of something kept, or of a cluster: part of addresses and of files' names."""
+    """Return whether it may be the name of something kept, or of a cluster: part of addresses and of files' names."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
@@ -119,7 +120,7 @@ class Definitions(NamedTuple):
         kinds = {"workload file": self.workloads, "profile": self.profiles, "preset": self.presets}
         return formats.listed(
             [
-                f"{formats.count(len(names), kind)} ({formats.some([_plain(each) for each in names], _SHOWN)})"
+                f"{formats.count(len(names), kind)} ({formats.shortened([_plain(each) for each in names], _SHOWN)})"
                 for kind, names in kinds.items()
                 if names
             ]
@@ -179,7 +180,7 @@ def _defined(path: Path, section: str) -> dict[str, Any]:
 def untrusted() -> Definitions | None:
     """Return what the working folder defines, where the user hasn't trusted that; None where nothing waits for it."""
     found = definitions()
-    return None if found is None or trust.is_trusted(found.folder, found.sha) else found
+    return None if found is None or trust.trusted_sha(found.folder) == found.sha else found
 
 
 def trust_folder(folder: Path, sha: str) -> None:
@@ -192,8 +193,22 @@ def trust_folder(folder: Path, sha: str) -> None:
     trust.trust(folder, sha)
 
 
+def is_tour_over() -> bool:
+    """Return whether the user dismissed the tour of first steps."""
+    return _toured().exists()
+
+
+def end_tour() -> None:
+    """Keep that the user has seen enough of the tour."""
+    config.write_atomically(_toured(), "")
+
+
+def _toured() -> Path:
+    return config.data_folder() / "toured"
+
+
 def places(section: str) -> Iterator[Place]:
-    """What is kept in each place; of two things with one name the first counts."""
+    """Yield what is kept in each place; of two things with one name the first counts."""
     (kept, configured), mine = LAST, _kept_file(section)
     sources: tuple[tuple[str, str, Callable[[], dict[str, Any]]], ...] = (
         (FILE, f"{FILE} here", lambda: _read_here(section)),
@@ -208,7 +223,7 @@ def places(section: str) -> Iterator[Place]:
 
 
 def read(section: str) -> dict[str, Any]:
-    """What this person kept. Raises BadInputError where that can't be read."""
+    """Return what this person kept. Raises BadInputError where that can't be read."""
     return _read(_kept_file(section), section)
 
 
@@ -230,15 +245,33 @@ def _kept_file(section: str) -> Path:
 def _read_here(section: str) -> dict[str, Any]:
     """Return what stands in the file of the working folder, nothing where the user hasn't trusted that."""
     try:
-        found = _read(Path(FILE).absolute(), section)
+        path = Path(FILE).absolute()
     except FileNotFoundError:  # the working folder is gone
         return {}
-    return {} if found and untrusted() is not None else found
+    content = trust.read_file(path, _MOST_BYTES)
+    found = _section(content, path, section)
+    return found if found and content is not None and _is_trusted(path, content) else {}
+
+
+def _is_trusted(path: Path, content: bytes) -> bool:
+    """Return whether this content, however the file looks by now, is what the user trusted with its folder."""
+    folder = path.parent
+    if folder == config.data_folder():
+        return True  # of the user's own
+    try:
+        found = digests(folder)
+    except BadInputError:
+        return False
+    same = found.get(path) == hashlib.sha256(content).hexdigest()
+    return same and trust.trusted_sha(folder) == trust.fingerprint(folder, found)
 
 
 def _read(path: Path, section: str) -> dict[str, Any]:
-    """What stands in a file under `workbench: section:`, nothing where there is no file."""
-    content = trust.read_file(path, _MOST_BYTES)
+    """Return what stands in a file under `workbench: section:`, nothing where there is no file."""
+    return _section(trust.read_file(path, _MOST_BYTES), path, section)
+
+
+def _section(content: bytes | None, path: Path, section: str) -> dict[str, Any]:
     if content is None:
         return {}
     found = _parsed(content)

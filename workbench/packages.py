@@ -19,17 +19,17 @@ def installed_version(package: str) -> str | None:
 
 
 def entry_points(group: str) -> tuple[metadata.EntryPoint, ...]:
-    """What packages offer under the name of a group."""
+    """Return what packages offer under the name of a group."""
     return _entry_points(group, _state(sys.path))
 
 
 def installations() -> tuple[tuple[str, int], ...]:
-    """What changes when a package is installed or removed."""
+    """Return what changes when a package is installed or removed."""
     return _state((*site.getsitepackages(), site.getusersitepackages()))
 
 
 def _state(folders: Iterable[str]) -> tuple[tuple[str, int], ...]:
-    """What changes when something comes into these folders or goes."""
+    """Return what changes when something comes into these folders or goes."""
     return tuple((folder, _changed(folder)) for folder in folders)
 
 

@@ -17,17 +17,20 @@ HIDDEN = "…"
 _WORDS = r"password|passwd|pwd|secret|token|api_?key|authorization|(?:access|secret|account|private|sas)_?key"
 _NAME = re.compile(rf"(?i)(?:.*[_.-])?(?:{_WORDS})")
 _USER = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)([^\s/?#]+)@")
-_SIGNATURES = (
-    r"x-amz-signature|x-amz-security-token|x-goog-signature|sig|signature|auth|jwt|hmac|passphrase|"
-    r"\w+_token|client_secret"
-)
-_QUERY = re.compile(rf"(?i)([?&;](?:{_SIGNATURES}|{_WORDS})=)([^&\s\"'#]+)")
+_LOGIN = re.compile(rf"(?<![\w/:.@-])(?!mailto:)([\w.-]+:)([^\s:@/{HIDDEN}]+)@(?=[\w\[])(?!sha\d+:)")
+"""User and password before a host, as of SSH, but no image with its digest."""
+_PROOFS = r"(?:[\w-]+[_-])?(?:signature|token|secret)|sig|auth|jwt|hmac|passphrase|code|key"
+"""What proves access in the query of a URL, besides `_WORDS`."""
+_QUERY = re.compile(rf"(?i)([?&;](?:{_PROOFS}|{_WORDS})=)([^&\s\"'#]+)")
 _ASSIGNED = re.compile(rf"(?i)(?<!\w)((?:\w*_)?(?:{_WORDS})=[\"']?)([^\s\"'$;,()\[\]…]+)(?=[\s\"';,]|$)")
 _PAIR = re.compile(rf"(?i)([\"'](?:\w*[_.-])?(?:{_WORDS})[\"']\s*:\s*([\"']))((?:(?!\2)[^\n])+)(?=\2)")
 _HEADER = re.compile(r"(?i)\b(authorization[\"']?\s*[:=]\s*[\"']?(?:\w+\s+)?|bearer\s+)([\w.~+/=-]{8,})")
 _REFERENCE = re.compile(r"\$\w+|secret/[^/\s]+/[^/\s]+")
+_VARIABLES = ("env", "environment")
+_OFFERED = "cluster_options"
+"""Choices that are variables of pods and the like, and what holds a gateway's own options, of which any may be."""
 _SUSPECT = re.compile(
-    rf"(?i)://[^\s/?#]+@|{_WORDS}|sig=|signature=|auth=|jwt=|hmac=|passphrase=|bearer|client_secret|\"env\""
+    rf"(?i)[/\w]:[^\s:@]+@|{_WORDS}|[?&;](?:{_PROOFS})=|bearer|\"(?:{'|'.join((*_VARIABLES, _OFFERED))})\""
 )
 _WEB = ("http://", "https://", "ftp://", "ftps://")
 _STORES = {
@@ -48,8 +51,7 @@ def is_reference(value: object) -> bool:
 
 def _is_user(match: re.Match[str]) -> bool:
     """Return whether what stands before the host of a URL is a secret: for SSH, say, a user's name alone is none."""
-    is_hidden = match[2] == HIDDEN
-    return not is_hidden and (":" in match[2] or match[1].lower() in _WEB)
+    return match[2] != HIDDEN and (":" in match[2] or match[1].lower() in _WEB)
 
 
 def redact(text: str) -> str:
@@ -57,7 +59,7 @@ def redact(text: str) -> str:
     if _SUSPECT.search(text) is None:
         return text
     text = _USER.sub(lambda found: f"{found[1]}{HIDDEN}@" if _is_user(found) else found[0], text)
-    text = _HEADER.sub(rf"\1{HIDDEN}", text)
+    text = _HEADER.sub(rf"\1{HIDDEN}", _LOGIN.sub(rf"\1{HIDDEN}@", text))
     text = _PAIR.sub(lambda found: found[0] if is_reference(found[3]) else f"{found[1]}{HIDDEN}", text)
     return _ASSIGNED.sub(rf"\1{HIDDEN}", _QUERY.sub(rf"\1{HIDDEN}", text))
 
@@ -70,16 +72,29 @@ def redacted(value: Any, name: str = "") -> Any:
     if isinstance(value, Mapping):
         is_choice = name == "options" or "profile" in value
         return {
-            key: _variables(each) if key == "env" and is_choice else redacted(each, str(key))
+            key: hide_variables(each)
+            if (is_choice and key in _VARIABLES) or (name == _OFFERED and isinstance(each, Mapping))
+            else redacted(each, str(key))
             for key, each in value.items()
         }
     return [redacted(each, name) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _variables(value: Any) -> Any:
+def hide_variables(value: Any) -> Any:
+    """Return variables of an environment without their values, unless these say where a value comes from."""
+    value = _parsed(value) if isinstance(value, str) else value
     if not isinstance(value, Mapping):
         return HIDDEN if value else value
     return {name: each if is_reference(each) else HIDDEN for name, each in value.items()}
+
+
+def _parsed(text: str) -> Any:
+    """Return names and values, or a list, that a form or a terminal gives as text; other text as it is."""
+    import yaml
+
+    with contextlib.suppress(yaml.YAMLError, ValueError, RecursionError):
+        return yaml.safe_load(text)
+    return text
 
 
 def redact_json(text: str | bytes) -> str:
@@ -102,18 +117,19 @@ def complaint(name: str, value: Any) -> str | None:
     if not isinstance(value, str) or not value.strip() or is_reference(value):
         return None
     if value.lstrip()[0] in "{[" and _SUSPECT.search(value):
-        # What a form or a terminal gives for names and values, or a list.
-        import yaml
-
-        with contextlib.suppress(yaml.YAMLError, ValueError, RecursionError):
-            inside = yaml.safe_load(value)
-            if not isinstance(inside, str) and (why := complaint(name, inside)) is not None:
-                return why
+        inside = _parsed(value)
+        if not isinstance(inside, str) and (why := complaint(name, inside)) is not None:
+            return why
     if any(map(_is_user, _USER.finditer(value))):
         return (
             f"{name} has a user name or password in a URL, {_STORED}. Leave it out. For data behind http:// or "
             "https://, set a variable of the environment, for a password to 'Basic ' and user:password in base64, and "
             "give its name as token_variable."
+        )
+    if _LOGIN.search(value):
+        return (
+            f"{name} has a password before the name of a host, {_STORED}. Leave it out. SSH takes a key from your "
+            "agent, from ~/.ssh, or from the file that you give as key."
         )
     if signed := _QUERY.search(value):
         store = next((text for start, text in _STORES.items() if signed[1][1:].lower().startswith(start)), None)

@@ -37,7 +37,7 @@ MODULES = (
 
 
 def about() -> dict[str, Any]:
-    """What a process runs on, and which revision of this package it has: None where it has none."""
+    """Return what a process runs on, and which revision of this package it has: None where it has none."""
     from distributed.system import MEMORY_LIMIT
 
     there = find_spec("workbench")
@@ -269,7 +269,7 @@ async def unreachable(addresses: Sequence[str], seconds: float) -> list[tuple[st
 
 
 def place() -> str:
-    """Where a pid means something: this boot of this machine and its pid namespace.
+    """Return where a pid means something: this boot of this machine and its pid namespace.
 
     A data folder may be on a disk that many machines or containers share.
     """

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from workbench.clusters.profiles import Offered
     from workbench.clusters.records import ClusterRecord
     from workbench.hardware import Inventory
-    from workbench.runs.comparing.comparisons import Comparison
+    from workbench.runs.comparing.comparisons import Comparison, Request
     from workbench.runs.comparing.table import Summary
     from workbench.runs.forecasting.calibration import Calibration
     from workbench.runs.forecasting.forecast import Forecast
@@ -207,12 +207,18 @@ class Session:
     def browse(
         self, path: str, *, anon: bool = False, endpoint_url: str | None = None, token_variable: str | None = None
     ) -> Folder:
-        """What lies in a folder, here or behind a URL, or beside a file: for who looks for one."""
+        """Return what lies in a folder, here or behind a URL, or beside a file: for who looks for one."""
         from workbench.storage.browsing import browse
         from workbench.workloads.opening import options_of
 
         server = {"anon": anon, "endpoint_url": endpoint_url, "token_variable": token_variable}
         return browse(path, options_of("browse", path, server))
+
+    def write_example(self, path: str) -> None:
+        """Write a small example where nothing is yet: `example.npy`, or `example.py` with a function."""
+        from workbench.workloads.examples import write_example
+
+        write_example(path)
 
     def forecast(
         self,
@@ -220,7 +226,7 @@ class Session:
         parameters: Mapping[str, Any],
         cluster: str | ClusterRecord | Cluster | Client | ClusterSpec | None = None,
     ) -> Forecast:
-        """What it would need, and on this cluster: will it fit, how long will it take, what will it cost.
+        """Return what it would need, and on this cluster: will it fit, how long will it take, what will it cost.
 
         Nothing starts.
         """
@@ -328,7 +334,7 @@ class Session:
         return savings.start(self.show(run), path, kind, only=only, replace=replace)
 
     def saving(self, run: str) -> Saving:
-        """What `save_run` is doing or did last: how many blocks are written, and how it ended."""
+        """Return what `save_run` is doing or did last: how many blocks are written, and how it ended."""
         return savings.get(self.show(run).id)
 
     def cancel_saving(self, run: str) -> Saving:
@@ -374,12 +380,30 @@ class Session:
             `sweep` (values by name), `weak`, `repeats` and `warmup`; see
             `workbench.runs.comparing.comparisons.Request`.
         """
-        from workbench.runs.comparing.compare import read_request, submit, usual_lines
+        from workbench.runs.comparing.compare import submit
+
+        return submit(*self._to_compare(workload, parameters, on, options), agreed=agreed, judged=judged)
+
+    def forecast_comparison(
+        self, workload: str, parameters: Mapping[str, Any] | None = None, *, on: Sequence[str] | None, **options: Any
+    ) -> str:
+        """Return one line: how many runs `compare` would make, and about how long they take. Nothing starts."""
+        from workbench.runs.comparing.compare import forecast_comparison
+
+        return forecast_comparison(*self._to_compare(workload, parameters, on, options))
+
+    def _to_compare(
+        self,
+        workload: str,
+        parameters: Mapping[str, Any] | None,
+        on: Sequence[str] | None,
+        options: Mapping[str, Any],
+    ) -> tuple[Request, Inventory]:
+        from workbench.runs.comparing.compare import read_request, usual_lines
 
         inventory, parameters = self.hardware(), parameters or {}
         on = usual_lines(workload, parameters, inventory) if on is None else on
-        given = {"workload": workload, "parameters": parameters, "on": on, **options}
-        return submit(read_request(given), inventory, agreed=agreed, judged=judged)
+        return read_request({"workload": workload, "parameters": parameters, "on": on, **options}), inventory
 
     def compare_runs(self, runs: Sequence[str]) -> Comparison:
         """Put runs of the past beside one another, with that in which they differ."""
@@ -466,7 +490,7 @@ def run(workload: str, cluster: str | Cluster | Client, /, **parameters: Any) ->
 
 
 def _finished(id: str, finish: Callable[..., T], cancel: Callable[[str], T]) -> T:
-    """What has ended; where somebody interrupts the waiting, it is called off."""
+    """Return what has ended; where somebody interrupts the waiting, it is called off."""
     try:
         return finish(id)
     except KeyboardInterrupt:

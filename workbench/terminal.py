@@ -320,10 +320,20 @@ def _span(seconds: Mapping[str, float], forecast: Mapping[str, Any]) -> str:
     return f"{'roughly ' if forecast.get('rough') else ''}{formats.span(**seconds)}"
 
 
+def show_pages(titles: Mapping[str, str]) -> None:
+    """Print the names of pages of the documentation, each with its title."""
+    _print(_pairs({name.rpartition("/")[2]: each for name, each in titles.items() if not name.endswith("/index")}))
+
+
+def show_markdown(text: str) -> None:
+    """Print a page of the documentation."""
+    from rich.markdown import Markdown
+
+    _print(Markdown(text, hyperlinks=False))
+
+
 def show_forecast(forecast: Forecast, hardware: str) -> None:
     """Print whether it fits and how long it takes on the hardware that was asked for, and on other machines."""
-    from workbench.runs.forecasting.machines import cost_text
-
     about: dict[str, Any] = {"Hardware": hardware}
     if forecast.verdict is not None:
         style = {"fits": "green", "will spill": "yellow"}.get(forecast.verdict, "red")
@@ -339,12 +349,29 @@ def show_forecast(forecast: Forecast, hardware: str) -> None:
     here = () if forecast.seconds is None else ({"machine": "this hardware", **forecast._asdict()},)
     rows = (*here, *forecast.elsewhere)
     if rows:
-        table = _table(("what it would take", "time", "cost", "known from", "source"))
-        for row in rows:
-            cost = "" if row["cost"] is None else cost_text(row["cost"], 2)
-            table.add_row(row["machine"], _span(row["seconds"], row), cost, row["basis"], row["source"])
         _print()
-        _print(table)
+        _print(_forecast_table(rows))
+        _print()
+        _print(_pairs({f"({number})": source for number, source in enumerate(_sources(rows), 1)}))
+
+
+def _forecast_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """A row for each machine. Where its time is known from has a number: the sentence is too long for a column."""
+    from workbench.runs.forecasting.machines import cost_text
+
+    costs = ["" if row["cost"] is None else cost_text(row["cost"], 2) for row in rows]
+    numbers = {source: number for number, source in enumerate(_sources(rows), 1)}
+    table = _table(("what it would take", "time", *(["cost"] if any(costs) else []), "known from"), wraps=True)
+    table.columns[1].no_wrap = True
+    for row, cost in zip(rows, costs, strict=True):
+        known = f"{row['basis']} ({numbers[row['source']]})" if row["source"] else row["basis"]
+        table.add_row(row["machine"], _span(row["seconds"], row), *([cost] if any(costs) else []), known)
+    return table
+
+
+def _sources(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return each source once, in the order of its first row."""
+    return list(dict.fromkeys(row["source"] for row in rows if row["source"]))
 
 
 def show_calibration(calibration: Calibration) -> None:
@@ -634,7 +661,7 @@ def _values(values: Values) -> Table:
 
 
 def _forecast(run: Run) -> dict[str, str]:
-    """What was forecast, and what the time cost."""
+    """Return what was forecast, and what the time cost."""
     from workbench.runs.forecasting.duration import forecast_seconds
 
     told = forecast_seconds(run)

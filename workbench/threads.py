@@ -14,9 +14,10 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import EntryPoint
 from typing import Any, ParamSpec, TypeVar
 
-from workbench.errors import FailedError
+from workbench.errors import FailedError, reason_of
 from workbench.formats import duration
 
 P = ParamSpec("P")
@@ -41,6 +42,16 @@ def load(*modules: str) -> None:
     with _importing:
         for module in modules:
             importlib.import_module(module)
+
+
+def load_entry_point(point: EntryPoint, *, call: bool = False) -> Any:
+    """Return what an entry point names, or what that returns. Raises FailedError whatever its package does."""
+    try:
+        load(point.module)
+        found = point.load()
+        return found() if call else found
+    except (Exception, SystemExit) as err:
+        raise FailedError("it ends Python" if isinstance(err, SystemExit) else reason_of(err)) from err
 
 
 def load_before_threads(*modules: str) -> None:

@@ -177,7 +177,7 @@ def can_import(module: str) -> bool:
     client = cluster_client()
     if client is None or client.asynchronous or _in_task():
         return not remote.missing([module])
-    workers = frozenset(client.scheduler_info(n_workers=-1)["workers"])
+    workers = frozenset(workers_of(client))
     known = _importable.setdefault(client, {})
     if (workers, module) not in known:
         answers = client.run(Travelling(remote.missing), (module,), on_error="ignore")
@@ -248,12 +248,11 @@ def without_dasks_table() -> None:
 
 def one_of_each(client: Client) -> list[str]:
     """Address of one worker on each machine."""
-    workers = client.scheduler_info(n_workers=-1)["workers"]
-    return list({each["host"]: address for address, each in workers.items()}.values())
+    return list({each["host"]: address for address, each in workers_of(client).items()}.values())
 
 
 def unconnected(client: Client) -> str | None:
-    """Which machine with workers can't reach another one, in a sentence; one worker of each is asked.
+    """Return which machine with workers can't reach another one, in a sentence; one worker of each is asked.
 
     Dask tries again for ever: each worker reaches the scheduler, so that none counts as lost.
     """
@@ -280,7 +279,7 @@ def unconnected(client: Client) -> str | None:
 
 
 def standstill(client: Client) -> str | None:
-    """Why nothing that this client wants goes on, in a sentence; None where no reason is found."""
+    """Return why nothing that this client wants goes on, in a sentence; None where no reason is found."""
     if not one_of_each(client):
         return "The cluster has no workers. This goes on once it has one."
     return unconnected(client)
@@ -354,7 +353,7 @@ def _forget(client: Client) -> None:
     """Have what was sent from another version of this package be there no more."""
     if going := client.run_on_scheduler(Travelling(remote.runs_of_others), client.id):
         raise ConflictError(
-            f"Runs of another version of dask-workbench go on there: {formats.some(going)}. Wait until they have "
+            f"Runs of another version of dask-workbench go on there: {formats.shortened(going)}. Wait until they have "
             "ended, or work with that version."
         )
     _take_back(client)
@@ -389,7 +388,7 @@ def _send(client: Client) -> None:
 
 
 def scheduler() -> Any:
-    """What `compute` is given as its scheduler: None lets Dask choose.
+    """Return what `compute` is given as its scheduler: None lets Dask choose.
 
     To choose, Dask loads distributed, in a third of a second; where nobody has loaded it no client can be.
     """
@@ -401,6 +400,16 @@ def cluster_client() -> Any:
     """The `distributed.Client` that Dask computes with now, or None."""
     client = getattr(scheduler() or dask.base.get_scheduler(), "__self__", None)
     return client if hasattr(client, "scheduler_info") else None
+
+
+def workers_of(client: Client) -> dict[str, Any]:
+    """Return what the scheduler says of each worker, by address.
+
+    `Client.scheduler_info` says that there are none where the client's own question, which it asks every few seconds
+    for no workers, is answered in between.
+    """
+    found: dict[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
+    return found
 
 
 def everywhere(function: Callable[[], None]) -> None:

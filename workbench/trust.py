@@ -132,11 +132,6 @@ def trusted_sha(folder: Path) -> str | None:
     return None
 
 
-def is_trusted(folder: Path, sha: str) -> bool:
-    """Return whether the user has trusted this content of a folder."""
-    return trusted_sha(folder) == sha
-
-
 def trust(folder: Path, sha: str) -> None:
     """Store that the user trusts this content of a folder, in place of what was trusted of it before."""
     path = _record(folder)

@@ -9,21 +9,25 @@ import argparse
 import inspect
 import re
 import shutil
+import subprocess
+import sys
 import textwrap
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import figures
 import layers
 
 ROOT = Path(__file__).parent.parent.parent
-NOTEBOOKS = ("start", "first-steps-gpu-arrays", "your-own-data", "watch")
+NOTEBOOKS = ("start", "first-steps-gpu-arrays", "large-svds", "ucx-and-dgx", "gpu-cluster", "your-own-data", "watch")
 
 
 def setup(app: Any) -> dict[str, Any]:
     """Connect to Sphinx."""
     app.connect("config-inited", lambda app, _: write(Path(app.srcdir)))
+    app.connect("builder-inited", lambda app: draw(Path(app.srcdir, "reference", "workloads")))
     app.connect("autodoc-process-docstring", escape_names, priority=900)
     app.connect("build-finished", refuse_network)
     return {"parallel_read_safe": True}
@@ -44,6 +48,11 @@ def write(docs: Path) -> None:
             path.write_text(text, encoding="utf-8")
     for name in NOTEBOOKS:
         shutil.copy2(ROOT / "notebooks" / f"{name}.ipynb", docs / "tutorials" / f"{name}.ipynb")
+
+
+def draw(folder: Path) -> None:
+    """Run each workload and write the figure of its page, in a process of its own; raise where a run fails."""
+    subprocess.run([sys.executable, figures.__file__, str(folder)], check=True, stdout=subprocess.DEVNULL)
 
 
 def escape_names(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
@@ -107,7 +116,12 @@ def workload_page(workload: Any) -> str:
         [
             f"# {workload.name}",
             f"**{workload.title}.** {prose(workload.help)}",
-            fenced("console", f"$ workbench run {workload.name} --on cpu"),
+            fenced("console", f"$ {figures.command(workload.name)}"),
+            "## A run",
+            "This command on two workers of one thread each, as it went when this page was built. Each bar of the task "
+            'stream is one task. A notebook keeps the same picture of a run: `workbench.panels.Replay("last")`.'
+            + (" Its file is made up: give yours." if "path" in figures.RUNS[workload.name] else ""),
+            fenced("{raw} html", f":file: {workload.name}.html"),
             "## Parameters",
             options(properties),
             *(["## Presets", table(("name", "experiment"), presets)] if presets else []),
@@ -202,8 +216,9 @@ def command_line_page() -> str:
     parser = _parser()
     parts = [
         "# Command line",
-        f"{parser.description} The exit code is 0 for success, 1 for a run or cluster that failed, 2 for bad input, "
-        "and 130 after Ctrl-C. Every command takes `--json` and then prints its answer as JSON.",
+        f"{parser.description} The exit code is 0 for success, 1 for a run, a cluster or a row of a comparison "
+        "that failed, 2 for bad input, and 130 after Ctrl-C. Every command takes `--json` and then prints its answer "
+        "as JSON.",
     ]
     for name, command in subcommands(parser).items():
         parts += [f"## {name}", prose(command.description or ""), fenced("text", usage(command))]

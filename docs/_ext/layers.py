@@ -16,7 +16,8 @@ WIDTH, ROW, BOX, GAP, MARGIN = 760, 74, 34, 14, 12
 def layers() -> list[list[str]]:
     """Return the layers of the package, the highest first, each with its parts."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    (contract,) = settings["tool"]["importlinter"]["contracts"]
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    contract = next(each for each in contracts if each["type"] == "layers")
     return [[part.strip() for part in layer.split("|")] for layer in contract["layers"]]
 
 

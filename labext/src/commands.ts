@@ -172,14 +172,10 @@ function addCommands(
   });
   commands.addCommand(Commands.workload, {
     label: trans.__('Make This Cell a Workload'),
-    caption: trans.__(
-      'The function that the active cell defines gets a form, a forecast, and a place among the workloads'
-    ),
     isEnabled: () => notebooks.defined() !== null,
     execute: async () => {
       const name = notebooks.defined();
-      const add = `import workbench\n\nworkbench.add(${name})`;
-      if (name && (await notebooks.run()) && (await notebooks.insert(add, { run: true }))) {
+      if (name && (await notebooks.save(name))) {
         (await sidebar.page).choose({ workload: name });
         await skip('workloads');
       }

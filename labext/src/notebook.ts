@@ -69,11 +69,18 @@ export class Notebooks {
     return [...source.matchAll(/^def ([A-Za-z]\w*)\(/gm)].at(-1)?.[1] ?? null;
   }
 
-  /** Run the active cell; whether that went well. */
-  async run(): Promise<boolean> {
-    const panel = this._tracker.currentWidget;
-    await panel?.sessionContext.ready;
-    return panel !== null && NotebookActions.run(panel.content, panel.sessionContext);
+  /** Run the active cell as `%%workload`, at first after a cell that loads the magic; return whether it ran well. */
+  async save(name: string): Promise<boolean> {
+    const { content, sessionContext } = this._tracker.currentWidget!;
+    const cell = content.activeCell!.model.sharedModel;
+    await sessionContext.ready;
+    if (!cell.source.startsWith('%%')) {
+      cell.source = `%%workload ${name}\n${cell.source}`;
+      NotebookActions.insertAbove(content);
+      content.activeCell!.model.sharedModel.source = '%load_ext workbench.panels';
+      await NotebookActions.runAndAdvance(content, sessionContext);
+    }
+    return NotebookActions.run(content, sessionContext);
   }
 
   /** Put what a figure offers as a cell into the notebook; without one it stays with the figure. */

@@ -170,13 +170,13 @@ function wrong(connection: Connection, trans: TranslationBundle): string | null 
   switch (connection) {
     case 'polling':
       return trans.__(
-        'Something between this browser and Jupyter blocks WebSockets, so this page asks again and again instead. A proxy has to pass “Upgrade: websocket” on.'
+        'A proxy blocks WebSockets, so this page asks again and again instead. Have the proxy pass on “Upgrade: websocket”.'
       );
     case 'down':
       return trans.__('The Jupyter server does not answer. This page goes on trying; your clusters go on working.');
     case 'missing':
       return trans.__(
-        'The server half of dask-workbench is not running. Where Jupyter runs, “pip install .” in a clone of its repository, see that “jupyter server extension list” has workbench, and restart Jupyter.'
+        'The server half of dask-workbench is not running. Install it where Jupyter runs, see that “jupyter server extension list” has workbench, and restart Jupyter.'
       );
     default:
       return null;

@@ -245,3 +245,18 @@ test('a request that waits for a silent kernel is told of, until that speaks', a
   say({ type: 'answer', id: last('request')['id'], value: {} });
   expect(place.textContent).not.toContain('The kernel has not answered yet');
 });
+
+test('the picture that a notebook keeps stands in for a kernel that does not answer', () => {
+  removed();
+  sent = [];
+  document.body.innerHTML = '<div class="jp-OutputArea-child"><div id="wb-static-1">picture</div></div>';
+  place = render({ model: { ...model, options: '{"kernel": "kernel-1", "static": "wb-static-1"}' }, view });
+  document.body.append(place);
+  const picture = document.getElementById('wb-static-1')!;
+  expect(place.hidden).toBe(true);
+  expect(getComputedStyle(picture).display).not.toBe('none');
+  n = 0;
+  say({ type: 'ready' });
+  expect(place.hidden).toBe(false);
+  expect(getComputedStyle(picture).display).toBe('none');
+});

@@ -1,9 +1,9 @@
-"""Quality, relatives and LD pruning of genotypes beside PLINK 2, in turn: `python -m tests.benchmarks genotypes`.
+"""Quality and relatives of genotypes beside PLINK 2, in turn: `python -m tests.benchmarks genotypes`.
 
 Simulated as in the targets: 60 000 variants × 3000 samples of twelve populations, F_ST 0.01, 1 % missing, from a .bed
-file, of which every second variant is mostly its neighbour's copy. Each measurement is a process of its own; ours is
+file. Each measurement is a process of its own; ours is
 told twice, with Python's start and imports, and without, as it is in a notebook. Both answers are compared: counts and
-printed digits of each site, of each related pair, and which variants stay. CPU seconds say more than seconds where
+printed digits of each site and of each related pair. CPU seconds say more than seconds where
 something else runs: the load is printed beside them. `--quick` is a twentieth, `--rounds N`, `--write` keeps
 results/genotypes-<date>.md.
 """
@@ -26,25 +26,19 @@ import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
 CUTOFF = 0.01
-WINDOW, STEP, R2 = 500, 50, 0.2
 CASES: Mapping[str, tuple[str, ...]] = {
     "quality": ("--missing", "--freq", "--hardy"),
     "relatives": ("--make-king-table", "--king-table-filter", str(CUTOFF)),
-    "LD pruning": ("--indep-pairwise", str(WINDOW), str(STEP), str(R2)),
 }
 
 
 def simulated(folder: Path, variants: int, samples: int) -> None:
-    """A .bed file of which a few samples are children of others and half of the variants linked with their neighbours.
-
-    So there are relatives to find and variants to leave out.
-    """
+    """A .bed file of which a few samples are children of others, so that there are relatives to find."""
     from tests.test_genotypes_pca import bed_file
     from workbench.genotypes import simulate
 
     x = simulate(variants, samples, n_populations=12, fst=0.01, missing=0.01, seed=1).counts().compute()
     rng = np.random.default_rng(0)
-    x[1::2] = np.where(rng.random((variants // 2, samples)) < 0.8, x[: variants // 2 * 2 : 2], x[1::2])
     for child in range(0, samples // 2, samples // 20):
         known = (x[:, child] < 3) & (x[:, child + 1] < 3)
         alleles = (rng.random((variants, 2)) < x[:, [child, child + 1]] / 2).sum(axis=1)
@@ -64,11 +58,9 @@ def ours(case: str, folder: Path) -> None:
         quality = genotypes.qc(path)
         found = {"missing": quality.counts[:, 3], "frequency": quality.frequency, "p": quality.hwe}
         found["by_sample"] = quality.by_sample[:, 3]
-    elif case == "relatives":
+    else:
         related = genotypes.kinship(path, CUTOFF)
         found = {"pairs": related.pairs, "kinship": related.kinship}
-    else:
-        found = {"stays": genotypes.ld_prune(path, WINDOW, R2, step=STEP, like="plink")}
     took = time.perf_counter() - start, time.process_time() - cpu
     np.savez(folder / "ours.npz", took=took, **found)
 
@@ -90,17 +82,13 @@ def same(case: str, folder: Path) -> str:
         p, tiny = np.array(told(folder, "hardy", "P"), float), np.finfo(float).tiny
         np.testing.assert_allclose(found["p"], p, rtol=5.1e-6, atol=tiny)
         return f"{len(found['p'])} sites alike in all digits"
-    if case == "relatives":
-        names = zip(told(folder, "kin0", "IID1"), told(folder, "kin0", "IID2"), strict=True)
-        pairs = [tuple(sorted(int(name[1:]) for name in pair)) for pair in names]
-        kinship = dict(zip(pairs, map(float, told(folder, "kin0", "KINSHIP")), strict=True))
-        mine = {tuple(sorted(pair)): phi for pair, phi in zip(found["pairs"].tolist(), found["kinship"], strict=True)}
-        assert mine.keys() == kinship.keys()
-        assert all(abs(phi - kinship[pair]) <= 5.1e-6 * abs(phi) for pair, phi in mine.items())
-        return f"{len(pairs)} pairs alike in all digits"
-    stay = {int(name[1:]) for name in (folder / "told.prune.in").read_text().split()}
-    assert set(np.flatnonzero(found["stays"]).tolist()) == stay
-    return f"the same {len(stay)} variants stay"
+    names = zip(told(folder, "kin0", "IID1"), told(folder, "kin0", "IID2"), strict=True)
+    pairs = [tuple(sorted(int(name[1:]) for name in pair)) for pair in names]
+    kinship = dict(zip(pairs, map(float, told(folder, "kin0", "KINSHIP")), strict=True))
+    mine = {tuple(sorted(pair)): phi for pair, phi in zip(found["pairs"].tolist(), found["kinship"], strict=True)}
+    assert mine.keys() == kinship.keys()
+    assert all(abs(phi - kinship[pair]) <= 5.1e-6 * abs(phi) for pair, phi in mine.items())
+    return f"{len(pairs)} pairs alike in all digits"
 
 
 def timed(command: list[str], folder: Path) -> tuple[float, float, float]:

@@ -422,7 +422,7 @@ def _drawn(
 def _counts(rs: Any, height: int, n_samples: int, n_populations: int) -> Any:
     import numpy as np
 
-    from workbench.linalg.blocks import namespace
+    from workbench.linalg.gpu import namespace
 
     ancestral = rs.uniform(0.05, 0.95, size=(height, 1))
     xp = namespace(ancestral)

@@ -47,7 +47,7 @@ _INVENTORY = inventory()
 
 class FakeTemplate(NamedTuple):
     name: str = "array_sum"
-    title: str = "Sum of an array"
+    title: str = "Sum or mean of an array"
     summary: str = "Sums every other number."
     help: str = "Sums every other number of a random array."
     source: str = "def array_sum(size): ..."
@@ -109,6 +109,9 @@ class FakeSession:
     def keep_profile(self, name: str, profile: str, **choices: Any) -> ClusterSpec:
         self.calls.append(("keep", name, profile))
         return self.plan(profile, **choices)
+
+    def write_example(self, path: str) -> None:
+        self.calls.append(("write example", path))
 
     def keep_preset(self, workload: str, name: str, parameters: dict[str, Any]) -> None:
         self.calls.append(("keep preset", workload, name))
@@ -305,6 +308,9 @@ class FakeSession:
         if self.show(run).active:
             raise ConflictError(f"The run {run} is still going on.")
         del self.all_runs[run]
+
+    def forecast_comparison(self, workload: str, **given: Any) -> str:
+        return "4 runs. Expected time: unknown."
 
     def compare(self, workload: str, *, agreed: bool, **given: Any) -> Comparison:
         request = read_request({"workload": workload, **given})

@@ -232,7 +232,7 @@ def test_saving_goes_on_without_the_server_and_every_face_says_how_far_it_is(
     assert server.ask(save, {"path": str(slow / "taken.npz")})[0] == 409
     assert (slow / "taken.npz").read_text() == "somebody's"
     status, begun = server.ask(save, {"path": f"slow://{slow}/out.zarr"})
-    assert (status, begun) == (202, {"sentence": f"Saving to slow://{slow}/out.zarr …"})
+    assert (status, begun) == (202, {})
     until(lambda: savings.get(run.id).done == 3, about=lambda: savings.get(run.id))
     told = f"Saving to slow://{slow}/out.zarr …: 3 of 12 blocks"
     assert savings.get(run.id).sentence == told

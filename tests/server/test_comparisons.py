@@ -89,7 +89,7 @@ async def test_two_choices_of_hardware_are_ticked_already(
         "on": ["cpu --workers 1 --threads 1", "cpu"],
         "repeats": 5,
     }
-    assert "Sum of an array, size 1GiB One core 1 worker × 1 thread CPU " in text_of(made)
+    assert "Sum or mean of an array, size 1GiB One core 1 worker × 1 thread CPU " in text_of(made)
 
 
 @pytest.mark.parametrize(("cores", "gpus", "on"), [(1, 0, ["cpu", "numpy"]), (1, 2, ["cpu", "gpus"])])
@@ -143,7 +143,7 @@ async def test_what_is_ticked_planned_and_typed_is_what_is_compared(
         "weak": False,
         "agreed": True,
     }
-    assert "Sum of an array, size 2GiB" in text_of(made)
+    assert "Sum or mean of an array, size 2GiB" in text_of(made)
     assert "late-otter" not in made
     answer = await api("POST", "comparisons", asked(made))
     assert (answer.status, begun(session).on) == (202, tuple(asked(made)["on"]))

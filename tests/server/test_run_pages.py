@@ -63,15 +63,15 @@ async def test_runs_of_one_comparison_are_one_line_with_the_one_that_goes_on(api
     (line,) = re.findall(rf'<ul id="wb-compared-{comparison.id}".*?</ul>', html)
     assert [run in line for run in ('"wb-run-r1"', '"wb-run-now"', '"wb-run-alone"')] == [True, True, False]
     assert 'value="r1" data-list' in html.replace(line, ""), "what has ended is ticked together"
-    assert "Sum of an array, compared 2 runs" in text_of(html)
+    assert "Sum or mean of an array, compared 2 runs" in text_of(html)
 
 
 async def test_what_runs_differ_in_stands_beside_their_names(api: Any, session: Any) -> None:
     for number, parameters in enumerate(({"size": "1GiB", "seed": 2}, {"size": "1GiB", "seed": 1})):
         session.add_run(f"r{number}", status="done", parameters=parameters, seconds=1.0)
     html = await html_of(api, "runs")
-    assert "Sum of an array seed=2" in text_of(html)
-    assert "Sum of an array size=1GiB, seed=1" in text_of(html)
+    assert "Sum or mean of an array seed=2" in text_of(html)
+    assert "Sum or mean of an array size=1GiB, seed=1" in text_of(html)
 
 
 async def test_ticked_runs_can_be_compared_or_deleted_together(api: Any, session: Any) -> None:

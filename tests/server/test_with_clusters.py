@@ -105,6 +105,20 @@ def rows_of(patch: dict[str, Any]) -> int:
     return max((len(column) for column in patch["columns"].values()), default=0)
 
 
+OTHER_PAGES = {
+    **dict.fromkeys(("health", "metrics", "json/counts.json", "json/identity.json", "json/index.html"), 200),
+    **dict.fromkeys((f"info/main/{name}.html" for name in ("workers", "exceptions", "logs")), 200),
+    **dict.fromkeys((f"info/{name}/x.html" for name in ("worker", "task", "logs", "call-stacks", "call-stack")), 404),
+    "statics/css/base.css": 200,
+    "statics/nothing": 404,
+    "nothing": 404,
+    "proxy/1/::1/x": 404,
+    # Dask's own fails once its dashboard is loaded.
+    "sitemap.json": 404,
+}
+"""Addresses of Dask's dashboard besides its plots, and what they answer."""
+
+
 async def test_a_watched_cluster_whose_host_is_killed_is_gone_and_lost(api: Any, jp_ws_fetch: Any, hear: Any) -> None:
     """And before that: Dask's own dashboard, page, scripts and WebSocket, behind this server."""
     page = await jp_ws_fetch("workbench", "api", "stream")
@@ -119,6 +133,10 @@ async def test_a_watched_cluster_whose_host_is_killed_is_gone_and_lost(api: Any,
     assert scripts
     script = await api("GET", f"{folder}/{scripts[0].decode()}")
     assert (script.status, b"Bokeh" in script.content) == (200, True)
+    plots = (await api("GET", f"{folder}/individual-plots.json")).content
+    assert len(plots) > 20
+    pages = {path.strip("/"): 200 for path in plots.values()} | OTHER_PAGES
+    assert {path: (await api("GET", f"{folder}/{path}")).status for path in pages} == pages
     token = re.search(rb'"token":"([^"]+)"', status.content)
     assert token is not None
     # As a page in a sandbox asks, which has no origin that has a name.

@@ -43,6 +43,42 @@ def test_axe_finds_nothing_amiss(lab: Lab, open_lab: Callable[[], Page], theme: 
             assert_accessible(page, place)
 
 
+def test_the_tour_is_walked_with_the_keyboard_and_dismissed_for_good(lab: Lab, open_lab: Callable[[], Page]) -> None:
+    (lab.data_folder / "toured").unlink()
+    page = open_lab()
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.evaluate("() => { window.jupyterapp.commands.execute('dask-workbench:open') }")
+    sidebar = page.locator(".wb-Sidebar")
+    card = hook(sidebar, "tour")
+    titles = {
+        "hardware": "Choose hardware",
+        "clusters": "Start a cluster",
+        "workloads": "Run a workload",
+        "runs": "Read the answer",
+    }
+    expect(hook(sidebar, "run-button")).to_be_attached(timeout=MINUTE)
+    hook(card, "tour-next").focus()
+    for name, title in titles.items():
+        expect(card.get_by_role("status")).to_contain_text(title)
+        about = hook(sidebar, f"section-{name}")
+        expect(about.get_by_role("heading")).to_be_in_viewport()
+        page.wait_for_timeout(300)
+        top, bottom = about.bounding_box(), card.bounding_box()
+        assert top is not None
+        assert bottom is not None
+        assert top["y"] >= bottom["y"] + bottom["height"], "the card hides what it is about"
+        assert about.evaluate("each => getComputedStyle(each, '::before').width") == "3px"
+        assert_accessible(page, ".wb-Sidebar")
+        expect(card.get_by_role("button").first).to_be_focused()
+        if name != "runs":
+            page.keyboard.press("Enter")
+    hook(card, "tour-over").click()
+    expect(card).to_have_count(0)
+    page = open_lab()
+    expect(hook(sidebar, "run-button")).to_be_attached(timeout=MINUTE)
+    expect(card).to_have_count(0)
+
+
 DROP = """(field) => ['lm-dragenter', 'lm-dragover', 'lm-drop'].forEach(type => {
     const event = new Event(type, {bubbles: true, cancelable: true})
     event.mimeData = {getData: kind => kind === 'application/x-jupyter-icontents' ? ['folder/d.npy'] : undefined}

@@ -38,7 +38,7 @@ def test_clusters_are_compared_by_pickers_and_the_table_goes_into_a_cell(
     choose_workload(page, "array_sum")
     hook(page, "field-size").fill("8MiB")
     hook(page, "compare-this").click()
-    expect(hook(page, "compare-what")).to_have_text("Sum of an array, size 8MiB")
+    expect(hook(page, "compare-what")).to_have_text("Sum or mean of an array, size 8MiB")
     expect(hook(page, "compare-on-one-core")).to_be_checked()
     hook(page, "compare-on-cpu").uncheck()
     expect(hook(page, "compare-problem")).to_contain_text("Tick two or more")

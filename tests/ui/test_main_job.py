@@ -244,16 +244,29 @@ def test_a_run_opens_as_a_report_and_dasks_own_dashboard_is_one_click_away(
 ) -> None:
     opened = open_lab()
     cluster = start_cluster(opened, "shown-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
-    run = run_workload(opened, "array_mean", size="32MiB")
+    run = run_workload(opened, "array_sum", size="32MiB")
     with page.context.expect_page() as report:
         hook(hook(opened, f"run-{run['id']}"), "report").click()
-    expect(report.value.locator("body")).to_contain_text("array_mean")
+    expect(report.value.locator("body")).to_contain_text("array_sum")
     expect(report.value.locator("canvas").first).to_be_visible(timeout=MINUTE)
     with page.context.expect_page() as dashboard:
         hook(cluster, "dashboard").click()
     expect(dashboard.value).to_have_title(re.compile("Dask: Status"), timeout=MINUTE)
     expect(dashboard.value.locator("canvas").first).to_be_visible(timeout=MINUTE)
     assert dashboard.value.url.startswith(lab.root)
+
+
+def test_help_of_a_section_is_a_page_whose_links_lead_to_the_next(lab: Lab, open_lab: OpenLab) -> None:
+    page = open_lab()
+    open_sidebar(page)
+    with page.context.expect_page() as opened:
+        hook(section(page, "clusters", opened=True), "help").click()
+    shown = opened.value
+    expect(shown).to_have_title("Use a cluster – dask-workbench")
+    shown.get_by_role("link", name="attach to it").click()
+    expect(shown.locator("article:visible h1")).to_have_text("Attach to a scheduler")
+    shown.go_back()
+    expect(shown.locator("article:visible h1")).to_have_text("Use a cluster")
 
 
 def test_a_workload_goes_into_a_notebook_as_plain_dask_code_that_runs(lab: Lab, open_lab: OpenLab) -> None:
@@ -380,7 +393,7 @@ def test_what_wont_fit_asks_first_and_a_preset_fills_the_form(lab: Lab, open_lab
     hook(page, "field-size").fill("")
     hook(page, "field-scale").fill("0.00001")
     expect(hook(page, "field-shape")).to_have_value("1581, 1581")
-    expect(hook(page, "field-chunks")).to_have_value("32, 32")
+    expect(hook(page, "field-chunks")).to_have_value("791, 791")
     expect(hook(page, "run-button")).to_have_text("Run")
     page.screenshot(path="tests/ui/screenshots/preset.png")
     hook(page, "field-chunks").fill("400")

@@ -96,6 +96,14 @@ def test_all_that_the_sidebar_does_is_done_in_a_cell(
     expect(inside.locator(".bk-Figure").first).to_be_visible(timeout=MINUTE)
     assert inside.locator("body").evaluate("() => window.origin") == "null"
     report.value.close()
+    # Pages of the documentation, whose links lead from one to the next.
+    with page.context.expect_page() as pages:
+        hook(hook(bench, "section-clusters"), "help").click()
+    shown = pages.value.frame_locator("iframe").locator("article:visible")
+    expect(shown.locator("h1")).to_have_text("Use a cluster")
+    shown.get_by_role("link", name="attach to it").click()
+    expect(shown.locator("h1")).to_have_text("Attach to a scheduler")
+    pages.value.close()
     hook(done, "run-more").click()
     with page.expect_download() as file:
         hook(done, "export").click()
@@ -172,8 +180,8 @@ def test_it_is_live_while_the_kernel_computes_there_again_after_a_reload_and_tel
     page.evaluate("async () => { await window.jupyterapp.commands.execute('docmanager:save') }")
     page = open_lab()
     expect(hook(bench, "run-button")).to_be_visible(timeout=MINUTE)
-    hook(bench, "workload-array_mean").click()
-    expect(hook(bench, "workload-array_mean")).to_have_attribute("aria-checked", "true", timeout=MINUTE)
+    hook(bench, "workload-transpose_sum").click()
+    expect(hook(bench, "workload-transpose_sum")).to_have_attribute("aria-checked", "true", timeout=MINUTE)
 
     # It doesn't look alive when its kernel no longer is.
     page.evaluate("async () => { await jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart() }")
@@ -208,7 +216,13 @@ def test_it_works_where_there_is_no_jupyter(
     # Run stays in view above what is watched, and a column has what is below its end as well.
     run = hook(page, "run-button").bounding_box()
     assert run["y"] + run["height"] <= figure.bounding_box()["y"]
-    expect(page.locator("[data-live=comparisons] > ul")).to_have_count(1)
+    expect(page.locator("[data-live=comparisons]").locator("[data-workbench=compare-example]")).to_have_count(1)
+    expect(hook(page, "tour")).to_be_hidden()
+    hook(page, "close-figure").click()
+    expect(hook(page, "tour")).to_be_visible()
+    run = hook(page, "run-button").bounding_box()
+    assert run["y"] + run["height"] <= page.viewport_size["height"]
+    screenshot("bench-toured")
     hook(cluster, "stop").click()
     expect(cluster).to_have_count(0, timeout=MINUTE)
     assert urlsplit(page.url).query == ""

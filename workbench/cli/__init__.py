@@ -1,8 +1,8 @@
 """The command `workbench`: hardware, clusters, workloads and runs from a terminal.
 
-Exit codes: 0 for success, also where the output isn't read to its end, 1 for a cluster or run that failed, 2 for bad
-input (with one line on stderr), 130 after Ctrl-C. With `--json` the answer is JSON on stdout, and nothing else is
-there. Each family of commands has a file of its own, which adds them to the parser.
+Exit codes: 0 for success, also where the output isn't read to its end, 1 for a cluster, a run or a row of a comparison
+that failed, 2 for bad input (with one line on stderr), 130 after Ctrl-C. With `--json` the answer is JSON on stdout,
+and nothing else is there. Each family of commands has a file of its own, which adds them to the parser.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from workbench import __version__
 from workbench.cli.answers import complain, tell
 from workbench.cli.clusters import add_cluster_commands
 from workbench.cli.compare import add_compare_commands
+from workbench.cli.docs import add_docs
 from workbench.cli.doctor import add_doctor
 from workbench.cli.forecast import add_forecast_commands, add_look
 from workbench.cli.machine import add_hardware, add_lab, lab
@@ -112,4 +113,5 @@ def _parser() -> argparse.ArgumentParser:
     add_trust(commands)
     add_lab(commands)
     add_doctor(commands)
+    add_docs(commands)
     return parser

@@ -82,19 +82,19 @@ def _conducted(session: Session, arguments: argparse.Namespace, *, judged: bool)
     comparison = None
     try:
         with ending_on(signal.SIGTERM, signal.SIGHUP):
+            given: dict[str, Any] = {
+                "workload": arguments.workload,
+                "parameters": workload_parameters(arguments),
+                "on": arguments.on or None,
+                "sweep": _sweep(arguments.sweep),
+                "settings": parameters_of(arguments.settings, "--config", "array.rechunk.threshold=5"),
+                "weak": arguments.weak,
+                "repeats": arguments.repeats,
+                "warmup": arguments.warmup,
+            }
+            complain(session.forecast_comparison(**given))
             with holding_back_signals():
-                comparison = session.compare(
-                    arguments.workload,
-                    workload_parameters(arguments),
-                    on=arguments.on or None,
-                    sweep=_sweep(arguments.sweep),
-                    settings=parameters_of(arguments.settings, "--config", "array.rechunk.threshold=5"),
-                    weak=arguments.weak,
-                    repeats=arguments.repeats,
-                    warmup=arguments.warmup,
-                    agreed=arguments.yes or agreed,
-                    judged=judged,
-                )
+                comparison = session.compare(**given, agreed=arguments.yes or agreed, judged=judged)
             with shown("comparison_progress", comparison, arguments) as on_change:
                 return asyncio.run(session.wait_comparison(comparison.id, on_change))
     except (KeyboardInterrupt, SystemExit):
@@ -127,7 +127,7 @@ def _comparisons(arguments: argparse.Namespace) -> int:
 
 
 def _tell(comparison: Comparison, form: str | None, save: str | None) -> int:
-    """Print the comparison or write it to a file; the exit code says whether all runs went well and agree."""
+    """Print the comparison or write it to a file; the exit code says whether all rows were measured and agree."""
     from workbench.runs.comparing.table import export, summarise
 
     if save is not None:
@@ -148,13 +148,12 @@ def _tell(comparison: Comparison, form: str | None, save: str | None) -> int:
     if summary.agree is False:
         complain(f"The answers do not agree. {summary.agreement}")
         return 1
-    # What can't be had here is no failure where anything else was measured.
-    failed = [row for row in comparison.rows if row.failed or (row.reason and comparison.status == "failed")]
-    for row in failed:
-        complain(f"{row.title} failed: {row.reason}")
+    lacking = [row for row in comparison.rows if row.reason is not None]
+    for row in lacking:
+        complain(f"{row.title} {'failed' if row.failed else 'was not measured'}: {row.reason}")
     if comparison.status == "done" and any(row.seconds is not None for row in summary.rows):
-        return 1 if failed else 0
-    if comparison.status != "cancelled" and not failed:
+        return 1 if lacking else 0
+    if comparison.status != "cancelled" and not lacking:
         complain(comparison.error or f"{comparison.id} is {comparison.status}.")
     return 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import resource
 import shutil
 import socket
@@ -17,15 +18,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from workbench import __version__, config, formats
 from workbench.cli.answers import answer
 from workbench.cli.words import add_command
-from workbench.errors import WorkbenchError, install
+from workbench.errors import PACKAGES, WorkbenchError, install
 from workbench.packages import installed_version
 
 if TYPE_CHECKING:
     from workbench.hardware import Inventory
 
-_CORE = ("dask", "distributed", "numpy", "zarr", "pyarrow", "bokeh")
-_LAB = ("jupyterlab", "jupyter-server-proxy", "panel", "ipywidgets")
-_OTHERS = ("numba", "xarray", "h5netcdf", "cupy-cuda12x", "cupy-cuda13x", "dask-cuda", "distributed-ucxx-cu13")
+_CORE = ("dask", "distributed", "numpy", "xarray", "zarr", "pyarrow", "bokeh")
+_LAB = tuple(re.split(r"[^\w-]", each)[0] for each in PACKAGES["lab"])
+_OTHERS = ("numba", "h5netcdf", "cupy-cuda12x", "cupy-cuda13x", "dask-cuda", "distributed-ucxx-cu13")
 _OPEN_FILES = 4096
 """Open files that a scheduler with some hundred workers needs."""
 _LITTLE_ROOM = 2**30

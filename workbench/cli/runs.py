@@ -74,7 +74,7 @@ def _run(arguments: argparse.Namespace) -> int:
         on = up_options(where(session, arguments))
         spec = spec_of(session, on)
         refuse_what_wont_fit(session.forecast(arguments.workload, parameters, spec), force=arguments.force)
-        on.yes = on.yes or arguments.yes
+        on.yes, on.force = on.yes or arguments.yes, on.force or arguments.force
         cluster = own_cluster(session, spec, on, arguments)
     with cluster as record:
 
@@ -239,7 +239,8 @@ def add_run_commands(commands: Any) -> None:
     add_where(run, "start a cluster for this run, with the options of up, and stop it")
     add_parameters(run)
     add_settings(run)
-    run.add_argument("--force", action="store_true", help="run it although the forecast says that it won't fit")
+    said = "run it although the forecast says that it won't fit, on a cluster past the budget of memory and workers"
+    run.add_argument("--force", action="store_true", help=said)
     run.add_argument("--replace", action="store_true", help="replace what is where the answer is to be saved")
     add_no_wait(run, "print its id at once, while it computes; with --cluster only")
     add_yes(run)

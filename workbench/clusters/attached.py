@@ -120,7 +120,7 @@ class Attached(Handle):
                     raise FailedError(gone) from err
 
     async def _gone(self) -> str | None:
-        """Why it will not answer again; None where it may."""
+        """Return why it will not answer again; None where it may."""
         # Dask tries again until its time is up, and then doesn't say why.
         if await asyncio.to_thread(refuses, self.place):
             return f"The scheduler at {self.address} has ended. Attach to it again when it is back."

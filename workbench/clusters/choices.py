@@ -7,14 +7,14 @@ import inspect
 import os
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar
 
 from dask.utils import parse_bytes, parse_timedelta
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
-from workbench import formats, kept
+from workbench import credentials, formats, kept
 from workbench.errors import BadInputError
 
 P = ParamSpec("P")
@@ -125,6 +125,22 @@ def _named_values(value: Any) -> Any:
 NamedValues = Annotated[
     dict[str, Any], BeforeValidator(_named_values), WithJsonSchema({"type": "string", "examples": ["{NAME: value}"]})
 ]
+
+
+def check_variables(values: Mapping[str, str], parameter: str, server: str) -> None:
+    """Return where each variable of this environment that a value names, as $NAME, is set and may be sent to a server.
+
+    Raises as `credentials.check` does, and BadInputError where one isn't set.
+    """
+    for name, value in values.items():
+        if not value.startswith("$"):
+            continue
+        if value[1:] not in os.environ:
+            raise BadInputError(
+                f"{parameter}.{name} is {value}, and this environment has no variable {value[1:]}. Set it before "
+                "Jupyter, or this command, starts."
+            )
+        credentials.check(value[1:], server, parameter)
 
 
 def without_defaults(schema: dict[str, Any]) -> None:

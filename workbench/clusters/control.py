@@ -115,7 +115,7 @@ class Worker(NamedTuple):
 
 
 async def workers(name: str) -> list[Worker]:
-    """What each worker does, as its scheduler heard last."""
+    """Return what each worker does, as its scheduler heard last."""
     async with _scheduler(records.read(name)) as scheduler:
         told = (await scheduler.identity())["workers"]
     return [_worker(address, each, each["metrics"]) for address, each in told.items()]
@@ -161,7 +161,7 @@ async def held(name: str) -> dict[str, int]:
 
 
 async def profile(name: str) -> dict[str, Any]:
-    """What the code of all workers was seen doing: Dask's tree of frames, each with how often it was seen."""
+    """Return what the code of all workers was seen doing: Dask's tree of frames, each with how often it was seen."""
     async with _scheduler(records.read(name)) as scheduler:
         tree: dict[str, Any] = await scheduler.profile()
     return tree

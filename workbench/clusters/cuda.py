@@ -15,7 +15,7 @@ _ASKED = ("nvmlDeviceGetName", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetUtilizat
 
 
 def problem(library: str = "libcuda.so.1") -> str | None:
-    """Why nothing can be computed on a GPU of this machine, as a clause; None when it can.
+    """Return why nothing can be computed on a GPU of this machine, as a clause; None when it can.
 
     Makes no CUDA context, so that nothing is taken on the cards.
     """
@@ -32,7 +32,7 @@ def problem(library: str = "libcuda.so.1") -> str | None:
 
 
 def answered() -> bool:
-    """Whether NVML answers all that Dask asks when a scheduler, a nanny or a worker starts."""
+    """Return whether NVML answers all that Dask asks when a scheduler, a nanny or a worker starts."""
     try:
         with nvml_opened(Sources()) as library:
             for index in range(nvml_call(library, "nvmlDeviceGetCount")):

@@ -86,7 +86,7 @@ def _noted(record: ClusterRecord, host: subprocess.Popen[bytes]) -> ClusterRecor
 
 
 def _working_folder() -> str:
-    """Where workers look for files and modules: here, as with a cluster started by hand."""
+    """Return where workers look for files and modules: here, as with a cluster started by hand."""
     try:
         return str(Path.cwd())
     except FileNotFoundError:

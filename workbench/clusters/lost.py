@@ -17,7 +17,7 @@ def gauges(devices: Sequence[str]) -> Gauges:
 
 
 def names(devices: Sequence[str], numbers: Mapping[str, int] | None = None) -> dict[str, str]:
-    """What to call these devices: 'GPU 3 (GPU-...)', or a slice by its UUID.
+    """Return what to call these devices: 'GPU 3 (GPU-...)', or a slice by its UUID.
 
     Given NVML's `numbers` by UUID, as they were known before: one that was lost may not tell its own.
     """
@@ -35,5 +35,5 @@ def warning(found: Mapping[str, GpuSample], called: Mapping[str, str]) -> str | 
 
 
 def tells_of_loss(warning: str) -> bool:
-    """Whether the warning of a cluster is one of these, rather than one that it had from its start."""
+    """Return whether the warning of a cluster is one of these, rather than one that it had from its start."""
     return warning.endswith(_REMEDY)

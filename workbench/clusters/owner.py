@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import tempfile
@@ -23,6 +22,7 @@ from workbench.clusters.handle import Handle, State
 from workbench.clusters.host import SPILL
 from workbench.clusters.profiles import profile
 from workbench.clusters.records import ClusterRecord
+from workbench.clusters.repeating import repeat
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError, StorageError, WorkbenchError, named
 from workbench.jobs import folders, processes
@@ -71,18 +71,20 @@ class _Owner:
         self.idle: tuple[float | None, float] = (None, 0.0)
         self.looked = time.monotonic()
         self.unwritten: str | None = None
+        self.tasks: list[asyncio.Task[Any]] = []
 
     async def run(self) -> int:
         self.update(**processes.itself(), versions=versions())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self.end, "asked to by a signal")
-        heartbeat = asyncio.create_task(self._beat())
+        self.tasks.append(asyncio.create_task(repeat(self._beat, folders.HEARTBEAT)))
         asked = (self.scale, self.adapt, self.restart, self.stop, fork)
         async with answering(records.folder(self.record.name), {each.__name__: each for each in asked}):
             problem = await self._start()
             if problem is None:
                 await self._watch()
-        heartbeat.cancel()
+        for task in self.tasks:
+            task.cancel()
         if self.lost is not None:
             await self._over("lost", self.lost)
         elif problem is None or self.ended.is_set():
@@ -162,7 +164,9 @@ class _Owner:
         self.handle = handle
         # At once: its scheduler may wait in a queue, and what is called so must be found if this process is killed.
         self.update(can=handle.can, called=handle.called)
-        follow = asyncio.create_task(self._follow(handle))
+        # A lease that is shorter than a second is looked at as often as it asks for.
+        interval = min(_WATCH_INTERVAL, (spec.idle_timeout or _NEVER) / 4)
+        self.tasks.append(asyncio.create_task(repeat(self._look, interval, self.changed)))
         await handle.reachable()
         self.update(
             stage="scheduler",
@@ -179,21 +183,11 @@ class _Owner:
         if warning is not None:
             self.update(warning=warning, can_compute=False)
         self.update(status="ready", stage="ready")
-        follow.add_done_callback(self._followed)
 
-    async def _follow(self, handle: Handle) -> None:
-        """Keep the record true, as soon as the handle tells of something new and every second."""
-        timeout = self.record.spec.idle_timeout
-        interval = min(_WATCH_INTERVAL, timeout / 4) if timeout else _WATCH_INTERVAL
-        while not self.ended.is_set():
-            self.changed.clear()
-            self._take(await handle.state())
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.changed.wait(), interval)
-
-    def _followed(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("The cluster can't be followed any more", exc_info=task.exception())
+    async def _look(self) -> None:
+        """Keep the record true."""
+        assert self.handle is not None
+        self._take(await self.handle.state())
 
     def _take(self, state: State) -> None:
         """Write down how the cluster is, and end it where its lease has run out."""
@@ -242,10 +236,10 @@ class _Owner:
         assert self.handle is not None
         finished = asyncio.create_task(self.handle.finished())
         finished.add_done_callback(self._finished)
-        devices = asyncio.create_task(self._watch_devices())
+        self.tasks.append(finished)
+        if self.record.spec.devices and not self.record.spec.elsewhere:
+            self.tasks.append(asyncio.create_task(repeat(self._watch_devices, _DEVICES_INTERVAL)))
         await self.ended.wait()
-        for task in (devices, finished):
-            task.cancel()
 
     def _finished(self, task: asyncio.Task[str]) -> None:
         if task.cancelled():
@@ -258,8 +252,6 @@ class _Owner:
     async def _watch_devices(self) -> None:
         """Until the cluster ends: say which of its GPUs were lost."""
         devices = self.record.spec.devices
-        if not devices or self.record.spec.elsewhere:
-            return
         called = await asyncio.to_thread(lost.names, devices)
         with lost.gauges(devices) as gauges:
             while True:
@@ -270,11 +262,9 @@ class _Owner:
 
     async def _beat(self) -> None:
         folder = records.folder(self.record.name)
-        while True:
-            folders.give_sign_of_life(folder)
-            if not folder.exists():
-                self.end("its folder was removed")
-            await asyncio.sleep(folders.HEARTBEAT)
+        folders.give_sign_of_life(folder)
+        if not folder.exists():
+            self.end("its folder was removed")
 
     async def scale(self, n: int) -> None:
         """Have `n` workers, and end adapting. Workers that leave hand their data to the others first."""
@@ -337,8 +327,8 @@ def _make_spill_folder() -> str:
     """Make the folder to which scheduler and workers spill, on the disk that Dask's own setting names.
 
     Dask's own below it, dask-scratch-space, has a name that another user could take first, and read and forge what is
-    spilled there. SSH workers and jobs make theirs where they run. What a gateway or Kubernetes starts spills where its
-    own settings say, as a rule in a container without other users.
+    spilled there. SSH workers, jobs and pods make theirs where they run. What a gateway starts spills where its own
+    settings say: the environment and command of its workers are its administrator's.
     """
     parent = dask.config.get("temporary-directory", None)
     try:

@@ -35,7 +35,7 @@ def check_agreed(told: str | None, agreed: bool | Callable[[str], bool]) -> None
 
 
 def has_gpus(profile: str, inventory: Inventory) -> bool:
-    """Whether the workers of a profile have a GPU each on this machine."""
+    """Return whether the workers of a profile have a GPU each on this machine."""
     return "devices" in find(profile).choices(inventory).model_fields
 
 

@@ -137,7 +137,7 @@ def asking(address: str, security: Security | None, timeout: float | None = None
 
 
 def is_scheduler(identity: Mapping[str, Any]) -> bool:
-    """Whether it is a scheduler that says this of itself, not a worker or a nanny."""
+    """Return whether it is a scheduler that says this of itself, not a worker or a nanny."""
     return "Scheduler" in str(identity.get("type"))
 
 
@@ -208,7 +208,7 @@ def _check_port(place: Place) -> None:
 
 
 def is_dask(greeting: bytes) -> bool:
-    """Whether a server of Dask's may greet so.
+    """Return whether a server of Dask's may greet so.
 
     A message begins with the number of its parts. Dask would believe any number, and ask for as much memory.
     """
@@ -243,7 +243,7 @@ def _context(place: Place) -> ssl.SSLContext:
 
 
 def _silent(place: Place) -> str:
-    """What accepts a connection and says nothing."""
+    """Return what accepts a connection and says nothing."""
     if _answer_to_a_browser(place).startswith(b"HTTP/"):
         return (
             f"At {place.address} is a web server, perhaps the scheduler's dashboard. Give the scheduler's own address, "
@@ -260,7 +260,7 @@ def _silent(place: Place) -> str:
 
 
 def _other(place: Place, said: bytes, why: str = "it hung up") -> str:
-    """What speaks otherwise than a scheduler that we can talk to."""
+    """Return what speaks otherwise than a scheduler that we can talk to."""
     if said.startswith(b"SSH-"):
         return f"At {place.address} is an SSH server. Give a scheduler's address, whose port is usually {PORT}."
     if place.scheme == "tls" and not said:
@@ -294,7 +294,7 @@ def _answer_to_tls(place: Place, patience: float, name: str | None = None) -> st
 
 
 def refuses(place: Place) -> bool:
-    """Whether nobody listens at the port any more."""
+    """Return whether nobody listens at the port any more."""
     try:
         socket.create_connection(place.port, 1).close()
     except ConnectionRefusedError:

@@ -284,7 +284,7 @@ def memory_of_children(record: ClusterRecord, counts: Callable[[int], bool]) -> 
 
 
 def memory_words(record: ClusterRecord) -> str:
-    """What its workers hold of what they may: '198 MiB of 1 GiB'."""
+    """Return what its workers hold of what they may: '198 MiB of 1 GiB'."""
     used, limit = memory_used(record), formats.size(record.n_workers * record.spec.memory_limit)
     return limit if used is None else f"{formats.size(used)} of {limit}"
 
@@ -398,7 +398,7 @@ def _pid(record: ClusterRecord) -> tuple[int | None, float | None]:
 
 
 def _state(record: ClusterRecord) -> folders.State | None:
-    """Where its host is; None where there is none any more, or nobody can tell."""
+    """Return where its host is; None where there is none any more, or nobody can tell."""
     if record.is_over or record.status == "unknown":
         return None
     pid, pid_created = _pid(record)

@@ -149,7 +149,7 @@ def environment(mark: str, spec: ClusterSpec | None = None) -> dict[str, str]:
 
 
 def _ucx_environment(spec: ClusterSpec) -> dict[str, str]:
-    """What UCX is told where the user doesn't tell it otherwise."""
+    """Return what UCX is told where the user doesn't tell it otherwise."""
     if spec.protocol != "ucx":
         return {}
     # ucxx sets a variable that its own UCX then complains of.

@@ -154,7 +154,7 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
 
 
 def _or_why(ask: Callable[[], str], shown: str = "{}") -> str:
-    """What a profile tells or, for it stands in lists with others, the sentence that says why it can't."""
+    """Return what a profile tells or, for it stands in lists with others, the sentence that says why it can't."""
     try:
         return ask()
     except (FailedError, MissingError) as err:

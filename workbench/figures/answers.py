@@ -1,8 +1,8 @@
 """What an answer looks like: which pictures its arrays give, as values that pages and files are drawn from.
 
 No Bokeh here. What is drawn follows from the names of the arrays' dimensions: `component` or `mode` counts the vectors
-of a decomposition; along the others lie samples, variants, time or a map. Other arrays are a line or a map, and the
-numbers of sites, samples and pairs what an analyst of genotypes looks at first.
+of a decomposition; along the others lie samples, time or a map. Other arrays are a line or a map. Of what only a
+scientific field knows the pictures come from its extension.
 """
 
 from __future__ import annotations
@@ -10,28 +10,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.genotypes.values import as_text, grouped
+from workbench.labels import as_text, grouped
 from workbench.runs.singular import bounds_of
+from workbench.workloads.extensions import extensions
 from workbench.workloads.values import Labelled
 
 MOST_DOTS = 10_000
 """Dots of a picture. More lie on top of each other; those that are shown are spread evenly over all."""
-_MOST_VECTORS = 6
+MOST_VECTORS = 6
 _MOST_LABELS = 40
 _MOST_CELLS = 400
 """Rows and columns of a map, which has no more of them than pixels."""
 _COUNTERS = ("component", "mode")
-_OF_GENOTYPES = {"variant", "sample", "pair", "removed"}
-"""Dimensions that numbers of genotypes lie along."""
-_BINS = 50
-_POSITION = {"chromosome": "position", "contig": "position"}
-"""Labels that together say where on a genome something is."""
 
 _UP, _ACROSS = "row", "column"
 """Directions of pictures that a matrix has in its rows or columns."""
@@ -94,7 +89,7 @@ class Picture:
 
 
 def top_of(lines: Sequence[Line]) -> float:
-    """Where an axis ends that begins at zero, with all values and their bounds below."""
+    """Return where an axis ends that begins at zero, with all values and their bounds below."""
     return 1.05 * max(float(np.max(each.y if each.high is None else each.high)) for each in lines) or 1.0
 
 
@@ -102,23 +97,24 @@ def top_of(lines: Sequence[Line]) -> float:
 def pictures(arrays: Mapping[str, Labelled], result: Mapping[str, Any]) -> tuple[Picture, ...]:
     """All pictures of an answer, the most telling first; of large arrays only what is drawn is read."""
     found = [*_falling(result, arrays)]
+    fields = [each.pictures for each in extensions() if each.pictures is not None]
     for name, array in arrays.items():
-        counter = next((dim for dim in array.dims if dim in _COUNTERS), None)
+        if any(each.draws(array) for each in fields):
+            continue
+        counter = counter_of(array)
         if counter is not None:
             found += _of_vectors(name, array, counter, result)
-        elif not _OF_GENOTYPES & set(array.dims):
+        else:
             found += _plain(name, array)
-    if {"frequency", "missing", "hwe_p", "sample_missing", "sample_heterozygosity"} <= arrays.keys():
-        found += _of_quality(arrays)
-    if {"kinship", "ibs0"} <= arrays.keys():
-        found += _of_pairs(arrays["kinship"], arrays["ibs0"])
+    for each in fields:
+        found += each.draw(arrays)
     if not arrays and result.get("scatter"):
         found += _scattered(result)
     return tuple(found)
 
 
 def _falling(result: Mapping[str, Any], arrays: Mapping[str, Labelled]) -> Iterator[Picture]:
-    """How singular values fall, or shares of the variance where they are known, and what is left with so many."""
+    """Yield how singular values fall, or shares of the variance where they are known, and what is left with so many."""
     shares = _shares(result)
     values = 100 * shares if shares is not None else np.asarray(result.get("singular_values") or (), "float64")
     if not len(values):
@@ -164,15 +160,12 @@ def _of_vectors(name: str, array: Labelled, counter: str, result: Mapping[str, A
         yield from _maps(name, array, counter, others)
     elif len(others) == 1:
         along = others[0]
-        labels = _labels(array, along)
-        if where := next((each for each in _POSITION if each in labels and _POSITION[each] in labels), None):
-            yield from _along_a_genome(name, array, counter, along, where)
-        elif _is_ordered(array, along):
-            yield _over(name, array, counter, along)
-        elif array.data.shape[array.dims.index(counter)] > 1 and along not in ("row", "column", "variant"):
+        if _is_ordered(array, along):
+            yield over(name, array, counter, along)
+        elif array.data.shape[array.dims.index(counter)] > 1 and along not in ("row", "column"):
             yield from _pairs(name, array, counter, along, result)
         else:
-            yield _over(name, array, counter, along)
+            yield over(name, array, counter, along)
 
 
 def _plain(name: str, array: Labelled) -> Iterator[Picture]:
@@ -181,58 +174,12 @@ def _plain(name: str, array: Labelled) -> Iterator[Picture]:
     if array.data.dtype.kind not in "biuf" or min(shape, default=0) < 2:
         return
     if len(dims) == 1:
-        yield _over(name, array, "", dims[0])
+        yield over(name, array, "", dims[0])
     elif len(dims) == 2:
         yield Picture(name, name, dims[1], dims[0], _map(array, (dims[0], dims[1])))
 
 
-def _of_quality(arrays: Mapping[str, Labelled]) -> Iterator[Picture]:
-    """Samples by what is unknown and heterozygous, and how often sites have which frequency, p and unknown share."""
-    missing, het = (_vector(arrays[f"sample_{name}"]) for name in ("missing", "heterozygosity"))
-    names, chosen = _labels(arrays["sample_missing"], "sample").get("sample"), _spread(len(missing))
-    dots = Dots(
-        100 * missing[chosen], het[chosen], tuple(map(str, np.asarray(names)[chosen])) if names is not None else ()
-    )
-    yield Picture("samples", f"{len(missing)} samples", "Unknown, %", "Heterozygosity", dots)
-    frequency, unknown = _vector(arrays["frequency"]), _vector(arrays["missing"])
-    rarer = np.minimum(frequency, 1 - frequency)
-    rarer = rarer[np.isfinite(rarer)]
-    yield _histogram("frequency", f"{len(rarer)} variants by frequency", "Frequency of the rarer allele", rarer, _BINS)
-    # Of so many samples whole numbers are unknown, and as many of them lie in each bin.
-    n_samples = max(1, len(missing))
-    counts = np.rint(unknown * n_samples)
-    low, high = float(counts.min(initial=n_samples)), float(counts.max(initial=0))
-    step = max(1, (high - low) // _BINS)
-    edges = np.arange(low, high + 2 * step, step) - 0.5
-    shares = 100 * counts / n_samples, 100 * edges / n_samples
-    yield _histogram("missing", f"{len(unknown)} variants by what is unknown", "Unknown, %", *shares)
-    p = np.sort(np.maximum(_vector(arrays["hwe_p"]), np.finfo(float).tiny))
-    if n := int(np.isfinite(p).sum()):
-        # All of the smallest, and fewer and fewer of the others.
-        rank = np.unique(np.geomspace(1, n, min(n, MOST_DOTS // 10)).round()).astype(int)
-        expected = -np.log10((rank - 0.5) / n)
-        lines = Line(expected, -np.log10(p[rank - 1]), "variants"), Line(expected, expected, "in equilibrium")
-        yield Picture("hwe", "Hardy–Weinberg equilibrium", "−log₁₀ p, expected", "−log₁₀ p", lines)
-
-
-def _histogram(name: str, title: str, across: str, values: Numbers, bins: int | Numbers) -> Picture:
-    counts, edges = np.histogram(values, bins)
-    line = Line((edges[1:] + edges[:-1]) / 2, counts.astype("float64"))
-    return Picture(name, title, across, "Variants", (line,))
-
-
-def _of_pairs(kinship: Labelled, ibs0: Labelled) -> Iterator[Picture]:
-    """Related pairs by kinship and by how often they have no allele in common, which tells children from siblings."""
-    told, chosen = _labels(kinship, "pair"), _spread(kinship.data.shape[0])
-    if not len(chosen):
-        return
-    one, other, degree = (as_text(told[name])[chosen].tolist() for name in ("sample_1", "sample_2", "degree"))
-    names = tuple(f"{a}, {b}" for a, b in zip(one, other, strict=True))
-    dots = Dots(_vector(ibs0)[chosen], _vector(kinship)[chosen], names, tuple(degree), "degree")
-    yield Picture("pairs", f"{len(kinship.data)} related pairs", "No allele in common", "Kinship", dots)
-
-
-def _spread(n: int) -> npt.NDArray[np.intp]:
+def spread(n: int) -> npt.NDArray[np.intp]:
     """As many places as a picture shows, evenly spread."""
     return np.unique(np.linspace(0, n - 1, min(MOST_DOTS, n)).round().astype(int))
 
@@ -241,35 +188,41 @@ def _on_grid(array: Labelled, counter: str) -> Labelled:
     """Vectors along the rows, or columns, of a matrix, each a picture in the file."""
     up, across = int(array.attrs["grid_rows"]), int(array.attrs["grid_columns"])
     data = array.data if array.dims[0] == counter else array.data.T
-    return Labelled(data[:_MOST_VECTORS].reshape(-1, up, across), (counter, _UP, _ACROSS))
+    return Labelled(data[:MOST_VECTORS].reshape(-1, up, across), (counter, _UP, _ACROSS))
 
 
-def _vector(array: Labelled, counter: str = "", number: int = 0, step: int = 1) -> Numbers:
+def vector(array: Labelled, counter: str = "", number: int = 0, step: int = 1) -> Numbers:
     """One vector of the array, or all of it, every `step`-th of its values along each direction."""
     place = tuple(number if dim == counter else slice(None, None, step) for dim in array.dims)
     return np.asarray(array.data[place], "float64")
 
 
-def _count(array: Labelled, dim: str) -> int:
+def counter_of(array: Labelled) -> str | None:
+    """Return the dimension that numbers the vectors of a decomposition; None of other arrays."""
+    return next((dim for dim in array.dims if dim in _COUNTERS), None)
+
+
+def count_along(array: Labelled, dim: str) -> int:
+    """Length along a dimension."""
     return int(array.data.shape[array.dims.index(dim)])
 
 
-def _labels(array: Labelled, dim: str) -> dict[str, Any]:
-    """What is known along a dimension, by name."""
+def labels_along(array: Labelled, dim: str) -> dict[str, Any]:
+    """Return what is known along a dimension, by name."""
     return {name: values for name, (dims, values, _) in array.coordinates().items() if dims == (dim,)}
 
 
 def _is_ordered(array: Labelled, dim: str) -> bool:
-    """Whether what lies along it has an order to draw a line by: times, or numbers."""
-    values = _labels(array, dim).get(dim)
+    """Return whether what lies along it has an order to draw a line by: times, or numbers."""
+    values = labels_along(array, dim).get(dim)
     return dim in ("t", "time") if values is None else np.asarray(values).dtype.kind in "Mmif"
 
 
 def _pairs(name: str, array: Labelled, counter: str, along: str, result: Mapping[str, Any]) -> Iterator[Picture]:
     """Components against each other, two by two, coloured by label."""
-    n_along, n_vectors = _count(array, along), min(_MOST_VECTORS, _count(array, counter))
-    chosen = _spread(n_along)
-    told = _labels(array, along)
+    n_along, n_vectors = count_along(array, along), min(MOST_VECTORS, count_along(array, counter))
+    chosen = spread(n_along)
+    told = labels_along(array, along)
     names = tuple(str(each) for each in np.asarray(told[along])[chosen]) if along in told else ()
     label, labels = _groups({key: value for key, value in told.items() if key != along}, chosen, n_along)
     of = f"{n_along} {along}s" if len(chosen) == n_along else f"{len(chosen)} of {n_along} {along}s, spread evenly"
@@ -279,7 +232,7 @@ def _pairs(name: str, array: Labelled, counter: str, along: str, result: Mapping
         + (f" ({100 * shares[i]:.2g} % of the variance)" if shares is not None and i < len(shares) else "")
         for i in range(n_vectors)
     ]
-    vectors = [_vector(array, counter, i)[chosen] for i in range(n_vectors)]
+    vectors = [vector(array, counter, i)[chosen] for i in range(n_vectors)]
     for first in range(0, n_vectors - 1, 2):
         dots = Dots(vectors[first], vectors[first + 1], names, labels, label)
         yield Picture(f"{name}-{first + 1}-{first + 2}", f"{name}: {of}", axes[first], axes[first + 1], dots)
@@ -302,50 +255,19 @@ def _groups(told: Mapping[str, Any], chosen: npt.NDArray[Any], n_along: int) -> 
     return "", ()
 
 
-def _along_a_genome(name: str, array: Labelled, counter: str, along: str, where: str) -> Iterator[Picture]:
-    """Sizes of a vector's elements, contig after contig; of many the largest of each stretch."""
-    told = _labels(array, along)
-    contigs, positions = as_text(told[where]), np.asarray(told[_POSITION[where]], "float64")
-    names, first = np.unique(contigs, return_index=True)
-    order = names[np.argsort(first)]
-    offset, start = np.empty(len(contigs)), 0.0
-    for each in order:
-        mine = contigs == each
-        offset[mine] = start + positions[mine]
-        start += float(positions[mine].max(initial=0.0))
-    for number in range(min(_MOST_VECTORS // 2, _count(array, counter))):
-        size = np.abs(_vector(array, counter, number))
-        kept = _tallest(offset, size)
-        dots = Dots(offset[kept] / 1e6, size[kept], (), tuple(contigs[kept].tolist()), where)
-        title = f"{name}: {counter} {number + 1} along the genome"
-        yield Picture(f"{name}-{number + 1}", title, "Position, million bases", "Size of the loading", dots)
-
-
-def _tallest(x: Numbers, y: Numbers) -> npt.NDArray[np.intp]:
-    """Places of the largest values of all stretches, as many as a picture shows."""
-    if len(x) <= MOST_DOTS:
-        return np.arange(len(x))
-    # Half for the tops of stretches, half spread evenly, so that what is ordinary is seen too.
-    edges = np.linspace(0, len(x), MOST_DOTS // 2 + 1).astype(int)
-    order = np.argsort(x, kind="stable")
-    tops = [order[low:high][np.argmax(y[order[low:high]])] for low, high in pairwise(edges)]
-    even = np.linspace(0, len(x) - 1, MOST_DOTS // 2).astype(int)
-    return np.unique(np.concatenate([tops, even]))
-
-
-def _over(name: str, array: Labelled, counter: str, along: str) -> Picture:
+def over(name: str, array: Labelled, counter: str, along: str) -> Picture:
     """First vectors as lines, over what lies along them; without a counter the only one."""
-    n_along = _count(array, along)
+    n_along = count_along(array, along)
     step = max(1, n_along // MOST_DOTS)
-    labels = _labels(array, along)
+    labels = labels_along(array, along)
     told = labels.get(along)
     if told is None and {"left", "right"} <= labels.keys():
         told = (np.asarray(labels["left"]) + np.asarray(labels["right"])) / 2
     x = np.arange(0, n_along, step) if told is None else np.asarray(told)[::step]
     x = x if x.dtype.kind in "Mif" else np.arange(0, n_along, step)
-    count = _count(array, counter) if counter else 1
+    count = count_along(array, counter) if counter else 1
     lines = tuple(
-        Line(x, _vector(array, counter, number, step), f"{counter} {number + 1}" if counter else "")
+        Line(x, vector(array, counter, number, step), f"{counter} {number + 1}" if counter else "")
         for number in range(min(3, count))
     )
     title = name if count == len(lines) else f"{name}: the first {len(lines)} of {count}"
@@ -354,18 +276,18 @@ def _over(name: str, array: Labelled, counter: str, along: str) -> Picture:
 
 def _maps(name: str, array: Labelled, counter: str, others: tuple[str, ...]) -> Iterator[Picture]:
     up, across = others
-    for number in range(min(_MOST_VECTORS, _count(array, counter))):
+    for number in range(min(MOST_VECTORS, count_along(array, counter))):
         drawn = _map(array, (up, across), counter, number)
         yield Picture(f"{name}-{number + 1}", f"{name}: {counter} {number + 1}", across, up, drawn)
 
 
 def _map(array: Labelled, others: tuple[str, str], counter: str = "", number: int = 0) -> Map:
     up, across = others
-    step = max(1, math.ceil(max(_count(array, up), _count(array, across)) / _MOST_CELLS))
+    step = max(1, math.ceil(max(count_along(array, up), count_along(array, across)) / _MOST_CELLS))
     sides: dict[str, Numbers] = {}
     for dim in (across, up):
-        told = _labels(array, dim).get(dim)
+        told = labels_along(array, dim).get(dim)
         numbers = told is not None and np.asarray(told).dtype.kind in "if"
-        sides[dim] = np.asarray(told if numbers else np.arange(_count(array, dim)), "float64")[::step]
-    from_top = up not in _labels(array, up)
-    return Map(sides[across], sides[up], _vector(array, counter, number, step), from_top)
+        sides[dim] = np.asarray(told if numbers else np.arange(count_along(array, dim)), "float64")[::step]
+    from_top = up not in labels_along(array, up)
+    return Map(sides[across], sides[up], vector(array, counter, number, step), from_top)

@@ -110,7 +110,7 @@ class ComparisonFigure:
         return button
 
     def _topology(self) -> list[Any]:
-        """What lies between the GPUs, which is known before anything is measured."""
+        """Return what lies between the GPUs, which is known before anything is measured."""
         found = self._comparison
         if found is None or not any(each.spec is not None and each.spec.devices for each in found.rows):
             return []

@@ -91,7 +91,7 @@ def _draw_map(plot: Any, drawn: Map, look: Theme) -> None:
 
 
 def _edges(centres: Any) -> tuple[float, float]:
-    """Where an image begins and how long it is, for evenly spaced middles of its cells."""
+    """Return where an image begins and how long it is, for evenly spaced middles of its cells."""
     low, high = float(np.min(centres)), float(np.max(centres))
     cell = (high - low) / (len(centres) - 1) if len(centres) > 1 else 1.0
     return low - cell / 2, high - low + cell

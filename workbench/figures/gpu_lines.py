@@ -155,7 +155,7 @@ class GpuLines:
             yield Patch(source, "replace", drawn)
 
     def summary(self) -> str:
-        """What all GPUs together do, in one line; '' without any."""
+        """Return what all GPUs together do, in one line; '' without any."""
         latest = [series.latest for series in self._series.values()]
         busy = [each.utilisation for each in latest if each.utilisation is not None]
         used = sum(each.memory_used or 0 for each in latest)
@@ -168,7 +168,7 @@ class GpuLines:
         return " · ".join(parts) if latest else ""
 
     def note(self) -> str:
-        """Why there is nothing to see, for whoever asked for GPUs; '' where there is something."""
+        """Return why there is nothing to see, for whoever asked for GPUs; '' where there is something."""
         if self._series or any(each.expected for each in self._nothing):
             return ""
         if not self._nothing:
@@ -247,7 +247,7 @@ class GpuLines:
         return sorted(self._series, key=lambda uuid: (self._series[uuid].latest.host, self._series[uuid].place))
 
     def label(self, uuid: str) -> str:
-        """What a GPU is called in the figure; '' where nothing has come from it."""
+        """Return what a GPU is called in the figure; '' where nothing has come from it."""
         if uuid not in self._series:
             return ""
         sample, latest = self._series[uuid].latest, [series.latest for series in self._series.values()]
@@ -276,7 +276,7 @@ class GpuLines:
         )
 
     def _reasons(self) -> Iterator[str]:
-        """What can't be had, and why: those of the same reason together."""
+        """Yield what can't be had, and why: those of the same reason together."""
         yield from (f"{each.host}: {each.reason}" for each in self._nothing if each.expected)
         gone = [uuid for uuid in self._order() if self._series[uuid].gone]
         whose: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -362,11 +362,11 @@ class GpuSeries:
         return self._most.get(field)
 
     def since(self, n_known: int) -> _Part:
-        """What came after the first `n_known` samples."""
+        """Return what came after the first `n_known` samples."""
         return self._part(max(0, n_known - 1), len(self), len(self))
 
     def thinned(self, start: float, end: float, most: int) -> _Part:
-        """What was from `start` to `end`, in about `most` segments of each line."""
+        """Return what was from `start` to `end`, in about `most` segments of each line."""
         time = np.array(self._time)
         # One sample before, so that the line goes on to the edge of what follows.
         first = max(0, int(np.searchsorted(time, start)) - 1)
@@ -417,7 +417,7 @@ def _lines(part: _Part, quantity: Quantity, color: str, label: str) -> Iterator[
 
 
 def _model(names: Sequence[str]) -> str:
-    """What the names of all GPUs begin with, in whole words: 'NVIDIA H100 80GB HBM3'."""
+    """Return what the names of all GPUs begin with, in whole words: 'NVIDIA H100 80GB HBM3'."""
     words = zip(*(name.split() for name in names), strict=False)
     return " ".join(each[0] for each in takewhile(lambda each: len(set(each)) == 1, words))
 

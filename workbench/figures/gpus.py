@@ -151,7 +151,7 @@ def _list(rows: Sequence[_Row], place: str, choice: Choice | None = None) -> str
 
 
 def _shared(rows: Sequence[_Row]) -> list[_Absence]:
-    """What is absent, for the same reason, from all of several GPUs or slices."""
+    """Return what is absent, for the same reason, from all of several GPUs or slices."""
     devices = Counter(row.device.kind for row in rows if row.device.choosable)
     absent = Counter(absence for row in rows for absence in row.absences())
     return [each for each, count in absent.items() if 1 < count == devices[each.kind]]
@@ -250,7 +250,7 @@ def _process_name(pid: int) -> str:
 
 
 def _absences(gauge: GpuSample, kind: str) -> Iterator[_Absence]:
-    """What can't be had, and why: what has the same reason together."""
+    """Yield what can't be had, and why: what has the same reason together."""
     names: dict[str, tuple[str, ...]] = {}
     for field, name in _SHOWN.items():
         if field in gauge.absent:

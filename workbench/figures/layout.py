@@ -269,7 +269,7 @@ def _lines(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource], na
 
 
 def kinds_words(theme: Theme, *, others: bool = False, gpus: bool = False) -> str:
-    """What the colours of the stream mean that are of no task; `others` where some were computed for others.
+    """Return what the colours of the stream mean that are of no task; `others` where some were computed for others.
 
     With `gpus`, what the end of a task means there, too.
     """

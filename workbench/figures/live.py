@@ -497,7 +497,7 @@ class _Sent:
         self._last: dict[str, dict[str, Any]] = {}
 
     def is_new(self, patch: Patch) -> bool:
-        """Whether it changes anything: what is small is made each time, and sent only when it differs."""
+        """Return whether it changes anything: what is small is made each time, and sent only when it differs."""
         if patch.mode == "stream" or patch.source in _GROWING:
             return True
         if self._last.get(patch.source) == patch.columns:

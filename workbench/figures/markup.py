@@ -69,7 +69,7 @@ def code(text: str, hook: str | None = None, *, class_: str = "wb-Code") -> str:
 
 
 def log(text: str, hook: str = "log") -> str:
-    """What a process wrote, its end in view, with a button that copies it."""
+    """Return what a process wrote, its end in view, with a button that copies it."""
     return code(text or "Nothing was logged.", hook, class_="wb-Code wb-Log")
 
 

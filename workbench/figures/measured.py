@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from bokeh.embed import json_item
 
-from workbench import formats
 from workbench.figures.answers import Picture, pictures
 from workbench.figures.bandwidth import bandwidth_html
 from workbench.figures.components import answer_figure
@@ -18,7 +17,7 @@ from workbench.runs import singular, transfers
 from workbench.runs.store import ON_SIMULATED
 from workbench.workloads.values import Labelled
 
-_OWN = ("bandwidth", "certificate", "scatter", "convention", "dropped", "kept", "samples_without_genotypes")
+_OWN = ("bandwidth", "certificate", "scatter")
 """Parts of a result that have a section of their own."""
 
 
@@ -39,7 +38,7 @@ def sections(run: Mapping[str, Any], arrays: Mapping[str, Labelled] | None = Non
     """Sections for what this run measured and for pictures of its answer's arrays; none for most."""
     result = run.get("result") or {}
     drawn = list(pictures(arrays or {}, result))
-    found = [*_accuracy(result, drawn), *_components(result, drawn), *map(_pictured, drawn), *_bandwidth(run)]
+    found = [*_accuracy(result, drawn), *map(_pictured, drawn), *_bandwidth(run)]
     if run.get("simulated"):
         found = [each._replace(figure=each.figure and _marked(each.figure)) for each in found]
     return [*found, *_topology(run)]
@@ -73,26 +72,12 @@ def sections_items(found: Sequence[Section]) -> dict[str, Any]:
 
 
 def _accuracy(result: Mapping[str, Any], drawn: list[Picture]) -> list[Section]:
-    """What the certificate says, beside the first picture, which is how the values fall."""
+    """Return what the certificate says, beside the first picture, which is how the values fall."""
     told = result.get("certificate")
     if not told:
         return []
     body = tag("p", escape(told["sentence"])) + values_html(result)
     return [Section("How accurate it is", body, _pictured(drawn.pop(0)).figure if drawn else None)]
-
-
-def _components(result: Mapping[str, Any], drawn: list[Picture]) -> list[Section]:
-    """Which variants a PCA of genotypes is of, beside the samples along its first components."""
-    if "convention" not in result:
-        return []
-    left_out = singular.counts(result["dropped"])
-    said = f"{result['convention']} Variants: {result['kept']} took part; left out: {left_out}."
-    if unknown := result.get("samples_without_genotypes"):
-        said += f" Samples without any genotype there, left out: {formats.some(unknown, 10)}."
-    first = next((each for each in drawn if each.name.startswith("scores-")), None)
-    if first is not None:
-        drawn.remove(first)
-    return [Section("Components", tag("p", escape(said)), None if first is None else _pictured(first).figure)]
 
 
 def _pictured(picture: Picture) -> Section:

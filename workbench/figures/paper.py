@@ -46,7 +46,7 @@ def write_picture(picture: Picture, file: BinaryIO, kind: str) -> None:
 
 
 def can_write() -> bool:
-    """Whether Matplotlib is installed."""
+    """Return whether Matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 

@@ -27,7 +27,7 @@ from workbench.figures.colors import (
     neutral_line,
 )
 from workbench.figures.gpu_lines import GpuSeries
-from workbench.figures.layout import LAUNCHED
+from workbench.figures.layout import LAUNCHED, PARTS, Part
 from workbench.figures.live import MOST_NAMES, count_words, natural, progress_bars
 from workbench.figures.markup import tag
 from workbench.figures.samples import Samples, Segments
@@ -61,9 +61,10 @@ class Row:
 
 
 class Picture:
-    """Gathers what happens, batch by batch, and draws it as often as it is asked to."""
+    """Gathers what happens, batch by batch, and draws it, or some parts of it, as often as it is asked to."""
 
-    def __init__(self) -> None:
+    def __init__(self, parts: Sequence[Part] = PARTS) -> None:
+        self._parts = parts
         self.rows: dict[str, Row] = {}
         self.transferring = 0.0
         """Seconds, of all threads together."""
@@ -75,6 +76,7 @@ class Picture:
         self._simulated = False
         self._counts: Mapping[str, Mapping[str, int]] = {}
         self._began: float | None = None
+        self._recorded = False
         self._latest = 0.0
         self._peak = 0
 
@@ -82,6 +84,7 @@ class Picture:
         """Take in events."""
         for batch in batches:
             self._began = batch.time if self._began is None else self._began
+            self._recorded = self._recorded or batch.recorded
             self._latest = max(self._latest, batch.time)
             self._timeline.feed(batch)
             self._count(batch.tasks)
@@ -139,10 +142,14 @@ class Picture:
         canvas = _Canvas(begin, end)
         if self._simulated:
             canvas.title("All of this on SIMULATED GPUs")
-        self._draw_progress(canvas)
-        self._draw_stream(canvas)
-        self._draw_workers(canvas)
-        self._draw_gpus(canvas)
+        for part, draw in (
+            ("progress", self._draw_progress),
+            ("tasks", self._draw_stream),
+            ("memory", self._draw_workers),
+            ("gpus", self._draw_gpus),
+        ):
+            if part in self._parts:
+                draw(canvas)
         return canvas.finished()
 
     def image(self) -> str:
@@ -177,8 +184,8 @@ class Picture:
 
     def _window(self) -> tuple[float, float]:
         span = self._timeline.span()
-        # What was running before somebody watched is drawn from then on.
-        begin = self._began or 0.0
+        # What was running before somebody watched is drawn from then on. A record comes when all of it is over.
+        begin = span[0] if self._recorded and span is not None else self._began or 0.0
         end = self._latest if span is None else max(span[1], self._latest)
         return begin, max(end, begin + 1e-3)
 

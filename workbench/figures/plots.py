@@ -103,7 +103,7 @@ def draw_lines(
 
 
 def hover(theme: Theme, renderer: Any, title: str, lines: tuple[str, ...] = ()) -> HoverTool:
-    """What is said of what the pointer is on."""
+    """Return what is said of what the pointer is on."""
     rows = "".join(f"<div>{line}</div>" for line in lines)
     # Over the padding of Bokeh's own box, which is white in every theme.
     style = (

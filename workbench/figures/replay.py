@@ -177,7 +177,7 @@ class _Counted:
         return np.bincount(slots, minlength=STEPS * max(1, len(self._place))).reshape(-1, STEPS)
 
     def of(self, names: Sequence[str], kind: str) -> npt.NDArray[np.float64]:
-        """How many there were by the end of each step."""
+        """Return how many there were by the end of each step."""
         rows = [self._place[name] for name in names if name in self._place]
         return self._by_kind[kind][rows].sum(0).cumsum().astype(float)
 

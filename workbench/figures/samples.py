@@ -69,7 +69,7 @@ class Samples:
         return len(self._names)
 
     def name(self, worker: str) -> str:
-        """What the worker of an address is called, the address itself where it wasn't heard of."""
+        """Return what the worker of an address is called, the address itself where it wasn't heard of."""
         return self._names.get(worker, worker)
 
 
@@ -88,7 +88,7 @@ class Workers:
         self._latest = {worker: each for worker, each in self._latest.items() if now - each.time <= GAP}
 
     def summary(self) -> str:
-        """What stands above a figure, all workers together; '' before any was heard of."""
+        """Return what stands above a figure, all workers together; '' before any was heard of."""
         if not self._latest:
             return ""
         quantities = ("cpu", "memory", "memory_limit", "spilled")

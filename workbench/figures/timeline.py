@@ -64,7 +64,7 @@ class View:
         return View(*(getattr(self, name)[rows] for name in View.__slots__))
 
     def in_order(self) -> View:
-        """What failed last, to be drawn over what lies beside it, and what others computed first."""
+        """Return what failed last, to be drawn over what lies beside it, and what others computed first."""
         last = np.select([self.category == ERRED, self.category == THEIRS], [1, -1])
         return self.take(np.argsort(last, kind="stable"))
 
@@ -307,7 +307,7 @@ def _categories(tasks: Tasks) -> npt.NDArray[np.int16]:
 
 
 def _drawn(busy: Any, count: Integers) -> tuple[Integers, Integers, Floats, Integers]:
-    """Which cells show which categories: of all computing the one that took longest, of the rest each."""
+    """Return which cells show which categories: of all computing the one that took longest, of the rest each."""
     computing = slice(0, TRANSFER)
     # A count as a part in a billion settles between tasks that took no time at all.
     weight = busy + 1e-9 * count

@@ -19,7 +19,7 @@ _ONE_LINK = 15
 
 
 def has_ways(topology: Topology) -> bool:
-    """Whether there is anything between anything: a GPU alone has no ways to tell of."""
+    """Return whether there is anything between anything: a GPU alone has no ways to tell of."""
     return len(topology.gpus) + len(topology.cards) > 1
 
 

@@ -8,8 +8,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from workbench.genotypes.arrays import read_vcf_zarr as read_vcf_zarr
 from workbench.genotypes.packing import (
     MISSING as MISSING,
@@ -27,11 +25,3 @@ from workbench.genotypes.relatives import Relatedness as Relatedness, kinship as
 from workbench.genotypes.simulated import simulate as simulate
 from workbench.genotypes.store import pack_to_zarr as pack_to_zarr
 from workbench.genotypes.values import Genotypes as Genotypes, Variants as Variants
-
-
-def __getattr__(name: str) -> Any:
-    if name == "OneBloscThread":  # loads distributed
-        from workbench.genotypes.blosc import OneBloscThread
-
-        return OneBloscThread
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,8 @@
-"""What numba compiles for `fast`, whose rooms it is given. Importing this imports numba, and compiles."""
+"""Functions of `fast` that numba compiles. Importing this imports numba, and compiles or loads what was compiled.
+
+Tables, names and sums are made by vector instructions of LLVM. As loops, tables take the whole product twice as long,
+names three times, and sums in Python's terms go through memory: nothing tells LLVM that two arrays don't overlap.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +13,23 @@ import llvmlite.binding as llvm
 import numba
 import numpy as np
 from llvmlite import ir
-from numba import carray, types
+from numba import types
 from numba.extending import intrinsic
 
-from workbench.genotypes.fast import (
-    COLUMNS,
-    FETCHED,
-    PANEL,
-    PLANES,
-    ROW_BYTES,
-    ROWS,
-    SITES,
-    STRIP,
-    TABLE_BYTES,
-    TABLE_OF_SITES_BYTES,
-    TABLES,
-    TABLES_OF_SITES,
-    THIRD,
-    TILE_ROWS,
-)
+from workbench.compiled import cached
+from workbench.genotypes.fast import COLUMNS, STRIP
 from workbench.genotypes.kernels import ROWS_IN_SINGLE
 
+PLANES, THIRD, ROW_BYTES = 4, STRIP // 3, 4 * COLUMNS
+# Rows of a table: all sums of three rows of lanes, each 0, 1 or 2 times, or of sites also as many times as its mean. So
+# many such tables stay in the first cache while rows, or samples, are looked up in them.
+TABLES, TABLE_BYTES = 16, 3**3 * ROW_BYTES
+TABLES_OF_SITES, TABLE_OF_SITES_BYTES = 7, 4**3 * ROW_BYTES
+SITES = 3 * TABLES_OF_SITES
+# Rows that are looked up beside each other: what is added to one sum has to wait for what was added before.
+ROWS = 4
+# Rows for which the tables of samples are made once, a multiple of SITES and ROWS, and strips for which those of sites.
+TILE_ROWS, PANEL = 6 * ROWS * SITES, 8
 # Samples whose sums stay in registers: AVX-512 has 32 of sixteen numbers, AVX2 16 of eight.
 AT_ONCE = 16 if llvm.get_host_cpu_features().get("avx512f", False) else 4
 
@@ -193,54 +193,45 @@ def _eight(builder, address):  # type: ignore[no-untyped-def]
 
 @_lowered(types.int64, types.uint64)
 def _ones(builder, word):  # type: ignore[no-untyped-def]
-    """How many bits are set."""
+    """Return the number of set bits."""
     return builder.ctpop(word)
 
 
 @numba.njit
 def _address(array):  # type: ignore[no-untyped-def]
-    """Where an array begins, as a signed number: numba makes a float of the sum of an unsigned and a signed one."""
+    """Return the address of an array as a signed number. In numba, unsigned plus signed is a float."""
     return np.intp(array.ctypes.data)
 
 
-@_lowered(types.uint64, types.uint64, types.uint32, types.intp)
-def _put_two(builder, word, first, out):  # type: ignore[no-untyped-def]
-    """Put `first` and where the lowest two bits of a word are at `out`; return the word without them."""
-    for i in range(2):
-        bit = builder.trunc(builder.cttz(word, ir.Constant(ir.IntType(1), 0)), first.type)
-        _store(builder, builder.add(first, bit), _on(builder, out, 4 * i))
-        word = builder.and_(word, builder.sub(word, ir.Constant(_WORD, 1)))
-    return word
-
-
-@_lowered(types.void, types.intp)
-def _fetch(builder, address):  # type: ignore[no-untyped-def]
-    """Have what lies at an address brought to the second cache."""
-    octets, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-    called = builder.module.declare_intrinsic(
-        "llvm.prefetch", [octets], ir.FunctionType(ir.VoidType(), [octets, *[flag] * 3])
-    )
-    builder.call(called, [builder.inttoptr(address, octets), *(ir.Constant(flag, n) for n in (0, 2, 1))])
+@numba.njit
+def _aligned(n_bytes):  # type: ignore[no-untyped-def]
+    """Return zeros that begin on a line of the processor's cache: what lies across two of them takes twice as long."""
+    room = np.zeros(n_bytes + 64, np.uint8)
+    start = -_address(room) % 64
+    return room[start : start + n_bytes]
 
 
 @numba.njit
-def _unknown(places, incomplete, n_incomplete, at, at_found):  # type: ignore[no-untyped-def]
-    """Put which genotypes of sixteen bytes of rows aren't known at `at_found`, and return how many there are.
+def _unknown(places, incomplete, n_incomplete, at, unknown):  # type: ignore[no-untyped-def]
+    """Put which genotypes of sixteen bytes of rows aren't known into `unknown`, and return how many there are.
 
     Each is 64 times its row, and the bit of it in the first eight bytes, or the odd one after that bit in the others.
     """
-    n, lows = 0, np.uint64(0x5555555555555555)
+    n, lows, one = 0, np.uint64(0x5555555555555555), np.uint64(1)
     for i in range(n_incomplete):
         r = incomplete[i]
         of_row = r * np.uint32(64)
         first, second = _eight(places[r] + at), _eight(places[r] + at + 8)
         both = first & first >> np.uint64(1) & lows | second & second << np.uint64(1) & ~lows
         end = n + _ones(both)
-        # Two at a time, whether there are so many or not: where a loop ends now and then, its end is guessed wrongly.
-        both = _put_two(both, of_row, at_found + 4 * n)
-        while n + 2 < end:
+        while True:
+            # Two at a time, whether there are any or not: where a loop ends now and then, its end is guessed wrongly.
+            for k in range(2):
+                unknown[n + k] = of_row + np.uint32(_ones((both & -both) - one))
+                both &= both - one
+            if n + 2 >= end:
+                break
             n += 2
-            both = _put_two(both, of_row, at_found + 4 * n)
         n = end
     return n
 
@@ -249,10 +240,9 @@ def _unknown(places, incomplete, n_incomplete, at, at_found):  # type: ignore[no
 def _add_unknown(places, means, incomplete, n_incomplete, strip, q, unknown, y):  # type: ignore[no-untyped-def]
     """Add a row's mean times what a strip's samples have in Q to X Q, where its genotypes aren't known."""
     (groups, lanes, _), tile_rows = q.shape, y.shape[1]
-    at_unknown = _address(unknown)
     # Bytes side by side of all rows, and not all of a row: what is added to one sum has to wait for what was before.
     for octet in range(0, STRIP, 16):
-        n = _unknown(places, incomplete, n_incomplete, strip * STRIP + octet, at_unknown)
+        n = _unknown(places, incomplete, n_incomplete, strip * STRIP + octet, unknown)
         for g in range(groups):
             at_lane = _address(q) + (g * lanes + strip * PLANES * STRIP + octet) * ROW_BYTES
             at_row = _address(y) + g * tile_rows * ROW_BYTES
@@ -305,34 +295,34 @@ def _add_samples(places, means, panel, end, row, y, named, tables, sums):  # typ
                 _look_up_samples(at_named + plane * plane_bytes + j, at_tables, at_sum + j * ROW_BYTES)
 
 
-_FLOATS, _DOUBLES, _BYTES, _NUMBERS, _PLACES = (
-    types.CPointer(kind) for kind in (types.float32, types.float64, types.uint8, types.int64, types.uint32)
-)
-_N = types.intp
+def _given(kind: Any, n_dimensions: int) -> Any:
+    """Return the type of an array that is only read, which may be read-only."""
+    return types.Array(kind, n_dimensions, "C", readonly=True)
 
 
-@numba.cfunc(
+@cached(
     types.void(
-        *(_BYTES, _N, _N, _BYTES, _N, _FLOATS, _FLOATS, _FLOATS, _N, _N, _FLOATS, _DOUBLES, _N),
-        *(_N, _FLOATS, _BYTES, _BYTES, _PLACES, _NUMBERS, _PLACES, _FLOATS, _DOUBLES),
-    )
+        *(_given(types.uint8, 2), _given(types.uint8, 1), _given(types.float32, 2), _given(types.float32, 3)),
+        *(_given(types.float32, 2), types.float32[:, :, ::1], types.float64[:, :, ::1]),
+    ),
+    constants=(COLUMNS, STRIP, ROWS_IN_SINGLE),
 )
-def normal(  # type: ignore[no-untyped-def]
-    packed, height, n_bytes, tail, first, sites, q, ones, groups, lanes, few, total, in_total,
-    tile_rows, y, tables, named, unknown, places, incomplete, means, shift,
-):  # fmt: skip
-    """Add ÃᵀÃ Q of a block to `few`, or every so many rows to `total` where that is wanted, but for centring.
+def normal(packed, tail, sites, q, ones, few, total):  # type: ignore[no-untyped-def]
+    """Add ÃᵀÃ Q of a block to `few`, or every so many rows to `total` where that isn't empty, but for centring.
 
-    Both hold groups of columns, whose rows are those of `q` and one for what centring takes from every other. The rows
-    from `first` on are read from `tail`.
+    Both hold groups of columns, whose rows are those of `q` and one for what centring takes from every other. The last
+    rows are read from `tail`, which has room for a strip behind them.
     """
-    strips, n_sums = lanes // (PLANES * STRIP), groups * (lanes + 1) * COLUMNS
-    packed, tail = carray(packed, height * n_bytes), carray(tail, (height - first) * n_bytes)
-    sites, ones, shift = carray(sites, (height, 3)), carray(ones, (groups, COLUMNS)), carray(shift, (groups, COLUMNS))
-    q, y = carray(q, (groups, lanes, COLUMNS)), carray(y, (groups, tile_rows, COLUMNS))
-    tables, named, unknown = carray(tables, 1), carray(named, 1), carray(unknown, 64 * tile_rows + 2)
-    places, incomplete, means = carray(places, tile_rows), carray(incomplete, tile_rows), carray(means, tile_rows)
-    sums, few, total = carray(few, (groups, lanes + 1, COLUMNS)), carray(few, n_sums), carray(total, n_sums)
+    (height, n_bytes), (groups, lanes, _) = packed.shape, q.shape
+    strips, first, in_total = lanes // (PLANES * STRIP), height - (len(tail) - STRIP) // n_bytes, total.size > 0
+    # Rows are looked up so many at a time, and then so many are put into tables: both need room to the end.
+    tile_rows = min(TILE_ROWS, -(-height // (ROWS * SITES)) * ROWS * SITES)
+    y = _aligned(groups * tile_rows * ROW_BYTES).view(np.float32).reshape(groups, tile_rows, COLUMNS)
+    tables = _aligned(max(TABLES * TABLE_BYTES, TABLES_OF_SITES * TABLE_OF_SITES_BYTES))
+    named = _aligned(PLANES * max(tile_rows * THIRD, PANEL * TABLES_OF_SITES * STRIP))
+    unknown, incomplete = np.empty(64 * tile_rows + 2, np.uint32), np.empty(tile_rows, np.uint32)
+    places, means = np.empty(tile_rows, np.int64), np.empty(tile_rows, np.float32)
+    shift = np.zeros((groups, COLUMNS))
     pending = 0
     for start in range(0, height, TILE_ROWS):
         rows, n_incomplete = min(TILE_ROWS, height - start), 0
@@ -356,32 +346,31 @@ def normal(  # type: ignore[no-untyped-def]
                     shift[g, c] += mean * y[g, r, c]
         for panel in range(0, strips, PANEL):
             for r in range(0, rows, SITES):
-                if tile_rows * n_bytes <= FETCHED:
-                    for line in range(0, SITES * n_bytes, 64):
-                        _fetch(places[r] + tile_rows * n_bytes + line)
-                _add_samples(places, means, panel, min(panel + PANEL, strips), r, y, named, tables, sums)
+                _add_samples(places, means, panel, min(panel + PANEL, strips), r, y, named, tables, few)
         pending += rows
         if in_total and (pending >= ROWS_IN_SINGLE or start + rows >= height):
-            for i in range(n_sums):
-                total[i] += few[i]
-                few[i] = 0
+            for g in range(groups):
+                for lane in range(lanes):
+                    for c in range(COLUMNS):
+                        total[g, lane, c] += few[g, lane, c]
+                        few[g, lane, c] = 0
             pending = 0
     for g in range(groups):
         for c in range(COLUMNS):
             if in_total:
-                total[(g * (lanes + 1) + lanes) * COLUMNS + c] = shift[g, c]
+                total[g, lanes, c] = shift[g, c]
             else:
-                sums[g, lanes, c] = shift[g, c]
+                few[g, lanes, c] = shift[g, c]
 
 
-@numba.cfunc(types.void(_BYTES, _N, _N, _N, _BYTES, _NUMBERS))
-def counted(packed, height, n_bytes, last, tail, found):  # type: ignore[no-untyped-def]
+@cached(types.void(_given(types.uint8, 2), types.uint8, types.int64[:, ::1]))
+def counted(packed, last, found):  # type: ignore[no-untyped-def]
     """Put the samples with 0, 1, 2 copies and with none known into the columns of `found`, the first less padding.
 
-    `last` are the bits of a row's last byte that belong to samples; `tail` has room for eight bytes.
+    `last` are the bits of a row's last byte that belong to samples.
     """
-    packed, tail, found = carray(packed, (height, n_bytes)), carray(tail, 8), carray(found, (height, 4))
-    words, at_packed = (n_bytes - 1) // 8, _address(packed)
+    (height, n_bytes), tail, at_packed = packed.shape, np.zeros(8, np.uint8), _address(packed)
+    words = (n_bytes - 1) // 8
     lows = np.uint64(0x5555555555555555)
     for row in range(height):
         one, two, both, at_row = 0, 0, 0, at_packed + row * n_bytes
@@ -391,24 +380,23 @@ def counted(packed, height, n_bytes, last, tail, found):  # type: ignore[no-unty
             else:
                 for octet in range(8 * words, n_bytes):
                     tail[octet - 8 * words] = packed[row, octet]
-                tail[n_bytes - 8 * words - 1] &= np.uint8(last)
+                tail[n_bytes - 8 * words - 1] &= last
                 word = _eight(_address(tail))
             low, high = word & lows, word >> np.uint64(1) & lows
             one, two, both = one + _ones(low), two + _ones(high), both + _ones(low & high)
         found[row, 0], found[row, 1], found[row, 2], found[row, 3] = -one - two + both, one - both, two - both, both
 
 
-@numba.cfunc(types.void(types.CPointer(types.uint32), _N, _N, _BYTES, types.CPointer(types.uint32)))
-def packed_bytes(four, n, gather, out, seen):  # type: ignore[no-untyped-def]
+@cached(types.UniTuple(types.uint32, 2)(_given(types.uint32, 1), types.uint32, types.uint8[:, ::1]))
+def packed_bytes(four, gather, out):  # type: ignore[no-untyped-def]
     """Put codes, four as the bytes of each integer, into bytes of `out` by the product `gather`.
 
-    `seen` gets the bits that any of them has, and by an odd bit of its byte whether one has two side by side.
+    Return the bits that any of them has, and by an odd bit of its byte whether one has two side by side.
     """
-    four, out, seen = carray(four, n), carray(out, n), carray(seen, 2)
-    factor, bits, threes = np.uint32(gather), np.uint32(0), np.uint32(0)
-    for i in range(n):
+    bits, threes, flat = np.uint32(0), np.uint32(0), out.reshape(-1)
+    for i in range(len(four)):
         codes = four[i]
         bits |= codes
         threes |= codes & codes >> np.uint32(1)
-        out[i] = np.uint8(codes * factor >> np.uint32(24))
-    seen[0], seen[1] = bits, threes
+        flat[i] = np.uint8(codes * gather >> np.uint32(24))
+    return bits, threes

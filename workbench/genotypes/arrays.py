@@ -15,8 +15,9 @@ from dask.utils import SerializableLock
 from workbench import formats
 from workbench.errors import BadInputError
 from workbench.genotypes.packing import PER_BYTE, block_rows, missing_codes, pack, packed_array, packed_width
-from workbench.genotypes.values import Genotypes, Variants, as_text
-from workbench.linalg.blocks import in_blocks, refuse_masked, row_blocks
+from workbench.genotypes.values import Genotypes, Variants
+from workbench.labels import as_text
+from workbench.linalg.arrays import in_blocks, refuse_masked, row_blocks
 from workbench.linalg.keys import lasting
 from workbench.storage import places, written
 from workbench.storage.places import Place
@@ -197,7 +198,7 @@ def refuse_words(dtype: Any, what: str) -> None:
 
 
 def is_transposed(shape: Sequence[int], orientation: str | None, samples: Sequence[str] | None, what: str) -> bool:
-    """Whether the rows are the samples.
+    """Return whether the rows are samples.
 
     Raises
     ------
@@ -342,7 +343,7 @@ def _calls(group: Any, place: str) -> Any:
 
 
 def _variants(group: Any, n_variants: int, place: str) -> tuple[Variants, np.ndarray[Any, Any]]:
-    """What is known of the variants, and how many alternate alleles each has."""
+    """Return the variants and the number of alternate alleles of each."""
     position, id, alleles, contig = (
         _column(group, f"variant_{name}", n_variants, place) for name in ("position", "id", "allele", "contig")
     )

@@ -1,4 +1,4 @@
-"""Counts over pairs of samples or of variants, by the bits of planes: 64 genotypes in two or three words.
+"""Counts over pairs of samples, by the bits of planes: 64 genotypes in two words.
 
 A plane holds one bit of each genotype's code, or what follows from both. With the extra `fast`, numba compiles it.
 """
@@ -6,19 +6,18 @@ A plane holds one bit of each genotype's code, or what follows from both. With t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from workbench.compiled import Loop, installed, loops
+from workbench.compiled import installed
 from workbench.genotypes import kernels
 from workbench.genotypes.packing import PER_BYTE
 
 Matrix = np.ndarray[Any, Any]
 
 _WORD = np.uint64
-_LOW, _ONE = _WORD(0x5555_5555_5555_5555), _WORD(1)
 # Bits of eight words that are a matrix of eight rows are brought to lie the other way in three steps.
 # Source: H. S. Warren, Hacker's Delight, 2nd edition, section 7-3.
 _SWAPS = ((_WORD(7), _WORD(0x00AA00AA00AA00AA)), (_WORD(14), _WORD(0x0000CCCC0000CCCC)), (_WORD(28), _WORD(0xF0F0F0F0)))
@@ -27,15 +26,10 @@ _ROWS = 64
 _SIDE_BY_SIDE = 16
 
 
-@cache
-def compiled() -> dict[str, Loop] | None:
-    """What numba has made of the loops; None where it isn't installed."""
-    return loops("workbench.genotypes._bits", pairs=7, linked=11) if installed() else None
-
-
 def warm_up() -> None:
     """Compile now, or read what an earlier process has compiled, so that no task has to wait for it."""
-    compiled()
+    if installed():
+        import_module("workbench.genotypes._bits")
 
 
 def by_sample(packed: Matrix, n_samples: int) -> Matrix:
@@ -76,10 +70,10 @@ def pairs(one: Matrix, other: Matrix, same: bool) -> Matrix:
     known, and the other way round. Of the `same` samples only what is above the diagonal counts.
     """
     found = np.zeros((4, len(one), len(other)), np.int64)
-    made = compiled()
-    if made is not None:
-        one, other = np.ascontiguousarray(one), np.ascontiguousarray(other)
-        made["pairs"](one, len(one), other, len(other), one.shape[2], int(same), found)
+    if installed():
+        from workbench.genotypes import _bits
+
+        _bits.pairs(np.ascontiguousarray(one), np.ascontiguousarray(other), same, found)
         return found
     low, high = other[:, 0], other[:, 1]
     het, unknown = low & ~high, low & high
@@ -94,30 +88,3 @@ def known_together(one: Matrix, other: Matrix) -> Matrix:
     """In how many variants both are known, sample by sample."""
     bits = ~(one[:, 0] & one[:, 1]) & ~(other[:, 0] & other[:, 1])
     return np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
-
-
-def linked(planes: Matrix, ones: Matrix, samples: int, ends: Matrix, stays: Matrix, r2: float, above: bool) -> Matrix:
-    """Pairs (i, j) of the first rows that stay and later ones up to their `ends` whose r² is at least, or above `r2`.
-
-    `ones` are how many bits of each plane are set.
-    """
-    made = compiled()
-    assert made is not None
-    found = np.zeros((len(ends), len(planes)), bool)
-    made["linked"](planes, *planes.shape[::2], ones, samples, ends, stays, np.array([r2]), int(above), len(ends), found)
-    return found
-
-
-def by_variant(packed: Matrix, n_samples: int) -> tuple[Matrix, Matrix]:
-    """For each variant who is known, homozygous and has two copies, as uint64 of (rows, 3, words); and how many."""
-    rows, width = packed.shape
-    words = -(-n_samples // (_ROWS * _SIDE_BY_SIDE)) * _SIDE_BY_SIDE
-    padded = np.full((rows, 16 * words), 0xFF, np.uint8)
-    padded[:, :width] = packed
-    padded[:, width - 1] |= ~kernels.last_byte(n_samples)
-    x = padded.view("<u8")
-    one, other = x[:, 0::2], x[:, 1::2]
-    low = one & _LOW | (other & _LOW) << _ONE
-    high = one >> _ONE & _LOW | other & ~_LOW
-    planes = np.ascontiguousarray(np.stack([~(low & high), ~low, high & ~low], axis=1))
-    return planes, np.bitwise_count(planes).sum(axis=2, dtype=np.int64)

@@ -1,8 +1,9 @@
-"""Which samples and variants an analysis is of, chosen before anything is counted."""
+"""Selection of samples and variants before an analysis."""
 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from workbench import formats
 from workbench.errors import BadInputError
-from workbench.genotypes.values import IN_FAMILY, Genotypes, as_text
-from workbench.linalg.blocks import refuse_masked
+from workbench.genotypes.values import IN_FAMILY, Genotypes
+from workbench.labels import as_text
+from workbench.linalg.arrays import refuse_masked
 from workbench.storage import places
 
 Matrix = np.ndarray[Any, Any]
@@ -24,9 +27,9 @@ Regions = str | Path | Sequence[str]
 _LINES = "a text file with a sample's name, or its family and name, on each line"
 _BED = "regions such as 6:25000000-35000000, separated by commas, or a BED file (contig, start from 0, end)"
 _REGION = re.compile(r"([^\s:,;]+):(\d+)-(\d+)")
-_X = re.compile(r"(?:chr)?(?:X|23)|NC_000023\.\d+", re.IGNORECASE)
-# 1 to 22, chr1 to chr22, and the human reference's own names. PLINK writes X, Y, XY and MT as 23 to 26.
-_AUTOSOME = re.compile(r"(?:chr)?0?([1-9]|1\d|2[0-2])|NC_0000(0[1-9]|1\d|2[0-2])\.\d+", re.IGNORECASE)
+# RefSeq's names of the human chromosomes, of which 23 and 24 are X and Y.
+_REFSEQ = re.compile(r"nc_0000(0[1-9]|1\d|2[0-4])\.\d+")
+_AUTOSOMES = frozenset(map(str, range(1, 23)))
 _HEADS = ("FID", "IID")
 _SAVED = "REMOVE"
 """Header of what a run of genotype_relatedness saves as a table."""
@@ -112,9 +115,9 @@ def _lines(parameter: str, given: Names, options: places.Options | None) -> tupl
 
 
 def some_on_x(genotypes: Genotypes) -> bool:
-    """Whether some of the variants are on the human X."""
+    """Return whether any variant is on the human X."""
     contigs = genotypes.variants.contig
-    return contigs is not None and any(_X.fullmatch(str(name)) for name in set(contigs.tolist()))
+    return contigs is not None and any(chromosome(str(name)) in ("x", "23") for name in set(contigs.tolist()))
 
 
 def on_autosomes(genotypes: Genotypes) -> np.ndarray[Any, Any]:
@@ -126,7 +129,7 @@ def on_autosomes(genotypes: Genotypes) -> np.ndarray[Any, Any]:
     if contigs is None:
         raise BadInputError("autosomes_only needs the contig of each variant, which these lack: leave it out.")
     names, number = np.unique(contigs, return_inverse=True)
-    autosomes = np.array([bool(_AUTOSOME.fullmatch(str(name))) for name in names], bool)
+    autosomes = np.array([chromosome(str(name)) in _AUTOSOMES for name in names], bool)
     if not autosomes.any():
         shown = ", ".join(map(str, names[:5])) or "there are none"
         raise BadInputError(
@@ -139,27 +142,40 @@ def on_autosomes(genotypes: Genotypes) -> np.ndarray[Any, Any]:
 def in_regions(genotypes: Genotypes, regions: Regions) -> Matrix:
     """A mask of the variants that lie in one of the regions, whose ends belong to them.
 
-    Contigs are the same with and without "chr". A BED file counts from 0 and its ends don't belong to the regions.
+    Contigs are compared by `chromosome`. A BED file counts from 0 and its ends don't belong to the regions.
     Raises BadInputError where the variants lack places, or the regions can't be read.
     """
     contigs, positions = genotypes.variants.contig, genotypes.variants.position
     if contigs is None or positions is None:
         raise BadInputError("leave_out needs the contig and position of each variant, which these lack: leave it away.")
     names, number = np.unique(contigs, return_inverse=True)
-    plain = np.array([plain_contig(str(name)) for name in names], object)
+    plain = np.array([chromosome(str(name)) for name in names], object)
     mask = np.zeros(genotypes.n_variants, bool)
     for contig, first, last in _read_regions(regions):
-        mask |= (plain == plain_contig(contig))[number] & (positions >= first) & (positions <= last)
+        mask |= (plain == chromosome(contig))[number] & (positions >= first) & (positions <= last)
     return mask
 
 
-def plain_contig(contig: str) -> str:
-    """A contig's name as it is without "chr", in lower case."""
-    return contig.lower().removeprefix("chr")
+def nowhere(genotypes: Genotypes) -> str:
+    """Return a warning that no variant lies in the regions."""
+    contigs = list(dict.fromkeys(map(str, np.asarray(genotypes.variants.contig).tolist())))
+    return f"leave_out: no variant lies there, so none is left out. Contigs are {formats.shortened(contigs, 5)}."
+
+
+def chromosome(contig: str) -> str:
+    """One name for all that files call a contig: "6" for 6, 06, chr6 and NC_000006.12, "x" for chrX and NC_000023.11.
+
+    PLINK's 23 to 26 stay numbers: of other species they are chromosomes like any other.
+    """
+    name = contig.lower().removeprefix("chr")
+    found = _REFSEQ.fullmatch(name)
+    if found is None:
+        return name.lstrip("0") or name
+    return {"23": "x", "24": "y"}.get(found[1], found[1].lstrip("0"))
 
 
 def are_regions(given: str) -> bool:
-    """Whether a text is regions, and no path."""
+    """Return whether a text lists regions and isn't a path."""
     return all(_REGION.fullmatch(part) for part in _split(given))
 
 
@@ -209,7 +225,9 @@ def barred(
     if autosomes_only:
         found["not autosomal"] = ~on_autosomes(genotypes)
     if leave_out is not None:
-        found["in a region left out"] = in_regions(genotypes, leave_out)
+        found["in a region left out"] = inside = in_regions(genotypes, leave_out)
+        if len(leave_out if isinstance(leave_out, Sequence) else str(leave_out)) and not inside.any():
+            warnings.warn(nowhere(genotypes), UserWarning, stacklevel=3)
     mask = as_mask(kept, genotypes)
     return found if mask is None else found | {"not asked for": ~mask}
 

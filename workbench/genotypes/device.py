@@ -7,15 +7,16 @@ product centres, and another sums what centring takes. What isn't on a device is
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from workbench.genotypes import kernels
-from workbench.genotypes.kernels import ROWS_IN_SINGLE, Narrow, arranged as arranged, gathered as gathered
+from workbench.genotypes.kernels import ROWS_IN_SINGLE, Narrow
 from workbench.genotypes.packing import PER_BYTE
-from workbench.linalg.blocks import beside, host, namespace, on_device
 from workbench.linalg.cuda import THREADS, grid, kernel
+from workbench.linalg.gpu import beside, host, namespace, on_device
 
 Matrix = np.ndarray[Any, Any]
 
@@ -42,8 +43,8 @@ def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
         whole = len(x) // ROWS_IN_SINGLE * ROWS_IN_SINGLE
         for rows, each in ((slice(whole), ROWS_IN_SINGLE), (slice(whole, None), len(x) - whole)):
             if len(x[rows]):
-                few = y[rows].reshape(-1, each, width).transpose(0, 2, 1) @ x[rows].reshape(-1, each, x.shape[1])
-                total += few.sum(axis=0, dtype=np.float64)
+                sums = y[rows].reshape(-1, each, width).transpose(0, 2, 1) @ x[rows].reshape(-1, each, x.shape[1])
+                total += sums.sum(axis=0, dtype=np.float64)
     found = host(total)
     return np.ascontiguousarray(found[:, : q.n_samples].T) - found[:, PER_BYTE * n_bytes]
 
@@ -112,3 +113,14 @@ def _tiles(packed: Any, sites: Matrix, q: Narrow, left: Any) -> Iterator[tuple[A
         kernel(f"decode_{dtype}")(grid(groups, n), (THREADS,), parameters)
         xp.matmul(x, there, out=y)
         yield x, y, part
+
+
+DEVICE = replace(
+    kernels.NUMPY,
+    largest_block=LARGEST_BLOCK,
+    normal=normal,
+    counted=counted,
+    projected=projected,
+    oversamples=oversamples,
+)
+"""The functions of this module."""

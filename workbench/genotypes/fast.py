@@ -10,35 +10,22 @@ Columns are taken in groups of sixteen, so widths that sixteen divides are used 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from workbench.compiled import Loop, aligned, loops
+from workbench.compiled import load
 from workbench.genotypes import kernels, packing
-from workbench.genotypes.kernels import LARGEST_BLOCK as LARGEST_BLOCK, ROWS_IN_SINGLE, Narrow
+from workbench.genotypes.kernels import ROWS_IN_SINGLE, Narrow
 from workbench.genotypes.packing import PER_BYTE
-from workbench.linalg import blocks
+from workbench.linalg.gpu import on_device
 
 Matrix = np.ndarray[Any, Any]
 
 COLUMNS = 16
 # Bytes of a row whose genotypes are looked up at a time, each with one of both other thirds.
 STRIP = 96
-PLANES, THIRD, ROW_BYTES = 4, STRIP // 3, 4 * COLUMNS
-# Rows of a table: all sums of three rows of lanes, each 0, 1 or 2 times, or of sites also as many times as its mean. So
-# many such tables stay in the first cache while rows, or samples, are looked up in them.
-TABLES, TABLE_BYTES = 16, 3**3 * ROW_BYTES
-TABLES_OF_SITES, TABLE_OF_SITES_BYTES = 7, 4**3 * ROW_BYTES
-SITES = 3 * TABLES_OF_SITES
-# Rows that are looked up beside each other: what is added to one sum has to wait for what was added before.
-ROWS = 4
-# Rows for which the tables of samples are made once, a multiple of SITES and ROWS, and strips for which those of sites.
-TILE_ROWS, PANEL = 6 * ROWS * SITES, 8
-# Bytes of the rows that are brought to the second cache while those before are computed with: half of it.
-FETCHED = 2**19
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,20 +75,8 @@ def normal(packed: Any, sites: Matrix, q: Narrow | Arranged) -> Matrix:
     first = max(0, height - -(-STRIP // n_bytes))
     tail = np.zeros((height - first) * n_bytes + STRIP, np.uint8)
     tail[:-STRIP] = packed[first:].reshape(-1)
-    # Rows are looked up so many at a time, and then so many are put into tables: both need room to the end.
-    tile_rows = min(TILE_ROWS, -(-height // (ROWS * SITES)) * ROWS * SITES)
-    _loops()["normal"](
-        *(packed, height, n_bytes, tail, first, np.ascontiguousarray(sites, dtype=np.float32)),
-        *(q.right, q.ones, groups, lanes, few, total, int(total.size > 0), tile_rows),
-        aligned(groups * tile_rows * ROW_BYTES, np.float32),
-        aligned(max(TABLES * TABLE_BYTES, TABLES_OF_SITES * TABLE_OF_SITES_BYTES)),
-        aligned(PLANES * max(tile_rows * THIRD, PANEL * TABLES_OF_SITES * STRIP)),
-        np.empty(64 * tile_rows + 2, np.uint32),
-        np.empty(tile_rows, np.int64),
-        np.empty(tile_rows, np.uint32),
-        np.empty(tile_rows, np.float32),
-        np.zeros((groups, COLUMNS)),
-    )
+    sites = np.ascontiguousarray(sites, dtype=np.float32)
+    _lanes().normal(packed, tail, sites, q.right, q.ones, few, total)
     return total if total.size else few
 
 
@@ -119,18 +94,13 @@ def gathered(total: Matrix, q: Narrow) -> Matrix:
 
 def counted(packed: Any, n_samples: int) -> Matrix:
     """Samples with 0, 1, 2 copies and with none known, of shape (rows, 4), for a block in our codes."""
-    if blocks.on_device(packed):
+    if on_device(packed):
         return kernels.counted(packed, n_samples)
     found = np.empty((packed.shape[0], 4), np.int64)
     last = int(kernels.last_byte(n_samples))
-    _loops()["counted"](np.ascontiguousarray(packed), *packed.shape, last, np.zeros(8, np.uint8), found)
+    _lanes().counted(np.ascontiguousarray(packed), last, found)
     found[:, 0] += n_samples
     return found
-
-
-def projected(packed: Any, sites: Matrix, q: Narrow) -> Any:
-    """Ã Q of a block in our codes, as `kernels` computes it: it is needed once, and in float64."""
-    return kernels.projected(packed, sites, q)
 
 
 def oversamples(k: int) -> int:
@@ -138,14 +108,16 @@ def oversamples(k: int) -> int:
     return -(-(k + 6) // COLUMNS) * COLUMNS - k
 
 
+FAST = replace(
+    kernels.NUMPY, arranged=arranged, normal=normal, gathered=gathered, counted=counted, oversamples=oversamples
+)
+"""The functions of this module. What is needed once, and in float64, is projected as `kernels` has it."""
+
+
 def warm_up() -> None:
     """Compile now, or read what an earlier process has compiled, so that no pass has to wait for it."""
-    packed, sites = np.zeros((1, 1), np.uint8), np.ones((1, 3))
-    normal(packed, sites, arranged(Narrow.of(np.ones((4, 1)), True)))
-    counted(packed, 4)
-    packing.compiled = _loops()["packed_bytes"]
+    packing.compiled = _lanes().packed_bytes
 
 
-@cache
-def _loops() -> dict[str, Loop]:
-    return loops("workbench.genotypes._lanes", normal=22, counted=6, packed_bytes=5)
+def _lanes() -> Any:
+    return load("workbench.genotypes._lanes")

@@ -9,27 +9,21 @@ order go into the narrow factors, where they are exact. What is centred and scal
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from workbench.genotypes.packing import PER_BYTE, packed_width
-from workbench.linalg import blocks
-from workbench.linalg.blocks import beside, host, namespace, single_is_single
+from workbench.linalg import products
+from workbench.linalg.gpu import beside, host, namespace, on_device, single_is_single
 
 Matrix = np.ndarray[Any, Any]
 
-# OpenBLAS multiplies without packing its operands first, and faster, up to an M·N·K of a million on the machines that
-# have it; a little below, the narrow factor of some thousand samples stays in the first cache.
-SMALL = 800_000
-# Rows of a tile: with 64 both products stay below SMALL for some thousand samples, and the tile in the second cache.
-TILE_ROWS = 64
+TILE_ROWS = products.ROWS
 TILE_BYTES = 1_500_000
 DEVICE_TILE_BYTES = 2**28
-# Bytes of some rows with which everything stays in the first cache.
-SMALL_BYTES = 2**15
 # float32 sums are added to a float64 total every so many rows.
 ROWS_IN_SINGLE = 2048
 # What several threads have in hand beside each other in a worker's memory.
@@ -45,7 +39,7 @@ def counted(packed: Any, n_samples: int) -> Matrix:
     xp, width = namespace(packed), packed_width(n_samples)
     words = -(-width // 8)
     found = np.empty((packed.shape[0], 4), np.int64)
-    many = MANY_ROWS if blocks.on_device(packed) else COUNTED_ROWS
+    many = MANY_ROWS if on_device(packed) else COUNTED_ROWS
     buffer = xp.zeros((min(many, packed.shape[0]), 8 * words), np.uint8)
     for part in _parts(packed.shape[0], many):
         tile = buffer[: part.stop - part.start]
@@ -64,7 +58,7 @@ _LOW = np.uint64(0x5555_5555_5555_5555)
 
 
 def _ones(xp: Any, words: Any) -> Any:
-    """How many bits are set in each row."""
+    """Return the number of set bits in each row."""
     # A product adds along rows faster than NumPy's sum; in float32 it is exact up to 16 million samples.
     dtype = np.float32 if 64 * words.shape[1] < 2**24 else np.float64
     with quiet():
@@ -111,10 +105,10 @@ def by_samples(planes: Matrix) -> Matrix:
 
 
 def from_planes(z: Matrix, n_samples: int) -> Matrix:
-    """What `to_planes` did to sums, undone, from shape (4, columns, bytes): (n_samples, columns)."""
-    _, columns, n_bytes = z.shape
+    """What `to_planes` did to sums, undone, from shape (columns, 4, bytes): (n_samples, columns)."""
+    columns, _, n_bytes = z.shape
     found = np.empty((n_bytes, PER_BYTE, columns))
-    np.divide(z.transpose(2, 0, 1), _POWERS[:, 0], out=found)
+    np.divide(z.transpose(2, 1, 0), _POWERS[:, 0], out=found)
     return found.reshape(-1, columns)[:n_samples]
 
 
@@ -162,37 +156,30 @@ def gathered(total: Matrix, q: Narrow) -> Matrix:
 def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
     """ÃᵀÃ Q of a block in our codes, in float64: (n_samples, columns)."""
     xp, (height, n_bytes), width = namespace(packed), packed.shape, q.planes.shape[2]
-    factors, left = rounded(packed, sites, q)[1], xp.empty((height, width), q.planes.dtype)
-    squared = factors * factors
-    total = few = product = None
+    means, factors = rounded(packed, sites, q)
+    left, squared = xp.empty((height, width), q.planes.dtype), factors * factors
+    total, shift = xp.zeros((width, PER_BYTE * n_bytes), np.float64), xp.zeros(width, np.float64)
+    recent, product = xp.zeros(total.shape, left.dtype), xp.empty(total.shape, left.dtype)
     pending = 0
-    for x, y, part in _tiles(packed, sites, q, left):
+    for x, y, part in _tiles(packed, sites, means, q, left):
         y *= squared[part]
-        if product is None:
-            shape = (*x.shape[:2], width, x.shape[3])
-            total, few, product = xp.zeros(shape, np.float64), xp.zeros(shape, x.dtype), xp.empty(shape, x.dtype)
-        xp.matmul(y.T, x, out=product)
-        few += product
-        pending += y.shape[0]
+        shift += (means[part] * y).sum(axis=0)
+        recent += products.left(y, x, product)
+        pending += len(y)
         if pending >= ROWS_IN_SINGLE:
-            total += few
-            few[...] = 0
-            pending = 0
-    if total is None:
-        return np.zeros((q.n_samples, width))
-    total += few
-    planes = total[:, 0] if total.shape[1] == 1 else total.transpose(0, 2, 1, 3).reshape(PER_BYTE, width, -1)
-    found = from_planes(host(planes[:, :, :n_bytes]), q.n_samples)
-    found -= host(planes[0, :, n_bytes])
-    return found
+            total += recent
+            recent[...], pending = 0, 0
+    total += recent
+    return from_planes(host(total).reshape(width, PER_BYTE, n_bytes), q.n_samples) - host(shift)
 
 
 def projected(packed: Any, sites: Matrix, q: Narrow) -> Any:
     """Ã Q of a block in our codes."""
     found = namespace(packed).empty((packed.shape[0], q.planes.shape[2]), q.planes.dtype)
-    for _ in _tiles(packed, sites, q, found):
+    means, factors = rounded(packed, sites, q)
+    for _ in _tiles(packed, sites, means, q, found):
         pass
-    found *= rounded(packed, sites, q)[1]
+    found *= factors
     return found
 
 
@@ -210,57 +197,37 @@ def rounded(packed: Any, sites: Matrix, q: Narrow) -> tuple[Any, Any]:
 _THREE = np.array([3.0, 0.0])
 
 
-def _tiles(packed: Any, sites: Matrix, q: Narrow, left: Any) -> Iterator[tuple[Any, Any, slice]]:
-    """Some rows at a time, whose X Q − μ 1ᵀQ is put into their rows of `left`, (rows, columns).
-
-    With that come their decoded planes by pieces, (4, pieces, rows, bytes), in a buffer that is used again. Behind the
-    samples of its first plane stand the means, and behind Q's −1ᵀQ: so products centre, and sum what centring takes.
-
-    Little is left to Python between one large product and the next: where two threads compute, one waits for the other
-    to pass Python's lock on whenever they meet there, and a processor that waited takes its time to go on.
-    """
-    xp, dtype, width = namespace(packed), q.planes.dtype, q.planes.shape[2]
-    height, n_bytes = packed.shape
-    rows, pieces = _cut(packed, dtype.itemsize, width)
-    step = -(-(n_bytes + 1) // pieces)
-    planes = xp.zeros((PER_BYTE, rows, pieces * step), dtype)
-    partial = xp.empty((PER_BYTE, pieces, rows, width), dtype)
-    right = xp.zeros((PER_BYTE, pieces * step, width), dtype)
-    right[:, :n_bytes] = beside(q.planes, packed)
-    right[0, n_bytes] = beside(-q.ones.astype(dtype), packed)
-    right = right.reshape(PER_BYTE, pieces, step, width)
-    masks = beside(_MASKS, packed)
-    means = rounded(packed, sites, q)[0]
-    unknown = sites[:, 2] != 0
-    incomplete = [bool(unknown[part].any()) for part in _parts(height, rows)]
-    between = xp.empty((rows if any(incomplete) else 0, n_bytes), dtype)
-    decoded, x, partials, n = planes, planes, partial, -1
+def _tiles(packed: Any, sites: Matrix, means: Any, q: Narrow, left: Any) -> Iterator[tuple[Any, Any, slice]]:
+    """Some rows at a time, decoded in a buffer that is used again, with X Q − μ 1ᵀQ in their rows of `left`."""
+    xp, (height, n_bytes), width = namespace(packed), packed.shape, q.planes.shape[2]
+    rows = _tile_rows(packed, q.planes.dtype.itemsize)
+    buffer = xp.empty((rows, PER_BYTE, n_bytes), q.planes.dtype)
+    right = beside(q.planes.reshape(-1, width), packed)
+    ones, masks = beside(q.ones.astype(q.planes.dtype), packed), beside(_MASKS, packed)
+    incomplete = [bool((sites[part, 2] != 0).any()) for part in _parts(height, rows)]
+    between = xp.empty((rows if any(incomplete) else 0, n_bytes), q.planes.dtype)
+    room = products.room_for(buffer.reshape(rows, -1), width)
     for part, fill in zip(_parts(height, rows), incomplete, strict=True):
         p, mean, y = packed[part], means[part], left[part]
-        if len(p) != n:
-            n = len(p)
-            decoded, partials = planes[:, :n, :n_bytes], partial[:, :, :n]
-            x = planes[:, :n].reshape(PER_BYTE, n, pieces, step).transpose(0, 2, 1, 3)
-        xp.bitwise_and(p, masks, out=decoded)
-        planes[0, :n, n_bytes] = mean[:, 0]
+        decoded = buffer[: len(p)]
+        xp.bitwise_and(p[:, None], masks, out=decoded)
         if fill:
-            _fill_missing(decoded, p, mean, between[:n])
-        xp.matmul(x, right, out=partials)
-        partials.sum(axis=(0, 1), out=y)
+            _fill_missing(decoded, p, mean, between[: len(p)])
+        x = decoded.reshape(len(p), -1)
+        products.right(x, right, y, room)
+        y -= mean * ones
         yield x, y, part
 
 
-_MASKS = np.array([3 << 2 * k for k in range(PER_BYTE)], np.uint8).reshape(PER_BYTE, 1, 1)
+_MASKS = np.array([3 << 2 * k for k in range(PER_BYTE)], np.uint8).reshape(PER_BYTE, 1)
 
 
-def _cut(packed: Any, itemsize: int, width: int) -> tuple[int, int]:
-    """Rows of a tile, and into how many pieces its bytes are cut, each multiplied for itself."""
+def _tile_rows(packed: Any, itemsize: int) -> int:
     height, n_bytes = packed.shape
-    row_bytes = PER_BYTE * n_bytes * itemsize
-    if blocks.on_device(packed):
-        return max(1, min(max(16, DEVICE_TILE_BYTES // row_bytes), height)), 1
-    rows = max(1, min(TILE_ROWS, max(16, TILE_BYTES // row_bytes), height))
-    return rows, -(-n_bytes * rows * width // SMALL)
+    row_bytes = PER_BYTE * max(1, n_bytes) * itemsize
+    rows = TILE_ROWS if PER_BYTE * n_bytes >= products.MANY else 4 * TILE_ROWS
+    most = DEVICE_TILE_BYTES // row_bytes if on_device(packed) else min(rows, TILE_BYTES // row_bytes)
+    return max(1, min(max(16, most), height))
 
 
 def _fill_missing(decoded: Any, p: Any, mean: Any, plane: Any) -> None:
@@ -273,4 +240,28 @@ def _fill_missing(decoded: Any, p: Any, mean: Any, plane: Any) -> None:
     for k in range(PER_BYTE):
         xp.bitwise_and(missing, np.uint8(1 << 2 * k), out=plane)
         plane *= mean - 3
-        decoded[k] += plane
+        decoded[:, k] += plane
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Functions that multiply a block of two-bit codes."""
+
+    largest_block: int
+    """Packed bytes of a task."""
+    arranged: Callable[[Narrow], Any]
+    """Q as `normal` takes it, made once for a pass."""
+    normal: Callable[[Any, Matrix, Any], Matrix]
+    """Of a block, its sites and Q, what adds up in float64 over all blocks."""
+    gathered: Callable[[Matrix, Narrow], Matrix]
+    """ÃᵀÃ Q in float64 of those sums."""
+    counted: Callable[[Any, int], Matrix]
+    """Samples with 0, 1, 2 copies and with none known, of shape (rows, 4)."""
+    projected: Callable[[Any, Matrix, Narrow], Any]
+    """Ã Q in the precision of Q."""
+    oversamples: Callable[[int], int]
+    """Columns beyond k that are worth their time."""
+
+
+NUMPY = Kernel(LARGEST_BLOCK, arranged, normal, gathered, counted, projected, oversamples)
+"""The functions of this module."""

@@ -1,8 +1,7 @@
 """The store that `pack_to_zarr` writes: a Zarr group, format 3, of genotypes and their labels.
 
-zarr.json          attributes["dask_workbench"]: version, codec, where it came from, whether it is complete
-packed/c.I.0       codec "2-bit": bytes of four samples as `Genotypes` has them, one file for each block of variants
-counts/c.I.0       codec "blosc": a byte for each count, 255 for missing; lz4 level 3 after a bit shuffle
+zarr.json          attributes["dask_workbench"]: version, where it came from, whether it is complete
+packed/c.I.0       bytes of four samples as `Genotypes` has them, one file for each block of variants
 samples/NAME       "name", and the columns of the sample table
 variants/NAME      "contig", "position", "id", "alleles", as far as they are known
 """
@@ -11,23 +10,23 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes.arrays import genotypes_of_counts, in_zarr, of_whole_arrays, read_zarr
-from workbench.genotypes.packing import MISSING, packed_array
-from workbench.genotypes.values import Genotypes, Variants, as_text
+from workbench.genotypes.arrays import of_whole_arrays
+from workbench.genotypes.packing import packed_array
+from workbench.genotypes.values import Genotypes, Variants
+from workbench.labels import as_text
 from workbench.storage import places
 from workbench.storage.places import Place
 from workbench.storage.unreadable import in_array, naming_chunks
 from workbench.storage.zarrs import OnDisk, safe
 
-Codec = Literal["2-bit", "blosc"]
-ARRAY_OF = {"2-bit": "packed", "blosc": "counts"}
+PACKED = "packed"
 SAMPLE_NAMES = "samples/name"
-VERSION = 2
+VERSION = 3
 _KEY = "dask_workbench"
 
 
@@ -35,7 +34,6 @@ _KEY = "dask_workbench"
 class Description:
     """What a store says of itself in its attributes; a store is gone on with if all of it agrees."""
 
-    codec: Codec
     n_variants: int
     n_samples: int
     rows: int
@@ -49,17 +47,17 @@ class Description:
 
     @property
     def shown(self) -> str:
-        """What and how much it is, for a sentence."""
-        return f"{self.n_variants} variants × {self.n_samples} samples of {self.source or 'an array'} as {self.codec}"
+        """Return a short description for messages."""
+        return f"{self.n_variants} variants × {self.n_samples} samples of {self.source or 'an array'}"
 
 
 def is_store(group: Any) -> bool:
-    """Whether a Zarr group is a store of ours."""
+    """Return whether a Zarr group is a packed store."""
     return _KEY in group.attrs
 
 
 def description(group: Any, place: Place) -> tuple[Description, bool]:
-    """What a store says of itself, and whether it is complete.
+    """Return the attributes of a store, and whether it is complete.
 
     Raises BadInputError where a later version of this package wrote it.
     """
@@ -73,9 +71,9 @@ def description(group: Any, place: Place) -> tuple[Description, bool]:
     return Description(**said), complete
 
 
-def finished(place: Place, said: Description) -> set[int]:
+def finished(place: Place) -> set[int]:
     """Numbers of the blocks whose files are there."""
-    parts = (name.split(".") for name in (place / ARRAY_OF[said.codec]).names())
+    parts = (name.split(".") for name in (place / PACKED).names())
     return {int(part[1]) for part in parts if len(part) == 3 and part[0] == "c" and part[2] == "0"}
 
 
@@ -90,29 +88,16 @@ def read_store(group: Any, place: Place) -> Genotypes:
             f"{place} is not finished: call pack_to_zarr again with the same source, {said.source or 'an array'}, and "
             "it goes on where it stopped."
         )
-    name = ARRAY_OF[said.codec]
-    for expected in (name, SAMPLE_NAMES):
+    for expected in (PACKED, SAMPLE_NAMES):
         if expected not in group:
             raise BadInputError(f"{place} has no array {expected}, expected as pack_to_zarr writes it. Pack it again.")
-    remarks = of_whole_arrays(group, place, (name, SAMPLE_NAMES))
+    remarks = of_whole_arrays(group, place, (PACKED, SAMPLE_NAMES))
     samples = as_text(safe(group[SAMPLE_NAMES], place)[:])
     table = {key: _column(safe(array, place)) for key, array in group["samples"].arrays() if key != "name"}
     known = {field.name for field in fields(Variants)}
     kept = group["variants"].arrays() if "variants" in group else ()
     variants = Variants(**{key: _column(safe(array, place)) for key, array in kept if key in known})
-    if said.codec == "blosc":
-        counts = in_zarr(safe(group[name], place), read_zarr, place.path)
-        found = genotypes_of_counts(
-            counts,
-            orientation="variants×samples",
-            missing=MISSING,
-            samples=samples.tolist(),
-            variants=variants,
-            rows=said.rows,
-            source=place.path,
-        )
-        return Genotypes(found.packed, samples, variants, table, source=place.path, remarks=remarks)
-    read = partial(_read_packed, safe(group[name], place), place.path)
+    read = partial(_read_packed, safe(group[PACKED], place), place.path)
     packed = packed_array(read, said.n_variants, said.n_samples, said.rows)
     return Genotypes(packed, samples, variants, table, source=place.path, remarks=remarks)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import dask
 import dask.array as da
@@ -15,12 +15,13 @@ from dask.delayed import Delayed
 
 from workbench.errors import BadInputError
 from workbench.genotypes import kernels
-from workbench.genotypes.kernels import Narrow
+from workbench.genotypes.kernels import Kernel, Narrow
 from workbench.genotypes.packing import PER_BYTE, at_most, cut
 from workbench.genotypes.scaling import REASONS, Rule, squares
 from workbench.genotypes.values import Genotypes
-from workbench.linalg.blocks import beside, host, namespace, on_device, on_devices, row_blocks, slices
+from workbench.linalg.arrays import row_blocks, slices
 from workbench.linalg.compressed import for_passes, most_kept
+from workbench.linalg.gpu import beside, host, namespace, on_device, on_devices
 from workbench.linalg.keys import in_pass
 from workbench.linalg.krylov import Operator, orthonormal
 from workbench.linalg.passes import GRAPH_BYTES, reduction
@@ -38,31 +39,6 @@ BLOCKS = 16
 # Where a sample's row of the first product is shorter, relative to the others, it may have no genotype at all.
 QUIET = 1e-3
 LINKED = REASONS.index("linked")
-
-
-class Kernel(Protocol):
-    """How products with a block are computed: `kernels` itself, `fast` or `device`."""
-
-    LARGEST_BLOCK: int
-    """Packed bytes of a task."""
-
-    def arranged(self, q: Narrow) -> Any:
-        """Q as `normal` takes it, made once for a pass."""
-
-    def normal(self, packed: Any, sites: Matrix, q: Any) -> Matrix:
-        """Of a block, what adds up in float64 over all blocks."""
-
-    def gathered(self, total: Matrix, q: Narrow) -> Matrix:
-        """ÃᵀÃ Q in float64 of those sums."""
-
-    def counted(self, packed: Any, n_samples: int) -> Matrix:
-        """Samples with 0, 1, 2 copies and with none known, of shape (rows, 4)."""
-
-    def projected(self, packed: Any, sites: Matrix, q: Narrow) -> Any:
-        """Ã Q in the precision of Q."""
-
-    def oversamples(self, k: int) -> int:
-        """Columns beyond `k` that are worth their time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,7 +93,7 @@ class GenotypeOperator(Operator):
         nbytes = int(genotypes.packed.nbytes)
         kept = nbytes < most_kept(on_devices(genotypes.packed)) if keep is None else keep
         super().__init__(genotypes.shape, nbytes, kept)
-        packed = blocked(genotypes, self.kept, kernel.LARGEST_BLOCK)
+        packed = blocked(genotypes, self.kept, kernel.largest_block)
         self.packed = for_passes(packed, self.kept)
         self._genotypes = replace(genotypes, packed=self.packed)
         # Σ f² over all genotypes, and over those missing, for which their site's mean stands.
@@ -132,7 +108,7 @@ class GenotypeOperator(Operator):
 
     @property
     def kept_sites(self) -> Matrix:
-        """Which sites take part."""
+        """Sites that are included."""
         return self.verdict == 0
 
     def input_error(self, s: Matrix, single: bool) -> Matrix:

@@ -14,7 +14,8 @@ from dask.highlevelgraph import HighLevelGraph
 
 from workbench.errors import BadInputError
 from workbench.linalg import asked
-from workbench.linalg.blocks import TILE_BYTES, beside, namespace, refuse_masked, slices, tiles
+from workbench.linalg.arrays import TILE_BYTES, refuse_masked, slices, tiles
+from workbench.linalg.gpu import beside, namespace
 from workbench.linalg.keys import fresh, lasting
 
 MISSING = 255
@@ -41,7 +42,7 @@ _GATHER = 1 << 24 | 1 << 18 | 1 << 12 | 1 << 6
 _LOW = 0x01010101
 _CODES = 0x03030303
 
-compiled: Callable[..., None] | None = None
+compiled: Callable[..., tuple[int, int]] | None = None
 """What `fast` has made ready in this process: its own way to pack bytes of which nothing has to be looked up."""
 
 
@@ -106,16 +107,14 @@ def pack(
 
 
 def _packed_by_compiled(counts: Any, packed: Any, three_is_missing: bool) -> bool:
-    """Whether all counts are codes as they stand, and were packed."""
+    """Pack counts that are codes already; return whether all were."""
     whole = counts.dtype.kind in "iu" and counts.dtype.itemsize == 1 and counts.shape[1] == PER_BYTE * packed.shape[1]
     if compiled is None or not whole or not isinstance(counts, np.ndarray) or not counts.flags.c_contiguous:
         return False
     four = counts.reshape(-1).view(_FOUR)
     if not four.flags.aligned:
         return False
-    found = np.zeros(2, _FOUR)
-    compiled(four, four.size, _GATHER, packed, found)
-    seen, both = found.tolist()
+    seen, both = compiled(four, _GATHER, packed)
     return not seen & ~_CODES and (three_is_missing or not both & _LOW)
 
 
@@ -277,8 +276,8 @@ def block_rows(
     packed = max(1, packed_width(n_samples))
     width = max(packed, bytes_each)
     most = at_most(BLOCK_BYTES, width) // width
-    few = max(_LEAST_BYTES // width, n_variants // _LEAST_BLOCKS)
-    wanted = max(1, min(most, few))
+    least = max(_LEAST_BYTES // width, n_variants // _LEAST_BLOCKS)
+    wanted = max(1, min(most, least))
     if multiple * packed > _MOST_BYTES:  # rather read a chunk of the file more than once than hold so much
         multiple = 1
     return max(1, min(n_variants, max(1, round(wanted / multiple)) * multiple))

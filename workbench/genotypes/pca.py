@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,13 +12,17 @@ import numpy as np
 
 from workbench import formats
 from workbench.errors import BadInputError, MissingError, install
-from workbench.genotypes import choosing, device, fast, half, kernels
-from workbench.genotypes.operator import GenotypeOperator, Kernel
+from workbench.genotypes import choosing, fast
+from workbench.genotypes.device import DEVICE
+from workbench.genotypes.kernels import NUMPY, Kernel
+from workbench.genotypes.operator import GenotypeOperator
 from workbench.genotypes.reading import as_genotypes
 from workbench.genotypes.scaling import CONVENTIONS, REASONS, Rule, Scaler
-from workbench.genotypes.values import Genotypes, Variants, as_text, grouped
-from workbench.linalg import asked, blocks, krylov
-from workbench.linalg.certificate import AccuracyWarning, Certificate
+from workbench.genotypes.values import Genotypes, Variants
+from workbench.labels import as_text, grouped
+from workbench.linalg import asked, krylov
+from workbench.linalg.certificate import Certificate
+from workbench.linalg.gpu import on_device
 from workbench.travelling import can_import, everywhere
 
 if TYPE_CHECKING:
@@ -81,15 +84,15 @@ class GenotypePCA:
         """What one more pass, in double precision, says of the vectors: singular values, and ‖ÃᵀÃ v − σ² v‖ / σ₁²."""
         products = self._operator.normal(self._vectors, False)
         squares = (self._vectors * products).sum(axis=0)
-        apart = np.linalg.norm(products - squares * self._vectors, axis=0) / (squares[0] or 1.0)
+        residuals = np.linalg.norm(products - squares * self._vectors, axis=0) / (squares[0] or 1.0)
         by = self.kept.sum() if CONVENTIONS[self.scaler].by_variants else 1
-        return np.sqrt(np.maximum(squares, 0) / by), apart
+        return np.sqrt(np.maximum(squares, 0) / by), residuals
 
-    def project(self, source: Any, *, correct: bool = False) -> Projection:
+    def project(self, source: Any, *, correct: bool = False, ambiguous: bool = False) -> Projection:
         """Scores of new samples on these components, as `genotypes.project` gives them."""
         from workbench.genotypes.projection import project
 
-        return project(self, source, correct=correct)
+        return project(self, source, correct=correct, ambiguous=ambiguous)
 
     def plot(self, color: Any = None, components: tuple[int, int] = (1, 2)) -> Any:
         """A Bokeh scatter plot of two components, counted from 1.
@@ -100,7 +103,7 @@ class GenotypePCA:
 
     def __repr__(self) -> str:
         left_out = ", ".join(f"{count} {reason}" for reason, count in self.dropped.items()) or "none"
-        without = formats.some(self.unknown_samples.tolist(), 5) or "none"
+        without = formats.shortened(self.unknown_samples.tolist(), 5) or "none"
         return (
             f"GenotypePCA({self.scores.shape[1]} components of {len(self.samples)} samples, {int(self.kept.sum())} "
             f"variants, left out: {left_out}, samples without genotypes: {without}, scaler={self.scaler!r}, "
@@ -127,7 +130,7 @@ def pca(
     n_oversamples: int | None = None,
     seed: Any = 0,
     keep: bool | None = None,
-    kernel: Literal["auto", "numpy", "fast", "device", "half"] = "auto",
+    kernel: Literal["auto", "numpy", "fast", "device"] = "auto",
 ) -> GenotypePCA:
     """The `n_components` leading principal components of the samples, to the relative accuracy `tol`.
 
@@ -169,9 +172,8 @@ def pca(
         Whether the packed blocks stay in memory between passes; None: where they take less than half of it.
     kernel
         "numpy", "fast" (numba: `pip install numba`), "device" (on GPUs, where Dask's array.backend is "cupy"), or
-        "auto": "device" there, else "fast" where it is installed. "half" is "device" in float16 on tensor cores, for
-        trying: the certificate knows nothing of what their sums round. Blocks on a device are multiplied there,
-        whichever is named.
+        "auto": "device" there, else "fast" where it is installed. Blocks on a device are multiplied there, whichever
+        is named.
 
     Returns
     -------
@@ -197,14 +199,7 @@ def pca(
     if ld_prune is not None:
         mask = _pruned(genotypes, ld_prune, rule, mask)
     chosen = _kernel(kernel, genotypes)
-    if chosen is half:
-        warnings.warn(
-            "kernel='half': nobody has measured how tensor cores round sums, so the certificate may promise too much. "
-            "anew() goes through the data once more in double precision.",
-            AccuracyWarning,
-            stacklevel=2,
-        )
-    if chosen in (device, half) and not blocks.on_device(genotypes.packed._meta):
+    if chosen is DEVICE and not on_device(genotypes.packed._meta):
         genotypes = replace(genotypes, packed=genotypes.packed.to_backend("cupy"))
     operator = GenotypeOperator(genotypes, rule, kernel=chosen, kept_rows=mask, keep=keep, at_least=k)
     more = chosen.oversamples(k) if n_oversamples is None else asked.whole("n_oversamples", n_oversamples, least=0)
@@ -236,33 +231,33 @@ def _pruned(genotypes: Genotypes, given: Any, rule: Rule, mask: Matrix | None) -
 
     try:
         named = dict(given if isinstance(given, Mapping) else zip(("window", "r2"), given, strict=True))
-        known = named.keys() <= {"window", "r2", "step", "unit", "like"}
+        known = named.keys() <= {"window", "r2", "step", "unit"}
     except (TypeError, ValueError):
         known = False
     if not known or "window" not in named:
         raise BadInputError(
             "ld_prune is a window in variants and the r² from which on two are linked, such as (500, 0.2), or window, "
-            f"r2, step, unit and like by name, not {given!r}."
+            f"r2, step and unit by name, not {given!r}."
         )
     return ld_prune(genotypes, rule=rule, kept=mask, **named)
 
 
 def _kernel(name: str, genotypes: Genotypes) -> Kernel:
     """The kernel of that name, ready to be used by every worker."""
-    if name not in ("auto", "numpy", "fast", "device", "half"):
-        raise BadInputError(f"Unknown kernel {name!r}. Choose one of: auto, numpy, fast, device, half.")
+    if name not in ("auto", "numpy", "fast", "device"):
+        raise BadInputError(f"Unknown kernel {name!r}. Choose one of: auto, numpy, fast, device.")
     large = genotypes.n_variants * genotypes.n_samples >= LARGE
-    on_device = blocks.on_device(genotypes.packed._meta)
-    if name in ("auto", "device", "half") and (on_device or dask.config.get("array.backend", "numpy") == "cupy"):
-        return half if name == "half" else device
-    if name in ("device", "half"):
-        raise BadInputError(f"kernel={name!r} is for GPUs: set Dask's array.backend to 'cupy', or leave it out.")
-    if name == "numpy" or on_device or (name == "auto" and not (large and can_import("numba"))):
-        return kernels
+    lies_there = on_device(genotypes.packed._meta)
+    if name in ("auto", "device") and (lies_there or dask.config.get("array.backend", "numpy") == "cupy"):
+        return DEVICE
+    if name == "device":
+        raise BadInputError("kernel='device' is for GPUs: set Dask's array.backend to 'cupy', or leave it out.")
+    if name == "numpy" or lies_there or (name == "auto" and not (large and can_import("numba"))):
+        return NUMPY
     if not can_import("numba"):
         raise MissingError(f"The fast kernel needs numba where it computes: {install('fast')}, or leave kernel out.")
     everywhere(fast.warm_up)
-    return fast
+    return fast.FAST
 
 
 def _result(
@@ -301,8 +296,8 @@ def _signs(v: Matrix) -> Matrix:
 
 
 def _dropped(reasons: Matrix, barred: Mapping[str, Matrix]) -> dict[str, int]:
-    for reason, those in barred.items():
-        reasons[those] = REASONS.index(reason)
+    for reason, mask in barred.items():
+        reasons[mask] = REASONS.index(reason)
     numbers = np.bincount(reasons, minlength=len(REASONS))
     return {reason: int(n) for reason, n in zip(REASONS, numbers, strict=True) if n and reason != "kept"}
 

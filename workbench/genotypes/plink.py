@@ -5,7 +5,6 @@ Source of the format: "PLINK binary biallelic genotype table", PLINK 1.9's file 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,8 +16,9 @@ from workbench import formats
 from workbench.errors import BadInputError
 from workbench.genotypes.kernels import last_byte
 from workbench.genotypes.packing import PER_BYTE, block_rows, packed_array, packed_width
-from workbench.genotypes.values import IN_FAMILY, TEXT, Genotypes, Variants, as_text
-from workbench.linalg.blocks import tiles
+from workbench.genotypes.values import IN_FAMILY, Genotypes, Variants
+from workbench.labels import TEXT, as_text
+from workbench.linalg.arrays import tiles
 from workbench.storage import places
 from workbench.storage.places import Place
 
@@ -28,8 +28,6 @@ _MAGIC = b"\x6c\x1b"
 _START = 3
 # What is looked at when a file is opened; the rest is looked at when it is read.
 _FIRST_BYTES = 2**16
-# Variants whose last samples are looked at; of fewer than the least, somebody may well be homozygous in all.
-_LOOKED_AT, _LOOKED_AT_LEAST = 512, 64
 # Bytes whose codes are changed at a time: what comes between stays in the second cache, and of fewer two threads would
 # wait for each other's interpreter.
 _RECODED = 2**17
@@ -66,9 +64,9 @@ class _ReadBed:
     def __call__(self, start: int, stop: int) -> np.ndarray[Any, Any]:
         found = self._as_written(start, stop)
         for part in tiles(found, _RECODED // self.width + 1):
-            some = found[part]
+            codes = found[part]
             # 00, 01, 10, 11 stand for 2, missing, 1, 0: the upper bit is turned, the lower one is the sum of both.
-            some[:] = ~some & 0xAA | (some ^ some >> 1) & 0x55
+            codes[:] = ~codes & 0xAA | (codes ^ codes >> 1) & 0x55
         return found
 
     def _as_written(self, start: int, stop: int) -> np.ndarray[Any, Any]:
@@ -83,14 +81,6 @@ class _ReadBed:
         packed = found.reshape(stop - start, self.width)
         self._check_padding(packed, start)
         return packed
-
-    def last_bytes(self, n_variants: int, most: int) -> np.ndarray[Any, Any]:
-        """The last byte of rows all over the file, or of the first ones where each reading is a request."""
-        if self.place.is_url:
-            return self._as_written(0, min(n_variants, max(1, _FIRST_BYTES // self.width)))[:, -1]
-        rows = np.unique(np.linspace(0, n_variants - 1, min(n_variants, most)).astype(np.int64))
-        file = np.memmap(self.place.path, np.uint8, "r", _START, (n_variants, self.width))
-        return np.array(file[rows, -1])
 
     def _check_padding(self, packed: np.ndarray[Any, Any], start: int) -> None:
         """Refuse rows that go on after the last sample, where PLINK writes zeros: the length tells nothing of them."""
@@ -127,11 +117,6 @@ def read_plink(
     ------
     BadInputError
         One of the three files is missing, damaged, or doesn't belong to the others.
-
-    Warns
-    -----
-    UserWarning
-        The last samples look like what fills a row's last byte: the .fam may be too long.
     """
     given = places.full(path, storage_options)
     bed, bim, fam = (Place(each, given.options) for each in three_files(given.path))
@@ -144,41 +129,16 @@ def read_plink(
     n_variants, n_samples = len(variants.id), len(samples)
     _check_size(bed, size, n_variants, n_samples)
     read = _ReadBed(bed, n_samples)
-    remarks: tuple[str, ...] = ()
     if n_variants and n_samples:
         read(0, min(n_variants, max(1, _FIRST_BYTES // read.width)))
-        remarks = _on_padding(read, n_variants, fam)
-        for remark in remarks:
-            warnings.warn(remark, stacklevel=2)
     packed = packed_array(read, n_variants, n_samples, block_rows(n_variants, n_samples, rows))
-    found = Genotypes(packed, samples, variants, table, source=bed.path, remarks=remarks)
+    found = Genotypes(packed, samples, variants, table, source=bed.path)
     assert variants.position is not None
     off = np.asarray(variants.position) < 0
     if not off.any():
         return found
     remark = f"{formats.count(int(off.sum()), 'variant')} at negative positions left out, as PLINK does."
-    return replace(found[~off], remarks=(*remarks, remark))
-
-
-def _on_padding(read: _ReadBed, n_variants: int, fam: Place) -> tuple[str, ...]:
-    """Name samples at the end that look like what PLINK fills a row's last byte with.
-
-    A .fam that is too long by one to three lines fits the file's length, and zeros stand for homozygous for A1. Where
-    somebody else varies, nobody is that in each of many variants.
-    """
-    tail = PER_BYTE - (-read.n_samples) % PER_BYTE
-    last = read.last_bytes(n_variants, _LOOKED_AT)
-    if tail == 1 or last.size < _LOOKED_AT_LEAST:
-        return ()
-    varies = [place for place in range(tail) if (last >> 2 * place & 3).any()]
-    ghosts = tail - 1 - max(varies) if varies else 0
-    if not ghosts:
-        return ()
-    who, lines = ("sample", "a line") if ghosts == 1 else (f"{ghosts} samples", f"{ghosts} lines")
-    return (
-        f"The last {who} in {fam} would be homozygous for A1 in each of {last.size} variants looked at, and with such "
-        f"zeros PLINK fills the last byte of a row: the .fam may have {lines} too many.",
-    )
+    return replace(found[~off], remarks=(remark,))
 
 
 def _check_start(bed: Place, start: bytes) -> None:
@@ -292,7 +252,7 @@ def _columns(
 
 
 def _regular(text: bytes, width: int) -> bool:
-    """Whether each line has so many words, or none."""
+    """Return whether each line has this many words, or none."""
     characters = np.frombuffer(b"\n" + text + b"\n", np.uint8)
     space = characters <= ord(" ")
     begins = np.flatnonzero(space[:-1] & ~space[1:])

@@ -24,8 +24,10 @@ from workbench.genotypes.operator import blocked
 from workbench.genotypes.packing import MISSING, unpack
 from workbench.genotypes.reading import as_genotypes
 from workbench.genotypes.scaling import CONVENTIONS, Scaler, factor_of
-from workbench.genotypes.values import Genotypes, Variants, as_text
-from workbench.linalg.blocks import host, one_thread
+from workbench.genotypes.values import Genotypes, Variants
+from workbench.labels import as_text
+from workbench.linalg.gpu import host
+from workbench.linalg.threads import one_thread
 from workbench.storage import places
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ _STORE = "a Zarr store of what genotype_pca answered: save=NAME.zarr, or what is
 _ROWS = 256
 # Below this part of their length, loadings say too little of a component.
 _LEAST = 0.1
+_AMBIGUOUS = "{} more have alleles that read the same on both strands, and were left out."
 _NO_ALLELE = ("0", ".", "")
 """What stands in a .bim, a VCF and VCF Zarr for an allele that no sample of the file has."""
 
@@ -162,25 +165,31 @@ class Projection:
     """Of these, where the other allele is counted."""
     lacking: int
     """Variants of the reference that aren't there, or have other alleles."""
+    ambiguous: int
+    """Of these, how many are there, but have alleles A and T, or C and G."""
 
     @property
     def sentence(self) -> str:
-        """What was matched, and what shrinkage there is."""
+        """Summary of the matches and the shrinkage."""
         factors = ", ".join("?" if math.isnan(each) else f"{each:.3g}" for each in self.shrinkage)
         unknown = self.unknown_samples.tolist()
         done = "They were divided by that." if self.corrected else "They are left so; correct=True divides by that."
         return (
             f"{self.matched} of {self.matched + self.lacking} variants were found, {self.swapped} of them with alleles "
-            "swapped. Scores of new samples are nearer to the middle by these factors, if variants are not linked: "
+            "swapped. "
+            + (f"{_AMBIGUOUS.format(self.ambiguous)} " if self.ambiguous else "")
+            + "Scores of new samples are nearer to the middle by these factors, if variants are not linked: "
             f"{factors}. {done}"
-            + (f" Without any genotype there: {formats.some(unknown, 10)}." if len(unknown) else "")
+            + (f" Without any genotype there: {formats.shortened(unknown, 10)}." if len(unknown) else "")
         )
 
     def __repr__(self) -> str:
         return f"Projection({self.scores.shape[1]} components of {len(self.samples)} samples. {self.sentence})"
 
 
-def project(reference: GenotypePCA | Reference | str, source: Any, *, correct: bool = False) -> Projection:
+def project(
+    reference: GenotypePCA | Reference | str, source: Any, *, correct: bool = False, ambiguous: bool = False
+) -> Projection:
     """Scores of new samples on the components of a PCA of others, from packed blocks.
 
     Variants are found again by their contig, position and alleles, else by their names, whichever allele is counted. An
@@ -196,6 +205,9 @@ def project(reference: GenotypePCA | Reference | str, source: Any, *, correct: b
         `Genotypes` of the new samples, or what `open_genotypes` reads.
     correct
         Whether to divide scores by the shrinkage that theory expects; see `Projection.shrinkage`.
+    ambiguous
+        Whether to use variants with the alleles A and T, or C and G. They read the same on both strands, so a file of
+        the other strand would count the wrong allele; use them where both come from one laboratory.
 
     Raises
     ------
@@ -213,7 +225,7 @@ def project(reference: GenotypePCA | Reference | str, source: Any, *, correct: b
             "Components of scaler='standard' can't be projected onto: of a site nobody kept its spread."
         )
     genotypes = as_genotypes(source)
-    rows, places_there, swapped = _matched(reference, genotypes)
+    rows, places_there, swapped, left_out = _matched(reference, genotypes, ambiguous)
     mean = reference.copies[places_there] / np.maximum(1, reference.known[places_there])
     numbers = np.stack([np.where(swapped, 2 - mean, mean), np.where(swapped, -1.0, 1.0)], axis=1)
     loadings = reference.loadings[places_there]
@@ -257,6 +269,7 @@ def project(reference: GenotypePCA | Reference | str, source: Any, *, correct: b
         len(rows),
         int(swapped.sum()),
         len(reference.loadings) - len(rows),
+        left_out,
     )
 
 
@@ -273,8 +286,11 @@ def _projected(packed: Any, n_samples: int, means: Matrix, weighted: Matrix) -> 
     return found, known
 
 
-def _matched(reference: Reference, genotypes: Genotypes) -> tuple[Matrix, Matrix, Matrix]:
-    """Rows here, in their order, the places there of the same variants, and where the other allele is counted."""
+def _matched(reference: Reference, genotypes: Genotypes, ambiguous: bool) -> tuple[Matrix, Matrix, Matrix, int]:
+    """Rows here, in their order, the places there of the same variants, and where the other allele is counted.
+
+    Last, how many more there would be if `ambiguous` ones were used.
+    """
     there, here, n = reference.variants, genotypes.variants, len(reference.loadings)
     names_there, names_here = _names(there), _names(here)
     by = next((name for name in names_there if name in names_here), None)
@@ -284,7 +300,7 @@ def _matched(reference: Reference, genotypes: Genotypes) -> tuple[Matrix, Matrix
                 "Variants have neither names nor places by which to find them again, and there are "
                 f"{genotypes.n_variants}, not {reference.n_variants} as those of the reference."
             )
-        return reference.rows, np.arange(n), np.zeros(n, bool)
+        return reference.rows, np.arange(n), np.zeros(n, bool), 0
     alleles = _completed(names_here[by], here.alleles, names_there[by], there.alleles)
     if by == "places":
         names_there[by] = _with_alleles(names_there[by], there.alleles)
@@ -300,11 +316,13 @@ def _matched(reference: Reference, genotypes: Genotypes) -> tuple[Matrix, Matrix
     first = np.sort(first)
     rows, places_there = rows[first], places_there[first]
     if there.alleles is None or alleles is None:
-        return rows, places_there, np.zeros(len(rows), bool)
+        return rows, places_there, np.zeros(len(rows), bool), 0
     ours, theirs = alleles[rows], there.alleles[places_there]
     same, swapped = (ours == theirs).all(axis=1), (ours == theirs[:, ::-1]).all(axis=1)
     fits = same | swapped
-    return rows[fits], places_there[fits], (swapped & ~same)[fits]
+    either = np.isin(np.strings.add(ours[:, 0], ours[:, 1]), ("AT", "TA", "CG", "GC")) & (not ambiguous)
+    left_out, fits = int((fits & either).sum()), fits & ~either
+    return rows[fits], places_there[fits], (swapped & ~same)[fits], left_out
 
 
 def _completed(names_here: Sequence[Any], here: Any, names_there: Sequence[Any], there: Any) -> Any:
@@ -335,7 +353,7 @@ def _names(variants: Variants) -> dict[str, list[Any]]:
     """What variants may be found by, the surest first; places need alleles beside them."""
     found: dict[str, list[Any]] = {}
     if variants.contig is not None and variants.position is not None and variants.alleles is not None:
-        contigs = [choosing.plain_contig(str(name)) for name in variants.contig.tolist()]
+        contigs = [choosing.chromosome(str(name)) for name in variants.contig.tolist()]
         found["places"] = list(zip(contigs, np.asarray(variants.position).tolist(), strict=True))
     if variants.id is not None:
         found["names"] = variants.id.tolist()

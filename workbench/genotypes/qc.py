@@ -1,4 +1,4 @@
-"""What is known of each site and each sample before an analysis: counts, what is missing, and what is improbable."""
+"""Quality control of sites and samples before an analysis: counts, what is missing, and what is improbable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.genotypes.packing import PER_BYTE
 from workbench.genotypes.reading import as_genotypes
 from workbench.genotypes.scaling import exact_p
 from workbench.genotypes.values import Variants
-from workbench.linalg.blocks import host
+from workbench.linalg.gpu import host
 from workbench.travelling import scheduler
 
 Matrix = np.ndarray[Any, Any]
@@ -70,7 +70,7 @@ class Quality:
         return _share(self.by_sample[:, 1], self.by_sample[:, :3].sum(axis=1))
 
     def would_go(self) -> dict[str, int]:
-        """How many variants each of the usual thresholds would leave out."""
+        """Number of variants that each of the usual thresholds would exclude."""
         kinds = {"missing": ("missing >", self.missing), "maf": ("maf <", self.maf), "hwe": ("hwe p <", self.hwe)}
         found = {"monomorphic or unknown": int((~(self.maf > 0)).sum())}
         for kind, (words, values) in kinds.items():
@@ -148,14 +148,14 @@ def by_sample(packed: Matrix, n_samples: int) -> Matrix:
 
 
 def _down(bits: Matrix) -> Matrix:
-    """How many rows have each sample's lower bit set: in fields of two, four and eight bits, which hold the sums."""
+    """Return the number of rows that have each sample's lower bit set, summed in fields of two, four and eight bits."""
     rows, width = bits.shape
     padded = np.zeros((_TOGETHER, width), np.uint8)
     padded[:rows] = bits
-    few = padded[0::3] + padded[1::3] + padded[2::3]
+    threes = padded[0::3] + padded[1::3] + padded[2::3]
     found = np.empty((width, PER_BYTE), np.int64)
     for shift in (0, 1):
-        four = np.add.reduce((few >> 2 * shift & 0x33).reshape(17, 5, width), axis=1, dtype=np.uint8)
+        four = np.add.reduce((threes >> 2 * shift & 0x33).reshape(17, 5, width), axis=1, dtype=np.uint8)
         for upper in (0, 1):
             found[:, shift + 2 * upper] = np.add.reduce(four >> 4 * upper & 0x0F, axis=0, dtype=np.uint8)
     return found.reshape(-1)

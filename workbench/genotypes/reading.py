@@ -33,7 +33,8 @@ from workbench.genotypes.choosing import Names, of_chosen_samples
 from workbench.genotypes.layout import is_store, read_store
 from workbench.genotypes.packing import MISSING_CODES, missing_codes
 from workbench.genotypes.plink import is_plink, read_plink
-from workbench.genotypes.values import Genotypes, Variants, as_text
+from workbench.genotypes.values import Genotypes, Variants
+from workbench.labels import as_text
 from workbench.linalg import asked
 from workbench.storage import conventions, places
 from workbench.storage.decoders import check_decoders
@@ -251,7 +252,7 @@ def _no_zarr(place: Place, *, zipped: bool) -> str:
     if zipped:
         return f"{place} is an archive without a Zarr group or array. Expected {_EXPECTED}."
     beds = sorted(name for name in place.names() if name.lower().endswith(".bed"))
-    rest = f"It holds {formats.some(beds, 10)}: give one of them" if beds else f"Expected {_EXPECTED}"
+    rest = f"It holds {formats.shortened(beds, 10)}: give one of them" if beds else f"Expected {_EXPECTED}"
     return f"{place} is a folder that is no Zarr group or array. {rest}."
 
 
@@ -333,7 +334,7 @@ def _of_counts(counts: Counts, dtype: np.dtype[Any], told: Mapping[str, Any], ro
 
 
 def _chosen(place: str, array: str | None, names: Sequence[str], what: str) -> str:
-    shown = formats.some(names, 10)
+    shown = formats.shortened(names, 10)
     if not names:
         raise BadInputError(f"{place} is {what}, and has no matrix of counts either. Expected {_EXPECTED}.")
     if array is None and len(names) == 1:

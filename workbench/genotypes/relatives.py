@@ -1,4 +1,4 @@
-"""How closely samples are related: KING-robust kinship of all pairs, by the bits of packed blocks.
+"""Kinship of samples: KING-robust kinship of all pairs, by the bits of packed blocks.
 
 References
 ----------
@@ -22,7 +22,7 @@ from workbench.genotypes.operator import blocked
 from workbench.genotypes.reading import as_genotypes
 from workbench.genotypes.scaling import Rule
 from workbench.linalg import asked
-from workbench.linalg.blocks import host
+from workbench.linalg.gpu import host
 from workbench.travelling import everywhere
 
 Matrix = np.ndarray[Any, Any]
@@ -104,8 +104,9 @@ def kinship(
 ) -> Relatedness:
     """KING-robust kinship of all pairs, of which those of at least `cutoff` are kept.
 
-    Each pair is counted over the variants where both are known, in planes of three eighths of a byte a genotype and
-    less. Variants needn't be pruned, but those on X and Y mislead: use `autosomes_only` where there are some.
+    Each pair is counted over the variants where both are known. The workers hold planes of a quarter of a byte for
+    each genotype, and twice that while they are made; a task works on those of 2048 samples at most, and counts in 64
+    MiB. Variants needn't be pruned, but those on X and Y mislead: use `autosomes_only` where there are some.
 
     Parameters
     ----------
@@ -131,9 +132,10 @@ def kinship(
     tiles = [slice(start, min(start + TILE, n)) for start, _ in pairwise([*range(0, n, TILE), n])]
     turned = dask.delayed(_Turning(n, rule), pure=True)
     blocks = [turned(block) for block in blocked(genotypes).to_delayed()[:, 0]]
-    parts = [[dask.delayed(_tile)(block, tile) for block in blocks] for tile in tiles]
+    planes = [dask.delayed(_joined)(blocks, tile) for tile in tiles]
+    related, least = dask.delayed(_related), float(cutoff)
     found = [
-        dask.delayed(_related)(parts[i], None if i == j else parts[j], (tiles[i].start, tiles[j].start), float(cutoff))
+        related(planes[i], None if i == j else planes[j], (tiles[i].start, tiles[j].start), least)
         for i in range(len(tiles))
         for j in range(i, len(tiles))
     ]
@@ -163,25 +165,23 @@ class _Turning:
         return bits.by_sample(packed, self.n_samples), len(packed)
 
 
-def _tile(block: tuple[Matrix, int], samples: slice) -> Matrix:
-    return block[0][samples]
+def _joined(blocks: Sequence[tuple[Matrix, int]], samples: slice) -> Matrix:
+    """The planes of some samples in all variants."""
+    return bits.joined([planes[samples] for planes, _ in blocks])
 
 
-def _related(
-    one: Sequence[Matrix], other: Sequence[Matrix] | None, starts: tuple[int, int], cutoff: float
-) -> tuple[Matrix, Matrix, int]:
+def _related(left: Matrix, other: Matrix | None, starts: tuple[int, int], cutoff: float) -> tuple[Matrix, Matrix, int]:
     """Pairs of two tiles of samples; their kinship, variants known, and shares of both kinds; of how many it can be."""
-    left = bits.joined(one)
-    right = left if other is None else bits.joined(other)
+    right = left if other is None else other
     hethet, ibs0, het, other_het = bits.pairs(left, right, other is None)
     least = np.minimum(het, other_het)
     with np.errstate(divide="ignore", invalid="ignore"):
         phi = 0.5 - (het + other_het - 2 * hethet + 4 * ibs0) / (4 * least)
-    can = least > 0
+    computable = least > 0
     if other is None:
-        can &= np.arange(len(left))[:, None] < np.arange(len(left))
-    those = (phi >= cutoff) & can
-    i, j = np.nonzero(those)
+        computable &= np.arange(len(left))[:, None] < np.arange(len(left))
+    related = (phi >= cutoff) & computable
+    i, j = np.nonzero(related)
     known = bits.known_together(left[i], right[j])
     numbers = [phi[i, j], known, hethet[i, j] / known, ibs0[i, j] / known]
-    return np.stack([i + starts[0], j + starts[1]], axis=1), np.stack(numbers, axis=1), int(can.sum())
+    return np.stack([i + starts[0], j + starts[1]], axis=1), np.stack(numbers, axis=1), int(computable.sum())

@@ -1,4 +1,4 @@
-"""How sites are centred and scaled before a PCA, by whose convention, and which sites are left out.
+"""Conventions for centering and scaling sites before a PCA, and for excluding sites.
 
 With μ the mean count of a site over the samples where it is known, and p = μ / 2 the allele's frequency, a site's row
 becomes f (x − μ), and 0 where x is missing: as if the site's mean stood there.
@@ -53,7 +53,7 @@ _STEPS = 32
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which sites take part in a PCA, and how they're scaled."""
+    """Rule that selects and scales the sites of a PCA."""
 
     scaler: Scaler = "patterson"
     maf: float = 0.0
@@ -84,8 +84,8 @@ class Rule:
         absent = counts[:, 3] > self.max_missing * (known + counts[:, 3])
         constant = (counts[:, 1] == known) & (self.scaler == "standard")
         rare = np.minimum(p, 1 - p) < self.maf
-        apart = exact_p(counts) < self.hwe if self.hwe else np.zeros(len(counts), bool)
-        tests = (known == 0, (p == 0) | (p == 1), constant, rare, absent, apart)
+        unlikely = exact_p(counts) < self.hwe if self.hwe else np.zeros(len(counts), bool)
+        tests = (known == 0, (p == 0) | (p == 1), constant, rare, absent, unlikely)
         return np.select(tests, range(1, 1 + len(tests)), 0).astype(np.uint8)
 
     def sites(self, counts: Matrix, stays: Matrix | None = None) -> Matrix:

@@ -14,7 +14,7 @@ from workbench.errors import BadInputError
 from workbench.genotypes.packing import block_rows, pack, packed_array, packed_width
 from workbench.genotypes.values import Genotypes
 from workbench.linalg import asked, cuda
-from workbench.linalg.blocks import row_blocks
+from workbench.linalg.arrays import row_blocks
 from workbench.linalg.keys import fresh
 
 # Sites that are drawn together from a stream of their own, so that the blocks don't matter.
@@ -192,5 +192,5 @@ class _Draw:
 
 
 def _reaches(drawn: np.ndarray[Any, Any], level: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Whether a draw is at least a level, of which the highest can't be written in 16 bits."""
+    """Return whether a draw reaches a level. The highest level doesn't fit into 16 bits."""
     return (drawn >= np.minimum(level, _LEVELS - 1).astype(np.uint16)) & (level < _LEVELS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from hashlib import blake2b
 from pathlib import Path
@@ -14,22 +13,22 @@ import dask
 import numpy as np
 
 from workbench import remote
-from workbench.errors import BadInputError, ConflictError, FailedError
+from workbench.errors import ConflictError, FailedError
 from workbench.genotypes.layout import (
-    ARRAY_OF,
+    PACKED,
     SAMPLE_NAMES,
-    Codec,
     Description,
     description,
     finished,
     is_store,
     read_store,
 )
-from workbench.genotypes.packing import block_rows, packed_width, unpack
+from workbench.genotypes.packing import block_rows, packed_width
 from workbench.genotypes.plink import is_plink, three_files
 from workbench.genotypes.reading import open_genotypes
-from workbench.genotypes.values import Genotypes, as_text
-from workbench.linalg.blocks import host
+from workbench.genotypes.values import Genotypes
+from workbench.labels import as_text
+from workbench.linalg.gpu import host
 from workbench.linalg.keys import fresh
 from workbench.storage import places
 from workbench.storage.places import Place
@@ -37,25 +36,26 @@ from workbench.storage.zarrs import HALF, remove_halves
 from workbench.travelling import cluster_client, reach_cluster, refuse_unwritable, unable
 
 Progress = Callable[[int, int], None]
-_LARGEST_BLOSC = 2**31 - 2**10  # Blosc's limit on what it compresses at once
 
 
 def pack_to_zarr(
     source: Any,
     path: str | Path,
     *,
-    codec: Codec = "2-bit",
     rows: int | Literal["auto"] = "auto",
     progress: Progress | None = None,
     overwrite: bool = False,
     to_storage_options: places.Options | None = None,
     **opening: Any,
 ) -> Genotypes:
-    """Write genotypes as a packed Zarr store and give them as read from there.
+    """Write genotypes as a Zarr store, four samples in a byte, and give them as read from there.
 
     Each block is read, packed and written by one Dask task: on the cluster of the current client, or in this process.
     A block's file appears whole or not at all, so a call with the same source goes on where another was killed. Labels
     that are new since are written to a store that is there.
+
+    Whether a source is the same is told by its labels and, of files that are read here, by their names, sizes and times
+    of change. Genotypes that are given as an array or as `Genotypes` are read once for it, all of them.
 
     Parameters
     ----------
@@ -63,9 +63,6 @@ def pack_to_zarr(
         Genotypes, or what `open_genotypes` takes; `opening` are its other parameters.
     path
         Folder or URL of the store.
-    codec
-        "2-bit": four samples in a byte, which is fastest to read. "blosc": counts of a byte each, compressed by lz4
-        of level 3 after a bit shuffle, for readers that know no packed genotypes.
     rows
         Variants in a block, each block one file; "auto" takes those of the source.
     progress
@@ -82,20 +79,17 @@ def pack_to_zarr(
     FailedError
         A worker doesn't have that folder, or may not write there.
     """
-    if codec not in ARRAY_OF:
-        raise BadInputError(f"Unknown codec {codec!r}. Choose one of: {', '.join(ARRAY_OF)}.")
     reach_cluster()
     genotypes = open_genotypes(source, **opening)
     place = places.full(path, to_storage_options)
     if overwrite and genotypes.source and places.overlap(genotypes.source, place.path):
         raise ConflictError(f"{place} is what is read from ({genotypes.source}). Choose another path.")
-    # Who gives genotypes has told of no server.
-    options = None if isinstance(source, Genotypes) else opening.get("storage_options")
-    wanted = _described(genotypes, codec, rows, _stamp(genotypes.source, options))
+    stamp = [] if isinstance(source, Genotypes) else _stamp(genotypes.source, opening.get("storage_options"))
+    wanted = _described(genotypes, rows, stamp)
     with places.writing_to(place):
         group, complete = _begun(place, wanted, overwrite=overwrite)
         if not complete:
-            _check_workers(place, wanted)
+            _check_workers(place)
             _write_blocks(genotypes, place, wanted, progress)
         _write_labels(group, genotypes)
         if not complete:
@@ -107,15 +101,12 @@ def pack_to_zarr(
         return read_store(group, place)
 
 
-def _described(genotypes: Genotypes, codec: Codec, rows: int | Literal["auto"], stamp: Sequence[str]) -> Description:
+def _described(genotypes: Genotypes, rows: int | Literal["auto"], stamp: Sequence[str]) -> Description:
     heights = genotypes.packed.chunks[0]
     if rows == "auto" and len(set(heights[:-1])) <= 1 and heights and heights[-1] <= heights[0]:
         rows = max(1, heights[0])
     height = block_rows(genotypes.n_variants, genotypes.n_samples, rows)
-    if codec == "blosc" and height * genotypes.n_samples > _LARGEST_BLOSC:
-        height = _LARGEST_BLOSC // genotypes.n_samples
     return Description(
-        codec=codec,
         n_variants=genotypes.n_variants,
         n_samples=genotypes.n_samples,
         rows=height,
@@ -125,24 +116,33 @@ def _described(genotypes: Genotypes, codec: Codec, rows: int | Literal["auto"], 
 
 
 def _stamp(source: str | None, options: places.Options | None) -> list[str]:
-    if source is None or ("://" in source and options is None):
+    if source is None:
         return []
     names = three_files(source) if is_plink(source) else [source]
     return [each for name in names for each in Place(name, options or {}).stamp()]
 
 
 def _content(genotypes: Genotypes, stamp: Sequence[str]) -> str:
-    """A name for what is in the genotypes: names, the first, middle and last row, and when their files were written."""
+    """A name for labels and genotypes: of these the stamp of their files, or where there is none, all of them."""
     found = blake2b("\0".join(stamp).encode(), digest_size=16)
     columns = [genotypes.samples, *(getattr(genotypes.variants, field.name) for field in fields(genotypes.variants))]
     for column in columns:
         if column is not None:
             found.update("\0".join(map(str, column.ravel().tolist())).encode())
         found.update(b"\1")
-    if genotypes.n_variants:
-        rows = sorted({0, genotypes.n_variants // 2, genotypes.n_variants - 1})
-        found.update(host(dask.compute([genotypes[i : i + 1].counts() for i in rows])[0]).tobytes())
+    if not stamp:
+        digests = genotypes.packed.map_blocks(
+            _digest, dtype=object, chunks=((1,) * genotypes.packed.numblocks[0], (1,)), meta=np.empty((0, 0), object)
+        )
+        found.update(b"".join(digests.compute().ravel()))
     return found.hexdigest()
+
+
+def _digest(block: Any) -> np.ndarray[Any, Any]:
+    # Rows one after the other, so that their number in a block is told apart from their width.
+    content = np.ascontiguousarray(host(block))
+    digest = blake2b(str(content.shape).encode() + content.tobytes(), digest_size=16).digest()
+    return np.array([[digest]], object)
 
 
 def _begun(place: Place, wanted: Description, *, overwrite: bool) -> tuple[Any, bool]:
@@ -162,7 +162,7 @@ def _begun(place: Place, wanted: Description, *, overwrite: bool) -> tuple[Any, 
         said, complete = description(group, place)
         if said != wanted:
             raise ConflictError(_differing(place, said, wanted))
-    if not complete and ARRAY_OF[wanted.codec] not in group:
+    if not complete and PACKED not in group:
         _create_array(group, wanted)
     return group, complete
 
@@ -190,19 +190,16 @@ def _existing(place: Place) -> Any:
 
 
 def _create_array(group: Any, wanted: Description) -> None:
-    import zarr
-
-    lz4 = zarr.codecs.BloscCodec(cname="lz4", clevel=3, shuffle="bitshuffle", typesize=1)
-    width = wanted.n_samples if wanted.codec == "blosc" else packed_width(wanted.n_samples)
+    width = packed_width(wanted.n_samples)
     group.create_array(
-        ARRAY_OF[wanted.codec],
+        PACKED,
         shape=(wanted.n_variants, width),
         chunks=(wanted.rows, max(1, width)),
         dtype=np.uint8,
-        compressors=lz4 if wanted.codec == "blosc" else None,
+        compressors=None,
         # One file for each block, all in one folder.
         chunk_key_encoding={"name": "default", "separator": "."},
-        dimension_names=("variants", "samples") if wanted.codec == "blosc" else ("variants", "bytes"),
+        dimension_names=("variants", "bytes"),
     )
 
 
@@ -211,16 +208,12 @@ class _WriteBlock:
     """The task that writes a block where it belongs and gives its number of variants."""
 
     place: Place
-    codec: Codec
-    n_samples: int
 
     def __call__(self, block: Any, block_info: Any = None) -> np.ndarray[Any, Any]:
         import zarr
 
         (start, stop), _ = block_info[0]["array-location"]
-        if self.codec == "blosc":
-            block = unpack(block, self.n_samples)
-        where = {"path": ARRAY_OF[self.codec], "mode": "r+", "zarr_format": 3}
+        where = {"path": PACKED, "mode": "r+", "zarr_format": 3}
         refuse_unwritable(remote.unwritable(self.place.path), self.place.path)
         array = zarr.open_array(self.place.path, **where, **self.place.zarr_options)
         # Also a block of zeros gets its file: that it is there says that it's done.
@@ -229,7 +222,7 @@ class _WriteBlock:
         return np.array([[stop - start]])
 
 
-def _check_workers(place: Place, wanted: Description) -> None:
+def _check_workers(place: Place) -> None:
     """Raise FailedError where a worker can't write blocks to the store, and leave none that has no block."""
     client = cluster_client()
     if client is None:
@@ -237,52 +230,43 @@ def _check_workers(place: Place, wanted: Description) -> None:
     try:
         refuse_unwritable(unable(client, remote.unwritable, place.path), place.path)
     except FailedError:
-        if not finished(place, wanted):
+        if not finished(place):
             place.remove(folder=True)
         raise
 
 
 def _write_blocks(genotypes: Genotypes, place: Place, wanted: Description, progress: Progress | None) -> None:
     packed = genotypes.packed.rechunk({0: wanted.rows})
-    write = _WriteBlock(place, wanted.codec, wanted.n_samples)
+    write = _WriteBlock(place)
     ones = ((1,) * packed.numblocks[0], (1,))
     # A name of its own: two calls that write the same must both write.
     name = fresh("pack-genotypes")
     written = packed.map_blocks(write, dtype=np.int64, chunks=ones, meta=np.empty((0, 0), np.int64), name=name)
-    there = finished(place, wanted)
+    there = finished(place)
     done = sum(packed.chunks[0][i] for i in there)
     if progress is not None:
         progress(done, wanted.n_variants)
     missing = [i for i in range(packed.numblocks[0]) if i not in there]
     tasks = written.to_delayed().ravel()[missing].tolist()
-    for count in _computed(tasks, wanted.codec):
+    for count in _computed(tasks):
         done += count
         if progress is not None:
             progress(done, wanted.n_variants)
 
 
-def _computed(tasks: Sequence[Any], codec: Codec) -> Iterator[int]:
+def _computed(tasks: Sequence[Any]) -> Iterator[int]:
     """Variants that each task, or some tasks together, have written, as they finish."""
-    with ExitStack() as stack:
-        client = cluster_client()
-        if client is None:
-            if codec == "blosc":
-                from workbench.genotypes.blosc import one_blosc_thread
+    client = cluster_client()
+    if client is None:
+        some = 2 * (os.cpu_count() or 1)
+        for first in range(0, len(tasks), some):
+            yield sum(int(count.sum()) for count in dask.compute(*tasks[first : first + some]))
+        return
+    from distributed import as_completed
 
-                stack.enter_context(one_blosc_thread())
-            some = 2 * (os.cpu_count() or 1)
-            for first in range(0, len(tasks), some):
-                yield sum(int(count.sum()) for count in dask.compute(*tasks[first : first + some]))
-            return
-        from distributed import as_completed
-
-        if codec == "blosc":
-            from workbench.genotypes.blosc import OneBloscThread
-
-            client.register_plugin(OneBloscThread())
-        for future in as_completed(client.compute(list(tasks))):
-            yield int(future.result().sum())
-            future.release()
+    for future in as_completed(client.compute(list(tasks))):
+        yield int(future.result().sum())
+        future.release()
 
 
 def _write_labels(group: Any, genotypes: Genotypes) -> None:

@@ -13,42 +13,13 @@ from workbench.errors import BadInputError
 from workbench.genotypes.packing import MISSING, PER_BYTE, chosen, packed_width, taken, unpack
 from workbench.travelling import reach_cluster
 
-TEXT = np.dtypes.StringDType()
-"""Text of any length: in NumPy's other type each value takes the room of the longest, and one allele may be a gene."""
-
 IN_FAMILY = "name_in_family"
 """Column of names that repeat across families, where those of the samples are joined of both."""
 
 
-def as_text(column: Any) -> np.ndarray[Any, Any]:
-    """Names as an array of text, whatever text, objects or numbers a file or a person gives."""
-    if not hasattr(column, "dtype"):
-        column = list(column)
-        plain = all(isinstance(each, str) for each in column)
-        return np.array(column, TEXT) if plain else as_text(np.asarray(column))
-    column = np.asarray(column)
-    if column.dtype.kind in "UT":
-        return column.astype(TEXT)
-    if column.dtype.kind == "O":
-        return np.array(list(map(_word, column.ravel())), TEXT).reshape(column.shape)
-    return column.astype(str).astype(TEXT)
-
-
-def grouped(labels: np.ndarray[Any, Any], most: int) -> np.ndarray[Any, Any]:
-    """Labels of at most so many groups, as more can't be told apart by colour: those of the smallest are "other"."""
-    names, counts = np.unique(labels, return_counts=True)
-    if len(names) <= most:
-        return labels
-    return np.where(np.isin(labels, names[np.argsort(-counts, kind="stable")][: most - 1]), labels, "other")
-
-
-def _word(each: Any) -> str:
-    return each.decode() if isinstance(each, bytes) else str(each)
-
-
 @dataclass(frozen=True, eq=False)
 class Variants:
-    """What is known of each row: arrays as long as there are variants, or None."""
+    """Columns with facts about each variant: arrays as long as there are variants, or None."""
 
     contig: np.ndarray[Any, Any] | None = None
     position: np.ndarray[Any, Any] | None = None

@@ -209,7 +209,7 @@ class _Device:
         return active
 
     def _end(self, link: int, addresses: Mapping[str, int]) -> tuple[str, int]:
-        """Where a link ends; peer -1 for what is no GPU of this machine."""
+        """Return where a link ends; peer -1 for what is no GPU of this machine."""
         remote = nvml_call(self._library, "nvmlDeviceGetNvLinkRemotePciInfo", self._handle, link, fallback=None)
         peer = None if remote is None else addresses.get(_address(remote))
         if peer is not None:

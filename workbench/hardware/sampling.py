@@ -239,7 +239,7 @@ def refusal(error: Exception, *, memory: bool = False, sliced: bool = False) -> 
 
 
 def own_processes_named() -> bool:
-    """Whether the process ids that NVML names are those of this process's world: not inside a container."""
+    """Return whether the process ids that NVML names are those of this process's world: not inside a container."""
     try:
         return str(Path("/proc/self/ns/pid").readlink()) == _FIRST_PIDS
     except OSError:
@@ -247,7 +247,7 @@ def own_processes_named() -> bool:
 
 
 def _has_nodes() -> bool:
-    """Whether the system has a device file of an NVIDIA GPU."""
+    """Return whether the system has a device file of an NVIDIA GPU."""
     return sys.platform == "linux" and Path("/dev/nvidiactl").exists()
 
 
@@ -267,7 +267,8 @@ def visible(library: Any, shown: str | None) -> Iterator[tuple[str, tuple[int, A
 
     As CUDA reads it: indices, UUIDs or their beginnings, MIG slices by UUID.
     """
-    there = dict(_all(library))
+    refused: list[Exception] = []
+    there = dict(_all(library, refused))
     entries = list(there) if shown is None else [entry.strip() for entry in shown.split(",")]
     n_found = 0
     for entry in entries:
@@ -277,28 +278,30 @@ def visible(library: Any, shown: str | None) -> Iterator[tuple[str, tuple[int, A
         n_found += 1
         yield found
     if not n_found:
-        raise NoGpusError(f"CUDA_VISIBLE_DEVICES ({shown}) leaves no GPU in sight.", expected=False)
+        # One that was lost before anybody looked may be the first of those shown.
+        why = f": {refusal(refused[-1])}" if refused else ""
+        raise NoGpusError(f"CUDA_VISIBLE_DEVICES ({shown}) leaves no GPU in sight{why}.", expected=bool(refused))
 
 
-def _all(library: Any) -> Iterator[tuple[str, tuple[int, Any, bool]]]:
-    refusal: Exception | None = None
+def _all(library: Any, refused: list[Exception]) -> Iterator[tuple[str, tuple[int, Any, bool]]]:
+    """Every device that answers; what others say instead is added to `refused`."""
     count = 0
     try:
         count = library.nvmlDeviceGetCount()
     except (library.NVMLError, OSError) as err:
-        refusal = err
+        refused.append(err)
     n_found = 0
     for index in range(count):
         try:
             handle = library.nvmlDeviceGetHandleByIndex(index)
             uuid = text_of(library.nvmlDeviceGetUUID(handle))
         except (library.NVMLError, OSError) as err:
-            refusal = err  # one that was lost before anybody looked
+            refused.append(err)
             continue
         n_found += 1
         yield uuid, (index, handle, False)
-    if refusal is not None and not n_found:
-        raise NoGpusError(f"The NVIDIA driver doesn't answer (NVML: {str(refusal).rstrip('.')}).", expected=True)
+    if refused and not n_found:
+        raise NoGpusError(f"The NVIDIA driver doesn't answer (NVML: {str(refused[-1]).rstrip('.')}).", expected=True)
     if not n_found:
         raise NoGpusError("The NVIDIA driver lists no GPU.", expected=False)
 

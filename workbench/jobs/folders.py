@@ -66,7 +66,7 @@ L = TypeVar("L", bound=Lasting)
 
 
 def state(record: Record, folder: Path, *, mark: str = "", grace: float = START_GRACE) -> State:
-    """Where the process of a record is, which gets one within `grace` seconds, or none.
+    """Return where the process of a record is, which gets one within `grace` seconds, or none.
 
     `mark` is what it carries in its environment. Only a process of this machine can be known to be gone: one that is
     elsewhere may sleep, be paused or cut off, and the clocks of two machines differ.
@@ -170,7 +170,7 @@ def ask_to_end(record: Record, folder: Path) -> None:
 
 
 def asked_to_end(folder: Path) -> bool:
-    """Whether somebody asked for it to end."""
+    """Return whether somebody asked for it to end."""
     return (folder / "cancel").exists()
 
 
@@ -180,7 +180,7 @@ def new_id(what: str) -> str:
 
 
 def is_id(text: str) -> bool:
-    """Whether it can be the name of a folder, and of none but one among the others."""
+    """Return whether it can be the name of a folder, and of none but one among the others."""
     return bool(text) and text == Path(text).name and not text.startswith(".") and "\0" not in text
 
 
@@ -193,5 +193,7 @@ def one_of(ids: Sequence[str], text: str, what: str) -> str:
         return text
     matches = [each for each in ids if each.startswith(text) or each.endswith(text)]
     if len(matches) > 1:
-        raise BadInputError(f"'{text}' fits {len(matches)} {what}: {formats.some(matches, 5)}. Give more of the id.")
+        raise BadInputError(
+            f"'{text}' fits {len(matches)} {what}: {formats.shortened(matches, 5)}. Give more of the id."
+        )
     return matches[0] if matches else text

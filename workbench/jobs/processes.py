@@ -168,7 +168,7 @@ def end(processes: Iterable[psutil.Process], patience: float = 2.0) -> None:
 
 
 def _runs(process: psutil.Process) -> bool:
-    """Whether it is more than an entry in the process table, which its parent may never ask for."""
+    """Return whether it is more than an entry in the process table, which its parent may never ask for."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

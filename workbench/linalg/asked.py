@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.linalg.blocks import ArrayError
+from workbench.linalg.arrays import ArrayError
 
 REAL = (int, float, np.integer, np.floating)
 """Types of a real number, to ask isinstance for."""

@@ -20,7 +20,7 @@ from dask.array.backends import ArrayBackendEntrypoint, NumpyBackendEntrypoint, 
 
 from workbench.errors import BadInputError
 from workbench.linalg.keys import fresh
-from workbench.travelling import cluster_client
+from workbench.travelling import cluster_client, workers_of
 
 
 class Remote:
@@ -102,7 +102,7 @@ def wait_for_gpus(client: Any = None) -> None:
     if client is None:
         _finish()
         return
-    name, workers = fresh(WAITING), client.scheduler_info(n_workers=-1)["workers"]
+    name, workers = fresh(WAITING), workers_of(client)
     waiting = [client.submit(_finish, workers=[each], key=(name, i)) for i, each in enumerate(workers)]
     client.gather(waiting)
 

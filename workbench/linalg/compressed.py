@@ -11,11 +11,12 @@ import dask.array as da
 import numpy as np
 
 from workbench.formats import size
-from workbench.linalg import asked, blocks, krylov, tall
-from workbench.linalg.blocks import ArrayError
+from workbench.linalg import asked, krylov, tall
+from workbench.linalg.arrays import ArrayError, as_matrix, memory_of_host, result_dtype
 from workbench.linalg.certificate import Certificate, warn
+from workbench.linalg.gpu import device_memory, namespace, on_device, on_devices
 from workbench.linalg.passes import Along, DaskOperator, View
-from workbench.travelling import cluster_client, scheduler
+from workbench.travelling import cluster_client, scheduler, workers_of
 
 Matrix = np.ndarray[Any, Any]
 
@@ -75,7 +76,8 @@ def svd_compressed(
     """The `k` largest singular values and their vectors, to the relative accuracy `tol`.
 
     Takes the place of `dask.array.linalg.svd_compressed`, with other insides: a block Krylov space from one fused pass
-    a step, which ends when bounds on the error say so. The passes are made at once, by whatever Dask is set to compute
+    a step, which ends when bounds on the error say so. Of few columns it begins with the vectors of AᵀA from the first
+    pass, and ends after two more. The passes are made at once, by whatever Dask is set to compute
     with (`dask.config.set(scheduler=…)`, or the current `distributed.Client`). Of the singular vectors, those along the
     shorter axis are then at hand; those along the longer one are lazy, and cost one pass more when computed.
 
@@ -133,7 +135,7 @@ def svd_compressed(
     less than the tolerance; `certificate.dtype` says what the result rests on. A space of singular vectors is only as
     sharp as the gap behind it: see `certificate.angle`.
     """
-    a, k, (tol, max_passes) = blocks.as_matrix(a), asked.whole("k", k), asked.accuracy(tol, max_passes)
+    a, k, (tol, max_passes) = as_matrix(a), asked.whole("k", k), asked.accuracy(tol, max_passes)
     n_oversamples = asked.whole("n_oversamples", n_oversamples, least=0)
     asked.whole("n_power_iter", n_power_iter, least=0)
     asked.flags(keep, compute=compute, coerce_signs=coerce_signs, scale=scale)
@@ -175,7 +177,7 @@ def _operator(a: Any, view: View, row_name: str, keep: bool | None, compute: boo
             )
         a = a.rechunk({0: max(1, int(max(a.chunks[0]) * PANEL_BYTES // panel))})
     if keep is None:
-        keep = not compute and a.nbytes < most_kept(blocks.on_devices(a))
+        keep = not compute and a.nbytes < most_kept(on_devices(a))
     return DaskOperator(for_passes(a, keep), view, row_name, keep)
 
 
@@ -200,8 +202,8 @@ def most_kept(on_devices: bool) -> float:
     """
     client = cluster_client()
     if client is None:
-        return _OF_CARD * blocks.device_memory() if on_devices else (blocks.memory_of_host().available or 0) / 2
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        return _OF_CARD * device_memory() if on_devices else (memory_of_host().available or 0) / 2
+    workers = workers_of(client).values()
     if on_devices:
         cards = (worker["metrics"] for worker in workers)
         return sum(max(0.0, _OF_CARD * card.get("gpu-memory-total", 0) - card["managed_bytes"]) for card in cards)
@@ -209,7 +211,7 @@ def most_kept(on_devices: bool) -> float:
 
 
 def _factors(a: Any, operator: DaskOperator, found: krylov.Leading, wide: bool, coerce_signs: bool) -> SVD:
-    dtype = blocks.result_dtype(a.dtype)
+    dtype = result_dtype(a.dtype)
     exponent = operator.view.exponent
     s, v = found.s, found.v
     inverse = 1 / np.maximum(s, max(float(s[0]) * np.finfo(float).eps, np.finfo(float).tiny))
@@ -278,8 +280,8 @@ def _as_returned(
 
 def _array(matrix: Matrix, like: Any, dtype: Any) -> Any:
     array = da.from_array(matrix.astype(dtype), chunks=-1)
-    if blocks.on_device(like._meta):
-        return array.map_blocks(blocks.namespace(like._meta).asarray, meta=like._meta.astype(dtype))
+    if on_device(like._meta):
+        return array.map_blocks(namespace(like._meta).asarray, meta=like._meta.astype(dtype))
     return array
 
 

@@ -28,7 +28,7 @@ def fresh(what: str) -> str:
 
 
 def in_pass(what: str, number: int) -> str:
-    """What the tasks are called that go through all of an array for the `number`-th time."""
+    """Return what the tasks are called that go through all of an array for the `number`-th time."""
     return f"{what}-pass-{number}"
 
 

@@ -28,8 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from workbench.linalg.blocks import memory_of_host, one_thread
+from workbench.linalg.arrays import memory_of_host
 from workbench.linalg.certificate import Certificate, Interval, Limit, Ritz, Status, groups, interval, sine_of, warn
+from workbench.linalg.threads import one_thread
 
 Matrix = np.ndarray[Any, Any]
 
@@ -46,6 +47,9 @@ SETTLED = 0.05
 ZERO, LIMITED = 4.0, 3.0
 # Values as dense as those of noise show in how bounds shrank in so many passes.
 TREND = 4
+# Up to so many columns all eigenvectors of a matrix in memory are computed; of a larger one those of spaces of so many
+# columns, one after the other. Residuals so small beside the largest value are those of single precision.
+SOLVED, SPACES, CONVERGED = 512, (120, 400, 400, 400), 1e-6
 
 
 @cache
@@ -82,8 +86,11 @@ class Operator:
         """How far values near `s` can be off because A is rounded when it is read, which its products can't show."""
         raise NotImplementedError
 
+    def prepare(self) -> None:
+        """Learn in a pass what other passes have to know, such as means."""
+
     def started(self, q: Matrix, single: bool) -> Matrix:
-        """A start as good as the random `q` or better: itself, or the product of a pass that has to learn the means."""
+        """A start as good as the random `q` or better: itself, or what a first pass leads to."""
         raise NotImplementedError
 
     def normal(self, q: Matrix, single: bool) -> Matrix:
@@ -128,6 +135,8 @@ class _Search:
         self.rng = np.random.default_rng(seed)
         self.n = operator.shape[1]
         self.width = min(self.n, max(k + oversample, 16))
+        # Bounds need residuals of the one after k, and those of the gap behind it of one more.
+        self.known = max(self.width, k + 2)
         self.before: Interval | None = None
         self.limit: Limit = "passes"
         self.needed = 0
@@ -144,7 +153,7 @@ class _Search:
         return found if isinstance(found, Leading) else self._orthogonal(found)
 
     def _exact(self) -> Leading:
-        self.operator.started(np.eye(self.n, 1), False)
+        self.operator.prepare()
         r, _ = self.operator.triangle(np.eye(self.n))
         _, s, vh = np.linalg.svd(r, full_matrices=False)
         s, v = np.concatenate([s, np.zeros(self.n - len(s))]), vh.conj().T
@@ -160,13 +169,13 @@ class _Search:
         return block + 1j * self.rng.standard_normal((self.n, columns)) if self.operator.is_complex else block
 
     def _rounding(self, largest: float) -> float:
-        """What LAPACK's singular values are good for, and the sums that lead to them."""
+        """Return what LAPACK's singular values are good for, and the sums that lead to them."""
         return 8 * _EPS64 * float(largest)
 
     # --- with products of AᴴA ------------------------------------------------------------------------------------
 
     def _gram(self, block: Matrix, may_be_single: bool) -> Leading | Matrix:
-        """What was found, or where this arithmetic isn't enough, the best vectors so far."""
+        """Return what was found, or where this arithmetic isn't enough, the best vectors so far."""
         most = basis_bytes() // (2 * self.n * block.itemsize) + 3 * self.width
         basis = _Basis.empty(self.n, min(self.n, most), block.dtype)
         self._rough, self._worst = False, []
@@ -187,7 +196,7 @@ class _Search:
             if self._over(bounds, ritz, self.max_passes):
                 return self._ended(bounds, ritz, basis.k @ w)
             self.before = bounds
-            block = self._next(basis, eps * float(ritz.s[0]) ** 2)
+            block = self._next(basis, float(ritz.s[0]) ** 2)
             if basis.full:
                 basis = basis.cut(w, ritz.s**2)
 
@@ -195,8 +204,8 @@ class _Search:
         """Ritz values with their residuals, and what some of their vectors are in the basis."""
         values, w = np.linalg.eigh((basis.t + basis.t.conj().T) / 2)
         values, w = np.maximum(values[::-1], 0.0), w[:, ::-1]
-        few = min(basis.columns, self.width)
-        residuals = basis.z @ w[:, :few] - basis.k @ (w[:, :few] * values[:few])
+        n_known = min(basis.columns, self.known)
+        residuals = basis.z @ w[:, :n_known] - basis.k @ (w[:, :n_known] * values[:n_known])
         skew = basis.t - basis.t.conj().T
         rough = np.linalg.norm(skew, 2) if len(skew) <= 256 else np.linalg.norm(skew, 1)
         floor = 4 * eps * float(values[0]) + float(rough)
@@ -214,7 +223,7 @@ class _Search:
         return ritz, w[:, : 2 * self.width]
 
     def _too_coarse(self, ritz: Ritz, bounds: Interval) -> bool:
-        """Whether rounding alone takes most of the tolerance of one of the k values.
+        """Return whether rounding alone takes most of the tolerance of one of the k values.
 
         The first passes find them too small, and rounding is the smaller the larger they are.
         """
@@ -224,17 +233,21 @@ class _Search:
         most = 0.8 * self.tol if grown else 2 * self.tol
         return bool((error > most * ritz.s[: self.k]).any() and ritz.s[0] > 0)
 
-    def _next(self, basis: _Basis, noise: float) -> Matrix:
-        """The directions that the last products add; where they add fewer than a block has, random ones."""
+    def _next(self, basis: _Basis, largest: float) -> Matrix:
+        """The directions that the last products add; where they add fewer than a block has, random ones.
+
+        Only what float64 can't tell from the basis is replaced, of products in float32 too: beside a dominant value
+        their rounding may be more than all the rest, and directions of which a part is rounding still lead on.
+        """
         last = slice(-self.width, None)
         u, s, _ = np.linalg.svd(basis.z[:, last] - basis.k @ basis.t[:, last], full_matrices=False)
-        u = u[:, s > 100 * noise]
+        u = u[:, s > 100 * _EPS64 * largest]
         columns = min(self.width, self.n - basis.columns)
         if u.shape[1] < columns:
             u = np.concatenate([u, self._random(columns - u.shape[1])], axis=1)
-        u, within = basis.apart(u[:, :columns])
+        u, within = basis.outside(u[:, :columns])
         if within > WITHIN:
-            u, _ = basis.apart(orthonormal(u))
+            u, _ = basis.outside(orthonormal(u))
         return np.linalg.qr(u)[0]
 
     # --- with A V itself -----------------------------------------------------------------------------------------
@@ -246,13 +259,13 @@ class _Search:
             _, s, vh = np.linalg.svd(r)
             v, z = v @ vh.conj().T, z @ vh.conj().T
             s = np.concatenate([s, np.zeros(v.shape[1] - len(s))])
-            apart = z - v @ (v.conj().T @ z)
-            apart -= v @ (v.conj().T @ apart)
-            some = min(self.width, v.shape[1])
+            residuals = z - v @ (v.conj().T @ z)
+            residuals -= v @ (v.conj().T @ residuals)
+            n_known = min(self.known, v.shape[1])
             ritz = Ritz(
                 s,
-                np.linalg.norm(apart[:, :some], axis=0),
-                np.asarray(np.linalg.qr(apart[:, :some], mode="r")),
+                np.linalg.norm(residuals[:, :n_known], axis=0),
+                np.asarray(np.linalg.qr(residuals[:, :n_known], mode="r")),
                 0.0,
                 self._rounding(s[0]) + self.operator.input_error(s, False),
                 self.operator.squares,
@@ -263,13 +276,13 @@ class _Search:
             if self._accepted(bounds) or self._over(bounds, ritz, self.max_passes + 1):
                 return self._ended(bounds, ritz, v, "float64, with a QR factorization")
             self.before = bounds
-            v = self._enlarged(v, apart[:, :some], s)
+            v = self._enlarged(v, residuals[:, : self.width], s)
 
-    def _enlarged(self, v: Matrix, apart: Matrix, s: Matrix) -> Matrix:
+    def _enlarged(self, v: Matrix, residuals: Matrix, s: Matrix) -> Matrix:
         kept = v[:, : min(2 * self.width, v.shape[1])]
-        scale = np.linalg.norm(apart, axis=0)
+        scale = np.linalg.norm(residuals, axis=0)
         useful = scale > 100 * _EPS64 * np.maximum(s[: len(scale)], np.finfo(float).tiny) * s[0]
-        new = np.concatenate([apart[:, useful] / scale[useful], self._random(self.width)], axis=1)
+        new = np.concatenate([residuals[:, useful] / scale[useful], self._random(self.width)], axis=1)
         columns = min(self.width, self.n - kept.shape[1])
         new = orthonormal(new[:, :columns] - kept @ (kept.conj().T @ new[:, :columns]))
         new = np.linalg.qr(new - kept @ (kept.conj().T @ new))[0]
@@ -284,11 +297,11 @@ class _Search:
         return np.where(zero, 0.0, error / np.maximum(tol * bounds.s, _TINY))
 
     def _doubt(self, s: Matrix) -> Matrix:
-        """What rounding leaves in doubt of values, whatever the way to compute them."""
+        """Return what rounding leaves in doubt of values, whatever the way to compute them."""
         return self._rounding(s[0]) + self.operator.input_error(s, False)
 
     def _over(self, bounds: Interval, ritz: Ritz, most: int) -> bool:
-        """Whether passes have ended, or more would be of no use; and why."""
+        """Return whether passes have ended, or more would be of no use; and why."""
         excess = self._excess(bounds, bounds.upper, self.tol)
         rounding = self._doubt(bounds.s)
         # However large such a value may be, rounding is more than the tolerance of it.
@@ -305,7 +318,7 @@ class _Search:
         return self.limit != "passes" or self.operator.passes >= most
 
     def _like_noise(self, bounds: Interval, ritz: Ritz, left: Matrix, most: int) -> bool:
-        """Whether what isn't known yet lies as close together as noise, so that the passes allowed won't do.
+        """Return whether what isn't known yet lies as close together as noise, so that the passes allowed won't do.
 
         Of a continuum, bounds shrink as a power of the number of passes, about the second, and no sooner faster than
         single values of it are told apart: in a space of n dimensions after some 1.8 n^0.3 passes, as tried with noise
@@ -324,7 +337,7 @@ class _Search:
         return bool((left[: groups(ritz, highest, self.k)[-1].first - 1] <= 1).all())
 
     def _highest(self, bounds: Interval, ritz: Ritz, likely: bool) -> tuple[Matrix, Matrix]:
-        """What the first k values may be at most; and the next one too, if it is known."""
+        """Return what the first k values may be at most; and the next one too, if it is known."""
         upper = bounds.upper if likely else bounds.proved
         if self.k >= (len(ritz.s) if ritz.complete else len(ritz.norms)):
             return upper, upper
@@ -343,7 +356,7 @@ class _Search:
         return "very likely" if met else "not reached"
 
     def _agrees(self, bounds: Interval) -> bool:
-        """Whether the pass before had bounds that contain what this one has found."""
+        """Return whether the pass before had bounds that contain what this one has found."""
         slack = self._rounding(bounds.s[0])
         return self.before is not None and bool((bounds.s <= self.before.upper + slack).all())
 
@@ -374,6 +387,33 @@ class _Search:
             seed=self.seed,
         )
         return Leading(bounds.s, _nearest_orthonormal(v[:, : self.k]), certificate)
+
+
+def leading_vectors(gram: Matrix, start: Matrix) -> Matrix:
+    """As many leading eigenvectors of a symmetric matrix as `start` has columns; that itself where it isn't finite.
+
+    Of a small one all are computed. Of others a block Krylov space is begun anew some times from its best vectors.
+    """
+    width = start.shape[1]
+    if not np.isfinite(gram).all():
+        return start
+    if len(gram) <= max(SOLVED, 4 * width):
+        return np.linalg.eigh(gram)[1][:, : -width - 1 : -1]
+    best = start
+    for columns in SPACES:
+        basis = np.linalg.qr(best)[0]
+        for _ in range(min(max(2, columns // width), len(gram) // width) - 1):
+            more = gram @ basis[:, -width:]
+            for _ in range(2):
+                more = np.linalg.qr(more - basis @ (basis.T @ more))[0]
+            basis = np.concatenate([basis, more], axis=1)
+        products = gram @ basis
+        values, w = np.linalg.eigh(basis.T @ products)
+        values, w = values[: -width - 1 : -1], w[:, : -width - 1 : -1]
+        best = basis @ w
+        if np.linalg.norm(products @ w - best * values) <= CONVERGED * values[0]:
+            break
+    return best
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -421,14 +461,14 @@ class _Basis:
             room[:, : w.shape[1]] = all_ @ w
         return replace(self, t=np.diag(values[: w.shape[1]]).astype(w.dtype))
 
-    def apart(self, x: Matrix) -> tuple[Matrix, float]:
+    def outside(self, x: Matrix) -> tuple[Matrix, float]:
         """What K doesn't reach of x, but for the rounding, and how long what it reached is of a column at most."""
         within = self.k.conj().T @ x
         return x - self.k @ within, float(np.linalg.norm(within, axis=0).max(initial=0.0))
 
 
 def _nearest_orthonormal(x: Matrix) -> Matrix:
-    """What single precision has left not quite orthonormal, mended with the least change."""
+    """Return what single precision has left not quite orthonormal, mended with the least change."""
     u, _, vh = np.linalg.svd(x, full_matrices=False)
     mended: Matrix = u @ vh
     return mended

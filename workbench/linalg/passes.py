@@ -22,8 +22,9 @@ from dask.base import get_scheduler
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from workbench.linalg import blocks
-from workbench.linalg.blocks import beside, host, namespace
+from workbench.linalg import krylov, products
+from workbench.linalg.arrays import check_finite, dense, result_dtype, working_dtype
+from workbench.linalg.gpu import beside, host, namespace, on_device, on_devices, single_is_single
 from workbench.linalg.keys import fresh, in_pass, lasting, tree
 from workbench.linalg.krylov import Operator
 from workbench.travelling import cluster_client, scheduler
@@ -35,8 +36,13 @@ Along = Literal["rows", "columns"] | None
 TILE_BYTES = 1_500_000
 # float32 partial sums are added to a float64 total every so many rows.
 ROWS_IN_SINGLE = 2048
+# Up to so many columns for each of Q's, AᵀA takes no longer than the passes it saves, as BLAS multiplies three times as
+# fast where both sides are wide. Up to the second number where each pass reads again: tasks send AᵀA to each other.
+GRAM_PER_COLUMN, GRAM_COLUMNS = 100, 4096
+# Bytes of a tile that is multiplied with itself: BLAS needs many rows to be at its best.
+GRAM_TILE_BYTES = 2**26
 # Partial results that are added in one task.
-FAN_IN = 8
+FAN_IN = 16
 # From so many bytes on in pairs, so that few wait.
 LARGE_PART = 2**20
 # What is larger doesn't travel inside the graph, but straight to the workers.
@@ -74,7 +80,7 @@ class Sums:
     """What one reading of some rows adds up to. `mean` and `deviations` (Σ|x − mean|²) are each column's.
 
     `squares` is ‖Ã‖²_F, `means` what centring has taken from it, `factors` the least and the largest by which rows were
-    multiplied.
+    multiplied. `gram` is ÃᵀÃ in single precision, as good as a start has to be.
     """
 
     product: Matrix
@@ -85,6 +91,7 @@ class Sums:
     mean: Matrix | None = None
     deviations: Matrix | None = None
     factors: tuple[float, float] = (1.0, 1.0)
+    gram: Matrix | None = None
 
 
 class DaskOperator(Operator):
@@ -112,19 +119,32 @@ class DaskOperator(Operator):
         eps = float(np.finfo(np.float32 if single else float).eps)
         return np.full_like(s, eps / 2 * float(np.sqrt(self._uncentred)))
 
+    def prepare(self) -> None:
+        """Find the columns' means."""
+        if not self.view.known:
+            self.normal(np.eye(self.shape[1], 1), False)
+
     def started(self, q: Matrix, single: bool) -> Matrix:
-        """`q`, or where the columns' means aren't known yet, ÃᴴÃ q of a first pass that finds them."""
+        """The leading vectors of ÃᵀÃ where that is small, `q`, or ÃᴴÃ q of a first pass that finds columns' means."""
+        if self._pays(q.shape[1]):
+            sums = self._read(q, single, False, with_gram=True)
+            return krylov.leading_vectors(sums.gram.astype(np.float64), q) if sums.gram is not None else sums.product
         return q if self.view.known else self.normal(q, single)
 
-    def _read(self, q: Matrix, single: bool, with_triangle: bool) -> Sums:
+    def _pays(self, width: int) -> bool:
+        """Return whether ÃᵀÃ in the first pass takes less time than the passes that it saves."""
+        most = min(GRAM_COLUMNS, GRAM_PER_COLUMN * width) if self.kept else GRAM_COLUMNS
+        return not self.is_complex and not on_devices(self.a) and self.shape[1] <= most
+
+    def _read(self, q: Matrix, single: bool, with_triangle: bool, with_gram: bool = False) -> Sums:
         first = self.passes == 0
         self.passes += 1
-        sums = self._summed(q, single, with_triangle, first)
+        sums = self._summed(q, single, with_triangle, first, with_gram)
         if first and self.a.dtype.kind in "fc" and not _in_range(sums):
             # Squares overflow or vanish: once more, with the largest number brought near 1.
             self.passes += 1
             self.view = replace(self.view, exponent=self._exponent())
-            sums = self._summed(q, single, with_triangle, first)
+            sums = self._summed(q, single, with_triangle, first, with_gram)
         if first:
             sums = self._learned(sums, q)
             self.squares, self._uncentred = sums.squares, sums.squares + sums.means
@@ -144,7 +164,7 @@ class DaskOperator(Operator):
         return self.view.along is not None and sums.means > 0 and sums.squares <= eps**2 * self._uncentred
 
     def _suits_single(self, sums: Sums) -> bool:
-        """Whether float32 has room for the numbers as they are read, and for all that is made of them."""
+        """Return whether float32 has room for the numbers as they are read, and for all that is made of them."""
         least, most = sums.factors if self.view.factor is None else (self.view.factor.min(), self.view.factor.max())
         return bool(
             sums.squares / max(1, self.a.size) > 1e-30 and self._uncentred < 1e30 and least > 1e-15 and most < 1e15
@@ -158,31 +178,35 @@ class DaskOperator(Operator):
         factor = factor_of(deviation, sums.mean, sums.rows) if self.view.scale else np.ones(len(deviation))
         self.view = replace(self.view, mean=sums.mean, factor=factor)
         product = sums.product - sums.rows * np.outer(sums.mean.conj(), sums.mean @ q)
+        gram = None if sums.gram is None else factor[:, None] * sums.gram * factor
         return replace(
             sums,
             product=factor[:, None] * product,
+            gram=gram,
             squares=float((sums.deviations * factor**2).sum()),
             means=float(sums.rows * (np.abs(sums.mean * factor) ** 2).sum()),
         )
 
     # --- graphs --------------------------------------------------------------------------------------------------
 
-    def _summed(self, q: Matrix, single: bool, with_triangle: bool, first: bool) -> Sums:
-        task = _Reading(self.view, single, with_triangle, first, self.row_name)
-        return self._reduced("product", task, q, _added)
+    def _summed(self, q: Matrix, single: bool, with_triangle: bool, first: bool, with_gram: bool) -> Sums:
+        task = _Reading(self.view, single, with_triangle, with_gram, first, self.row_name)
+        return self._reduced("product", task, q, _added, 4 * self.shape[1] ** 2 if with_gram else 0)
 
     def _exponent(self) -> int:
         exponent = self._reduced("scale", _largest_exponent, np.zeros(0), max)
         return int(exponent) if exponent > _ALL_ZERO else 0
 
-    def _reduced(self, what: str, task: Callable[..., Any], q: Matrix, add: Callable[[list[Any]], Any]) -> Any:
+    def _reduced(
+        self, what: str, task: Callable[..., Any], q: Matrix, add: Callable[[list[Any]], Any], more: int = 0
+    ) -> Any:
         starts = np.cumsum([0, *self.a.chunks[0][:-1]])
         starting = [(int(each),) for each in starts]
-        return reduction(in_pass(what, self.passes), self.a, task, q, add, starting).computed()
+        return reduction(in_pass(what, self.passes), self.a, task, q, add, starting, more).computed()
 
     def projected(self, v: Matrix) -> Any:
         """Ã v as a lazy Dask array: the array is gone through once more when it is computed."""
-        dtype = blocks.result_dtype(self.a.dtype)
+        dtype = result_dtype(self.a.dtype)
         task = _Projecting(self.view, dtype.str, self.row_name)
         name = lasting("project", self.a.name, task, v)
         graph: dict[Any, Any] = {(name + "-v",): v}
@@ -238,10 +262,12 @@ def reduction(
     q: Any,
     add: Callable[[list[Any]], Any],
     more: Sequence[tuple[Any, ...]],
+    more_bytes: int = 0,
 ) -> Reduction:
     """`add` of `task(row of blocks, q, *more[i])` over the rows of blocks of `a`.
 
-    `what` names the tasks; `q` has `nbytes`. Dask arrays among `more` aren't looked for, only keys of `a`.
+    `what` names the tasks; `q` has `nbytes`, and a task's result `more_bytes` more. Dask arrays among `more` aren't
+    looked for, only keys of `a`.
     """
     name = fresh(what)
     graph: dict[Any, Any] = {(name, "q"): q} if q.nbytes <= GRAPH_BYTES else {}
@@ -251,8 +277,8 @@ def reduction(
         panel = [(a.name, i, j) for j in range(a.numblocks[1])]
         keys.append((name, "part", i))
         graph[keys[-1]] = (task, panel, shared, *more[i])
-    # What waits to be added is as large as `q`: of large ones no more than two wait.
-    fan_in = FAN_IN if q.nbytes < LARGE_PART else 2
+    # Of large results no more than two wait to be added.
+    fan_in = FAN_IN if q.nbytes + more_bytes < LARGE_PART else 2
     graph[name] = (_same, tree(graph, keys, fan_in, add, lambda level: (name, level))[-1][0])
     return Reduction(name, HighLevelGraph.from_collections(name, graph, dependencies=[a]), a.numblocks[0])
 
@@ -283,9 +309,24 @@ def _added(parts: Sequence[Sums]) -> Sums:
         with np.errstate(over="ignore", invalid="ignore"):
             mean = np.sum([each * (n / rows) for each, _, n in known], axis=0)
             deviations = np.sum([within + n * np.abs(each - mean) ** 2 for each, within, n in known], axis=0)
+    gram = _added_grams(parts, mean)
     squares, means = sum(part.squares for part in parts), sum(part.means for part in parts)
     factors = min(part.factors[0] for part in parts), max(part.factors[1] for part in parts)
-    return Sums(product, triangle, squares, rows, means, mean, deviations, factors)
+    return Sums(product, triangle, squares, rows, means, mean, deviations, factors, gram)
+
+
+def _added_grams(parts: Sequence[Sums], mean: Matrix | None) -> Matrix | None:
+    """ÃᵀÃ of all parts; where each is about its own means, about those of all."""
+    total: Matrix | None = None
+    with np.errstate(over="ignore", invalid="ignore"):
+        for part in parts:
+            if part.gram is None:
+                return None
+            total = part.gram.copy() if total is None else np.add(total, part.gram, out=total)
+        if total is not None and mean is not None:
+            offsets = np.array([np.sqrt(part.rows) * (part.mean - mean) for part in parts]).astype(total.dtype)
+            total += offsets.T @ offsets
+    return total
 
 
 # --- the work on a row of blocks ---------------------------------------------------------------------------------
@@ -295,7 +336,7 @@ def _largest_exponent(panel: Sequence[Any], q: Matrix, first_row: int) -> int:
     """The power of two that brings the largest number of finite blocks near 1."""
     largest = 0.0
     for block in panel:
-        x = blocks.dense(block)
+        x = dense(block)
         if x.size:
             parts = (x.real, x.imag) if x.dtype.kind == "c" else (x,)
             largest = max(largest, *(float(abs(part).max()) for part in parts))
@@ -305,12 +346,19 @@ def _largest_exponent(panel: Sequence[Any], q: Matrix, first_row: int) -> int:
 _ALL_ZERO = -10_000
 
 
-def _tiles(panel: Sequence[Any], view: View, dtype: np.dtype[Any]) -> Iterator[Any]:
+def _tile_height(panel: Sequence[Any], dtype: np.dtype[Any], tall: bool = False) -> int:
+    """Rows of a tile; on a device all, and where it is multiplied with itself, many."""
+    height, n = panel[0].shape[0], sum(block.shape[1] for block in panel)
+    most = products.ROWS if n >= products.MANY and not tall else 4096
+    wanted = min(most, max(16, (GRAM_TILE_BYTES if tall else TILE_BYTES) // max(1, n * dtype.itemsize)))
+    return int(height if on_device(panel[0]) else min(height, wanted))
+
+
+def _tiles(panel: Sequence[Any], view: View, dtype: np.dtype[Any], tall: bool = False) -> Iterator[Any]:
     """The rows of a row of blocks in floating point, some at a time. The buffer is used again for the next."""
-    xp, height = namespace(panel[0]), panel[0].shape[0]
+    xp, height, rows = namespace(panel[0]), panel[0].shape[0], _tile_height(panel, dtype, tall)
     ends = np.cumsum([block.shape[1] for block in panel])
     n = int(ends[-1])
-    rows = height if blocks.on_device(panel[0]) else min(4096, max(16, TILE_BYTES // max(1, n * dtype.itemsize)))
     direct = len(panel) == 1 and panel[0].dtype == dtype and not view.exponent
     # Rows of a transposed block lie far apart: the buffer is laid out as the block is, and both are read in turn.
     across = panel[0].flags.f_contiguous and not panel[0].flags.c_contiguous
@@ -368,9 +416,9 @@ def factor_of(deviation: Any, mean: Any, count: int) -> Any:
     return 1 / namespace(deviation).where(constant, 1, deviation)
 
 
-def _left(x: Any, narrow: _Narrow, view: View, with_squares: bool) -> tuple[Any, Any, Any, Any]:
-    """Ã Q for a tile; each row's mean and factor, and the tile's ‖Ã‖²_F where it is asked for."""
-    y = x @ narrow.q
+def _projected(x: Any, narrow: _Narrow, view: View, with_squares: bool, out: Any, room: Any) -> tuple[Any, ...]:
+    """Ã Q for a tile, in `out`; each row's mean and factor, and the tile's ‖Ã‖²_F where it is asked for."""
+    y = products.right(x, narrow.q, out[: x.shape[0]], room)
     if view.along != "rows":
         if narrow.of_mean is not None:
             y -= narrow.of_mean
@@ -395,7 +443,7 @@ def _row_means(x: Any) -> Any:
 
 def _squares(x: Any, axis: int) -> Any:
     """Sums of squares along an axis, without an array of them where that can be."""
-    if blocks.on_device(x):
+    if on_device(x):
         # One reduction; CuPy's einsum makes a product of matrices for each row, or copies what it reads.
         return namespace(x).linalg.norm(x, axis=axis) ** 2
     if x.dtype.kind == "c":
@@ -410,11 +458,12 @@ class _Reading:
     view: View
     single: bool
     with_triangle: bool
+    with_gram: bool
     first: bool
     row_name: str
 
     def __call__(self, panel: Sequence[Any], q: Matrix, first_row: int) -> Sums:
-        panel = [blocks.dense(block) for block in panel]
+        panel = [dense(block) for block in panel]
         with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
             sums = self._summed(panel, q)
         if not np.isfinite(sums.product).all():
@@ -422,28 +471,37 @@ class _Reading:
         return sums
 
     def _summed(self, panel: Sequence[Any], q: Matrix) -> Sums:
-        work = blocks.working_dtype(panel[0].dtype)
+        work = working_dtype(panel[0].dtype)
         dtype = np.dtype({"c16": "c8", "f8": "f4"}[work.str[1:]])
-        dtype = dtype if self.single and blocks.single_is_single(panel[0]) else work
+        dtype = dtype if self.single and single_is_single(panel[0]) else work
         xp, view = namespace(panel[0]), self.view
         narrow = _Narrow.of(q, view, panel[0], dtype)
-        total = xp.zeros(q.shape, work)
-        few, pending = xp.zeros(q.shape, dtype), 0
+        total = xp.zeros(q.shape[::-1], work)
+        recent, pending = xp.zeros(q.shape[::-1], dtype), 0
+        # Memory that is new for each tile takes as long to get as the products in it.
+        height = _tile_height(panel, dtype, self.with_gram)
+        left, right, room = xp.empty((height, q.shape[1]), dtype), xp.empty_like(recent), None
         shift = xp.zeros(q.shape[1], work)
         squares, means, triangle, factors = 0.0, 0.0, None, (1.0, 1.0)
         learn = self.first and not view.known
         columns: list[Sums] = []
-        for x in _tiles(panel, view, dtype):
-            y, mean, factor, square = _left(x, narrow, view, self.first and not learn)
+        gram: Matrix | None = None
+        for x in _tiles(panel, view, dtype, self.with_gram):
+            room = products.room_for(x, q.shape[1]) if room is None else room
+            y, mean, factor, square = _projected(x, narrow, view, self.first and not learn, left, room)
             if self.with_triangle:
                 pieces = [y] if triangle is None else [triangle, y]
                 triangle = xp.linalg.qr(xp.concatenate(pieces), mode="r")
             if factor is not None:
-                y = y * factor
-            few += (y.conj().T @ x).conj().T if dtype.kind == "c" else x.T @ y
+                y *= factor
+            if dtype.kind == "c":
+                recent += products.left(y.conj(), x, right).conj()
+            else:
+                recent += products.left(y, x, right)
             pending += x.shape[0]
             if pending >= ROWS_IN_SINGLE:
-                total, few, pending = total + few, xp.zeros_like(few), 0
+                total += recent
+                recent[...], pending = 0, 0
             if mean is not None:
                 shift += (mean.conj() * y).sum(axis=0)
             elif view.mean is not None:
@@ -455,24 +513,38 @@ class _Reading:
             if self.first and factor is not None:
                 factors = min(factors[0], float(factor.min())), max(factors[1], float(factor.max()))
             if learn:
-                columns.append(_columns_of(x, work))
+                columns.append(_columns_of(x, work, self.with_gram))
+            elif self.with_gram:
+                gram = _gram(x, mean, factor) if gram is None else gram + _gram(x, mean, factor)
         taken_off = host(shift) if view.mean is None else np.outer(view.mean.conj(), host(shift))
-        product = host(total + few) - taken_off
+        product = np.ascontiguousarray(host(total + recent).T) - taken_off
         if view.factor is not None:
             product = view.factor[:, None] * product
         found = None if triangle is None else host(triangle)
-        sums = Sums(product, found, squares, panel[0].shape[0], means, factors=factors)
+        sums = Sums(product, found, squares, panel[0].shape[0], means, factors=factors, gram=gram)
         if not columns:
             return sums
         learned = _added(columns)
         assert learned.deviations is not None
-        return replace(sums, mean=learned.mean, deviations=learned.deviations, squares=float(learned.deviations.sum()))
+        squares = float(learned.deviations.sum())
+        return replace(sums, mean=learned.mean, deviations=learned.deviations, squares=squares, gram=learned.gram)
 
 
-def _columns_of(x: Any, work: np.dtype[Any]) -> Sums:
-    """Each column's mean in a tile, and its squares about it."""
+def _columns_of(x: Any, work: np.dtype[Any], with_gram: bool) -> Sums:
+    """Each column's mean in a tile, and its squares about it; with ÃᵀÃ about it, too."""
     mean = x.mean(axis=0, dtype=work)
-    return Sums(np.zeros(0), None, 0.0, x.shape[0], 0.0, host(mean), host(_squares(x - mean, 0)))
+    centred = x - mean
+    gram = _gram(centred, None, None) if with_gram else None
+    return Sums(np.zeros(0), None, 0.0, x.shape[0], 0.0, host(mean), host(_squares(centred, 0)), gram=gram)
+
+
+def _gram(x: Matrix, mean: Matrix | None, factor: Matrix | None) -> Matrix:
+    """ÃᵀÃ of a tile in single precision."""
+    centred = x if mean is None else x - mean
+    if factor is not None:
+        centred *= factor
+    single = centred.astype(np.float32, copy=False)
+    return single.T @ single
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,14 +556,16 @@ class _Projecting:
     row_name: str
 
     def __call__(self, panel: Sequence[Any], v: Matrix, first_row: int) -> Any:
-        panel = [blocks.dense(block) for block in panel]
-        work = blocks.working_dtype(panel[0].dtype)
+        panel = [dense(block) for block in panel]
+        work = working_dtype(panel[0].dtype)
         narrow = _Narrow.of(v, self.view, panel[0], work)
         xp, row = namespace(panel[0]), 0
         result = xp.empty((panel[0].shape[0], v.shape[1]), np.dtype(self.dtype))
+        left, room = xp.empty((_tile_height(panel, work), v.shape[1]), work), None
         with np.errstate(over="ignore", invalid="ignore"):
             for x in _tiles(panel, self.view, work):
-                result[row : row + x.shape[0]] = _left(x, narrow, self.view, False)[0]
+                room = products.room_for(x, v.shape[1]) if room is None else room
+                result[row : row + x.shape[0]] = _projected(x, narrow, self.view, False, left, room)[0]
                 row += x.shape[0]
         if not bool(xp.isfinite(result).all()):
             _say_where(panel, first_row, self.row_name)
@@ -502,5 +576,5 @@ def _say_where(panel: Sequence[Any], first_row: int, row_name: str) -> None:
     """Raise if there is something in a row of blocks that isn't finite."""
     column = 0
     for block in panel:
-        blocks.check_finite(block, first_row, row_name, column)
+        check_finite(block, first_row, row_name, column)
         column += block.shape[1]

@@ -1,41 +1,29 @@
-"""Principal components of Dask arrays, with scikit-learn's names, and the normal distribution that they stand for.
-
-References
-----------
-Tipping, Bishop: Probabilistic principal component analysis. J. R. Stat. Soc. B 61, 1999.
-Minka: Automatic choice of dimensionality for PCA. NIPS 2000.
-"""
+"""Principal components of Dask arrays, with scikit-learn's names."""
 
 from __future__ import annotations
 
 import inspect
-import sys
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from importlib import import_module
-from math import lgamma, log, pi
 from typing import Any, Self
 
 import dask
-import dask.array as da
 import numpy as np
 
-from workbench.linalg import asked, blocks
-from workbench.linalg.blocks import ArrayError, beside
+from workbench.linalg import asked
+from workbench.linalg.arrays import ArrayError, as_matrix, result_dtype, working_dtype
 from workbench.linalg.certificate import Certificate
 from workbench.linalg.compressed import SVD, svd_compressed
+from workbench.linalg.gpu import beside, host
 from workbench.linalg.passes import DaskOperator, View, factor_of, shifted
 
 Matrix = np.ndarray[Any, Any]
-_EPS = float(np.finfo(float).eps)
 
 
 class NotFittedError(ArrayError, AttributeError):
     """A PCA that has seen no data yet."""
 
 
-def pca(a: Any, n_components: int | float | str | None, **how: Any) -> PCA:
+def pca(a: Any, n_components: int | float | None, **how: Any) -> PCA:
     """The principal components of samples × features: `PCA(n_components, **how)`, fitted to `a` now.
 
     Raises
@@ -56,7 +44,7 @@ class PCA:
     ----------
     n_components
         How many; None for all, min(n_samples, n_features). A number between 0 and 1: as many as explain more than this
-        share of the variance. "mle": as many as are likeliest, of which all have to be found first (Minka 2000).
+        share of the variance.
     scale
         Divide each feature by its standard deviation, as StandardScaler does; constant ones stay.
     whiten
@@ -80,7 +68,7 @@ class PCA:
 
     def __init__(
         self,
-        n_components: int | float | str | None = None,
+        n_components: int | float | None = None,
         *,
         scale: bool = False,
         whiten: bool = False,
@@ -111,7 +99,7 @@ class PCA:
         mean, factor = (
             (found.mean, found.factor) if found.mean is not None else _columns_of(a, self.scale, found.exponent)
         )
-        s, components = map(blocks.host, dask.compute(found.s, found.vh))
+        s, components = map(host, dask.compute(found.s, found.vh))
         s, components = s[:k], components[:k]
         largest = np.abs(components).argmax(axis=1)
         self.components_ = components * np.sign(components[np.arange(k), largest])[:, None]
@@ -123,7 +111,7 @@ class PCA:
                 "The variances of these numbers are too large for float64. Divide the array by a constant first, such "
                 "as 1e100."
             )
-        self.explained_variance_ = blocks.fitting(variances, dtype)
+        self.explained_variance_ = _fitting(variances, dtype)
         shares = found.shares[:k]
         left = min(rows, columns) - k
         total = found.squares / (rows - 1) if left else 0.0
@@ -143,11 +131,6 @@ class PCA:
         """The components that were asked for, and how many they are; one where they are none."""
         if isinstance(self.n_components, asked.REAL) and 0 < self.n_components < 1:
             found, k = self._share(a, float(self.n_components), most)
-        elif isinstance(self.n_components, str) and self.n_components == "mle":
-            if a.shape[0] < a.shape[1]:
-                raise ArrayError(f"n_components='mle' is only supported if n_samples >= n_features, not for {a.shape}.")
-            found = self._leading(a, most)
-            k = _likeliest(found.shares, a.shape[0])
         else:
             k = self._count(most)
             return self._leading(a, max(1, k)), k
@@ -159,7 +142,7 @@ class PCA:
         if not isinstance(k, (int, np.integer)) or isinstance(k, bool) or not 0 <= k <= most:
             raise ArrayError(
                 f"n_components={self.n_components!r} must be between 0 and min(n_samples, n_features)={most}; or None "
-                "for all of them, a share of the variance between 0 and 1, or 'mle'."
+                "for all of them, or a share of the variance between 0 and 1."
             )
         return int(k)
 
@@ -189,58 +172,44 @@ class PCA:
         )
 
     def transform(self, X: Any) -> Any:  # noqa: N803
-        """The scores of `X`, samples × components: lazy if `X` is of Dask, and as `set_output` has said."""
+        """The scores of `X`, samples × components: lazy if `X` is of Dask."""
         a = self._of_same_features(X)
         factor = np.ones(self.n_features_in_) if self.scale_ is None else 1 / self.scale_
         v = self.components_.T.astype(np.float64)
         if self.whiten:
             v = v / self._deviations()
         operator = DaskOperator(a, View("columns", self.scale, mean=self.mean_, factor=factor), "row", kept=True)
-        return self._as_asked(X, _lazy_as(X, operator.projected(v)))
+        return _lazy_as(X, operator.projected(v))
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:  # noqa: N803
         """`fit`, then the scores of the same samples."""
         return self.fit(X, y).transform(X)
 
     def inverse_transform(self, X: Any) -> Any:  # noqa: N803
-        """What samples of these scores look like, without what the components left out leave out."""
+        """Return what samples of these scores look like, without what the components left out leave out."""
         self._fitted()
-        a = blocks.as_matrix(X, view=True)
+        a = as_matrix(X, view=True)
         if a.shape[1] != self.n_components_:
             raise ArrayError(f"X has {a.shape[1]} columns, and there are {self.n_components_} components.")
-        model = self._model()
+        components = self.components_.astype(np.float64)
         if self.whiten:
-            model = replace(model, components=model.components * self._deviations()[:, None])
-        dtype = np.promote_types(blocks.result_dtype(a.dtype), self.components_.dtype)
-        return _lazy_as(X, _by_rows(_restored, a, model, dtype, self.n_features_in_))
+            components = components * self._deviations()[:, None]
+        if self.scale_ is not None:
+            components = components * self.scale_
+        dtype = np.promote_types(result_dtype(a.dtype), self.components_.dtype)
+        restored = a.rechunk({1: -1}).map_blocks(
+            _restored,
+            dask.delayed((self.mean_.astype(np.float64), components), pure=True, traverse=False),
+            dtype.str,
+            dtype=dtype,
+            chunks=(a.chunks[0], (self.n_features_in_,)),
+            meta=a._meta.astype(dtype),
+        )
+        return _lazy_as(X, restored)
 
     def _deviations(self) -> Matrix:
         deviations: Matrix = np.sqrt(self.explained_variance_)
         return np.maximum(deviations, np.finfo(deviations.dtype).eps)
-
-    # --- the probabilistic model of it --------------------------------------------------------------------------
-
-    def get_covariance(self) -> Matrix:
-        """The covariance of the features by the model of Tipping and Bishop, features × features."""
-        return blocks.fitting(_covariance(self._model()), self.components_.dtype)
-
-    def get_precision(self) -> Matrix:
-        """The inverse of the covariance."""
-        return blocks.fitting(_precision(self._model()), self.components_.dtype)
-
-    def score_samples(self, X: Any) -> Any:  # noqa: N803
-        """The log-likelihood of each sample: lazy if `X` is of Dask."""
-        a = self._of_same_features(X)
-        dtype = blocks.result_dtype(a.dtype)
-        return _lazy_as(X, _by_rows(_log_likelihood, a, self._model(), dtype, None))
-
-    def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
-        """The mean log-likelihood of the samples; computed now."""
-        return float(self.score_samples(X).mean())
-
-    def _model(self) -> _Model:
-        self._fitted()
-        return _Model.of(self.mean_, self.scale_, self.components_, self.explained_variance_, self.noise_variance_)
 
     # --- what scikit-learn asks of an estimator ------------------------------------------------------------------
 
@@ -264,30 +233,6 @@ class PCA:
         """The names of the scores: pca0, pca1 and so on."""
         self._fitted()
         return np.asarray([f"pca{i}" for i in range(self.n_components_)], dtype=object)
-
-    def set_output(self, *, transform: str | None = None) -> Self:
-        """Let `transform` give a "pandas" or "polars" DataFrame, or an array ("default"); None changes nothing.
-
-        Of what is lazy, "pandas" makes a lazy DataFrame of Dask.
-        """
-        if transform not in (None, *OUTPUTS):
-            raise ArrayError(f"transform={transform!r} is unknown. Choose one of: {', '.join(OUTPUTS)}.")
-        if transform is not None:
-            # Under this name scikit-learn's clone takes it along.
-            self._sklearn_output_config = {"transform": transform}
-        return self
-
-    def _as_asked(self, X: Any, scores: Any) -> Any:  # noqa: N803
-        output = getattr(self, "_sklearn_output_config", {}).get("transform") or _output_of_all()
-        if output == "default":
-            return scores
-        names, index = self.get_feature_names_out(), getattr(X, "index", None)
-        if not isinstance(scores, da.Array):
-            frame = import_module(output).DataFrame
-            return frame(scores, columns=names, index=index) if output == "pandas" else frame(scores, list(names))
-        if output != "pandas":
-            raise ArrayError(f"There is no lazy {output}: compute the scores first, or set_output(transform='pandas').")
-        return import_module("dask.dataframe").from_dask_array(scores, columns=names, index=index)
 
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self)).parameters
@@ -337,18 +282,9 @@ class PCA:
             raise ArrayError(_other_names(set(given), set(fitted)))
 
 
-OUTPUTS = ("default", "pandas", "polars")
-
-
-def _output_of_all() -> str:
-    """What scikit-learn is configured to give out, where somebody uses it."""
-    sklearn = sys.modules.get("sklearn")
-    return str(sklearn.get_config()["transform_output"]) if sklearn else "default"
-
-
 def _samples(x: Any) -> Any:
     """`x` as a Dask array of samples × features."""
-    a = blocks.as_matrix(x, view=True)
+    a = as_matrix(x, view=True)
     if a.dtype.kind == "c":
         raise ArrayError("Complex data not supported: take the SVD, with svd_compressed(a, k, center=0).")
     if np.isnan(a.shape).any():
@@ -363,23 +299,15 @@ def _lazy_as(given: Any, result: Any) -> Any:
     return result if dask.is_dask_collection(given) else result.compute(scheduler="sync")
 
 
-def _by_rows(task: Callable[..., Any], a: Any, model: _Model, dtype: Any, width: int | None) -> Any:
-    """`task` of each row of blocks and the model: a number for each row where `width` is None."""
-    held = dask.delayed(model, pure=True, traverse=False)
-    rows, meta = a.chunks[0], a._meta.astype(dtype)
-    shape = {"drop_axis": 1, "meta": meta.reshape(-1)} if width is None else {"chunks": (rows, (width,)), "meta": meta}
-    return a.rechunk({1: -1}).map_blocks(task, held, np.dtype(dtype).str, dtype=dtype, **shape)
-
-
 def _columns_of(a: Any, scale: bool, exponent: int) -> tuple[Matrix | None, Matrix | None]:
     """Mean and factor of each feature where there are more features than samples: the passes only saw samples'."""
-    wide = a.astype(blocks.working_dtype(a.dtype))
+    wide = a.astype(working_dtype(a.dtype))
     wide = shifted(wide, exponent) if exponent else wide
     mean, deviation = dask.compute(wide.mean(axis=0), wide.std(axis=0) if scale else 0)
-    mean = blocks.host(mean)
+    mean = host(mean)
     if not scale:
         return shifted(mean, -exponent), None
-    factor = factor_of(blocks.host(deviation), mean, a.shape[0])
+    factor = factor_of(host(deviation), mean, a.shape[0])
     return View("columns", True, exponent, mean, factor).as_given()
 
 
@@ -391,7 +319,7 @@ def _feature_names(x: Any) -> Matrix | None:
 
 
 def _other_names(given: set[str], fitted: set[str]) -> str:
-    """What is wrong with the features' names, in scikit-learn's words."""
+    """Return what is wrong with the features' names, in scikit-learn's words."""
     lines = ["The feature names should match those that were passed during fit."]
     for what, names in (("unseen at fit time", given - fitted), ("seen at fit time, yet now missing", fitted - given)):
         if names:
@@ -401,97 +329,16 @@ def _other_names(given: set[str], fitted: set[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-# --- the normal distribution that components stand for ----------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Model:
-    """Samples are `mean` and `scale` times normal numbers: of these variances along the components, else of `noise`.
-
-    Components are rows of unit length. A variance below the rounding of the largest counts as that rounding.
-    """
-
-    mean: Matrix
-    scale: Matrix
-    components: Matrix
-    variances: Matrix
-    noise: float
-
-    @classmethod
-    def of(cls, mean: Matrix, scale: Matrix | None, components: Matrix, variances: Matrix, noise: float) -> _Model:
-        """The model in double precision; `scale` is None where features were not divided by anything."""
-        count, features = components.shape
-        least = max(noise, _EPS * float(variances.max(initial=0)), float(np.finfo(float).tiny))
-        variances = np.maximum(variances.astype(float), least)
-        # No direction is left where there are as many components as features; any number would do.
-        noise = float(variances.min()) if count == features else least
-        unit = np.ones(features) if scale is None else scale.astype(float)
-        return cls(mean.astype(float), unit, components.astype(float), variances, noise)
-
-
-def _covariance(model: _Model) -> Matrix:
-    """Of the features, features × features."""
-    return _spread(model, model.variances, model.noise, model.scale)
-
-
-def _precision(model: _Model) -> Matrix:
-    """The inverse of the covariance."""
-    return _spread(model, 1 / model.variances, 1 / model.noise, 1 / model.scale)
-
-
-def _spread(model: _Model, along: Matrix, else_: float, unit: Matrix) -> Matrix:
-    matrix: Matrix = model.components.T * (along - else_) @ model.components
-    matrix[np.diag_indices_from(matrix)] += else_
-    return unit[:, None] * matrix * unit
-
-
-def _log_likelihood(block: Any, model: _Model, dtype: str, block_info: Any = None) -> Any:
-    """The logarithm of the density at each sample of a block."""
-    block = blocks.dense(block)
-    blocks.check_finite(block, block_info[0]["array-location"][0][0])
-    mean, scale, components, variances = (
-        beside(each, block) for each in (model.mean, model.scale, model.components, model.variances)
-    )
-    count, features = model.components.shape
-    volume = 2 * np.log(model.scale).sum() + np.log(model.variances).sum() + (features - count) * log(model.noise)
-    found = blocks.namespace(block).empty(block.shape[0], np.dtype(dtype))
-    for part in blocks.tiles(block, blocks.tile_rows(features)):
-        x = (block[part] - mean) / scale
-        scores = x @ components.T
-        apart = ((x - scores @ components) ** 2).sum(axis=1)
-        squares = (scores**2 / variances).sum(axis=1) + apart / model.noise
-        found[part] = -(squares + volume + features * log(2 * pi)) / 2
-    return found
-
-
-def _restored(block: Any, model: _Model, dtype: str) -> Any:
+def _restored(block: Any, model: tuple[Matrix, Matrix], dtype: str) -> Any:
     """The samples of which a block has the scores."""
-    mean, scale, components = (beside(each, block) for each in (model.mean, model.scale, model.components))
-    return (block @ components * scale + mean).astype(np.dtype(dtype))
+    mean, components = (beside(each, block) for each in model)
+    return (block @ components + mean).astype(np.dtype(dtype))
 
 
-def _likeliest(variances: Matrix, samples: int) -> int:
-    """How many components explain the data best, by Minka's evidence; `variances` are all of them, descending."""
-    p = len(variances)
-    least = max(_EPS * float(variances[0]), float(np.finfo(float).tiny))
-    v, k = np.maximum(variances, least), np.arange(1, p)
-    # What lies behind the first k has one variance.
-    rest = v.sum() - v.cumsum()[:-1]
-    rest = np.maximum(rest / (p - k), least)
-    logs = np.log(v).cumsum()[:-1]
-    half = (p - k + 1) / 2
-    prior = np.cumsum([lgamma(each) for each in half] - half * log(pi)) - k * log(2)
-    # Curvature: of each pair (i, j), i ≤ k < j or i < j ≤ k, the log of (λᵢ − λⱼ)(1/λⱼ − 1/λᵢ)·samples, with the
-    # common variance in the second factor where j > k.
-    gaps = np.triu(np.log(np.maximum(v[:, None] - v, least)), 1)
-    inverse = np.triu(gaps - np.log(v) - np.log(v)[:, None], 1)
-    to_rest = np.array([np.log(np.maximum(v[:i] - r, least) / (v[:i] * r)).sum() for i, r in zip(k, rest, strict=True)])
-    m = p * k - k * (k + 1) / 2
-    curvature = gaps.sum(axis=1).cumsum()[:-1] + inverse.sum(axis=0).cumsum()[:-1] + (p - k) * to_rest
-    evidence = (
-        prior
-        - samples / 2 * (logs + (p - k) * np.log(rest))
-        + (m + k) / 2 * log(2 * pi)
-        - (curvature + m * log(samples) + k * log(samples)) / 2
-    )
-    return 1 + int(np.argmax(np.where(v[:-1] > least, evidence, -np.inf))) if p > 1 else 1
+def _fitting(values: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
+    """`values` in a type of fewer bits, or as they are where that would make some infinite or round them to nothing."""
+    with np.errstate(over="ignore", under="ignore"):
+        rounded = values.astype(dtype)
+    size = abs(rounded)
+    lost = (values != 0) & ((size < np.finfo(rounded.dtype).tiny) | ~np.isfinite(size))
+    return values if lost.any() else rounded

@@ -42,10 +42,22 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
 from workbench.formats import size
-from workbench.linalg import asked, blocks
-from workbench.linalg.blocks import ArrayError, beside, namespace, tile_rows, tiles
+from workbench.linalg import asked
+from workbench.linalg.arrays import (
+    ArrayError,
+    as_matrix,
+    check_finite,
+    dense,
+    memory_of_host,
+    result_dtype,
+    slices,
+    tile_rows,
+    tiles,
+    working_dtype,
+)
+from workbench.linalg.gpu import beside, device_memory, namespace, on_device, on_devices
 from workbench.linalg.keys import lasting, tree
-from workbench.travelling import cluster_client
+from workbench.travelling import cluster_client, workers_of
 
 Matrix = Any  # NumPy's or CuPy's, as the blocks are
 Finish = Literal["svd", "qr"]
@@ -97,7 +109,7 @@ def svd(a: Any, coerce_signs: bool = True, full_matrices: bool = False) -> tuple
     asked.flags(coerce_signs=coerce_signs, full_matrices=full_matrices)
     if full_matrices:
         raise NotImplementedError("full_matrices=True is not implemented for Dask arrays: use full_matrices=False.")
-    a = blocks.as_matrix(a)
+    a = as_matrix(a)
     if 0 in a.shape:
         return _empty(a)
     _check_memory(a)
@@ -114,7 +126,7 @@ def orthonormal(a: Any) -> tuple[Any, Any]:
 
 
 def small_bytes(columns: int) -> int:
-    """What the one task needs that decomposes the small factors of so many columns."""
+    """Return what the one task needs that decomposes the small factors of so many columns."""
     return SMALL_BYTES * columns**2
 
 
@@ -123,7 +135,7 @@ def _check_memory(a: Any) -> None:
     needed = 0 if np.isnan(a.shape).any() else small_bytes(int(min(a.shape)))
     if needed < 2**30:
         return
-    most, small = _largest(blocks.on_devices(a)), int(min(a.shape))
+    most, small = _largest(on_devices(a)), int(min(a.shape))
     told = (
         f"An exact SVD with {small} columns on the shorter side decomposes matrices of {small} × {small}: one task "
         f"needs about {size(needed)} for it, beside the blocks"
@@ -138,8 +150,8 @@ def _largest(on_devices: bool) -> int:
     """Bytes of the worker, GPU or machine that has most; 0 where nobody tells."""
     client = cluster_client()
     if client is None:
-        return blocks.device_memory() if on_devices else blocks.memory_of_host().limit
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        return device_memory() if on_devices else memory_of_host().limit
+    workers = workers_of(client).values()
     sizes = (each["metrics"].get("gpu-memory-total") if on_devices else each["memory_limit"] for each in workers)
     return max((int(size) for size in sizes if size), default=0)
 
@@ -175,7 +187,7 @@ def _size(a: Any, axis: int) -> int:
 
 
 def _empty(a: Any) -> tuple[Any, Any, Any]:
-    dtype, (rows, columns) = blocks.result_dtype(a.dtype), a.shape
+    dtype, (rows, columns) = result_dtype(a.dtype), a.shape
     make = {"dtype": dtype, "chunks": -1, "meta": a._meta.astype(dtype)}
     values = da.zeros(0, dtype=np.finfo(dtype).dtype, chunks=-1)
     return da.zeros((rows, 0), **make), values, da.zeros((0, columns), **make)
@@ -188,7 +200,7 @@ def _factors(a: Any, finish: Finish, signs: Signs, axis_name: str) -> tuple[Any,
     """Lazy `u, s, vh` (or q, –, r) of an array in one column of blocks."""
     inputs = (a.name, finish, signs, axis_name)
     name = {part: lasting(f"{finish}-{part}", *inputs) for part in ("work", "u", "s", "vh")}
-    dtype, n = blocks.result_dtype(a.dtype), a.shape[1]
+    dtype, n = result_dtype(a.dtype), a.shape[1]
     n = a.chunks[1][0] if not np.isnan(n) else n
     work, last = _work(a, name["work"], finish, signs, axis_name)
     layers: dict[str, dict[Any, Any]] = {
@@ -288,14 +300,14 @@ def _add_sketches(buckets: int, totals: Sequence[Total]) -> Total:
 
 
 def _buckets(columns: int) -> int:
-    """How many rows a sketch has: a tile's, at least twice the columns."""
+    """Return how many rows a sketch has: a tile's, at least twice the columns."""
     return max(tile_rows(columns), 4 * columns if columns <= 256 else 2 * columns)
 
 
 def _sketch(block: Any, index: int, first_row: float, buckets: int, axis_name: str) -> Total:
     """Row r of the array goes to bucket r modulo `buckets` with a random sign; raises where the block isn't finite."""
-    block = blocks.dense(block)
-    xp, work = namespace(block), blocks.working_dtype(block.dtype)
+    block = dense(block)
+    xp, work = namespace(block), working_dtype(block.dtype)
     height, n = block.shape
     total = xp.zeros((min(buckets, height), n), dtype=work)
     signs = beside(np.random.default_rng(index).choice([-1.0, 1.0], size=(height, 1)), block)
@@ -306,7 +318,7 @@ def _sketch(block: Any, index: int, first_row: float, buckets: int, axis_name: s
             part = xp.multiply(block[rows], signs[rows], out=signed[: rows.stop - start])
             total[: rows.stop - start] += part
     if not xp.isfinite(total).all():
-        blocks.check_finite(block, first_row, axis_name)
+        check_finite(block, first_row, axis_name)
         raise ArrayError(_TOO_LARGE)
     return Total(total, xp.zeros(0), height)
 
@@ -394,7 +406,7 @@ def _third(step: Step, gram: Total | None) -> Step:
     """Done where the step before was needed and has worked; Householder's way where it hasn't."""
     if step.route != "turn" or gram is None:
         return step
-    if blocks.orthogonality(gram.matrix) > NEARLY_ORTHONORMAL:
+    if _orthogonality(gram.matrix) > NEARLY_ORTHONORMAL:
         return _given_up(step)
     return _polished(step, replace(gram, sums=step.sums))
 
@@ -427,7 +439,7 @@ def _joined_triangles(triangles: Sequence[Triangle | None]) -> Triangle | None:
         return None
     xp = namespace(found[0].r)
     q, r = xp.linalg.qr(xp.concatenate([triangle.r for triangle in found]))
-    parts = tuple(q[part] for part in blocks.slices([len(triangle.r) for triangle in found]))
+    parts = tuple(q[part] for part in slices([len(triangle.r) for triangle in found]))
     return Triangle(r, sum(each.sums @ part for each, part in zip(found, parts, strict=True)), parts)
 
 
@@ -486,8 +498,8 @@ def _turned(
 
     Of what the first gives, `random` takes the place of as many columns; their squares are added to `lost`.
     """
-    work, xp = blocks.working_dtype(block.dtype), namespace(block)
-    height = block.shape[0] if blocks.on_device(block) else min(rows, block.shape[0])
+    work, xp = working_dtype(block.dtype), namespace(block)
+    height = block.shape[0] if on_device(block) else min(rows, block.shape[0])
     # Memory that is new for each tile takes a third of the time of the product that goes into it.
     products = [xp.empty((height, multiplier.shape[1]), dtype=work) for multiplier in multipliers]
     for part in tiles(block, rows):
@@ -514,9 +526,9 @@ def _gram(block: Any, step: Step, index: int, with_sums: bool) -> Total | None:
     """The Gram matrix of a block times the multipliers so far; None where the decision has been taken."""
     if step.route != "turn":
         return None
-    block = blocks.dense(block)
+    block = dense(block)
     xp, n = namespace(block), block.shape[1]
-    work = blocks.working_dtype(block.dtype)
+    work = working_dtype(block.dtype)
     total, sums, lost = xp.zeros((n, n), dtype=work), xp.zeros(n, dtype=work), xp.zeros(())
     for _, y in _turned(block, step.multipliers, tile_rows(2 * n), _random(block, index, step), lost):
         total += y.conj().T @ y if work.kind == "c" else y.T @ y
@@ -527,16 +539,16 @@ def _gram(block: Any, step: Step, index: int, with_sums: bool) -> Total | None:
 
 
 def _triangle(block: Any, step: Step) -> Triangle | None:
-    """Where only Householder's way is left: the block's R, and the column sums of its Q."""
+    """Return where only Householder's way is left: the block's R, and the column sums of its Q."""
     if step.route != "tsqr":
         return None
-    q, r = _householder(blocks.dense(block))
+    q, r = _householder(dense(block))
     return Triangle(r, q.sum(axis=0))
 
 
 def _householder(block: Any) -> tuple[Any, Any]:
     """Q and R of a block, by way of its tiles."""
-    xp, n, work = namespace(block), block.shape[1], blocks.working_dtype(block.dtype)
+    xp, n, work = namespace(block), block.shape[1], working_dtype(block.dtype)
     pieces = [xp.linalg.qr(block[part].astype(work)) for part in tiles(block, max(8 * n, tile_rows(n)))]
     if not pieces:
         return xp.zeros((0, 0), dtype=work), xp.zeros((0, n), dtype=work)
@@ -550,7 +562,7 @@ def _householder(block: Any) -> tuple[Any, Any]:
 
 def _left(block: Any, last: Last, turn: Matrix | None, index: int, dtype: str) -> Any:
     """A block of u."""
-    block = blocks.dense(block)
+    block = dense(block)
     factors = last.multipliers
     random = _random(block, index, last)
     if turn is not None:
@@ -558,7 +570,7 @@ def _left(block: Any, last: Last, turn: Matrix | None, index: int, dtype: str) -
         block, factors = q, (turn,)
     columns = factors[-1].shape[1]
     left = namespace(block).empty((block.shape[0], columns), dtype=np.dtype(dtype))
-    direct = left.dtype == blocks.working_dtype(block.dtype)
+    direct = left.dtype == working_dtype(block.dtype)
     for part, y in _turned(block, factors[:-1], tile_rows(2 * columns), random):
         if direct:
             namespace(block).matmul(y, factors[-1], out=left[part])
@@ -582,3 +594,13 @@ def _values(last: Last, dtype: str) -> Any:
 
 def _right(last: Last, dtype: str) -> Any:
     return last.right.astype(np.dtype(dtype))
+
+
+def _orthogonality(gram: Any) -> float:
+    """‖G − I‖₂ of a Gram matrix; infinite where it isn't finite."""
+    xp = namespace(gram)
+    if not xp.isfinite(gram).all():
+        return float("inf")
+    if not gram.size:
+        return 0.0
+    return float(abs(xp.linalg.eigvalsh(gram) - 1).max())

@@ -46,7 +46,7 @@ _FIELDS = tuple(name for name in GpuSample.__slots__ if name in SCHEMA.names)
 
 
 def gpu_path(events: Path) -> Path:
-    """Where the samples of GPUs are that belong to the events at `events`."""
+    """Return where the samples of GPUs are that belong to the events at `events`."""
     return events.with_name("gpus.parquet")
 
 

@@ -557,7 +557,7 @@ class Gpus:
         self._is_new |= self._nothing.pop(worker, None) is not None
 
     def news(self) -> dict[str, Any]:
-        """What came since the last call: samples, and for each host without any the reason."""
+        """Return what came since the last call: samples, and for each host without any the reason."""
         news: dict[str, Any] = {}
         if self._samples:
             news["gpus"], self._samples = self._samples, []
@@ -608,7 +608,7 @@ def _ended_well(group: Any) -> int:
 
 
 def _is_data(group: Any) -> bool:
-    """Whether nothing was ever computed in a group whose tasks are in memory: what a client has scattered."""
+    """Return whether nothing was ever computed in a group whose tasks are in memory: what a client has scattered."""
     states = group.states
     return bool(not group.start and states["memory"] and states["memory"] + states["forgotten"] == len(group))
 
@@ -650,7 +650,7 @@ def unwatch(client: str, feed: str, latest: Mapping[str, Any], dask_scheduler: A
 
 
 def doing(dask_worker: Any) -> dict[str, Any]:
-    """How a worker is doing now, and what it moved to or from its disk, since the heartbeat that told it last.
+    """Return how a worker is doing now, and what it moved to or from its disk, since the heartbeat that told it last.
 
     A heartbeat of its own it isn't asked for: two at once end the worker.
     """

@@ -6,18 +6,24 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
+from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
 from workbench.errors import BadInputError, NotFoundError, quoted
 from workbench.figures.beside import BesideFigure, Record
 from workbench.figures.layout import PARTS, Part, sources_of
+from workbench.figures.picture import Picture
 from workbench.panels.cells import InCell
+from workbench.panels.loading import shell
 from workbench.panels.page import Page
+from workbench.panels.static import StaticPicture, drawn
 from workbench.panels.thread import do, loop, soon
 from workbench.runs import store
+from workbench.runs.comparing.table import export
 from workbench.session import Session
 from workbench.threads import in_thread
+from workbench.travelling import workers_of
 from workbench.views import comparing, watching
 from workbench.views.bodies import check_theme
 from workbench.views.drawing import document, scripts, with_own_ids
@@ -62,7 +68,9 @@ class Figure(InCell):
         super().__init__()
         kind, name = watched
         self._parting: asyncio.TimerHandle | None = None
-        self._page = Page("figure", self._watching, self._answer, {"watched": {kind: name}, "theme": theme})
+        self._static = StaticPicture(self._draw, self._is_final, lambda: self._page.pages.is_shown)
+        options = {"watched": {kind: name}, "theme": theme, "static": self._static.id}
+        self._page = Page("figure", self._watching, self._answer, options)
 
     def open(self) -> None:
         """Go on after `close`. Whoever displays it needn't call this."""
@@ -71,6 +79,10 @@ class Figure(InCell):
     def close(self) -> None:
         """Draw what has come, and then no more: it stays. Done by itself when its cell is run again."""
         do(self._part)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        self._static.show(shell())
+        return super()._repr_mimebundle_(include, exclude)
 
     def _stay(self) -> None:
         if self._parting is not None:
@@ -103,6 +115,14 @@ class Figure(InCell):
     def _document(self, theme: str) -> dict[str, Any]:
         """Return the figure without what changes, and the scripts that draw it."""
         raise NotImplementedError
+
+    def _draw(self) -> tuple[str, str]:
+        """Return the static picture that stays in the notebook, as HTML and as text."""
+        raise NotImplementedError
+
+    def _is_final(self) -> bool:
+        """Return whether the static picture won't change any more."""
+        return True
 
 
 class Watch(Figure):
@@ -219,6 +239,14 @@ class Watch(Figure):
     def _document(self, theme: str) -> dict[str, Any]:
         return document(theme, "", self.parts)
 
+    def _draw(self) -> tuple[str, str]:
+        picture = Picture(self.parts)
+        picture.feed(soon(self._past.batches).result())
+        return drawn(self._name, picture)
+
+    def _is_final(self) -> bool:
+        return self._following is None
+
 
 class TaskStream(Watch):
     """What every thread of a client's cluster does when."""
@@ -284,6 +312,9 @@ class Replay(Figure):
     def _document(self, theme: str) -> dict[str, Any]:
         return document(theme, "")
 
+    def _draw(self) -> tuple[str, str]:
+        return _draw_record(f"{self._run.title} on {self._run.cluster}", self._batches)
+
 
 class Beside(Figure):
     """Records of two runs, one above the other on one time scale, each from its first task on; they play together.
@@ -311,6 +342,10 @@ class Beside(Figure):
 
     def _document(self, theme: str) -> dict[str, Any]:
         return {"item": with_own_ids(BesideFigure(self._records, theme).item()), "bokeh": scripts("")}
+
+    def _draw(self) -> tuple[str, str]:
+        pictures = [_draw_record(record.title, [record.events]) for record in self._records]
+        return "".join(html for html, _ in pictures), " ".join(text for _, text in pictures)
 
 
 class Compared(Figure):
@@ -344,6 +379,13 @@ class Compared(Figure):
     def _document(self, theme: str) -> dict[str, Any]:
         return comparing.document(self._session, self._id, theme, "")
 
+    def _draw(self) -> tuple[str, str]:
+        text = export(self.comparison, "markdown")
+        return f"<pre>{escape(text)}</pre>", text
+
+    def _is_final(self) -> bool:
+        return not self.comparison.active
+
 
 class _Alone:
     """What the page of one figure watches: as much of `Watching` as its Screen asks for."""
@@ -376,12 +418,18 @@ def _run(run: Run | str) -> Run:
     return store.find(run) if isinstance(run, str) else run
 
 
+def _draw_record(title: str, batches: list[Batch]) -> tuple[str, str]:
+    picture = Picture()
+    picture.feed(batches)
+    return drawn(title, picture)
+
+
 def _simulated(client: Client) -> bool:
-    """Whether GPUs of a cluster are simulated, as its scheduler knows before the first sample."""
+    """Return whether GPUs of a cluster are simulated, as its scheduler knows before the first sample."""
     if client.asynchronous or client.status != "running":
         return False
     try:
-        workers = client.scheduler_info(n_workers=1)["workers"].values()
+        workers = workers_of(client).values()
     except OSError:  # who can't be reached is told of in the figure
         return False
     return any((worker.get("gpu") or {}).get("name", "").startswith("SIMULATED") for worker in workers)

@@ -1,4 +1,4 @@
-"""`%%watch`: what the Dask work of a cell does, below the cell while it runs, and kept with the notebook afterwards.
+"""Cell magics: `%%watch` shows what the Dask work of a cell does, and `%%workload` saves a cell as a workload.
 
 A kernel that computes a cell takes in no message of the page, so nothing here waits for one: a thread draws a static
 picture again and again, and puts it where the one before was. The last is what is kept.
@@ -35,8 +35,8 @@ _SHARE = 0.1
 
 
 @magics_class
-class WatchMagics(Magics):  # type: ignore[misc,unused-ignore]
-    """The cell magic %%watch."""
+class WorkbenchMagics(Magics):  # type: ignore[misc,unused-ignore]
+    """The cell magics %%watch and %%workload."""
 
     @magic_arguments()
     @argument("--name", help="What to call the run in the history.")
@@ -61,6 +61,21 @@ class WatchMagics(Magics):  # type: ignore[misc,unused-ignore]
             blocks.enter_context(below)
             return _executed(self.shell, cell)
 
+    @magic_arguments()
+    @argument("name", nargs="?", default="", help="Function that is the workload, if the cell defines several.")
+    @cell_magic
+    def workload(self, line: str, cell: str) -> Any:
+        """Run this cell and save it as a workload, which works in this folder and imports modules from it."""
+        __tracebackhide__ = True
+        from workbench.workloads.cells import save
+
+        try:
+            name = save(cell, parse_argstring(self.workload, line).name)
+        except WorkbenchError as err:
+            raise UsageError(str(err)) from None
+        print(f"Saved as the workload {name}. Run it from the sidebar, or with: workbench run {name}")
+        return _executed(self.shell, cell)
+
     def _client(self, variable: str | None) -> Any:
         if variable is None:
             return None
@@ -70,8 +85,8 @@ class WatchMagics(Magics):  # type: ignore[misc,unused-ignore]
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Make %%watch known to an IPython shell."""
-    shell.register_magics(WatchMagics)
+    """Make %%watch and %%workload known to an IPython shell."""
+    shell.register_magics(WorkbenchMagics)
 
 
 def _watching(client: Any, name: str | None, cell: str, below: Below) -> Watching:

@@ -119,8 +119,13 @@ class Pages:
         self._standing = message
         self.tell(message)
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether a page shows it."""
+        return bool(self._seats)
+
     def is_quiet(self, seconds: float) -> bool:
-        """Whether no page has said anything for this time, or waits for an answer."""
+        """Return whether no page has said anything for this time, or waits for an answer."""
         since = asyncio.get_running_loop().time() - seconds
         return all(seat.heard_at <= since and not seat.is_answering for seat in self._seats.values())
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, Field, computed_field
 
 from workbench import formats
-from workbench.errors import BadInputError, MissingError, NotFoundError, WorkbenchError, install
+from workbench.errors import BadInputError, NotFoundError, WorkbenchError
 from workbench.threads import load
 
 if TYPE_CHECKING:
@@ -140,11 +140,9 @@ def kept(run: Run) -> dict[str, Labelled]:
 
 
 def dataset(run: Run) -> Any:
-    """The arrays of a run's answer as an `xarray.Dataset`, with what they rest on as its attributes."""
-    try:
-        import xarray
-    except ImportError as err:
-        raise MissingError(f"A dataset takes xarray, which isn't installed: {install('files')}") from err
+    """Return the arrays of a run's answer as an `xarray.Dataset` with certificate and provenance as attributes."""
+    import xarray
+
     found = labelled(run)
     if not found or (run.answers and run.answers.saved and len(found) < len(run.answers.arrays)):
         raise NotFoundError(lacking(run))
@@ -154,7 +152,10 @@ def dataset(run: Run) -> Any:
 
 
 def provenance(run: Run) -> dict[str, Any]:
-    """Where arrays come from, as attributes: workload, parameters, cluster, versions, times, certificate."""
+    """Return attributes that say where arrays come from: workload, parameters, cluster, versions, times, certificate.
+
+    Attributes are text and numbers; what is nested is JSON.
+    """
     certificate = (run.result or {}).get("certificate")
     return {
         "source": f"dask-workbench {run.versions.get('workbench', '')}".strip(),
@@ -167,7 +168,7 @@ def provenance(run: Run) -> dict[str, Any]:
         **({} if run.seconds is None else {"seconds": run.seconds}),
         **({} if run.check is None else {"check": f"{run.check.what} {run.check.detail}".strip()}),
         **({} if certificate is None else {"certificate": certificate["sentence"]}),
-        **({} if certificate is None else {"certificate_bound": json.dumps(certificate["bound"])}),
+        **({} if certificate is None else {"certificate_details": json.dumps(certificate)}),
     }
 
 
@@ -295,7 +296,7 @@ def _check_blocks(array: Any, folder: Path, most: int) -> None:
 
 def _from_zarr(path: str, answers: Answers) -> dict[str, Labelled]:
     load("dask.array")
-    from workbench.storage.writing import dates
+    from workbench.storage.labelled import dates
     from workbench.storage.zarrs import from_store
     from workbench.workloads.values import Labelled
 

@@ -7,6 +7,7 @@ import linecache
 import os
 import re
 import traceback
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from workbench.errors import MODULES, FailedError, NotFoundError, WorkbenchError
 from workbench.runs.store import Run
 from workbench.storage.places import of_server, sentences_about
 from workbench.travelling import check_readable
-from workbench.workloads.importing import plain
+from workbench.workloads.importing import is_beside
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -57,8 +58,8 @@ def sentence(error: BaseException, run: Run, cluster_end: str | None) -> str:
     # A workload that finds fault with its data says so in a sentence of its own, which needs no name of a class.
     if isinstance(error, ValueError) and text.endswith(".") and "\n" not in text:
         return text
-    why = _lacking(error) or f"{_line(error, run)}{named(error)}."
-    return f"{plain(why)} The traceback is in the log: workbench show {run.id} --log"
+    why = _lacking(error, run) or _unpicklable(error, run) or f"{_line(error, run)}{named(error)}."
+    return f"{why} The traceback is in the log: workbench show {run.id} --log"
 
 
 def out_of_reach(error: OSError, run: Run, client: Client) -> str | None:
@@ -155,13 +156,38 @@ def _was_sent(frame: traceback.FrameSummary, file: str) -> bool:
     )
 
 
-def _lacking(error: BaseException | None) -> str | None:
-    """Sentence on a package that isn't where the tasks are; None where that isn't what went wrong."""
-    while error is not None and not isinstance(error, ModuleNotFoundError):
+def _cause(error: BaseException | None, is_meant: Callable[[BaseException], bool]) -> BaseException | None:
+    """Return the first error that is meant, of one and its causes."""
+    while error is not None and not is_meant(error):
         error = error.__cause__
-    if error is None or error.name is None:
+    return error
+
+
+def _unpicklable(error: BaseException | None, run: Run) -> str | None:
+    """Return a sentence on a value that can't travel to tasks; None where that isn't what went wrong."""
+    error = _cause(error, lambda each: bool(re.match(r"(cannot|can't) pickle", said(each), re.IGNORECASE)))
+    if error is None or run.function is None:
         return None
-    module = (plain(error.name) or error.name).partition(".")[0]
+    file = Path(run.function.reference.rpartition(":")[0]).name
+    return (
+        f"{said(error).rstrip('.')}: tasks need such a value of {file} or of a module next to it. Make the value in "
+        "the function that uses it."
+    )
+
+
+def _lacking(error: BaseException | None, run: Run) -> str | None:
+    """Return a sentence on a module that isn't where the tasks are; None where that isn't what went wrong."""
+    error = _cause(error, lambda each: isinstance(each, ModuleNotFoundError))
+    if not isinstance(error, ModuleNotFoundError) or error.name is None:
+        return None
+    module = error.name.partition(".")[0]
+    where = "" if run.function is None else run.function.reference.rpartition(":")[0]
+    if where.endswith(".py") and is_beside(where, module):
+        file = Path(where).name
+        return (
+            f"Tasks can't import {module}, which is next to {file} on this machine only. Import it at the top of "
+            f"{file}, or send it to the workers with client.upload_file(…)."
+        )
     # Anyone may own a package of an unknown module's name.
     what, it = (f"package {MODULES[module]}", "it") if module in MODULES else (f"module {module}", "what brings it")
     return (

@@ -7,7 +7,6 @@ import secrets
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,10 +18,12 @@ from workbench.jobs import processes
 from workbench.runs import store
 from workbench.runs.answers import FILE, NAMING, Answers, Array, labelled, lacking, mark_at, provenance
 from workbench.storage import writing
-from workbench.storage.labelled import apart
+from workbench.storage.exports import regions
+from workbench.storage.labelled import apart, with_lengths
 from workbench.storage.places import Place
 from workbench.storage.targets import PICTURES, SAVED, Target, target
 from workbench.travelling import Travelling, unable
+from workbench.workloads import extensions
 from workbench.workloads.values import Labelled
 
 if TYPE_CHECKING:
@@ -30,22 +31,22 @@ if TYPE_CHECKING:
 
 
 class Left(NamedTuple):
-    """What came of it."""
+    """Result of saving a run's arrays."""
 
     answers: Answers
     notes: tuple[str, ...] = ()
     error: WorkbenchError | None = None
-    """Why the arrays could not be saved where they were to be."""
+    """Reason why the arrays weren't saved to the target."""
 
 
 def leave(run_id: str, arrays: Mapping[str, Labelled], to: Target | None, client: Client | None = None) -> Left:
-    """Keep small arrays with the run, save all to the target if there is one, and say what lies where.
+    """Keep small arrays with the run, save all to the target if there is one, and describe them.
 
     Without a client they are NumPy's, and this process writes them.
     """
     run = store.get(run_id)
-    hands = writing.Hands() if client is None else _Workers(client)
-    sized = {name: writing.with_lengths(each.data) for name, each in arrays.items()}
+    writer = writing.Writer() if client is None else _Workers(client)
+    sized = {name: with_lengths(each.data) for name, each in arrays.items()}
     arrays = apart({name: replace(each, data=sized[name]) for name, each in arrays.items()})
     described = {
         name: Array(shape=data.shape, dtype=str(data.dtype), dims=tuple(arrays[name].dims), bytes=data.nbytes)
@@ -59,19 +60,16 @@ def leave(run_id: str, arrays: Mapping[str, Labelled], to: Target | None, client
     arrays = {name: Labelled(sized[name], each.dims, each.coords, each.attrs) for name, each in arrays.items()}
     answers, notes = Answers(arrays=described), tuple[str, ...]()
     if small:
-        answers, notes = _kept(run, {name: arrays[name] for name in arrays if name in small}, answers, hands)
+        answers, notes = _kept(run, {name: arrays[name] for name in arrays if name in small}, answers, writer)
     if to is None:
         return Left(answers, notes)
-    begun, hands.kept = sweep(to, run), 0
+    sweep(to)
     try:
-        writing.write(arrays, to, provenance(run), mark=run_id, hands=hands, begun=begun)
+        writing.write(arrays, to, provenance(run), mark=run_id, writer=writer)
     except WorkbenchError as err:
-        return Left(answers, (*notes, *hands.notes), err)
-    if hands.kept:
-        blocks = formats.count(hands.kept, "block")
-        notes = (*notes, f"{blocks} that an earlier run had saved before it was killed are the same, and were left.")
+        return Left(answers, (*notes, *writer.notes), err)
     saved = {"saved": str(to), "mark": (run_id,) if to.kind in NAMING else mark_at(str(to), to.kind)}
-    return Left(answers.model_copy(update=saved), (*notes, *hands.notes))
+    return Left(answers.model_copy(update=saved), (*notes, *writer.notes))
 
 
 def _small(described: Mapping[str, Array], most: int) -> tuple[str, ...]:
@@ -86,14 +84,14 @@ def _small(described: Mapping[str, Array], most: int) -> tuple[str, ...]:
 
 
 def _kept(
-    run: store.Run, arrays: Mapping[str, Labelled], answers: Answers, hands: writing.Hands
+    run: store.Run, arrays: Mapping[str, Labelled], answers: Answers, writer: writing.Writer
 ) -> tuple[Answers, tuple[str, ...]]:
     """Keep arrays in the run's folder; the answer with what was kept, and a sentence on what was dropped for it."""
     place = _kept_at(run.id)
     dropped = store.make_room(sum(answers.arrays[name].bytes for name in arrays))
     notes = () if not dropped else (f"To keep these arrays, those of {', '.join(dropped)} were dropped, the oldest.",)
     try:
-        writing.write(arrays, Target(place, "zarr", True), provenance(run), mark=run.id, hands=hands)
+        writing.write(arrays, Target(place, "zarr", True), provenance(run), mark=run.id, writer=writer)
     except WorkbenchError as err:
         return answers.model_copy(update={"remark": f"They could not be kept: {err}"}), notes
     kept = {"kept": tuple(arrays), "kept_bytes": place.size()}
@@ -104,52 +102,51 @@ def _kept_at(run_id: str) -> Place:
     return Place(str(store.folder(run_id) / FILE))
 
 
-class _Workers(writing.Hands):
-    """Workers write their blocks where they reach the place; else these come through this process, one by one."""
+class _Workers(writing.Writer):
+    """Workers write their blocks if they reach the folder; else the blocks come through this process, one by one."""
+
+    is_local = False
 
     def __init__(self, client: Client) -> None:
         super().__init__()
         self._client = client
 
-    @cached_property
-    def on_one_machine(self) -> bool:
-        """Whether all of them see the same pages of a file."""
-        told = self._client.run(Travelling(remote.machine), on_error="ignore")
-        return {*map(str, told.values()), remote.machine()} == {remote.machine()}
-
     def store(self, sources: list[Any], targets: list[Any], path: str) -> None:
-        """Write each block of the sources where it belongs in the targets, which lie below `path`."""
-        from distributed.client import as_completed, futures_of
-
-        lacking, came = self._lacking(path), "the arrays"
+        """Write each block of the sources to its place in the targets, which are Zarr arrays below `path`."""
+        lacking, what = self._lacking(path), "the arrays"
         if lacking is None:
-            written = self._client.persist(self._tasks(sources, targets, None if "://" in path else path))
-            futures = futures_of(written)
-            # For all of them: what is removed while a worker writes to it would come again.
-            for _ in as_completed(futures):
-                self.count()
-            wait_for(futures)
-            done = self._client.gather(self._client.compute(written))
-            self.kept += writing.became(writing.KEPT, done)
-            refused = writing.became(writing.REFUSED, done)
-            if not refused:
+            written = self._written(sources, targets, None if "://" in path else path)
+            left = sum(int((~each).sum()) for each in written)
+            if not left:
                 return
-            # One that came meanwhile, and may have left since.
+            # A worker that came meanwhile, and may have left since.
             lacking = self._lacking(path) or ("A worker that came later", "it was elsewhere")
-            came = formats.count(refused, "block")
+            what = formats.count(left, "block")
         else:
-            done = [np.full(source.numblocks, writing.REFUSED) for source in sources]
+            written = [np.zeros(source.numblocks, bool) for source in sources]
         host, reason = lacking
-        self.notes = (f"{host} can't write to {Path(path).parent} ({reason}): {came} came through one process.",)
-        self.count(0, of=writing.became(writing.REFUSED, done))
-        for source, to, each in zip(sources, targets, done, strict=True):
-            for (place, block), told in zip(writing.regions(source), each.flat, strict=True):
-                if told == writing.REFUSED:
+        self.notes = (f"{host} can't write to {Path(path).parent} ({reason}): {what} came through one process.",)
+        self.count(0, of=sum(int((~each).sum()) for each in written))
+        for source, to, each in zip(sources, targets, written, strict=True):
+            for (place, block), is_written in zip(regions(source), each.flat, strict=True):
+                if not is_written:
                     to[place] = self._client.compute(block).result()
                     self.count()
 
+    def _written(self, sources: list[Any], targets: list[Any], path: str | None) -> list[Any]:
+        """Have workers write blocks, and return for each source a mask of those that were written."""
+        from distributed.client import as_completed, futures_of
+
+        tasks = self._client.persist(self._tasks(sources, targets, path))
+        futures = futures_of(tasks)
+        # For all of them: what is removed while a worker writes to it would come again.
+        for _ in as_completed(futures):
+            self.count()
+        wait_for(futures)
+        return list(self._client.gather(self._client.compute(tasks)))
+
     def _lacking(self, path: str) -> tuple[str, str] | None:
-        """A machine with workers that can't write there, and why; all are asked, since each may have its own disks.
+        """Return a machine with workers that can't write there, and the reason; each may have its own disks.
 
         A scheduler opens what is sent to workers, so it must have zarr as well; it needs no folder.
         """
@@ -174,29 +171,15 @@ def clear(run_id: str, to: Target | None) -> None:
         writing.remove(writing.unfinished(place, run_id))
 
 
-def sweep(to: Target, run: store.Run) -> Place | None:
-    """Remove what processes that were killed left unfinished beside a target; but give what `run` can go on with.
-
-    That is of the same workload, function and parameters.
-    """
+def sweep(to: Target) -> None:
+    """Remove what processes that were killed left unfinished next to a target."""
     before, _, after = writing.unfinished(to.place, "*").name.partition("*")
-    found = None
     for name in to.place.beside("").names():
-        if not (name.startswith(before) and name.endswith(after)):
-            continue
-        whose, there = _ended(name.removeprefix(before).removesuffix(after)), to.place.beside(name)
-        # What another user has put there is neither gone on with nor removed.
-        if whose is None or not writing.is_own(there):
-            continue
-        if found is None and _computed(whose) == _computed(run):
-            found = there
-        else:
-            writing.remove(there)
-    return found
-
-
-def _computed(run: store.Run) -> tuple[Any, ...]:
-    return run.workload, run.resolved, run.function and run.function.sha
+        if name.startswith(before) and name.endswith(after):
+            there = to.place.beside(name)
+            # Another user's folder isn't removed.
+            if _is_left(name.removeprefix(before).removesuffix(after)) and writing.is_own(there):
+                writing.remove(there)
 
 
 def mark_of_saver(run_id: str) -> str:
@@ -209,16 +192,15 @@ def _here() -> str:
     return f"{zlib.crc32(processes.place().encode()):x}"
 
 
-def _ended(mark: str) -> store.Run | None:
-    """The run that somebody wrote of under this mark who has ended; None where that isn't known."""
+def _is_left(mark: str) -> bool:
+    """Return whether nobody writes under this mark of a run any more, as far as that is known."""
     run_id, _, saver = mark.partition("+")
     here, pid, created, *_ = saver.split("-") if saver else (_here(), "0", "0")
     try:
         run = store.get(run_id)
     except WorkbenchError:
-        return None
-    goes_on = run.active or here != _here() or processes.find(int(pid), float(created))
-    return None if goes_on else run
+        return False
+    return not (run.active or here != _here() or processes.find(int(pid), float(created)))
 
 
 def wanted(
@@ -232,7 +214,7 @@ def wanted(
         raise BadInputError(
             f"run is {quoted(run)}. Give the run itself, such as workbench.Session().show({quoted(run)})."
         )
-    to = target(path, kind, replace=replace, kinds=SAVED)
+    to = target(path, kind, replace=replace, kinds=(*SAVED, *extensions.writers()))
     if to.kind in PICTURES:
         return to, {}
     found = labelled(run)

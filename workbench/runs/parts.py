@@ -73,15 +73,9 @@ class _Parts(BaseModel):
     separated: list[bool | _Number] = []
     bandwidth: _Bandwidth | None = None
     scatter: _Scatter | None = None
-    convention: str | None = None
-    kept: Any = None
-    dropped: dict[str, int] | None = None
-    samples_without_genotypes: list[str] = []
 
     @model_validator(mode="after")
     def _belong_together(self) -> _Parts:
-        if self.convention is not None and (self.dropped is None or not isinstance(self.kept, int)):
-            raise ValueError("a convention comes with the numbers of variants that are kept and dropped")
         if self.certificate is not None:
             n = len(self.certificate.bound)
             lists = {

@@ -30,14 +30,10 @@ Tally = dict[str, Any]
 """blocks, on_gpu, bytes, bytes_on_gpu, fell, first (seconds since the epoch), fell_at (the same, or None)."""
 
 
-def counted(client: Client, name: str, *is_device: Callable[[type], bool]) -> contextlib.AbstractContextManager[None]:
-    """Count on all workers, those that come later too, until the block ends."""
-    return plugged(client, Travelling(placed.Places, (name, *is_device)), name)
-
-
 @contextlib.contextmanager
-def plugged(client: Client, plugin: Any, name: str) -> Iterator[None]:
-    """Have a plugin on all workers, those that come later too, until the block ends; FailedError where one refuses."""
+def counted(client: Client, name: str, *is_device: Callable[[type], bool]) -> Iterator[None]:
+    """Count on all workers, those that come later too, until the block ends. Raises FailedError if one refuses."""
+    plugin = Travelling(placed.Places, (name, *is_device))
     try:
         client.run_on_scheduler(Travelling(remote.add_to_workers), dumps(plugin), name, client.id)
     except RuntimeError as err:

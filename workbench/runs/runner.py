@@ -144,7 +144,6 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
         _connected(run) as (client, spec),
         devices.arrays(run.spec),
         places.counted(client, run.id) if _has_gpus(run) else contextlib.nullcontext(),
-        contextlib.ExitStack() as rooms,
     ):
         try:
             # A function of a person's is imported here and nowhere else.
@@ -153,7 +152,6 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
             run = _as_on_its_workers(run, chosen, parameters, spec)
             to = keeping.chosen_target(parameters.save, replace=parameters.replace)
             recording.start(client)
-            rooms.enter_context(_importable(run, chosen, client))
             with recording.telling(run, client), metrics.measuring(client, run.id) as measuring:
                 store.keep(run.id, status="running", started=time.time())
                 since = transfers.clock(client) if chosen.reports_bandwidth else None
@@ -249,27 +247,6 @@ def _twins(run: Run) -> Iterator[str]:
 def _computed(unsaved: WorkbenchError | None, checked: Check | None) -> dict[str, Any]:
     status, error = ("done", None) if unsaved is None else ("failed", f"Computed, but: {unsaved}")
     return {"status": status, "error": error, "check": checked}
-
-
-@contextlib.contextmanager
-def _importable(run: Run, chosen: Template, client: Client) -> Iterator[None]:
-    """Let the scheduler and workers import the modules of a person's function."""
-    from distributed.protocol.pickle import dumps
-
-    from workbench.workloads import arriving
-    from workbench.workloads.own import Own
-
-    if not isinstance(chosen, Own) or not chosen.modules:
-        yield
-        return
-    beside = arriving.Beside(f"modules-{run.id}", chosen.under, chosen.modules)
-    try:
-        with places.plugged(client, Travelling(arriving.Late, (dumps(beside),)), beside.name):
-            client.run_on_scheduler(arriving.offer, beside)
-            beside.setup(folder=store.folder(run.id))  # for processes that the function starts
-            yield
-    finally:
-        beside.teardown()
 
 
 @contextlib.contextmanager

@@ -6,6 +6,8 @@ saying so.
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import shutil
 import sys
 import time
@@ -15,7 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError, computed_field
 
-from workbench import config, formats
+from workbench import config, formats, private
 from workbench.errors import ConflictError, NotFoundError
 from workbench.jobs import folders, processes
 from workbench.jobs.folders import Lasting
@@ -70,7 +72,17 @@ def read(run_id: str) -> Saving | None:
 
 
 def _ended(saving: Saving) -> dict[str, Any]:
+    if "://" not in saving.path:
+        _remove_unfinished(saving)
     return {"status": "cancelled" if folders.asked_to_end(folder(saving.run)) else "lost"}
+
+
+def _remove_unfinished(saving: Saving) -> None:
+    """Remove what a killed process left next to its target."""
+    for left in Path(saving.path).parent.glob(f".*.{glob.escape(saving.run)}+*-{saving.pid}-*.part"):
+        with contextlib.suppress(OSError):
+            if private.is_own(left.lstat(), left):
+                shutil.rmtree(left)
 
 
 def _file(run_id: str) -> Path:
@@ -112,10 +124,10 @@ def start(
     asked = {"path": str(to), "kind": to.kind, "only": tuple(only), "replace": replace}
     write(Saving(run=run.id, created=time.time(), **processes.here(), **asked))
     pid = processes.start_apart(sys.executable, _SAVER, run.id, log=folder(run.id) / "log.txt")
-    # One that is stopped before it can write its pid itself must not be taken for one that never began.
+    # One that is stopped or killed before it can write its pid itself must not be taken for one that never began.
     known = get(run.id)
-    if known.pid is None and (created := processes.created(pid)) is not None:
-        return write(known.model_copy(update={"pid": pid, "pid_created": created}))
+    if known.pid is None:
+        return write(known.model_copy(update={"pid": pid, "pid_created": processes.created(pid)}))
     return known
 
 

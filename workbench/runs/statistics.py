@@ -29,6 +29,9 @@ EQUAL = 0.05
 MOST_MORE = 1000
 """Repeats beyond which nobody is advised to measure more: the times scatter too much."""
 
+_MOST_ADVISED = 100
+"""Repeats that a person may still make."""
+
 _POWER = 2.8
 """Standard errors between an estimate and a bound with which four in five intervals at 95 % exclude the bound."""
 
@@ -169,7 +172,7 @@ def more_repeats(seconds: Sequence[float], reference: Sequence[float], limit: fl
 
 def advice(more: int | None) -> str:
     """Return what to do where a comparison is undecided, by `more_repeats`."""
-    if more is None:
+    if more is None or more > _MOST_ADVISED:
         return "the times scatter too much, so measure on a quiet machine, or give the runs more to do"
     return f"repeat it {more} more {'time' if more == 1 else 'times'}"
 

@@ -8,7 +8,7 @@ it first fetches it, and none that it has already.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench import remote
@@ -54,7 +54,7 @@ def bandwidth(client: Client, since: float, *, gpus: bool = False) -> dict[str, 
     told = summary({worker: Transfers(*of_worker) for worker, of_worker in fetched.items()})
     if gpus and told["n_messages"]:
         told["sentence"] += _FROM_GPUS
-    return {**told, "transport": transport(client)}
+    return {**told, "transport": transport(client, fetched)}
 
 
 def summary(found: Mapping[str, Transfers]) -> dict[str, Any]:
@@ -73,9 +73,9 @@ def summary(found: Mapping[str, Transfers]) -> dict[str, Any]:
     }
 
 
-def transport(client: Client) -> str:
+def transport(client: Client, workers: Iterable[str]) -> str:
     """Name what carries data between the workers: 'tcp', 'tls', or 'ucx (tcp on lo)' as UCX itself tells."""
-    schemes = sorted({str(worker).partition("://")[0] for worker in client.scheduler_info(n_workers=-1)["workers"]})
+    schemes = sorted({worker.partition("://")[0] for worker in workers})
     if "ucx" not in schemes and "ucxx" not in schemes:
         return " and ".join(schemes) or "none"
     lanes = sorted(

@@ -213,7 +213,12 @@ class Sandboxed(Refusing, ProxyHandler):
 
 
 def _only_needed(response: Any) -> None:
-    """Leave of a dashboard's headers those that a page needs, and let it be sent to its own pages only."""
+    """Leave of a dashboard's headers those that a page needs, and let it be sent to its own pages only.
+
+    Raises NotFoundError where it fails itself, as Dask's does for sitemap.json.
+    """
+    if response.code >= 500:
+        raise NotFoundError(f"Dask's dashboard can't show this page: it answers {response.code} {response.reason}.")
     headers = {name: response.headers[name] for name in _ANSWERED if name in response.headers}
     there = urlsplit(headers.get("Location", ""))
     # Nor out of the path whose key makes it reachable, below which the proxy puts one that begins with a slash.

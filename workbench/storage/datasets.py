@@ -79,10 +79,12 @@ class Source:
             with _images(Place(self.path, self.options)) as dataset:
                 yield dataset
             return
+        import xarray as xr
+
         with self._place() as (where, how):
             how |= {"group": self.group} if self.group else {}
             try:
-                opened = _xarray(self.path).open_dataset(where, **how)
+                opened = xr.open_dataset(where, **how)
             except (ValueError, TypeError, IndexError, EOFError) as err:
                 if self.engine != "scipy":
                     raise
@@ -108,8 +110,10 @@ class Source:
 
     def in_groups(self) -> list[str]:
         """Names of the variables in the groups below, "group/name"; none where that can't be told."""
+        import xarray as xr
+
         with suppress(ValueError, OSError, LookupError, NotImplementedError), self._place() as (where, how):
-            groups = _xarray(self.path).open_groups(where, **how)
+            groups = xr.open_groups(where, **how)
             found = ([group.strip("/"), name] for group, each in groups.items() for name in variables(_decoded(each)))
             return sorted(map("/".join, found))
         return []
@@ -438,13 +442,13 @@ def _shared(place: Place, each: Sequence[Picked]) -> str:
     if len(each) == 1:
         return first.dims[0]
     if len(found) != 1:
-        how = f"differ along {formats.some(found)}" if found else "have the same coordinates"
+        how = f"differ along {formats.shortened(found)}" if found else "have the same coordinates"
         raise BadInputError(
             f"The {len(each)} files of {place} {how}. Expected files that differ along one dimension, such as time."
         )
     units = {str(one.coords[found[0]].attrs.get("units")) for one in each if found[0] in one.coords.variables}
     if len(units) != 1 or not all(found[0] in one.coords.variables for one in each):
-        why = f"counts from different times: {formats.some(sorted(units))}" if len(units) > 1 else "has no values"
+        why = f"counts from different times: {formats.shortened(sorted(units))}" if len(units) > 1 else "has no values"
         raise BadInputError(f"In the files of {place} {found[0]} {why}, so that their order can't be told.")
     return found[0]
 
@@ -606,7 +610,7 @@ def latitude_of(coords: Any, dims: Sequence[str]) -> Any | None:
     found = [
         each
         for name, each in coords.variables.items()
-        if each.ndim and set(each.dims) <= set(dims) and each.dtype.kind in "iuf" and is_latitude(str(name), each)
+        if each.ndim and set(each.dims) <= set(dims) and each.dtype.kind in "iuf" and _is_latitude(str(name), each)
     ]
     # In degrees north of the equator: on a rotated grid, those along the dimensions are others.
     nearest: Any = min(found, key=lambda each: each.ndim) if found else None
@@ -626,23 +630,14 @@ def _is_longitude(name: str, coord: Any) -> bool:
     return said[0] in _EAST or ((said[1] or name.lower()) in _LONGITUDES and said[0] not in _RADIANS)
 
 
-def is_latitude(name: str, coord: Any) -> bool:
+def _is_latitude(name: str, coord: Any) -> bool:
     """Whether a coordinate of this name has latitudes, by CF."""
     if coord.attrs.get("standard_name") == "latitude" or str(coord.attrs.get("units", "")).lower() in _NORTH:
         return True
     return name.lower() in _LATITUDES and "rot" not in str(coord.attrs.get("standard_name", ""))
 
 
-def _xarray(path: str) -> Any:
-    if find_spec("xarray") is None:
-        raise MissingError(f"Reading {path} needs xarray: {install('files')}.")
-    import xarray
-
-    return xarray
-
-
 def _engine(place: Place) -> str:
-    _xarray(place.path)
     fs, root = place.storage()
     if fs.isdir(root) or (place.is_url and is_marked(place)):
         return "zarr"
@@ -667,7 +662,7 @@ def _engine(place: Place) -> str:
 def _named(place: Place, dataset: Any, name: str | None, elsewhere: Sequence[str] = ()) -> str:
     """Name of the variable that is meant; those of groups are offered where there are no others."""
     names = variables(dataset) or elsewhere
-    there = formats.some(names)
+    there = formats.shortened(names)
     if name is not None and name in dataset.variables:
         found = dataset[name]
         if found.dtype.kind not in "biuf" or not found.ndim:
@@ -709,7 +704,8 @@ def positions(place: Place, array: Any, asked: Mapping[str, str]) -> dict[str, S
     for name in asked:
         if name not in dims:
             raise BadParameterError(
-                f"{place} ({array.name}) has no dimension {name!r} to select. It has: {formats.some(dims)}.", "select"
+                f"{place} ({array.name}) has no dimension {name!r} to select. It has: {formats.shortened(dims)}.",
+                "select",
             )
     return {dim: _of_dimension(place, array, dim, asked.get(dim)) for dim in dims}
 

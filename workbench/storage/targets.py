@@ -25,8 +25,8 @@ KINDS = {
 
 PICTURES = ("png", "svg", "pdf")
 
-SAVED = (*KINDS, "tsv", "eigenvec", *PICTURES)
-"""All kinds of files that the answer of a run is written as later."""
+SAVED = (*KINDS, "tsv", *PICTURES)
+"""All kinds of files that the answer of any run is written as later."""
 
 _READ_ONLY = ("http", "https")
 

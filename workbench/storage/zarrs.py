@@ -117,8 +117,8 @@ def outdated_remark(place: Place, group: str | None = None) -> tuple[str, ...]:
     if not names:
         return ()
     return (
-        f"The consolidated metadata of {place.path} are out of date ({formats.some(names, 5)}): the metadata of each "
-        "array itself are used. To write them again: zarr.consolidate_metadata(path).",
+        f"The consolidated metadata of {place.path} are out of date ({formats.shortened(names, 5)}): the metadata of "
+        "each array itself are used. To write them again: zarr.consolidate_metadata(path).",
     )
 
 

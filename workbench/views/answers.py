@@ -97,7 +97,7 @@ def run_in_list(run: Run) -> dict[str, Any]:
 
 def read_state(session: Session, base_url: str) -> dict[str, Any]:
     """Read what the sidebar shows and what changes by itself: clusters and the latest runs."""
-    from workbench import config, credentials
+    from workbench import config, credentials, kept
     from workbench.workloads.own import stamp
 
     waiting = session.untrusted()
@@ -110,6 +110,7 @@ def read_state(session: Session, base_url: str) -> dict[str, Any]:
         # A function that was added is in the list of workloads at once.
         "own": stamp(),
         "untrusted": waiting and waiting.sha,
+        "toured": kept.is_tour_over(),
         # A click on “Send … to …” changes what forms say.
         "confirmed": credentials.stamp(),
         "comparing": _comparing(session),

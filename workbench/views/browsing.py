@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from workbench.errors import WorkbenchError
 from workbench.figures.markup import joined, paragraph, tag
 from workbench.formats import size
+from workbench.views.examples import empty, write_file
 from workbench.views.parts import button, confirming, link
 
 if TYPE_CHECKING:
-    from workbench.storage.browsing import Folder
+    from workbench.storage.browsing import Entry, Folder
     from workbench.views.page import Sight
     from workbench.workloads.importing import Described
 
@@ -73,11 +74,22 @@ async def _folder(sight: Sight, sought: Sought, at: str) -> str:
             sought.inside(each.path) if each.is_folder or sought.functions else sought.found(each.path),
         )
         for each in folder.entries
-        if each.is_folder or not sought.functions or each.name.endswith(".py")
+        if each.is_folder or _fits(each, sought)
     )
-    more = f"{folder.more} more: type the path." if folder.more else "" if entries else "Nothing is here."
+    more = paragraph(f"{folder.more} more: type the path.") if folder.more else ""
+    if not folder.more and not any(_fits(each, sought) for each in folder.entries):
+        more = _empty(sought, folder.path, "No Python file is here." if sought.functions else "No file is here.")
     listed = tag("div", up, entries, class_="wb-Listed", data_workbench="browsed")
-    return paragraph(folder.path) + whole + listed + paragraph(more)
+    return paragraph(folder.path) + whole + listed + more
+
+
+def _fits(entry: Entry, sought: Sought) -> bool:
+    return not entry.is_folder and (not sought.functions or entry.name.endswith(".py"))
+
+
+def _empty(sought: Sought, folder: str, sentence: str) -> str:
+    kind = "function" if sought.functions else "data"
+    return empty(sentence, write_file(kind, folder, sought.field, {sought.browsed: None}))
 
 
 async def _functions(sight: Sight, sought: Sought, path: str) -> str:
@@ -86,7 +98,12 @@ async def _functions(sight: Sight, sought: Sought, path: str) -> str:
     fit = (_pick(each.title, sought.found(f"{path}:{each.name}")) for each in there if not each.problem)
     listed = tag("div", up, *fit, class_="wb-Listed", data_workbench="browsed")
     unfit = (paragraph(each.problem) for each in there if each.problem)
-    return paragraph(path) + listed + "".join(unfit) + ("" if there else paragraph("It has no public function."))
+    return (
+        paragraph(path)
+        + listed
+        + "".join(unfit)
+        + ("" if there else _empty(sought, str(Path(path).parent), "It has no public function."))
+    )
 
 
 def _pick(label: str, choice: Mapping[str, str | None]) -> str:

@@ -18,6 +18,7 @@ from workbench.figures.markup import folded, icon_button, meter, paragraph, tag
 from workbench.formats import count, duration, size
 from workbench.threads import in_thread
 from workbench.travelling import machine_words
+from workbench.views import examples
 from workbench.views.answers import API
 from workbench.views.forms import given, search
 from workbench.views.parts import (
@@ -78,7 +79,7 @@ def clusters(sight: Sight, _: str) -> str:
     compared = sight.state.get("comparing", ())
     own = [each for each in found if each["name"] not in compared]
     cards = (_cluster(sight, each, None if len(own) <= _WHOLE else each is own[0]) for each in own[:shown])
-    body = "".join(cards) or ("" if compared else paragraph("None is running."))
+    body = "".join(cards) or ("" if compared else examples.empty("None is running.", examples.start_workers()))
     body += more("clusters", shown, _MORE, len(own) - shown)
     if theirs := [_cluster(sight, each) for each in found if each["name"] in compared]:
         # They come and go with it, and what is below would move each time.
@@ -406,7 +407,9 @@ async def logs(sight: Sight, name: str) -> str:
             folded(each, markup.log(said), open=place == 0 or bool(text), id=f"wb-log-{each}{'-found' * bool(text)}")
             for place, (each, said) in enumerate(shown.items())
         )
-        or paragraph("No line has this.")
+        or examples.empty(
+            "No line has this.", link("Show all lines", data_choose={f"{prefix}text": None, f"{prefix}who": None})
+        )
     )
 
 

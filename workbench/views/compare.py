@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +21,7 @@ from workbench.formats import size
 from workbench.runs.comparing.compare import SETTING, SWEPT_OPTIONS, read_request, usual_lines
 from workbench.runs.comparing.comparisons import read_values
 from workbench.runs.settings import read_settings
+from workbench.threads import in_thread
 from workbench.views.forms import FIRST, as_text, given, resolved, select
 from workbench.views.parts import button, checkbox, folds, live, notice, text_field
 from workbench.views.work import Chosen, chosen_preset, chosen_workload, shown_fields
@@ -104,6 +106,7 @@ async def compare(sight: Sight, _: str) -> str:
         data_workbench="compare",
     )
     repeats = _input(wish, "repeats", 5, type="number", min=1, id="wb-compare-repeats", class_="wb-Count jp-mod-styled")
+    expected = await _expected(sight, wish)
     agreement = paragraph(wish.asks, "wb-Problem") + _box(wish, "agreed", "The network is trusted") if wish.asks else ""
     find = _input(wish, "text", "", type="search", aria_label="Search clusters", placeholder="Search clusters")
     return (
@@ -113,6 +116,7 @@ async def compare(sight: Sight, _: str) -> str:
         + tag("div", *_sweep(wish), class_="wb-Row")
         + agreement
         + paragraph(wish.problem or "", "wb-Problem", data_workbench="compare-problem")
+        + paragraph(expected, data_workbench="compare-expected")
         + tag(
             "div",
             tag("label", "Repeats", for_="wb-compare-repeats"),
@@ -167,6 +171,24 @@ def _problem(wish: _Wish) -> str | None:
     if len(wish.lines) * len(values) < 2:
         return "One value on one kind of hardware is nothing to compare. Give two values or more, or tick one more."
     return None
+
+
+async def _expected(sight: Sight, wish: _Wish) -> str:
+    """Return how many runs there will be and about how long they take; '' where that can't be told yet."""
+    if wish.problem:
+        return ""
+    given = {name: value for name, value in wish.body.items() if name != "agreed"}
+    template = wish.template
+    preset = chosen_preset(template, wish.typed)
+    taken = {**(preset.parameters if preset else {}), **wish.typed, **wish.body.get("sweep", {})}
+    try:
+        # A path may never answer.
+        if taken.keys() & template.paths or not wish.workload.is_listed:
+            return str(await sight.ask("forecast_comparison", **given))
+        return await in_thread(partial(sight.session.forecast_comparison, **given))
+    except WorkbenchError:
+        # The workload's form says what is wrong with it, and a click on Compare.
+        return ""
 
 
 # -- what can be ticked

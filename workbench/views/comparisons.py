@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from workbench.figures.markup import faint, folded, icon_button, joined, meter, paragraph, tag
 from workbench.formats import ago, duration
 from workbench.runs.comparing.table import as_markdown, judged_text, remarks
+from workbench.views import examples
 from workbench.views.answers import API
 from workbench.views.forms import as_text
 from workbench.views.parts import command, confirmed, foot, line, more
@@ -33,6 +34,8 @@ def comparisons(sight: Sight, _: str) -> str:
     """The latest ones, and more for each click."""
     shown = int(sight.choices.get("comparisons.shown") or SHOWN)
     found = sight.session.comparisons(limit=None)
+    if not found:
+        return examples.empty("Nothing has been compared yet.", examples.first_comparison())
     listed = tag("ul", *(_one(sight, each, time.time()) for each in found[:shown]), class_="wb-Runs", data_stop=True)
     return listed + more("comparisons", shown, _MORE, len(found) - shown)
 

@@ -179,8 +179,8 @@ def known() -> dict[str, View]:
     from workbench.views import clusters, compare, comparisons, machine, runs, sidebar, work, workers
 
     return {
-        "sidebar": View(sidebar.sidebar),
-        "wide": View(sidebar.wide),
+        "sidebar": View(sidebar.sidebar, reads=("tour.",)),
+        "wide": View(sidebar.wide, reads=("tour.",)),
         "trust": View(sidebar.trust, every(5.0), ("trust.",)),
         "start": View(machine.start, reads=("profile", "plan.", "name")),
         "nearby": View(machine.nearby, every(10.0)),

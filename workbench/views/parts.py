@@ -10,6 +10,7 @@ from workbench import credentials
 from workbench.errors import WorkbenchError
 from workbench.figures.markup import icon_button, tag
 from workbench.formats import count
+from workbench.views.answers import API
 
 
 def live(name: str, **attributes: Any) -> str:
@@ -167,10 +168,27 @@ def folds(prefix: str = "", /, **bodies: tuple[str, str]) -> str:
     return tag("div", *words, class_="wb-Folds") + "".join(below)
 
 
+_PAGES = {
+    "hardware": "how-to/choose-hardware",
+    "clusters": "how-to/use-a-cluster",
+    "workloads": "how-to/run-a-workload",
+    "runs": "how-to/read-a-diagnosis",
+    "compare": "how-to/compare-fairly",
+}
+"""Page of the documentation about each section of the sidebar."""
+
+
+def explained(page: str, title: str) -> str:
+    """Button that opens a page of the documentation; `title` says what it is about."""
+    said = {"title": f"Help: {title}", "aria_label": f"Help: {title}"}
+    place = f"{API}/docs/{page}"
+    return tag("button", "?", class_="wb-IconButton wb-Question", **said, data_page=place, data_workbench="help")
+
+
 def section(id_: str, title: str, body: str, *, note: str = "", actions: str = "") -> str:
     """A part of the sidebar that folds."""
     words = tag("span", escape(title), class_="wb-Section-title") + note
     toggle = fold(f"wb-section-{id_}", words, is_open=True)
-    header = tag("header", tag("h2", toggle), actions, class_="wb-Section-header")
+    header = tag("header", tag("h2", toggle), actions, explained(_PAGES[id_], title), class_="wb-Section-header")
     inside = tag("div", body, id=f"wb-section-{id_}", class_="wb-Section-body")
     return tag("section", header, inside, class_="wb-Section", data_workbench=f"section-{id_}")

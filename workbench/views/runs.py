@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from html import escape
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
@@ -32,6 +31,7 @@ from workbench.runs.comparing.comparisons import clusters_of
 from workbench.runs.forecasting.machines import cost_text
 from workbench.runs.singular import in_words
 from workbench.runs.store import SIMULATED, WATCHED, Progress, answered
+from workbench.views import examples
 from workbench.views.answers import API, LATEST_RUNS, far, run_in_list, run_title
 from workbench.views.forms import as_text, search
 from workbench.views.parts import (
@@ -82,7 +82,7 @@ def runs(sight: Sight, _: str) -> str:
     if asked or shown > LATEST_RUNS:
         found = [run_in_list(run) for run in sight.session.runs(limit=read, **asked)]
     if not found and not asked:
-        return paragraph("Nothing has been run yet.")
+        return examples.empty("Nothing has been run yet.", examples.first_run(sight))
     total = len(found) if len(found) < read else sight.session.count_runs(**asked)
     titles = sight.state.get("titles", {})
     there = {each["name"] for each in sight.state.get("clusters", ())}
@@ -413,8 +413,9 @@ def _again(sight: Sight, run: dict[str, Any], before: str | None) -> str:
     ended, path = [], f"runs/{run['id']}"
     if before:
         beside = f"{API}/{path}/report?beside={before}"
-        ended.append(link("Beside the one before", data_page=beside, data_workbench="beside"))
-    ended.append(link("Save as a file", data_page=f"{API}/{path}/export", data_workbench="export"))
+        ended.append(link("Compare with the previous run", data_page=beside, data_workbench="beside"))
+    export = {"title": "A zip that another Workbench imports", "data_page": f"{API}/{path}/export"}
+    ended.append(link("Export", **export, data_workbench="export"))
     ended.append(confirmed("delete", "Delete this run", "Delete?", f"DELETE {path}", "delete-run"))
     shown = (*(buttons if workload else ()), *(ended if run["status"] not in _ACTIVE else ()))
     return tag("div", *shown, class_="wb-Row") + notice("POST runs")
@@ -541,8 +542,7 @@ def run_answer_view(sight: Sight, run_id: str) -> str:
     pictures = tag("div", *drawn, class_="wb-Pictures", data_workbench="run-pictures")
     if found.answers is None:
         return pictures
-    reader = "dataset" if find_spec("xarray") else "arrays"
-    cell = f'import workbench\n\nrun = workbench.Session().show("{found.id}")\nrun.{reader}'
+    cell = f'import workbench\n\nrun = workbench.Session().show("{found.id}")\nrun.dataset'
     opened = button(
         "Open in notebook",
         title="Add a cell that reads these arrays to the notebook",
@@ -572,7 +572,7 @@ def saving(sight: Sight, run_id: str) -> str:
         placeholder="out.zarr, .npz, .nc, .tsv, .png …",
     )
     save = button(
-        "Save as…",
+        "Save",
         disabled=not sight.choices.get(field),
         data_request=f"POST {path}",
         data_take={"path": field},

@@ -20,7 +20,9 @@ from workbench.runs import keeping, savings, store
 from workbench.runs.answers import provenance
 from workbench.runs.store import Run
 from workbench.storage import writing
+from workbench.storage.exports import table
 from workbench.storage.targets import PICTURES, target
+from workbench.workloads import extensions
 
 _PATIENCE = 3600.0  # seconds for which how it ended waits for room on the disk
 _PARTING = 20  # seconds that blocks in hand get when it is cancelled: a disk may never answer
@@ -40,8 +42,8 @@ def save(
     Parameters
     ----------
     kind
-        zarr, npz, npy, nc, tsv (a table of the first array) or eigenvec (PLINK's files of that and other endings), or
-        png, svg or pdf for a picture; without it the ending says it.
+        zarr, npz, npy, nc, tsv (a table of the first array), png, svg or pdf for a picture, or one that an extension
+        writes, such as eigenvec (PLINK's files of that and other endings); without it the ending says it.
     only
         Names of the arrays that are written, or the name of the picture. Without it all arrays, or the most telling
         picture.
@@ -49,8 +51,8 @@ def save(
         Called with how many blocks are written, of how many.
     """
     to, arrays = keeping.wanted(run, path, kind, only=only, replace=replace)
-    begun = keeping.sweep(to, run)
-    hands, mark = writing.Hands(told), keeping.mark_of_saver(run.id)
+    keeping.sweep(to)
+    writer, mark = writing.Writer(told), keeping.mark_of_saver(run.id)
     if to.kind in PICTURES:
         from workbench.views.recorded import picture_bytes
 
@@ -58,18 +60,16 @@ def save(
             raise BadInputError(f"A file holds one picture, and {', '.join(only)} were asked for. Name one of them.")
         writing.write_parts([picture_bytes(run, next(iter(only), None), to.kind)], to, mark=mark)
     elif to.kind == "tsv":
-        writing.write_parts(_encoded(writing.table(arrays, hands)), to, mark=mark)
-    elif to.kind == "eigenvec":
-        from workbench.genotypes import eigenvec
-
-        files = eigenvec.lines(arrays)
-        stem = str(to).removesuffix(".eigenvec")
+        writing.write_parts(_encoded(table(arrays, writer.count)), to, mark=mark)
+    elif to.kind in (writers := extensions.writers()):
+        files = writers[to.kind](arrays)
+        stem = str(to).removesuffix(f".{to.kind}")
         # All are looked at before the first is written.
-        places = {name: target(f"{stem}.{name}", "eigenvec", replace=replace, kinds=[to.kind]) for name in files}
+        places = {name: target(f"{stem}.{name}", to.kind, replace=replace, kinds=[to.kind]) for name in files}
         for name, lines in files.items():
             writing.write_parts(_encoded(lines), places[name], mark=mark)
     else:
-        writing.write(arrays, to, provenance(run), mark=mark, hands=hands, begun=begun)
+        writing.write(arrays, to, provenance(run), mark=mark, writer=writer)
     return str(to)
 
 

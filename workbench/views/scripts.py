@@ -24,5 +24,5 @@ def read(name: str, *, compressed: bool) -> bytes:
 def _folder() -> Path:
     spec = importlib.util.find_spec("bokeh")
     if spec is None or spec.origin is None:
-        raise MissingError("The figures need bokeh: pip install 'bokeh>=3.9,<3.10'.")
+        raise MissingError("The figures need bokeh: pip install 'bokeh>=3.9,<3.11'.")
     return Path(spec.origin).parent / "server" / "static" / "js"

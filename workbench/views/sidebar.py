@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from workbench.figures.markup import paragraph, tag
 from workbench.views.parts import button, link, live, notice, section
+from workbench.views.tour import tour
 
 if TYPE_CHECKING:
     from workbench.views.page import Sight
@@ -14,14 +15,14 @@ if TYPE_CHECKING:
 
 def sidebar(sight: Sight, _: str) -> str:
     """All sections, one below the other."""
-    return live("trust") + "".join(_sections(sight))
+    return tour(sight) + live("trust") + "".join(_sections(sight))
 
 
 def wide(sight: Sight, _: str) -> str:
     """The same side by side: what is there, what is to be computed, what was."""
     hardware, clusters, work, runs, compare = _sections(sight)
     columns = (tag("div", *each) for each in ((hardware, clusters), (work, compare), (runs,)))
-    return live("trust") + tag("div", *columns, class_="wb-Columns")
+    return tour(sight) + live("trust") + tag("div", *columns, class_="wb-Columns")
 
 
 def trust(sight: Sight, _: str) -> str:

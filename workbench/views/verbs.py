@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import BadInputError, quoted
+from workbench.threads import in_thread
 from workbench.views import answers, comparing
 from workbench.views.answers import Answer
 from workbench.views.bodies import Asked, check_range, check_theme, parse_object, pick
@@ -84,6 +85,14 @@ async def _trust(desk: Desk, asked: Asked) -> Answer:
     return Answer({})
 
 
+async def _end_tour(desk: Desk, _: Asked) -> Answer:
+    from workbench.kept import end_tour
+
+    await in_thread(end_tour)
+    await (await desk.watching()).state.read()
+    return Answer({})
+
+
 # -- clusters
 
 
@@ -135,6 +144,11 @@ async def _calibrate(desk: Desk, asked: Asked) -> Answer:
 # -- runs
 
 
+async def _write_example(desk: Desk, asked: Asked) -> Answer:
+    await desk.look("write_example", **asked.body({"path": str}))
+    return Answer({}, 201)
+
+
 async def _run(desk: Desk, asked: Asked) -> Answer:
     body = asked.body({"workload": str, "cluster": str}, {"parameters": dict, "force": bool, "settings": object})
     await desk.look("run", **{"parameters": {}, **body})
@@ -184,12 +198,14 @@ def _export(session: Session, asked: Asked) -> Answer:
 
 
 async def _save(desk: Desk, asked: Asked) -> Answer:
-    begun = await desk.look("save_run", asked["run"], **asked.body({"path": str}))
-    return Answer({"sentence": begun.sentence}, 202)
+    await desk.look("save_run", asked["run"], **asked.body({"path": str}))
+    # How far that is, and how it ends, is in view.
+    return BEGUN
 
 
 def _cancel_saving(session: Session, asked: Asked) -> dict[str, str]:
-    return {"sentence": session.cancel_saving(asked["run"]).sentence}
+    session.cancel_saving(asked["run"])
+    return {}
 
 
 # -- comparisons
@@ -227,6 +243,12 @@ def _comparison_page(session: Session, asked: Asked) -> Answer:
 
 
 # -- what a page shows
+
+
+async def _page(_: Desk, asked: Asked) -> Answer:
+    from workbench.views.documentation import document
+
+    return Answer(await in_thread(document, f"{asked['part']}/{asked['page']}"), kind=HTML)
 
 
 def _figure(session: Session, asked: Asked) -> dict[str, Any]:
@@ -281,6 +303,7 @@ _FIGURE = "figures/(?P<kind>cluster|run|comparison)/{name}"
 
 TABLE: dict[str, dict[str, Verb]] = {
     "trust": {"POST": _trust},
+    "tour": {"DELETE": _end_tour},
     "profiles": {"POST": _read(_keep_profile, 201)},
     "profiles/{profile}": {"DELETE": _read(_forget_profile)},
     "presets": {"POST": _keep_preset},
@@ -289,6 +312,7 @@ TABLE: dict[str, dict[str, Verb]] = {
     "clusters/{cluster}": {"GET": _read(_cell), "PATCH": _scale, "DELETE": _stop},
     "clusters/{cluster}/restart": {"POST": _restart},
     "clusters/{cluster}/calibrate": {"POST": _calibrate},
+    "examples": {"POST": _write_example},
     "runs": {"POST": _run},
     "runs/{run}": {"PATCH": _read(_mark), "DELETE": _read(_delete_run)},
     "runs/{run}/cancel": {"POST": _cancel},
@@ -305,6 +329,7 @@ TABLE: dict[str, dict[str, Verb]] = {
     "state": {"POST": _state},
     "views/{name}": {"POST": _view},
     "credentials": {"POST": _confirm},
+    "docs/{part}/{page}": {"GET": _page},
 }
 """Functions by address and verb.
 
@@ -312,5 +337,5 @@ GET reads records and nothing else, for another site can have a browser ask for 
 process, opens a file that the request names or sends a credential is another verb, for which Jupyter wants its header.
 """
 
-LOOKING = (_keep_preset, _run, _save, _compare, _patches, _state, _view)
+LOOKING = (_keep_preset, _write_example, _run, _save, _compare, _patches, _state, _view)
 """What opens a person's paths first, which may never answer: beside each GET, what ends when nobody waits any more."""

@@ -220,6 +220,10 @@ class Past:
         """Take `watch` off."""
         self._watches.discard(watch)
 
+    def batches(self) -> list[Batch]:
+        """Return what is kept."""
+        return list(self._history)
+
     def take(self, batch: Batch) -> None:
         """Take in what has come."""
         if len(self._history) == self._history.maxlen:

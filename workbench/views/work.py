@@ -16,6 +16,7 @@ from workbench.formats import size, span
 from workbench.runs.settings import read_settings
 from workbench.threads import in_thread
 from workbench.views.browsing import Sought, browsing
+from workbench.views.examples import start_workers
 from workbench.views.forms import Form, Problem, as_text, given, select
 from workbench.views.parts import button, command, confirmed, folds, keeping, link, live, notice, radios, text_field
 from workbench.workloads.opening import SERVED
@@ -273,10 +274,6 @@ def _holds(held: Contents | None) -> str:
     more = len(held.arrays) - len(arrays)
     inside = facts(arrays | {f"{each.name} ↦": each.line() for each in held.dimensions})
     inside += "".join(map(paragraph, (*([f"{more} more arrays"] if more else []), *held.remarks)))
-    if held.picture is not None:
-        source = f"data:image/png;base64,{held.picture.png}"
-        image = tag("img", src=source, alt=f"First sight of {held.picture.caption}")
-        inside += tag("figure", image, paragraph(held.picture.caption), class_="wb-FirstSight")
     return folded(held.sentence(), inside, id="wb-holds", data_workbench="holds")
 
 
@@ -386,8 +383,9 @@ def _keep(sight: Sight, chosen: Chosen, prefix: str, typed: Mapping[str, Any], p
 def _target(sight: Sight, cluster: dict[str, Any] | None) -> str:
     ready = sight.ready()
     if not ready or cluster is None:
-        words = "waiting for a cluster …" if sight.clusters("starting") else "start one above"
-        control = markup.faint(words)
+        control = markup.faint("waiting for a cluster …")
+        if not sight.clusters("starting"):
+            control = start_workers("start-for-work", "Start two workers", class_="wb-Link")
     else:
         options = [(each["name"], f"{each['name']} ({each['description']})") for each in ready]
         control = select(options, cluster["name"], id="wb-target", name="cluster")

@@ -13,6 +13,7 @@ from workbench.formats import count, duration, size
 from workbench.runs.transfers import speeds as rates
 from workbench.views import graph
 from workbench.views.clusters import PANES, pane, record_of
+from workbench.views.examples import empty, run_on
 from workbench.views.parts import command, link, marking, notice
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ _MOST_WORKERS = 24
 _THINNEST = 0.005
 _DEEPEST = 60
 """Share of the whole, and depth, from which on frames are not drawn."""
+
+_NO_TASKS = "The scheduler knows no tasks now."
 
 
 class _Column(NamedTuple):
@@ -121,6 +124,11 @@ def _panes(name: str, here: str) -> str:
     return tag("div", tag("strong", escape(name)), *links, class_="wb-Row wb-Panes")
 
 
+def _empty(name: str, trouble: str | None, sentence: str, workload: str = "array_sum") -> str:
+    """Say what is wrong, or that there is nothing to see, with a workload that changes that."""
+    return paragraph(trouble) if trouble else empty(sentence, run_on(name, "Run an example", workload))
+
+
 async def groups(sight: Sight, name: str) -> str:
     """How many tasks of each name are done, and what their results hold, the largest first."""
     heard, held = await sight.heard(name), await sight.session.held(name)
@@ -138,7 +146,7 @@ async def groups(sight: Sight, name: str) -> str:
         for kind, each in sorted(counts.items(), key=lambda pair: (-held.get(pair[0], 0), pair[0]))
     )
     titles = (tag("th", title, scope="col") for title in ("Tasks", "Done", "Held in memory"))
-    body = _table(titles, rows) if counts else paragraph(heard.trouble or "The scheduler knows no tasks now.")
+    body = _table(titles, rows) if counts else _empty(name, heard.trouble, _NO_TASKS)
     return _panes(name, "groups") + body
 
 
@@ -150,7 +158,7 @@ async def tasks(sight: Sight, name: str) -> str:
     left_out = "" if few else f"The {graph.MOST_NAMES} of {len(counts)} names with the most tasks."
     title = partial(marking, sight.choices, name, "task")
     drawn = tag("div", graph.graph(counts, heard.links.needs, title), class_="wb-Across")
-    nothing = paragraph(heard.trouble or "The scheduler knows no tasks now.")
+    nothing = _empty(name, heard.trouble, _NO_TASKS)
     return _panes(name, "graph") + (paragraph(left_out) + drawn if counts else nothing)
 
 
@@ -168,7 +176,7 @@ async def bandwidth(sight: Sight, name: str) -> str:
         for (receiver, sender), speed in speeds.items()
         if receiver in place and sender in place
     }
-    nothing = paragraph(heard.trouble or "No message above 1 MB went between workers yet.")
+    nothing = _empty(name, heard.trouble, "No message above 1 MB went between workers yet.", "transpose_sum")
     heads = [marking(sight.choices, name, "worker", names[worker]) for worker in drawn]
     table = tag("div", heat_map([names[worker] for worker in drawn], cells, heads), class_="wb-Across")
     return _panes(name, "bandwidth") + (table if cells else nothing)
@@ -179,7 +187,7 @@ async def profile(sight: Sight, name: str) -> str:
     tree = await sight.session.profile(name)
     whole = tree.get("count") or 0
     if not whole:
-        return _panes(name, "profile") + paragraph("No code of a task has been seen yet. Run something.")
+        return _panes(name, "profile") + _empty(name, None, "No code of a task has been seen yet.")
     frames = "".join(_frames(tree, whole, whole, 0))
     said = f"{count(whole, 'look')} at the threads of its workers; wider is longer."
     return (

@@ -12,7 +12,7 @@ import dask
 import dask.array as da
 import numpy as np
 
-from workbench.linalg.blocks import host
+from workbench.linalg.gpu import host
 from workbench.workloads import checks
 from workbench.workloads.registry import Template
 from workbench.workloads.values import Check, Labelled, Parameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import dask.array as da
 import numpy as np
@@ -14,7 +14,7 @@ from workbench import formats
 from workbench.workloads import generators
 from workbench.workloads.alone import Alone
 from workbench.workloads.estimates import Matrix, matrix, several, with_input
-from workbench.workloads.fields import Chunks, FloatType, Generator, Persist, Seed, Shape, Sized
+from workbench.workloads.fields import Chunks, FloatType, Generator, Persist, Seed, Shape, Sized, Words
 from workbench.workloads.generators import TILE
 from workbench.workloads.presets import FIRST_STEPS, UCX, Preset
 from workbench.workloads.registry import Resolution, Template, arguments
@@ -24,6 +24,8 @@ from workbench.workloads.values import BadParameterError, Check, Needs, Surround
 
 if TYPE_CHECKING:
     from distributed import Client
+
+Reduction = Annotated[Literal["sum", "mean"], Words("Reduction over the elements.")]
 
 
 def random_normal(
@@ -51,36 +53,22 @@ def array_sum(
     dtype: FloatType = "float64",
     seed: Seed = 0,
     generator: Generator = "tiles",
+    reduction: Reduction = "sum",
 ) -> da.Array:
-    """Sum of every other row and column of `x + 1`, where x is random.
+    """Sum or mean of every other row and column of `x + 1` for a random array x.
 
-    The elements of x are normal with mean 10 and standard deviation 1. Each block is made, worked on and forgotten,
-    so an array much larger than memory is no trouble. From the post "GPU Dask Arrays, first steps" (2019), whose code
-    is that with generator=RandomState; tiles and fast make and add up the same kind of numbers without leaving the
-    cache, and fused on GPUs without storing any.
+    The elements of x are normal with mean 10 and standard deviation 1. Each block is created, reduced and discarded, so
+    the array can be much larger than memory. From the post "GPU Dask Arrays, first steps" (2019); generator=RandomState
+    runs the post's code. tiles and fast create the same kind of numbers without leaving the processor's cache, and
+    fused creates them on GPUs without storing any. When the post was written, reduction=mean failed on GPUs.
     """
     if generator in ("tiles", "fast", "fused"):
-        return sum_in_tiles(shape, chunks, dtype, seed, generator)
+        total = sum_in_tiles(shape, chunks, dtype, seed, generator)
+        return total if reduction == "sum" else total / (-(-shape[0] // 2) * -(-shape[1] // 2))
     x = random_normal(shape, chunks, dtype, seed, generator)
+    if reduction == "mean":
+        return (x + 1)[::2, ::2].mean()
     return (x + 1)[::2, ::2].sum()
-
-
-def array_mean(
-    shape: Annotated[Shape, Sized("square", "2 GiB")],
-    chunks: Chunks = "auto",
-    dtype: FloatType = "float64",
-    seed: Seed = 0,
-    generator: Generator = "tiles",
-) -> da.Array:
-    """Mean of every other row and column of `x + 1`, where x is random.
-
-    The same as array_sum with a mean in place of the sum, which the post "GPU Dask Arrays, first steps" (2019) found
-    broken on GPUs.
-    """
-    if generator in ("tiles", "fast", "fused"):
-        return sum_in_tiles(shape, chunks, dtype, seed, generator) / (-(-shape[0] // 2) * -(-shape[1] // 2))
-    x = random_normal(shape, chunks, dtype, seed, generator)
-    return (x + 1)[::2, ::2].mean()
 
 
 def transpose_sum(
@@ -92,9 +80,9 @@ def transpose_sum(
 ) -> tuple[da.Array, float | None]:
     """Sum of a random square array and its transpose.
 
-    Each block meets the one across the diagonal, so nearly every block travels between workers: a test of the network
-    more than of the processors. The elements lie evenly between 0 and 1. From the post "Experiments in high performance
-    networking with UCX and DGX" (2019).
+    Each block is added to the block across the diagonal, so nearly every block moves between workers. This tests the
+    network more than the processors. The elements are uniform between 0 and 1. From the post "Experiments in high
+    performance networking with UCX and DGX" (2019).
     """
     rs = da.random.RandomState(seed)
     x, seconds_to_make = rs.random(size=shape, chunks=chunks).astype(dtype), None
@@ -204,16 +192,12 @@ _SIGMAS = 6.0
 """A right answer falls outside this many standard deviations once in 500 million runs."""
 
 
-def _sum_is_expected(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
-    """Sum of n normal elements of mean 11 and deviation 1 against 11 n."""
+def _is_expected(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+    """Compare the sum or mean of n normal elements of mean 11 and deviation 1 with 11 n or 11."""
     count = _every_other(resolved["shape"])
+    if resolved["reduction"] == "mean":
+        return _statistical(resolved, results, 11.0, 1 / math.sqrt(count), "the mean of 10 plus 1")
     return _statistical(resolved, results, 11.0 * count, math.sqrt(count), "11 for each element")
-
-
-def _mean_is_expected(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
-    """Mean of n normal elements of mean 11 and deviation 1 against 11."""
-    count = _every_other(resolved["shape"])
-    return _statistical(resolved, results, 11.0, 1 / math.sqrt(count), "the mean of 10 plus 1")
 
 
 def _transpose_sum_is_expected(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
@@ -260,9 +244,6 @@ SUM = (
 )
 
 
-MEAN = (SUM[0].model_copy(update={"title": "2 TB, the post's array: its mean failed on GPUs then"}),)
-
-
 TRANSPOSE = (
     Preset(
         name="post",
@@ -274,33 +255,24 @@ TRANSPOSE = (
 )
 
 
-_streaming = partial(
-    Template,
-    returns=("value",),
-    small=("value",),
-    estimate=_streaming_sum,
-    imports=lambda resolved: {"numba": "choose generator=tiles"} if resolved["generator"] == "fast" else {},
-    parts=lambda _: (random_normal, sum_in_tiles),
-    summary_of=_value,
-)
-"""A workload that makes each block of an array and forgets it."""
-
 TEMPLATES = (
-    _streaming(
+    Template(
         array_sum,
-        title="Sum of an array",
+        title="Sum or mean of an array",
+        returns=("value",),
+        small=("value",),
         resolver=partial(_summed, workload="array_sum"),
-        checker=_sum_is_expected,
+        estimate=_streaming_sum,
+        imports=lambda resolved: {"numba": "choose generator=tiles"} if resolved["generator"] == "fast" else {},
+        checker=_is_expected,
+        summary_of=_value,
+        parts=lambda _: (random_normal, sum_in_tiles),
         presets=SUM,
-        alone=Alone(_normal, lambda xp, x, _: {"value": (x + 1)[::2, ::2].sum()}, copies=2),
-    ),
-    _streaming(
-        array_mean,
-        title="Mean of an array",
-        resolver=partial(_summed, workload="array_mean"),
-        checker=_mean_is_expected,
-        presets=MEAN,
-        alone=Alone(_normal, lambda xp, x, _: {"value": (x + 1)[::2, ::2].mean()}, copies=2),
+        alone=Alone(
+            _normal,
+            lambda xp, x, resolved: {"value": getattr((x + 1)[::2, ::2], resolved["reduction"])()},
+            copies=2,
+        ),
     ),
     Template(
         transpose_sum,

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from workbench.workloads import (
-    array,
-    eofs,
-    frames,
-    genotype_files,
-    genotype_pca,
-    reduce_file,
-    svd,
-)
+from workbench.workloads import array, frames, reduce_file, svd
+from workbench.workloads.extensions import extensions
 from workbench.workloads.registry import Template
 
 TEMPLATES: tuple[Template, ...] = (
@@ -19,10 +12,5 @@ TEMPLATES: tuple[Template, ...] = (
     *svd.TEMPLATES,
     svd.OF_FILE,
     reduce_file.TEMPLATE,
-    eofs.TEMPLATE,
-    genotype_pca.COMPONENTS,
-    genotype_files.PACKING,
-    genotype_files.QUALITY,
-    genotype_files.RELATIVES,
-    genotype_pca.PROJECTION,
+    *(workload for each in extensions() for workload in each.workloads),
 )

@@ -2,52 +2,31 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import io
 import math
 import os
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from workbench import formats
-from workbench.errors import BadInputError, MissingError, WorkbenchError
+from workbench.errors import BadInputError, MissingError
 from workbench.storage import conventions, datasets, places
 from workbench.storage.decoders import check_decoders
 from workbench.storage.places import Options, Place
-from workbench.storage.unreadable import UnreadableError
 from workbench.storage.written import NON_COORDINATE, of_place
 from workbench.storage.zarrs import files_at, images_of, opened_at, outdated_remark
-from workbench.workloads import file, opening
-from workbench.workloads.opening import Found
+from workbench.workloads import extensions, opening
 
 _MOST = 500
 """Arrays that are listed."""
-_SITES = 1000
-"""Variants of which it is told how much is unknown."""
-MOST_BYTES = 8 * 2**20
-"""Of stored blocks that are read for a picture."""
 _COUNTING = 5.0
 """Seconds in which chunks that exist are counted."""
-_SIDE = 64
-_PALETTE = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
-"""Five of viridis's colours, from the least to the largest value."""
-
-
-class Picture(BaseModel, frozen=True):
-    """An image of some numbers of an array."""
-
-    array: str
-    caption: str
-    """Which part it is of, and of which values its colours are."""
-    png: str
-    """As base64."""
 
 
 class Held(BaseModel, frozen=True):
@@ -99,8 +78,6 @@ class Dimension(BaseModel, frozen=True):
     length: int
     first: str | None = None
     last: str | None = None
-    north_last: bool = Field(default=False, exclude=True)
-    """Whether it has latitudes that rise, so that a picture of it stands on its head."""
 
     def line(self) -> str:
         """All but its name, on one line."""
@@ -119,8 +96,6 @@ class Contents(BaseModel, frozen=True):
     choices: dict[str, tuple[str, ...]]
     """What can be chosen in a form, by the field's name: array, variable, time."""
     remarks: tuple[str, ...] = ()
-    picture: Picture | None = None
-    """Some of the numbers of the largest array, where they cost little to read."""
 
     def sentence(self) -> str:
         """Format, size and how many arrays, on one line."""
@@ -140,8 +115,9 @@ def look(path: str, options: Options | None = None) -> Contents:
     """
     place = places.full(path, options)
     with places.sentences_about(place, opening.FORMATS):
-        kind = "bed" if place.name.lower().endswith(_GENOTYPES) else opening.format_of(place)
-        title, listed = _FORMATS[kind]
+        brought = extensions.format_of(place.name)
+        kind = "" if brought else opening.format_of(place)
+        title, listed = (brought.title, brought.look) if brought else _FORMATS[kind]
         held, remarks = listed(place)
     if not place.is_url:  # whose server may not list what it has
         opening.check_any(place, held)
@@ -153,7 +129,7 @@ def look(path: str, options: Options | None = None) -> Contents:
             remarks = (*remarks, f"Coordinates were not read: {err}")
     if len(held) > _MOST:
         remarks = (*remarks, f"It holds {len(held)} arrays, of which the first {_MOST} are listed.")
-    picture, unread = (None, ()) if kind in _NO_PICTURE else _picture(place, held, dimensions)
+    remarks += _undecodable(place, kind, held)
     return Contents(
         path=place.path,
         format=title,
@@ -161,92 +137,19 @@ def look(path: str, options: Options | None = None) -> Contents:
         arrays=held[:_MOST],
         dimensions=dimensions,
         choices=_choices(held, dimensions),
-        remarks=(*remarks, *unread),
-        picture=picture,
+        remarks=remarks,
     )
 
 
-def _picture(
-    place: Place, held: tuple[Held, ...], dimensions: Sequence[Dimension]
-) -> tuple[Picture | None, tuple[str, ...]]:
-    """Of the largest array of two dimensions or more, and a sentence where its numbers can't be decoded."""
-    images = [each for each in held if len(each.shape) > 1 and _has_numbers(each)]
-    if not images:
-        return None, ()
-    largest = max(images, key=lambda each: each.n_bytes)
-    upside_down = {each.name for each in dimensions if each.north_last}
-    down = largest.dims is not None and largest.dims[-2] in upside_down
-    # What else can't be read is said where somebody wants to compute with it.
+def _undecodable(place: Place, kind: str, held: tuple[Held, ...]) -> tuple[str, ...]:
+    """Return a sentence where a package that decompresses the largest array is missing."""
+    largest = max(filter(_has_numbers, held), key=lambda each: each.n_bytes, default=None)
     try:
-        return picture_of(place, largest.name or None, from_below=down), ()
-    except (MissingError, UnreadableError) as err:
-        return None, (str(err),)
-    except (WorkbenchError, OSError, ValueError, KeyError, ImportError):
-        return None, ()
-
-
-def picture_of(place: Place, array: str | None, *, from_below: bool = False) -> Picture | None:
-    """The last two dimensions at the first place of the others, or a corner of them; None where that takes too much.
-
-    The first row is on top, or `from_below` at the bottom.
-    """
-    found = opening.find_array(place.path, array, options=place.options, as_matrix=False)
-    check_decoders(place, *opening.stored_as(found))
-    window = _window(found)
-    if window is None:
-        return None
-    options = dict(place.options if found.recipe is None else found.recipe)
-    block = file.read_stored(found.format, found.path, found.array, options, *window)
-    numbers = block if found.unpack is None else file.unpacked(block, **found.unpack)
-    numbers = np.asarray(numbers, "float64").reshape(numbers.shape[-2:])
-    shown = numbers[:: _step(numbers.shape[0]), :: _step(numbers.shape[1])]
-    known = shown[np.isfinite(shown)]
-    if not known.size:
-        return None
-    low, high = np.percentile(known, (2, 98))
-    parts = [f"{part.start} to {part.stop - 1}" for part in window[-2:]]
-    of = "" if [part.stop for part in window] == list(found.shape) else "part of "
-    caption = f"{of}{found.array or 'the array'}: {parts[0]} by {parts[1]}, values from {low:.4g} to {high:.4g}"
-    return Picture(array=found.array or "", caption=caption, png=_png(shown[::-1] if from_below else shown, low, high))
-
-
-def _window(found: Found) -> tuple[slice, ...] | None:
-    """The part that is read: all of the last two dimensions, halved until its stored blocks are few enough bytes."""
-    if len(found.shape) < 2 or min(found.shape[-2:]) < 2:
-        return None
-    before = [slice(0, 1) for _ in found.shape[:-2]]
-    if found.chunks is None and not found.whole:
-        # In one piece, of which some rows can be read.
-        return (*before, *(slice(0, length, _step(length)) for length in found.shape[-2:]))
-    chunks = found.chunks or found.shape
-    lengths = [*(1 for _ in before), *found.shape[-2:]]
-    while _covered(lengths, chunks) * found.dtype.itemsize > MOST_BYTES:
-        axis = max((-2, -1), key=lambda axis: lengths[axis] / chunks[axis])
-        if lengths[axis] <= chunks[axis]:
-            return None
-        lengths[axis] = -(-lengths[axis] // 2)
-    return tuple(slice(0, length) for length in lengths)
-
-
-def _step(length: int) -> int:
-    return max(1, -(-length // _SIDE))
-
-
-def _covered(lengths: Sequence[int], chunks: Sequence[int]) -> int:
-    return math.prod(-(-length // chunk) * chunk for length, chunk in zip(lengths, chunks, strict=True))
-
-
-def _png(numbers: np.ndarray[Any, Any], low: float, high: float) -> str:
-    from PIL import Image
-
-    known = np.isfinite(numbers)
-    at = np.clip((np.where(known, numbers, low) - low) / ((high - low) or 1.0), 0, 1)
-    colors = np.array(_PALETTE).T
-    bands = [np.interp(at, np.linspace(0, 1, len(_PALETTE)), band) for band in colors]
-    rgba = np.stack([*bands, 255.0 * known], axis=-1).astype("uint8")
-    told = io.BytesIO()
-    Image.fromarray(rgba, "RGBA").save(told, "png", optimize=True)
-    return base64.b64encode(told.getvalue()).decode()
+        if largest is not None:
+            check_decoders(place, kind, largest.name or None)
+    except (BadInputError, MissingError) as err:
+        return (str(err),)
+    return ()
 
 
 def _has_numbers(each: Held) -> bool:
@@ -273,7 +176,8 @@ def _choices(held: tuple[Held, ...], dimensions: tuple[Dimension, ...]) -> dict[
 Listed = tuple[tuple[Held, ...], tuple[str, ...]]
 
 
-def _held(name: str, shape: Any, dtype: Any, **more: Any) -> Held:
+def held_as(name: str, shape: Any, dtype: Any, **more: Any) -> Held:
+    """An array of this shape and type; what else is known of it is named as its fields are."""
     shape, known = tuple(map(int, shape)), np.dtype(dtype)
     # NumPy's text of any length has a name that isn't read again.
     called = "str" if known.kind == "T" else str(known)
@@ -283,7 +187,7 @@ def _held(name: str, shape: Any, dtype: Any, **more: Any) -> Held:
 def _npy(place: Place) -> Listed:
     shape, fortran, dtype = opening.npy_whole(place)
     told = ("It is stored column by column (Fortran order).",) if fortran and len(shape) > 1 else ()
-    return (_held("", shape, dtype),), told
+    return (held_as("", shape, dtype),), told
 
 
 def _npz(place: Place) -> Listed:
@@ -293,7 +197,7 @@ def _npz(place: Place) -> Listed:
             with members.open(info) as member:
                 shape, _, dtype = opening.npy_header(member)
             packed = "deflate" if info.compress_type != zipfile.ZIP_STORED else None
-            found.append(_held(info.filename.removesuffix(".npy"), shape, dtype, compression=packed))
+            found.append(held_as(info.filename.removesuffix(".npy"), shape, dtype, compression=packed))
     return tuple(found), ("Each of its arrays can only be read as a whole.",)
 
 
@@ -306,7 +210,7 @@ def _hdf5(place: Place) -> Listed:
                 stored = {"chunks": item.chunks, "compression": item.compression}
                 told = _told(item.dtype, item.attrs) | _written(place, "hdf5", name, until)
                 name = name.replace(NON_COORDINATE, "")
-                found.append(_held(name, item.shape or (), item.dtype, dims=_scales(name, item), **stored, **told))
+                found.append(held_as(name, item.shape or (), item.dtype, dims=_scales(name, item), **stored, **told))
     return tuple(found), ()
 
 
@@ -355,7 +259,7 @@ def _of_zarr(name: str, array: Any, axes: tuple[str, ...] | None) -> Held:
     named = tuple(dims) if dims and all(isinstance(each, str) for each in dims) else None
     chunks = array.shards or array.chunks
     dtype = opening.numpy_type(array)
-    return _held(name, array.shape, dtype, dims=named, chunks=chunks, compression=packed, **_told(dtype, said))
+    return held_as(name, array.shape, dtype, dims=named, chunks=chunks, compression=packed, **_told(dtype, said))
 
 
 def _tiff(place: Place) -> Listed:
@@ -365,7 +269,9 @@ def _tiff(place: Place) -> Listed:
             name = str(number) if len(pages.series) > 1 else ""
             packed = each.keyframe.compression.name.lower().replace("none", "") or None
             told = _written(place, "tiff", str(number), math.inf)
-            found.append(_held(name, each.shape, each.dtype, compression=packed, dims=tuple(each.axes.lower()), **told))
+            found.append(
+                held_as(name, each.shape, each.dtype, compression=packed, dims=tuple(each.axes.lower()), **told)
+            )
     return tuple(found), ()
 
 
@@ -393,29 +299,14 @@ def _csv(place: Place) -> Listed:
         found = opening.find_array(place.path, opening.joined(err.numbers), options=place.options)
         text = (f"Columns without numbers: {', '.join(err.others[:50])}. Name as array those that are meant.",)
     names = (found.recipe or {})["columns"]
-    return (_held("", found.shape, found.dtype),), (f"Columns: {', '.join(names[:50])}.", *text, *found.remarks)
-
-
-def _bed(place: Place) -> Listed:
-    from workbench.genotypes import open_genotypes
-
-    found = open_genotypes(place.path, storage_options=place.options or None)
-    first = np.asarray(found[: min(_SITES, found.n_variants)].counts(3).compute())
-    contigs = [str(each) for each in dict.fromkeys(np.asarray(found.variants.contig).tolist())]
-    told = [f"Contigs: {', '.join(contigs[:30])}."] if contigs else []
-    told.append(f"Of the first {formats.count(len(first), 'variant')} {100 * (first == 3).mean():.2g} % are unknown.")
-    names = [str(each) for each in found.samples[:3]]
-    told.append(f"Samples: {', '.join(names)}{' …' if found.n_samples > len(names) else ''}.")
-    n_bytes = found.n_variants * -(-found.n_samples // 4)
-    genotypes = _held("genotypes", found.shape, "uint8", dims=("variant", "sample"), compression="two bits each")
-    return (genotypes.model_copy(update={"n_bytes": n_bytes}),), (*told, *found.remarks)
+    return (held_as("", found.shape, found.dtype),), (f"Columns: {', '.join(names[:50])}.", *text, *found.remarks)
 
 
 def _column(name: str, n_rows: int, kind: Any) -> Held:
     try:
-        return _held(name, (n_rows,), kind.to_pandas_dtype())
+        return held_as(name, (n_rows,), kind.to_pandas_dtype())
     except (NotImplementedError, TypeError):
-        return _held(name, (n_rows,), np.dtype(object))
+        return held_as(name, (n_rows,), np.dtype(object))
 
 
 def _codec(codec: Any) -> str:
@@ -432,7 +323,7 @@ def _by_xarray(place: Place) -> Listed:
         for name, each in dataset.variables.items():
             kind = each.encoding.get("dtype", each.dtype)
             dims = tuple(map(str, each.dims))
-            found.append(_held(str(name), each.shape, kind, dims=dims, **_told(kind, each.encoding | each.attrs)))
+            found.append(held_as(str(name), each.shape, kind, dims=dims, **_told(kind, each.encoding | each.attrs)))
     return tuple(found), ()
 
 
@@ -477,18 +368,13 @@ def _dimensions(place: Place, held: tuple[Held, ...]) -> tuple[Dimension, ...]:
 def _of_dataset(dataset: Any) -> Iterator[Dimension]:
     for name, length in dataset.sizes.items():
         ends: list[str | None] = [None, None]
-        north_last = False
         if name in dataset.coords and length:
             values = dataset.coords[name].values
             ends = [datasets.shown(values[place]) for place in (0, -1)]
-            north_last = datasets.is_latitude(str(name), dataset.coords[name]) and bool(values[0] < values[-1])
-        yield Dimension(name=str(name), length=int(length), first=ends[0], last=ends[1], north_last=north_last)
+        yield Dimension(name=str(name), length=int(length), first=ends[0], last=ends[1])
 
 
-# Of these some aren't read: it is said what makes a .bed of them.
-_GENOTYPES = (".bed", ".vcf", ".vcf.gz", ".vcf.bgz", ".bcf", ".pgen", ".ped", ".bgen")
 _BY_XARRAY = ("netcdf3", "grib")
-_NO_PICTURE = ("csv", "parquet", "bed")
 _FORMATS: Mapping[str, tuple[str, Callable[[Place], Listed]]] = {
     "npy": ("NumPy array", _npy),
     "npz": ("NumPy arrays", _npz),
@@ -501,5 +387,4 @@ _FORMATS: Mapping[str, tuple[str, Callable[[Place], Listed]]] = {
     "tiff": ("TIFF", _tiff),
     "parquet": ("Parquet", _parquet),
     "csv": ("Table of text", _csv),
-    "bed": ("PLINK .bed, .bim and .fam", _bed),
 }

@@ -28,6 +28,10 @@ _EXACT_COLUMNS = 64
 """Up to so many columns workbench.linalg computes all at once (krylov.EXACT)."""
 _MOST_PASSES = 25
 """Of svd_compressed, PCA and genotypes.pca: their `max_passes`, and one more where the first shows that it helps."""
+_GRAM_COLUMNS, _GRAM_PER_COLUMN, _GRAM_TILE = 4096, 100, 2**26
+"""Up to so many columns the first pass finds AᵀA, and of how many bytes its tiles are (linalg.passes)."""
+_WITH_GRAM = 3
+"""Passes, where that is so."""
 _THIN_COLUMNS = 20
 _SQUARE_COLUMNS = 400
 
@@ -253,13 +257,17 @@ def _certified(
     passes = 1 if short <= max(_EXACT_COLUMNS, width) else expected_passes(resolved["tol"], long, short, width)
     if resolved.get("axis") == 0:
         long, short = x.rows, x.columns
+    most = min(_GRAM_COLUMNS, _GRAM_PER_COLUMN * width) if resolved["keep"] else _GRAM_COLUMNS
+    with_gram = passes > 1 and short <= most
+    passes = min(passes, _WITH_GRAM) if with_gram else passes
     height = x.block_rows if long == x.rows else x.block_columns
     row_of_blocks = min(height * short * x.dtype.itemsize, 2**28)
     row_made = row_of_blocks * max(taken, x.block) // x.block
     # Tiles and narrow factors in floating point; the check turns sampled rows of blocks into floating point.
     factors = 3 * width * (height + 2 * short) * 8
     checking = (row_of_blocks // x.dtype.itemsize) * (8 if x.dtype.kind != "f" else 0) + 2 * row_of_blocks
-    held = max(row_made + factors + 4_000_000, checking) * threads_per_worker
+    squared = 12 * short**2 + 1.5 * min(_GRAM_TILE, height * short * 8) if with_gram else 0
+    held = max(row_made + factors + int(squared) + 4_000_000, checking) * threads_per_worker
     products = 2 * resolved["k"] * long * 8
     stays = x.n_bytes if resolved["keep"] else 0
     gone_through = 1 if resolved["keep"] else passes + 1
@@ -278,8 +286,9 @@ def _certified(
         work=_sum(
             {name: gone_through * amount for name, amount in work.items()},
             _product(4 * passes * x.elements * width, width, kind, fused=single),
+            {"gemm_f32": x.elements * short} if with_gram else {},
         ),
-        moved=2 * width * 8 * short * passes,
+        moved=2 * width * 8 * short * passes + (4 * short**2 * n_rows if with_gram else 0),
         sentence=f"Goes through {formats.size(x.n_bytes)} {times_gone_through(passes)}, until the accuracy of "
         f"{resolved['tol']:g} is reached, and once more for the check. {hold}: "
         f"{_on_all(products + stays, held)}",

@@ -14,11 +14,9 @@ import math
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import carray, cfunc, njit
-from numba.core import types
-from numba.extending import intrinsic
+from numba import njit, types
 
+from workbench.compiled import cached
 from workbench.workloads.generators import LANES
 
 _U = np.uint64
@@ -30,16 +28,16 @@ _ROOT_OF_HALF = _I(0x3FE6A09E667F3BCD)  # bits of sqrt(1/2)
 _SEEDING = _U(1)  # last word of the counter, so that other uses of the same key don't get the same numbers
 
 
-@intrinsic
-def _bits(context: Any, x: Any) -> Any:
+@njit
+def _bits(x: Any) -> Any:
     """Bits of a float64 as an int64."""
-    return types.int64(types.float64), lambda _c, builder, _s, values: builder.bitcast(values[0], ir.IntType(64))
+    return np.float64(x).view(np.int64)
 
 
-@intrinsic
-def _float(context: Any, x: Any) -> Any:
+@njit
+def _float(x: Any) -> Any:
     """float64 of these bits."""
-    return types.float64(types.int64), lambda _c, builder, _s, values: builder.bitcast(values[0], ir.DoubleType())
+    return np.int64(x).view(np.float64)
 
 
 @njit(inline="always")
@@ -173,21 +171,24 @@ def _every_other(tile: Any, rows: int, columns: int, first_row: int, first_colum
     return total
 
 
-def _filled(place, words, moments, at, n):  # type: ignore[no-untyped-def]
-    """Fill the tile of a seed, row and column with its numbers; `words` has room for six of each generator."""
-    place = carray(place, 3)
-    _fill(place[0], place[1], place[2], carray(words, (6, LANES)), carray(moments, 2), carray(at, n))
+_PLACE, _MOMENTS = types.uint64[::1], types.float64[::1]
+_TILES = types.float64, types.float32
 
 
-def _summed(place, words, moments, at, side, total):  # type: ignore[no-untyped-def]
-    """Put the sum of `x + 1` over every other row and column of a block at `total`, tile by tile made at `at`.
+@cached(*(types.void(_PLACE, _MOMENTS, each[:, ::1]) for each in _TILES), constants=LANES)
+def fill(place: Any, moments: Any, tile: Any) -> None:
+    """Fill the tile of a seed, row and column with its numbers."""
+    _fill(place[0], place[1], place[2], np.empty((6, LANES), _U), moments, tile.reshape(-1))
 
-    At `place` are the seed and where the block begins and ends.
+
+@cached(*(types.float64(_PLACE, _MOMENTS, each[:, ::1]) for each in _TILES), constants=LANES)
+def sum_every_other(place: Any, moments: Any, tile: Any) -> Any:
+    """Return the sum of `x + 1` over every other row and column of a block, each tile made in `tile`.
+
+    `place` has the seed and where the block begins and ends.
     """
-    words, moments, place = carray(words, (6, LANES)), carray(moments, 2), carray(place, 5)
     top, bottom, left, right = _I(place[1]), _I(place[2]), _I(place[3]), _I(place[4])
-    flat, tile = carray(at, side * side), carray(at, (side, side))
-    whole = 0.0
+    side, flat, whole, words = len(tile), tile.reshape(-1), 0.0, np.empty((6, LANES), _U)
     for row in range(top // side, -(-bottom // side)):
         for column in range(left // side, -(-right // side)):
             _fill(place[0], _U(row), _U(column), words, moments, flat)
@@ -195,13 +196,4 @@ def _summed(place, words, moments, at, side, total):  # type: ignore[no-untyped-
             # The first even row and column that are the block's, which need not be the tile's first.
             first_row, first_column = max(top + top % 2 - y, 0), max(left + left % 2 - x, 0)
             whole += _every_other(tile, min(bottom - y, side), min(right - x, side), first_row, first_column)
-    carray(total, 1)[0] = whole
-
-
-_N, _WORDS, _DOUBLES, _SINGLES = (
-    types.intp, *(types.CPointer(kind) for kind in (types.uint64, types.float64, types.float32))
-)  # fmt: skip
-fill_d = cfunc(types.void(_WORDS, _WORDS, _DOUBLES, _DOUBLES, _N))(_filled)
-fill_f = cfunc(types.void(_WORDS, _WORDS, _DOUBLES, _SINGLES, _N))(_filled)
-sum_d = cfunc(types.void(_WORDS, _WORDS, _DOUBLES, _DOUBLES, _N, _DOUBLES))(_summed)
-sum_f = cfunc(types.void(_WORDS, _WORDS, _DOUBLES, _SINGLES, _N, _DOUBLES))(_summed)
+    return whole

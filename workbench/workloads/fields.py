@@ -15,41 +15,25 @@ except ImportError:  # on a worker, where tasks find their functions beside thes
 
 TITLES = {
     "k": "Components",
-    "n_components": "Components",
     "tol": "Accuracy",
     "shape": "Rows × columns",
     "path": "File",
-    "to": "Write to",
+    "to": "Output",
     "save": "Save the answer to",
     "array": "Array in the file",
     "chunks": "Block size",
-    "dtype": "Type of numbers",
-    "generator": "Random numbers by",
-    "n_rows": "Rows",
-    "n_variants": "Variants",
-    "n_samples": "Samples",
-    "n_populations": "Populations",
+    "dtype": "Data type",
+    "generator": "Random generator",
     "n_power_iter": "Power iterations",
-    "compute": "Make again each pass",
-    "persist": "Hold in memory first",
-    "tolerance": "Check fails above",
-    "missing_rate": "Missing share",
-    "maf": "Least frequency",
-    "max_missing": "Most unknown",
-    "hwe": "Least p (HWE)",
-    "leave_out": "Regions to leave out",
-    "ld_window": "Thin out within",
-    "ld_r2": "Thin out above r²",
-    "ld_step": "Windows apart by",
-    "ld_like": "Thin out like",
-    "anon": "Without keys",
-    "endpoint_url": "Server of the URL",
-    "to_endpoint_url": "Server to write to",
-    "token_variable": "Token in variable",
-    "raw": "As stored",
-    "fst": "F_ST",
+    "compute": "Recompute in each pass",
+    "persist": "Load into memory first",
+    "tolerance": "Check tolerance",
+    "anon": "Anonymous access",
+    "endpoint_url": "Endpoint URL",
+    "to_endpoint_url": "Endpoint URL of the output",
+    "token_variable": "Token variable",
 }
-"""What a form calls a parameter whose name is no word."""
+"""Labels of parameters in a form, where the name isn't a word."""
 
 T = TypeVar("T")
 Layout = Literal["square", "tall", "wide"]
@@ -96,7 +80,7 @@ Length = Annotated[int, Field(ge=1, le=2**62)]
 Size = Annotated[
     int | float | str,
     Words(
-        "Size of the array: bytes, or a fraction of the cluster's memory.",
+        "Size of the array, in bytes or as a fraction of the cluster's memory.",
         allowed=ALLOWED_SIZE,
         unit="bytes or fraction",
         examples=("512 MiB", "2 GiB", "0.25"),
@@ -107,7 +91,7 @@ Size = Annotated[
 Shape = Annotated[
     tuple[Length, Length],
     Words(
-        "Rows and columns of the array, in place of its size.",
+        "Rows and columns of the array, instead of a size.",
         allowed="two whole numbers, each at least 1, such as 10000, 10000",
         unit="elements",
         examples=((10000, 10000),),
@@ -118,38 +102,42 @@ Shape = Annotated[
 Chunks = Annotated[
     int | tuple[Length, Length] | str,
     Words(
-        "Size of the blocks in which the array is made and worked on.",
+        "Size of the array's blocks. Each task processes one block.",
         allowed=ALLOWED_CHUNKS,
         unit="elements or bytes",
         examples=("auto", 2000, (2000, 1000), "128 MiB"),
     ),
 ]
 
-FloatType = Annotated[Literal["float64", "float32"], Words("Type of the array's elements.")]
+FloatType = Annotated[Literal["float64", "float32"], Words("Data type of the elements.")]
 
 MatrixType = Annotated[
     Literal["float64", "float32", "uint8"],
-    Words("Type of the array's elements. uint8 gives 0, 1 and 2, like genotypes; the others give numbers from 0 to 1."),
+    Words(
+        "Data type of the elements. uint8 contains 0, 1 and 2, like genotypes; the others contain numbers from 0 to 1."
+    ),
 ]
 
 Generator = Annotated[
     Literal["default_rng", "RandomState", "tiles", "fast", "fused"],
     Words(
-        "Who makes the random numbers. RandomState: as the post, slow. default_rng: NumPy's present one. "
-        "tiles: NumPy's quickest, used tile by tile while it is in the cache. fast: the same, compiled by numba. GPUs "
-        "have RandomState, and fused: made and added up in registers, none is stored."
+        "Random number generator. RandomState: as in the post, slow. default_rng: NumPy's current generator. "
+        "tiles: NumPy's fastest, processed in tiles that fit the cache. fast: the same, compiled by numba. On"
+        " GPUs: RandomState, or fused, which generates and sums numbers in registers without storing them."
     ),
 ]
 
 Seed = Annotated[
-    int, Field(ge=0, le=2**32 - 1), Words("The same seed gives the same array, as long as the blocks are the same.")
+    int,
+    Field(ge=0, le=2**32 - 1),
+    Words("Seed of the random numbers. The same seed and the same blocks give the same array."),
 ]
 
 Scale = Annotated[
     Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None,
     Words(
-        "How many times as large as in the text: 0.01 for a hundredth, in as many blocks where that can "
-        "be. Of a preset only.",
+        "Size relative to the preset: 0.01 is a hundredth. The number of blocks stays the same unless blocks "
+        "would be smaller than 8 MB.",
         unit="×",
         examples=(0.01, 0.1),
     ),
@@ -159,22 +147,22 @@ Components = Annotated[
     int,
     Field(ge=1, le=100_000),
     Words(
-        "How many singular values and vectors.",
+        "Number of singular values and vectors.",
         allowed="a whole number, at least 1 and at most the shorter side of the array",
     ),
 ]
 
 Method = Annotated[
     Literal["workbench", "dask"],
-    Words("Whose function decomposes the array: workbench.linalg's, or Dask's own as in the posts."),
+    Words("Implementation: workbench.linalg, or Dask's own function as in the posts."),
 ]
 
 Accuracy = Annotated[
     float,
     Field(gt=0, lt=1, allow_inf_nan=False),
     Words(
-        "How far a singular value may be off: passes are made until bounds on the error say so, and a "
-        "certificate tells how far they came. Of method=workbench only.",
+        "Largest relative error of a singular value. Passes continue until error bounds meet it, and a "
+        "certificate reports the bounds reached. For method=workbench.",
         unit="relative",
         only="method=workbench",
         examples=(0.001,),
@@ -185,8 +173,8 @@ Iterations = Annotated[
     int,
     Field(ge=0, le=50),
     Words(
-        "Power iterations: each goes through the array twice more and brings the values closer to the true "
-        "ones. Of method=dask only; the other has tol.",
+        "Number of power iterations. Each makes two more passes over the array and improves the accuracy. For"
+        " method=dask.",
         only="method=dask",
     ),
 ]
@@ -194,8 +182,8 @@ Iterations = Annotated[
 Iterator = Annotated[
     Literal["QR", "power"],
     Words(
-        "How to iterate. QR makes the vectors orthogonal again after each product; power is quicker and "
-        "goes wrong where the singular values fall fast. Of method=dask only.",
+        "Iteration scheme. QR orthogonalizes the vectors after each product; power is faster but inaccurate "
+        "where the singular values decay fast. For method=dask.",
         only="method=dask",
     ),
 ]
@@ -204,8 +192,7 @@ Tolerance = Annotated[
     float,
     Field(gt=0, le=1, allow_inf_nan=False),
     Words(
-        "The check fails when a singular value may be off by more than this part of itself. Of method=dask "
-        "only; the other has tol.",
+        "Largest relative error of a singular value with which the check passes. For method=dask.",
         unit="relative",
         only="method=dask",
     ),
@@ -214,17 +201,17 @@ Tolerance = Annotated[
 Recompute = Annotated[
     bool,
     Words(
-        "Make or read the array again at each pass (true), or hold it in memory (false); method=workbench "
-        "also makes it again where it would take more than half of the memory."
+        "Recompute or reread the array in each pass (true), or keep it in memory (false). method=workbench "
+        "also recomputes it if it would take more than half of the memory."
     ),
 ]
 
 Persist = Annotated[
-    bool, Words("Make the array first and hold it in memory, so that only what is done with it is timed.")
+    bool, Words("Load the array into memory first. The measured time then excludes creating or reading it.")
 ]
 
 Center = Annotated[
-    bool, Words("Take the mean off each column first, which makes the SVD a principal component analysis.")
+    bool, Words("Subtract the mean of each column first, which makes the SVD a principal component analysis.")
 ]
 
 Path = Annotated[
@@ -241,7 +228,7 @@ Path = Annotated[
 ArrayName = Annotated[
     Text,
     Words(
-        "Which array, where the file holds several; of a table, columns such as height,weight.",
+        "Name of the array, if the file contains several. For a table, its columns, such as height,weight.",
         allowed="the name of an array in the file",
         examples=("x", "group/dataset"),
         only="path",
@@ -251,8 +238,8 @@ ArrayName = Annotated[
 DatasetPath = Annotated[
     Text,
     Words(
-        "File, folder or URL of the dataset: NetCDF, Zarr as xarray writes it, GRIB, or images as TIFF or OME-Zarr. "
-        "Several NetCDF files, such as one a year, are read as one: a folder of them, or a pattern.",
+        "File, folder or URL of the dataset: NetCDF, Zarr as written by xarray, GRIB, or images as TIFF or "
+        "OME-Zarr. A folder or pattern of NetCDF files, such as one per year, is read as one dataset.",
         allowed="the path or URL of NetCDF, a Zarr group as xarray writes it, GRIB, TIFF or OME-Zarr; or files as *.nc",
         examples=("winds.nc", "winds/*.nc", "s3://bucket/era5.zarr"),
         path=True,
@@ -262,7 +249,7 @@ DatasetPath = Annotated[
 VariableName = Annotated[
     Text,
     Words(
-        "Which variable, where the dataset holds several.",
+        "Name of the variable, if the dataset contains several.",
         allowed="the name of a variable of the dataset",
         examples=("u10",),
     ),
@@ -271,7 +258,8 @@ VariableName = Annotated[
 Selection = Annotated[
     Text,
     Words(
-        "Only a part of it: values of coordinates, positions where there are none; both ends of a range included.",
+        "Select a part by coordinate values, or by positions where a dimension has no coordinate. Both ends "
+        "of a range are included.",
         allowed="dimensions with a value or a range each, such as time=1990:2020, level=500",
         examples=("time=1990:2020, level=500", "latitude=20:70"),
     ),
@@ -280,8 +268,7 @@ Selection = Annotated[
 Rows = Annotated[
     Text,
     Words(
-        "Dimensions that the rows go through, and the columns through all others; where none is given, the times, "
-        "or the first.",
+        "Dimensions that become the rows; all others become the columns. By default the time dimension, or the first.",
         allowed="dimensions of the array by name or number, such as time or 0",
         examples=("time", "0"),
         only="path",
@@ -291,32 +278,24 @@ Rows = Annotated[
 Gaps = Annotated[
     Literal["refuse", "mean", "rows", "columns"],
     Words(
-        "Missing values: refuse them and say where, fill them with the mean of their column, or leave out "
-        "the rows or the columns that hold one."
-    ),
-]
-
-Raw = Annotated[
-    bool,
-    Words(
-        "Use the numbers as they are stored, where attributes (scale_factor, _FillValue) say that they "
-        "stand for others."
+        "Missing values: refuse them and report where they are, fill them with the mean of their column, or "
+        "drop the rows or columns that contain one."
     ),
 ]
 
 MissingChunks = Annotated[
     Literal["refuse", "fill"],
     Words(
-        "Chunks of a Zarr or HDF5 array that don't exist: refuse the array if they are most of it, or use its fill "
-        "value for them, as for arrays that are mostly empty on purpose."
+        "Missing chunks of a Zarr or HDF5 array: refuse the array if most chunks are missing, or fill them "
+        "with its fill value, for arrays that are sparse on purpose."
     ),
 ]
 
 Anonymous = Annotated[
     bool,
     Words(
-        "Read a URL of s3, gs or abfs without keys, as public data allow. Else keys and tokens are those of the "
-        "environment: AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS.",
+        "Read public data at s3, gs or abfs URLs without credentials. Otherwise credentials come from the "
+        "environment, such as AWS_ACCESS_KEY_ID or GOOGLE_APPLICATION_CREDENTIALS.",
         only="path",
     ),
 ]
@@ -324,7 +303,7 @@ Anonymous = Annotated[
 Endpoint = Annotated[
     Text,
     Words(
-        "Who serves an s3 or gs URL, where that isn't Amazon or Google.",
+        "Server of an s3 or gs URL, if it is not Amazon or Google.",
         allowed="the address of a server, such as https://minio.example.org:9000",
         examples=("https://minio.example.org:9000",),
         only="path",
@@ -335,28 +314,19 @@ TokenVariable = Annotated[
     str,
     Field(pattern=r"^[A-Za-z_]\w*$"),
     Words(
-        "Variable of the environment, of workers too, that holds a token for https, hf or abfs. Its value is never "
-        "written down.",
+        "Environment variable, here and on the workers, that contains a token for https, hf or abfs. Its "
+        "value is never stored.",
         allowed="the name of a variable, such as EARTHDATA_TOKEN",
         examples=("EARTHDATA_TOKEN",),
         only="path",
     ),
 ]
 
-GenotypePath = Annotated[
-    Text,
-    Words(
-        "Genotypes: PLINK .bed (with .bim and .fam), VCF Zarr, a packed store, or an array of counts.",
-        allowed="the path or URL of a PLINK .bed file, VCF Zarr, a packed store, or counts in Zarr, .npy or HDF5",
-        examples=("study.bed", "study.vcz", "s3://bucket/study.zarr"),
-        path=True,
-    ),
-]
 
 NewPath = Annotated[
     Text,
     Words(
-        "Where the packed store is written.",
+        "Path of the packed store.",
         allowed="the path or URL of the store to be written",
         examples=("study.zarr",),
         path="new",
@@ -366,43 +336,11 @@ NewPath = Annotated[
 Save = Annotated[
     Text,
     Words(
-        "Where the arrays of the answer are saved. Without it, small ones are kept with the run.",
+        "Path where the arrays of the answer are saved. If empty, small arrays are stored with the run.",
         allowed="a path or URL that ends with .zarr, .npz, .npy or .nc",
         examples=("answer.zarr", "answer.npz"),
         path="new",
     ),
 ]
 
-Replace = Annotated[bool, Words("Replace what is there under that name.", only="save")]
-
-Labels = Annotated[
-    Text,
-    Words(
-        "Table of further columns on the samples, such as their population, by which they are coloured.",
-        allowed="the path of a text table with a header and a column of sample names",
-        examples=("populations.tsv",),
-        only="path",
-        path=True,
-    ),
-]
-
-Orientation = Annotated[
-    Literal["variants×samples", "samples×variants"],
-    Words("How an array of counts lies, where it doesn't say so itself.", only="path"),
-]
-
-MissingCode = Annotated[
-    float,
-    Words(
-        "Value that stands for 'not known' in an array of counts; those in common use are understood.",
-        only="path",
-        examples=(-1,),
-    ),
-]
-
-Scaler = Annotated[
-    Literal["patterson", "hail", "plink", "standard", "center"],
-    Words("Whose centring and scaling: eigenvalues differ by known factors, which the result names."),
-]
-
-Codec = Annotated[Literal["2-bit", "blosc"], Words("Two bits for each genotype, or a byte compressed by Blosc.")]
+Replace = Annotated[bool, Words("Replace an existing file or store.", only="save")]

@@ -135,17 +135,18 @@ def read_parquet(path: str, array: str | None, options: dict[str, Any], *where: 
 
 
 def read_csv(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of columns of a table in text; `options` say which, and where in the file every so many rows begin."""
+    """Block of columns of a table in text; `options` say which, and where its pieces begin and end."""
     import io
 
     import fsspec
     from pyarrow import ArrowInvalid, csv
 
-    step, starts, names = options["step"], options["starts"], options["names"]
-    first, last = where[0].start // step, -(-where[0].stop // step)
+    starts, ends, names = options["starts"], options["ends"], options["names"]
+    first, last = np.searchsorted(ends, (where[0].start, where[0].stop - 1), "right")
+    above = ends[first - 1] if first else 0
     with fsspec.open(path, "rb", **known(path, options["options"])) as file:
         file.seek(starts[first])
-        text = file.read(starts[last] - starts[first])
+        text = file.read(starts[last + 1] - starts[first])
     wanted = options["columns"][where[1]]
     try:
         rows = csv.read_csv(
@@ -158,10 +159,10 @@ def read_csv(path: str, array: str | None, options: dict[str, Any], *where: slic
             ),
         )
     except ArrowInvalid as err:
-        raise ValueError(f"{path}, rows {first * step} to {where[0].stop - 1}: {err}") from None
-    rows = rows.slice(where[0].start - first * step, where[0].stop - where[0].start)
-    if len(rows) < where[0].stop - where[0].start:
-        raise ValueError(f"{path} has empty lines below row {first * step}. Remove them.")
+        raise ValueError(f"{path}, rows {above} to {ends[last] - 1}: {err}") from None
+    if len(rows) < ends[last] - above:
+        raise ValueError(f"{path} has empty lines below row {above}. Remove them.")
+    rows = rows.slice(where[0].start - above, where[0].stop - where[0].start)
     return np.column_stack([rows[name].to_numpy().astype("float64") for name in wanted])
 
 

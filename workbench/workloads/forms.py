@@ -154,7 +154,7 @@ def _field(name: str, annotation: Any, default: Any) -> tuple[Any, FieldInfo]:
     }
     return annotation, Field(
         default,
-        title=words.title or TITLES.get(name, name.replace("_", " ").capitalize()),
+        title=words.title or TITLES.get(name, name.removeprefix("n_").replace("_", " ").capitalize()),
         description=words.description or None,
         examples=list(words.examples) or None,
         json_schema_extra={key: value for key, value in extra.items() if value},

@@ -21,16 +21,16 @@ from workbench.workloads.registry import Resolution, Template
 from workbench.workloads.svd import held, made
 from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
 
-Rows = Annotated[int, Field(ge=1, le=2**40), Words("Rows of each dataframe.", unit="rows")]
+Rows = Annotated[int, Field(ge=1, le=2**40), Words("Number of rows of each dataframe.", unit="rows")]
 
 Partition = Annotated[
-    int, Field(ge=1, le=2**31), Words("Rows of a partition, the piece that one task works on.", unit="rows")
+    int, Field(ge=1, le=2**31), Words("Rows per partition. Each task processes one partition.", unit="rows")
 ]
 
 Matching = Annotated[
     float,
     Field(gt=0, le=1, allow_inf_nan=False),
-    Words("Part of the left rows that find their key on the right.", unit="relative"),
+    Words("Fraction of the left rows whose key exists on the right.", unit="relative"),
 ]
 
 _ROW = 16  # bytes: a key and a value
@@ -44,11 +44,11 @@ def dataframe_join(
     persist: Persist = True,
     library: Annotated[str, Resolved()] = "pandas",
 ) -> tuple[da.Array, da.Array, float | None]:
-    """Join of two random dataframes on a column of keys: how many rows match, and the sum of their products.
+    """Join of two random dataframes on a key column: the number of matching rows, and the sum of their products.
 
-    Each key is once on the right, so that nearly all rows travel to where their keys meet: a test of the network and of
-    pandas, or on GPUs of cuDF. The experiment of "Experiments in high performance networking with UCX and DGX" (2019)
-    beside its arrays, with the sizes of Dask-CUDA's benchmark local_cudf_merge.
+    Each key occurs once on the right, so nearly all rows move between workers. This tests the network and pandas, or
+    cuDF on GPUs. It is the dataframe experiment of "Experiments in high performance networking with UCX and DGX"
+    (2019), with the sizes of Dask-CUDA's benchmark local_cudf_merge.
     """
     import dask.dataframe as dd
     import pandas as pd

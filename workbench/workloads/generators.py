@@ -8,7 +8,6 @@ numbers follow from the seed and the tile's place, so the array is the same for 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 from importlib import import_module
 from itertools import product
 from typing import Any, Literal
@@ -17,7 +16,7 @@ import dask
 import dask.array as da
 import numpy as np
 
-from workbench.compiled import Loop, aligned, installed, loops
+from workbench.compiled import installed, load
 from workbench.errors import BadInputError, install
 from workbench.travelling import can_import
 
@@ -126,7 +125,7 @@ def _normal_block(block_info: Any, loc: float, scale: float, kind: str, seed: in
     tile, room = np.empty((TILE, TILE), kind), np.empty((TILE, TILE))
     for row, column in _tiles(top, bottom, left, right):
         if engine == "fast":
-            _compiled(f"fill_{tile.dtype.char}", (seed, row, column), (loc, scale), tile, TILE**2)
+            _compiled("fill", (seed, row, column), (loc, scale), tile)
         else:
             _fill(tile, room, (seed, row, column), loc, scale)
         y, x = row * TILE - top, column * TILE - left
@@ -172,9 +171,7 @@ def block_sum(
     """Sum of `x + 1` over every other row and column of the array's block from top to bottom and from left to right."""
     (top, bottom, left, right), tile = edges, np.empty((TILE, TILE), kind)
     if engine == "fast":
-        total = np.zeros(1)
-        _compiled(f"sum_{tile.dtype.char}", (seed, *edges), (loc, scale), tile, TILE, total)
-        return float(total[0])
+        return float(_compiled("sum_every_other", (seed, *edges), (loc, scale), tile))
     whole, room = 0.0, np.empty((TILE, TILE))
     for row, column in _tiles(top, bottom, left, right):
         _fill(tile, room, (seed, row, column), loc, scale)
@@ -204,14 +201,9 @@ def _fill(
     np.add(made, loc, out=tile, casting="same_kind")
 
 
-def _compiled(name: str, place: Sequence[int], moments: Sequence[float], *more: Any) -> None:
-    words = aligned(6 * LANES * 8, np.uint64)
-    _loops()[name](np.array(place, np.uint64), words, np.array(moments, float), *more)
-
-
-@cache
-def _loops() -> dict[str, Loop]:
-    return loops("workbench.workloads.fast_normal", fill_d=5, fill_f=5, sum_d=6, sum_f=6)
+def _compiled(name: str, place: Sequence[int], moments: Sequence[float], tile: np.ndarray[Any, Any]) -> Any:
+    loops = load("workbench.workloads.fast_normal")
+    return getattr(loops, name)(np.array(place, np.uint64), np.array(moments, float), tile)
 
 
 def table(part: int, n_parts: int, n_rows: int, matching: float, seed: int, side: str, library: str) -> Any:

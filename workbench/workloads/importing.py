@@ -6,8 +6,6 @@ the file prints goes nowhere, and a file that takes too long is ended with the l
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import faulthandler
 import hashlib
 import importlib
@@ -28,10 +26,9 @@ from importlib.machinery import (
     PathFinder,
     SourceFileLoader,
 )
-from itertools import accumulate
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -41,19 +38,16 @@ from workbench.paths import check_openable
 from workbench.workloads.declaring import declared
 from workbench.workloads.signatures import NoFieldError, told_help, told_parameters
 
-if TYPE_CHECKING:
-    from workbench.workloads.arriving import Source
-
 _STANDARD = sysconfig.get_path("stdlib")  # which may be below a home, in the venv of a Python that is there
 
-_MARK = "# Written by workbench.add; run the notebook's cell again to change it.\n"
-_WORKS_IN = "# It works in "
+_MARK = re.compile(r'# Written by %%workload in ("(?:[^"\\]|\\.)*")')
+"""First line of a file that a cell was saved to, with the notebook's folder as JSON.
+
+It takes the place of the cell's first line, so that all lines have the numbers that they have in the cell.
+"""
 
 _roots: set[str] = set()
 """Folders in which files that were imported here, or the packages that these are in, are found by their names."""
-
-_UNDER = re.compile(r"\byours_[0-9a-f]{12}(\.|$)")
-"""What names of modules begin with in a run, see `arriving`."""
 
 
 class Described(BaseModel, frozen=True):
@@ -91,47 +85,47 @@ class CannotImportError(BadInputError):
 
 
 def is_added(path: Path) -> bool:
-    """Whether `workbench.add` wrote a file: with one workload, by whose name it is called, and what that calls."""
+    """Return whether %%workload wrote a file: the workload is the function with the file's name."""
     return _notebook_of(path) is not None
 
 
 def head(folder: Path) -> str:
-    """Return what begins the file of a function that was added from a notebook in this folder."""
-    return f"{_MARK}{_WORKS_IN}{json.dumps(str(folder))}\n"
+    """Return the first line of a file that a cell of a notebook in this folder is saved to."""
+    return f"# Written by %%workload in {json.dumps(str(folder))}. Run the cell again to change this file.\n"
 
 
 def folder_of(where: str) -> Path:
-    """Folder where a file works and has modules beside it: its own, or the notebook's that it was added from."""
+    """Return the folder where a file works and imports modules: its own, or that of the notebook it was saved from."""
     return _notebook_of(Path(where)) or Path(where).parent
 
 
 def _notebook_of(path: Path) -> Path | None:
-    """Folder of the notebook that a file was added from, as `head` wrote it; None of other files."""
+    """Return the folder of the notebook that a file was saved from; None for other files."""
     if not path.is_file():
         return None
     with path.open(encoding="utf-8", errors="replace") as file:
-        first, second = file.readline(), file.readline()
-    is_ours = first == _MARK and second.startswith(_WORKS_IN)
-    return Path(json.loads(second.removeprefix(_WORKS_IN))) if is_ours else None
+        found = _MARK.match(file.readline())
+    return None if found is None else Path(json.loads(found[1]))
 
 
 def working_folder(where: str) -> Path:
     """Return the folder in which a file works. Raises CannotImportError where it is gone."""
     folder = folder_of(where)
     if not folder.is_dir():
-        instead = "Add the function from a notebook that is elsewhere." if is_added(Path(where)) else "Is it mounted?"
+        instead = "Run its %%workload cell in another folder." if is_added(Path(where)) else "Is it mounted?"
         raise CannotImportError(f"{Path(where).name} works in the folder {folder}, which isn't there. {instead}")
     return folder
 
 
-def load(where: str, sha: str | None = None) -> ModuleType:
+def load(where: str, *, ships: bool = False) -> ModuleType:
     """Import a file, or a module of a package by its name. Raises CannotImportError.
 
-    For a run, whose `sha` is given, a file and what lies beside it are imported as `arriving` has them.
+    If `ships`, the file and the modules next to it travel to tasks, also those that are imported later.
     """
     path = Path(where)
+    _FromSource.ships = ships
     try:
-        return _import_file(path, sha) if path.suffix == ".py" else importlib.import_module(where)
+        return _import_file(path) if path.suffix == ".py" else importlib.import_module(where)
     except CannotImportError:
         raise
     except SyntaxError as err:
@@ -179,7 +173,7 @@ def _check_trusted(path: str, text: bytes) -> bytes:
     return text
 
 
-def _import_file(path: Path, sha: str | None) -> ModuleType:
+def _import_file(path: Path) -> ModuleType:
     check_openable(path)
     _enforce_trust(path)
     # After the standard library, which a random.py of a person's must not stand in for; before installed packages.
@@ -199,13 +193,6 @@ def _import_file(path: Path, sha: str | None) -> ModuleType:
     # A module beside the notebook may have the name of what is added.
     taken = added or path.stem in sys.modules or path.stem in sys.stdlib_module_names
     name = name.removesuffix(".__init__") if packaged else f"{path.stem}_of_yours" if taken else path.stem
-    if sha is not None:
-        from workbench.workloads.arriving import Beside
-
-        name = name if packaged else name.replace(".", "_")
-        under = f"yours_{hashlib.sha256(f'{path} {sha}'.encode()).hexdigest()[:12]}"
-        sys.meta_path.insert(0, Beside("modules", under, _Folders((above, folder), {name: _source(path)})))
-        return importlib.import_module(f"{under}.{name}")
     if packaged:
         return importlib.import_module(name)
     loader = _FromSource(name, str(path))
@@ -220,6 +207,17 @@ def _import_file(path: Path, sha: str | None) -> ModuleType:
 
 class _FromSource(SourceFileLoader):
     """Imports a module from its text, as the user trusted it: bytecode next to it may say something else."""
+
+    ships = False
+    """Whether modules travel to tasks."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module's text."""
+        super().exec_module(module)
+        if self.ships:
+            from workbench.workloads.shipping import ship
+
+            ship(module)
 
     def path_stats(self, path: str) -> Any:
         """Raise OSError, so that bytecode is neither read nor written."""
@@ -243,56 +241,13 @@ def _import_from_source(folder: Path) -> None:
         del sys.path_importer_cache[path]
 
 
-class _Folders:
-    """Modules that lie in folders, by their names there."""
-
-    def __init__(self, folders: tuple[Path, ...], known: Mapping[str, Source] | None = None) -> None:
-        self._folders = folders
-        self._known: dict[str, Source | None] = {**(known or {})}
-
-    def get(self, name: str, /) -> Source | None:
-        """Return a module's text, path, and whether it is a package; None where there is none, or another has it."""
-        if name not in self._known:
-            self._known[name] = self._found(name)
-        return self._known[name]
-
-    def _found(self, name: str) -> Source | None:
-        top, *_ = parts = name.split(".")
-        # Where the standard library has one of that name, that is imported.
-        if not all(parts) or top in sys.stdlib_module_names or (top != name and self.get(top) is None):
-            return None
-        places = [each.joinpath(*parts) for each in self._folders]
-        paths = [path for each in places for path in (each / "__init__.py", each.with_name(f"{parts[-1]}.py"))]
-        path = next((each for each in paths if each.is_file() and _is_own(str(each), self._folders[0])), None)
-        if path is None:
-            # A package may have no file.
-            path = next((each for each in places if each.is_dir()), None)
-            other = PathFinder.find_spec(top)
-            if path is None or (other is not None and other.origin) or not _is_own(f"{path}.py", self._folders[0]):
-                return None
-        taken = getattr(sys.modules.get(name), "__file__", None)
-        return None if taken and Path(taken).resolve() != path.resolve() else _source(path)
-
-
-def _source(path: Path) -> Source:
-    if path.is_dir():
-        return "", str(path), True
-    text = _check_trusted(str(path), path.read_bytes())
-    return importlib.util.decode_source(text), str(path), path.name == "__init__.py"
-
-
-def plain(text: str) -> str:
-    """Return a module's name, or a text with such in it, as a person has it."""
-    return _UNDER.sub("", text)
-
-
 def own_modules(module: ModuleType) -> dict[str, ModuleType]:
     """Return a module of a person's and those beside it that it imported, by the paths of their files.
 
     Beside a file in a package is what lies beside the package, too. Beside an installed one is what others installed.
     """
     file, above = module.__file__ or "", _above(module)
-    top, *inside = plain(module.__name__).split(".")
+    top, *inside = module.__name__.split(".")
     installed = above / top if inside else Path(file).parent
     folder = above if str(above) in _roots else installed
     found = {
@@ -308,7 +263,12 @@ def _above(module: ModuleType) -> Path:
     file = Path(module.__file__ or "")
     if is_added(file):
         return folder_of(str(file))
-    return Path(*file.parts[: -1 - plain(module.__name__).count(".") - (file.name == "__init__.py")])
+    return Path(*file.parts[: -1 - module.__name__.count(".") - (file.name == "__init__.py")])
+
+
+def is_beside(where: str, name: str) -> bool:
+    """Return whether a module of this name is next to a file, or next to the package that the file is in."""
+    return PathFinder.find_spec(name.partition(".")[0], [str(folder_of(where)), *_roots]) is not None
 
 
 def _is_own(file: str, folder: Path) -> bool:
@@ -321,78 +281,10 @@ def _is_own(file: str, folder: Path) -> bool:
     return not installed and not any(path.is_relative_to(each) for each in (sys.prefix, _STANDARD, ours))
 
 
-def imported_later(module: ModuleType) -> dict[str, Source]:
-    """Modules beside a person's file that functions import only when they are called, and those that these import."""
-    folders = _Folders((_above(module), folder_of(module.__file__ or "")))
-    found: dict[str, Source] = {}
-    waiting = [
-        name
-        for path, each in own_modules(module).items()
-        for function in ast.walk(_parsed(_source(Path(path))[0]))
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-        for name in _imported(function, plain(each.__package__ or ""))
-    ]
-    while waiting:
-        name = waiting.pop()
-        if name in found or (source := folders.get(name)) is None:
-            continue
-        found[name] = source
-        waiting += _imported(_parsed(source[0]), name if source[2] else name.rpartition(".")[0])
-    return found
-
-
-def modules_beside(module: ModuleType) -> dict[str, Source]:
-    """Return what is needed where tasks run: a person's file, and what it imports now or later."""
-    found = {plain(each.__name__): _source(Path(path)) for path, each in own_modules(module).items()}
-    found |= imported_later(module)
-    folders = _Folders((_above(module), folder_of(module.__file__ or "")))
-    above = {each for name in found for each in accumulate(name.split("."), "{}.{}".format)} - found.keys()
-    # Packages without a file.
-    return found | {name: source for name in sorted(above) if (source := folders.get(name)) is not None}
-
-
-def _parsed(text: str) -> ast.AST:
-    try:
-        return ast.parse(text)
-    except SyntaxError:
-        return ast.Module([], [])  # whoever imports it is told
-
-
-def _imported(node: ast.AST, package: str) -> Iterator[str]:
-    """Names that may be of modules that statements within a node import, each after the packages that it is in."""
-    for each in ast.walk(node):
-        names: list[str] = []
-        if isinstance(each, ast.Import):
-            names = [alias.name for alias in each.names]
-        elif isinstance(each, ast.ImportFrom):
-            above = package.split(".")[: 1 - each.level or None] if each.level else []
-            start = ".".join(filter(None, (*above, each.module)))
-            names = [start, *(f"{start}.{alias.name}" for alias in each.names)]
-        elif isinstance(each, ast.Call) and ast.unparse(each.func).rpartition(".")[2] in ("import_module", "files"):
-            names = [str(first.value) for first in each.args[:1] if isinstance(first, ast.Constant)]
-        for name in names:
-            parts = name.split(".")
-            yield from (".".join(parts[: n + 1]) for n in range(len(parts)) if all(parts))
-
-
-def load_later(module: ModuleType) -> None:
-    """Import now what `imported_later` names, as far as it can be: only what is there can travel."""
-    under = module.__name__.removesuffix(plain(module.__name__))
-    for name in imported_later(module):
-        with contextlib.suppress(Exception, SystemExit):
-            importlib.import_module(f"{under}{name}")
-
-
-def _files(module: ModuleType) -> list[str]:
-    """Paths of a module and of all beside it that it imports, now or later."""
-    later = (path for _, path, _ in imported_later(module).values() if path.endswith(".py"))
-    return sorted({*own_modules(module), *later})
-
-
 def sha_of(module: ModuleType) -> str:
-    """Hash of the text of a module and of those beside it that it imports."""
+    """Return the hash of the text of a module and of those next to it that it has imported."""
     found = hashlib.sha256()
-    for path in _files(module):
+    for path in sorted(own_modules(module)):
         found.update(Path(path).read_bytes())
     return found.hexdigest()
 
@@ -404,7 +296,7 @@ def contents(where: str) -> Contents:
         return Contents(
             functions=tuple(map(_described, functions(module).values())),
             others=dict(_others(module)),
-            files=tuple(_stamps(_files(module))),
+            files=tuple(_stamps(own_modules(module))),
             sha=sha_of(module),
         )
     except CannotImportError as err:
@@ -417,7 +309,9 @@ def functions(module: ModuleType) -> dict[str, Any]:
         name: each
         for name, each in vars(module).items()
         if is_function(each)
-        and (each.__module__, each.__name__) == (module.__name__, name)
+        # A module that travels says that its functions are in __main__.
+        and getattr(inspect.unwrap(each), "__globals__", None) is vars(module)
+        and each.__name__ == name
         and not name.startswith("_")
     }
     return {name: each for name, each in there.items() if hasattr(each, "__workbench__")} or there

@@ -13,7 +13,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
@@ -48,14 +48,11 @@ _BY_NAME = ("hdf5", "zarr", "zarr-zip")
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 UNLISTED = "its server can't list what is in it: name the array."
 _SAMPLE_BYTES = 1_000_000
-_PIECE_BYTES = 8_000_000
-"""Of text that a table is read in."""
-_LINES: dict[Any, tuple[list[int], int]] = {}
-"""Where lines begin in tables of this machine that were gone through, while they aren't written again."""
-_MOST_TABLES = 32
+_PIECE_BYTES = 4_000_000
+"""Of text; a block reads the pieces that its rows are in, so it is of several."""
+_PIECES = 4
 _DATASETS = ("netcdf3", "grib", "netcdf-files")
 _MOST_FOLDERS = 1000
-_YEARS = frozenset(range(1000, 3000))
 _ANONYMOUS: Mapping[str, Options] = {
     **{protocol: {"anon": True} for protocol in ("s3", "s3a", "abfs", "abfss", "az")},
     **{protocol: {"token": "anon"} for protocol in ("gs", "gcs")},
@@ -147,7 +144,6 @@ def find_array(
     path: str,
     array: str | None,
     *,
-    raw: bool = False,
     options: Options | None = None,
     rows: str | None = None,
     select: str | None = None,
@@ -157,8 +153,6 @@ def find_array(
 
     Parameters
     ----------
-    raw
-        Whether the stored numbers are meant, whatever attributes say that they stand for.
     options
         What fsspec is told of a URL's server.
     rows, select
@@ -193,7 +187,7 @@ def find_array(
                     found = _named(place, found.array, None) or found
             if as_matrix:
                 found = _folded(found, rows)
-        read_as = _as_stored(found) if raw else _as_said(found)
+        decoded = _decoded(found)
     except MissingError:
         raise
     except BadParameterError as err:
@@ -204,7 +198,7 @@ def find_array(
         raise _bad(str(err)) from err
     if array is not None and found.array is None:
         raise BadParameterError(f"{place} holds one array, which has no name; array was given as {array!r}.", "array")
-    return read_as
+    return decoded
 
 
 def array_of(workload: str, values: Mapping[str, Any], **asked: Any) -> tuple[Found, dict[str, Any]]:
@@ -213,9 +207,8 @@ def array_of(workload: str, values: Mapping[str, Any], **asked: Any) -> tuple[Fo
     Raises BadParameterError, which names the parameter.
     """
     options = options_of(workload, values["path"], values)
-    known = {name: values[name] for name in ("raw", "select")}
     try:
-        found = find_array(values["path"], values["array"], options=options, **known, **asked)
+        found = find_array(values["path"], values["array"], options=options, select=values["select"], **asked)
     except BadParameterError as err:
         raise BadParameterError(f"{err.parameter} of {workload}: {err}", err.parameter) from err
     try:
@@ -307,27 +300,20 @@ def _configured() -> list[str]:
     return [each for name in names if "://" in (each := os.environ.get(name, ""))]
 
 
-def _as_said(found: Found) -> Found:
-    """An array of the numbers that its attributes say it stands for."""
+def _decoded(found: Found) -> Found:
+    """Return the array with its attributes applied: scale, offset, missing values."""
     try:
         said = conventions.stored(str(found), found.dtype, found.attributes, found.fill)
     except BadInputError as err:
-        raise _bad(f"{err} Or choose raw=true to take the stored numbers.") from err
+        raise _bad(f"{err} Or open it in a function of your own, with xarray and decode_cf=False.") from err
     if found.hidden:
         raise _bad(
             f"{found} has a mask beside it, which hides {found.hidden} of its values if it is that of a NumPy array. "
-            "Fill them and save it without a mask, or choose raw=true to use all values."
+            "Fill them and save it without a mask, or load it in a function of your own."
         )
     turned = "MATLAB_class" in found.attributes
     remarks = ("MATLAB wrote it: its rows are columns here, and its columns rows.",) if turned else ()
     return replace(found, unpack=said.recipe(found.dtype), remarks=(*found.remarks, *said.remarks, *remarks))
-
-
-def _as_stored(found: Found) -> Found:
-    """An array of the numbers that are in the file, whatever they stand for."""
-    aside = [name for name in conventions.ATTRIBUTES if name in found.attributes] + ["its mask"] * bool(found.hidden)
-    told = (f"The stored numbers are used as they are, without regard to {', '.join(aside)}.",) if aside else ()
-    return replace(found, remarks=(*found.remarks, *told))
 
 
 def _bad(sentence: str, parameter: str = "path") -> BadParameterError:
@@ -715,9 +701,12 @@ def _csv(place: Place, array: str | None) -> Found:
         lines = sample[below:].decode("utf-8", "replace").splitlines()
         if head.startswith("#") and any(lines[-1].count(each) != head.count(each) for each in "\t;," if lines):
             raise _bad(f"{place} begins with a comment ({head[:40]}). Take out such lines: grep -v '^#' OLD > NEW.")
-        has_names, remarks = _has_names(first, lines, delimiter)
-        begin = below if has_names else 0
-        names, again = _unlike(first) if has_names else ([f"column_{number}" for number in range(len(first))], ())
+        if all(map(_is_number, first)):
+            begin, names = 0, [f"column_{number}" for number in range(len(first))]
+            remarks: tuple[str, ...] = ("The first line holds numbers, so it is a row and the columns have no names.",)
+        else:
+            begin = below
+            names, remarks = _unlike(first)
         if not sample[begin:].strip():
             raise _bad(f"{place} has no rows below its names. Give a table with at least one.")
         read = csv.read_csv(
@@ -726,19 +715,12 @@ def _csv(place: Place, array: str | None) -> Found:
         _check_decimals(place, read, split(array) if array else names)
         chosen = _columns(place, array, read.schema)
         flags = [name for name in chosen if types.is_boolean(read.schema.field(name).type)]
-        step = max(1, _PIECE_BYTES * sample.count(b"\n", begin) // max(1, len(sample) - begin))
-        about = None if place.is_url else Path(place.path).stat()
-        unchanged = about and (place.path, about.st_ino, about.st_size, about.st_mtime_ns, begin, step)
-        starts, count = _LINES.get(unchanged) or _line_starts(file, begin, step)
-    if unchanged:
-        if len(_LINES) >= _MOST_TABLES:
-            _LINES.clear()
-        _LINES[unchanged] = starts, count
-    recipe = {"options": dict(place.options), "step": step, "starts": starts, "names": names, "delimiter": delimiter}
-    found = _table(place, array, chosen, "csv", count, step, len(names))
-    return replace(
-        found, recipe=recipe | {"columns": chosen, "flags": flags}, remarks=(*remarks, *again, *found.remarks)
-    )
+        stamp = () if place.is_url else place.stamp()
+        starts, ends = _known_pieces(place.path, begin, *stamp) if stamp else _pieces(file, begin)
+    recipe = {"options": dict(place.options), "starts": starts, "ends": ends, "names": names, "delimiter": delimiter}
+    rows = ends[-1] * min(_PIECES, len(ends)) // len(ends)
+    found = _table(place, array, chosen, "csv", ends[-1], rows, len(names))
+    return replace(found, recipe=recipe | {"columns": chosen, "flags": flags}, remarks=(*remarks, *found.remarks))
 
 
 def _check_decimals(place: Place, rows: Any, wanted: Sequence[str]) -> None:
@@ -774,37 +756,6 @@ def joined(names: Sequence[str]) -> str:
     return line.getvalue()
 
 
-def _has_names(first: Sequence[str], below: Sequence[str], delimiter: str) -> tuple[bool, tuple[str, ...]]:
-    """Whether the first line of a table holds names; where these might be numbers as well, a sentence says it.
-
-    pandas calls columns without names 0, 1, 2, and begins with an empty name where it writes labels of the rows.
-    """
-    if not all(map(_is_number, first)):
-        return True, ()
-    labelled = not first[0] and all(first[1:]) and not any(line.startswith(delimiter) for line in below)
-    asked = first[labelled:]
-    if not labelled and not all(re.fullmatch(r"[+-]?\d+", each) for each in asked):
-        return False, ()
-    names = len(set(asked)) == len(asked) and (labelled or _are_names(list(map(int, asked)), below, delimiter))
-    taken, other = ("names of columns", "put one above it") if names else ("numbers", "write names with letters")
-    shown = ", ".join(first[:4]) + ", …" * (len(first) > 4)
-    return names, (f"The first line ({shown}) was taken for {taken}. If it isn't, {other}.",)
-
-
-def _are_names(numbers: list[int], below: Sequence[str], delimiter: str) -> bool:
-    """Whether whole numbers count three columns or more, or are years, and what is below doesn't go on so.
-
-    Others, such as levels, can't be told from a row of numbers, which nobody would miss.
-    """
-    count, first, last = len(numbers), numbers[0], numbers[-1]
-    after = [each.strip() for each in split(below[0], delimiter)] if below else []
-    if count < 3 or not after or first >= numbers[1]:
-        return False
-    if _YEARS.issuperset(numbers) and numbers == list(range(first, last + 1, numbers[1] - first)):
-        return not all(each.isdigit() and int(each) in _YEARS for each in after)
-    return first in (0, 1) and numbers == list(range(first, first + count)) and after[0] != str(last + 1)
-
-
 def _unlike(names: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     """Names of which no two are the same, as pandas tells columns apart: a, a.1; and a sentence where it had to."""
     twice = [name for name, count in Counter(names).items() if count > 1]
@@ -827,17 +778,22 @@ def _is_number(text: str) -> bool:
     return False
 
 
-def _line_starts(file: IO[bytes], begin: int, step: int) -> tuple[list[int], int]:
-    """Where every so many lines begin, and where the last ends; and how many there are."""
+def _pieces(file: IO[bytes], begin: int) -> tuple[list[int], list[int]]:
+    """Return the bytes between which pieces of whole lines lie, and the number of rows up to the end of each."""
     file.seek(begin)
-    starts, count, offset, chunk = [begin], 0, begin, b""
-    while more := file.read(_PIECE_BYTES):
-        chunk = more
-        ends = np.flatnonzero(np.frombuffer(chunk, "uint8") == ord("\n"))
-        starts += [int(each) + offset + 1 for each in ends[step - 1 - count % step :: step]]
-        count, offset = count + len(ends), offset + len(chunk)
-    count += not chunk.endswith(b"\n")
-    return [*(each for each in starts if each < offset), offset], count
+    starts, ends = [begin], [0]
+    while piece := file.read(_PIECE_BYTES):
+        piece += file.readline()
+        starts.append(starts[-1] + len(piece))
+        ends.append(ends[-1] + piece.count(b"\n") + (not piece.endswith(b"\n")))
+    return starts, ends[1:]
+
+
+@lru_cache(maxsize=32)
+def _known_pieces(path: str, begin: int, *_: str) -> tuple[list[int], list[int]]:
+    """Return the pieces of a file of this machine. A form asks at each key, and counting takes 1.2 s per GB."""
+    with Place(path).open() as file:
+        return _pieces(file, begin)
 
 
 def _columns(place: Place, array: str | None, schema: Any) -> list[str]:
@@ -981,7 +937,7 @@ def _choose(
     offered = names if len(names) == 1 else [name for name in names if not is_coordinate(name)] or names
     if array is None and len(offered) == 1:
         return offered[0]
-    shown = formats.some(offered)
+    shown = formats.shortened(offered)
     if array is None:
         raise _bad(f"{place} holds {len(offered)} arrays. Name one of them as array: {shown}.", "array")
     raise _bad(f"There is no array {array!r} in {place}. Choose one of: {shown}.", "array")

@@ -25,11 +25,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from types import FunctionType, ModuleType
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from dask.utils import parse_bytes
@@ -41,14 +40,13 @@ from workbench.packages import entry_points
 from workbench.redaction import redact
 from workbench.workloads import forms, importing, returned, signatures
 from workbench.workloads.declaring import declared
+from workbench.workloads.extensions import unusable
 from workbench.workloads.importing import Contents, Described
 from workbench.workloads.registry import Resolution, Template, templates
 from workbench.workloads.values import Check, Function, Labelled, Needs, Parameters, Surroundings
 
 if TYPE_CHECKING:
     from distributed import Client
-
-    from workbench.workloads.arriving import Source
 
 GROUP = "workbench.workloads"
 _AT_ONCE = 4  # processes that tell of files at a time
@@ -78,10 +76,6 @@ class Own(Template):
     shown: str
     """What it is called: its name, with the file before it where it stands in no list."""
     sha: str
-    under: str = ""
-    """Package below which the modules of its file are in a run."""
-    modules: Mapping[str, Source] = field(default_factory=dict)
-    """These by their names, in a run's process."""
 
     @property
     def name(self) -> str:
@@ -157,8 +151,8 @@ class Own(Template):
         return returned.needs(self.collections(built), threads_per_worker)
 
     def remarks(self, results: Mapping[str, Any]) -> tuple[str, ...]:
-        """Sentences on what of the answer isn't kept, and why, and on values that methods don't see in tasks."""
-        return (*returned.remarks(results, self.told.name), *self._unseen())
+        """Return sentences on what of the answer isn't kept, and why."""
+        return returned.remarks(results, self.told.name)
 
     def arrays(self, results: Mapping[str, Any], resolved: Mapping[str, Any] | None = None) -> dict[str, Labelled]:
         """Arrays, columns of tables, and xarray's own with their dimensions."""
@@ -193,15 +187,6 @@ class Own(Template):
         # A future import comes first in its cell.
         return "\n\n".join((text, *connected, call))
 
-    def _unseen(self) -> Iterator[str]:
-        from workbench.workloads.arriving import unseen
-
-        for module, kind, value in unseen(self.under):
-            yield (
-                f"{value} of {importing.plain(module)}.py was changed after its import. In tasks, methods of {kind} "
-                "have the value of the import: give it to them as an argument."
-            )
-
     def _arguments(self, parameters: Parameters) -> dict[str, Any]:
         told = self.told.fields
         return {name: signatures.argument(told[name], value) for name, value in parameters.resolved.items()}
@@ -235,6 +220,15 @@ def find(name: str) -> Own | None:
         return None
     path = _there(found["where"])
     return _one(str(path), found["function"], f"{path.name}:{{}}")
+
+
+def find_once(path: Path, function: str) -> Own:
+    """Return a function of a temporary file, and remember nothing of it. Raises as `find` does."""
+    try:
+        return _one(str(path), function, "{}")
+    finally:
+        _remembered.pop(str(path), None)
+        _kept(str(path)).unlink(missing_ok=True)
 
 
 def functions(where: str) -> tuple[Described, ...]:
@@ -321,9 +315,8 @@ def loaded(function: Function, shown: str) -> Own:
     if where.endswith(".py"):
         os.chdir(importing.working_folder(where))
     with _briefly():
-        module = importing.load(where, function.sha)
+        module = importing.load(where, ships=where.endswith(".py"))
     callable_: Callable[..., Any] | None = importing.functions(module).get(name)
-    modules = importing.modules_beside(module) if where.endswith(".py") else {}
     # After all was read that travels.
     if importing.sha_of(module) != function.sha:
         raise FailedError(
@@ -331,14 +324,7 @@ def loaded(function: Function, shown: str) -> Own:
         )
     if callable_ is None:
         raise FailedError(f"{Path(where).name} has no function {name!r} any more when its run imports it.")
-    told = again(function.reference)
-    if not modules:
-        return replace(told, function=callable_, shown=shown)
-    with _briefly():
-        importing.load_later(module)
-    travel(module)
-    under = module.__name__.partition(".")[0]
-    return replace(told, function=callable_, shown=shown, under=under, modules=modules)
+    return replace(again(function.reference), function=callable_, shown=shown)
 
 
 class _Brief(io.TextIOBase):
@@ -367,23 +353,6 @@ def _briefly() -> Iterator[None]:
     """Keep a limited part of what a person's code prints, so that no log fills the disk."""
     with contextlib.redirect_stdout(_Brief(sys.stdout)), contextlib.redirect_stderr(_Brief(sys.stderr)):
         yield
-
-
-def travel(module: ModuleType) -> None:
-    """Let functions of the person's modules travel to workers whole, with what their modules hold as they leave.
-
-    As Dask sends those of `__main__`. Classes are imported there, so that there is one of each.
-    """
-    from workbench.workloads.arriving import Text
-
-    own = list(importing.own_modules(module).values())
-    for each in own:
-        for made_here in vars(each).values():
-            if isinstance(made_here, FunctionType) and made_here.__module__ == each.__name__:
-                made_here.__module__ = "__main__"
-    for each in own:
-        if each.__spec__ is not None and isinstance(each.__spec__.loader, Text):
-            each.__spec__.loader.know(each)
 
 
 def contents(where: str) -> Contents:
@@ -499,7 +468,7 @@ class _Source(NamedTuple):
 
 
 def added_folder() -> Path:
-    """Folder in which functions are that were added from a notebook."""
+    """Return the folder that cells of notebooks are saved to."""
     return config.data_folder() / trust.FOLDER
 
 
@@ -514,7 +483,7 @@ def listed(*, wait: bool = True) -> Listed:
         told = {where: there for where in asked if (there := known(where)) is not None}
     taken = {each.name for each in templates()}
     found: list[Own] = []
-    broken = list(_waiting())
+    broken = [*_waiting(), *(Broken(*each) for each in unusable())]
     for source in sources:
         if source.where in told:
             for each in _of(source, told[source.where], taken):

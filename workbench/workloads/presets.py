@@ -41,6 +41,10 @@ _LEAST_SIDE = 20
 """Below which no side is scaled: the narrowest array of the texts, and twice the components that they ask for."""
 
 
+_LEAST_BLOCK = 10**6
+"""Numbers of a block, 8 MB: with less than that, a task takes Dask longer than its numbers take."""
+
+
 def own(names: Sequence[str]) -> tuple[dict[str, Preset], tuple[str, ...]]:
     """Presets of a person's own for a workload of these names, and sentences on those that can't be read."""
     found: dict[str, Preset] = {}
@@ -119,7 +123,7 @@ def fields(presets: tuple[Preset, ...]) -> dict[str, tuple[Any, Any]]:
     """Return the form's fields with which a preset is chosen and scaled; none where there is no preset."""
     if not presets:
         return {}
-    words = Words("An experiment of a text: its parameters, where no others are given.")
+    words = Words("Parameters of an experiment from one of the source texts. Other fields override them.")
     names = tuple(preset.name for preset in presets)
     return {"preset": (Annotated[Literal[names] | None, words], None), "scale": (Scale, None)}
 
@@ -146,7 +150,7 @@ def filled(workload: str, preset: Preset | None, scale: float | None, given: Map
 
 
 def scaled(parameters: dict[str, Any], scale: float) -> dict[str, Any]:
-    """Parameters of arrays or dataframes so many times as large: of the same form and in as many blocks if can be."""
+    """Parameters of arrays or dataframes so many times as large, of the same form; see `_scaled_chunks`."""
     if "n_rows" in parameters:
         return parameters | {name: math.ceil(scale * parameters[name]) for name in ("n_rows", "partition")}
     shape = parameters["shape"]
@@ -159,9 +163,19 @@ def scaled(parameters: dict[str, Any], scale: float) -> dict[str, Any]:
 
 
 def _scaled_chunks(chunks: Any, shape: list[int], sides: list[int]) -> Any:
+    """Return as many blocks as there were, but fewer where they would have less than `_LEAST_BLOCK` numbers.
+
+    Each side that was cut stays in two pieces or more.
+    """
+    numbers = math.prod(sides)
     if isinstance(chunks, str):
-        return f"{round(parse_bytes(chunks) * math.prod(sides) / math.prod(shape))}B"
+        # Two blocks or more, also of numbers of 4 bytes.
+        least = min(8 * _LEAST_BLOCK, 2 * numbers)
+        return f"{max(round(parse_bytes(chunks) * numbers / math.prod(shape)), least)}B"
     counts = [math.ceil(length / part) for length, part in zip(shape, chunks, strict=True)]
+    while (excess := math.prod(counts) * _LEAST_BLOCK / numbers) > 1 and max(counts) > 2:
+        factor = excess ** (-1 / sum(count > 2 for count in counts))
+        counts = [max(2, int(count * factor)) if count > 2 else count for count in counts]
     return [math.ceil(side / count) for side, count in zip(sides, counts, strict=True)]
 
 

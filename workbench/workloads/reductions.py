@@ -29,14 +29,14 @@ def moments(numbers: Any, axis: tuple[int, ...]) -> Any:
     return np.stack([count.astype("float64"), mean, squares], axis=-1)
 
 
-def spread(parts: Any, axis: tuple[int, ...]) -> Any:
-    """The standard deviation of what several `moments` are of; NaN where nothing is known, without a warning."""
+def variance(parts: Any, axis: tuple[int, ...]) -> Any:
+    """Return the variance of what several `moments` are of; NaN where nothing is known, without a warning."""
     counts, means, squares = parts[..., 0], parts[..., 1], parts[..., 2]
     count = counts.sum(axis=axis, keepdims=True)
     mean = (counts * means).sum(axis=axis, keepdims=True) / np.maximum(count, 1)
     squares = (squares + counts * (means - mean) ** 2).sum(axis=axis)
     count = count.reshape(squares.shape)
-    return np.where(count > 0, np.sqrt(squares / np.maximum(count, 1)), np.nan)
+    return np.where(count > 0, squares / np.maximum(count, 1), np.nan)
 
 
 def percentiles(numbers: Any, percent: float, axis: tuple[int, ...]) -> Any:
@@ -48,34 +48,10 @@ def percentiles(numbers: Any, percent: float, axis: tuple[int, ...]) -> Any:
     below, above = (np.take_along_axis(rows, each(rank).astype(int), axis=-1) for each in (np.floor, np.ceil))
     # The distance of two numbers may be out of the range of their type.
     below, above = below.astype("float64"), above.astype("float64")
-    return between(below, above, rank % 1)[..., 0].astype(numbers.dtype)
-
-
-def between(below: Any, above: Any, part: Any) -> Any:
-    """What lies so far from one number to the next; as NumPy has it, both ends are met exactly."""
-    step = above - below
-    return np.where(part < 0.5, below + step * part, above - step * (1 - part))
-
-
-def in_order(numbers: Any) -> Any:
-    """Whole numbers in the order of floating-point ones, by their bits; the largest stands for what is missing."""
-    bits = (numbers + 0).view(f"i{numbers.itemsize}")  # -0.0 becomes 0.0
-    largest = np.iinfo(bits.dtype).max
-    # Of negative numbers the bits but the sign grow with the size.
-    return np.where(np.isnan(numbers), largest, bits ^ (bits >> (8 * numbers.itemsize - 1) & largest))
-
-
-def counted(numbers: Any, low: int, width: int, fine: int) -> Any:
-    """How many lie in each part of a range of `in_order`, which is 2**width long, and its parts 2**fine."""
-    place = (in_order(numbers) >> fine) - (low >> fine)
-    counts = np.bincount(place[(place >= 0) & (place < 1 << width - fine)], minlength=1 << width - fine)
-    return counts.reshape(*(1 for _ in range(numbers.ndim)), -1)
-
-
-def inside(numbers: Any, low: int, width: int) -> Any:
-    """Those of a range of `in_order`."""
-    place = in_order(numbers)
-    return numbers[(place >= low) & (place <= low + (1 << width) - 1)]
+    step, part = above - below, rank % 1
+    # As NumPy has it, both ends are met exactly.
+    found = np.where(part < 0.5, below + step * part, above - step * (1 - part))
+    return found[..., 0].astype(numbers.dtype)
 
 
 def absent(count: Any, size: int, where: str) -> Any:

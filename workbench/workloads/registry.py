@@ -400,7 +400,7 @@ def template(name: str) -> Template:
 
     if not isinstance(name, str):
         raise BadInputError(
-            f"workload is {quoted(name)}. Give its name; a function gets one by workbench.add(function)."
+            f"workload is {quoted(name)}. Give its name; a function of a notebook gets one by %%workload."
         )
     for found in templates():
         if found.name == name:

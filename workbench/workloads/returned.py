@@ -24,9 +24,7 @@ _KEPT = "biufcMmU"
 _SHOWN = 20  # numbers of an array that are told one by one
 _LONGEST = 10_000  # characters of a value as JSON
 _MOST = 100  # values in a list or dict whose arrays are kept by name
-_OTHERS = frozenset(
-    {"bandwidth", "certificate", "convention", "dropped", "scatter", "seconds_to_make", "seconds_to_read"}
-)
+_OTHERS = frozenset({"bandwidth", "certificate", "scatter", "seconds_to_make", "seconds_to_read"})
 """Names that mean something in the answers of our own workloads."""
 _DRAWN = frozenset(
     {"singular_values", "explained_variance", "explained_variance_ratio", "variance_fraction", "separated"}

@@ -20,6 +20,9 @@ from workbench.workloads.values import BadParameterError, Surroundings
 # Of 500, 1000, 2000 and 4000, blocks of 2000 × 2000 float64 were quickest for array_sum and transpose_sum, on two
 # processes of one thread (November 2026).
 _BLOCK_BYTES = 32_000_000
+# Of 32, 64, 128, 256 and 512 MB of float64 made of uint8, for compressed_svd with method=dask, on the same: larger ones
+# took less time by 8 % at most.
+_WHOLE_BLOCK_BYTES = 128_000_000
 _SMALLEST_BLOCK = 1_000_000
 _BLOCKS_PER_THREAD = 4
 # The scheduler spends about a millisecond on a task, so a graph of this many blocks already costs minutes.
@@ -127,12 +130,17 @@ def block_rows(
     at_least: int = 1,
     threads: int | None = None,
     most: int = _GOOD_NUMBER_OF_BLOCKS,
+    n_bytes: int = _BLOCK_BYTES,
 ) -> int:
-    """Rows of a block of these columns: about 32 MB, several blocks for each thread, at most `most` of them."""
-    wanted = max(1, _BLOCK_BYTES // (columns * itemsize))
+    """Rows of a block of these columns: about `n_bytes`, several blocks for each thread, at most `most` of them."""
+    wanted = max(1, n_bytes // (columns * itemsize))
     smallest = max(1, _SMALLEST_BLOCK // (columns * itemsize))
     share = math.ceil(rows / ((threads or 1) * _BLOCKS_PER_THREAD))
     wanted = max(min(wanted, max(share, smallest)), at_least, math.ceil(rows / most))
+    count = math.ceil(rows / wanted)
+    if threads and wanted > smallest and threads < count < 2 * threads * _BLOCKS_PER_THREAD:
+        # Of few blocks one thread more has one more, while others wait.
+        wanted = max(at_least, math.ceil(rows / (math.ceil(count / threads) * threads)))
     return _even_out(rows, wanted) if wanted > at_least else min(wanted, rows)
 
 
@@ -202,7 +210,8 @@ def _good_block(wish: Wish, shape: tuple[int, int], threads: int | None) -> tupl
     if wish.layout == "wide":
         width = _even_out(columns, max(_COLUMNS_OF_BLOCK, columns * 10 // math.isqrt(_GOOD_NUMBER_OF_BLOCKS)))
         most = _GOOD_NUMBER_OF_BLOCKS // math.ceil(columns / width)
-        return block_rows(rows, width, wish.dtype.itemsize, threads=threads, most=most), width
+        n_bytes, itemsize = wish.block_bytes, wish.dtype.itemsize
+        return block_rows(rows, width, itemsize, threads=threads, most=most, n_bytes=n_bytes), width
     # Of whole tiles each block is a task, and nothing of it but a tile is ever in memory.
     tiled = wish.multiple > 1
     smallest = wish.multiple if tiled else math.isqrt(_SMALLEST_BLOCK // wish.dtype.itemsize)
@@ -326,8 +335,11 @@ def random_array(
 ) -> Resolution:
     """Shape, block sizes and type of an array that is made, from what was given and what there is room for."""
     stored = np.dtype(values["dtype"])
-    worked = stored if stored.kind == "f" else np.dtype("float64")
-    wish = Wish(workload, layout, worked, stored, **liked)
+    # Dask's products make float64 of whole blocks, and ours of a tile at a time.
+    whole = stored.kind != "f" and values.get("method") != "workbench"
+    if whole and layout == "wide":
+        liked["block_bytes"] = _WHOLE_BLOCK_BYTES
+    wish = Wish(workload, layout, np.dtype("float64") if whole else stored, stored, **liked)
     shape = shape_of(wish, values, given, around)
     chunks, notes = chunks_of(wish, shape, values["chunks"], around)
     rest = {name: value for name, value in values.items() if name not in ("size", "shape", "chunks")}

@@ -72,11 +72,11 @@ def tall_skinny_svd(
 ) -> tuple[da.Array, da.Array, da.Array, float | None]:
     """Full SVD of a random matrix with many rows and few columns.
 
-    Exact, in one pass. Dask decomposes each block of rows by itself (QR), stacks the small factors, decomposes them
-    once and carries the result back. workbench.linalg makes the columns orthonormal from their products with each other
-    (Cholesky QR), several times as fast and in half of the memory, and checks in between whether that is safe. The
-    elements lie evenly between 0 and 1. From the posts "Large SVDs" (2020), where the matrix is 10 000 000 × 20, and
-    "Experiments in high performance networking with UCX and DGX" (2019), where it is 1 000 000 × 1000.
+    The result is exact and takes one pass. Dask computes a QR decomposition of each block of rows, stacks the small
+    factors and decomposes them. workbench.linalg uses Cholesky QR, which is several times faster and takes half the
+    memory, and checks that this is numerically safe. The elements are uniform between 0 and 1. From the posts "Large
+    SVDs" (2020), where the matrix is 10 000 000 × 20, and "Experiments in high performance networking with UCX and DGX"
+    (2019), where it is 1 000 000 × 1000.
     """
     x, seconds_to_make = da.random.RandomState(seed).random(size=shape, chunks=chunks).astype(dtype), None
     if persist:
@@ -106,12 +106,12 @@ def compressed_svd(
 ) -> tuple[da.Array, da.Array, da.Array, Any, float | None]:
     """First k singular values and vectors of a large random matrix, approximately.
 
-    The matrix is multiplied by a few random vectors, and what remains of it is decomposed. With Dask's own function the
-    values can be far too small and nothing warns of it, so the check goes through the matrix once more and says how far
-    off they may be. workbench.linalg goes on until bounds on the error meet tol, one pass for a product and its
-    transposed one, and gives a certificate. Random numbers are the hardest case: beyond the first, their singular
-    values lie close together, as those of real data rarely do. From the post "Large SVDs" (2020), where the matrix is
-    1 000 000 × 20 000 or ten times as high, k is 10 and there are no power iterations.
+    The matrix is multiplied by a few random vectors, and the small product is decomposed. The values of Dask's own
+    function can be far too small without a warning, so the check makes one more pass and reports how large the error
+    may be. workbench.linalg continues until error bounds meet tol and returns a certificate; each of its passes
+    computes a product and its transposed product. Random matrices are the hardest case, because their singular values
+    lie close together. From the post "Large SVDs" (2020), where the matrix is 1 000 000 × 20 000 or ten times as high,
+    k is 10 and there are no power iterations.
     """
     x, seconds_to_make = random_matrix(shape, chunks, dtype, seed), None
     if persist:
@@ -322,12 +322,12 @@ def svd_of_file(
 ) -> tuple[da.Array, da.Array, da.Array, Any, Any, float | None]:
     """SVD of your own array, from .npy, .npz, HDF5, NetCDF, Zarr, TIFF, Parquet or CSV.
 
-    Without k all singular values are found, exactly and in one pass; the array must be narrow in one direction. With k
-    only the first k are found: by workbench.linalg to the accuracy tol, with a certificate, or by Dask approximately,
-    and the check says how far off they may be. Whole numbers are worked on as float64; packed ones, of NetCDF or
-    xarray's Zarr, are unpacked first; variables of three dimensions become rows and columns. Take the mean off
-    the columns (center) for a principal component analysis. Held in memory first (persist), how long it takes to read
-    is told apart from how long it takes to compute.
+    Without k, all singular values are computed exactly in one pass; the array must be narrow in one direction. With k,
+    only the first k are computed: by workbench.linalg to the accuracy tol with a certificate, or by Dask approximately,
+    and the check reports how large the error may be. Integers are converted to float64, packed values of NetCDF and
+    Zarr are decoded, and variables with three or more dimensions become a matrix of rows and columns. Subtract the
+    means of the columns (center) for a principal component analysis. With persist, the time to read the file is
+    reported separately.
     """
     ours = method == "workbench"
     read = (path, array, options or {}, format, unpack, shape, blocks, chunks, stored, dtype)
@@ -483,7 +483,6 @@ OF_FILE = Template(
     parts=lambda resolved: (*file.shown(resolved), file.without_gaps, matrix_of_file, held),
     alone=decomposed(lambda resolved: _matrix_of_file({**resolved, "center": False})),
     extra={
-        "raw": (fields.Raw, False),
         "missing_chunks": (fields.MissingChunks, "refuse"),
         **SERVED,
         "tolerance": (fields.Tolerance, 0.1),

@@ -46,6 +46,8 @@ const PATIENCE = 8000;
 export class Messages {
   /** Called with each message that is for what is shown here. */
   onMessage: (message: IMessage) => void = () => undefined;
+  /** Called when the kernel has answered the greeting. */
+  onReady: () => void = () => undefined;
   /** Called with a sentence when something has waited without a word from the kernel, and without when that speaks. */
   onSilence: (sentence: string) => void = () => undefined;
 
@@ -159,6 +161,7 @@ export class Messages {
     if (message.type === 'ready') {
       window.clearTimeout(this._greeting);
       this._ready = true;
+      this.onReady();
       this._sayAll();
     } else if (message.type === 'here') {
       this._say({ type: 'here' });

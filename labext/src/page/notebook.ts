@@ -37,7 +37,7 @@ export function render({
   const host = document.createElement('div');
   host.className = 'wb-Cell';
   const messages = new Messages(model);
-  const options = JSON.parse(model.options) as { kernel: string | null };
+  const options = JSON.parse(model.options) as { kernel: string | null; static?: string };
   const view = VIEWS[model.view](host, messages, options as never);
   messages.onMessage = message => view.receive(message);
   at.model.document?.on_event('connection_lost', () =>
@@ -47,7 +47,18 @@ export function render({
     detail === options.kernel && view.lost?.('The kernel of this cell has ended. Run the cell again.');
   window.addEventListener(GONE, gone);
   messages.onSilence = text => view.say?.(text);
+  // Without a kernel the picture that the notebook keeps takes the place of what is alive, see workbench/panels/static.py.
+  const hiding = document.createElement('style');
+  hiding.textContent = `.jp-OutputArea-child:has(#${options.static}), #${options.static} { display: none; }`;
+  host.hidden = !!options.static && !!document.getElementById(options.static);
+  messages.onReady = () => {
+    host.hidden = false;
+    if (options.static) {
+      document.head.append(hiding);
+    }
+  };
   model.on('remove', () => {
+    hiding.remove();
     window.removeEventListener(GONE, gone);
     view.dispose();
     messages.dispose();

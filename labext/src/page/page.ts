@@ -49,7 +49,7 @@ export interface IChannel {
 }
 
 /** What a page still knows when it is loaded again: what was chosen in forms. */
-const LASTING = /^(profile|plan|workload|run|settings|cluster|compare)($|\.)/;
+const LASTING = /^(profile|plan|workload|run|settings|cluster|compare|tour)($|\.)/;
 
 let views = 0;
 

@@ -151,8 +151,9 @@ async function open(messages: Messages, path: string): Promise<void> {
     if (tab) {
       const frame = tab.document.createElement('iframe');
       frame.sandbox.add('allow-scripts', 'allow-downloads');
-      frame.style.cssText = 'position: fixed; inset: 0; width: 100%; height: 100%; border: 0';
-      frame.srcdoc = await blob.text();
+      frame.style.cssText = 'position:fixed;inset:0;width:100%;height:100%;border:0';
+      // Or a link to another part of the page would lead out of it.
+      frame.srcdoc = `<base href="about:srcdoc">${await blob.text()}`;
       tab.document.title = path.replace(API, '');
       tab.document.body.append(frame);
     } else {

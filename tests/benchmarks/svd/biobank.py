@@ -79,7 +79,7 @@ def a_pass(samples: int, variants: int, columns: int, threads: int) -> tuple[flo
     q, taken = rng.standard_normal((samples, columns)), []
     with dask.config.set(scheduler="threads", num_workers=threads):
         fast.warm_up()
-        operator = GenotypeOperator(genotypes, Rule("center"), kernel=fast, keep=True)
+        operator = GenotypeOperator(genotypes, Rule("center"), kernel=fast.FAST, keep=True)
         for _ in range(3):
             began = time.perf_counter()
             operator.normal(q, True)
@@ -134,7 +134,7 @@ def forecast(threads: int, quick: bool) -> str:
     slope, start = np.polyfit(np.log(sizes), passes, 1)
     needed = int(np.ceil(max(max(passes), start + slope * np.log(SAMPLES))))
     row = -(-SAMPLES // 4)
-    rows = min(block_rows(VARIANTS, SAMPLES), at_most(fast.LARGEST_BLOCK, row) // row)
+    rows = min(block_rows(VARIANTS, SAMPLES), at_most(fast.FAST.largest_block, row) // row)
     computing = (a * SAMPLES * VARIANTS + b * SAMPLES * -(-VARIANTS // rows)) / THREADS
     reading, algebra = VARIANTS * row / DISK, alone * SAMPLES / n + between[-1] / passes[-1] * SAMPLES / sizes[-1]
     hours = needed * (max(computing, reading) + algebra) / 3600

@@ -73,10 +73,13 @@ def incomplete(folder: Path, rows: int, columns: int) -> None:
 
 
 def _write_files(folder: Path, g: Any, x: Matrix) -> None:
+    import zarr
+
     from workbench.genotypes import pack_to_zarr
 
     pack_to_zarr(g, folder / "two_bit.zarr")
-    pack_to_zarr(g, folder / "lz4.zarr", codec="blosc")
+    lz4 = zarr.codecs.BloscCodec(cname="lz4", clevel=3, shuffle="bitshuffle")
+    g.counts().to_zarr(str(folder / "lz4.zarr"), compressors=lz4)
     _write_bed(folder, x)
 
 

@@ -107,7 +107,7 @@ def opened(name: str, rows: int | None = None) -> Callable[[Path, bool], Any]:
 def from_zarr(folder: Path, small: bool) -> Any:
     import dask.array as da
 
-    found = da.from_zarr(str(folder / "lz4.zarr"), component="counts")
+    found = da.from_zarr(str(folder / "lz4.zarr"))
     return found[:SMALL] if small else found
 
 

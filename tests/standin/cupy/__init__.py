@@ -317,7 +317,6 @@ _OURS = {
     "random.random": _state.random_sample,
     "cuda.Device": Device,
     "cuda.get_current_stream": lambda: types.SimpleNamespace(synchronize=lambda: None),
-    "cuda.device": types.SimpleNamespace(get_cublas_handle=lambda: 0),
     "cuda.is_available": lambda: True,
     "cuda.runtime.CUDARuntimeError": CUDARuntimeError,
     "cuda.runtime.getDeviceCount": lambda: 1,

@@ -21,7 +21,6 @@ HEADER = Path(__file__).parent / "on_host.h"
 _KERNEL = re.compile(r'extern "C" __global__ void (\w+)\(([^)]*)\)')
 _TYPES = {
     "unsigned char": "uint8",
-    "unsigned short": "float16",
     "int": "int32",
     "unsigned int": "uint32",
     "float": "float32",

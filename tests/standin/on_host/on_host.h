@@ -27,16 +27,6 @@ template <typename Kernel> void launch(const unsigned int *grid, const unsigned 
 
 static inline int __popc(unsigned int x) { return __builtin_popcount(x); }
 
-// Four bytes of the eight of x and y, by the lower three bits of each half byte of `selector`; the fourth is not used.
-static inline unsigned int __byte_perm(unsigned int x, unsigned int y, unsigned int selector)
-{
-    const unsigned long long both = (unsigned long long)y << 32 | x;
-    unsigned int found = 0;
-    for (int i = 0; i < 4; ++i)
-        found |= (unsigned int)(both >> 8 * (selector >> 4 * i & 7) & 0xFF) << 8 * i;
-    return found;
-}
-
 static inline void sincospi(double x, double *sine, double *cosine)
 {
     const long quarters = std::lround(2 * x);

@@ -26,11 +26,11 @@ from workbench.errors import (
     install,
     named,
     quoted,
-    reason_of,
 )
 from workbench.formats import count
 from workbench.packages import entry_points, installed_version
 from workbench.redaction import complaint
+from workbench.threads import load_entry_point
 from workbench.trust import FILE
 
 if TYPE_CHECKING:
@@ -291,10 +291,9 @@ def _ours(name: str) -> Profile:
 
 def _loaded(point: Any) -> Profile:
     try:
-        made = point.load()()
-    except (Exception, SystemExit) as err:  # noqa: BLE001  Code of somebody else's, of which nothing here may break.
-        said = "it ends Python" if isinstance(err, SystemExit) else reason_of(err)
-        return Broken(point.name, f"Its package can't be imported ({point.value}: {said}).")
+        made = load_entry_point(point, call=True)
+    except FailedError as err:
+        return Broken(point.name, f"Its package can't be imported ({point.value}: {err}).")
     if not isinstance(made, Profile) or made.name != point.name:
         return Broken(point.name, f"{point.value} is no Profile with the name {point.name!r}.")
     for field, (kind, expected) in _FIELDS.items():
@@ -392,7 +391,7 @@ def profile(name: str) -> Profile:
 
 
 def takes(name: object, choice: str) -> bool:
-    """Whether a profile takes a choice that others don't know; False where there is no such profile."""
+    """Return whether a profile takes a choice that others don't know; False where there is no such profile."""
     found = known_profiles().get(name) if isinstance(name, str) else None
     return found is not None and found.takes(choice)
 

@@ -29,7 +29,7 @@ from pydantic import (
 from workbench import credentials
 from workbench.clusters import security as keys
 from workbench.clusters.attached import Started
-from workbench.clusters.choices import IdleTimeout, NamedValues, Text, Workers
+from workbench.clusters.choices import IdleTimeout, NamedValues, Text, Workers, check_variables
 from workbench.clusters.nearby import Nearby
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import idle_timeout
@@ -38,6 +38,7 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, MissingError, named, quoted, reason_of, whole
 from workbench.formats import count, duration, literal
 from workbench.hardware import Inventory
+from workbench.redaction import hide_variables
 from workbench.threads import finish
 
 if TYPE_CHECKING:
@@ -152,9 +153,14 @@ class Option(BaseModel, frozen=True):
     default: Any
     spec: Bounds
 
+    @property
+    def is_mapping(self) -> bool:
+        """Whether its values are those of names, such as variables of the environment."""
+        return self.spec.type == "mapping"
+
 
 async def _options(server: Server, client: Client) -> tuple[Option, ...]:
-    """What the server lets one choose. dask-gateway's own client keeps the bounds to itself."""
+    """Return what the server lets one choose. dask-gateway's own client keeps the bounds to itself."""
     import aiohttp
 
     proxy = dask.config.get("gateway.http-client.proxy")
@@ -180,7 +186,12 @@ async def _options(server: Server, client: Client) -> tuple[Option, ...]:
         ) from err
     try:
         options = TypeAdapter(tuple[Option, ...]).validate_python(declared)
-        defaults = {each.field: each.default for each in options if each.field not in GatewayChoices.model_fields}
+        # Values of variables that the server has by itself are neither checked nor shown.
+        defaults = {
+            each.field: {} if each.is_mapping and isinstance(each.default, dict) else each.default
+            for each in options
+            if each.field not in GatewayChoices.model_fields
+        }
         _model(About(options, ())).model_validate({"address": server.address, **defaults})
     except Exception as err:  # pydantic has one of many where a server declares what can't be
         raise BadInputError(
@@ -206,7 +217,7 @@ _answers: dict[tuple[Server, str], tuple[float, About | BadInputError]] = {}
 
 
 def _asked(server: Server) -> About:
-    """What it said a moment ago, or says now."""
+    """Return what it said a moment ago, or says now."""
     as_whom = server, str(dask.config.get("gateway.auth", None))
     at, said = _answers.get(as_whom, (0.0, None))
     if said is None or time.monotonic() - at > _FRESH:
@@ -259,17 +270,23 @@ def _writable(value: int) -> int:
     return value
 
 
+def _named(value: dict[str, Any]) -> dict[str, str]:
+    if not all(isinstance(each, str) and re.fullmatch(r"\$\w+", each.strip()) for each in value.values()):
+        raise ValueError("Values of variables are not stored")
+    return {name: each.strip() for name, each in value.items()}
+
+
 _KINDS: Mapping[str, Any] = {
     "int": Annotated[int, AfterValidator(_writable)],
     "float": float,
     "bool": bool,
     "string": str,
-    "mapping": NamedValues,
+    "mapping": Annotated[NamedValues, AfterValidator(_named)],
 }
 
 
 def _configured(name: str) -> Any:
-    """What Dask's configuration says of a gateway, with variables of the environment filled in."""
+    """Return what Dask's configuration says of a gateway, with variables of the environment filled in."""
     found = dask.config.get(f"gateway.{name}", None)
     with contextlib.suppress(LookupError, ValueError):
         return found.format(**os.environ) if isinstance(found, str) else found
@@ -305,7 +322,7 @@ class GatewayChoices(BaseModel, frozen=True, extra="forbid", protected_namespace
 
 
 def _model(about: About | None) -> type[GatewayChoices]:
-    """What may be chosen, with the options that a server declares where it was asked."""
+    """Return what may be chosen, with the options that a server declares where it was asked."""
     known = GatewayChoices.model_fields
     fields: dict[str, Any] = {"address": (_Address, _configured("address") or ...)}
     if about is not None:
@@ -322,9 +339,13 @@ def _field(option: Option) -> tuple[Any, Any]:
     if option.spec.type == "select":
         kind = Literal[option.spec.options or ()]
     default = (dask.config.get("gateway.cluster.options", None) or {}).get(option.field, option.default)
+    description = "An option of this gateway."
+    if option.is_mapping:
+        default = hide_variables(default)
+        description += " Each value by the name of a variable here, for values are not stored: {NAME: $NAME}"
     bounds = {"ge": option.spec.min, "le": option.spec.max}
     given: dict[str, Any] = {name: bound for name, bound in bounds.items() if bound is not None}
-    return kind, Field(default, title=option.label, description="An option of this gateway.", **given)
+    return kind, Field(default, title=option.label, description=description, **given)
 
 
 class Gateway(Profile):
@@ -364,6 +385,9 @@ class Gateway(Profile):
         chosen: Any = self.checked(given, _model(about))
         offered = [each.field for each in about.options]
         options = {name: value for name, value in chosen.model_dump(include=set(offered)).items() if name in given}
+        for each in about.options:
+            if each.is_mapping and each.field in options:
+                check_variables(options[each.field], each.field, server.address)
         ours = chosen.cluster is None
         told = {"cluster": chosen.cluster, "cluster_options": options if ours else None}
         return ClusterSpec(
@@ -377,6 +401,16 @@ class Gateway(Profile):
             options={name: value for name, value in {**server._asdict(), **told}.items() if value is not None},
             why=_why(chosen, about, options),
         )
+
+    def _complaint(self, error: Any, given: Mapping[str, Any], model: type[BaseModel]) -> str:
+        name = str(error["loc"][0])
+        if name in model.model_fields and model.model_fields[name].annotation == dict[str, Any]:
+            # Without what was given, which may be a secret.
+            return (
+                f"{name} is to name where each value comes from, for values would be stored with clusters and runs. "
+                "Give a variable of this environment, such as {NAME: $NAME}."
+            )
+        return super()._complaint(error, given, model)
 
     def describe(self, spec: ClusterSpec) -> str:
         what = spec.options.get("cluster") or count(spec.n_workers, "worker")
@@ -400,10 +434,13 @@ class Gateway(Profile):
         name = spec.options.get("cluster")
         options = spec.options.get("cluster_options", {})
         given = "".join(f"    {option}={literal(value)},\n" for option, value in options.items())
+        # Where a value is to come from a variable, the code reads that.
+        given = re.sub(r"""(: )["']\$(\w+)["']""", r"""\1os.environ["\2"]""", given)
+        imports = "import os\n\n" if "os.environ" in given else ""
         made = f"new_cluster(\n{given})" if given else "new_cluster()"
         begun = f"connect({literal(name)})" if name else f"{made}\ncluster.scale({spec.n_workers})"
         return (
-            f"from dask_gateway import Gateway\n\ngateway = Gateway(\n{gateway})\n"
+            f"{imports}from dask_gateway import Gateway\n\ngateway = Gateway(\n{gateway})\n"
             f"cluster = gateway.{begun}\nclient = cluster.get_client()\nprint(client)\n"
         )
 
@@ -426,7 +463,7 @@ class Gateway(Profile):
         found = spec.options.get("cluster")
         name = found
         try:
-            name = name or await client.submit(**spec.options["cluster_options"])
+            name = name or await client.submit(**_resolved(spec.options["cluster_options"]))
             handle = GatewayHandle(spec, client, name, await _place(client, name, folder))
             await handle.begin()
         except BaseException as err:
@@ -444,6 +481,14 @@ class Gateway(Profile):
         await handle.close()
 
 
+def _resolved(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with the values of variables that they name; of one that isn't set, the name."""
+    return {
+        name: {key: os.environ.get(each[1:], each) for key, each in value.items()} if isinstance(value, dict) else value
+        for name, value in options.items()
+    }
+
+
 async def _proxy_of(server: Server) -> str:
     async with server.client() as client:
         address: str = client.proxy_address
@@ -451,7 +496,7 @@ async def _proxy_of(server: Server) -> str:
 
 
 async def _place(client: Client, name: str, folder: Path) -> Place:
-    """Where the scheduler of a cluster is, once it runs, with its keys in the folder."""
+    """Return where the scheduler of a cluster is, once it runs, with its keys in the folder."""
     while (report := await client.get_cluster(name)).status.name == "PENDING":
         await asyncio.sleep(0.3)
     if report.status.name != "RUNNING":
@@ -519,7 +564,7 @@ class GatewayHandle(Started):
             raise FailedError(self._shut_out(err)) from err
 
     def _shut_out(self, err: BaseException) -> str:
-        """What it means that the gateway doesn't answer us any more."""
+        """Return what it means that the gateway doesn't answer us any more."""
         status = getattr(err, "status", None)
         address = self._gateway.address
         if status in (401, 403):

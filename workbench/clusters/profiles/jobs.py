@@ -26,6 +26,7 @@ from workbench.clusters.profiles.local import LocalHandle
 from workbench.clusters.profiles.queues import Queue, apart, in_whole_jobs, per_job, said
 from workbench.clusters.profiles.scheduler_job import SchedulerJob
 from workbench.clusters.reaching import ANSWERING, Place, reach
+from workbench.clusters.repeating import repeat
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, whole
 from workbench.travelling import About, differences, machine_elsewhere, missing
@@ -61,6 +62,7 @@ class JobsHandle(LocalHandle):
         self._changed = changed
         self._told: dict[str, Job] = {}
         self._told_at = 0.0
+        self._due = 0.0
         self._seen: set[object] = set()
         self._asking: asyncio.Task[None] | None = None
         self._queued = self._scheduler if isinstance(self._scheduler, SchedulerJob) else None
@@ -96,7 +98,7 @@ class JobsHandle(LocalHandle):
 
         Raises FailedError where the queue refuses it, where it has ended, and where this machine can't reach it.
         """
-        self._asking = asyncio.create_task(self._keep_asking())
+        self._asking = asyncio.create_task(repeat(self._ask_all, _OFTEN))
         if self._queued is None:
             return
         await self._queued.job.start()
@@ -238,19 +240,18 @@ class JobsHandle(LocalHandle):
         which = f"Job {first.id}".rstrip() if len(ended) == 1 else f"All {len(ended)} jobs have ended. Job {first.id}"
         return f"{which} ended: {first.reason}{f' ({line})' if line else ''}."
 
-    async def _keep_asking(self) -> None:
-        due = 0.0
-        while True:
-            complete = len(self._scheduler.workers) >= self._requested and self._adaptive is None
-            complete = complete and self._queued is None
-            if not complete or time.monotonic() > due:
-                due = time.monotonic() + _SELDOM
-                await self._ask()
-            if self._queued is not None and self.address:
-                with contextlib.suppress(OSError, TimeoutError):
-                    await self._queued.look()
-            await self._look()
-            await asyncio.sleep(_OFTEN)
+    async def _ask_all(self) -> None:
+        """Ask the queue, a scheduler in a job of its own, and new workers."""
+        complete = len(self._scheduler.workers) >= self._requested and self._adaptive is None
+        complete = complete and self._queued is None
+        if not complete or time.monotonic() > self._due:
+            self._due = time.monotonic() + _SELDOM
+            await self._ask()
+        # Not before it was heard for the first time: until then nothing is connected to it.
+        if self._queued is not None and self._queued.heard:
+            with contextlib.suppress(OSError, TimeoutError):
+                await self._queued.look()
+        await self._look()
 
     async def _look(self) -> None:
         """Ask what the workers run on, when there are new ones."""
@@ -358,7 +359,7 @@ def _submitted(kind: Any) -> Any:
 
 
 async def _said(command: Sequence[str]) -> str | None:
-    """What a command prints, None where it fails or takes long."""
+    """Return what a command prints, None where it fails or takes long."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command,

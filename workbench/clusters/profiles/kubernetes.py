@@ -21,7 +21,15 @@ from tornado.ioloop import IOLoop
 
 from workbench import formats
 from workbench.clusters.attached import Started
-from workbench.clusters.choices import IdleTimeout, Memory, NamedValues, Text, Workers, WorkerThreads
+from workbench.clusters.choices import (
+    IdleTimeout,
+    Memory,
+    NamedValues,
+    Text,
+    Workers,
+    WorkerThreads,
+    check_variables,
+)
 from workbench.clusters.handle import Job
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import idle_timeout, memory_each
@@ -55,6 +63,16 @@ _STARTING = {"ContainerCreating", "PodInitializing"}
 """Why a container waits that soon will run."""
 _SCHEDULER = ["dask", "scheduler"]
 """Where dask-kubernetes says dask-scheduler, which newer Dasks no longer have."""
+
+
+_SPILLING = [
+    "sh",
+    "-c",
+    'DASK_TEMPORARY_DIRECTORY=`mktemp -d -p "${DASK_TEMPORARY_DIRECTORY:-${TMPDIR:-/tmp}}" workbench-spill-XXXXXXXX`; '
+    'export DASK_TEMPORARY_DIRECTORY; exec "$@"',
+    "sh",
+]
+"""What stands before a worker's command, so that it spills to a folder of its own with mode 0700."""
 
 
 def _named(value: Any) -> Any:
@@ -136,12 +154,7 @@ class Kubernetes(Profile):
         memory = None if chosen.memory is None else memory_each(chosen.memory, n_workers)
         told = chosen.model_dump(include={*self.options, "threads_per_worker"}, exclude_none=True)
         told["env"] = {name: value.strip() for name, value in chosen.env.items()}
-        for name, value in told["env"].items():
-            if value.startswith("$") and value[1:] not in os.environ:
-                raise BadInputError(
-                    f"env.{name} is {value}, and this environment has no variable {value[1:]}. Set it before Jupyter, "
-                    "or this command, starts."
-                )
+        check_variables(told["env"], "env", f"pods of {chosen.image}")
         return ClusterSpec(
             profile=self.name,
             n_workers=n_workers,
@@ -285,7 +298,7 @@ def _arguments(spec: ClusterSpec, environment: Mapping[str, str] = {}) -> dict[s
         "env": [
             _variable(name, value, environment) for name, value in options.get("env", {}).items() if is_reference(value)
         ],
-        "worker_command": "dask cuda worker" if options.get("gpus") else "dask worker",
+        "worker_command": [*_SPILLING, "dask", *(["cuda"] if options.get("gpus") else []), "worker"],
         "scheduler_service_type": options.get("service", "ClusterIP"),
         # The operator ends what nobody uses, also where nobody here is left to end it.
         "idle_timeout": idle,

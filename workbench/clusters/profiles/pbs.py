@@ -50,7 +50,7 @@ def _job(number: str, about: Mapping[str, Any]) -> Job:
 
 
 def _why(letter: str, comment: str) -> str:
-    """Why it waits; nothing as long as PBS's scheduler hasn't looked at it."""
+    """Return why it waits; nothing as long as PBS's scheduler hasn't looked at it."""
     return comment.removeprefix("Not Running: ") or ("held" if letter == "H" else "")
 
 

@@ -426,7 +426,7 @@ class Queue(Profile):
         """Return the command that cancels all jobs of this name."""
 
     def _site(self, setting: str) -> Any:
-        """What dask-jobqueue's own settings say, which sites bring as jobqueue.yaml."""
+        """Return what dask-jobqueue's own settings say, which sites bring as jobqueue.yaml."""
         return dask.config.get(f"jobqueue.{self.name}.{setting}", None)
 
     def _site_lines(self, setting: str) -> list[str]:
@@ -440,7 +440,7 @@ def said(text: str) -> str:
 
 
 def per_job(spec: ClusterSpec) -> int:
-    """How many workers each job of a spec has."""
+    """Return how many workers each job of a spec has."""
     return int(spec.options.get("workers_per_job", 1))
 
 
@@ -450,7 +450,7 @@ def in_whole_jobs(n: int, each: int) -> int:
 
 
 def apart(spec: ClusterSpec) -> bool:
-    """Whether the scheduler of a spec has a job of its own."""
+    """Return whether the scheduler of a spec has a job of its own."""
     return spec.options.get("scheduler") == "job"
 
 

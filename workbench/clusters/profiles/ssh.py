@@ -148,7 +148,7 @@ class Ssh(Profile):
 
 
 def shared_out(n_workers: int, hosts: list[str]) -> Counter[str]:
-    """How many workers each machine gets."""
+    """Return how many workers each machine gets."""
     return Counter(hosts[each % len(hosts)] for each in range(n_workers))
 
 

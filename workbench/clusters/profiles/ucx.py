@@ -98,7 +98,7 @@ class Ucx(Here):
 
 
 def has_devices(inventory: Inventory, version: Callable[[str], str | None] = installed_version) -> bool:
-    """Whether its workers have a GPU each: without Dask-CUDA they speak UCX on the cores alone."""
+    """Return whether its workers have a GPU each: without Dask-CUDA they speak UCX on the cores alone."""
     return bool(inventory.visible_gpus()) and version("dask-cuda") is not None
 
 

@@ -14,7 +14,7 @@ from typing import Any
 KERNELS = {
     "normal_sum": ("sum_float64", "sum_float32"),
     "counts": ("draw_counts",),
-    "genotypes": ("decode_float32", "decode_float64", "decode_float16", "count", "draw"),
+    "genotypes": ("decode_float32", "decode_float64", "count", "draw"),
 }
 """Files, and the kernels in each."""
 

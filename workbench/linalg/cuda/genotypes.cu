@@ -63,33 +63,6 @@ extern "C" __global__ void decode_float64(
     decode(packed, n_bytes, height, means, (Four<double> *)decoded, groups);
 }
 
-// The same in float16, by four numbers whose lower bytes are 0: byte k of `table` is the upper one of what code k means.
-// 0x00403C00 are 0, 1, 2 and 0, and 0x3C000000 tells where none is known. A number is found by permuting bytes, eight
-// bits of selector for each of four codes; no arithmetic, so nothing is rounded.
-extern "C" __global__ void decode_float16(
-    const unsigned char *packed, long long n_bytes, long long height, long long table, unsigned short *decoded,
-    long long groups)
-{
-    const long long group = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (group >= groups)
-        return;
-    struct alignas(8) Two {
-        unsigned int each[2];
-    };
-    for (long long row = blockIdx.y; row < height; row += gridDim.y) {
-        Two two = {{0, 0}};
-        if (group < n_bytes) {
-            unsigned int codes = packed[row * n_bytes + group];
-            codes = (codes | codes << 4) & 0x0F0Fu;
-            codes = (codes | codes << 2) & 0x3333u;
-            const unsigned int upper = __byte_perm((unsigned int)table, 0, codes);
-            two.each[0] = __byte_perm(upper, 0, 0x1404);
-            two.each[1] = __byte_perm(upper, 0, 0x3424);
-        }
-        ((Two *)decoded)[row * groups + group] = two;
-    }
-}
-
 // Samples with one copy, with two and with none known, of each row; a warp for a row. `last` are the bits of a row's
 // last byte that belong to samples. `found` begins as zeros.
 extern "C" __global__ void count(

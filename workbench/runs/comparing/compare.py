@@ -27,7 +27,7 @@ from workbench.runs import store
 from workbench.runs.comparing import comparisons, gate
 from workbench.runs.comparing.comparisons import MOST_REPEATS, MOST_ROWS, Comparison, Mode, Request, Row
 from workbench.runs.forecasting import machines
-from workbench.runs.forecasting.forecast import actual_spec, lacking, refusal, size_of, verdict
+from workbench.runs.forecasting.forecast import actual_spec, forecast, lacking, refusal, size_of, verdict
 from workbench.runs.settings import read_settings
 from workbench.workloads.registry import Template, template
 
@@ -58,6 +58,12 @@ class Planned(NamedTuple):
     rows: tuple[Row, ...]
     mode: Mode
     notes: tuple[str, ...]
+
+    def n_runs(self, request: Request) -> tuple[int, int]:
+        """Return the number of runs, and how many of them only warm up."""
+        n_rows = sum(row.reason is None for row in self.rows)
+        warmups = n_rows * request.warmup * (1 if self.mode == "side by side" else request.repeats)
+        return n_rows * request.repeats + warmups, warmups
 
 
 class _Wish(NamedTuple):
@@ -134,6 +140,29 @@ def consent(rows: Sequence[Row]) -> str | None:
     return consent_to_all(row.spec for row in rows if row.spec and row.reason is None and row.cluster is None)
 
 
+def forecast_comparison(request: Request, inventory: Inventory) -> str:
+    """Return one line: how many runs a comparison makes, and about how long they take together. Nothing starts."""
+    planned, chosen = _plan_now(request, inventory), template(request.workload)
+    rows = [row for row in planned.rows if row.reason is None]
+    if not rows:
+        return "None of these can be had."
+    n_runs, warmups = planned.n_runs(request)
+    runs = f"{formats.count(n_runs, 'run')}{f', {warmups} of them to warm up' if warmups else ''}."
+    forecasts = [
+        forecast(chosen, row.parameters, records.read(str(row.cluster)) if row.on.startswith("--cluster") else row.spec)
+        for row in rows
+    ]
+    unknown = [row.title for row, each in zip(rows, forecasts, strict=True) if each.seconds is None]
+    if unknown:
+        return f"{runs} Expected time: unknown until it has run on {formats.shortened(unknown, 2)}."
+    low, high = (
+        sum(each.seconds[end] for each in forecasts if each.seconds) * n_runs / len(rows) for end in ("low", "high")
+    )
+    roughly = "roughly " if any(each.rough for each in forecasts) else ""
+    starts = ", plus the start of the clusters" if any(row.cluster is None for row in rows) else ""
+    return f"{runs} Expected time: {roughly}{formats.span(low, high)}{starts}."
+
+
 def submit(
     request: Request, inventory: Inventory, *, agreed: bool | Callable[[str], bool] = False, judged: bool = False
 ) -> Comparison:
@@ -142,10 +171,7 @@ def submit(
     `agreed` is whether a person agrees to what starts, where that takes an agreement, or a function that asks;
     `judged` whether a limit is held against it, which takes several rows and repeats, and tells of each, had or not.
     """
-    # By its turn those of other comparisons are gone.
-    others = {name for each in comparisons.select(limit=None) if each.active for name in comparisons.clusters_of(each)}
-    there = [record for record in records.read_all() if record.name not in others]
-    planned = plan_comparison(request, inventory, there)
+    planned = _plan_now(request, inventory)
     if judged:
         gate.check(planned.rows, request.repeats)
     if all(row.reason for row in planned.rows) and not judged:
@@ -153,8 +179,6 @@ def submit(
         raise FailedError("\n".join(["None of these can be had.", *(f"    {reason}" for reason in reasons)]))
     check_agreed(consent(planned.rows), agreed)
     chosen = template(request.workload)
-    n_rows = sum(row.reason is None for row in planned.rows)
-    warmed = request.warmup * (1 if planned.mode == "side by side" else request.repeats)
     comparison = comparisons.create(
         Comparison(
             id=folders.new_id(f"compare-{store.name_of(chosen.name)}"),
@@ -163,7 +187,7 @@ def submit(
             mode=planned.mode,
             rows=planned.rows,
             notes=planned.notes,
-            total=n_rows * (request.repeats + warmed),
+            total=planned.n_runs(request)[0],
             inventory=inventory.model_dump(mode="json"),
             created=time.time(),
             **processes.here(),
@@ -186,6 +210,12 @@ def cancel(comparison_id: str) -> Comparison:
 _waiting = Waiting(lambda id: lambda: comparisons.get(id), _POLL)
 wait, finish = _waiting.wait, _waiting.finish
 """Comparison when it has ended, or as it is after a time."""
+
+
+def _plan_now(request: Request, inventory: Inventory) -> Planned:
+    # By its turn those of other comparisons are gone.
+    others = {name for each in comparisons.select(limit=None) if each.active for name in comparisons.clusters_of(each)}
+    return plan_comparison(request, inventory, [each for each in records.read_all() if each.name not in others])
 
 
 # -- from lines and sweeps to wishes
@@ -516,8 +546,8 @@ def with_lease(spec: ClusterSpec) -> ClusterSpec:
 def _start_conductor(comparison: Comparison) -> Comparison:
     log = comparisons.folder(comparison.id) / "log.txt"
     pid = processes.start_apart(sys.executable, _CONDUCTOR, comparison.id, log=log)
-    # Written by it as well when it begins: it is the writer from here on, unless it was too quick for us.
+    # Written by it as well when it begins: it is the writer from here on, unless it was too quick for us, or killed.
     known = comparisons.get(comparison.id)
-    if known.pid is None and (created := processes.created(pid)) is not None:
-        return comparisons.write(known.model_copy(update={"pid": pid, "pid_created": created}))
-    return comparisons.get(comparison.id)
+    if known.pid is None:
+        return comparisons.write(known.model_copy(update={"pid": pid, "pid_created": processes.created(pid)}))
+    return known

@@ -117,7 +117,7 @@ class Facts:
             return 8
 
     def blocks_of(self, size: float) -> str:
-        """What to type for blocks that are worked on in so many bytes, and why that is another number."""
+        """Return what to type for blocks that are worked on in so many bytes, and why that is another number."""
         asked = size / self._worked * self._stored
         typed = f"chunks={formats.size(asked).replace(' ', '')}"
         if self._worked == self._stored:

@@ -82,7 +82,7 @@ def shares_of(
 
 
 def _samples(events: Batch) -> dict[str, list[WorkerSample]]:
-    """What each worker was heard to do, from the first on."""
+    """Return what each worker was heard to do, from the first on."""
     found: dict[str, list[WorkerSample]] = {}
     for sample in sorted(events.samples, key=lambda sample: sample.time):
         found.setdefault(sample.worker, []).append(sample)

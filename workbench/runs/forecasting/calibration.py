@@ -27,7 +27,7 @@ from workbench.formats import count
 from workbench.hardware import Cpu, inventory, rates
 from workbench.paths import check_openable
 from workbench.runs.forecasting import devices
-from workbench.travelling import Travelling, ask, machine_elsewhere
+from workbench.travelling import Travelling, ask, machine_elsewhere, workers_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -321,7 +321,7 @@ def _tasks(side: int) -> float:
 
 
 def _addresses(client: Client) -> list[str]:
-    return list(client.scheduler_info(n_workers=-1)["workers"])
+    return list(workers_of(client))
 
 
 def keep(found: Calibration) -> Path:
@@ -349,7 +349,7 @@ def load(path: Path) -> Calibration:
 
 
 def _usable(found: Calibration) -> bool:
-    """Whether all that a forecast divides by is a positive number."""
+    """Return whether all that a forecast divides by is a positive number."""
     numbers = [found.rates.get(kind, 0.0) for kind in {*rates.KINDS, *found.rates}]
     numbers += [found.one_thread.get(kind, 0.0) for kind in rates.SERIAL]
     numbers += [found.task_seconds, found.start_seconds, 1.0 if found.moved is None else found.moved]
@@ -400,12 +400,12 @@ def for_spec(spec: ClusterSpec, machine: Mapping[str, Any] | None = None) -> Cal
 
 
 def _alike(one: Calibration, spec: ClusterSpec) -> bool:
-    """Whether its rates can tell of clusters of this spec: of the same GPUs, or else of the same profile."""
+    """Return whether its rates can tell of clusters of this spec: of the same GPUs, or else of the same profile."""
     return one.device in (devices.names(spec) or {"GPU"}) if spec.devices else one.profile == spec.profile
 
 
 def distance(one: Calibration | ClusterSpec, spec: ClusterSpec) -> float:
-    """How far the shape of one cluster is from that of another; 0 where it is the same."""
+    """Return how far the shape of one cluster is from that of another; 0 where it is the same."""
     return (
         abs(math.log(one.threads / spec.threads))
         + abs(math.log(one.n_workers / spec.n_workers)) / 2

@@ -135,7 +135,7 @@ def model_seconds(needs: Needs, found: Calibration, n_workers: int, threads: int
 
 
 def _shares(found: Calibration, n_workers: int, threads: int) -> tuple[float, int]:
-    """How many times as fast as what was calibrated, and among how many blocks are shared: threads, or GPUs."""
+    """Return how many times as fast as what was calibrated, and among how many blocks are shared: threads, or GPUs."""
     if found.device:
         return n_workers / found.n_workers, n_workers
     cores = max(found.cores, found.threads if found.measured == "elsewhere" else 1)
@@ -275,7 +275,7 @@ def _past(workload: str, spec: ClusterSpec, machine: Mapping[str, Any] | None) -
 
 
 def ran_on(run: Run, spec: ClusterSpec, machine: Mapping[str, Any] | None) -> bool:
-    """Whether it ran on such hardware: the profile, the processor, its cores, and the GPUs by name.
+    """Return whether it ran on such hardware: the profile, the processor, its cores, and the GPUs by name.
 
     A run of which nothing of that is known, as somebody may have sent it, may have run on any.
     """

@@ -143,7 +143,7 @@ def forecast(
 
 
 def _told(judged: Verdict | None, lasting: Duration | None) -> dict[str, Any]:
-    """What a run keeps of its forecast, too."""
+    """Return what a run keeps of its forecast, too."""
     return {
         "verdict": judged and judged.name,
         "memory_per_worker": judged and judged.memory_per_worker,
@@ -209,14 +209,14 @@ _NO_CUPY = (
 
 
 def _unmeasured(needs: Needs, lasting: Duration | None) -> bool:
-    """Whether measuring the hardware would tell a time, or a better one than was told when it was busy."""
+    """Return whether measuring the hardware would tell a time, or a better one than was told when it was busy."""
     return bool(needs.work) and (lasting is None or "not calibrated" in lasting.source or "busy" in lasting.source)
 
 
 def kept_with_run(
     template: Template, checked: Parameters, needs: Needs, cluster: ClusterRecord, *, force: bool
 ) -> dict[str, Any]:
-    """What a run keeps of its forecast. Raises ConflictError where it won't fit and nobody insists."""
+    """Return what a run keeps of its forecast. Raises ConflictError where it won't fit and nobody insists."""
     spec, machine = actual_spec(cluster), cluster.machine
     judged = verdict(template, checked.given, needs, spec, cluster) if needs.known else None
     if judged is not None and judged.name == "won't fit" and not force:
@@ -268,7 +268,7 @@ def elsewhere(template: Template, checked: Parameters, needs: Needs) -> Iterator
 
 
 def _there(machine: str, ends: tuple[float, float], middle: float, basis: str, source: str) -> dict[str, Any]:
-    """What it would take on hardware that isn't here, and where that is known from."""
+    """Return what it would take on hardware that isn't here, and where that is known from."""
     cost = machines.cost(middle, machines.price_per_hour(None, machine))
     return {"machine": machine, "seconds": _range(*ends), "basis": basis, "source": source, "cost": cost}
 
@@ -299,7 +299,7 @@ def lacking(template: Template, checked: Parameters, spec: ClusterSpec, name: st
             continue
         hosts, count = missing[module], sum(missing[module].values())
         where = f" of {name}" if name else ""
-        which = f"{count} of {max(count, spec.n_workers)}{f', on {formats.some(sorted(hosts))}' * spec.elsewhere}"
+        which = f"{count} of {max(count, spec.n_workers)}{f', on {formats.shortened(sorted(hosts))}' * spec.elsewhere}"
         return (
             f"{module} isn't installed on the workers{where} ({which}), and {template.name} needs it there with these "
             f"parameters. Install it in their environment (pip install {module}) and start the workers anew"
@@ -309,7 +309,7 @@ def lacking(template: Template, checked: Parameters, spec: ClusterSpec, name: st
 
 
 def size_of(spec: ClusterSpec | None) -> dict[str, Any]:
-    """What a template's `validate` wants to know of a cluster."""
+    """Return what a template's `validate` wants to know of a cluster."""
     if spec is None:
         return {}
     return {
@@ -342,7 +342,7 @@ def _duration(
 
 
 def _judge(needs: Needs, spec: ClusterSpec) -> Verdict:
-    """Whether it fits a worker's memory, and where its arrays lie on GPUs, theirs."""
+    """Return whether it fits a worker's memory, and where its arrays lie on GPUs, theirs."""
     card = _card(spec) if needs.on_device else None
     if card is not None:
         return _judge_devices(needs, spec, card)
@@ -403,7 +403,7 @@ def _taken_by_others(judged: Verdict, spec: ClusterSpec, cluster: ClusterRecord 
 
 
 def _judge_devices(needs: Needs, spec: ClusterSpec, card: int) -> Verdict:
-    """Whether it fits GPUs of `card` bytes, and what they hand to their workers fits those."""
+    """Return whether it fits GPUs of `card` bytes, and what they hand to their workers fits those."""
     limit = _room(spec, card)
     has = formats.size(card)
     several = needs.received if spec.n_workers > 1 else 0

@@ -34,7 +34,7 @@ def runs_of(template: Template, resolved: Mapping[str, Any]) -> tuple[Run, ...]:
 
 
 def needs(runs: Sequence[Run], resolved: Mapping[str, Any], unknown: Needs) -> Needs:
-    """What the graph of the same run needed before; `unknown` where there was none."""
+    """Return what the graph of the same run needed before; `unknown` where there was none."""
     for run in runs:
         if run.resolved == resolved and run.needs:
             try:

@@ -1,0 +1,116 @@
+"""First steps: the tour, and where a list is still empty the click that begins it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from html import unescape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from tests.views import html_of
+from workbench.clusters import control
+from workbench.errors import BadInputError, ConflictError
+from workbench.runs import store
+from workbench.session import Session
+from workbench.views.desk import Desk
+from workbench.views.requests import answer
+
+
+class Button(NamedTuple):
+    """What a click on a button of a view asks for."""
+
+    request: str
+    body: dict[str, Any]
+    then: dict[str, Any]
+
+    def click(self) -> int:
+        """Ask for it; the status of the answer."""
+
+        async def asked() -> int:
+            desk = Desk("/", logging.getLogger(__name__), Session)
+            try:
+                return (await answer(desk, *self.request.split(" "), self.body)).status
+            finally:
+                await desk.close()
+
+        return asyncio.run(asked())
+
+
+def button(hook: str, view: str, **choices: str) -> Button:
+    """Return the button of a view with this hook."""
+    (element,) = [each for each in re.findall(r"<button[^>]*>", html_of(view, choices)) if f'"{hook}"' in each]
+    said = dict(re.findall(r'data-(request|body|then)="([^"]*)"', element))
+    body, then = (json.loads(unescape(said.get(name, "{}"))) for name in ("body", "then"))
+    return Button(said["request"], body, then)
+
+
+def test_from_nothing_to_a_comparison_each_empty_list_has_the_click_that_begins_it(data_folder: Path) -> None:
+    first = button("start-example", "clusters")
+    assert button("start-for-run", "runs") == button("start-for-work", "work") == first
+    assert first.click() == 202
+    (cluster,) = Session().clusters()
+    cluster = asyncio.run(control.wait(cluster.name, timeout=60))
+    assert (cluster.spec.n_workers, cluster.status) == (2, "ready")
+    example = button("run-example", "runs")
+    for pane in ("groups", "graph", "profile"):
+        assert button("run-example", f"{pane}:{cluster.name}") == example
+    assert button("run-example", f"bandwidth:{cluster.name}").body["workload"] == "transpose_sum"
+    assert example.click() == 202
+    (run,) = store.select()
+    run = asyncio.run(Session().wait_run(run.id))
+    assert (run.status, run.check and run.check.passed) == ("done", True)
+    assert button("compare-example", "comparisons").click() == 202
+    (comparison,) = Session().comparisons()
+    assert [row.spec and row.spec.n_workers for row in comparison.rows] == [1, 2]
+    asyncio.run(Session().cancel_comparison(comparison.id))
+    assert "run-example" not in html_of("runs")
+    assert "compare-example" not in html_of("comparisons")
+    asyncio.run(Session().stop_all())
+
+
+def test_a_folder_without_a_file_offers_one_that_a_workload_can_read(tmp_path: Path, data_folder: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    chosen = {"workload": "svd_of_file", "browse.path": str(tmp_path)}
+    write = button("write-example", "work", **chosen)
+    assert write.click() == 201
+    assert write.then == {"run.svd_of_file.path": str(tmp_path / "example.npy"), "browse.path": None}
+    values = np.linalg.svd(np.load(tmp_path / "example.npy"), compute_uv=False)
+    assert values[3] > 1.5 * values[4], "four values stand out"
+    assert "write-example" not in html_of("work", chosen)
+    with pytest.raises(ConflictError, match="is there already"):
+        write.click()
+
+
+def test_a_folder_without_a_function_offers_one_that_is_a_workload(tmp_path: Path, data_folder: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "empty.py").touch()
+    in_file = button("write-example", "work", **{"browse.functions": str(tmp_path / "empty.py")})
+    (tmp_path / "empty.py").unlink()
+    in_folder = button("write-example", "work", **{"browse.functions": str(tmp_path)})
+    assert in_file == in_folder
+    assert in_folder.click() == 201
+    assert Session().workload(in_folder.then["workload"]).schema()["properties"].keys() >= {"n", "chunks"}
+
+
+def test_the_tour_has_four_steps_and_is_dismissed_for_good(data_folder: Path) -> None:
+    steps = [re.findall(r'data-tour="(\w+)"', html_of("sidebar", {"tour.step": step})) for step in (0, 1, 2, 3, 4, "x")]
+    assert steps == [["hardware"], ["clusters"], ["workloads"], ["runs"], ["hardware"], ["hardware"]]
+    assert button("tour-over", "sidebar").click() == 200
+    assert "data-tour" not in html_of("sidebar")
+    assert "data-tour" not in html_of("wide")
+
+
+@pytest.mark.parametrize("path", ["example.txt", "nowhere/example.npy", "s3://bucket/example.npy", "", "example.npy\0"])
+def test_an_example_is_written_under_its_own_name_into_a_folder_that_is_there(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInputError, match=r"Give example\.npy or example\.py"):
+        Session().write_example(path)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,397 @@
+"""Empirical orthogonal functions: patterns in space and series in time of a variable of climate, or of images.
+
+Sources: von Storch, Zwiers: Statistical Analysis in Climate Research, chapter 13. North, Bell, Cahalan, Moeng: Sampling
+errors in the estimation of empirical orthogonal functions, Monthly Weather Review 110, 1982.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import dask
+import dask.array as da
+import numpy as np
+from pydantic import Field
+
+from workbench import formats
+from workbench.climate import anomalies
+from workbench.climate.grid import FEW, ROUNDING, grid_of, weighted_anomalies
+from workbench.errors import BadInputError
+from workbench.formats import by
+from workbench.storage import datasets
+from workbench.storage.datasets import Picked
+from workbench.storage.places import Place
+from workbench.workloads import checks, estimates, fields
+from workbench.workloads.fields import Resolved, Text, Words
+from workbench.workloads.opening import SERVED, Found, existing_chunks, imports_of, options_of
+from workbench.workloads.registry import Resolution, Template
+from workbench.workloads.sizes import block_rows, grown, number_of_blocks, shrunk
+from workbench.workloads.svd import certificate_json
+from workbench.workloads.values import BadParameterError, Check, Labelled, Needs, Surroundings
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_SLAB_BYTES = 32_000_000
+"""Of a block with all times, which is worked on at once."""
+_SMALLEST_SLAB = 1_000_000
+_SINGLE = 1e-6
+"""Accuracy that anomalies in float32 still have: they are rounded to 6e-8 of themselves."""
+_READ_BYTES = 64_000_000
+_STREAMED_BYTES = 8_000_000
+"""Of a block of some times and all places, which is read anew at each pass."""
+
+Samples = Annotated[
+    Text,
+    Words(
+        "Dimensions of the samples, such as time and the members of an ensemble. By default the time dimension.",
+        allowed="names of dimensions, such as time or time, member",
+        examples=("time", "time, member"),
+    ),
+]
+Removal = Annotated[
+    Literal["mean", "seasonal cycle", "none"],
+    Words(
+        "What to subtract at each place: its mean over time; its seasonal cycle, by calendar month (by "
+        "calendar day if times are closer than months and each day has about five samples); or nothing."
+    ),
+]
+Detrend = Annotated[bool, Words("Also subtract the linear trend over time at each place.")]
+Weights = Annotated[
+    Literal["auto", "latitude", "none"],
+    Words(
+        "Weight places by the square root of the cosine of their latitude, so that areas count by their size."
+        " auto: if there is a latitude."
+    ),
+]
+Missing = Annotated[
+    Literal["refuse", "mean", "leave out"],
+    Words(
+        "Places with values at some times only: refuse them and report where they are, fill them with the "
+        "mean that is removed, or drop the places. Places without any value (land or sea) are always dropped."
+    ),
+]
+Sharpness = Annotated[
+    float,
+    Field(gt=0, lt=1, allow_inf_nan=False),
+    Words(
+        "Largest relative error of patterns and series of well separated modes; variances are accurate to its"
+        " square. Passes continue until error bounds meet it, and a certificate reports the bounds reached.",
+        unit="relative",
+        examples=(1e-3,),
+    ),
+]
+
+
+def eofs(
+    path: fields.DatasetPath,
+    variable: fields.VariableName | None = None,
+    select: fields.Selection | None = None,
+    k: fields.Components = 10,
+    samples: Samples | None = None,
+    remove: Removal = "mean",
+    detrend: Detrend = False,
+    weights: Weights = "auto",
+    missing: Missing = "refuse",
+    tol: Sharpness = 1e-3,
+    seed: fields.Seed = 0,
+    options: Annotated[dict[str, Any] | None, Resolved()] = None,
+    reads: Annotated[tuple[int, ...], Resolved()] = (),
+    slabs: Annotated[tuple[int, ...], Resolved()] = (),
+    chunks: Annotated[tuple[int, int], Resolved()] = (0, 0),
+    dtype: Annotated[str, Resolved()] = "float64",
+    keep: Annotated[bool, Resolved()] = True,
+) -> tuple[da.Array, da.Array, da.Array, da.Array, Any, Any]:
+    """Empirical orthogonal functions of a variable: spatial patterns and their time series, for climate and images.
+
+    Reads NetCDF, Zarr as written by xarray, and GRIB. The mean or seasonal cycle of each place is subtracted, and
+    optionally a trend; places are weighted by the square root of the cosine of their latitude. The SVD of these
+    anomalies gives patterns in the variable's units, time series with variance one, and the fraction of the variance
+    that each mode explains. North's rule tells whether neighboring modes can be distinguished. The sign of each mode
+    makes the largest weighted value of its pattern positive.
+    """
+    from workbench.climate.grid import FEW, ROUNDING, check_varies, grid_of, near_poles, weighted_anomalies
+    from workbench.linalg import svd_compressed
+    from workbench.storage.datasets import pick
+
+    grid = grid_of(pick(path, variable, select, options), samples, remove, detrend, weights)
+    x, states, known = weighted_anomalies(grid, reads, slabs, chunks, dtype, missing)
+    if keep:
+        x, states, known = dask.persist(x, states, known)
+    states, known = dask.compute(states, known)
+    grid = replace(grid, slabs=slabs, without=tuple(map(int, np.flatnonzero(~known)))).of_states(states, k)
+    more: dict[str, Any] = {"axis": 0} if slabs[0] < len(x) else {}
+    if not more and min(x.shape) <= FEW:
+        # A basis of everything takes one pass, however near to each other the modes are.
+        more = {"n_oversamples": min(x.shape) - k}
+    # Of a symmetric matrix's value the error is the square of that of its vector.
+    u, rounded, v = result = svd_compressed(
+        x, k, tol=max(tol**2, ROUNDING), seed=seed, coerce_signs=False, keep=keep, **more
+    )
+    s = da.from_array(result.values)
+    check_varies(grid, result.values)
+    signs = da.where(v.max(axis=1) < -v.min(axis=1), -1, 1).astype(v.dtype)
+    u, v = u * signs, v * signs[:, None]
+    # Of the longer axis the vectors are lazy: U S is had from those that are at hand.
+    # Squares of larger values leave the range of float32.
+    exact = x if 1e-15 < result.values[0] < 1e15 else x.astype("float64")
+    us = u * rounded if "axis" not in more and x.shape[0] < x.shape[1] else exact.dot(v.T)
+    polar = near_poles(exact, us, grid)
+    return u, s, v, polar, result.certificate, replace(grid, shares=result.shares)
+
+
+_OF_GRID = ("samples", "remove", "detrend", "weights")
+
+
+def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+    """Inspect the file and choose the blocks for reading and for computing."""
+    options = options_of("eofs", values["path"], values)
+    try:
+        picked = datasets.pick(values["path"], values["variable"], values["select"], options)
+    except BadParameterError as err:
+        raise BadParameterError(f"{err.parameter} of eofs: {err}", err.parameter) from err
+    except BadInputError as err:
+        raise BadParameterError(f"path of eofs: {err}", "path") from err
+    told = _existing_chunks(picked, values["missing_chunks"])
+    grid = grid_of(picked, *(values[name] for name in _OF_GRID))
+    times, places = grid.shape[0], math.prod(grid.shape[1:])
+    most = min(times - grid.removed.rank, places)
+    if values["k"] > most:
+        samples = formats.count(times, "sample")
+        raise BadParameterError(
+            f"k of eofs is {values['k']}. Give a whole number from 1 to {most}: there are {samples}, of which "
+            f"{grid.removed.rank} are taken by what is removed, and {places} places."
+            if most > 0
+            else f"{grid.picked.title} has {samples}, and as many are taken by what is removed: nothing is left.",
+            "k" if most > 0 else "select",
+        )
+    dtype = "float32" if grid.picked.dtype == np.float32 and values["tol"] >= _SINGLE else "float64"
+    item = np.dtype(dtype).itemsize
+    stored = [grid.picked.stored[grid.picked.dims.index(dim)] for dim in (grid.samples[0], *grid.features)]
+    # With each place along the first dimension of the samples come all along the others.
+    inner = math.prod(grid.lengths[1:])
+    stored[0] *= inner
+    slabs, reads = _blocks(grid.shape, tuple(stored), item, around.threads)
+    n_bytes = times * places * item
+    keep = around.keeps(n_bytes)
+    if slabs != reads and not (keep and times <= FEW):
+        # To put all times of a place together, all would have to be in memory, twice.
+        high = max(1, _STREAMED_BYTES // (places * item))
+        slabs = reads = (min(times - inner, max(1, high // stored[0]) * stored[0]), *grid.shape[1:])
+    streamed = slabs[0] < times
+    chunks = (
+        (slabs[0] if streamed else times, math.prod(slabs[1:]))
+        if streamed or times <= places
+        else (block_rows(times, places, item, threads=around.threads), places)
+    )
+    notes = (*told, *grid.told)
+    if slabs != reads:
+        notes = (
+            *notes,
+            f"Read in blocks of {by(reads)} and worked on in blocks of {by(slabs)}, which have all times.",
+        )
+    if not keep:
+        notes = (*notes, f"{formats.size(n_bytes)} are more than {around.too_much}: read again at each pass.")
+    facts = {
+        "path": grid.picked.source.path,
+        "options": options,
+        "engine": grid.picked.source.engine,
+        "samples": ", ".join(grid.samples),
+        "variable": values["variable"] or grid.picked.variable,
+        "reads": reads,
+        "slabs": slabs,
+        "chunks": chunks,
+        "dtype": dtype,
+        "keep": keep,
+        "shape": (times, places),
+        "grid": grid.shape,
+        "n_stored": number_of_blocks(picked.shape, picked.stored),
+    }
+    return values | facts, notes
+
+
+def _existing_chunks(picked: Picked, missing_chunks: str) -> tuple[str, ...]:
+    """Return sentences on metadata that contradict each other and on chunks that don't exist."""
+    recipe, missing = picked.recipe(), picked.numbers.missing
+    unpack = {"missing": missing}
+    found = Found(picked.source.path, picked.name, "dataset", picked.shape, picked.dtype, recipe=recipe, unpack=unpack)
+    place = Place(picked.source.path, picked.source.options)
+    try:
+        return existing_chunks(found, place, missing_chunks)
+    except BadInputError as err:
+        raise BadParameterError(f"path of eofs: {err}", "path") from err
+
+
+def _blocks(
+    shape: tuple[int, ...], stored: tuple[int, ...], item: int, threads: int | None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Blocks of all times and some places, of whole stored ones where that can be, and blocks in which to read."""
+    times, places = shape[0], shape[1:]
+    share = math.prod(shape) * item // (4 * (threads or 1))
+    target = max(1, min(_SLAB_BYTES, max(share, _SMALLEST_SLAB)) // (times * item))
+    of_places = stored[1:]
+    slab = (times, *(grown(of_places, places, target) if math.prod(of_places) <= target else shrunk(of_places, target)))
+    if stored[0] >= times and all(
+        part % each == 0 or part == length for part, each, length in zip(slab[1:], of_places, places, strict=True)
+    ):
+        return slab, slab
+    room = max(1, _READ_BYTES // item)
+    wide = grown(of_places, places, max(1, room // stored[0]))
+    high = min(times, stored[0] * max(1, room // (math.prod(wide) * stored[0])))
+    return slab, (high, *wide)
+
+
+def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+    """As for the SVD of a file, whose blocks are in hand as they are read, in float64 and as they are decomposed."""
+    times, item = resolved["shape"][0], np.dtype(resolved["dtype"]).itemsize
+    slab = math.prod(resolved["slabs"])
+    taken = max(math.prod(resolved["reads"]) * item, slab * (2 * item + 17))
+    streamed = resolved["slabs"][0] < times
+    as_svd = {
+        "axis": 0 if streamed else None,
+        "tol": max(resolved["tol"] ** 2, ROUNDING),
+        "method": "workbench",
+        "center": False,
+        "blocks": (1, taken // (2 * item) + 1),
+        "chunks": resolved["chunks"] if streamed else (times, slab // times),
+    }
+    return estimates.svd_of_file({**resolved, **as_svd}, threads_per_worker)
+
+
+def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Singular values, variances with their shares and North's rule, and what became of the places."""
+    grid, s = results["grid"], np.asarray(results["s"], "float64")
+    apart = separated(s**2, grid.shares, grid.shape[0])
+    told = certificate_json(results["certificate"])
+    if results["u"].dtype == np.float32:
+        # Held in float32, anomalies are rounded to half of eps of themselves; together that moves a value by so much.
+        rounding = float(np.finfo("float32").eps) / 2 / np.sqrt(np.maximum(grid.shares, 1e-300))
+        for name, scale in (("bound", 1.0), ("of_largest", s / (s[0] or 1.0))):
+            both = zip(told[name], rounding * scale, strict=True)
+            told[name] = [None if each is None else each + float(more) for each, more in both]
+        told["sentence"] += " That is of anomalies in float32, which are rounded to 6e-8 of themselves."
+    if grid.without:
+        told["sentence"] += f"{grid.remark_without()} What isn't known there is filled."
+    return {
+        "singular_values": [float(each) for each in s],
+        "explained_variance": [float(each) for each in s**2 / max(1, grid.shape[0] - 1)],
+        "explained_variance_ratio": [float(each) for each in grid.shares],
+        "separated": apart,
+        "north": _north(apart),
+        **grid.counts(),
+        "certificate": told,
+    }
+
+
+def separated(variances: np.ndarray[Any, Any], shares: np.ndarray[Any, Any], n_samples: int) -> list[bool | None]:
+    """By North's rule, whether each mode can be told from its neighbours; None where the one after it isn't known.
+
+    A variance has a sampling error of sqrt(2 / n) of itself. Modes are apart where the distance of their variances is
+    more than the error of the larger one. Samples are taken as independent, which those of a climate seldom are.
+    """
+    errors = variances * math.sqrt(2 / n_samples)
+    apart: list[bool | None] = [bool(each) for each in variances[:-1] - variances[1:] > errors[:-1]]
+    # Of the next variance all that is known is that it is no more than this one, and than all that is left.
+    left = float(variances[-1] * max(0.0, 1 - shares.sum()) / shares[-1]) if shares[-1] else 0.0
+    apart.append(True if variances[-1] - left > errors[-1] else None)
+    found: list[bool | None] = []
+    for number, after in enumerate(apart):
+        before = number == 0 or apart[number - 1]
+        found.append(False if before is False or after is False else after)
+    return found
+
+
+def _north(apart: Sequence[bool | None]) -> str:
+    names = [str(number) for number, each in enumerate(apart, 1) if each]
+    mixed = [str(number) for number, each in enumerate(apart, 1) if each is False]
+    said = [f"{', '.join(names)} can be told from {'their' if len(names) > 1 else 'its'} neighbours"] if names else []
+    said += (
+        [
+            f"{', '.join(mixed)} can't, and may be mixtures"
+            if said
+            else f"{', '.join(mixed)} can't be told from their neighbours and may be mixtures"
+        ]
+        if mixed
+        else []
+    )
+    said += [f"of {len(apart)} nothing is known, as it is the last"] if apart[-1] is None else []
+    return f"By North's rule, with independent times, of the modes {'; '.join(said)}."
+
+
+def _arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
+    """Patterns in the variable's units on its grid, series of variance one, and what belongs to each mode."""
+    grid, u, v = results["grid"], results["u"], results["v"]
+    picked, s, n = grid.picked, np.asarray(results["s"], "float64"), max(1, grid.shape[0] - 1)
+    modes = {"mode": np.arange(1, len(s) + 1)}
+    known = {name: picked.attrs[name] for name in ("units", "long_name", "standard_name") if name in picked.attrs}
+    used = np.isin(grid.states, (anomalies.PRESENT, anomalies.FILLED))
+    unit = np.where(used & (grid.weights > 0), 1.0, np.nan) / np.where(grid.weights > 0, grid.weights, 1.0)
+    lengths = da.core.normalize_chunks(grid.slabs[1:], grid.shape[1:])
+    widths = tuple(map(math.prod, itertools.product(*lengths)))
+    near, found = grid.near_poles(), da.asarray(v).to_backend("numpy") * s[:, None]
+    if len(near):
+        place, small = np.zeros(found.shape[1], int), np.zeros(found.shape[1], bool)
+        place[near], small[near] = np.arange(len(near)), True
+        # Of modes that are rounding the patterns are any.
+        inverse = np.divide(1, s, out=np.zeros_like(s), where=s > s[0] * ROUNDING)[:, None]
+        spread = (
+            da.asarray(results["polar"])
+            .to_backend("numpy")
+            .rechunk(-1)
+            .map_blocks(np.take, indices=place, axis=1, chunks=((len(s),), (len(place),)), dtype=found.dtype)
+        )
+        found = da.where(small, spread * inverse, found)
+    maps = da.reshape_blockwise(
+        found.rechunk((len(s), widths)), (len(s), *grid.shape[1:]), chunks=((len(s),), *lengths)
+    )
+    by_mode = {
+        "explained_variance": s**2 / n,
+        "explained_variance_ratio": grid.shares,
+        "sampling_error": s**2 / n * math.sqrt(2 / grid.shape[0]),
+        "singular_values": s,
+    }
+    return {
+        "patterns": Labelled(
+            maps / math.sqrt(n) * da.from_array(unit[None], chunks=((1,), *lengths)),
+            ("mode", *grid.features),
+            modes | datasets.along(picked.coords, grid.features),
+            known,
+        ),
+        "series": Labelled(
+            (u * math.sqrt(n)).reshape(*grid.lengths, len(s)),
+            (*grid.samples, "mode"),
+            modes | datasets.along(picked.coords, grid.samples),
+        ),
+        **{name: Labelled(values, ("mode",), modes) for name, values in by_mode.items()},
+    }
+
+
+def _matrix(resolved: Mapping[str, Any]) -> da.Array:
+    picked = datasets.pick(*(resolved[name] for name in ("path", "variable", "select", "options")))
+    grid = grid_of(picked, *(resolved[name] for name in _OF_GRID))
+    return weighted_anomalies(grid, *(resolved[name] for name in ("reads", "slabs", "chunks", "dtype", "missing")))[0]
+
+
+def _right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+    x = _matrix(resolved)
+    return checks.svd_is_certified(x, results, client, axis=0 if resolved["slabs"][0] < len(x) else None)
+
+
+EOFS = Template(
+    eofs,
+    imports=imports_of,
+    title="Empirical orthogonal functions",
+    returns=("u", "s", "v", "polar", "certificate", "grid"),
+    small=("s",),
+    values=("certificate", "grid"),
+    resolver=_resolved,
+    estimate=_needs,
+    checker=_right,
+    summary_of=_summary,
+    arrays_of=_arrays,
+    extra={"missing_chunks": (fields.MissingChunks, "refuse"), **SERVED},
+)

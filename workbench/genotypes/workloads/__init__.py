@@ -1,0 +1,1 @@
+"""Workloads of genotypes, and what the forms, files and pictures of this package take beside."""

@@ -1,0 +1,30 @@
+"""Listing of PLINK's files for `look`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench import formats
+from workbench.storage.places import Place
+from workbench.workloads.contents import Listed, held_as
+
+# Of these some aren't read: it is said what makes a .bed of them.
+ENDINGS = (".bed", ".vcf", ".vcf.gz", ".vcf.bgz", ".bcf", ".pgen", ".ped", ".bgen")
+_SITES = 1000
+"""Variants of which it is told how much is unknown."""
+
+
+def look(place: Place) -> Listed:
+    """Return what is known without reading more than the first variants."""
+    from workbench.genotypes import open_genotypes
+
+    found = open_genotypes(place.path, storage_options=place.options or None)
+    first = np.asarray(found[: min(_SITES, found.n_variants)].counts(3).compute())
+    contigs = [str(each) for each in dict.fromkeys(np.asarray(found.variants.contig).tolist())]
+    told = [f"Contigs: {', '.join(contigs[:30])}."] if contigs else []
+    told.append(f"Of the first {formats.count(len(first), 'variant')} {100 * (first == 3).mean():.2g} % are unknown.")
+    names = [str(each) for each in found.samples[:3]]
+    told.append(f"Samples: {', '.join(names)}{' …' if found.n_samples > len(names) else ''}.")
+    n_bytes = found.n_variants * -(-found.n_samples // 4)
+    genotypes = held_as("genotypes", found.shape, "uint8", dims=("variant", "sample"), compression="two bits each")
+    return (genotypes.model_copy(update={"n_bytes": n_bytes}),), (*told, *found.remarks)

@@ -1,0 +1,143 @@
+"""Pictures of answers on genotypes: quality, related pairs, and loadings along a genome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.figures.answers import (
+    MOST_DOTS,
+    MOST_VECTORS,
+    Dots,
+    Line,
+    Numbers,
+    Picture,
+    count_along,
+    counter_of,
+    labels_along,
+    over,
+    spread,
+    vector,
+)
+from workbench.labels import as_text
+from workbench.workloads.values import Labelled
+
+_DIMENSIONS = {"variant", "sample", "pair", "removed"}
+_BINS = 50
+_POSITION = {"chromosome": "position", "contig": "position"}
+"""Labels that together say where on a genome something is."""
+
+
+def draws(array: Labelled) -> bool:
+    """Return whether an array is drawn here: loadings of variants, or numbers of sites, samples and pairs."""
+    counter = counter_of(array)
+    if counter is None:
+        return bool(_DIMENSIONS & set(array.dims))
+    return len(array.dims) == 2 and ("variant" in array.dims or _contigs(array, counter) is not None)
+
+
+def draw(arrays: Mapping[str, Labelled]) -> Iterator[Picture]:
+    """Draw what an analyst of genotypes looks at first."""
+    for name, array in arrays.items():
+        counter = counter_of(array)
+        if counter is not None and draws(array):
+            yield from _along_a_genome(name, array, counter)
+    if {"frequency", "missing", "hwe_p", "sample_missing", "sample_heterozygosity"} <= arrays.keys():
+        yield from _of_quality(arrays)
+    if {"kinship", "ibs0"} <= arrays.keys():
+        yield from _of_pairs(arrays["kinship"], arrays["ibs0"])
+
+
+def _along(array: Labelled, counter: str) -> str:
+    (along,) = (dim for dim in array.dims if dim != counter)
+    return along
+
+
+def _contigs(array: Labelled, counter: str) -> str | None:
+    """Name of the labels that say on which contig each row is, where they and positions are known."""
+    labels = labels_along(array, _along(array, counter))
+    return next((each for each in _POSITION if each in labels and _POSITION[each] in labels), None)
+
+
+def _of_quality(arrays: Mapping[str, Labelled]) -> Iterator[Picture]:
+    """Samples by what is unknown and heterozygous, and how often sites have which frequency, p and unknown share."""
+    missing, het = (vector(arrays[f"sample_{name}"]) for name in ("missing", "heterozygosity"))
+    names, chosen = labels_along(arrays["sample_missing"], "sample").get("sample"), spread(len(missing))
+    dots = Dots(
+        100 * missing[chosen], het[chosen], tuple(map(str, np.asarray(names)[chosen])) if names is not None else ()
+    )
+    yield Picture("samples", f"{len(missing)} samples", "Unknown, %", "Heterozygosity", dots)
+    frequency, unknown = vector(arrays["frequency"]), vector(arrays["missing"])
+    rarer = np.minimum(frequency, 1 - frequency)
+    rarer = rarer[np.isfinite(rarer)]
+    yield _histogram("frequency", f"{len(rarer)} variants by frequency", "Frequency of the rarer allele", rarer, _BINS)
+    # Of so many samples whole numbers are unknown, and as many of them lie in each bin.
+    n_samples = max(1, len(missing))
+    counts = np.rint(unknown * n_samples)
+    low, high = float(counts.min(initial=n_samples)), float(counts.max(initial=0))
+    step = max(1, (high - low) // _BINS)
+    edges = np.arange(low, high + 2 * step, step) - 0.5
+    shares = 100 * counts / n_samples, 100 * edges / n_samples
+    yield _histogram("missing", f"{len(unknown)} variants by what is unknown", "Unknown, %", *shares)
+    p = np.sort(np.maximum(vector(arrays["hwe_p"]), np.finfo(float).tiny))
+    if n := int(np.isfinite(p).sum()):
+        # All of the smallest, and fewer and fewer of the others.
+        rank = np.unique(np.geomspace(1, n, min(n, MOST_DOTS // 10)).round()).astype(int)
+        expected = -np.log10((rank - 0.5) / n)
+        lines = Line(expected, -np.log10(p[rank - 1]), "variants"), Line(expected, expected, "in equilibrium")
+        yield Picture("hwe", "Hardy–Weinberg equilibrium", "−log₁₀ p, expected", "−log₁₀ p", lines)
+
+
+def _histogram(name: str, title: str, across: str, values: Numbers, bins: int | Numbers) -> Picture:
+    counts, edges = np.histogram(values, bins)
+    line = Line((edges[1:] + edges[:-1]) / 2, counts.astype("float64"))
+    return Picture(name, title, across, "Variants", (line,))
+
+
+def _of_pairs(kinship: Labelled, ibs0: Labelled) -> Iterator[Picture]:
+    """Related pairs by kinship and by how often they have no allele in common, which tells children from siblings."""
+    told, chosen = labels_along(kinship, "pair"), spread(kinship.data.shape[0])
+    if not len(chosen):
+        return
+    one, other, degree = (as_text(told[name])[chosen].tolist() for name in ("sample_1", "sample_2", "degree"))
+    names = tuple(f"{a}, {b}" for a, b in zip(one, other, strict=True))
+    dots = Dots(vector(ibs0)[chosen], vector(kinship)[chosen], names, tuple(degree), "degree")
+    yield Picture("pairs", f"{len(kinship.data)} related pairs", "No allele in common", "Kinship", dots)
+
+
+def _along_a_genome(name: str, array: Labelled, counter: str) -> Iterator[Picture]:
+    """Sizes of a vector's elements, contig after contig; of many the largest of each stretch."""
+    where, along = _contigs(array, counter), _along(array, counter)
+    if where is None:
+        yield over(name, array, counter, along)
+        return
+    told = labels_along(array, along)
+    contigs, positions = as_text(told[where]), np.asarray(told[_POSITION[where]], "float64")
+    names, first = np.unique(contigs, return_index=True)
+    order = names[np.argsort(first)]
+    offset, start = np.empty(len(contigs)), 0.0
+    for each in order:
+        mine = contigs == each
+        offset[mine] = start + positions[mine]
+        start += float(positions[mine].max(initial=0.0))
+    for number in range(min(MOST_VECTORS // 2, count_along(array, counter))):
+        size = np.abs(vector(array, counter, number))
+        kept = _tallest(offset, size)
+        dots = Dots(offset[kept] / 1e6, size[kept], (), tuple(contigs[kept].tolist()), where)
+        title = f"{name}: {counter} {number + 1} along the genome"
+        yield Picture(f"{name}-{number + 1}", title, "Position, million bases", "Size of the loading", dots)
+
+
+def _tallest(x: Numbers, y: Numbers) -> npt.NDArray[np.intp]:
+    """Places of the largest values of all stretches, as many as a picture shows."""
+    if len(x) <= MOST_DOTS:
+        return np.arange(len(x))
+    # Half for the tops of stretches, half spread evenly, so that what is ordinary is seen too.
+    edges = np.linspace(0, len(x), MOST_DOTS // 2 + 1).astype(int)
+    order = np.argsort(x, kind="stable")
+    tops = [order[low:high][np.argmax(y[order[low:high]])] for low, high in pairwise(edges)]
+    even = np.linspace(0, len(x) - 1, MOST_DOTS // 2).astype(int)
+    return np.unique(np.concatenate([tops, even]))

@@ -1,0 +1,182 @@
+"""New samples among the principal components of others: the workload, what it needs, its answer and its check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+
+from workbench import config, formats
+from workbench.errors import BadInputError
+from workbench.genotypes.workloads import studies
+from workbench.jobs import folders
+from workbench.storage import places
+from workbench.workloads import fields
+from workbench.workloads.fields import Resolved, Text, Words
+from workbench.workloads.registry import Resolution
+from workbench.workloads.values import BadParameterError, Check, Labelled, Needs, Surroundings
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from workbench.genotypes import Projection
+
+Components = Annotated[
+    Text,
+    Words(
+        "Components of the reference: the ID of a run of genotype_pca, the end of its ID, last, or the path "
+        "of its answer saved as Zarr.",
+        allowed="the ID of a run of genotype_pca, its end, or last, or the path of what it saved as Zarr",
+        examples=("genotype_pca-3fa29c", "components.zarr"),
+    ),
+]
+Corrected = Annotated[
+    bool, Words("Divide scores by the shrinkage that theory predicts for unlinked variants (Lee et al., 2010).")
+]
+Ambiguous = Annotated[
+    bool,
+    Words(
+        "Also use variants with the alleles A and T, or C and G. Only for files with the same strand, such as"
+        " from one laboratory."
+    ),
+]
+
+_KEPT = "answer.zarr"
+
+
+def genotype_project(
+    components: Components,
+    path: studies.GenotypePath,
+    correct: Corrected = False,
+    ambiguous: Ambiguous = False,
+    labels: studies.Labels | None = None,
+    array: fields.ArrayName | None = None,
+    orientation: studies.Orientation | None = None,
+    missing: studies.MissingCode | None = None,
+    keep_samples: studies.SamplesKept | None = None,
+    remove: studies.SamplesRemoved | None = None,
+    options: Annotated[dict[str, Any] | None, Resolved()] = None,
+) -> Any:
+    """Scores of new samples on the principal components of a run of genotype_pca.
+
+    Variants are matched by contig, position and alleles, whichever allele is counted, or else by their names. Projected
+    scores are closer to the center than those of the reference samples. The result reports by how much, and correct
+    divides the scores by it.
+    """
+    from workbench.genotypes import open_genotypes, project
+
+    genotypes = open_genotypes(
+        path,
+        array=array,
+        orientation=orientation,
+        missing=missing,
+        labels=labels,
+        keep_samples=keep_samples,
+        remove=remove,
+        storage_options=options,
+    )
+    return project(components, genotypes, correct=correct, ambiguous=ambiguous)
+
+
+def _projection_resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+    from workbench.genotypes import Reference
+
+    where, (shape, _, remarks, _) = studies.looked_at("genotype_project", values)
+    try:
+        store = _store(values["components"])
+        loadings = Reference.read(store).loadings.shape
+    except BadInputError as err:
+        raise BadParameterError(f"components of genotype_project: {err}", "components") from err
+    return values | where | {"components": store, "shape": shape, "loadings": loadings}, remarks
+
+
+def _store(text: str) -> str:
+    """Path of the components of a run whose id this is, or begins or ends so; else the path that `text` is."""
+    kept = {path.parent.name: path for path in config.data_folder().glob(f"runs/*/{_KEPT}")}
+    if text == "last":
+        late = (name for name in kept if name.startswith("genotype_pca-"))
+        text = max(late, key=lambda name: kept[name].stat().st_mtime, default=text)
+    found = kept.get(folders.one_of(list(kept), text, "runs"))
+    return places.full(text).path if found is None else str(found)
+
+
+def _projection_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+    """One pass over the variants that both have."""
+    (n_variants, n_samples), (m, k) = resolved["shape"], resolved["loadings"]
+    packed = min(m, n_variants) * -(-n_samples // 4)
+    block = min(2**23, packed)
+    # Counts of some rows in floating point, and twice while they are centred.
+    held = (2 * block + 256 * n_samples * 20 + 8 * k * n_samples) * threads_per_worker
+    return Needs.of(
+        input_bytes=packed,
+        held=held,
+        n_tasks=2 * max(16, packed // 2**23),
+        n_blocks=max(16, packed // 2**23),
+        work={"read": float(packed), "thin_f32": 8.0 * min(m, n_variants) * n_samples * k},
+        on_device=False,
+        sentence=f"Goes through {formats.size(packed)} of packed genotypes once: {formats.size(held)} in one worker "
+        "at a time.",
+    )
+
+
+def _projection_summary(results: Mapping[str, Any]) -> dict[str, Any]:
+    found: Projection = results["projected"]
+    return {
+        "samples": len(found.samples),
+        "variants_found": found.matched,
+        "variants_lacking": found.lacking,
+        "alleles_swapped": found.swapped,
+        "strand_ambiguous": found.ambiguous,
+        "shrinkage": [None if np.isnan(each) else float(each) for each in found.shrinkage],
+        "told": found.sentence,
+        **studies.without_genotypes(found),
+    }
+
+
+def _projection_arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
+    found: Projection = results["projected"]
+    components = {"component": [f"PC{i + 1}" for i in range(found.scores.shape[1])]}
+    samples = {"sample": found.samples} | {
+        name: ("sample", column)
+        for name, column in found.sample_table.items()
+        if name not in ("sample", "component", "scores", "shrinkage")
+    }
+    told = {"corrected": found.corrected, "told": found.sentence}
+    return {
+        "scores": Labelled(found.scores, ("sample", "component"), samples | components, told),
+        "shrinkage": Labelled(found.shrinkage, ("component",), components),
+    }
+
+
+def _projection_check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+    """One sample projected for itself, which its place among the bits must not change."""
+    from workbench.genotypes import project
+
+    found: Projection = results["projected"]
+    known = np.flatnonzero(~np.isin(found.samples, found.unknown_samples))
+    if not np.isfinite(found.scores[known]).all():
+        return Check(passed=False, what="Some scores are not finite.")
+    if not known.size:
+        return Check(passed=False, what="No sample has a genotype at any variant of the reference.")
+    chosen = int(known[len(known) // 2])
+    asked = {name: resolved[name] for name in ("correct", "ambiguous")}
+    alone = project(resolved["components"], studies.opened(resolved).of_samples([chosen]), **asked)
+    off = float(np.abs(alone.scores[0] - found.scores[chosen]).max() / (np.abs(found.scores[known]).max() or 1.0))
+    return Check(
+        passed=off < 1e-9,
+        what=f"The scores of {found.samples[chosen]}, projected alone, differ by {off:.1e} of the most.",
+    )
+
+
+PROJECTION = studies.template(
+    genotype_project,
+    "projected",
+    title="Project samples onto components",
+    resolver=_projection_resolved,
+    estimate=_projection_needs,
+    checker=_projection_check,
+    summary_of=_projection_summary,
+    arrays_of=_projection_arrays,
+    referring=("components",),
+)

@@ -1,0 +1,251 @@
+"""Files of genotypes as all workloads on them take them: which samples and variants, and what is there before a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from workbench.errors import BadInputError
+from workbench.storage import places
+from workbench.workloads.fields import Text, Words
+from workbench.workloads.opening import SERVED, options_of
+from workbench.workloads.registry import Template
+from workbench.workloads.values import BadParameterError
+
+if TYPE_CHECKING:
+    from workbench.genotypes import GenotypePCA, Genotypes, Projection
+
+GenotypePath = Annotated[
+    Text,
+    Words(
+        "Genotypes: PLINK .bed (with .bim and .fam), VCF Zarr, a packed store, or an array of counts.",
+        allowed="the path or URL of a PLINK .bed file, VCF Zarr, a packed store, or counts in Zarr, .npy or HDF5",
+        examples=("study.bed", "study.vcz", "s3://bucket/study.zarr"),
+        path=True,
+    ),
+]
+
+Labels = Annotated[
+    Text,
+    Words(
+        "Table with more columns about the samples, such as their population, which colors them in plots.",
+        allowed="the path of a text table with a header and a column of sample names",
+        examples=("populations.tsv",),
+        only="path",
+        path=True,
+    ),
+]
+
+Orientation = Annotated[
+    Literal["variants×samples", "samples×variants"],
+    Words("Orientation of an array of counts, if the file doesn't state it.", only="path"),
+]
+
+MissingCode = Annotated[
+    float,
+    Words(
+        "Value that marks missing genotypes in an array of counts. Common values are recognized.",
+        only="path",
+        examples=(-1,),
+    ),
+]
+
+Scaler = Annotated[
+    Literal["patterson", "hail", "plink", "standard", "center"],
+    Words("Convention for centering and scaling. Eigenvalues differ by known factors, which the result states."),
+]
+Rarest = Annotated[
+    float,
+    Field(ge=0, le=0.5, allow_inf_nan=False),
+    Words("Exclude sites whose minor allele is less frequent.", examples=(0.01, 0.05), title="Minimum frequency"),
+]
+Unknown = Annotated[
+    float,
+    Field(ge=0, le=1, allow_inf_nan=False),
+    Words(
+        "Exclude sites that are missing in a larger fraction of the samples.",
+        examples=(0.02, 0.05),
+        title="Maximum missing",
+    ),
+]
+Equilibrium = Annotated[
+    float,
+    Field(ge=0, lt=1, allow_inf_nan=False),
+    Words(
+        "Exclude sites whose exact test of Hardy-Weinberg equilibrium has a smaller p-value.",
+        examples=(1e-6, 1e-10),
+        title="Minimum HWE p",
+    ),
+]
+Autosomes = Annotated[
+    bool, Words("Exclude X, Y, mitochondria and unplaced contigs. PLINK also excludes X, Y and mitochondria.")
+]
+
+
+def _names(what: str, example: str) -> Words:
+    each = "a name or a family and a name on each line"
+    return Words(
+        f"File of the samples to {what}, {each}.",
+        allowed=f"the path of a text file with {each}, or in Python a list of names",
+        examples=(example,),
+        only="path",
+        path=True,
+    )
+
+
+_Names = Text | tuple[Text, ...]
+SamplesKept = Annotated[_Names, _names("keep", "unrelated.txt")]
+SamplesRemoved = Annotated[_Names, _names("leave out", "related.txt")]
+RegionsOut = Annotated[
+    Text,
+    Words(
+        "Regions to exclude, such as those of long-range linkage, or a BED file with them.",
+        allowed="regions such as 6:25000000-35000000, separated by commas, or the path of a BED file",
+        examples=("6:25000000-35000000", "long-range.bed"),
+        only="path",
+        path=True,
+        title="Excluded regions",
+    ),
+]
+
+_ON_X = "Some variants are on X: plink2 refuses to project with loadings of those. Choose autosomes_only for that."
+OF_FILES = ("keep_samples", "remove", "leave_out", "autosomes_only")
+"""Choices that simulated genotypes have nothing for: neither names that a person knows, nor contigs."""
+
+
+_SHOWN = 500
+"""Names in a summary: a list of runs is sent whole."""
+
+
+class Study(NamedTuple):
+    """Facts about a file: variants and the samples chosen, bytes, and what was remarked."""
+
+    shape: tuple[int, int]
+    n_bytes: int
+    remarks: tuple[str, ...]
+    reader: tuple[str, ...]
+    """Modules that read it."""
+
+
+def looked_at(workload: str, values: Mapping[str, Any], at_least: int = 1) -> tuple[dict[str, Any], Study]:
+    """Absolute paths, and what is there: so many variants and samples. BadParameterError names what can't be used."""
+    from workbench.genotypes.choosing import are_regions
+
+    path = places.full(values["path"]).path
+    options = options_of(workload, path, values)
+    where: dict[str, Any] = {"path": path, "options": options}
+    for name in ("labels", "keep_samples", "remove"):
+        if name in values:
+            where[name] = places.full(values[name]).path if isinstance(values[name], str) else values[name]
+    if "leave_out" in values:
+        given = values["leave_out"]
+        where["leave_out"] = given if not given or are_regions(given) else places.full(given).path
+    told = {name: values[name] for name in ("array", "orientation", "missing")}
+    choices = {name: where.get(name, values.get(name)) for name in ("labels", *OF_FILES)}
+    stamps = [_stamp(place) for place in (path, *choices.values()) if isinstance(place, str)]
+    found = _opened(workload, path, *(tuple(each.items()) for each in (told, options, choices)), *stamps)
+    if min(found.shape) < at_least:
+        raise BadParameterError(
+            f"path of {workload}: {path} has {found.shape[0]} variants of {found.shape[1]} samples, expected some.",
+            "path",
+        )
+    return where | {"reader": found.reader}, found
+
+
+def imports_of(resolved: Mapping[str, Any]) -> dict[str, str]:
+    """Return what tasks import to read a file of genotypes, as `Template.imports`."""
+    if resolved["path"] is None:
+        return {}
+    return dict.fromkeys((*resolved["reader"], *places.modules_of(resolved["path"])), "")
+
+
+def opened(resolved: Mapping[str, Any]) -> Genotypes:
+    """The chosen samples and variants, opened again as a check needs them."""
+    from workbench.genotypes import choosing, open_genotypes
+
+    names = ("array", "orientation", "missing", "keep_samples", "remove")
+    told = {name: resolved[name] for name in names if name in resolved}
+    found = open_genotypes(resolved["path"], **told, storage_options=resolved["options"])
+    barred = {name: resolved[name] for name in ("leave_out", "autosomes_only") if name in resolved}
+    return choosing.of_chosen_variants(found, **barred) if barred else found
+
+
+def template(function: Callable[..., Any], *answers: str, **known: Any) -> Template:
+    """A workload that computes its answers itself from files of genotypes, on processors if nothing else is said."""
+    told: dict[str, Any] = {"by_processors": True, "extra": SERVED, "imports": imports_of, **known}
+    return Template(function, returns=answers, small=(), values=answers, **told)
+
+
+@lru_cache(maxsize=16)
+def _opened(workload: str, path: str, told: Any, options: Any, choices: Any, *_: Any) -> Study:
+    """Return facts about a file. A form asks for it at each key, and a .bim file may have millions of lines."""
+    from workbench.genotypes import choosing, open_genotypes
+    from workbench.genotypes.choosing import some_on_x
+    from workbench.genotypes.reading import with_labels
+
+    chosen = {name: value for name, value in choices if value not in (None, False)}
+    given: dict[str, Any] = {"storage_options": dict(options)}
+    parameter = "path"
+    try:
+        found = open_genotypes(path, **dict(told), **given)
+        for parameter in ("labels", "keep_samples", "remove"):
+            if parameter not in chosen:
+                continue
+            if parameter == "labels":
+                found = with_labels(found, chosen[parameter], **(given if "://" in chosen[parameter] else {}))
+            else:
+                found = choosing.of_chosen_samples(found, **{parameter: chosen[parameter]}, **given)
+        if (parameter := "leave_out") in chosen and not choosing.in_regions(found, chosen[parameter]).any():
+            found = replace(found, remarks=(*found.remarks, choosing.nowhere(found)))
+        if (parameter := "autosomes_only") in chosen:
+            choosing.on_autosomes(found)
+    except BadInputError as err:
+        raise BadParameterError(f"{parameter} of {workload}: {err}", parameter) from err
+    if workload == "genotype_pca" and "autosomes_only" not in chosen and some_on_x(found):
+        found = replace(found, remarks=(*found.remarks, _ON_X))
+    source = found.source or path
+    return Study(found.shape, _size(source, options=dict(options)), found.remarks, _reader(source, dict(options)))
+
+
+def _reader(path: str, options: Mapping[str, Any]) -> tuple[str, ...]:
+    from workbench.genotypes.plink import is_plink
+    from workbench.genotypes.reading import HDF5_START, NPY_START
+
+    if is_plink(path):
+        return ()
+    place = places.full(path, options)
+    start = place.read(0, 8) if place.kind() == "file" else b""
+    return () if start.startswith(NPY_START) else ("h5py",) if start == HDF5_START else ("zarr",)
+
+
+def _stamp(path: str) -> Any:
+    """What changes when somebody writes to a file of this machine; something new each time where that can't be told."""
+    from workbench.genotypes.plink import three_files
+
+    there = [Path(name) for name in (path, *three_files(path))]
+    try:
+        stamps = tuple((each.stat().st_mtime_ns, each.stat().st_size) for each in there if each.is_file())
+    except OSError:  # a folder that may not be looked into, or a name too long for a file: who opens it says so
+        return time.monotonic()
+    return stamps or time.monotonic()
+
+
+def _size(path: str, options: Mapping[str, Any]) -> int:
+    """Bytes of a file, or of all files of a folder; of PLINK's three files together."""
+    from workbench.genotypes.plink import is_plink, three_files
+
+    if is_plink(path):
+        return sum(places.full(each, options).size() for each in three_files(path))
+    return places.full(path, options).size()
+
+
+def without_genotypes(found: GenotypePCA | Projection) -> dict[str, list[str]]:
+    """Return the names of samples without any genotype, for a summary; nothing where all have some."""
+    names = [str(each) for each in found.unknown_samples[:_SHOWN]]
+    return {"samples_without_genotypes": names} if names else {}

@@ -1,0 +1,70 @@
+"""The picture of a figure that stays in the notebook, for pages without a kernel: GitHub, nbconvert, the documentation.
+
+It is an output of its own above the figure. The figure's page hides it as soon as the kernel answers, and shows it in
+place of the figure where no kernel does, see labext/src/page/notebook.ts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from html import escape
+from secrets import token_hex
+from typing import Any
+
+from IPython.display import display, update_display
+
+from workbench.figures.picture import Picture
+
+SHARE = 0.1
+"""Most of the time that drawing takes while a page shows the figure: the cells of the user come first."""
+
+
+class StaticPicture:
+    """A picture that is drawn when the cell of its figure has ended, and again after each cell until it is final.
+
+    Parameters
+    ----------
+    draw
+        Returns the picture as HTML and as text.
+    is_final
+        Returns whether nothing more will come.
+    is_shown
+        Returns whether a page shows the figure itself, so that the picture may be late.
+    """
+
+    def __init__(
+        self, draw: Callable[[], tuple[str, str]], is_final: Callable[[], bool], is_shown: Callable[[], bool]
+    ) -> None:
+        self.id = f"wb-static-{token_hex(6)}"
+        self._draw, self._is_final, self._is_shown = draw, is_final, is_shown
+        self._shell: Any = None
+        self._next = 0.0
+
+    def show(self, shell: Any) -> None:
+        """Make room for the picture in the output of the running cell; nothing outside of a kernel."""
+        if getattr(shell, "kernel", None) is None:
+            return
+        display({"text/html": "", "text/plain": ""}, raw=True, display_id=self.id)
+        if self._shell is None:
+            self._shell, self._next = shell, 0.0
+            shell.events.register("post_run_cell", self._update)
+
+    def _update(self, *_: object) -> None:
+        is_final, began = self._is_final(), time.monotonic()
+        if is_final:
+            self._shell.events.unregister("post_run_cell", self._update)
+            self._shell = None
+        elif began < self._next and self._is_shown():
+            return
+        html, text = self._draw()
+        content = {"text/html": f'<div id="{self.id}">{html}</div>', "text/plain": text}
+        update_display(content, display_id=self.id, raw=True)
+        ended = time.monotonic()
+        self._next = ended + (ended - began) / SHARE
+
+
+def drawn(title: str, picture: Picture) -> tuple[str, str]:
+    """Return a picture with its title and what it counted, as HTML and as text."""
+    summary = picture.summary()
+    return f"<p><b>{escape(title)}</b>: {escape(summary)}.</p>{picture.image()}", f"{title}: {summary}."

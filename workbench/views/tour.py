@@ -1,0 +1,75 @@
+"""Four first steps in the sidebar, until the user has had enough of them."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, NamedTuple
+
+from workbench import kept
+from workbench.figures.markup import faint, paragraph, tag
+from workbench.views.parts import button, link, notice
+
+if TYPE_CHECKING:
+    from workbench.views.page import Sight
+
+
+class _Step(NamedTuple):
+    section: str
+    title: str
+    text: str
+
+
+_STEPS = (
+    _Step(
+        "hardware",
+        "Choose hardware",
+        "CPU uses the cores of this machine. The bold line says which cluster you get, and Change lets you alter it.",
+    ),
+    _Step(
+        "clusters",
+        "Start a cluster",
+        "Click Start above, or Start two CPU workers here. The cluster is ready after a few seconds.",
+    ),
+    _Step(
+        "workloads",
+        "Run a workload",
+        "Choose a computation. The line beside Run says whether it fits into memory. Click Run.",
+    ),
+    _Step(
+        "runs",
+        "Read the answer",
+        "The run appears here with its answer, and a ✓ where that was checked. Click it: Answer saves it as a file. "
+        "Compare, below, measures other hardware.",
+    ),
+)
+
+
+def tour(sight: Sight) -> str:
+    """Return the step that the page is at, in a place that stays when the tour is over."""
+    return tag("div", "" if kept.is_tour_over() else _card(sight), id="wb-tour", class_="wb-Tour")
+
+
+def _card(sight: Sight) -> str:
+    chosen = sight.choices.get("tour.step")
+    number = chosen if isinstance(chosen, int) and 0 <= chosen < len(_STEPS) else 0
+    step, following = _STEPS[number], _STEPS[number + 1 : number + 2]
+    counted = faint(f"{number + 1} of {len(_STEPS)}")
+    said = tag("div", tag("strong", escape(step.title)), " ", counted, paragraph(step.text, ""), role="status")
+    over = {"data_request": "DELETE tour", "data_workbench": "tour-over"}
+    buttons = [button("Done", kind="accept", **over)]
+    if following:
+        go = {"data_choose": {"tour.step": number + 1}, "data_reveal": f"wb-section-{following[0].section}"}
+        # The first stays the first: who pressed Next with the keyboard is at Done then.
+        buttons = [button("Next", kind="accept", **go, data_workbench="tour-next"), link("Don’t show again", **over)]
+    row = tag("div", *buttons, class_="wb-Row")
+    return tag(
+        "div",
+        said,
+        row,
+        notice("DELETE tour"),
+        class_="wb-Banner",
+        role="region",
+        aria_label="First steps",
+        data_tour=step.section,
+        data_workbench="tour",
+    )

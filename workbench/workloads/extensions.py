@@ -1,0 +1,116 @@
+"""Scientific fields: packages that bring workloads, and what their files and answers take beside.
+
+An entry point names the `Extension` of each, as those of `workbench.climate` and `workbench.genotypes` do:
+
+    [project.entry-points."workbench.extensions"]
+    climate = "workbench.climate.extension:EXTENSION"
+
+Nothing else of this package knows a field: without its package and entry point, everything else works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from workbench.errors import FailedError
+from workbench.packages import entry_points
+from workbench.threads import load_entry_point
+
+if TYPE_CHECKING:
+    from workbench.storage.places import Place
+    from workbench.workloads.contents import Listed
+    from workbench.workloads.registry import Template
+    from workbench.workloads.values import Labelled
+
+GROUP = "workbench.extensions"
+
+
+@dataclass(frozen=True)
+class Format:
+    """Files that `look` shows beside those that all workloads read."""
+
+    title: str
+    endings: tuple[str, ...]
+    """Of their names, in lower case."""
+    look: Callable[[Place], Listed]
+    """Return the arrays in such a file, and sentences on them."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Pictures of an answer that only this field knows how to draw."""
+
+    draws: Callable[[Labelled], bool]
+    """Whether an array is drawn here, and in no other way."""
+    draw: Callable[[Mapping[str, Labelled]], Iterator[Any]]
+    """Return the pictures of an answer's arrays, each a `workbench.figures.answers.Picture`."""
+
+
+class Writer(Protocol):
+    """Writes an answer for the programs of a field."""
+
+    def __call__(self, arrays: Mapping[str, Labelled], /) -> Mapping[str, Iterator[str]]:
+        """Return the lines of each file by its ending.
+
+        Raises BadInputError where such files don't hold these arrays.
+        """
+
+
+@dataclass(frozen=True)
+class Extension:
+    """Workloads, formats, writers and pictures of a scientific field."""
+
+    workloads: tuple[Template, ...] = ()
+    formats: tuple[Format, ...] = ()
+    writers: Mapping[str, Writer] = field(default_factory=dict)
+    """By the ending of a file that the answer of a run is saved as."""
+    pictures: Pictures | None = None
+
+
+class Unusable(NamedTuple):
+    """An entry point that can't be used, with the reason."""
+
+    where: str
+    why: str
+
+
+@cache
+def loaded() -> tuple[tuple[Extension, ...], tuple[Unusable, ...]]:
+    """All extensions in the order of their names, and what can't be used."""
+    found, unusable = [], []
+    for point in entry_points(GROUP):
+        try:
+            extension = load_entry_point(point)
+        except FailedError as err:
+            unusable.append(Unusable(point.value, f"It can't be imported: {err}."))
+            continue
+        if isinstance(extension, Extension):
+            found.append(extension)
+        else:
+            unusable.append(Unusable(point.value, "It is no workbench.workloads.extensions.Extension."))
+    return tuple(found), tuple(unusable)
+
+
+def extensions() -> tuple[Extension, ...]:
+    """All that are installed, in the order of their names."""
+    return loaded()[0]
+
+
+def unusable() -> tuple[Unusable, ...]:
+    """Return those that can't be used."""
+    return loaded()[1]
+
+
+def writers() -> Mapping[str, Writer]:
+    """Return the writers of all extensions by file ending."""
+    return {ending: write for each in extensions() for ending, write in each.writers.items()}
+
+
+def format_of(name: str) -> Format | None:
+    """The format that the name of a file ends with, of a field; None of others."""
+    lower = name.lower()
+    found = (each for extension in extensions() for each in extension.formats if lower.endswith(each.endings))
+    return next(found, None)
