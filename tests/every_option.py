@@ -105,7 +105,7 @@ def _components(folder: Path, bed: str) -> str:
     workload, to = template("genotype_pca"), target(str(folder / "components.zarr"))
     with dask.config.set(scheduler="synchronous"):
         arrays = workload.arrays(workload.build(workload.validate({"path": bed, "n_components": 2})))
-        writing.write(arrays, to, {}, mark="components")
+        writing.write(arrays, to, mark="components")
     return str(to)
 
 
@@ -187,7 +187,7 @@ def _computed(workload: Template, given: Mapping[str, Any], client: Client, spec
     results = built | dict(zip(collections, persisted, strict=True))
     results |= {each: results[each].compute() for each in workload.gathered(collections)}
     workload.summarise(results)
-    dask.compute(*(each.data for each in workload.arrays(results, parameters.resolved).values()))
+    dask.compute(workload.arrays(results, parameters.resolved))
     check = workload.check(parameters, results, client)
     return None if check is None or check.passed else check.what
 
@@ -198,10 +198,10 @@ def unwritten(client: Client, folder: Path) -> list[str]:
     results = workload.build(workload.validate({"shape": [400, 10], "chunks": [100, 10], "method": "dask"}))
     arrays, found = workload.arrays(results), []
     for kind in KINDS:
-        some = arrays if kind != "npy" else {"u": arrays["u"]}
+        some = arrays if kind != "npy" else arrays[["u"]]
         writer = keeping._Workers(client)
         try:
-            writing.write(some, target(str(folder / f"answer.{kind}")), {}, mark="answer", writer=writer)
+            writing.write(some, target(str(folder / f"answer.{kind}")), mark="answer", writer=writer)
         except Exception as err:  # noqa: BLE001
             found.append(f"{kind}: {err!r}")
         found += writer.notes

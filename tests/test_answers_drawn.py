@@ -20,9 +20,9 @@ from workbench.figures.report import report_html
 from workbench.runs import store
 from workbench.runs.answers import Answers, Array
 from workbench.runs.store import Run
+from workbench.storage.variables import dataset
 from workbench.views.recorded import pictures_of, small_pictures
 from workbench.workloads.svd import OF_FILE as SVD
-from workbench.workloads.values import Labelled
 
 TEXT = np.dtypes.StringDType()
 RNG = np.random.default_rng(0)
@@ -30,21 +30,22 @@ RESULT = {
     "singular_values": [3.0, 2.0],
     "certificate": {"bound": [1e-3, None], "of_largest": [1e-3, 1.0], "sentence": "Proved."},
 }
-SAMPLES = {
-    "scores": Labelled(
-        RNG.normal(size=(60, 5)),
-        ("sample", "component"),
-        {"sample": [f"s{i}" for i in range(60)], "population": ("sample", np.array(["here", "there"] * 30, TEXT))},
-    ),
-}
-CLIMATE = {
-    "patterns": Labelled(
-        RNG.normal(size=(3, 20, 30)), ("mode", "lat", "lon"), {"lat": np.linspace(90, -90, 20), "lon": np.arange(30.0)}
-    ),
-    "series": Labelled(
-        RNG.normal(size=(48, 3)), ("time", "mode"), {"time": np.arange("2000-01", "2004-01", dtype="datetime64[M]")}
-    ),
-}
+SAMPLES = dataset(
+    {"scores": (("sample", "component"), RNG.normal(size=(60, 5)))},
+    {"sample": [f"s{i}" for i in range(60)], "population": ("sample", np.array(["here", "there"] * 30, TEXT))},
+)
+CLIMATE = dataset(
+    {
+        "patterns": (("mode", "lat", "lon"), RNG.normal(size=(3, 20, 30))),
+        "series": (("time", "mode"), RNG.normal(size=(48, 3))),
+    },
+    {
+        "lat": np.linspace(90, -90, 20),
+        "lon": np.arange(30.0),
+        "time": np.arange("2000-01", "2004-01", dtype="datetime64[M]"),
+    },
+)
+NOTHING = dataset({})
 
 
 def test_samples_are_drawn_two_components_at_a_time_with_the_label_that_tells_them_apart() -> None:
@@ -80,25 +81,25 @@ def test_patterns_are_maps_and_series_lines_over_time() -> None:
 
 
 def test_other_arrays_are_lines_and_maps_in_colours_of_their_values() -> None:
-    heights = Labelled(RNG.random((4, 5)) + 280, ("lat", "lon"), {"lat": np.arange(4.0)})
-    counts = Labelled(np.arange(3), ("bin",), {"left": ("bin", np.arange(3.0)), "right": ("bin", np.arange(1.0, 4))})
-    cube, words = Labelled(np.zeros((2, 2, 2)), ("a", "b", "c"), {}), Labelled(np.array(["a", "b"]), ("d",), {})
-    found = {each.name: each.drawn for each in pictures({"t": heights, "n": counts, "c": cube, "w": words}, {})}
+    arrays = {"t": (("lat", "lon"), RNG.random((4, 5)) + 280), "n": ("bin", np.arange(3))}
+    arrays |= {"c": (("a", "b", "c"), np.zeros((2, 2, 2))), "w": ("d", np.array(["a", "b"]))}
+    coords = {"lat": np.arange(4.0), "left": ("bin", np.arange(3.0)), "right": ("bin", np.arange(1.0, 4))}
+    found = {each.name: each.drawn for each in pictures(dataset(arrays, coords), {})}
     assert list(found) == ["t", "n"]
     assert isinstance(found["t"], Map)
-    assert found["t"].range == (heights.data.min(), heights.data.max())
+    assert found["t"].range == (arrays["t"][1].min(), arrays["t"][1].max())
     np.testing.assert_array_equal(found["n"][0].x, [0.5, 1.5, 2.5])  # type: ignore[index]
     low, high = Map(np.arange(2.0), np.arange(1.0), np.array([[-1.0, np.nan], [4.0, 0.0]])).range
     assert (low, high) == (-4, 4)
 
 
 def test_what_so_many_components_leave_out_follows_from_their_shares() -> None:
-    (_, error) = pictures({}, {"explained_variance_ratio": [0.75, 0.25]})
+    (_, error) = pictures(NOTHING, {"explained_variance_ratio": [0.75, 0.25]})
     np.testing.assert_allclose(error.drawn[0].y, [50.0, 0.0])  # type: ignore[index]
 
 
 def test_a_value_is_drawn_with_how_far_it_may_be_off() -> None:
-    (scree,) = pictures({}, RESULT)
+    (scree,) = pictures(NOTHING, RESULT)
     (line,) = scree.drawn  # type: ignore[misc]
     np.testing.assert_allclose(line.high - line.y, [3e-3, 0.0])
 
@@ -107,13 +108,13 @@ def test_a_value_is_drawn_with_how_far_it_may_be_off() -> None:
 def test_every_picture_can_be_shown_on_a_page(theme: str) -> None:
     from bokeh.embed import json_item
 
-    for each in pictures(SAMPLES | CLIMATE, RESULT):
+    for each in pictures(SAMPLES.merge(CLIMATE), RESULT):
         assert json_item(answer_figure(each, theme))["doc"]
 
 
 @pytest.mark.parametrize(("kind", "first"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
 def test_every_picture_can_be_a_file(kind: str, first: bytes) -> None:
-    one_of_each = [each for each in pictures(SAMPLES | CLIMATE, RESULT) if not each.name.endswith(("2", "3", "4"))]
+    one_of_each = [each for each in pictures(SAMPLES.merge(CLIMATE), RESULT) if not each.name.endswith(("2", "3", "4"))]
     for each in one_of_each:
         file = io.BytesIO()
         write_picture(each, file, kind)

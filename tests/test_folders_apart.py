@@ -30,8 +30,8 @@ from workbench.runs.keeping import _Workers
 from workbench.runs.runner import _connected
 from workbench.storage.places import full
 from workbench.storage.targets import target
+from workbench.storage.variables import dataset
 from workbench.storage.writing import write
-from workbench.workloads.values import Labelled
 
 _APART = ("unshare", "-rm")
 _MOUNTED = 'mount -t tmpfs tmpfs "$1" && shift && exec "$@"'
@@ -93,7 +93,7 @@ def test_no_block_is_lost_where_a_worker_does_not_have_the_folder(
 ) -> None:
     client, folder = apart
     by, x = writer(client), da.from_array(X, chunks=chunks)
-    write({"x": Labelled(x, ("a", "b"))}, target(folder / name, replace=True), {}, mark="mine-1", writer=by)
+    write(dataset({"x": (("a", "b"), x)}), target(folder / name, replace=True), mark="mine-1", writer=by)
     np.testing.assert_array_equal(read(folder / name), X)
     assert f"can't write to {folder} (it doesn't have that folder)" in by.notes[0]
     assert [each.name for each in folder.iterdir() if each.name.startswith(".")] == []

@@ -10,15 +10,14 @@ import pytest
 from tests.test_genotypes_pca import bed_file
 from workbench.errors import BadInputError
 from workbench.figures.answers import Dots, pictures
+from workbench.storage.variables import dataset
 from workbench.workloads.contents import look
 from workbench.workloads.registry import templates
-from workbench.workloads.values import Labelled
 
 TEXT = np.dtypes.StringDType()
 RNG = np.random.default_rng(0)
-LOADINGS = Labelled(
-    RNG.normal(size=(30_000, 5)),
-    ("variant", "component"),
+LOADINGS = dataset(
+    {"loadings": (("variant", "component"), RNG.normal(size=(30_000, 5)))},
     {
         "chromosome": ("variant", np.repeat(np.array(["1", "2", "10"], TEXT), 10_000)),
         "position": ("variant", np.tile(np.arange(10_000), 3)),
@@ -51,9 +50,9 @@ def test_what_can_not_be_looked_into_is_said_in_one_sentence(tmp_path: Path) -> 
 
 
 def test_the_largest_loading_of_a_genome_is_drawn_however_many_there_are() -> None:
-    dots = next(each for each in pictures({"loadings": LOADINGS}, {}) if each.name == "loadings-1").drawn
+    dots = next(each for each in pictures(LOADINGS, {}) if each.name == "loadings-1").drawn
     assert isinstance(dots, Dots)
-    sizes = np.abs(np.asarray(LOADINGS.data)[:, 0])
+    sizes = np.abs(LOADINGS["loadings"].values[:, 0])
     assert dots.y.max() == sizes.max()
     assert len(dots.y) <= 10_000
     # Contigs lie one after the other in the file's order, which isn't that of the alphabet.
@@ -68,9 +67,9 @@ def test_quality_of_genotypes_is_drawn_as_an_analyst_looks_at_it() -> None:
     frequency[0] = np.nan
     by_variant = {"missing": unknown / m, "frequency": frequency, "hwe_p": RNG.random(n)}
     by_sample = {"sample_missing": RNG.random(m), "sample_heterozygosity": RNG.random(m)}
-    arrays = {name: Labelled(data, ("variant",), {}) for name, data in by_variant.items()}
-    arrays |= {name: Labelled(data, ("sample",), {"sample": range(m)}) for name, data in by_sample.items()}
-    found = {each.name: each for each in pictures(arrays, {})}
+    arrays = {name: ("variant", data) for name, data in by_variant.items()}
+    arrays |= {name: ("sample", data) for name, data in by_sample.items()}
+    found = {each.name: each for each in pictures(dataset(arrays, {"sample": range(m)}), {})}
     assert list(found) == ["samples", "frequency", "missing", "hwe"]
     (line,) = found["missing"].drawn  # type: ignore[misc]
     np.testing.assert_array_equal(line.y, np.bincount(unknown))
@@ -81,7 +80,7 @@ def test_quality_of_genotypes_is_drawn_as_an_analyst_looks_at_it() -> None:
     assert (np.diff(expected.y) < 0).all()
     pairs = {"sample_1": ("pair", np.array(["a"], TEXT)), "sample_2": ("pair", np.array(["b"], TEXT))}
     pairs["degree"] = ("pair", np.array([1]))
-    related = {name: Labelled(np.array([0.25]), ("pair",), pairs) for name in ("kinship", "ibs0")}
-    (picture,) = pictures(related, {})
+    related = {name: ("pair", np.array([0.25])) for name in ("kinship", "ibs0")}
+    (picture,) = pictures(dataset(related, pairs), {})
     assert isinstance(picture.drawn, Dots)
     assert (picture.drawn.names, picture.drawn.labels) == (("a, b",), ("1",))

@@ -26,7 +26,7 @@ from workbench.figures.report import beside_html, report_html
 from workbench.figures.topology import topology_of
 from workbench.monitor.events import Batch
 from workbench.session import Session
-from workbench.workloads.values import Labelled
+from workbench.storage.variables import dataset
 
 BOKEH = Resources(mode="inline", components=["bokeh", "bokeh-widgets"]).js_raw
 COMMANDS = (
@@ -77,9 +77,9 @@ def _is_code(attribute: str) -> bool:
 
 
 def test_a_report_holds_hostile_text_and_no_element_of_it() -> None:
-    arrays = {TEXT: Labelled(np.arange(6.0).reshape(2, 3), (TEXT, "time"), {}, {"long_name": TEXT, "units": TEXT})}
+    answer = dataset({TEXT: ((f"{TEXT} ", "time"), np.arange(6.0).reshape(2, 3), {"long_name": TEXT, "units": TEXT})})
     run, batch = hostile_run(), hostile_batch()
-    html = report_html(run, batch, arrays)
+    html = report_html(run, batch, answer)
     # BokehJS is two scripts and one that sets its log level; the last is ours.
     assert_harmless(html, scripts=4)
     ours = html.rpartition("<script>")[2].partition("</script>")[0]

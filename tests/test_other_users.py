@@ -23,8 +23,8 @@ from workbench.clusters.profiles import queues
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, StorageError
 from workbench.storage import writing
-from workbench.storage.labelled import Labelled
 from workbench.storage.targets import target
+from workbench.storage.variables import dataset
 
 NOBODY = 65534
 IS_ROOT = os.geteuid() == 0
@@ -174,14 +174,14 @@ def test_an_answer_is_not_saved_through_a_folder_of_another_user(tmp_path: Path,
     os.chown(tmp_path, owner, owner)
     to = target(str(tmp_path / "out.npy"))
     taken = take(Path(writing.unfinished(to.place, "mine-1").path), "folder")
-    victim = tmp_path / "victim"
+    answer, victim = dataset({"x": (("row",), np.arange(3.0))}), tmp_path / "victim"
     victim.write_text("as it was")
     (taken / "__file").symlink_to(victim)
     with pytest.raises(FailedError, match=r"another user has taken the name \.out\.npy\.mine-1\.part"):
-        writing.write({"x": Labelled(np.arange(3.0), ("row",))}, to, {}, mark="mine-1")
+        writing.write(answer, to, mark="mine-1")
     assert victim.read_text() == "as it was"
     assert taken.exists()
-    writing.write({"x": Labelled(np.arange(3.0), ("row",))}, to, {}, mark="mine-2")
+    writing.write(answer, to, mark="mine-2")
     assert np.load(tmp_path / "out.npy").tolist() == [0, 1, 2]
 
 

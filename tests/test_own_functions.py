@@ -347,7 +347,7 @@ def test_what_a_function_returns_is_told_apart_into_values_and_arrays(quick_clie
 
 def _saved(found, path):
     results = returned.named(found, "f")
-    writing.write(returned.arrays(results), target(path), {}, mark="mine-1")
+    writing.write(returned.arrays(results), target(path), mark="mine-1")
     return xarray.open_dataset(path, engine="h5netcdf" if path.suffix == ".nc" else "zarr")
 
 
@@ -401,7 +401,7 @@ def test_a_generator_and_an_object_that_is_too_large_are_said_to_be_so(monkeypat
     assert list(returned.named((1, 2), "f", ("u", "v"))) == ["u", "v"]
     monkeypatch.setattr(returned, "LARGEST", 100)
     large = {"x": np.ones(1000)}
-    assert returned.arrays(large) == {}
+    assert not returned.arrays(large)
     assert "x of f is one object of 7.81 kiB in one process and is not kept" in returned.remarks(large, "f")[0]
 
 
@@ -497,7 +497,7 @@ def test_tables_and_matrices_of_any_kind_are_kept_or_said_not_to_be():
     arrays = returned.arrays(built)
     tables = ["levels.v.sum", "levels.v.mean", "twice.a", "twice.a_2", "arrow.a"]
     assert list(arrays) == ["m.data", "m.indices", "m.indptr", *tables]
-    assert [list(each) for _, each, _ in arrays["levels.v.sum"].coordinates().values()] == [["x", "x"], [1, 2]]
+    assert [list(each.values) for each in arrays["levels.v.sum"].coords.values()] == [["x", "x"], [1, 2]]
     assert returned.values(built)["date"] == "Timestamp('2020-01-01 00:00:00')"
     assert (returned.values(built)["m.shape"], returned.values(built)["m.format"]) == ([3, 3], "csr")
     assert returned.remarks(built, "f") == ("Of figure of f, a _Figure, only this text is kept: <Figure>",)

@@ -38,8 +38,9 @@ from workbench.runs import failures, keeping, store
 from workbench.runs.submit import finish, submit
 from workbench.session import Session
 from workbench.storage.targets import COPYING, target
+from workbench.storage.variables import dataset
 from workbench.workloads import template
-from workbench.workloads.values import BadParameterError, Labelled
+from workbench.workloads.values import BadParameterError
 
 SVD, PCA, PACK = template("svd_of_file"), template("genotype_pca"), template("pack_genotypes")
 TALL = np.random.default_rng(0).normal(size=(600, 12)) * 0.6 ** np.arange(12)
@@ -299,8 +300,8 @@ def test_an_answer_is_saved_to_s3_whole_or_not_at_all(
     s3fs.S3FileSystem.clear_instance_cache()
     store.create(store.Run(id="mine-1", workload="mine", cluster="otter", status="running"))
     x = da.from_array(TALL, chunks=(max(1, len(TALL) // 3), -1))
-    broken = {"x": Labelled(x.map_blocks(lambda block: block @ block, meta=x._meta), ("row", "column"))}
-    whole = {"x": Labelled(x, ("row", "column"))}
+    broken = dataset({"x": (("row", "column"), x.map_blocks(lambda block: block @ block, meta=x._meta))})
+    whole = dataset({"x": (("row", "column"), x)})
     with dask.config.set({"workbench.answers.each": "0B"}):
         with pytest.raises(ValueError, match="matmul"):
             keeping.leave("mine-1", broken, target(f"s3://data/{name}"), quick_client)
@@ -310,7 +311,7 @@ def test_an_answer_is_saved_to_s3_whole_or_not_at_all(
     np.testing.assert_array_equal(run.arrays["x"].compute(), TALL)
     with pytest.raises(ConflictError, match="is there already"):
         target(f"s3://data/{name}")
-    fs, twice = s3fs.S3FileSystem(), {"x": Labelled(2 * x, ("row", "column"))}
+    fs, twice = s3fs.S3FileSystem(), dataset({"x": (("row", "column"), 2 * x)})
     with dask.config.set({"workbench.answers.each": "0B"}):
         again = target(f"s3://data/{name}", replace=True)
         with pytest.raises(ValueError, match="matmul"):
@@ -332,7 +333,7 @@ def test_a_store_on_s3_of_which_a_part_was_copied_when_its_runner_was_killed_is_
     monkeypatch.setenv("AWS_ENDPOINT_URL", keys)
     s3fs.S3FileSystem.clear_instance_cache()
     store.create(store.Run(id="mine-2", workload="mine", cluster="otter", status="running"))
-    answer = {"x": Labelled(da.from_array(TALL, chunks=(max(1, len(TALL) // 3), -1)), ("row", "column"))}
+    answer = dataset({"x": (("row", "column"), da.from_array(TALL, chunks=(max(1, len(TALL) // 3), -1)))})
     fs, copied = s3fs.S3FileSystem(use_listings_cache=False), []
 
     def die(paths: list[str], to: list[str]) -> None:
@@ -368,7 +369,7 @@ def test_of_a_copy_on_s3_that_fails_nothing_is_left_but_what_was_to_replace_a_st
     monkeypatch.setenv("AWS_ENDPOINT_URL", keys)
     s3fs.S3FileSystem.clear_instance_cache()
     store.create(store.Run(id="mine-3", workload="mine", cluster="otter", status="running"))
-    answer = {"x": Labelled(da.from_array(TALL, chunks=(max(1, len(TALL) // 3), -1)), ("row", "column"))}
+    answer = dataset({"x": (("row", "column"), da.from_array(TALL, chunks=(max(1, len(TALL) // 3), -1)))})
     fs, to = s3fs.S3FileSystem(use_listings_cache=False), target("s3://data/cut.zarr")
     copied: list[Any] = []
 
@@ -403,7 +404,7 @@ def test_workers_save_to_the_server_that_the_environment_names_where_the_run_is(
     monkeypatch.setenv("AWS_ENDPOINT_URL", keys)
     s3fs.S3FileSystem.clear_instance_cache()
     store.create(store.Run(id="mine-4", workload="mine", cluster="otter", status="running"))
-    answer = {"x": Labelled(da.from_array(TALL, chunks=(200, -1)), ("row", "column"))}
+    answer = dataset({"x": (("row", "column"), da.from_array(TALL, chunks=(200, -1)))})
     with dask.config.set({"workbench.answers.each": "0B"}):
         left = keeping.leave("mine-4", answer, target("s3://data/named.zarr"), processes)
     assert (left.error, left.notes) == (None, ())

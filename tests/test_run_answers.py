@@ -30,9 +30,9 @@ from workbench.runs.store import Marks, Run
 from workbench.runs.submit import finish, submit
 from workbench.session import Session
 from workbench.storage.targets import target
+from workbench.storage.variables import combined, dataset
 from workbench.workloads import template
 from workbench.workloads.svd import random_matrix
-from workbench.workloads.values import Labelled
 
 X = np.arange(20_000.0).reshape(1000, 20)
 SMALL = {"shape": [2000, 20], "chunks": [500, 20]}
@@ -55,8 +55,8 @@ def new(run_id: str, **fields: Any) -> Run:
     return store.create(Run(id=run_id, workload="mine", cluster="otter", status="running", **fields))
 
 
-def matrix() -> dict[str, Labelled]:
-    return {"x": Labelled(da.from_array(X, chunks=(300, 20)), ("row", "column")), "n": Labelled(np.ones(3), ("n",))}
+def matrix() -> xarray.Dataset:
+    return dataset({"x": (("row", "column"), da.from_array(X, chunks=(300, 20))), "n": ("count", np.ones(3))})
 
 
 def left(run: Run, client: Any, path: Path | None = None) -> Run:
@@ -152,23 +152,20 @@ def test_what_was_only_saved_is_read_from_there(name: str, run: Run, quick_clien
 def test_what_replaced_the_arrays_of_a_run_is_never_shown_as_its_own(
     name: str, run: Run, quick_client: Any, tmp_path: Path
 ) -> None:
-    path, arrays = tmp_path / name, matrix()
-    if name == "x.npy":
-        del arrays["n"]
+    path, answer = tmp_path / name, matrix()[["x"]] if name == "x.npy" else matrix()
     with dask.config.set({"workbench.answers.each": "1kiB"}):
-        answers = keeping.leave(run.id, arrays, target(path), quick_client).answers
+        answers = keeping.leave(run.id, answer, target(path), quick_client).answers
         run = store.update(run.id, answers=answers, status="done")
         path.rename(tmp_path / "away")
         (tmp_path / "away").rename(path)
         np.testing.assert_array_equal(run.arrays["x"].compute(), X)
-        other = {key: Labelled(each.data + 1, each.dims) for key, each in arrays.items()}
-        keeping.leave(new("mine-2").id, other, target(path, replace=True), quick_client)
+        keeping.leave(new("mine-2").id, answer + 1, target(path, replace=True), quick_client)
     who = "the run mine-2 replaced them" if name in ("out.zarr", "out.nc") else "something else is there"
     for ask in (lambda: run.arrays["x"], lambda: run.dataset):
         with pytest.raises(NotFoundError, match=f"mine-1 are no longer at {path}: {who}"):
             ask()
     # Of a record that tells nothing of the file, its shape does.
-    shorter = arrays | {"x": Labelled(X[:5], ("row", "column"))}
+    shorter = answer.assign(x=(("row", "column"), X)).isel(row=slice(5))
     keeping.leave("mine-2", shorter, target(path, replace=True), quick_client)
     store.update(run.id, answers=answers.model_copy(update={"mark": ("mine-2",) if who.startswith("the") else ()}))
     with pytest.raises(NotFoundError, match="5 × 20 float64 where 1000 × 20 float64 was saved"):
@@ -194,9 +191,9 @@ def test_what_is_kept_with_a_run_is_there_whatever_becomes_of_what_was_saved(
 def test_labels_along_dimensions_come_back_from_npz(run: Run, quick_client: Any, tmp_path: Path) -> None:
     days = np.arange("2001-01-01", "2001-01-21", dtype="datetime64[D]")
     coords = {"x": days, "y": [f"s{i}" for i in range(1000)], "season": ("y", np.arange(1000) % 4)}
-    sst = Labelled(da.from_array(X, chunks=(300, 20)), ("y", "x"), coords)
+    answer = dataset({"sst": (("y", "x"), da.from_array(X, chunks=(300, 20)))}, coords)
     with dask.config.set({"workbench.answers.each": "1kiB"}):
-        answers = keeping.leave(run.id, {"sst": sst}, target(tmp_path / "a.npz"), quick_client).answers
+        answers = keeping.leave(run.id, answer, target(tmp_path / "a.npz"), quick_client).answers
     with store.update(run.id, answers=answers, status="done").dataset as found:
         np.testing.assert_array_equal(found["sst"], X)
         np.testing.assert_array_equal(found["x"], days)
@@ -212,9 +209,9 @@ def test_dimensions_that_only_share_a_name_are_told_apart(
 ) -> None:
     coords = [{} if each is None else {"x": each, "half": ("x", each / 2)} for each in labels]
     values = [np.zeros(3), np.ones(5 if labels[1] is None else len(labels[1]))]
-    arrays = {key: Labelled(*each) for key, *each in zip("ab", values, [("x",)] * 2, coords, strict=True)}
+    answer = combined({key: xarray.DataArray(*each, "x") for key, *each in zip("ab", values, coords, strict=True)})
     with dask.config.set({"workbench.answers.each": "1B" if name else "1MiB"}):
-        answers = keeping.leave(run.id, arrays, target(tmp_path / name) if name else None, quick_client).answers
+        answers = keeping.leave(run.id, answer, target(tmp_path / name) if name else None, quick_client).answers
     with store.update(run.id, answers=answers, status="done").dataset as found:
         np.testing.assert_array_equal(found["b"], values[1])
         assert (found["a"].dims, found["b"].dims) == (("x",), ("x_b",))
@@ -228,9 +225,9 @@ def test_a_dataset_of_a_run_has_coordinates_along_several_dimensions(
 ) -> None:
     lat = np.linspace(-80, 80, X.size).reshape(X.shape)
     coords = {"lat": (("y", "x"), lat), "season": (("y",), np.arange(1000) % 4), "height": ((), 2.0)}
-    sst = Labelled(da.from_array(X, chunks=(300, 20)), ("y", "x"), coords, {"units": "K"})
+    answer = dataset({"sst": (("y", "x"), da.from_array(X, chunks=(300, 20)), {"units": "K"})}, coords)
     with dask.config.set({"workbench.answers.each": "1kiB" if name else "1MiB"}):
-        answers = keeping.leave(run.id, {"sst": sst}, target(tmp_path / name) if name else None, quick_client).answers
+        answers = keeping.leave(run.id, answer, target(tmp_path / name) if name else None, quick_client).answers
     with store.update(run.id, answers=answers, status="done").dataset as found:
         np.testing.assert_array_equal(found["sst"], X)
         assert found["sst"].attrs["units"] == "K"

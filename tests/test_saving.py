@@ -25,27 +25,25 @@ from workbench.storage import exports
 from workbench.storage.exports import table
 from workbench.storage.places import Place, full, writing_to
 from workbench.storage.targets import Target, target
+from workbench.storage.variables import combined, dataset
 from workbench.storage.writing import Writer, write
 from workbench.storage.zarrs import from_store
 from workbench.workloads import template
-from workbench.workloads.values import Labelled
 
 X = np.arange(40.0).reshape(10, 4)
 NAMES = [f"s{i}" for i in range(10)]
 YEARS = np.array(["2001", "2002", "2003", "2004"], "datetime64[s]")
 
 
-def answer() -> dict[str, Labelled]:
+def answer() -> xarray.Dataset:
     """A matrix in uneven blocks with labels, dates and a second coordinate of the samples, and its first row."""
     coords = {"sample": NAMES, "time": YEARS, "population": ("sample", ["a", "b"] * 5)}
-    return {
-        "scores": Labelled(da.from_array(X, chunks=((3, 5, 2), (4,))), ("sample", "time"), coords, {"units": "m"}),
-        "first": Labelled(X[0], ("time",)),
-    }
+    scores = ("sample", "time"), da.from_array(X, chunks=((3, 5, 2), (4,))), {"units": "m"}
+    return dataset({"scores": scores, "first": ("time", X[0])}, coords, {"workload": "mine", "bound": [1, 2]})
 
 
-def saved(path: Path, arrays: dict[str, Labelled] | None = None, *, replace: bool = False) -> Path:
-    write(arrays or answer(), target(path, replace=replace), {"workload": "mine", "bound": [1, 2]}, mark="mine-1")
+def saved(path: Path, arrays: xarray.Dataset | None = None, *, replace: bool = False) -> Path:
+    write(answer() if arrays is None else arrays, target(path, replace=replace), mark="mine-1")
     return path
 
 
@@ -62,22 +60,24 @@ def test_what_is_saved_is_a_dataset_to_xarray(name: str, tmp_path: Path) -> None
         assert found["scores"].attrs["units"] == "m"
 
 
-def curved() -> dict[str, Labelled]:
+def curved() -> xarray.Dataset:
     """Two arrays on a grid that isn't along meridians, with a place of no latitude; labels as xarray has them."""
     lat = np.linspace(-80, 80, 40).reshape(10, 4)
     lat[3, 2] = np.nan
     of_x = {"x": ("x", YEARS), "region": (("x",), ["a", "a", "b", "b"])}
     coords = {"lat": (("y", "x"), lat), "height": ((), 2.0), **of_x}
-    return {"sst": Labelled(da.from_array(X), ("y", "x"), coords), "row": Labelled(X[0], ("x",), of_x)} | {
-        "again": Labelled(X + 1, ("y", "x"), {**coords, "lat": (("y", "x"), lat.copy())})
-    }
+    one, again = (
+        xarray.DataArray(each, coords | {"lat": (("y", "x"), lat.copy())}, ("y", "x"))
+        for each in (da.from_array(X), X + 1)
+    )
+    return combined({"sst": one, "row": xarray.DataArray(X[0], of_x, ("x",)), "again": again})
 
 
 @pytest.mark.parametrize("name", ["out.zarr", "out.nc", "folder"])
 def test_coordinates_along_several_dimensions_are_saved_as_coordinates(name: str, tmp_path: Path) -> None:
     path = saved(tmp_path / name, curved())
     with xarray.open_dataset(path, engine="h5netcdf" if name == "out.nc" else "zarr") as found:
-        np.testing.assert_array_equal(found["sst"].coords["lat"], curved()["sst"].coordinates()["lat"][1])
+        np.testing.assert_array_equal(found["sst"].coords["lat"], curved()["lat"])
         assert found["sst"].coords["lat"].dims == ("y", "x")
         assert list(found["row"].coords["region"].values) == ["a", "a", "b", "b"]
         assert set(found.coords) == {"lat", "height", "x", "region"}
@@ -85,15 +85,14 @@ def test_coordinates_along_several_dimensions_are_saved_as_coordinates(name: str
     with np.load(saved(tmp_path / "out.npz", curved())) as found:
         assert found["lat"].shape == (10, 4)
     assert next(table(curved())) == "\t".join(("y", *map(str, YEARS)))
-    across = Labelled(X.T, ("x", "y"), curved()["sst"].coords)
-    assert next(table({"sst": across})).split("\t")[:3] == ["x", "region", "y1"]
+    assert next(table(curved()[["sst"]].transpose())).split("\t")[:3] == ["x", "region", "y1"]
 
 
 def test_numpy_reads_what_is_saved_without_running_anything(tmp_path: Path) -> None:
     with np.load(saved(tmp_path / "out.npz")) as found:
         np.testing.assert_array_equal(found["scores"], X)
         assert list(found["population"]) == ["a", "b"] * 5
-    path = saved(tmp_path / "out.npy", {"scores": answer()["scores"]})
+    path = saved(tmp_path / "out.npy", answer()[["scores"]])
     np.testing.assert_array_equal(np.load(path), X)
 
 
@@ -102,11 +101,11 @@ def test_a_table_has_labels_along_its_rows_and_names_of_its_columns() -> None:
     assert head.split("\t") == ["sample", "population", *map(str, YEARS)]
     assert first == "s0\ta\t0.0\t1.0\t2.0\t3.0"
     assert len(rest) == 9
-    beside = {**answer(), "weight": Labelled(np.ones(10), ("sample",)), "whole": Labelled(X, ("sample", "time"))}
+    beside = answer().assign(weight=("sample", np.ones(10)), whole=(("sample", "time"), X))
     assert [line.split("\t")[-1] for line in table(beside)] == ["weight", *["1.0"] * 10]
     with pytest.raises(BadInputError, match="x has 3 dimensions, a table two"):
-        list(table({"x": Labelled(np.ones((2, 2, 2)), ("a", "b", "c"))}))
-    assert list(table({"s": Labelled(X[0], ("component",))}))[:2] == ["component\ts", "0\t0.0"]
+        list(table(dataset({"x": (("a", "b", "c"), np.ones((2, 2, 2)))})))
+    assert list(table(dataset({"s": ("component", X[0])})))[:2] == ["component\ts", "0\t0.0"]
 
 
 def test_a_file_of_one_array_says_which_there_are(tmp_path: Path) -> None:
@@ -117,7 +116,7 @@ def test_a_file_of_one_array_says_which_there_are(tmp_path: Path) -> None:
 
 def test_blocks_of_no_size_and_of_unknown_length_are_saved(tmp_path: Path) -> None:
     x = da.from_array(X, chunks=(3, 4))
-    arrays = {"some": Labelled(x[x[:, 0] > 14], ("row", "column")), "none": Labelled(x[:0], ("none", "column"))}
+    arrays = dataset({"some": (("row", "column"), x[x[:, 0] > 14]), "none": (("none", "column"), x[:0])})
     found = zarr.open(saved(tmp_path / "out.zarr", arrays))
     np.testing.assert_array_equal(found["some"][...], X[4:])
     assert found["none"].shape == (0, 4)
@@ -128,7 +127,7 @@ def test_what_is_there_stays_unless_it_is_to_be_replaced(name: str, tmp_path: Pa
     saved(tmp_path / name)
     with pytest.raises(ConflictError, match="is there already"):
         saved(tmp_path / name)
-    saved(tmp_path / name, {"other": Labelled(np.ones(3), ("row",))}, replace=True)
+    saved(tmp_path / name, dataset({"other": ("row", np.ones(3))}), replace=True)
     assert [each.name for each in tmp_path.iterdir()] == [name]
     assert names_in(tmp_path / name) == {"other"}
 
@@ -144,7 +143,7 @@ def test_what_came_to_be_meanwhile_is_left_alone(tmp_path: Path) -> None:
     to = target(tmp_path / "out.npz")
     (tmp_path / "out.npz").write_text("somebody's")
     with pytest.raises(ConflictError, match="came to be there meanwhile"):
-        write(answer(), to, {}, mark="mine-1")
+        write(answer(), to, mark="mine-1")
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("out.npz", "somebody's")]
 
 
@@ -165,7 +164,7 @@ def test_only_files_and_stores_are_replaced(name: str, tmp_path: Path) -> None:
         target(tmp_path / name, "npz", replace=True)
     meanwhile = Target(full(tmp_path / name), "npz", replace=True)
     with pytest.raises(BadInputError, match=f"{name} is a FIFO"):
-        write(answer(), meanwhile, {}, mark="mine-1")
+        write(answer(), meanwhile, mark="mine-1")
     assert {each.name for each in tmp_path.iterdir()} == {"pipe", "link"}
     assert (tmp_path / name).is_fifo()
 
@@ -176,7 +175,7 @@ def test_a_block_that_fails_leaves_nothing(name: str, tmp_path: Path) -> None:
         raise ValueError("no such number")
 
     x = da.ones((4, 4), chunks=2)
-    broken = {"x": Labelled(x.map_blocks(fail, meta=x._meta), ("row", "column"))}
+    broken = dataset({"x": (("row", "column"), x.map_blocks(fail, meta=x._meta))})
     with pytest.raises(ValueError, match="no such number"):
         saved(tmp_path / name, broken)
     assert list(tmp_path.iterdir()) == []
@@ -189,7 +188,7 @@ def test_a_file_that_does_not_fit_leaves_one_sentence_and_nothing_else(name: str
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limit[1]))
     try:
         with pytest.raises(FailedError, match=rf"{name} can't be written \(.*\)\. Make room there"):
-            saved(tmp_path / name, {"x": Labelled(x, ("row", "column"))})
+            saved(tmp_path / name, dataset({"x": (("row", "column"), x)}))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
         signal.signal(signal.SIGXFSZ, handler)
@@ -220,13 +219,11 @@ def test_numbers_of_all_types_and_blocks_of_all_shapes_are_where_they_belong(
         "in memory": np.asfortranarray(generator.random((3, 4))),
     }
     arrays = {
-        key: Labelled(
-            x if key == "in memory" else da.from_array(x, chunks=2), tuple(f"{key}-{axis}" for axis in range(x.ndim))
-        )
+        key: (tuple(f"{key}-{axis}" for axis in range(x.ndim)), x if key == "in memory" else da.from_array(x, chunks=2))
         for key, x in wanted.items()
     }
     to = target(tmp_path / name)
-    write(arrays, to, {"of": "mine"}, mark="mine-1", writer=writer())
+    write(dataset(arrays), to, mark="mine-1", writer=writer())
     assert [each.name for each in tmp_path.iterdir()] == [name]
     with (
         np.load(to.place.path) if name == "out.npz" else xarray.open_dataset(to.place.path, engine="h5netcdf") as found
@@ -242,11 +239,11 @@ def test_an_array_in_blocks_of_columns_is_converted_without_all_of_it_in_memory(
     monkeypatch.setattr(exports, "_PIECE", 2**20)
     x = da.random.default_rng(0).random((1000, 2000), chunks=(250, 250))
     store = tmp_path / "x.zarr"
-    write({"x": Labelled(x, ("a", "b"))}, target(store), {}, mark="mine-1")
+    write(dataset({"x": (("a", "b"), x)}), target(store), mark="mine-1")
     tracemalloc.start()
     try:
         stored = from_store(zarr.open_array(store / "x"))
-        write({"x": Labelled(stored, ("a", "b"))}, target(tmp_path / name), {}, mark="mine-1")
+        write(dataset({"x": (("a", "b"), stored)}), target(tmp_path / name), mark="mine-1")
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -264,11 +261,11 @@ def read(path: Path) -> Any:
 
 def test_text_and_a_single_number_in_blocks_are_saved_in_files(tmp_path: Path) -> None:
     names = da.from_array(np.array(NAMES), chunks=4)
-    arrays = {"names": Labelled(names, ("row",)), "one": Labelled(da.from_array(X, chunks=5).sum(), ())}
+    arrays = dataset({"names": ("row", names), "one": ((), da.from_array(X, chunks=5).sum())})
     with np.load(saved(tmp_path / "out.npz", arrays)) as found:
         assert (list(found["names"]), found["one"], found["one"].shape) == (NAMES, X.sum(), ())
-    with xarray.open_dataset(saved(tmp_path / "out.nc", arrays), engine="h5netcdf") as dataset:
-        assert (list(dataset["names"].values), dataset["one"]) == (NAMES, X.sum())
+    with xarray.open_dataset(saved(tmp_path / "out.nc", arrays), engine="h5netcdf") as found:
+        assert (list(found["names"].values), found["one"]) == (NAMES, X.sum())
 
 
 @pytest.mark.parametrize(

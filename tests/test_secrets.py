@@ -25,8 +25,8 @@ from workbench.redaction import complaint, redact, redacted
 from workbench.runs import store
 from workbench.session import Session
 from workbench.storage import places
-from workbench.storage.labelled import Labelled
 from workbench.storage.targets import target
+from workbench.storage.variables import dataset
 from workbench.storage.writing import write
 from workbench.views.recorded import report
 from workbench.workloads import template
@@ -235,9 +235,9 @@ def test_what_is_printed_as_names_and_values_is_hidden() -> None:
 
 def test_attributes_of_saved_arrays_hold_no_secret(tmp_path: Path) -> None:
     told = {"source": URL, "password": SECRET, "units": "K"}
-    x = Labelled(np.ones(3), ("a",), {"a": np.arange(3)}, told)
+    answer = dataset({"x": (("a",), np.ones(3), told)}, {"a": np.arange(3)}, told)
     for kind in ("zarr", "nc"):
-        write({"x": x}, target(str(tmp_path / f"x.{kind}")), told, mark="mine-1")
+        write(answer, target(str(tmp_path / f"x.{kind}")), mark="mine-1")
     assert _holding(tmp_path) == []
 
 

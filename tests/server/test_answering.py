@@ -32,7 +32,7 @@ from tests.waiting import until
 from workbench.cli import main
 from workbench.errors import ConflictError
 from workbench.runs import keeping, savings, store
-from workbench.workloads.values import Labelled
+from workbench.storage.variables import dataset
 
 TOKEN = "a-token-for-tests"
 PATIENCE = 120.0
@@ -223,7 +223,7 @@ def test_saving_goes_on_without_the_server_and_every_face_says_how_far_it_is(
 ) -> None:
     x = np.arange(240.0).reshape(120, 2)
     run = store.create(store.Run(id="mine-1", workload="mine", cluster="otter", status="done"))
-    kept = keeping.leave(run.id, {"x": Labelled(da.from_array(x, chunks=(10, 2)), ("row", "column"))}, None)
+    kept = keeping.leave(run.id, dataset({"x": (("row", "column"), da.from_array(x, chunks=(10, 2)))}), None)
     store.update(run.id, answers=kept.answers)
     save = "workbench/api/runs/mine-1/save"
 
@@ -251,7 +251,7 @@ def test_saving_goes_on_without_the_server_and_every_face_says_how_far_it_is(
 
 def test_saving_that_is_cancelled_killed_or_fails_says_so(slow: Path, data_folder: Path) -> None:
     run = store.create(store.Run(id="mine-1", workload="mine", cluster="otter", status="done"))
-    kept = keeping.leave(run.id, {"x": Labelled(da.ones((120, 2), chunks=(10, 2)), ("row", "column"))}, None)
+    kept = keeping.leave(run.id, dataset({"x": (("row", "column"), da.ones((120, 2), chunks=(10, 2)))}), None)
     run = store.update(run.id, answers=kept.answers)
 
     def ended() -> savings.Saving:
@@ -273,7 +273,7 @@ def test_saving_that_is_cancelled_killed_or_fails_says_so(slow: Path, data_folde
     assert not (slow / "out-2.zarr").exists()
     with pytest.raises(ConflictError, match=r"There is nothing to cancel. Saving to .* was cancelled"):
         savings.cancel(run.id)
-    store.update(run.id, answers=keeping.leave(run.id, {"x": Labelled(_noise(), ("row", "column"))}, None).answers)
+    store.update(run.id, answers=keeping.leave(run.id, dataset({"x": (("row", "column"), _noise())}), None).answers)
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limit[1]))
     try:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import dask
 import dask.array as da
 import numpy as np
+import xarray as xr
 from pydantic import Field
 
 from workbench import formats
@@ -25,13 +26,14 @@ from workbench.formats import by
 from workbench.storage import datasets
 from workbench.storage.datasets import Picked
 from workbench.storage.places import Place
+from workbench.storage.variables import dataset
 from workbench.workloads import checks, estimates, fields
 from workbench.workloads.fields import Resolved, Text, Words
 from workbench.workloads.opening import SERVED, Found, existing_chunks, imports_of, options_of
 from workbench.workloads.registry import Resolution, Template
 from workbench.workloads.sizes import block_rows, grown, number_of_blocks, shrunk
 from workbench.workloads.svd import certificate_json
-from workbench.workloads.values import BadParameterError, Check, Labelled, Needs, Surroundings
+from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -322,7 +324,7 @@ def _north(apart: Sequence[bool | None]) -> str:
     return f"By North's rule, with independent times, of the modes {'; '.join(said)}."
 
 
-def _arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
+def _arrays(results: Mapping[str, Any]) -> xr.Dataset:
     """Patterns in the variable's units on its grid, series of variance one, and what belongs to each mode."""
     grid, u, v = results["grid"], results["u"], results["v"]
     picked, s, n = grid.picked, np.asarray(results["s"], "float64"), max(1, grid.shape[0] - 1)
@@ -354,20 +356,14 @@ def _arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
         "sampling_error": s**2 / n * math.sqrt(2 / grid.shape[0]),
         "singular_values": s,
     }
-    return {
-        "patterns": Labelled(
-            maps / math.sqrt(n) * da.from_array(unit[None], chunks=((1,), *lengths)),
-            ("mode", *grid.features),
-            modes | datasets.along(picked.coords, grid.features),
-            known,
-        ),
-        "series": Labelled(
-            (u * math.sqrt(n)).reshape(*grid.lengths, len(s)),
-            (*grid.samples, "mode"),
-            modes | datasets.along(picked.coords, grid.samples),
-        ),
-        **{name: Labelled(values, ("mode",), modes) for name, values in by_mode.items()},
+    patterns = maps / math.sqrt(n) * da.from_array(unit[None], chunks=((1,), *lengths))
+    arrays = {
+        "patterns": (("mode", *grid.features), patterns, known),
+        "series": ((*grid.samples, "mode"), (u * math.sqrt(n)).reshape(*grid.lengths, len(s))),
+        **{name: ("mode", values) for name, values in by_mode.items()},
     }
+    sides = (datasets.along(picked.coords, dims) for dims in (grid.features, grid.samples))
+    return dataset(arrays, next(sides) | next(sides) | modes)
 
 
 def _matrix(resolved: Mapping[str, Any]) -> da.Array:

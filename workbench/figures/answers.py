@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import xarray as xr
 
 from workbench.labels import as_text, grouped
 from workbench.runs.singular import bounds_of
 from workbench.workloads.extensions import extensions
-from workbench.workloads.values import Labelled
 
 MOST_DOTS = 10_000
 """Dots of a picture. More lie on top of each other; those that are shown are spread evenly over all."""
@@ -94,7 +94,7 @@ def top_of(lines: Sequence[Line]) -> float:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # a record may hold any numbers
-def pictures(arrays: Mapping[str, Labelled], result: Mapping[str, Any]) -> tuple[Picture, ...]:
+def pictures(arrays: xr.Dataset, result: Mapping[str, Any]) -> tuple[Picture, ...]:
     """All pictures of an answer, the most telling first; of large arrays only what is drawn is read."""
     found = [*_falling(result, arrays)]
     fields = [each.pictures for each in extensions() if each.pictures is not None]
@@ -113,7 +113,7 @@ def pictures(arrays: Mapping[str, Labelled], result: Mapping[str, Any]) -> tuple
     return tuple(found)
 
 
-def _falling(result: Mapping[str, Any], arrays: Mapping[str, Labelled]) -> Iterator[Picture]:
+def _falling(result: Mapping[str, Any], arrays: xr.Dataset) -> Iterator[Picture]:
     """Yield how singular values fall, or shares of the variance where they are known, and what is left with so many."""
     shares = _shares(result)
     values = 100 * shares if shares is not None else np.asarray(result.get("singular_values") or (), "float64")
@@ -140,7 +140,7 @@ def _shares(result: Mapping[str, Any]) -> Numbers | None:
     return None if not told else np.asarray(told, "float64")
 
 
-def _squares(result: Mapping[str, Any], arrays: Mapping[str, Labelled]) -> Numbers | None:
+def _squares(result: Mapping[str, Any], arrays: xr.Dataset) -> Numbers | None:
     """The part of an array's square that each singular value's square is, where that of the whole array is known."""
     told = (result.get("certificate") or {}).get("shares")
     if told and None not in told:
@@ -152,7 +152,7 @@ def _squares(result: Mapping[str, Any], arrays: Mapping[str, Labelled]) -> Numbe
     return None
 
 
-def _of_vectors(name: str, array: Labelled, counter: str, result: Mapping[str, Any]) -> Iterator[Picture]:
+def _of_vectors(name: str, array: xr.DataArray, counter: str, result: Mapping[str, Any]) -> Iterator[Picture]:
     others = tuple(dim for dim in array.dims if dim != counter)
     if "grid_rows" in array.attrs:
         yield from _maps(name, _on_grid(array, counter), counter, (_UP, _ACROSS))
@@ -162,13 +162,13 @@ def _of_vectors(name: str, array: Labelled, counter: str, result: Mapping[str, A
         along = others[0]
         if _is_ordered(array, along):
             yield over(name, array, counter, along)
-        elif array.data.shape[array.dims.index(counter)] > 1 and along not in ("row", "column"):
+        elif array.sizes[counter] > 1 and along not in ("row", "column"):
             yield from _pairs(name, array, counter, along, result)
         else:
             yield over(name, array, counter, along)
 
 
-def _plain(name: str, array: Labelled) -> Iterator[Picture]:
+def _plain(name: str, array: xr.DataArray) -> Iterator[Picture]:
     """An array of numbers as a line, or as a map; nothing of one with other dimensions."""
     dims, shape = array.dims, array.data.shape
     if array.data.dtype.kind not in "biuf" or min(shape, default=0) < 2:
@@ -184,43 +184,38 @@ def spread(n: int) -> npt.NDArray[np.intp]:
     return np.unique(np.linspace(0, n - 1, min(MOST_DOTS, n)).round().astype(int))
 
 
-def _on_grid(array: Labelled, counter: str) -> Labelled:
+def _on_grid(array: xr.DataArray, counter: str) -> xr.DataArray:
     """Vectors along the rows, or columns, of a matrix, each a picture in the file."""
     up, across = int(array.attrs["grid_rows"]), int(array.attrs["grid_columns"])
     data = array.data if array.dims[0] == counter else array.data.T
-    return Labelled(data[:MOST_VECTORS].reshape(-1, up, across), (counter, _UP, _ACROSS))
+    return xr.DataArray(data[:MOST_VECTORS].reshape(-1, up, across), dims=(counter, _UP, _ACROSS))
 
 
-def vector(array: Labelled, counter: str = "", number: int = 0, step: int = 1) -> Numbers:
+def vector(array: xr.DataArray, counter: str = "", number: int = 0, step: int = 1) -> Numbers:
     """One vector of the array, or all of it, every `step`-th of its values along each direction."""
     place = tuple(number if dim == counter else slice(None, None, step) for dim in array.dims)
     return np.asarray(array.data[place], "float64")
 
 
-def counter_of(array: Labelled) -> str | None:
+def counter_of(array: xr.DataArray) -> str | None:
     """Return the dimension that numbers the vectors of a decomposition; None of other arrays."""
     return next((dim for dim in array.dims if dim in _COUNTERS), None)
 
 
-def count_along(array: Labelled, dim: str) -> int:
-    """Length along a dimension."""
-    return int(array.data.shape[array.dims.index(dim)])
-
-
-def labels_along(array: Labelled, dim: str) -> dict[str, Any]:
+def labels_along(array: xr.DataArray, dim: str) -> dict[str, Any]:
     """Return what is known along a dimension, by name."""
-    return {name: values for name, (dims, values, _) in array.coordinates().items() if dims == (dim,)}
+    return {str(name): each.values for name, each in array.coords.items() if each.dims == (dim,)}
 
 
-def _is_ordered(array: Labelled, dim: str) -> bool:
+def _is_ordered(array: xr.DataArray, dim: str) -> bool:
     """Return whether what lies along it has an order to draw a line by: times, or numbers."""
     values = labels_along(array, dim).get(dim)
     return dim in ("t", "time") if values is None else np.asarray(values).dtype.kind in "Mmif"
 
 
-def _pairs(name: str, array: Labelled, counter: str, along: str, result: Mapping[str, Any]) -> Iterator[Picture]:
+def _pairs(name: str, array: xr.DataArray, counter: str, along: str, result: Mapping[str, Any]) -> Iterator[Picture]:
     """Components against each other, two by two, coloured by label."""
-    n_along, n_vectors = count_along(array, along), min(MOST_VECTORS, count_along(array, counter))
+    n_along, n_vectors = array.sizes[along], min(MOST_VECTORS, array.sizes[counter])
     chosen = spread(n_along)
     told = labels_along(array, along)
     names = tuple(str(each) for each in np.asarray(told[along])[chosen]) if along in told else ()
@@ -243,7 +238,8 @@ def _scattered(result: Mapping[str, Any]) -> Iterator[Picture]:
     told = result["scatter"]
     scores = np.asarray(told["scores"], "float64").T
     coords = {"sample": told["samples"]} | ({told["label"]: ("sample", told["labels"])} if told["labels"] else {})
-    yield from _pairs("scores", Labelled(scores, ("sample", "component"), coords), "component", "sample", result)
+    array = xr.DataArray(scores, coords, ("sample", "component"))
+    yield from _pairs("scores", array, "component", "sample", result)
 
 
 def _groups(told: Mapping[str, Any], chosen: npt.NDArray[Any], n_along: int) -> tuple[str, tuple[str, ...]]:
@@ -255,9 +251,9 @@ def _groups(told: Mapping[str, Any], chosen: npt.NDArray[Any], n_along: int) -> 
     return "", ()
 
 
-def over(name: str, array: Labelled, counter: str, along: str) -> Picture:
+def over(name: str, array: xr.DataArray, counter: str, along: str) -> Picture:
     """First vectors as lines, over what lies along them; without a counter the only one."""
-    n_along = count_along(array, along)
+    n_along = array.sizes[along]
     step = max(1, n_along // MOST_DOTS)
     labels = labels_along(array, along)
     told = labels.get(along)
@@ -265,7 +261,7 @@ def over(name: str, array: Labelled, counter: str, along: str) -> Picture:
         told = (np.asarray(labels["left"]) + np.asarray(labels["right"])) / 2
     x = np.arange(0, n_along, step) if told is None else np.asarray(told)[::step]
     x = x if x.dtype.kind in "Mif" else np.arange(0, n_along, step)
-    count = count_along(array, counter) if counter else 1
+    count = array.sizes[counter] if counter else 1
     lines = tuple(
         Line(x, vector(array, counter, number, step), f"{counter} {number + 1}" if counter else "")
         for number in range(min(3, count))
@@ -274,20 +270,20 @@ def over(name: str, array: Labelled, counter: str, along: str) -> Picture:
     return Picture(name, title, along, "", lines)
 
 
-def _maps(name: str, array: Labelled, counter: str, others: tuple[str, ...]) -> Iterator[Picture]:
+def _maps(name: str, array: xr.DataArray, counter: str, others: tuple[str, ...]) -> Iterator[Picture]:
     up, across = others
-    for number in range(min(MOST_VECTORS, count_along(array, counter))):
+    for number in range(min(MOST_VECTORS, array.sizes[counter])):
         drawn = _map(array, (up, across), counter, number)
         yield Picture(f"{name}-{number + 1}", f"{name}: {counter} {number + 1}", across, up, drawn)
 
 
-def _map(array: Labelled, others: tuple[str, str], counter: str = "", number: int = 0) -> Map:
+def _map(array: xr.DataArray, others: tuple[str, str], counter: str = "", number: int = 0) -> Map:
     up, across = others
-    step = max(1, math.ceil(max(count_along(array, up), count_along(array, across)) / _MOST_CELLS))
+    step = max(1, math.ceil(max(array.sizes[up], array.sizes[across]) / _MOST_CELLS))
     sides: dict[str, Numbers] = {}
     for dim in (across, up):
         told = labels_along(array, dim).get(dim)
         numbers = told is not None and np.asarray(told).dtype.kind in "if"
-        sides[dim] = np.asarray(told if numbers else np.arange(count_along(array, dim)), "float64")[::step]
+        sides[dim] = np.asarray(told if numbers else np.arange(array.sizes[dim]), "float64")[::step]
     from_top = up not in labels_along(array, up)
     return Map(sides[across], sides[up], vector(array, counter, number, step), from_top)

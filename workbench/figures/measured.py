@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
+import xarray as xr
 from bokeh.embed import json_item
 
 from workbench.figures.answers import Picture, pictures
@@ -15,7 +16,6 @@ from workbench.figures.markup import tag, values_html
 from workbench.figures.topology import topology_html, topology_of
 from workbench.runs import singular, transfers
 from workbench.runs.store import ON_SIMULATED
-from workbench.workloads.values import Labelled
 
 _OWN = ("bandwidth", "certificate", "scatter")
 """Parts of a result that have a section of their own."""
@@ -34,10 +34,10 @@ def plain(result: Mapping[str, Any] | None) -> dict[str, Any]:
     return singular.beside_values(result or {}, _OWN)
 
 
-def sections(run: Mapping[str, Any], arrays: Mapping[str, Labelled] | None = None) -> list[Section]:
+def sections(run: Mapping[str, Any], arrays: xr.Dataset | None = None) -> list[Section]:
     """Sections for what this run measured and for pictures of its answer's arrays; none for most."""
     result = run.get("result") or {}
-    drawn = list(pictures(arrays or {}, result))
+    drawn = list(pictures(xr.Dataset() if arrays is None else arrays, result))
     found = [*_accuracy(result, drawn), *map(_pictured, drawn), *_bandwidth(run)]
     if run.get("simulated"):
         found = [each._replace(figure=each.figure and _marked(each.figure)) for each in found]

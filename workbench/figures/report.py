@@ -8,6 +8,7 @@ from datetime import datetime
 from html import escape
 from typing import Any
 
+import xarray as xr
 from bokeh.resources import Resources
 
 from workbench.clusters.spec import SIZES
@@ -22,7 +23,6 @@ from workbench.formats import count, duration, rate, size
 from workbench.monitor.events import Batch
 from workbench.runs.store import SIMULATED
 from workbench.workloads.own import title_of
-from workbench.workloads.values import Labelled
 
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -65,7 +65,7 @@ _RECTANGLES = 5_000
 _RECTANGLES_PER_LANE = 120
 
 
-def report_html(run: Any, events: Batch | None, arrays: Mapping[str, Labelled] | None = None) -> str:
+def report_html(run: Any, events: Batch | None, arrays: xr.Dataset | None = None) -> str:
     """Whole report of a run, or of the JSON of one, as one HTML page that refers to nothing outside of itself.
 
     `events` are None where nothing was recorded; of `arrays`, which are kept of the answer, pictures are drawn.

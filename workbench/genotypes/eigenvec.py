@@ -86,9 +86,8 @@ def _counts(loadings: Any) -> Iterator[str]:
 
 
 def along(coords: Mapping[str, Any], name: str) -> Any:
-    """Values of a coordinate, whichever way it is given; None where there is none."""
-    given = coords.get(name)
-    return given[1] if isinstance(given, tuple) else given
+    """Return the values of a coordinate; None where there is none."""
+    return coords[name].values if name in coords else None
 
 
 def number(value: float) -> str:

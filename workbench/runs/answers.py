@@ -16,8 +16,9 @@ from workbench.errors import BadInputError, NotFoundError, WorkbenchError
 from workbench.threads import load
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from workbench.runs.store import Run
-    from workbench.workloads.values import Labelled
 
 FILE = "answer.zarr"
 """Store in a run's folder that its arrays are kept in."""
@@ -106,7 +107,7 @@ def lacking(run: Run, name: str | None = None) -> str:
     if name is not None and name not in run.answers.arrays:
         return f"The run {run.id} has no array {name!r}. It has {', '.join(run.answers.arrays)}."
     try:
-        _saved(run)
+        _saved(run, run.answers)
     except WorkbenchError as err:
         rest = f" Kept with the run: {', '.join(run.answers.kept)}." if run.answers.kept else ""
         return f"{err}{rest} Run it again with save=PATH."
@@ -115,40 +116,40 @@ def lacking(run: Run, name: str | None = None) -> str:
 
 def arrays(run: Run) -> Arrays:
     """Arrays of a run's answer by name, as Dask arrays that are read when they are computed."""
-    return Arrays({name: each.data for name, each in labelled(run).items()}, run)
+    return Arrays({str(name): each.data for name, each in there(run).items()}, run)
 
 
-def labelled(run: Run) -> dict[str, Labelled]:
-    """Arrays of a run's answer with dimensions and coordinates; `lacking` says why one that isn't there is not."""
-    found, names = kept(run), run.answers.arrays if run.answers else ()
-    if len(found) < len(names):
+def there(run: Run) -> xr.Dataset:
+    """Those arrays of a run's answer that can be read; `lacking` says why another one can't."""
+    found, answers = kept(run), run.answers
+    if answers is None:
+        return found
+    if len(found) < len(answers.arrays):
         with contextlib.suppress(WorkbenchError):
-            found = _saved(run) | found
-    return {name: found[name] for name in names if name in found}
+            found = _saved(run, answers).assign(found.variables)
+    return found[[name for name in answers.arrays if name in found]]
 
 
-def kept(run: Run) -> dict[str, Labelled]:
+def kept(run: Run) -> xr.Dataset:
     """Those that lie in the run's folder, for pages: what was saved elsewhere may be slow to read, or gone."""
+    import xarray as xr
+
     from workbench.runs.store import folder
 
-    if run.answers is None or not run.answers.kept:
-        return {}
-    try:
-        return _from_zarr(str(folder(run.id) / FILE), run.answers)
-    except (FileNotFoundError, KeyError):
-        return {}
+    if run.answers is not None and run.answers.kept:
+        with contextlib.suppress(FileNotFoundError, KeyError):
+            return _from_zarr(str(folder(run.id) / FILE), run.answers)
+    return xr.Dataset()
 
 
-def dataset(run: Run) -> Any:
-    """Return the arrays of a run's answer as an `xarray.Dataset` with certificate and provenance as attributes."""
-    import xarray
+def dataset(run: Run) -> xr.Dataset:
+    """Return the arrays of a run's answer with certificate and provenance as attributes."""
+    from workbench.storage.variables import indexed
 
-    found = labelled(run)
+    found = there(run)
     if not found or (run.answers and run.answers.saved and len(found) < len(run.answers.arrays)):
         raise NotFoundError(lacking(run))
-    arrays = {name: (each.dims, each.data, dict(each.attrs)) for name, each in found.items()}
-    along = {name: value for each in found.values() for name, value in each.coords.items() if name not in found}
-    return xarray.Dataset(arrays, coords=along, attrs=provenance(run))
+    return indexed(found).assign_attrs(provenance(run))
 
 
 def provenance(run: Run) -> dict[str, Any]:
@@ -172,14 +173,15 @@ def provenance(run: Run) -> dict[str, Any]:
     }
 
 
-def _saved(run: Run) -> dict[str, Labelled]:
+def _saved(run: Run, answers: Answers) -> xr.Dataset:
     """Arrays from where all were saved; NotFoundError where they aren't any more, BadInputError where none is read."""
+    import xarray as xr
+
     from workbench.storage.places import sentences_about
     from workbench.storage.targets import kind_of
 
-    answers = run.answers
-    if answers is None or answers.saved is None:
-        return {}
+    if answers.saved is None:
+        return xr.Dataset()
     if run.imported is not None:
         # A record may name any address, which would be asked with what this machine may read.
         raise NotFoundError(
@@ -187,7 +189,7 @@ def _saved(run: Run) -> dict[str, Labelled]:
             "What another machine saved is not opened by itself: open it with Zarr or xarray, if you trust it."
         )
     path, kind = answers.saved, kind_of(answers.saved)
-    read = {"zarr": _from_zarr, "npz": _from_numpy, "npy": _from_numpy, "nc": _from_dataset}[kind]
+    read = {"zarr": _from_zarr, "npz": _from_numpy, "npy": _from_numpy, "nc": _from_netcdf}[kind]
     gone = f"The arrays of the run {run.id} are no longer at {path}"
     with sentences_about(path, f"the arrays of the run {run.id}"):
         try:
@@ -199,7 +201,7 @@ def _saved(run: Run) -> dict[str, Labelled]:
         except (FileNotFoundError, KeyError) as err:
             raise NotFoundError(f"{gone}.") from err
     for name, each in found.items():
-        _check_fits(each.data, answers.arrays[name], path)
+        _check_fits(each, answers.arrays[str(name)], path)
     return found
 
 
@@ -294,64 +296,48 @@ def _check_blocks(array: Any, folder: Path, most: int) -> None:
             raise BadInputError(f"{array.name} has a block that holds more or less than it is to hold.")
 
 
-def _from_zarr(path: str, answers: Answers) -> dict[str, Labelled]:
+def _from_zarr(path: str, answers: Answers) -> xr.Dataset:
     load("dask.array")
-    from workbench.storage.labelled import dates
+    import xarray as xr
+
+    from workbench.storage.variables import dataset, dates
     from workbench.storage.zarrs import from_store
-    from workbench.workloads.values import Labelled
 
-    members = _members(path)
-    coordinates = {
-        name: (tuple(each.metadata.dimension_names or ()), dates(each[...], each.attrs.asdict()), each.attrs.asdict())
-        for name, each in members.items()
-        if name not in answers.arrays
-    }
-    return {
-        name: Labelled(
-            dates(from_store(members[name]), members[name].attrs.asdict()),
-            tuple(array.dims),
-            _along(array.dims, coordinates),
-            members[name].attrs.asdict(),
-        )
-        for name, array in answers.arrays.items()
-        if name in members
-    }
+    arrays: dict[str, Any] = {}
+    coords: dict[str, Any] = {}
+    for name, each in _members(path).items():
+        attrs = each.attrs.asdict()
+        data = dates(from_store(each) if name in answers.arrays else each[...], attrs)
+        # Dates say by themselves what they count.
+        told = {key: value for key, value in attrs.items() if data.dtype.kind != "M" or key not in _COUNTED}
+        found = xr.Variable(each.metadata.dimension_names or (), data, told)
+        (arrays if name in answers.arrays else coords)[name] = found
+    return dataset(arrays, coords)
 
 
-def _along(dims: tuple[str, ...], coordinates: Mapping[str, tuple[tuple[str, ...], Any, Any]]) -> dict[str, Any]:
-    """Those coordinates that lie along some of these dimensions; dates say by themselves what they count."""
-    from workbench.storage.labelled import coordinate
-
-    found = {}
-    for name, (along, values, attrs) in coordinates.items():
-        counted = ("units", "calendar") if values.dtype.kind == "M" else ()
-        if set(along) <= set(dims):
-            told = {key: each for key, each in attrs.items() if key not in counted}
-            found[name] = coordinate(name, along, values, told)
-    return found
+_COUNTED = ("units", "calendar")
 
 
-def _from_numpy(path: str, answers: Answers) -> dict[str, Labelled]:
+def _from_numpy(path: str, answers: Answers) -> xr.Dataset:
     load("dask.array")
     import dask.array as da
     import numpy as np
     from dask import delayed
 
-    from workbench.workloads.values import Labelled
+    from workbench.storage.variables import dataset
 
     found = {}
-    labels = {} if path.endswith(".npy") else _labels(path, answers)
     for name, each in answers.arrays.items():
         if path.endswith(".npy") and "://" not in path and each.shape:
             data = da.from_array(np.load(Path(path), mmap_mode="r"))
         else:
             data = da.from_delayed(delayed(_loaded)(path, name, each), each.shape, np.dtype(each.dtype))
-        found[name] = Labelled(data, tuple(each.dims), {dim: labels[dim] for dim in each.dims if dim in labels})
-    return found
+        found[name] = each.dims, data
+    return dataset(found, None if path.endswith(".npy") else _labels(path, answers))
 
 
 def _labels(path: str, answers: Answers) -> dict[str, Any]:
-    """What a .npz has of the name of a dimension: it tells of no others along which dimensions they are."""
+    """Return what a .npz has of the name of a dimension: it tells of no others along which dimensions they are."""
     import numpy as np
 
     from workbench.storage.places import full
@@ -373,19 +359,7 @@ def _loaded(path: str, name: str, told: Array) -> Any:
     return data
 
 
-def _from_dataset(path: str, answers: Answers) -> dict[str, Labelled]:
-    import xarray
+def _from_netcdf(path: str, answers: Answers) -> xr.Dataset:
+    import xarray as xr
 
-    from workbench.workloads.values import Labelled
-
-    found = xarray.open_dataset(path, engine="h5netcdf", chunks={})
-    coordinates = {str(key): (tuple(value.dims), value.values, value.attrs) for key, value in found.coords.items()}
-    return {
-        name: Labelled(
-            found[name].data,
-            tuple(each.dims),
-            _along(each.dims, coordinates),
-            dict(found[name].attrs),
-        )
-        for name, each in answers.arrays.items()
-    }
+    return xr.open_dataset(path, engine="h5netcdf", chunks={})[list(answers.arrays)]

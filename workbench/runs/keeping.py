@@ -6,25 +6,24 @@ import os
 import secrets
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import xarray as xr
 
 from workbench import config, formats, remote
 from workbench.errors import BadInputError, NotFoundError, WorkbenchError, quoted
 from workbench.jobs import processes
 from workbench.runs import store
-from workbench.runs.answers import FILE, NAMING, Answers, Array, labelled, lacking, mark_at, provenance
+from workbench.runs.answers import FILE, NAMING, Answers, Array, lacking, mark_at, provenance, there
 from workbench.storage import writing
 from workbench.storage.exports import regions
-from workbench.storage.labelled import apart, with_lengths
 from workbench.storage.places import Place
 from workbench.storage.targets import PICTURES, SAVED, Target, target
+from workbench.storage.variables import is_lazy
 from workbench.travelling import Travelling, unable
 from workbench.workloads import extensions
-from workbench.workloads.values import Labelled
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -39,33 +38,32 @@ class Left(NamedTuple):
     """Reason why the arrays weren't saved to the target."""
 
 
-def leave(run_id: str, arrays: Mapping[str, Labelled], to: Target | None, client: Client | None = None) -> Left:
+def leave(run_id: str, answer: xr.Dataset, to: Target | None, client: Client | None = None) -> Left:
     """Keep small arrays with the run, save all to the target if there is one, and describe them.
 
     Without a client they are NumPy's, and this process writes them.
     """
     run = store.get(run_id)
     writer = writing.Writer() if client is None else _Workers(client)
-    sized = {name: with_lengths(each.data) for name, each in arrays.items()}
-    arrays = apart({name: replace(each, data=sized[name]) for name, each in arrays.items()})
+    answer = answer.assign_attrs(provenance(run))
     described = {
-        name: Array(shape=data.shape, dtype=str(data.dtype), dims=tuple(arrays[name].dims), bytes=data.nbytes)
-        for name, data in sized.items()
+        str(name): Array(shape=each.shape, dtype=str(each.dtype), dims=tuple(map(str, each.dims)), bytes=each.nbytes)
+        for name, each in answer.items()
     }
     small = _small(described, config.size("answers.each"))
     # What is written twice is computed once.
-    lazy = [name for name in small if hasattr(sized[name], "dask")]
+    lazy = {name: each for name in small if is_lazy(each := answer.variables[name])}
     if lazy and client is not None:
-        sized |= dict(zip(lazy, client.persist([sized[name] for name in lazy]), strict=True))
-    arrays = {name: Labelled(sized[name], each.dims, each.coords, each.attrs) for name, each in arrays.items()}
+        persisted = client.persist([each.data for each in lazy.values()])
+        answer = answer.assign({name: lazy[name].copy(data=data) for name, data in zip(lazy, persisted, strict=True)})
     answers, notes = Answers(arrays=described), tuple[str, ...]()
     if small:
-        answers, notes = _kept(run, {name: arrays[name] for name in arrays if name in small}, answers, writer)
+        answers, notes = _kept(run, answer[list(small)], answers, writer)
     if to is None:
         return Left(answers, notes)
     sweep(to)
     try:
-        writing.write(arrays, to, provenance(run), mark=run_id, writer=writer)
+        writing.write(answer, to, mark=run_id, writer=writer)
     except WorkbenchError as err:
         return Left(answers, (*notes, *writer.notes), err)
     saved = {"saved": str(to), "mark": (run_id,) if to.kind in NAMING else mark_at(str(to), to.kind)}
@@ -84,17 +82,17 @@ def _small(described: Mapping[str, Array], most: int) -> tuple[str, ...]:
 
 
 def _kept(
-    run: store.Run, arrays: Mapping[str, Labelled], answers: Answers, writer: writing.Writer
+    run: store.Run, answer: xr.Dataset, answers: Answers, writer: writing.Writer
 ) -> tuple[Answers, tuple[str, ...]]:
     """Keep arrays in the run's folder; the answer with what was kept, and a sentence on what was dropped for it."""
     place = _kept_at(run.id)
-    dropped = store.make_room(sum(answers.arrays[name].bytes for name in arrays))
+    dropped = store.make_room(sum(answers.arrays[str(name)].bytes for name in answer))
     notes = () if not dropped else (f"To keep these arrays, those of {', '.join(dropped)} were dropped, the oldest.",)
     try:
-        writing.write(arrays, Target(place, "zarr", True), provenance(run), mark=run.id, writer=writer)
+        writing.write(answer, Target(place, "zarr", True), mark=run.id, writer=writer)
     except WorkbenchError as err:
         return answers.model_copy(update={"remark": f"They could not be kept: {err}"}), notes
-    kept = {"kept": tuple(arrays), "kept_bytes": place.size()}
+    kept = {"kept": tuple(map(str, answer)), "kept_bytes": place.size()}
     return answers.model_copy(update=kept), notes
 
 
@@ -205,7 +203,7 @@ def _is_left(mark: str) -> bool:
 
 def wanted(
     run: store.Run, path: Any, kind: str | None = None, *, only: Sequence[str] = (), replace: bool = False
-) -> tuple[Target, dict[str, Labelled]]:
+) -> tuple[Target, xr.Dataset]:
     """Where a run's answer is to be written, when it may, and which arrays: none for a picture.
 
     Raises NotFoundError where some of them are not kept.
@@ -216,12 +214,12 @@ def wanted(
         )
     to = target(path, kind, replace=replace, kinds=(*SAVED, *extensions.writers()))
     if to.kind in PICTURES:
-        return to, {}
-    found = labelled(run)
+        return to, xr.Dataset()
+    found = there(run)
     for name in only or (run.answers.arrays if run.answers else ("",)):
         if name not in found:
             raise NotFoundError(lacking(run, name or None))
-    return to, {name: found[name] for name in only or found}
+    return to, found[[*(only or found)]].assign_attrs(provenance(run))
 
 
 def chosen_target(save: str | None, *, replace: bool) -> Target | None:

@@ -124,7 +124,7 @@ def _alone(run: Run, spec: ClusterSpec) -> dict[str, Any]:
         progress=told.model_copy(update={"done": 1, "stage": "checking"}),
     )
     left = None
-    if found.arrays:
+    if found.arrays is not None:
         left = keeping.leave(run.id, found.arrays, to)
         store.keep(run.id, answers=left.answers, notes=(*run.notes, *left.notes))
     checked = found.check()
@@ -185,7 +185,7 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
             result = chosen.summarise(results)
             if since is not None:
                 result |= {"bandwidth": transfers.bandwidth(client, since, gpus=_has_gpus(run))}
-            arrays = chosen.arrays(results, parameters.resolved)
+            answer = chosen.arrays(results, parameters.resolved)
             unread = without_effect(run.settings or {}, computes=not collections)
             notes = (*run.notes, *chosen.remarks(results), *_twins(run), *filter(None, (unread,)))
             # Kept before it is checked: an answer whose check breaks down is still an answer.
@@ -198,13 +198,13 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
                 result=_finite(result),
                 notes=notes,
                 on_gpu=on_gpu,
-                progress=progress.model_copy(update={"stage": "saving" if arrays else "checking"}),
+                progress=progress.model_copy(update={"stage": "saving" if answer else "checking"}),
             )
             with contextlib.suppress(StorageError):
                 dtypes = {name: str(each.dtype) for name, each in collections.items() if hasattr(each, "dtype")}
                 metrics.keep(measuring.measured(dtypes), store.folder(run.id))
-            if arrays:
-                left = keeping.leave(run.id, arrays, to, client)
+            if answer:
+                left = keeping.leave(run.id, answer, to, client)
                 store.keep(
                     run.id,
                     answers=left.answers,

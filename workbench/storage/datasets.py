@@ -24,7 +24,6 @@ from workbench import formats
 from workbench.errors import BadInputError, BadParameterError, MissingError, install
 from workbench.storage import conventions, places, unreadable
 from workbench.storage.conventions import Stored
-from workbench.storage.labelled import coordinate
 from workbench.storage.places import Options, Place
 from workbench.storage.written import hdf5_name
 from workbench.storage.zarrs import images_of, is_marked, opened_at, outdated
@@ -252,7 +251,7 @@ def _of_files(source: Source, part: Any) -> Iterator[tuple[str, slice | int]]:
 
 
 def coords_of(name: str, recipe: Mapping[str, Any], dims: Sequence[str]) -> dict[str, Any]:
-    """Coordinates of these dimensions of a variable as it was selected, as `Labelled` has them."""
+    """Coordinates of these dimensions of a variable as it was selected, as xarray takes them."""
     source = Source(**recipe["source"])
     if source.files:
         whole = pick(source.path, f"{source.group}/{name}" if source.group else name)
@@ -268,7 +267,7 @@ def along(coords: Any, dims: Sequence[str]) -> dict[str, Any]:
         values = plain(each.values)
         # One value that is missing, or a word, tells nothing of the dimensions.
         if set(each.dims) <= set(dims) and (each.ndim or (values.dtype.kind in "iufM" and values == values)):
-            found[str(name)] = coordinate(str(name), each.dims, values, said(each.attrs))
+            found[str(name)] = each.dims, values, said(each.attrs)
     return found
 
 

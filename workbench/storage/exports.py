@@ -14,16 +14,16 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
 import dask.array as da
 import numpy as np
+import xarray as xr
 
 from workbench import formats
 from workbench.errors import BadInputError
-from workbench.storage.labelled import Labelled, dates
+from workbench.storage.variables import dates, is_lazy
 
 Count = Callable[..., None]
 """`count(of=n)` announces n blocks, `count()` reports one that was written."""
@@ -37,39 +37,41 @@ def is_streamed(array: Any) -> bool:
     return bool(array.ndim and array.size and array.dtype.kind in "biufc")
 
 
-def write(kind: str, found: Mapping[str, Labelled], path: Path, attrs: Mapping[str, Any], count: Count) -> None:
+def write(kind: str, found: Mapping[str, xr.Variable], path: Path, attrs: Mapping[str, Any], count: Count) -> None:
     """Write variables to a file of this kind. Raises OSError if the disk is full."""
-    small = {name: each for name, each in found.items() if each.is_lazy and not is_streamed(each.data)}
-    loaded = {name: replace(each, data=each.data.compute(scheduler="threads")) for name, each in small.items()}
+    small = {name: each for name, each in found.items() if is_lazy(each) and not is_streamed(each.data)}
+    loaded = {name: each.compute(scheduler="threads") for name, each in small.items()}
     _FILES[kind]({**found, **loaded}, path, attrs, count)
 
 
-def check_room(folder: Path, found: Mapping[str, Labelled], copies: int = 1) -> None:
+def check_room(folder: Path, found: Mapping[str, xr.Variable], copies: int = 1) -> None:
     """Raise OSError if the disk has no room for these variables: better now than after hours."""
     size = copies * sum(each.data.nbytes for each in found.values() if is_streamed(each.data))
     if shutil.disk_usage(folder).free < size:
         raise OSError(errno.ENOSPC, f"{formats.size(size)} are needed, and {os.strerror(errno.ENOSPC)}", str(folder))
 
 
-def table(arrays: Mapping[str, Labelled], count: Count | None = None) -> Iterator[str]:
+def table(answer: xr.Dataset, count: Count | None = None) -> Iterator[str]:
     """Yield the lines of the first array as a table: row labels, its columns, other arrays with a value for each row.
 
     Tabs separate them. Rows without labels are numbered from 0, except those of a column of text: readers of lists
     would take numbers for names.
     """
-    name, each = next(iter(arrays.items()))
+    name, each = next(iter(answer.items()))
     if each.data.ndim not in (1, 2):
         raise BadInputError(f"{name} has {each.data.ndim} dimensions, a table two. Name another, or save as .npz.")
-    along = {key: values for key, (dims, values, _) in each.coordinates().items() if dims == (key,)}
+    along = {dim: each.coords[dim].values for dim in each.dims if dim in each.coords}
     rows, *others = each.dims
     listed = each.data.ndim == 1 and each.data.dtype.kind in "OTU"
     labels = {} if listed and rows not in along else {rows: along.get(rows, range(each.data.shape[0]))}
-    labels |= {key: values for key, (dims, values, _) in each.coordinates().items() if dims == (rows,)}
+    labels |= {key: values.values for key, values in each.coords.items() if values.dims == (rows,)}
     columns = [name]
     for dim in others:
         numbered = [f"{dim}{i + 1}" for i in range(each.data.shape[1])]
         columns = list(map(str, along.get(dim, numbered)))
-    beside = {key: np.asarray(other.data) for key, other in arrays.items() if key != name and other.dims == (rows,)}
+    beside = {
+        key: np.asarray(other.data) for key, other in answer.data_vars.items() if key != name and other.dims == (rows,)
+    }
     yield "\t".join((*labels, *columns, *beside))
     data = da.asarray(each.data)
     rows_at_once = max(1, min(data.chunksize[0], _PIECE // (data.dtype.itemsize * len(columns))))
@@ -139,19 +141,19 @@ def _fill(x: da.Array, dtype: np.dtype[Any], file: IO[bytes], start: int, count:
             file.write(_bytes(run))
 
 
-def _npy(found: Mapping[str, Labelled], path: Path, attrs: Mapping[str, Any], count: Count) -> None:
+def _npy(found: Mapping[str, xr.Variable], path: Path, attrs: Mapping[str, Any], count: Count) -> None:
     with path.open("wb") as file:
         _write_npy(next(iter(found.values())), file, path.parent, count)
 
 
-def _npz(found: Mapping[str, Labelled], path: Path, attrs: Mapping[str, Any], count: Count) -> None:
+def _npz(found: Mapping[str, xr.Variable], path: Path, attrs: Mapping[str, Any], count: Count) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, each in found.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 _write_npy(each, member, path.parent, count)
 
 
-def _write_npy(each: Labelled, file: IO[bytes], folder: Path, count: Count) -> None:
+def _write_npy(each: xr.Variable, file: IO[bytes], folder: Path, count: Count) -> None:
     """Write an array as .npy to a file that is written from its beginning to its end; `folder` has room for a copy."""
     data = dates(each.data, each.attrs)
     # Text has a fixed width: NumPy's files hold it without pickling.
@@ -170,11 +172,11 @@ def _write_npy(each: Labelled, file: IO[bytes], folder: Path, count: Count) -> N
             shutil.copyfileobj(scratch, file, _PIECE)
 
 
-def _nc(found: Mapping[str, Labelled], path: Path, attrs: Mapping[str, Any], count: Count) -> None:
+def _nc(found: Mapping[str, xr.Variable], path: Path, attrs: Mapping[str, Any], count: Count) -> None:
     import h5netcdf
     import h5py
 
-    in_memory = sum(each.data.nbytes for each in found.values() if not each.is_lazy)
+    in_memory = sum(each.data.nbytes for each in found.values() if not is_lazy(each))
     # HDF5 may end its process on a full disk. So it writes metadata and small variables only, for which there is room.
     with tempfile.TemporaryFile(dir=path.parent) as probe:
         probe.write(bytes(2**20 + in_memory))
@@ -187,12 +189,12 @@ def _nc(found: Mapping[str, Labelled], path: Path, attrs: Mapping[str, Any], cou
                     file.dimensions[dim] = length
         for name, each in found.items():
             dtype = h5py.string_dtype() if each.data.dtype.kind == "T" else _netcdf_type(each.data.dtype)
-            variable = file.create_variable(name, each.dims, dtype, **({"dcpl": early} if each.is_lazy else {}))
+            variable = file.create_variable(name, each.dims, dtype, **({"dcpl": early} if is_lazy(each) else {}))
             variable.attrs.update(each.attrs)
-            if not each.is_lazy:
+            if not is_lazy(each):
                 variable[...] = each.data.astype(object if each.data.dtype.kind == "T" else dtype)
         file.attrs.update(attrs)
-    lazy = {name: each.data for name, each in found.items() if each.is_lazy}
+    lazy = {name: each.data for name, each in found.items() if is_lazy(each)}
     with h5py.File(path) as file:
         places = {name: (file[name].dtype, file[name].id.get_offset()) for name in lazy}
     with path.open("r+b") as opened:

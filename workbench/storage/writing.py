@@ -19,21 +19,22 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dask.array as da
 import numpy as np
+import xarray as xr
 from dask.callbacks import Callback
 from dask.system import CPU_COUNT
 
 from workbench import private, remote
 from workbench.errors import BadInputError, ConflictError, FailedError
 from workbench.storage import exports
-from workbench.storage.labelled import Labelled, plain_attrs, variables
 from workbench.storage.places import Place, writing_to
 from workbench.storage.targets import COPYING, Target, what_is_at
+from workbench.storage.variables import encoded, is_lazy, plain_attrs
 from workbench.storage.zarrs import MARKS, from_store
 
 _FILE = "__file"
@@ -104,15 +105,11 @@ class _WriteBlock:
         return np.full((1,) * block.ndim, can_write)
 
 
-def write(
-    arrays: Mapping[str, Labelled], to: Target, attrs: Mapping[str, Any], *, mark: str, writer: Writer | None = None
-) -> None:
-    """Write arrays to a target; if that fails, nothing is there, or what was there before.
+def write(answer: xr.Dataset, to: Target, *, mark: str, writer: Writer | None = None) -> None:
+    """Write a dataset to a target; if that fails, nothing is there, or what was there before.
 
     Parameters
     ----------
-    attrs
-        Attributes of all of them, as text and numbers.
     mark
         Part of the name of the hidden folder, which nobody else uses.
 
@@ -127,19 +124,21 @@ def write(
     """
     writer = writer or Writer()
     with writing_to(to.place), _whole(to, mark) as folder:
-        found, others = variables(arrays)
-        attrs = plain_attrs(attrs) | ({"coordinates": " ".join(others)} if others else {})
+        found = {str(name): encoded(answer.variables[name]) for name in (*answer.data_vars, *answer.coords)}
+        # By CF's conventions this attribute names the coordinates that aren't those of a dimension.
+        others = " ".join(str(name) for name in answer.coords if name not in answer.dims)
+        attrs = plain_attrs(answer.attrs) | ({"coordinates": others} if others else {})
         if to.kind == "zarr":
             _write_zarr(found, folder, attrs, writer)
             return
-        _check_holds(to, arrays, found)
+        _check_holds(to, answer, found)
         with _file(folder / _FILE) as path:
             exports.check_room(path.parent, found, copies=1 if writer.is_local or folder.is_url else 2)
             if not writer.is_local:
-                lazy = {name: each for name, each in found.items() if each.is_lazy}
+                lazy = {name: each for name, each in found.items() if is_lazy(each)}
                 # Compressing takes longer than writing, and this store is read once.
                 store = _write_zarr(lazy, folder, {}, writer, compressors=None)
-                found |= {name: replace(each, data=_stored(store[name])) for name, each in lazy.items()}
+                found |= {name: each.copy(data=_stored(store[name])) for name, each in lazy.items()}
             exports.write(to.kind, found, path, attrs, writer.count)
 
 
@@ -281,12 +280,13 @@ def _file(place: Place) -> Iterator[Path]:
         fs.put_file(f"{folder}/{place.name}", root)
 
 
-def _check_holds(to: Target, arrays: Mapping[str, Labelled], found: Mapping[str, Labelled]) -> None:
+def _check_holds(to: Target, answer: xr.Dataset, found: Mapping[str, xr.Variable]) -> None:
     """Raise BadInputError if a file of this kind doesn't hold such arrays."""
-    if to.kind == "npy" and len(arrays) != 1:
+    if to.kind == "npy" and len(answer) != 1:
+        names = ", ".join(map(str, answer))
         raise BadInputError(
-            f"{to} would hold one array, and there are {len(arrays)}: {', '.join(arrays)}. Name one of them, or give a "
-            "name that ends with .npz, .nc or .zarr."
+            f"{to} would hold one array, and there are {len(answer)}: {names}. Name one of them, or give a name that "
+            "ends with .npz, .nc or .zarr."
         )
     strange = next((name for name, each in found.items() if each.data.dtype.kind == "c"), None)
     if to.kind == "nc" and strange is not None:
@@ -294,7 +294,7 @@ def _check_holds(to: Target, arrays: Mapping[str, Labelled], found: Mapping[str,
 
 
 def _write_zarr(
-    found: Mapping[str, Labelled], place: Place, attrs: Mapping[str, Any], writer: Writer, **options: Any
+    found: Mapping[str, xr.Variable], place: Place, attrs: Mapping[str, Any], writer: Writer, **options: Any
 ) -> Any:
     """Write a store and return its group."""
     import zarr
@@ -303,17 +303,17 @@ def _write_zarr(
     group.attrs.put(dict(attrs))
     sources, targets = [], []
     for name, each in found.items():
-        data = _regular(each.data) if each.is_lazy else each.data
+        data = _regular(each.data) if is_lazy(each) else each.data
         target = group.create_array(
             name,
             shape=data.shape,
             dtype=str if data.dtype.kind == "T" else data.dtype.newbyteorder("="),
-            chunks=tuple(max(1, lengths[0]) for lengths in data.chunks) if each.is_lazy else "auto",
+            chunks=tuple(max(1, lengths[0]) for lengths in data.chunks) if is_lazy(each) else "auto",
             dimension_names=each.dims,
             attributes=each.attrs,
             **options,
         )
-        if not each.is_lazy:
+        if not is_lazy(each):
             target[...] = data
         elif data.size:
             sources.append(data)

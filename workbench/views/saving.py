@@ -17,7 +17,6 @@ from workbench.errors import BadInputError, StorageError, WorkbenchError, quoted
 from workbench.jobs import folders, processes
 from workbench.jobs.ending import cancellable, outcome
 from workbench.runs import keeping, savings, store
-from workbench.runs.answers import provenance
 from workbench.runs.store import Run
 from workbench.storage import writing
 from workbench.storage.exports import table
@@ -50,7 +49,7 @@ def save(
     told
         Called with how many blocks are written, of how many.
     """
-    to, arrays = keeping.wanted(run, path, kind, only=only, replace=replace)
+    to, answer = keeping.wanted(run, path, kind, only=only, replace=replace)
     keeping.sweep(to)
     writer, mark = writing.Writer(told), keeping.mark_of_saver(run.id)
     if to.kind in PICTURES:
@@ -60,16 +59,16 @@ def save(
             raise BadInputError(f"A file holds one picture, and {', '.join(only)} were asked for. Name one of them.")
         writing.write_parts([picture_bytes(run, next(iter(only), None), to.kind)], to, mark=mark)
     elif to.kind == "tsv":
-        writing.write_parts(_encoded(table(arrays, writer.count)), to, mark=mark)
+        writing.write_parts(_encoded(table(answer, writer.count)), to, mark=mark)
     elif to.kind in (writers := extensions.writers()):
-        files = writers[to.kind](arrays)
+        files = writers[to.kind](answer)
         stem = str(to).removesuffix(f".{to.kind}")
         # All are looked at before the first is written.
         places = {name: target(f"{stem}.{name}", to.kind, replace=replace, kinds=[to.kind]) for name in files}
         for name, lines in files.items():
             writing.write_parts(_encoded(lines), places[name], mark=mark)
     else:
-        writing.write(arrays, to, provenance(run), mark=mark, writer=writer)
+        writing.write(answer, to, mark=mark, writer=writer)
     return str(to)
 
 

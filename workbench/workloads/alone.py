@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import dask
 import dask.array as da
 import numpy as np
+import xarray as xr
 
 from workbench.linalg.gpu import host
 from workbench.workloads import checks
 from workbench.workloads.registry import Template
-from workbench.workloads.values import Check, Labelled, Parameters
+from workbench.workloads.values import Check, Parameters
 
 Resolved = Mapping[str, Any]
 
@@ -39,7 +40,7 @@ class Computed(NamedTuple):
     seconds: float
     """As a run on a cluster counts them."""
     result: dict[str, Any]
-    arrays: dict[str, Labelled]
+    arrays: xr.Dataset | None
     check: Callable[[], Check | None]
 
 

@@ -20,10 +20,11 @@ from workbench.packages import entry_points
 from workbench.threads import load_entry_point
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from workbench.storage.places import Place
     from workbench.workloads.contents import Listed
     from workbench.workloads.registry import Template
-    from workbench.workloads.values import Labelled
 
 GROUP = "workbench.extensions"
 
@@ -43,16 +44,16 @@ class Format:
 class Pictures:
     """Pictures of an answer that only this field knows how to draw."""
 
-    draws: Callable[[Labelled], bool]
+    draws: Callable[[xr.DataArray], bool]
     """Whether an array is drawn here, and in no other way."""
-    draw: Callable[[Mapping[str, Labelled]], Iterator[Any]]
+    draw: Callable[[xr.Dataset], Iterator[Any]]
     """Return the pictures of an answer's arrays, each a `workbench.figures.answers.Picture`."""
 
 
 class Writer(Protocol):
     """Writes an answer for the programs of a field."""
 
-    def __call__(self, arrays: Mapping[str, Labelled], /) -> Mapping[str, Iterator[str]]:
+    def __call__(self, arrays: xr.Dataset, /) -> Mapping[str, Iterator[str]]:
         """Return the lines of each file by its ending.
 
         Raises BadInputError where such files don't hold these arrays.

@@ -43,9 +43,10 @@ from workbench.workloads.declaring import declared
 from workbench.workloads.extensions import unusable
 from workbench.workloads.importing import Contents, Described
 from workbench.workloads.registry import Resolution, Template, templates
-from workbench.workloads.values import Check, Function, Labelled, Needs, Parameters, Surroundings
+from workbench.workloads.values import Check, Function, Needs, Parameters, Surroundings
 
 if TYPE_CHECKING:
+    import xarray as xr
     from distributed import Client
 
 GROUP = "workbench.workloads"
@@ -154,7 +155,7 @@ class Own(Template):
         """Return sentences on what of the answer isn't kept, and why."""
         return returned.remarks(results, self.told.name)
 
-    def arrays(self, results: Mapping[str, Any], resolved: Mapping[str, Any] | None = None) -> dict[str, Labelled]:
+    def arrays(self, results: Mapping[str, Any], resolved: Mapping[str, Any] | None = None) -> xr.Dataset:
         """Arrays, columns of tables, and xarray's own with their dimensions."""
         return returned.arrays(results)
 

@@ -13,6 +13,7 @@ import xarray as xr
 from pydantic import Field
 
 from workbench import formats
+from workbench.storage.variables import dataset
 from workbench.workloads import estimates, fields
 from workbench.workloads.checks import computed
 from workbench.workloads.fields import Resolved, Text, Words
@@ -22,7 +23,7 @@ from workbench.workloads.reductions import absent, histograms, moments, percenti
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import grown, number_of_blocks, shrunk
 from workbench.workloads.svd import READ, held, made
-from workbench.workloads.values import BadParameterError, Check, Labelled, Needs, Surroundings
+from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -240,13 +241,13 @@ def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
     return told | ({"missing": gaps} if gaps else {}) | made(results, READ)
 
 
-def _arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
+def _arrays(results: Mapping[str, Any]) -> xr.Dataset:
     labels = results["labels"]
     coords = dict(labels["coords"])
     if labels["what"] == "histogram":
         edges = np.asarray(results["edges"])
         coords |= {"left": ("bin", edges[:-1]), "right": ("bin", edges[1:])}
-    return {labels["what"]: Labelled(results["value"], tuple(labels["dims"]), coords)}
+    return dataset({labels["what"]: (labels["dims"], results["value"])}, coords)
 
 
 def _numbers(resolved: Mapping[str, Any]) -> da.Array:

@@ -21,9 +21,10 @@ from workbench.threads import ended_after, load
 from workbench.workloads import forms, presets
 from workbench.workloads.fields import Replace, Save
 from workbench.workloads.presets import Preset
-from workbench.workloads.values import BadParameterError, Check, Function, Labelled, Needs, Parameters, Surroundings
+from workbench.workloads.values import BadParameterError, Check, Function, Needs, Parameters, Surroundings
 
 if TYPE_CHECKING:
+    import xarray as xr
     from distributed import Client
     from pydantic import BaseModel
 
@@ -68,7 +69,7 @@ class Template:
     estimate: Callable[[Mapping[str, Any], int], Needs] = field(repr=False)
     checker: Checker = field(repr=False)
     summary_of: Callable[[Mapping[str, Any]], dict[str, Any]] = field(repr=False)
-    arrays_of: Callable[[Mapping[str, Any]], dict[str, Labelled]] | None = field(default=None, repr=False)
+    arrays_of: Callable[[Mapping[str, Any]], xr.Dataset] | None = field(default=None, repr=False)
     """From the results to the arrays that a person takes away; None for workloads that answer with numbers."""
     parts: Callable[[Mapping[str, Any]], Sequence[Callable[..., Any] | str]] | None = field(default=None, repr=False)
     """Functions that `function` calls, and lines between them, that the notebook cell therefore shows too."""
@@ -274,9 +275,9 @@ class Template:
         """Return the answer as JSON: `value` of a sum or mean, `singular_values` of an SVD."""
         return self.summary_of(results)
 
-    def arrays(self, results: Mapping[str, Any], resolved: Mapping[str, Any] | None = None) -> dict[str, Labelled]:
-        """Arrays of the answer by name, with named dimensions; those that stay on the cluster are Dask's."""
-        return {} if self.arrays_of is None else self.arrays_of({**(resolved or {}), **results})
+    def arrays(self, results: Mapping[str, Any], resolved: Mapping[str, Any] | None = None) -> xr.Dataset | None:
+        """Arrays of the answer, which may be on the cluster; None of an answer without arrays."""
+        return None if self.arrays_of is None else self.arrays_of({**(resolved or {}), **results})
 
     def check(self, parameters: Parameters, results: Mapping[str, Any], client: Client | None = None) -> Check | None:
         """Compare the answer with what it must be; None where nobody said what that is.

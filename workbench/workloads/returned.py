@@ -8,14 +8,15 @@ import math
 import re
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench import formats
 from workbench.errors import FailedError, printable
-from workbench.storage.labelled import coordinate, equal
-from workbench.workloads.values import Labelled, Needs
+from workbench.workloads.values import Needs
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 LARGEST = 2**30
 """Bytes of one object of a process, beyond which it is not taken as an answer."""
@@ -32,7 +33,7 @@ _DRAWN = frozenset(
 """Names under which numbers are drawn, a person's as well as ours."""
 
 
-_Labelling = Callable[[], Labelled]
+_Making = Callable[[], "xr.DataArray"]
 
 
 def named(found: Any, whose: str, variables: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -206,28 +207,12 @@ def _number(value: Any) -> Any:
     raise TypeError
 
 
-def arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
-    """Arrays with names of their dimensions; columns of tables are arrays too.
+def arrays(results: Mapping[str, Any]) -> xr.Dataset:
+    """All arrays of an answer, with names of their dimensions; columns of tables are arrays too."""
+    from workbench.storage.variables import combined
 
-    A coordinate that isn't the same in all of them (the latitude that each was selected at) has the array's name before
-    its own, and so stays with that array.
-    """
-    results = _spread(results)
-    parts = ((stored, labelled()) for _, stored, labelled in _pieces(results))
-    found = {where: array for where, array in parts if _is_kept(array.data)}
-    firsts: dict[str, tuple[Any, Any]] = {}
-    unlike = set()
-    for each in found.values():
-        for name, (dims, values, _) in each.coordinates().items():
-            first = firsts.setdefault(name, (dims, values))
-            if name not in each.dims and not (first[0] == dims and equal(first[1], values)):
-                unlike.add(name)
-    return {
-        where: replace(
-            each, coords={f"{where}.{name}" if name in unlike else name: of for name, of in each.coords.items()}
-        )
-        for where, each in found.items()
-    }
+    parts = ((stored, made()) for _, stored, made in _pieces(_spread(results)))
+    return combined({where: array for where, array in parts if _is_kept(array.data)})
 
 
 def _stored_names(names: Iterable[Any]) -> dict[Any, str]:
@@ -250,7 +235,7 @@ def _stored_name(given: object) -> str:
     return name if name.strip("._") and not name.startswith("__") else f"unnamed{name.strip('.')}"
 
 
-def _pieces(results: Mapping[Any, Any], before: str = "", place: str = "") -> Iterator[tuple[str, str, _Labelling]]:
+def _pieces(results: Mapping[Any, Any], before: str = "", place: str = "") -> Iterator[tuple[str, str, _Making]]:
     """Names of arrays as they were given and as they are stored, and what makes each: no values are asked for."""
     for given, kept in _stored_names(results).items():
         name, stored, found = f"{before}{given}", f"{place}{kept}", results[given]
@@ -269,13 +254,19 @@ def _pieces(results: Mapping[Any, Any], before: str = "", place: str = "") -> It
             yield name, stored, partial(_of_numbers, stored, found)
 
 
-def _of_numbers(name: str, found: Any) -> Labelled:
-    known = found.compute_chunk_sizes() if any(map(_unknown, found.shape)) else found
-    return Labelled(_without_gaps(known), tuple(f"{name}_{axis}" for axis in range(found.ndim)))
+def _array(data: Any, dims: Iterable[str], coords: Mapping[str, Any] | None = None, attrs: Any = None) -> xr.DataArray:
+    from workbench.storage.variables import dataset, with_lengths
+
+    name = "an array"  # which no coordinate is called
+    return dataset({name: (tuple(dims), _without_gaps(with_lengths(data)), attrs)}, coords)[name]
 
 
-def _of_xarray(found: Any) -> Labelled:
-    """With all coordinates but those of several levels, which are coordinates themselves."""
+def _of_numbers(name: str, found: Any) -> xr.DataArray:
+    return _array(found, (f"{name}_{axis}" for axis in range(found.ndim)))
+
+
+def _of_xarray(found: Any) -> xr.DataArray:
+    """Return the array with all coordinates but those of several levels, which are coordinates themselves."""
     from workbench.storage.datasets import plain, said
 
     whole = [str(name) for name, index in found.indexes.items() if getattr(index, "nlevels", 1) > 1]
@@ -283,11 +274,11 @@ def _of_xarray(found: Any) -> Labelled:
     for name, each in found.coords.items():
         if name not in found.dims or name not in whole:
             stored, dims = _stored_name(name), tuple(map(_stored_name, each.dims))
-            coords[stored] = coordinate(stored, dims, plain(each.to_numpy()), said(each.attrs))
+            coords[stored] = dims, plain(each.to_numpy()), said(each.attrs)
     attrs = {str(key): value.tolist() if hasattr(value, "tolist") else value for key, value in found.attrs.items()}
     known = {key: value for key, value in attrs.items() if isinstance(value, bool | int | float | str | list)}
     data = found.data if hasattr(found.data, "chunks") else plain(found.data) if found.dtype == object else found.data
-    return Labelled(_without_gaps(data), tuple(map(_stored_name, found.dims)), coords, known)
+    return _array(data, map(_stored_name, found.dims), coords, known)
 
 
 def _without_gaps(data: Any) -> Any:
@@ -327,18 +318,18 @@ def _columns(table: Any) -> Iterator[tuple[str, str, Any]]:
         yield name, stored, table.iloc[:, at]
 
 
-def _of_table(table: str, column: Any) -> Labelled:
+def _of_table(table: str, column: Any) -> xr.DataArray:
     from workbench.storage.datasets import plain
 
     row = _stored_name(getattr(column.index, "name", None) or f"{table}_row")
     data = _of_column(column)
     if hasattr(data, "chunks"):
-        return Labelled(data.compute_chunk_sizes(), (row,))
+        return _array(data, (row,))
     index, levels = column.index, {row: column.index}
     if getattr(index, "nlevels", 1) > 1:
         levels = {index.names[n] or f"{row}_{n + 1}": index.get_level_values(n) for n in range(index.nlevels)}
     named = ((_stored_name(name), plain(level.to_numpy())) for name, level in levels.items())
-    return Labelled(data, (row,), {name: coordinate(name, (row,), level, {}) for name, level in named})
+    return _array(data, (row,), {name: (row, level) for name, level in named})
 
 
 def _of_column(column: Any) -> Any:

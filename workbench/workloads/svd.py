@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import dask
 import dask.array as da
 import numpy as np
+import xarray as xr
 from dask.base import wait
 
 from workbench import formats
 from workbench.formats import by, size
+from workbench.storage.variables import dataset
 from workbench.workloads import checks, estimates, fields, file
 from workbench.workloads.alone import decomposed
 from workbench.workloads.fields import Resolved, Sized
@@ -25,7 +26,7 @@ from workbench.workloads.opening import SERVED, Found, array_of, imports_of
 from workbench.workloads.presets import LARGE_SVDS, TEXTBOOK, UCX, Preset
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import Wish, chunks_of, grown, random_array
-from workbench.workloads.values import BadParameterError, Check, Labelled, Surroundings
+from workbench.workloads.values import BadParameterError, Check, Surroundings
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -190,14 +191,10 @@ def certificate_json(found: Certificate) -> dict[str, Any]:
     }
 
 
-def factors(results: Mapping[str, Any]) -> dict[str, Labelled]:
+def factors(results: Mapping[str, Any]) -> xr.Dataset:
     """U, s and Vᵀ of an SVD: the array is nearest to (u * s) @ v among those of so few components."""
     dims = {"u": ("row", "component"), "s": ("component",), "v": ("component", "column")}
-    coords = results.get("kept") or {}
-    return {
-        name: Labelled(results[name], named, {dim: values for dim, values in coords.items() if dim in named})
-        for name, named in dims.items()
-    }
+    return dataset({name: (named, results[name]) for name, named in dims.items()}, results.get("kept"))
 
 
 TALL = (
@@ -458,13 +455,13 @@ def _check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Clie
     return checked.model_copy(update={"what": " ".join((checked.what, *gone, *resolved["remarks"]))})
 
 
-def _factors(results: Mapping[str, Any]) -> dict[str, Labelled]:
+def _factors(results: Mapping[str, Any]) -> xr.Dataset:
     """U, s and Vᵀ, which say of rows or columns that go through two dimensions of the file how long these are."""
     found, lengths = factors(results), results.get("lengths") or ()
     for name, axes in zip(("u", "v"), results.get("axes") or (), strict=False):
         if len(axes) == 2 and not found[name].coords:
             rows, columns = (lengths[axis] for axis in axes)
-            found[name] = replace(found[name], attrs={"grid_rows": rows, "grid_columns": columns})
+            found[name].attrs.update(grid_rows=rows, grid_columns=columns)
     return found
 
 

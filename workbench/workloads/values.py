@@ -9,7 +9,6 @@ import dask.config
 from pydantic import BaseModel
 
 from workbench.errors import BadParameterError as BadParameterError
-from workbench.storage.labelled import Labelled as Labelled
 
 
 @dataclass(frozen=True)

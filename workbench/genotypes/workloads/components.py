@@ -7,18 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+import xarray as xr
 from pydantic import Field
 
 from workbench import formats
 from workbench.genotypes.workloads import studies
 from workbench.labels import as_text, grouped
+from workbench.storage.variables import dataset
 from workbench.workloads import fields
 from workbench.workloads.estimates import expected_passes, times_gone_through
 from workbench.workloads.fields import Resolved, Words
 from workbench.workloads.forms import refuse_more
 from workbench.workloads.registry import Resolution
 from workbench.workloads.svd import certificate_json
-from workbench.workloads.values import BadParameterError, Check, Labelled, Needs, Surroundings
+from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -291,7 +293,7 @@ def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
+def _arrays(results: Mapping[str, Any]) -> xr.Dataset:
     """Scores of all samples, loadings of the variants that took part, and the components' values, with their labels."""
     found: GenotypePCA = results["components"]
     components = {"component": [f"PC{i + 1}" for i in range(len(found.singular_values))]}
@@ -303,20 +305,17 @@ def _arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
     if found.variants.alleles is not None:
         named["other_allele"], named["counted_allele"] = found.variants.alleles.T
     named["copies"], named["known"] = found.counted.T
-    variants = {name: values if name == "variant" else ("variant", values) for name, values in named.items()}
+    variants = {name: ("variant", values) for name, values in named.items() if values is not None}
     told = {"scaler": found.scaler, "convention": found.convention, "variants": len(found.kept)}
-    return {
-        "scores": Labelled(found.scores, ("sample", "component"), samples | components, told),
-        "loadings": Labelled(
-            found.loadings,
-            ("variant", "component"),
-            {name: values for name, values in variants.items() if named[name] is not None} | components,
-        ),
+    arrays = {
+        "scores": (("sample", "component"), found.scores, told),
+        "loadings": (("variant", "component"), found.loadings),
         **{
-            name: Labelled(getattr(found, name), ("component",), components, told)
+            name: ("component", getattr(found, name), told)
             for name in ("singular_values", "explained_variance", "explained_variance_ratio")
         },
     }
+    return dataset(arrays, samples | variants | components)
 
 
 _NAMES_OF_ARRAYS = {

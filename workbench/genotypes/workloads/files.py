@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import xarray as xr
 from pydantic import Field
 
 from workbench import formats
 from workbench.genotypes.workloads import studies
 from workbench.storage import places
+from workbench.storage.variables import dataset
 from workbench.workloads import fields
 from workbench.workloads.checks import computed
 from workbench.workloads.fields import Resolved, Words
 from workbench.workloads.opening import SERVED, options_of
 from workbench.workloads.registry import Resolution
-from workbench.workloads.values import BadParameterError, Check, Labelled, Needs, Surroundings
+from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -103,7 +105,7 @@ def _quality_summary(results: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _quality_arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
+def _quality_arrays(results: Mapping[str, Any]) -> xr.Dataset:
     found: Quality = results["quality"]
     known = {name: getattr(found.variants, name) for name in ("id", "contig", "position")}
     if found.variants.alleles is not None:
@@ -113,12 +115,13 @@ def _quality_arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
     copies = {"genotype": np.array(["0", "1", "2", "unknown"])}
     by_variant = {"missing": found.missing, "frequency": found.frequency, "hwe_p": found.hwe}
     by_sample = {"sample_missing": found.sample_missing, "sample_heterozygosity": found.sample_het}
-    return {
-        "counts": Labelled(found.counts, ("variant", "genotype"), variants | copies),
-        "sample_counts": Labelled(found.by_sample, ("sample", "genotype"), samples | copies),
-        **{name: Labelled(data, ("variant",), variants) for name, data in by_variant.items()},
-        **{name: Labelled(data, ("sample",), samples) for name, data in by_sample.items()},
+    arrays = {
+        "counts": (("variant", "genotype"), found.counts),
+        "sample_counts": (("sample", "genotype"), found.by_sample),
+        **{name: ("variant", data) for name, data in by_variant.items()},
+        **{name: ("sample", data) for name, data in by_sample.items()},
     }
+    return dataset(arrays, variants | samples | copies)
 
 
 def _quality_check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
@@ -266,15 +269,16 @@ def _relatives_summary(results: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _relatives_arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
+def _relatives_arrays(results: Mapping[str, Any]) -> xr.Dataset:
     found: Relatedness = results["related"]
     columns = found.table()
     pairs = {name: ("pair", columns[name]) for name in ("sample_1", "sample_2", "degree")}
-    return {
-        "kinship": Labelled(found.kinship, ("pair",), pairs, {"cutoff": found.cutoff, "variants": found.n_variants}),
-        **{name: Labelled(columns[name], ("pair",), pairs) for name in ("known", "hethet", "ibs0")},
-        "remove": Labelled(found.remove, ("removed",)),
+    arrays = {
+        "kinship": ("pair", found.kinship, {"cutoff": found.cutoff, "variants": found.n_variants}),
+        **{name: ("pair", columns[name]) for name in ("known", "hethet", "ibs0")},
+        "remove": ("removed", found.remove),
     }
+    return dataset(arrays, pairs)
 
 
 def _relatives_check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:

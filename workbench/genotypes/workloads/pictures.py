@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+import xarray as xr
 
 from workbench.figures.answers import (
     MOST_DOTS,
@@ -15,7 +16,6 @@ from workbench.figures.answers import (
     Line,
     Numbers,
     Picture,
-    count_along,
     counter_of,
     labels_along,
     over,
@@ -23,7 +23,6 @@ from workbench.figures.answers import (
     vector,
 )
 from workbench.labels import as_text
-from workbench.workloads.values import Labelled
 
 _DIMENSIONS = {"variant", "sample", "pair", "removed"}
 _BINS = 50
@@ -31,7 +30,7 @@ _POSITION = {"chromosome": "position", "contig": "position"}
 """Labels that together say where on a genome something is."""
 
 
-def draws(array: Labelled) -> bool:
+def draws(array: xr.DataArray) -> bool:
     """Return whether an array is drawn here: loadings of variants, or numbers of sites, samples and pairs."""
     counter = counter_of(array)
     if counter is None:
@@ -39,7 +38,7 @@ def draws(array: Labelled) -> bool:
     return len(array.dims) == 2 and ("variant" in array.dims or _contigs(array, counter) is not None)
 
 
-def draw(arrays: Mapping[str, Labelled]) -> Iterator[Picture]:
+def draw(arrays: xr.Dataset) -> Iterator[Picture]:
     """Draw what an analyst of genotypes looks at first."""
     for name, array in arrays.items():
         counter = counter_of(array)
@@ -51,18 +50,18 @@ def draw(arrays: Mapping[str, Labelled]) -> Iterator[Picture]:
         yield from _of_pairs(arrays["kinship"], arrays["ibs0"])
 
 
-def _along(array: Labelled, counter: str) -> str:
+def _along(array: xr.DataArray, counter: str) -> str:
     (along,) = (dim for dim in array.dims if dim != counter)
     return along
 
 
-def _contigs(array: Labelled, counter: str) -> str | None:
+def _contigs(array: xr.DataArray, counter: str) -> str | None:
     """Name of the labels that say on which contig each row is, where they and positions are known."""
     labels = labels_along(array, _along(array, counter))
     return next((each for each in _POSITION if each in labels and _POSITION[each] in labels), None)
 
 
-def _of_quality(arrays: Mapping[str, Labelled]) -> Iterator[Picture]:
+def _of_quality(arrays: xr.Dataset) -> Iterator[Picture]:
     """Samples by what is unknown and heterozygous, and how often sites have which frequency, p and unknown share."""
     missing, het = (vector(arrays[f"sample_{name}"]) for name in ("missing", "heterozygosity"))
     names, chosen = labels_along(arrays["sample_missing"], "sample").get("sample"), spread(len(missing))
@@ -97,7 +96,7 @@ def _histogram(name: str, title: str, across: str, values: Numbers, bins: int | 
     return Picture(name, title, across, "Variants", (line,))
 
 
-def _of_pairs(kinship: Labelled, ibs0: Labelled) -> Iterator[Picture]:
+def _of_pairs(kinship: xr.DataArray, ibs0: xr.DataArray) -> Iterator[Picture]:
     """Related pairs by kinship and by how often they have no allele in common, which tells children from siblings."""
     told, chosen = labels_along(kinship, "pair"), spread(kinship.data.shape[0])
     if not len(chosen):
@@ -108,7 +107,7 @@ def _of_pairs(kinship: Labelled, ibs0: Labelled) -> Iterator[Picture]:
     yield Picture("pairs", f"{len(kinship.data)} related pairs", "No allele in common", "Kinship", dots)
 
 
-def _along_a_genome(name: str, array: Labelled, counter: str) -> Iterator[Picture]:
+def _along_a_genome(name: str, array: xr.DataArray, counter: str) -> Iterator[Picture]:
     """Sizes of a vector's elements, contig after contig; of many the largest of each stretch."""
     where, along = _contigs(array, counter), _along(array, counter)
     if where is None:
@@ -123,7 +122,7 @@ def _along_a_genome(name: str, array: Labelled, counter: str) -> Iterator[Pictur
         mine = contigs == each
         offset[mine] = start + positions[mine]
         start += float(positions[mine].max(initial=0.0))
-    for number in range(min(MOST_VECTORS // 2, count_along(array, counter))):
+    for number in range(min(MOST_VECTORS // 2, array.sizes[counter])):
         size = np.abs(vector(array, counter, number))
         kept = _tallest(offset, size)
         dots = Dots(offset[kept] / 1e6, size[kept], (), tuple(contigs[kept].tolist()), where)

@@ -6,16 +6,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import xarray as xr
 
 from workbench import config, formats
 from workbench.errors import BadInputError
 from workbench.genotypes.workloads import studies
 from workbench.jobs import folders
 from workbench.storage import places
+from workbench.storage.variables import dataset
 from workbench.workloads import fields
 from workbench.workloads.fields import Resolved, Text, Words
 from workbench.workloads.registry import Resolution
-from workbench.workloads.values import BadParameterError, Check, Labelled, Needs, Surroundings
+from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -134,7 +136,7 @@ def _projection_summary(results: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _projection_arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
+def _projection_arrays(results: Mapping[str, Any]) -> xr.Dataset:
     found: Projection = results["projected"]
     components = {"component": [f"PC{i + 1}" for i in range(found.scores.shape[1])]}
     samples = {"sample": found.samples} | {
@@ -143,10 +145,8 @@ def _projection_arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
         if name not in ("sample", "component", "scores", "shrinkage")
     }
     told = {"corrected": found.corrected, "told": found.sentence}
-    return {
-        "scores": Labelled(found.scores, ("sample", "component"), samples | components, told),
-        "shrinkage": Labelled(found.shrinkage, ("component",), components),
-    }
+    arrays = {"scores": (("sample", "component"), found.scores, told), "shrinkage": ("component", found.shrinkage)}
+    return dataset(arrays, samples | components)
 
 
 def _projection_check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:

@@ -1,0 +1,157 @@
+"""Answers as `xarray.Dataset`: how one is made of arrays, and its variables as files hold them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from workbench.errors import BadInputError
+from workbench.redaction import redacted
+
+_TEXT = np.dtypes.StringDType()
+_EPOCH = {"s": "seconds since 1970-01-01", "ns": "nanoseconds since 1970-01-01"}
+_SPAN = {"s": "seconds", "ns": "nanoseconds"}
+
+
+def dataset(
+    arrays: Mapping[str, Any], coords: Mapping[str, Any] | None = None, attrs: Mapping[str, Any] | None = None
+) -> xr.Dataset:
+    """Return `xarray.Dataset(arrays, coords, attrs)` without indexes, which take seconds for millions of names.
+
+    `indexed` makes them, for whoever selects by labels.
+    """
+    return xr.Dataset(arrays, xr.Coordinates(coords, indexes={}), attrs)
+
+
+def indexed(answer: xr.Dataset) -> xr.Dataset:
+    """Return the same with an index for each dimension that has labels."""
+    labels = {name: each.variable for name, each in answer.coords.items() if each.dims == (name,)}
+    return answer.assign_coords(labels)
+
+
+def combined(arrays: Mapping[str, xr.DataArray]) -> xr.Dataset:
+    """Combine arrays that were made independently, each name and each dimension of which a dataset has once.
+
+    A dimension x that an earlier array has with another length or other labels is called x_NAME after its array, and
+    so is one that has the name of an array. A coordinate that differs between arrays is called NAME.x.
+    """
+    variables: dict[str, xr.Variable] = {}
+    coords: dict[str, xr.Variable] = {}
+    known: dict[str, tuple[int, Any]] = {}
+    unlike = _unlike(arrays)
+    for name, each in arrays.items():
+        renamed = _renamed_dims(name, each, known, arrays)
+        variables[name] = _with_dims(each.variable, renamed)
+        for given, coordinate in each.coords.items():
+            if given in unlike and given not in each.dims:
+                called = f"{name}.{given}"
+            else:
+                called = f"{given}_{name}" if renamed.keys() & {*coordinate.dims} else str(given)
+            coords.setdefault(called, _with_dims(coordinate.variable, renamed))
+    return dataset(variables, coords)
+
+
+def _renamed_dims(
+    name: str, array: xr.DataArray, known: dict[str, tuple[int, Any]], taken: Iterable[str]
+) -> dict[str, str]:
+    """Return the dimensions that get another name, and note the others in `known`, with their lengths and labels."""
+    found = {}
+    for dim, length in array.sizes.items():
+        labels = array.coords[dim].values if dim in array.coords and array.coords[dim].dims == (dim,) else None
+        before, theirs = known.setdefault(str(dim), (length, labels))
+        if dim in taken or before != length or not (labels is None or theirs is None or _equal(labels, theirs)):
+            found[str(dim)] = f"{dim}_{name}"
+        elif theirs is None:
+            known[str(dim)] = length, labels
+    return found
+
+
+def _unlike(arrays: Mapping[str, xr.DataArray]) -> set[str]:
+    """Return the names of coordinates that aren't those of a dimension, nor the same in all arrays that have them."""
+    firsts: dict[str, xr.Variable] = {}
+    found = set(map(str, arrays))
+    for each in arrays.values():
+        for given, coordinate in each.coords.items():
+            name, variable = str(given), coordinate.variable
+            first = firsts.setdefault(name, variable)
+            if name not in each.dims and not (first.dims == variable.dims and _equal(first.values, variable.values)):
+                found.add(name)
+    return found
+
+
+def _with_dims(variable: xr.Variable, renamed: Mapping[str, str]) -> xr.Variable:
+    dims = tuple(renamed.get(str(dim), str(dim)) for dim in variable.dims)
+    return xr.Variable(dims, variable.data, variable.attrs)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Return whether arrays hold the same; grids on a sphere have places without a latitude, which is NaN in both."""
+    return np.array_equal(one, other, equal_nan=np.asarray(one).dtype.kind in "fc")
+
+
+def with_lengths(data: Any) -> Any:
+    """Return `data` with a known shape: that of a selection by a condition is known only after computing."""
+    return data.compute_chunk_sizes() if math.isnan(math.prod(data.shape)) else data
+
+
+def is_lazy(variable: xr.Variable) -> bool:
+    """Return whether Dask has its data."""
+    return variable.chunks is not None
+
+
+def plain_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes without secrets, as text and numbers, which all formats hold: the rest as JSON."""
+    plain = (str, int, float)
+    return {
+        name: value if isinstance(value, plain) and not isinstance(value, bool) else json.dumps(value)
+        for name, value in redacted(attrs).items()
+        if value is not None
+    }
+
+
+def encoded(variable: xr.Variable) -> xr.Variable:
+    """Return a variable as files hold it: dates as numbers, text as NumPy's StringDType, GPUs' arrays on the host.
+
+    Raises BadInputError where it holds neither numbers, text, dates nor durations.
+    """
+    data, attrs = variable.data, dict(variable.attrs)
+    if is_lazy(variable):
+        data = with_lengths(data.to_backend("numpy"))
+    else:
+        # CuPy's arrays come to the host only where they are asked to.
+        data = np.asarray(data.get() if hasattr(data, "__cuda_array_interface__") else data)
+    if data.dtype.kind in "Mm":
+        data, attrs = _counted(data, attrs)
+    if data.dtype.kind == "U" or (data.dtype.kind == "O" and all(isinstance(each, str) for each in data.ravel())):
+        data = data.astype(_TEXT)
+    if data.dtype.kind not in "biufcT":
+        raise BadInputError(
+            f"Arrays of {data.dtype} can't be saved: numbers, text, dates and durations can. Make one of these of it."
+        )
+    return xr.Variable(variable.dims, data, plain_attrs(attrs))
+
+
+def _counted(data: Any, attrs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Encode dates and durations as whole numbers with a unit, by the conventions for climate and forecast data."""
+    is_date = data.dtype.kind == "M"
+    kind = "datetime64" if is_date else "timedelta64"
+    unit = "s" if (data == data.astype(f"{kind}[s]")).all() else "ns"
+    # xarray tells durations from numbers of seconds by the type.
+    more = {"units": _EPOCH[unit], "calendar": "proleptic_gregorian"} if is_date else {"units": _SPAN[unit]}
+    more |= {} if is_date else {"dtype": f"timedelta64[{unit}]"}
+    return data.astype(f"{kind}[{unit}]").astype("int64"), {**attrs, **more}
+
+
+def dates(data: Any, attrs: Mapping[str, Any]) -> Any:
+    """Undo `_counted`; return other data as they are."""
+    if data.dtype != "int64":
+        return data
+    if str(attrs.get("dtype")).startswith("timedelta64"):
+        return data.astype(attrs["dtype"])
+    unit = next((unit for unit, sentence in _EPOCH.items() if sentence == attrs.get("units")), None)
+    return data.astype(f"datetime64[{unit}]") if unit else data
