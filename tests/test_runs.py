@@ -86,7 +86,7 @@ def test_a_cluster_may_be_given_as_what_started_it_or_as_a_client_of_it(cluster,
     for given, said in ((quick_client, "a Client of no cluster"), (3, "3, which is no cluster")):
         with pytest.raises(BadInputError, match=f"cluster is {said}.* Give the name of one"):
             workbench.run("array_sum", given)
-    with pytest.raises(BadInputError, match=r"a function gets one by workbench\.add"):
+    with pytest.raises(BadInputError, match=r"a function of a notebook gets one by %%workload"):
         workbench.run(print, cluster.name)
 
 

@@ -825,7 +825,7 @@ def test_missing_values_are_filled_or_their_rows_or_columns_left_out(tmp_path: P
         assert f"2 of {50 if missing == 'rows' else 8} {missing} hold missing values and were left out." in check.what
         kept = {"rows": arrays["u"].coords.get("row"), "columns": arrays["v"].coords.get("column")}[missing]
         assert kept is not None
-        assert set(range(50 if missing == "rows" else 8)) - set(kept.tolist()) == (
+        assert set(range(50 if missing == "rows" else 8)) - set(kept.values.tolist()) == (
             {3, 17} if missing == "rows" else {2, 5}
         )
 
