@@ -103,7 +103,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     winds_of().to_netcdf(tmp_path / "winds.nc", engine="scipy")
-    monkeypatch.setattr("workbench.storage.datasets.find_spec", lambda name: None)
+    monkeypatch.setattr("workbench.storage.sources.find_spec", lambda name: None)
 
     with pytest.raises(MissingError, match=r"needs scipy: pip install 'h5netcdf>=1.4' 'scipy>=1.13'"):
         _look(tmp_path / "winds.nc")

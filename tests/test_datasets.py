@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from workbench.storage import datasets
+from workbench.storage import cf, datasets
 from workbench.storage.datasets import Picked, pick
 from workbench.storage.targets import target
 from workbench.storage.writing import write
@@ -142,7 +142,7 @@ def test_coordinates_of_a_group_are_those_of_the_groups_above_it(tmp_path: Path)
     picked = pick(path, "obs/t2m", "time=1981, lat=20:40")
 
     assert picked.shape == (12, 3, 5)
-    np.testing.assert_allclose(datasets.latitude_of(picked.coords, ["lat", "lon"]), [40, 30, 20])
+    np.testing.assert_allclose(cf.latitude_of(picked.coords, ["lat", "lon"]), [40, 30, 20])
     checked = EOFS.validate({"path": path, "variable": "obs/t2m", "k": 2, "tol": 1e-7})
     anomalies = (FIELD - FIELD.mean(axis=0)) * np.sqrt(np.cos(np.deg2rad(np.linspace(60, 10, 6))))[:, None]
     expected = np.linalg.svd(anomalies.reshape(40, -1).astype("float64"), compute_uv=False)[:2]

@@ -326,7 +326,7 @@ def test_a_store_that_would_be_unpickled_is_refused_before_it_is_read(
 ) -> None:
     from numcodecs import pickles
 
-    from workbench.workloads.file import READERS
+    from workbench.storage.formats import READERS
 
     # As numcodecs was before it refused by itself, so that it is seen who refuses.
     monkeypatch.setattr(pickles, "ALLOW_UNSAFE_PICKLE_DECODE", True)

@@ -26,9 +26,9 @@ import zarr
 from workbench.errors import BadInputError, MissingError
 from workbench.genotypes import arrays, open_genotypes
 from workbench.storage import places
+from workbench.storage.formats.npy import read_npy, read_npy_url, read_npz
 from workbench.storage.places import with_token
 from workbench.workloads import contents, template
-from workbench.workloads.file import read_npy, read_npy_url, read_npz
 from workbench.workloads.values import BadParameterError
 
 SVD = template("svd_of_file")

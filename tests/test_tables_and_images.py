@@ -17,7 +17,8 @@ from pyarrow import parquet
 
 from tests.test_svd_of_file import served
 from workbench.errors import BadInputError, MissingError
-from workbench.workloads import file, opening, template
+from workbench.storage.formats import READERS, csv, tiff
+from workbench.workloads import opening, template
 from workbench.workloads.contents import look
 
 __all__ = ["served"]
@@ -72,7 +73,7 @@ OME = {
 def test_a_table_of_numbers_is_decomposed_and_reduced(
     tmp_path: Path, quick_client: Any, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "_PIECE_BYTES", 3000)  # several pieces of one small table
+    monkeypatch.setattr(csv, "_PIECE_BYTES", 3000)  # several pieces of one small table
     path = {
         "parquet": lambda: _parquet(tmp_path / "t.parquet"),
         "folder": lambda: _parts(tmp_path / "t"),
@@ -88,7 +89,7 @@ def test_a_table_of_numbers_is_decomposed_and_reduced(
     np.testing.assert_allclose(means["first"], TABLE.mean(axis=0))
     assert (check.passed, right.passed) == (True, True)
     found = opening.find_array(path, None)
-    part = file.READERS[found.format](path, None, dict(found.recipe or {}), slice(65, 150), slice(1, 3))
+    part = READERS[found.format](path, None, dict(found.recipe or {}), slice(65, 150), slice(1, 3))
     np.testing.assert_array_equal(part, TABLE[65:150, 1:3])
 
 
@@ -144,7 +145,7 @@ def test_an_index_with_a_name_is_no_column_of_a_parquet_table(tmp_path: Path, in
     frame.to_parquet(path := str(tmp_path / "t.parquet"))
     found = opening.find_array(path, None)
     assert (found.shape, found.array) == ((50, 4), "a,b,c,d")
-    part = file.READERS["parquet"](path, found.array, dict(found.recipe or {}), slice(0, 50), slice(0, 4))
+    part = READERS["parquet"](path, found.array, dict(found.recipe or {}), slice(0, 50), slice(0, 4))
     np.testing.assert_array_equal(part, frame.to_numpy())
     if index.name == "station":
         assert opening.find_array(path, "station,a").shape == (50, 2)
@@ -178,17 +179,17 @@ def test_a_first_line_holds_names_unless_all_of_it_are_numbers_which_is_said(
     assert found.shape == (len(below) + (not names), 3)
     sentence = "The first line holds numbers, so it is a row and the columns have no names."
     assert (sentence in found.remarks) == (not names)
-    read = file.READERS["csv"](found.path, None, dict(found.recipe or {}), slice(0, found.shape[0]), slice(0, 3))
+    read = READERS["csv"](found.path, None, dict(found.recipe or {}), slice(0, found.shape[0]), slice(0, 3))
     np.testing.assert_array_equal(read, np.genfromtxt(below if names else [first, *below], delimiter=","))
 
 
 def test_every_block_of_a_table_in_text_has_its_rows_wherever_pieces_end(tmp_path: Path, monkeypatch: Any) -> None:
     path = _csv(tmp_path / "t.csv")
     for piece in (1, 100, 1000, 10**6):
-        monkeypatch.setattr(opening, "_PIECE_BYTES", piece)
+        monkeypatch.setattr(csv, "_PIECE_BYTES", piece)
         found = opening.find_array(path, None)
         for start, stop in ((0, 200), (0, 1), (7, 93), (199, 200)):
-            read = file.READERS["csv"](path, None, dict(found.recipe or {}), slice(start, stop), slice(1, 3))
+            read = READERS["csv"](path, None, dict(found.recipe or {}), slice(start, stop), slice(1, 3))
             np.testing.assert_allclose(read, TABLE[start:stop, 1:3])
     with Path(path).open("a", encoding="utf-8") as more:
         more.write("\n1,2,3,4\n")
@@ -220,7 +221,7 @@ def test_names_of_columns_may_be_quoted_and_stand_twice(tmp_path: Path) -> None:
     assert found.shape == (2, 5)
     assert any("told apart by numbers, as pandas does: a, a.2." in each for each in found.remarks)
     found = opening.find_array(str(tmp_path / "q.csv"), '"t, K", a.2')
-    read = file.READERS["csv"](found.path, found.array, dict(found.recipe or {}), slice(0, 2), slice(0, 2))
+    read = READERS["csv"](found.path, found.array, dict(found.recipe or {}), slice(0, 2), slice(0, 2))
     np.testing.assert_array_equal(read, [[1, 4], [5, 8]])
     assert [each.name for each in look(str(tmp_path / "q.csv")).arrays]
     table = pa.Table.from_arrays([pa.array([1.0])] * 2, names=["a", "a"])
@@ -275,7 +276,7 @@ def test_what_is_no_table_or_image_is_said_in_one_sentence(tmp_path: Path, monke
     tifffile.imwrite(tmp_path / "s.tif", STACK)
     (tmp_path / "cut.tif").write_bytes((tmp_path / "s.tif").read_bytes()[:-500])
     assert "is cut short" in sentence(str(tmp_path / "cut.tif"))
-    monkeypatch.setattr(opening, "find_spec", lambda name: None)
+    monkeypatch.setattr(tiff, "find_spec", lambda name: None)
     assert "needs tifffile: pip install" in sentence(str(tmp_path / "s.tif"))
 
 

@@ -39,8 +39,9 @@ from workbench.runs.savings import Saving
 from workbench.runs.settings import read_settings
 from workbench.runs.store import Marks, Room, Run
 from workbench.session import Change
+from workbench.storage.formats.base import Held
 from workbench.views.watching import Watching
-from workbench.workloads.contents import Contents, Dimension, Held
+from workbench.workloads.contents import Contents, Dimension
 
 _INVENTORY = inventory()
 

@@ -17,7 +17,7 @@ from workbench import formats
 from workbench.climate import anomalies
 from workbench.climate.anomalies import Removed
 from workbench.errors import BadInputError
-from workbench.storage import datasets
+from workbench.storage import cf, datasets, sources
 from workbench.storage.datasets import Picked
 from workbench.workloads.file import read_numbers
 from workbench.workloads.opening import names_in
@@ -167,8 +167,8 @@ def _lengths(picked: Picked, dims: Sequence[str]) -> tuple[int, ...]:
 
 
 def _of_samples(picked: Picked, samples: str | None) -> tuple[str, ...]:
-    usual = datasets.time_of(picked.coords, picked.dims)
-    if usual is None and picked.source.engine == datasets.IMAGES and len(picked.dims) > 2:
+    usual = cf.time_of(picked.coords, picked.dims)
+    if usual is None and picked.source.engine == sources.IMAGES and len(picked.dims) > 2:
         usual = picked.dims[0]
     found = names_in(samples or usual)
     if not found or len(set(found)) < len(found) or not set(found) <= set(picked.dims):
@@ -184,7 +184,7 @@ def _of_samples(picked: Picked, samples: str | None) -> tuple[str, ...]:
 
 def _removed(picked: Picked, samples: tuple[str, ...], remove: str, detrend: bool) -> tuple[Removed, tuple[str, ...]]:
     """Return what to subtract, with a note."""
-    time = datasets.time_of(picked.coords, samples) or samples[0]
+    time = cf.time_of(picked.coords, samples) or samples[0]
     lengths, at = _lengths(picked, samples), samples.index(time)
     length = lengths[at]
     if time in picked.coords.variables and (remove == "seasonal cycle" or detrend):
@@ -248,7 +248,7 @@ def _days(picked: Picked, time: str) -> np.ndarray[Any, Any] | None:
 def _weights(picked: Picked, features: Sequence[str], weights: str) -> tuple[np.ndarray[Any, Any], tuple[str, ...]]:
     """Weights by place, and a sentence on them."""
     ones = np.ones((1,) * len(features))
-    latitude = None if weights == "none" else datasets.latitude_of(picked.coords, features)
+    latitude = None if weights == "none" else cf.latitude_of(picked.coords, features)
     if latitude is None:
         if weights == "latitude":
             raise BadParameterError(

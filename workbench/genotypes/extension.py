@@ -11,7 +11,7 @@ from workbench.workloads.extensions import Extension, Format, Pictures
 
 EXTENSION = Extension(
     workloads=(COMPONENTS, PACKING, QUALITY, RELATIVES, PROJECTION),
-    formats=(Format("PLINK .bed, .bim and .fam", listing.ENDINGS, listing.look),),
+    formats=(Format("PLINK .bed, .bim and .fam", listing.look, endings=listing.ENDINGS),),
     writers={"eigenvec": eigenvec.lines},
     pictures=Pictures(pictures.draws, pictures.draw),
 )

@@ -17,27 +17,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from workbench.errors import FailedError
 from workbench.packages import entry_points
+from workbench.storage.formats.base import Format as Format
 from workbench.threads import load_entry_point
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from workbench.storage.places import Place
-    from workbench.workloads.contents import Listed
     from workbench.workloads.registry import Template
 
 GROUP = "workbench.extensions"
-
-
-@dataclass(frozen=True)
-class Format:
-    """Files that `look` shows beside those that all workloads read."""
-
-    title: str
-    endings: tuple[str, ...]
-    """Of their names, in lower case."""
-    look: Callable[[Place], Listed]
-    """Return the arrays in such a file, and sentences on them."""
 
 
 @dataclass(frozen=True)

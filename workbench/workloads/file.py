@@ -12,188 +12,10 @@ import dask
 import dask.array as da
 import numpy as np
 from dask.base import wait
-from dask.utils import SerializableLock
 
-_HEADERS = SerializableLock("headers of .npy")
-"""Keeps alive what readers name anew, as a notebook's cell holds each of them by itself."""
-
-
-def read_npy(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of a .npy file, which is mapped into memory: only the block itself is read."""
-    # Python before 3.11.8 and 3.12.2 raises a SystemError where threads read headers at once (gh-106905).
-    with SerializableLock("headers of .npy"):
-        stored = np.load(path, mmap_mode="r")
-    return np.array(stored[where])
-
-
-def read_npy_url(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of a .npy file that is somewhere else; only its rows are fetched."""
-    import fsspec
-
-    with fsspec.open(path, "rb", **known(path, options)) as file:
-        version = np.lib.format.read_magic(file)
-        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        with SerializableLock("headers of .npy"):
-            shape, _, dtype = header(file)
-        row = math.prod(shape[1:]) * dtype.itemsize
-        file.seek(file.tell() + where[0].start * row)
-        found = np.frombuffer(file.read((where[0].stop - where[0].start) * row), dtype)
-    return found.reshape(-1, *shape[1:])[:, *where[1:]]
-
-
-def read_npz(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of an array in a .npz file, which can only be read as a whole."""
-    import fsspec
-
-    with (
-        fsspec.open(path, "rb", **known(path, options)) as file,
-        np.load(file) as arrays,
-        SerializableLock("headers of .npy"),
-    ):
-        return arrays[array][where]
-
-
-def read_hdf5(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of a dataset in an HDF5 file."""
-    import contextlib
-
-    import fsspec
-    import h5py
-
-    with contextlib.suppress(ImportError):
-        import hdf5plugin  # noqa: F401  it registers the filters that it brings
-    with fsspec.open(path, "rb", **known(path, options)) as file, h5py.File(file, "r") as datasets:
-        if not (datasets[array].is_virtual or datasets[array].external):
-            return datasets[array][where]
-    # What other files hold of it is found by the path of this one. Otherwise nothing is opened by its path: HDF5 would
-    # refuse what somebody has open to write.
-    with h5py.File(path, "r") as datasets:
-        access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
-        # HDF5 looks for such files in the working directory, which is another one on a worker.
-        access.set_efile_prefix(b"${ORIGIN}")
-        return h5py.Dataset(h5py.h5d.open(datasets.id, (array or "").encode(), access))[where]
-
-
-def read_zarr(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of a Zarr array in a folder or at a URL."""
-    import zarr
-
-    # For a path on this machine there are no options, and Zarr wants to hear of none.
-    told = known(path, options, whole=True) or None
-    return plain(zarr.open_array(path, path=array, mode="r", storage_options=told))[where]
-
-
-def read_zarr_zip(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of a Zarr array in a .zip file."""
-    import zarr
-
-    with zarr.storage.ZipStore(path, mode="r") as store:
-        return plain(zarr.open_array(store, path=array, mode="r"))[where]
-
-
-def read_dataset(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of a variable of a dataset as xarray opens it; `options` say which part of it is meant."""
-    from workbench.storage.datasets import read_part
-
-    return read_part(array or "", where, options)
-
-
-def read_tiff(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of a series of pages in a TIFF file, the first where none is named; only its pages or tiles are read."""
-    import fsspec
-    import zarr
-    from tifffile import TiffFile
-
-    with fsspec.open(path, "rb", **known(path, options)) as file, TiffFile(file) as pages:
-        return zarr.open_array(pages.series[int(array or 0)].aszarr(level=0), mode="r")[where]
-
-
-def read_parquet(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of the columns of a Parquet table: only the groups of rows are read that it is in.
-
-    `options` say which files it is made of, how many rows there are up to the end of each, and which columns are meant.
-    """
-    import fsspec
-    from pyarrow.parquet import ParquetFile
-
-    ends, blocks = options["ends"], []
-    begin, end = np.searchsorted(ends, (where[0].start, where[0].stop - 1), "right")
-    for number in range(begin, end + 1):
-        above = ends[number - 1] if number else 0
-        start, stop = max(where[0].start - above, 0), min(where[0].stop, ends[number]) - above
-        with (
-            fsspec.open(options["files"][number], "rb", **known(path, options["options"])) as file,
-            ParquetFile(file) as table,
-        ):
-            names = options["columns"][where[1]]
-            groups = np.cumsum([table.metadata.row_group(group).num_rows for group in range(table.num_row_groups)])
-            first, last = np.searchsorted(groups, (start, stop - 1), "right")
-            found = table.read_row_groups(list(range(first, last + 1)), columns=names)
-        rows = found.slice(start - (groups[first - 1] if first else 0), stop - start)
-        blocks.append(np.column_stack([rows[name].to_numpy().astype("float64") for name in names]))
-    return np.concatenate(blocks)
-
-
-def read_csv(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of columns of a table in text; `options` say which, and where its pieces begin and end."""
-    import io
-
-    import fsspec
-    from pyarrow import ArrowInvalid, csv
-
-    starts, ends, names = options["starts"], options["ends"], options["names"]
-    first, last = np.searchsorted(ends, (where[0].start, where[0].stop - 1), "right")
-    above = ends[first - 1] if first else 0
-    with fsspec.open(path, "rb", **known(path, options["options"])) as file:
-        file.seek(starts[first])
-        text = file.read(starts[last + 1] - starts[first])
-    wanted = options["columns"][where[1]]
-    try:
-        rows = csv.read_csv(
-            io.BytesIO(text),
-            csv.ReadOptions(column_names=names),
-            csv.ParseOptions(delimiter=options["delimiter"]),
-            csv.ConvertOptions(
-                include_columns=wanted,
-                column_types={name: "bool" if name in options["flags"] else "float64" for name in wanted},
-            ),
-        )
-    except ArrowInvalid as err:
-        raise ValueError(f"{path}, rows {above} to {ends[last] - 1}: {err}") from None
-    if len(rows) < ends[last] - above:
-        raise ValueError(f"{path} has empty lines below row {above}. Remove them.")
-    rows = rows.slice(where[0].start - above, where[0].stop - where[0].start)
-    return np.column_stack([rows[name].to_numpy().astype("float64") for name in wanted])
-
-
-def known(path: str, options: dict[str, Any], *, whole: bool = False) -> dict[str, Any]:
-    """What fsspec is told of a URL's server, with the token that a variable of the environment holds."""
-    if "token_variable" not in options and not path.startswith(("http://", "https://")):
-        return options
-    from workbench.storage.places import with_token
-
-    return with_token(path, options, whole=whole)
-
-
-def plain(array: Any) -> Any:
-    """The Zarr array, unless reading it unpickles, which runs what the file says."""
-    if "pickle" in f"{array.filters} {array.compressors}".lower():
-        raise ValueError(f"{array.store} is written with the codec pickle, which could run anything: it isn't read.")
-    return array
-
-
-READERS = {
-    "npy": read_npy,
-    "npy-url": read_npy_url,
-    "npz": read_npz,
-    "hdf5": read_hdf5,
-    "zarr": read_zarr,
-    "zarr-zip": read_zarr_zip,
-    "dataset": read_dataset,
-    "tiff": read_tiff,
-    "parquet": read_parquet,
-    "csv": read_csv,
-}
+from workbench.storage.formats import READERS
+from workbench.storage.formats.base import known
+from workbench.storage.formats.zarr import plain
 
 
 def read_stored(
@@ -211,10 +33,6 @@ def read_stored(
         raise error from err
 
 
-_OF_PATHS = ("npy", "zarr-zip", "dataset")
-"""Formats whose readers here are told nothing of a server."""
-
-
 def shown(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a notebook's cell holds for `array_of_file` to read a file with these parameters."""
     format, reader = resolved["format"], READERS[resolved["format"]]
@@ -230,6 +48,10 @@ def shown(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
         read_block,
         array_of_file,
     )
+
+
+_OF_PATHS = ("npy", "zarr-zip", "dataset")
+"""Formats whose readers are told nothing of a server."""
 
 
 def part_of(read: Callable[..., Any], part: Sequence[Sequence[int]], *where: slice) -> np.ndarray[Any, Any]:

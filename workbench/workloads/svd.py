@@ -16,13 +16,14 @@ from dask.base import wait
 
 from workbench import formats
 from workbench.formats import by, size
+from workbench.storage.formats.base import Found
 from workbench.storage.variables import dataset
 from workbench.workloads import checks, estimates, fields, file
 from workbench.workloads.alone import decomposed
 from workbench.workloads.fields import Resolved, Sized
 from workbench.workloads.file import matrix_of_file
 from workbench.workloads.forms import refuse_more
-from workbench.workloads.opening import SERVED, Found, array_of, imports_of
+from workbench.workloads.opening import SERVED, array_of, imports_of
 from workbench.workloads.presets import LARGE_SVDS, TEXTBOOK, UCX, Preset
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import Wish, chunks_of, grown, random_array

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from workbench import formats
+from workbench.storage.formats.base import Listed, held_as
 from workbench.storage.places import Place
-from workbench.workloads.contents import Listed, held_as
 
 # Of these some aren't read: it is said what makes a .bed of them.
 ENDINGS = (".bed", ".vcf", ".vcf.gz", ".vcf.bgz", ".bcf", ".pgen", ".ped", ".bgen")
@@ -27,4 +29,4 @@ def look(place: Place) -> Listed:
     told.append(f"Samples: {', '.join(names)}{' …' if found.n_samples > len(names) else ''}.")
     n_bytes = found.n_variants * -(-found.n_samples // 4)
     genotypes = held_as("genotypes", found.shape, "uint8", dims=("variant", "sample"), compression="two bits each")
-    return (genotypes.model_copy(update={"n_bytes": n_bytes}),), (*told, *found.remarks)
+    return (replace(genotypes, n_bytes=n_bytes),), (*told, *found.remarks)

@@ -1,0 +1,250 @@
+"""What describes an array in a file, and what the formats share."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from workbench import formats
+from workbench.errors import BadInputError, BadParameterError
+from workbench.storage import conventions
+from workbench.storage.places import Place
+from workbench.storage.written import of_place
+
+_KINDS = {
+    "c": "complex numbers",
+    "O": "Python objects",
+    "S": "text",
+    "U": "text",
+    "T": "text",
+    "M": "dates",
+    "m": "durations",
+    "V": "records",
+}
+
+
+FORMATS = ".npy, .npz, HDF5, NetCDF, Zarr (a folder or a .zip), TIFF, Parquet (a file or a folder of them) or CSV"
+
+
+UNLISTED = "its server can't list what is in it: name the array."
+
+
+@dataclass(frozen=True)
+class Found:
+    """An array in a file. `chunks` is how it is stored, None where any block reads equally well."""
+
+    path: str
+    array: str | None
+    format: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunks: tuple[int, ...] | None = None
+    whole: bool = False
+    """It can only be read as a whole."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    fill: Any = None
+    """What it is filled with where nothing was written, if that stands for "missing"."""
+    hidden: int = 0
+    """Values that a mask beside it hides."""
+    unpack: Mapping[str, Any] | None = None
+    """What makes numbers of the stored ones, as `workbench.workloads.file.unpacked` takes it."""
+    remarks: tuple[str, ...] = ()
+    """How the numbers are read, where that isn't plain."""
+    recipe: Mapping[str, Any] | None = None
+    """Which part of a variable of a dataset is meant, or what else its reader must know."""
+    dims: tuple[str, ...] | None = None
+    """Names of its dimensions, where they have some."""
+    rows: str | None = None
+    """Dimension that the rows of a matrix go through where none is named; None for the first."""
+    lengths: tuple[int, ...] = ()
+    axes: tuple[tuple[int, ...], ...] | None = None
+    """Of a matrix that is made of an array of more dimensions: its shape, and which the rows and columns go through."""
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.array})" if self.array else self.path
+
+    @property
+    def working_type(self) -> str:
+        """Type in which its numbers are worked on."""
+        return "float32" if self.dtype.kind == "f" and self.dtype.itemsize <= 4 else "float64"
+
+    def facts(self) -> dict[str, Any]:
+        """What `workbench.workloads.file.array_of_file` and who uses it take, but for options and blocks."""
+        same = {name: getattr(self, name) for name in ("path", "array", "format", "unpack", "remarks", "shape")}
+        stored = self.working_type if self.unpack else self.dtype.newbyteorder("=").name
+        pieces = (-(-length // chunk) for length, chunk in zip(self.shape, self.chunks or self.shape, strict=True))
+        n_stored = 1 if self.whole else math.prod(pieces)
+        return same | {"stored": stored, "dtype": self.working_type, "n_stored": n_stored}
+
+
+@dataclass(frozen=True)
+class Held:
+    """An array in a file, as far as it can be told without reading its numbers."""
+
+    name: str
+    """Empty where a file holds one array without a name."""
+    shape: tuple[int, ...]
+    dtype: str
+    n_bytes: int
+    """In memory, as it is stored; compressed it takes fewer."""
+    dims: tuple[str, ...] | None = None
+    """Names of its dimensions, where they have some."""
+    chunks: tuple[int, ...] | None = None
+    """Lengths of the blocks in which it is stored; None where it lies in one piece."""
+    compression: str | None = None
+    packing: str | None = None
+    """How its numbers become those that they stand for, which is done where they are read."""
+    title: str | None = None
+    """What it is, and in which units, as its attributes say."""
+    written: str | None = None
+    """How many of its chunks exist, where not all do: "4 of 8 chunks exist"."""
+
+    def line(self) -> str:
+        """All but its name, on one line."""
+        lengths = (
+            (f"{dim} {length}" for dim, length in zip(self.dims, self.shape, strict=True))
+            if self.dims
+            else map(str, self.shape)
+        )
+        blocks = f"blocks of {formats.by(self.chunks)}" if self.chunks and self.chunks != self.shape else None
+        shape = " × ".join(lengths) or "one value"
+        parts = (
+            f"{shape}, {self.dtype}",
+            formats.size(self.n_bytes),
+            blocks,
+            self.compression,
+            self.packing,
+            self.title,
+            self.written,
+        )
+        return ", ".join(filter(None, parts))
+
+
+def held_as(name: str, shape: Any, dtype: Any, **more: Any) -> Held:
+    """An array of this shape and type; what else is known of it is named as its fields are."""
+    shape, known = tuple(map(int, shape)), np.dtype(dtype)
+    # NumPy's text of any length has a name that isn't read again.
+    called = "str" if known.kind == "T" else str(known)
+    return Held(name=name, shape=shape, dtype=called, n_bytes=math.prod(shape) * known.itemsize, **more)
+
+
+Listed = tuple[tuple[Held, ...], tuple[str, ...]]
+
+
+def check_any(place: Place, arrays: Sequence[Any]) -> None:
+    """Raise BadParameterError where there is no array."""
+    if not arrays:
+        raise bad(f"There is no array in {place}. Give the path of {FORMATS}.")
+
+
+def choose(
+    place: Place, array: str | None, names: Sequence[str], is_coordinate: Callable[[str], bool] = lambda _: False
+) -> str:
+    """Name of the array that is meant, which coordinates of a dimension (lat, time) are only where they are named."""
+    check_any(place, names)
+    if array is not None and array.strip("/") in names:
+        return array.strip("/")
+    offered = names if len(names) == 1 else [name for name in names if not is_coordinate(name)] or names
+    if array is None and len(offered) == 1:
+        return offered[0]
+    shown = formats.shortened(offered)
+    if array is None:
+        raise bad(f"{place} holds {len(offered)} arrays. Name one of them as array: {shown}.", "array")
+    raise bad(f"There is no array {array!r} in {place}. Choose one of: {shown}.", "array")
+
+
+def check(place: Place, array: str | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raise BadParameterError where an array holds no real numbers, or none at all."""
+    what = f"{place} ({array})" if array else place
+    if dtype.kind not in "biuf":
+        kind = _KINDS.get(dtype.kind, str(dtype))
+        raise bad(f"{what} holds {kind} ({dtype}). Give an array of real numbers: whole numbers or floats.")
+    if 0 in shape:
+        raise bad(f"{what} is empty ({formats.by(shape)}). Give an array with at least one row and one column.")
+
+
+def lengths(lengths: Sequence[int]) -> tuple[int, ...]:
+    """Return lengths as plain integers."""
+    return tuple(map(int, lengths))
+
+
+def bad(sentence: str, parameter: str = "path") -> BadParameterError:
+    """Return an error on a parameter."""
+    return BadParameterError(sentence, parameter)
+
+
+COUNTING = 5.0
+"""Seconds in which chunks that exist are counted."""
+
+
+def count_written(place: Place, format: str, name: str, until: float) -> dict[str, Any]:
+    """Return how many chunks exist, where not all do, if there is time left to count them."""
+    try:
+        found = None if time.monotonic() > until else of_place(place, format, name)
+    except BadInputError as err:
+        return {"written": str(err)}
+    if found is None or found.is_complete:
+        return {}
+    return {"written": f"{found} ({found.misplaced.partition(', which')[0]})" if found.misplaced else str(found)}
+
+
+def described(dtype: Any, said: Mapping[str, Any]) -> dict[str, str | None]:
+    """What attributes say of an array: how it is packed, what it is and in which units."""
+    packing = None
+    # What nobody can read says so where somebody wants to compute with it.
+    with contextlib.suppress(BadInputError):
+        found = conventions.stored("it", np.dtype(dtype), said)
+        packing = f"packed (× {found.scale:.6g} + {found.offset:.6g})" if found.is_packed else None
+    return {"packing": packing, "title": title(said)}
+
+
+def title(said: Mapping[str, Any]) -> str | None:
+    """Return what attributes call an array, with its units."""
+    name, units = (text_of(said.get(each)) for each in ("long_name", "units"))
+    name = name or text_of(said.get("standard_name"))
+    return f"{name} ({units})" if name and units else name or units or None
+
+
+def text_of(value: Any) -> str:
+    """Return an attribute as text."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value) if value is not None else ""
+
+
+def known(path: str, options: dict[str, Any], *, whole: bool = False) -> dict[str, Any]:
+    """What fsspec is told of a URL's server, with the token that a variable of the environment holds."""
+    if "token_variable" not in options and not path.startswith(("http://", "https://")):
+        return options
+    from workbench.storage.places import with_token
+
+    return with_token(path, options, whole=whole)
+
+
+Reader = Callable[..., np.ndarray[Any, Any]]
+"""Task that reads a block: it takes path, array, options and a slice for each dimension."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of files: how one is known, what is in it, and how its arrays are read."""
+
+    title: str
+    look: Callable[[Place], Listed]
+    """Return the arrays in such a file, and sentences on them."""
+    endings: tuple[str, ...] = ()
+    """Of the names of its files, in lower case, where that is how it is known."""
+    starts: Callable[[bytes, Place], bool] = lambda start, place: False
+    """Whether it is known by the first eight bytes of a file."""
+    find: Callable[[Place, str | None], Found] | None = None
+    """Describe one array; None where only workloads of a scientific field read the format."""
+    readers: Mapping[str, Reader] = field(default_factory=dict)
+    """By `Found.format`."""
+    modules: tuple[str, ...] = ()
+    """Modules with which tasks read it."""
+    dims: Literal["none", "some", "all"] = "none"
+    """Whether its dimensions have names, which xarray tells."""

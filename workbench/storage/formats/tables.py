@@ -1,0 +1,79 @@
+"""Columns of tables, which are arrays whose names are those of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import BadParameterError
+from workbench.storage.formats.base import (
+    Found,
+    check,
+)
+from workbench.storage.places import Place
+
+
+def split(line: str, delimiter: str = ",") -> list[str]:
+    """Names that stand in a line, in quotes where the delimiter is in one."""
+    import csv
+
+    return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
+
+
+def joined(names: Sequence[str]) -> str:
+    """The line that `split` makes these names of."""
+    import csv
+    import io
+
+    csv.writer(line := io.StringIO(), lineterminator="").writerow(names)
+    return line.getvalue()
+
+
+def columns_of(place: Place, array: str | None, schema: Any) -> list[str]:
+    """Names of a table's columns that are meant, all of them numbers."""
+    from pyarrow import types
+
+    numbers = [
+        each.name
+        for each in schema
+        if types.is_integer(each.type)
+        or types.is_floating(each.type)
+        or types.is_boolean(each.type)
+        or types.is_null(each.type)
+    ]
+    labels = [name for name in schema.names if not name or name.startswith("__index_level_")]
+    # pandas says beside the columns which of them are its index; one that only counts is no column, and a dict.
+    labels += [each for each in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(each, str)]
+    there = [name for name in schema.names if name not in labels] or list(schema.names)
+    wanted = split(array) if array else there
+    others = [name for name in wanted if name not in numbers]
+    if others or not wanted:
+        what = "is no column" if others and others[0] not in schema.names else "holds no numbers"
+        raise NoNumbersError(f"{others[0]!r} of {place} {what}.", numbers, others)
+    return wanted
+
+
+class NoNumbersError(BadParameterError):
+    """Columns of a table that hold no numbers were asked for; `numbers` are those that do, `others` those."""
+
+    def __init__(self, what: str, numbers: Sequence[str], others: Sequence[str]) -> None:
+        offered = joined(numbers[:20]) or "none"
+        super().__init__(f"{what} Name columns of numbers as array: {offered}.", "array")
+        self.what, self.numbers, self.others = what, tuple(numbers), tuple(others)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.what, self.numbers, self.others)
+
+
+def as_matrix(
+    place: Place, array: str | None, columns: Sequence[str], format: str, n_rows: int, rows: int, n_columns: int
+) -> Found:
+    """So many rows, read a group of `rows` at a time, of some of a table's columns."""
+    shape, dtype = (n_rows, len(columns)), np.dtype("float64")
+    remarks: tuple[str, ...] = ()
+    check(place, None, shape, dtype)
+    if array is None and len(columns) < n_columns:
+        array, remarks = joined(columns), ("The labels of the rows, which pandas wrote beside them, are left out.",)
+    return Found(place.path, array, format, shape, dtype, (max(1, rows), len(columns)), remarks=remarks)

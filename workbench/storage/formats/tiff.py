@@ -1,0 +1,102 @@
+"""Series of pages in TIFF files."""
+
+from __future__ import annotations
+
+import logging.handlers
+import math
+import os
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import MissingError, install
+from workbench.storage import sources
+from workbench.storage.formats.base import (
+    Format,
+    Found,
+    Listed,
+    bad,
+    check,
+    choose,
+    count_written,
+    held_as,
+    known,
+    lengths,
+)
+from workbench.storage.places import Place
+
+
+def tiff_of(file: Any, place: Place) -> Any:
+    """A TIFF file's pages. MissingError where tifffile isn't installed, BadParameterError where it is cut off."""
+    if find_spec("tifffile") is None:
+        raise MissingError(f"Reading {place} needs tifffile: {install('images')}.")
+    from tifffile import TiffFile
+
+    # Of pages that can't be found tifffile speaks in its log alone.
+    heard = logging.handlers.BufferingHandler(100)
+    log = logging.getLogger("tifffile")
+    log.addHandler(heard)
+    try:
+        found = TiffFile(file)
+        pages = list(found.pages)
+    finally:
+        log.removeHandler(heard)
+    size = file.seek(0, os.SEEK_END)
+    ends = (start + count for page in pages for start, count in zip(page.dataoffsets, page.databytecounts, strict=True))
+    if max(ends, default=0) > size or any("invalid page offset" in each.getMessage() for each in heard.buffer):
+        raise bad(f"{place} is cut short: it goes on beyond its {size} bytes. Save or copy it again.")
+    return found
+
+
+def find_tiff(place: Place, array: str | None) -> Found:
+    """Describe a series of pages."""
+    with place.open() as file, tiff_of(file, place) as pages:
+        import zarr
+
+        names = [str(number) for number in range(len(pages.series))]
+        name = choose(place, array, names) if len(names) > 1 or array is not None else None
+        series = pages.series[int(name or 0)]
+        found = zarr.open_array(series.aszarr(level=0), mode="r")
+        dims = tuple(series.axes.lower())
+    check(place, name, found.shape, np.dtype(found.dtype))
+    # Of a picture rows and columns are plain; of a stack their names say which are meant.
+    named = len(found.shape) > 2 and len(set(dims)) == len(found.shape)
+    chunks = lengths(found.chunks)
+    return Found(
+        place.path, name, "tiff", lengths(found.shape), np.dtype(found.dtype), chunks, dims=dims if named else None
+    )
+
+
+def look_tiff(place: Place) -> Listed:
+    """Return the arrays of such a file, and sentences on them."""
+    found = []
+    with place.open() as file, tiff_of(file, place) as pages:
+        for number, each in enumerate(pages.series):
+            name = str(number) if len(pages.series) > 1 else ""
+            packed = each.keyframe.compression.name.lower().replace("none", "") or None
+            told = count_written(place, "tiff", str(number), math.inf)
+            found.append(
+                held_as(name, each.shape, each.dtype, compression=packed, dims=tuple(each.axes.lower()), **told)
+            )
+    return tuple(found), ()
+
+
+def read_tiff(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
+    """Block of a series of pages in a TIFF file, the first where none is named; only its pages or tiles are read."""
+    import fsspec
+    import zarr
+    from tifffile import TiffFile
+
+    with fsspec.open(path, "rb", **known(path, options)) as file, TiffFile(file) as pages:
+        return zarr.open_array(pages.series[int(array or 0)].aszarr(level=0), mode="r")[where]
+
+
+TIFF = Format(
+    "TIFF",
+    look_tiff,
+    starts=lambda start, place: start.startswith(sources.TIFF),
+    find=find_tiff,
+    readers={"tiff": read_tiff},
+    modules=("tifffile", "zarr"),
+)

@@ -1,0 +1,213 @@
+"""Where what is asked for lies along dimensions: "time=1990:2020, level=500"."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from workbench import formats
+from workbench.errors import BadParameterError
+from workbench.storage.cf import is_longitude, is_time
+from workbench.storage.places import Place
+
+_END = r"[^:]*[T ]\d{1,2}(?::\d\d){1,2}Z?|[^:]*"
+
+
+_RANGE = re.compile(f"({_END})(?:(:)({_END}))?")
+"""Two ends with a colon between them, which times of day have, too."""
+
+
+_TIME = re.compile(r"(-?\d{1,4})(?:-?(\d\d)(?:-?(\d\d)(?:[T ](\d\d?)(?::(\d\d)(?::(\d\d))?)?Z?)?)?)?")
+
+
+_FIRST = (-9999, 1, 1, 0, 0, 0)
+
+
+_LAST = (9999, 12, 31, 23, 59, 59)
+
+
+def asked(select: str | None) -> dict[str, str]:
+    """What is asked for of each dimension: "time=1990:2020, level=500"."""
+    found: dict[str, str] = {}
+    for part in filter(None, map(str.strip, re.split(r"[,;]", select or ""))):
+        name, sign, value = map(str.strip, part.partition("="))
+        if not name or not sign or not value:
+            raise BadParameterError(
+                f"select is {part!r}. Give dimensions with values or ranges, such as time=1990:2020, level=500.",
+                "select",
+            )
+        found[name] = value
+    return found
+
+
+def positions(place: Place, array: Any, asked: Mapping[str, str]) -> dict[str, Sequence[int] | int]:
+    """Where what is asked for lies along each dimension: one position, or start, stop and step."""
+    dims = [str(dim) for dim in array.dims]
+    if 0 in array.shape:
+        lengths = formats.by(array.shape)
+        raise BadParameterError(f"{place} ({array.name}) is empty ({lengths}). Give a variable with values.", "path")
+    for name in asked:
+        if name not in dims:
+            raise BadParameterError(
+                f"{place} ({array.name}) has no dimension {name!r} to select. It has: {formats.shortened(dims)}.",
+                "select",
+            )
+    return {dim: _of_dimension(place, array, dim, asked.get(dim)) for dim in dims}
+
+
+def _of_dimension(place: Place, array: Any, dim: str, asked: str | None) -> Sequence[int] | int:
+    """One position, or start, stop and step of several; longitudes across the file's ends start below 0."""
+    length = array.sizes[dim]
+    if asked is None:
+        return (0, length, 1)
+    coordinate = array.coords.get(dim)
+    values = np.arange(length) if coordinate is None else coordinate.values
+    first, sign, last = _ends(asked)
+    try:
+        chosen = _chosen(array, dim, values, first, last, bool(sign))
+    except BadParameterError:
+        raise
+    except (KeyError, ValueError, TypeError, OverflowError, AttributeError):
+        chosen = np.arange(0)
+    if not len(chosen):
+        raise BadParameterError(
+            f"Nothing of {place} lies at {dim}={asked}. {dim} goes from {shown(values[0])} to "
+            f"{shown(values[-1])} in {length} steps.",
+            "select",
+        )
+    if not sign and len(chosen) == 1:
+        return int(chosen[0])
+    step = int(chosen[1] - chosen[0]) if len(chosen) > 1 else 1
+    if (np.diff(chosen) != step).any() or step < 1:
+        raise BadParameterError(
+            f"{dim}={asked} lies in several pieces of {place}, as {dim} is in no order. Sort it first.",
+            "select",
+        )
+    return (int(chosen[0]), int(chosen[-1]) + 1, step)
+
+
+def _ends(asked: str) -> tuple[str, str, str]:
+    """Both ends of a range, which may be times of day with colons of their own."""
+    found = _RANGE.fullmatch(asked)
+    return (found[1].strip(), found[2] or "", (found[3] or "").strip()) if found else (asked, "", "")
+
+
+def _chosen(
+    array: Any, dim: str, values: np.ndarray[Any, Any], first: str, last: str | None, ranged: bool
+) -> np.ndarray[Any, Any]:
+    if values.dtype.kind in "biuf":
+        low, high = float(first or -np.inf), float((last if ranged else first) or np.inf)
+        if ranged and np.isfinite(high - low) and _goes_around(dim, array.coords.get(dim)):
+            found = _eastwards(values, low, high)
+            if found is not None:
+                return found
+        return _near(values, *_in_order(dim, values, low, high, low > high), ranged)
+    if is_time(array.coords[dim]):
+        return _at_times(array.coords[dim], dim, first, last if ranged else first)
+    import xarray as xr
+
+    positions = xr.DataArray(np.arange(len(values)), coords={dim: array.coords[dim].variable}, dims=dim)
+    wanted = slice(first or None, last or None) if ranged else first
+    return np.atleast_1d(positions.sel({dim: wanted}).values)
+
+
+def _in_order(dim: str, values: np.ndarray[Any, Any], first: Any, last: Any, falls: bool) -> tuple[Any, Any]:
+    """Both ends of a range, the smaller first. It may fall as its dimension does, where nothing else can be meant."""
+    if falls and not values[0] > values[-1]:
+        raise BadParameterError(
+            f"select has {dim} from the larger to the smaller, and {dim} goes from {shown(values[0])} to "
+            f"{shown(values[-1])}. Give the smaller first.",
+            "select",
+        )
+    return (last, first) if falls else (first, last)
+
+
+def _goes_around(dim: str, coordinate: Any) -> bool:
+    """Whether these are longitudes in degrees, in rising order, all around the earth."""
+    if coordinate is None or not is_longitude(dim, coordinate):
+        return False
+    steps, whole = np.diff(coordinate.values), np.ptp(coordinate.values)
+    return bool(len(steps) and (steps > 0).all() and whole <= 360 < whole + 1.5 * steps.max())
+
+
+def _eastwards(values: np.ndarray[Any, Any], first: float, last: float) -> np.ndarray[Any, Any] | None:
+    """Where longitudes all around the earth lie from one to the other; None where no end of the file is between."""
+    room = _room(values)
+    if first <= last and values[0] - room[0] <= first and last <= values[-1] + room[-1]:
+        return None
+    off = (values.astype("float64") - first) % 360
+    span = (last - first) % 360 if last - first < 360 else 360
+    found = (off <= span + room) | (off >= 360 - room)
+    others = np.flatnonzero(~found)
+    if found[0] and found[-1] and len(others):
+        return np.arange(others[-1] + 1 - len(values), others[0])
+    return np.flatnonzero(found)
+
+
+def _near(values: np.ndarray[Any, Any], low: float, high: float, ranged: bool) -> np.ndarray[Any, Any]:
+    """Where numbers lie from one to another, or, of a single one, nearest to it."""
+    numbers = values.astype("float64")
+    off = np.maximum(low - numbers, numbers - high)
+    found = np.flatnonzero(off <= _room(values))
+    return found if ranged else found[np.argsort(off[found], kind="stable")][:1]
+
+
+def _room(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """How far what is asked for may be from each value: a thousandth of the way to its neighbour, or its rounding."""
+    numbers = values.astype("float64")
+    known, inverse = np.unique(numbers, return_inverse=True)
+    with np.errstate(invalid="ignore"):
+        gaps = np.diff(known, prepend=-np.inf, append=np.inf)
+    gap = np.fmin(gaps[:-1], gaps[1:])[inverse]
+    # One value alone has no neighbour: it is meant where five digits agree.
+    room = np.where(np.isfinite(gap), 1e-3 * gap, 1e-5 * np.abs(numbers) + 1e-9)
+    return np.maximum(room, np.spacing(np.abs(values)) / 2) if values.dtype.kind == "f" else room
+
+
+def _at_times(times: Any, dim: str, first: str, last: str | None) -> np.ndarray[Any, Any]:
+    """Where times lie from one to another, in any calendar and any order: "1990" is the whole year."""
+    found = np.ones(times.size, dtype=bool)
+    bounds = [_time(dim, each) for each in (first, last) if each]
+    if first and last:
+        early, late = ((*each, *_FIRST[len(each) :]) for each in bounds)
+        bounds = list(_in_order(dim, times.values, bounds[0], bounds[1], early > late))
+    if first:
+        found &= _fields(times, len(bounds[0])) >= _whole(bounds[0])
+    if last:
+        found &= _fields(times, len(bounds[-1])) <= _whole(bounds[-1])
+    return np.flatnonzero(found)
+
+
+def _time(dim: str, text: str) -> tuple[int, ...]:
+    """Year, month, day, hour, minute and second, as far as they are given."""
+    found = _TIME.fullmatch(text)
+    given = [int(each) for each in found.groups() if each is not None] if found else []
+    if not given or any(not least <= each <= most for each, least, most in zip(given, _FIRST, _LAST, strict=False)):
+        raise BadParameterError(
+            f"{dim}={text} is no time. Give such as 1990, 1990-06, 1990-06-01 or 1990-06-01T12:00, or a range of two "
+            "with a colon between them.",
+            "select",
+        )
+    return tuple(given)
+
+
+def _whole(parts: Sequence[int]) -> int:
+    """Fields of a time as one number, by which times are in order."""
+    return sum(each * 100**place for place, each in enumerate(reversed(parts)))
+
+
+def _fields(times: Any, count: int) -> Any:
+    """The first of the fields of each time, as `_whole` has them; NaN where there is no time."""
+    there = [getattr(times.dt, name).values for name in ("year", "month", "day", "hour", "minute", "second")[:count]]
+    return sum(each.astype("float64") * 100**place for place, each in enumerate(reversed(there)))
+
+
+def shown(value: Any) -> str:
+    """A coordinate's value as text, as one may give it back."""
+    if isinstance(value, (float, np.floating)):
+        # As many digits as its type has, but not those of rounding: 0.1 in float32, 20200131 of dates as numbers.
+        return f"{float(str(value)):.10g}"
+    return str(value)[:19].removesuffix("T00:00:00")
