@@ -77,7 +77,7 @@ def test_every_workload_computes_with_every_option_on_workers_with_dask_and_nump
     refused = [each for each in found if "numba isn't installed on the workers (2 of 2), and array_" in each]
     assert (found, len(refused)) == (refused, 2)
     imported = {*client.run_on_scheduler(imported_there), *itertools.chain(*client.run(imported_there).values())}
-    assert {"workbench.linalg", "workbench.genotypes", "workbench.workloads.file"} < imported
+    assert {"workbench.linalg", "workbench.genotypes", "workbench.storage.reading"} < imported
     # Another Python has the same modules to import, of other versions of these packages.
     python = other_python.python_or_skip()
     code = f"import sys; sys.path.insert(0, {_packed(tmp_path)!r})\n" + "\n".join(

@@ -21,11 +21,12 @@ from workbench.genotypes import open_genotypes
 from workbench.runs.failures import _lacking
 from workbench.runs.store import Run
 from workbench.storage import written, zarrs
+from workbench.storage.finding import find_array
 from workbench.storage.places import Place
 from workbench.storage.zarrs import outdated
 from workbench.workloads import template
 from workbench.workloads.contents import look
-from workbench.workloads.opening import find_array, imports_of
+from workbench.workloads.opening import imports_of
 
 REDUCE, SVD, EOFS = (template(name) for name in ("reduce_file", "svd_of_file", "eofs"))
 VALUES = np.random.default_rng(0).normal(size=(64, 48))

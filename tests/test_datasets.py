@@ -14,11 +14,11 @@ import xarray as xr
 
 from workbench.storage import cf, datasets
 from workbench.storage.datasets import Picked, pick
+from workbench.storage.finding import find_array
 from workbench.storage.targets import target
 from workbench.storage.writing import write
 from workbench.workloads import template
 from workbench.workloads.contents import look
-from workbench.workloads.opening import find_array
 from workbench.workloads.values import BadParameterError
 
 REDUCE, EOFS, SVD = map(template, ("reduce_file", "eofs", "svd_of_file"))

@@ -17,8 +17,8 @@ import zarr
 
 from workbench.errors import BadInputError
 from workbench.genotypes import open_genotypes
+from workbench.storage.finding import find_array
 from workbench.workloads import template
-from workbench.workloads.opening import find_array
 
 SVD = template("svd_of_file")
 _RANDOM = np.random.default_rng(0)

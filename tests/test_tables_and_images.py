@@ -17,8 +17,9 @@ from pyarrow import parquet
 
 from tests.test_svd_of_file import served
 from workbench.errors import BadInputError, MissingError
+from workbench.storage.finding import find_array
 from workbench.storage.formats import READERS, csv, tiff
-from workbench.workloads import opening, template
+from workbench.workloads import template
 from workbench.workloads.contents import look
 
 __all__ = ["served"]
@@ -88,7 +89,7 @@ def test_a_table_of_numbers_is_decomposed_and_reduced(
     np.testing.assert_allclose(answer["singular_values"], np.linalg.svd(TABLE, compute_uv=False))
     np.testing.assert_allclose(means["first"], TABLE.mean(axis=0))
     assert (check.passed, right.passed) == (True, True)
-    found = opening.find_array(path, None)
+    found = find_array(path, None)
     part = READERS[found.format](path, None, dict(found.recipe or {}), slice(65, 150), slice(1, 3))
     np.testing.assert_array_equal(part, TABLE[65:150, 1:3])
 
@@ -119,9 +120,9 @@ def test_each_level_of_an_image_has_its_axes(tmp_path: Path) -> None:
     path = _ome(tmp_path / "s.ome.zarr", {"ome": OME})
     assert [each.dims for each in look(path).arrays] == [("z", "y", "x")] * 2
     for array in ("0", "1"):
-        assert opening.find_array(path, array, as_matrix=False).dims == ("z", "y", "x")
-        assert opening.find_array(path, array, select="z=1").shape == (STACK[1].shape if array == "0" else (10, 8))
-        assert opening.find_array(path, array, rows="y").shape[0] == (20 if array == "0" else 10)
+        assert find_array(path, array, as_matrix=False).dims == ("z", "y", "x")
+        assert find_array(path, array, select="z=1").shape == (STACK[1].shape if array == "0" else (10, 8))
+        assert find_array(path, array, rows="y").shape[0] == (20 if array == "0" else 10)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
@@ -143,12 +144,12 @@ def test_the_labels_of_rows_that_pandas_writes_are_no_numbers_of_a_table(tmp_pat
 def test_an_index_with_a_name_is_no_column_of_a_parquet_table(tmp_path: Path, index: Any) -> None:
     frame = pd.DataFrame(TABLE[:50], columns=list("abcd"), index=index)
     frame.to_parquet(path := str(tmp_path / "t.parquet"))
-    found = opening.find_array(path, None)
+    found = find_array(path, None)
     assert (found.shape, found.array) == ((50, 4), "a,b,c,d")
     part = READERS["parquet"](path, found.array, dict(found.recipe or {}), slice(0, 50), slice(0, 4))
     np.testing.assert_array_equal(part, frame.to_numpy())
     if index.name == "station":
-        assert opening.find_array(path, "station,a").shape == (50, 2)
+        assert find_array(path, "station,a").shape == (50, 2)
 
 
 def test_a_stack_of_images_is_selected_by_positions(tmp_path: Path, quick_client: Any) -> None:
@@ -175,7 +176,7 @@ def test_a_first_line_holds_names_unless_all_of_it_are_numbers_which_is_said(
 ) -> None:
     below = ["0.5,1.5,2.5", "3.5,4.5,5.5"]
     (tmp_path / "t.csv").write_text("\n".join([first, *below]))
-    found = opening.find_array(str(tmp_path / "t.csv"), None)
+    found = find_array(str(tmp_path / "t.csv"), None)
     assert found.shape == (len(below) + (not names), 3)
     sentence = "The first line holds numbers, so it is a row and the columns have no names."
     assert (sentence in found.remarks) == (not names)
@@ -187,7 +188,7 @@ def test_every_block_of_a_table_in_text_has_its_rows_wherever_pieces_end(tmp_pat
     path = _csv(tmp_path / "t.csv")
     for piece in (1, 100, 1000, 10**6):
         monkeypatch.setattr(csv, "_PIECE_BYTES", piece)
-        found = opening.find_array(path, None)
+        found = find_array(path, None)
         for start, stop in ((0, 200), (0, 1), (7, 93), (199, 200)):
             read = READERS["csv"](path, None, dict(found.recipe or {}), slice(start, stop), slice(1, 3))
             np.testing.assert_allclose(read, TABLE[start:stop, 1:3])
@@ -209,31 +210,31 @@ def test_comments_above_a_table_and_names_in_latin_1_are_said(tmp_path: Path) ->
     for text, sentence in (("# by me\n# twice\na,b\n1,2\n", "begins with a comment"), ("caf\xe9,b\n1,2\n", "UTF-8")):
         (tmp_path / "t.csv").write_text(text, encoding="latin-1")
         with pytest.raises(BadInputError, match=sentence):
-            opening.find_array(str(tmp_path / "t.csv"), None)
+            find_array(str(tmp_path / "t.csv"), None)
     # As numpy.savetxt writes names.
     np.savetxt(tmp_path / "t.csv", TABLE, delimiter=",", header="a,b,c,d")
-    assert opening.find_array(str(tmp_path / "t.csv"), None).shape == (200, 4)
+    assert find_array(str(tmp_path / "t.csv"), None).shape == (200, 4)
 
 
 def test_names_of_columns_may_be_quoted_and_stand_twice(tmp_path: Path) -> None:
     (tmp_path / "q.csv").write_text('"t, K",b,a,a,a.1\n1,2,3,4,9\n5,6,7,8,9\n')
-    found = opening.find_array(str(tmp_path / "q.csv"), None)
+    found = find_array(str(tmp_path / "q.csv"), None)
     assert found.shape == (2, 5)
     assert any("told apart by numbers, as pandas does: a, a.2." in each for each in found.remarks)
-    found = opening.find_array(str(tmp_path / "q.csv"), '"t, K", a.2')
+    found = find_array(str(tmp_path / "q.csv"), '"t, K", a.2')
     read = READERS["csv"](found.path, found.array, dict(found.recipe or {}), slice(0, 2), slice(0, 2))
     np.testing.assert_array_equal(read, [[1, 4], [5, 8]])
     assert [each.name for each in look(str(tmp_path / "q.csv")).arrays]
     table = pa.Table.from_arrays([pa.array([1.0])] * 2, names=["a", "a"])
     parquet.write_table(table, tmp_path / "q.parquet")
     with pytest.raises(BadInputError, match=r"several columns called 'a'\. Give each a name of its own"):
-        opening.find_array(str(tmp_path / "q.parquet"), None)
+        find_array(str(tmp_path / "q.parquet"), None)
 
 
 def test_a_kind_of_netcdf_that_nobody_reads_here_says_what_helps(tmp_path: Path) -> None:
     (tmp_path / "x.nc").write_bytes(b"CDF\x05" + bytes(60))
     with pytest.raises(BadInputError, match=r"of the kind CDF-5, .* nccopy -k nc4"):
-        opening.find_array(str(tmp_path / "x.nc"), None)
+        find_array(str(tmp_path / "x.nc"), None)
 
 
 def test_look_lists_columns_pages_and_scales(tmp_path: Path) -> None:

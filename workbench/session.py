@@ -198,8 +198,8 @@ class Session:
         self, path: str, *, anon: bool = False, endpoint_url: str | None = None, token_variable: str | None = None
     ) -> Contents:
         """What a file, folder or URL holds: arrays, dimensions, and what can be chosen of them. Nothing starts."""
+        from workbench.storage.servers import options_of
         from workbench.workloads.contents import look
-        from workbench.workloads.opening import options_of
 
         server = {"anon": anon, "endpoint_url": endpoint_url, "token_variable": token_variable}
         return look(path, options_of("look", path, server))
@@ -209,7 +209,7 @@ class Session:
     ) -> Folder:
         """Return what lies in a folder, here or behind a URL, or beside a file: for who looks for one."""
         from workbench.storage.browsing import browse
-        from workbench.workloads.opening import options_of
+        from workbench.storage.servers import options_of
 
         server = {"anon": anon, "endpoint_url": endpoint_url, "token_variable": token_variable}
         return browse(path, options_of("browse", path, server))

@@ -25,12 +25,14 @@ from workbench.errors import BadInputError
 from workbench.formats import by
 from workbench.storage import datasets
 from workbench.storage.datasets import Picked
+from workbench.storage.finding import existing_chunks
 from workbench.storage.formats.base import Found
 from workbench.storage.places import Place
+from workbench.storage.servers import options_of
 from workbench.storage.variables import dataset
 from workbench.workloads import checks, estimates, fields
 from workbench.workloads.fields import Resolved, Text, Words
-from workbench.workloads.opening import SERVED, existing_chunks, imports_of, options_of
+from workbench.workloads.opening import SERVED, imports_of
 from workbench.workloads.registry import Resolution, Template
 from workbench.workloads.sizes import block_rows, grown, number_of_blocks, shrunk
 from workbench.workloads.svd import certificate_json

@@ -19,8 +19,8 @@ from workbench.climate.anomalies import Removed
 from workbench.errors import BadInputError
 from workbench.storage import cf, datasets, sources
 from workbench.storage.datasets import Picked
-from workbench.workloads.file import read_numbers
-from workbench.workloads.opening import names_in
+from workbench.storage.finding import names_in
+from workbench.storage.reading import read_numbers
 from workbench.workloads.values import BadParameterError
 
 ROUNDING = 1e-13

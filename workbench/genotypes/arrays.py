@@ -29,7 +29,7 @@ ORIENTATIONS = ("variants×samples", "samples×variants")
 NPY = "a .npy file of counts"
 _READ_BYTES = 32 * 2**20
 _HEADERS = SerializableLock("headers of .npy")
-"""As readers in `workbench.workloads.file` hold, where the reason stands."""
+"""As readers in `workbench.storage.formats` hold, where the reason stands."""
 ZARR = "a Zarr array of counts, whole"
 HDF5 = "an HDF5 file with a dataset of counts"
 

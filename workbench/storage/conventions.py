@@ -58,7 +58,7 @@ class Stored:
         return (self.scale, self.offset) != (1.0, 0.0)
 
     def numbers_of(self, block: Any) -> Any:
-        """Return what stored numbers stand for, NaN where that is missing, as `workbench.workloads.file.unpacked`."""
+        """Return what stored numbers stand for, NaN where that is missing, as `workbench.storage.reading.unpacked`."""
         block = block.astype(block.dtype.newbyteorder("=")).view(self.dtype.newbyteorder("="))
         absent = np.isin(block, np.array(self.missing, block.dtype))
         absent |= (block < self.low) if self.low is not None else False

@@ -48,7 +48,7 @@ def explained(
     options: Mapping[str, Any],
     where: Sequence[slice],
 ) -> Exception | None:
-    """Return the error to raise for one of a reader of `workbench.workloads.file`; None where it is to pass."""
+    """Return the error to raise for one of a reader of `workbench.storage.formats`; None where it is to pass."""
     if passes(error):
         return None
     part: Any = None

@@ -1,35 +1,22 @@
-"""What is in a file: finds the array that is meant and says in one sentence what is wrong with it."""
+"""Which array of a file a workload's parameters mean, and what its tasks import to read it."""
 
 from __future__ import annotations
 
 import contextlib
-import math
-import os
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from workbench import credentials, formats
-from workbench.errors import BadInputError, MissingError, WorkbenchError
-from workbench.storage import conventions, places, selecting, sources
-from workbench.storage.decoders import check_decoders, decoders
-from workbench.storage.formats import MODULES, format_of
-from workbench.storage.formats.base import FORMATS, Found, bad
-from workbench.storage.formats.netcdf import find_dataset, find_named
-from workbench.storage.places import Options, Place
-from workbench.storage.written import bounds_of, of_place, remark
-from workbench.storage.zarrs import files_at, images_of, is_marked, outdated_remark
+from workbench.errors import BadInputError, WorkbenchError
+from workbench.storage import places
+from workbench.storage.decoders import decoders
+from workbench.storage.finding import existing_chunks, find_array, stored_at
+from workbench.storage.formats import MODULES
+from workbench.storage.formats.base import Found
+from workbench.storage.places import Place
+from workbench.storage.servers import options_of
 from workbench.workloads import fields
 from workbench.workloads.values import BadParameterError
-
-_ANONYMOUS: Mapping[str, Options] = {
-    **{protocol: {"anon": True} for protocol in ("s3", "s3a", "abfs", "abfss", "az")},
-    **{protocol: {"token": "anon"} for protocol in ("gs", "gcs")},
-}
-_ENDPOINTS = ("s3", "s3a", "gs", "gcs")
 
 SERVED: Mapping[str, tuple[Any, Any]] = {
     "anon": (fields.Anonymous, False),
@@ -46,74 +33,12 @@ def imports_of(resolved: Mapping[str, Any]) -> dict[str, str]:
     source = options.get("source") or {key: resolved[key] for key in ("engine", "group") if key in resolved}
     engine, place = source.get("engine"), Place(resolved["path"], source.get("options", options))
     array = resolved.get("array") or resolved.get("variable")
-    format, name = _stored_as(place, resolved.get("format", ""), array, source)
+    format, name = stored_at(place, resolved.get("format", ""), array, source)
     found = ("xarray", *MODULES.get(format, (format,))) if engine else MODULES.get(format, ())
     # What can't be read any more is for whoever opens it to tell.
     with contextlib.suppress(WorkbenchError, OSError, LookupError, ValueError):
         found += () if source.get("files") else decoders(place, format, name)
     return dict.fromkeys((*found, *places.modules_of(resolved["path"])), "")
-
-
-def find_array(
-    path: str,
-    array: str | None,
-    *,
-    options: Options | None = None,
-    rows: str | None = None,
-    select: str | None = None,
-    as_matrix: bool = True,
-) -> Found:
-    """Find the array at a path or URL; only its description is read.
-
-    Parameters
-    ----------
-    options
-        What fsspec is told of a URL's server.
-    rows, select
-        Which dimensions the rows go through, and which part is meant, by names of dimensions or by their numbers.
-        With rows="" names of dimensions are found, however few there are.
-    as_matrix
-        Whether rows and columns are meant, and not all dimensions that it has.
-
-    Raises
-    ------
-    BadParameterError
-        There is no such array, or it is none that has an SVD.
-    MissingError
-        The package that reads this kind of URL isn't installed.
-    """
-    try:
-        place = places.full(path, options)
-        with places.sentences_about(place, FORMATS):
-            format = format_of(place)
-            assert format.find is not None, "only a scientific field has formats that its own workloads alone read"
-            images = images_of(*files_at(place)) if "zarr" in format.modules and format.dims == "some" else {}
-            is_image = bool(images) if array is None else bool(images.get(array.strip("/")))
-            by_name, named = format.dims == "some" and not is_image, None
-            if format.dims == "all":
-                named = find_dataset(place, array, select)
-            elif by_name and not all(map(str.isdigit, (*selecting.asked(select), *names_in(rows)))):
-                named = find_named(place, array, select)
-            found = named or format.find(place, array)
-            if select and not named:
-                found = _part(place, found, select)
-            elif by_name and not named and (rows is not None or (as_matrix and len(found.shape) > 2)):
-                with contextlib.suppress(WorkbenchError):
-                    found = find_named(place, found.array, None) or found
-            if as_matrix:
-                found = _folded(found, rows)
-        decoded = _decoded(found)
-    except MissingError:
-        raise
-    except BadParameterError as err:
-        if err.parameter == "variable":
-            raise bad(str(err), "array") from err
-        raise
-    except WorkbenchError as err:
-        raise bad(str(err)) from err
-    if array is not None and found.array is None:
-        raise BadParameterError(f"{place} holds one array, which has no name; array was given as {array!r}.", "array")
-    return decoded
 
 
 def array_of(workload: str, values: Mapping[str, Any], **asked: Any) -> tuple[Found, dict[str, Any]]:
@@ -132,158 +57,3 @@ def array_of(workload: str, values: Mapping[str, Any], **asked: Any) -> tuple[Fo
         raise BadParameterError(f"path of {workload}: {err}", "path") from err
     found = replace(found, remarks=(*told, *found.remarks))
     return found, found.facts() | {"options": options if found.recipe is None else found.recipe}
-
-
-def existing_chunks(found: Found, place: Place, missing_chunks: str) -> tuple[str, ...]:
-    """Return sentences on metadata that contradict each other and on chunks that don't exist.
-
-    Raises BadInputError where most chunks don't exist and `missing_chunks` isn't "fill", and MissingError where a
-    package that decompresses them isn't installed.
-    """
-    source = (found.recipe or {}).get("source") or {}
-    if source.get("files"):
-        return ()
-    format, name = stored_as(found)
-    group = source.get("group")
-    check_decoders(place, format, name)
-    said = outdated_remark(place, group) if format in ("zarr", "zarr-zip") else ()
-    written = of_place(place, format, name, bounds_of(found.recipe))
-    known = {"missing": (found.unpack or {}).get("missing", ()), "accept": missing_chunks == "fill"}
-    told = remark(str(found), written, **known)
-    return (*said, told) if told else said
-
-
-def stored_as(found: Found) -> tuple[str, str | None]:
-    """Return the format of an array, or the engine that opens its dataset, and its name there, with its group."""
-    source = (found.recipe or {}).get("source") or {}
-    return _stored_as(Place(found.path, source.get("options", {})), found.format, found.array, source)
-
-
-def _stored_as(place: Place, format: str, array: str | None, source: Mapping[str, Any]) -> tuple[str, str | None]:
-    group = source.get("group")
-    name = f"{group}/{array.rpartition('/')[2]}" if group and array else array
-    format = source.get("engine") or format
-    if format == sources.IMAGES:
-        format = "zarr" if is_marked(place) else "tiff"
-    return format, name
-
-
-def options_of(workload: str, path: str, given: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """What fsspec is told of the server of a URL: to ask without keys, where it is, and which variable holds a token.
-
-    Raises
-    ------
-    BadParameterError
-        Nobody could read such a URL so; the names of parameters begin with `prefix`.
-    """
-    protocol = path.split("://")[0] if "://" in path else None
-    asked = {name: given[prefix + name] for name in SERVED if given.get(prefix + name)}
-    for name, of in zip(SERVED, (_ANONYMOUS, _ENDPOINTS, places.TOKENS), strict=True):
-        if name in asked and protocol not in of:
-            urls, known = ", ".join(f"{each}://" for each in of), prefix + name
-            raise bad(f"{known} of {workload} is for {urls}, and {path} is none of them. Leave {known} out.", known)
-    if asked.pop("anon", False) and protocol:
-        asked |= _ANONYMOUS[protocol]
-    else:
-        _check_keys(path, asked, prefix)
-    if places.TOKEN in asked:
-        asked[places.TOKEN_SERVER] = places.server_of(path)
-        try:
-            places.with_token(path, asked)
-        except BadInputError as err:
-            raise bad(f"{places.TOKEN} of {workload}: {err}", places.TOKEN) from err
-        server = os.environ.get("HF_ENDPOINT", "https://huggingface.co") if protocol == "hf" else path
-        credentials.check(asked[places.TOKEN], credentials.origin(server), places.TOKEN)
-    return asked
-
-
-def _check_keys(path: str, asked: Mapping[str, Any], prefix: str) -> None:
-    """Raise UnconfirmedError where the keys of this environment would go to a server that nobody configured."""
-    protocol = path.partition("://")[0]
-    endpoint = asked.get("endpoint_url")
-    if endpoint is not None and credentials.origin(endpoint) not in map(credentials.origin, _configured()):
-        credentials.check(f"Your keys for {protocol}", credentials.origin(endpoint), f"{prefix}endpoint_url")
-    account = re.fullmatch(r"abfss?://[^@/]*@([^./]+).*", path)
-    if account and account[1] != os.environ.get("AZURE_STORAGE_ACCOUNT_NAME") and places.TOKEN not in asked:
-        credentials.check("Your keys for abfs", credentials.origin(path), "path")
-    places.check_protocols(path)
-
-
-def _configured() -> list[str]:
-    """Servers of S3 and Google's storage that the environment names."""
-    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST")
-    return [each for name in names if "://" in (each := os.environ.get(name, ""))]
-
-
-def _decoded(found: Found) -> Found:
-    """Return the array with its attributes applied: scale, offset, missing values."""
-    try:
-        said = conventions.stored(str(found), found.dtype, found.attributes, found.fill)
-    except BadInputError as err:
-        raise bad(f"{err} Or open it in a function of your own, with xarray and decode_cf=False.") from err
-    if found.hidden:
-        raise bad(
-            f"{found} has a mask beside it, which hides {found.hidden} of its values if it is that of a NumPy array. "
-            "Fill them and save it without a mask, or load it in a function of your own."
-        )
-    turned = "MATLAB_class" in found.attributes
-    remarks = ("MATLAB wrote it: its rows are columns here, and its columns rows.",) if turned else ()
-    return replace(found, unpack=said.recipe(found.dtype), remarks=(*found.remarks, *said.remarks, *remarks))
-
-
-def _part(place: Place, found: Found, select: str) -> Found:
-    """A part of an array whose dimensions have no coordinates, by positions along them."""
-    if found.recipe is not None:
-        raise bad(f"{found} is a table, of which no rows can be selected. Leave select out.", "select")
-    import xarray as xr
-
-    dims = found.dims or tuple(map(str, range(len(found.shape))))
-    nothing = xr.DataArray(np.broadcast_to(0, found.shape), dims=dims, name=found.array or "its array")
-    where = selecting.positions(place, nothing, selecting.asked(select))
-    part = {dim: [each] if isinstance(each, int) else [*each[:2]] for dim, each in where.items()}
-    left = {axis: part[dim] for axis, dim in enumerate(dims) if len(part[dim]) > 1}
-    shape = tuple(stop - start for start, stop in left.values())
-    chunks = found.chunks and tuple(min(found.chunks[axis], stop - start) for axis, (start, stop) in left.items())
-    recipe = {"options": dict(place.options), "part": [*part.values()]}
-    named = tuple(dims[axis] for axis in left) if found.dims else None
-    return replace(found, shape=shape, chunks=chunks, dims=named, recipe=recipe)
-
-
-def names_in(names: str | None) -> list[str]:
-    """Names, or numbers, of dimensions that stand in a text with commas between."""
-    return [each.strip() for each in (names or "").split(",") if each.strip()]
-
-
-def _folded(found: Found, rows: str | None) -> Found:
-    """A matrix, whose rows go through some dimensions of an array, and its columns through all others."""
-    if len(found.shape) < 2 and found.dims:
-        raise bad(f"{found} has one dimension as it was selected. Select less, so that two are left.", "select")
-    if len(found.shape) < 2 or (found.dims is None and rows is None):
-        _check_matrix(found)
-        return found
-    numbers = tuple(map(str, range(len(found.shape))))
-    dims = found.dims or numbers
-    by_number = dict(zip(numbers, dims, strict=True)) | {dim: dim for dim in dims}
-    of_rows = [by_number.get(each, each) for each in names_in(rows)] or [found.rows or dims[0]]
-    of_columns = [dim for dim in dims if dim not in of_rows]
-    if not of_columns or len(set(of_rows)) < len(of_rows) or not set(of_rows) <= set(dims):
-        raise bad(f"rows is {rows!r}. Name some of the dimensions of {found}, but not all: {', '.join(dims)}.", "rows")
-    axes = tuple(tuple(dims.index(dim) for dim in group) for group in (of_rows, of_columns))
-    stored = found.chunks or (1,) * (len(dims) - 1) + found.shape[-1:]
-    inner = [math.prod(found.shape[axis] for axis in group[1:]) for group in axes]
-    shape, chunks = (
-        tuple(lengths[group[0]] * each for group, each in zip(axes, inner, strict=True))
-        for lengths in (found.shape, stored)
-    )
-    remark = f"Rows are {' × '.join(of_rows)}, columns {' × '.join(of_columns)}."
-    return replace(found, shape=shape, chunks=chunks, lengths=found.shape, axes=axes, remarks=(*found.remarks, remark))
-
-
-def _check_matrix(found: Found) -> None:
-    count, shape = len(found.shape), found.shape
-    if count == 2:
-        return
-    size = f" ({formats.by(shape)})" if shape else ""
-    hint = f" Save it as {shape[0]} × {math.prod(shape[1:])}, for example." if count > 2 else ""
-    hint += " Or name those of the rows: rows=0, or rows=time where they have names." if count > 2 else ""
-    raise bad(f"{found} has {formats.count(count, 'dimension')}{size}. Give an array with 2, rows and columns.{hint}")

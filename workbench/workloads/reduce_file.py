@@ -13,13 +13,14 @@ import xarray as xr
 from pydantic import Field
 
 from workbench import formats
+from workbench.storage.finding import names_in
 from workbench.storage.formats.base import Found
+from workbench.storage.reading import array_of_file, shown
 from workbench.storage.variables import dataset
 from workbench.workloads import estimates, fields
 from workbench.workloads.checks import computed
 from workbench.workloads.fields import Resolved, Text, Words
-from workbench.workloads.file import array_of_file, shown
-from workbench.workloads.opening import SERVED, array_of, imports_of, names_in
+from workbench.workloads.opening import SERVED, array_of, imports_of
 from workbench.workloads.reductions import absent, histograms, moments, percentiles, variance
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import grown, number_of_blocks, shrunk

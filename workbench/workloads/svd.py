@@ -17,11 +17,11 @@ from dask.base import wait
 from workbench import formats
 from workbench.formats import by, size
 from workbench.storage.formats.base import Found
+from workbench.storage.reading import matrix_of_file, shown, without_gaps
 from workbench.storage.variables import dataset
-from workbench.workloads import checks, estimates, fields, file
+from workbench.workloads import checks, estimates, fields
 from workbench.workloads.alone import decomposed
 from workbench.workloads.fields import Resolved, Sized
-from workbench.workloads.file import matrix_of_file
 from workbench.workloads.forms import refuse_more
 from workbench.workloads.opening import SERVED, array_of, imports_of
 from workbench.workloads.presets import LARGE_SVDS, TEXTBOOK, UCX, Preset
@@ -478,7 +478,7 @@ OF_FILE = Template(
     checker=_check,
     summary_of=partial(singular_values, called=READ),
     arrays_of=_factors,
-    parts=lambda resolved: (*file.shown(resolved), file.without_gaps, matrix_of_file, held),
+    parts=lambda resolved: (*shown(resolved), without_gaps, matrix_of_file, held),
     alone=decomposed(lambda resolved: _matrix_of_file({**resolved, "center": False})),
     extra={
         "missing_chunks": (fields.MissingChunks, "refuse"),

@@ -12,11 +12,12 @@ from pydantic import Field
 from workbench import formats
 from workbench.genotypes.workloads import studies
 from workbench.storage import places
+from workbench.storage.servers import options_of
 from workbench.storage.variables import dataset
 from workbench.workloads import fields
 from workbench.workloads.checks import computed
 from workbench.workloads.fields import Resolved, Words
-from workbench.workloads.opening import SERVED, options_of
+from workbench.workloads.opening import SERVED
 from workbench.workloads.registry import Resolution
 from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
 

@@ -13,8 +13,9 @@ from pydantic import Field
 
 from workbench.errors import BadInputError
 from workbench.storage import places
+from workbench.storage.servers import options_of
 from workbench.workloads.fields import Text, Words
-from workbench.workloads.opening import SERVED, options_of
+from workbench.workloads.opening import SERVED
 from workbench.workloads.registry import Template
 from workbench.workloads.values import BadParameterError
 

@@ -53,7 +53,7 @@ class Found:
     hidden: int = 0
     """Values that a mask beside it hides."""
     unpack: Mapping[str, Any] | None = None
-    """What makes numbers of the stored ones, as `workbench.workloads.file.unpacked` takes it."""
+    """What makes numbers of the stored ones, as `workbench.storage.reading.unpacked` takes it."""
     remarks: tuple[str, ...] = ()
     """How the numbers are read, where that isn't plain."""
     recipe: Mapping[str, Any] | None = None
@@ -75,7 +75,7 @@ class Found:
         return "float32" if self.dtype.kind == "f" and self.dtype.itemsize <= 4 else "float64"
 
     def facts(self) -> dict[str, Any]:
-        """What `workbench.workloads.file.array_of_file` and who uses it take, but for options and blocks."""
+        """What `workbench.storage.reading.array_of_file` and who uses it take, but for options and blocks."""
         same = {name: getattr(self, name) for name in ("path", "array", "format", "unpack", "remarks", "shape")}
         stored = self.working_type if self.unpack else self.dtype.newbyteorder("=").name
         pieces = (-(-length // chunk) for length, chunk in zip(self.shape, self.chunks or self.shape, strict=True))

@@ -1,0 +1,72 @@
+"""What fsspec is told of a URL's server, and which credentials may go there."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from workbench import credentials
+from workbench.errors import BadInputError
+from workbench.storage import places
+from workbench.storage.formats.base import bad
+from workbench.storage.places import Options
+
+ASKED = ("anon", "endpoint_url", places.TOKEN)
+"""Names of what a person may say of a server."""
+
+_ANONYMOUS: Mapping[str, Options] = {
+    **{protocol: {"anon": True} for protocol in ("s3", "s3a", "abfs", "abfss", "az")},
+    **{protocol: {"token": "anon"} for protocol in ("gs", "gcs")},
+}
+
+
+_ENDPOINTS = ("s3", "s3a", "gs", "gcs")
+
+
+def options_of(workload: str, path: str, given: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """What fsspec is told of the server of a URL: to ask without keys, where it is, and which variable holds a token.
+
+    Raises
+    ------
+    BadParameterError
+        Nobody could read such a URL so; the names of parameters begin with `prefix`.
+    """
+    protocol = path.split("://")[0] if "://" in path else None
+    asked = {name: given[prefix + name] for name in ASKED if given.get(prefix + name)}
+    for name, of in zip(ASKED, (_ANONYMOUS, _ENDPOINTS, places.TOKENS), strict=True):
+        if name in asked and protocol not in of:
+            urls, known = ", ".join(f"{each}://" for each in of), prefix + name
+            raise bad(f"{known} of {workload} is for {urls}, and {path} is none of them. Leave {known} out.", known)
+    if asked.pop("anon", False) and protocol:
+        asked |= _ANONYMOUS[protocol]
+    else:
+        _check_keys(path, asked, prefix)
+    if places.TOKEN in asked:
+        asked[places.TOKEN_SERVER] = places.server_of(path)
+        try:
+            places.with_token(path, asked)
+        except BadInputError as err:
+            raise bad(f"{places.TOKEN} of {workload}: {err}", places.TOKEN) from err
+        server = os.environ.get("HF_ENDPOINT", "https://huggingface.co") if protocol == "hf" else path
+        credentials.check(asked[places.TOKEN], credentials.origin(server), places.TOKEN)
+    return asked
+
+
+def _check_keys(path: str, asked: Mapping[str, Any], prefix: str) -> None:
+    """Raise UnconfirmedError where the keys of this environment would go to a server that nobody configured."""
+    protocol = path.partition("://")[0]
+    endpoint = asked.get("endpoint_url")
+    if endpoint is not None and credentials.origin(endpoint) not in map(credentials.origin, _configured()):
+        credentials.check(f"Your keys for {protocol}", credentials.origin(endpoint), f"{prefix}endpoint_url")
+    account = re.fullmatch(r"abfss?://[^@/]*@([^./]+).*", path)
+    if account and account[1] != os.environ.get("AZURE_STORAGE_ACCOUNT_NAME") and places.TOKEN not in asked:
+        credentials.check("Your keys for abfs", credentials.origin(path), "path")
+    places.check_protocols(path)
+
+
+def _configured() -> list[str]:
+    """Servers of S3 and Google's storage that the environment names."""
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST")
+    return [each for name in names if "://" in (each := os.environ.get(name, ""))]
