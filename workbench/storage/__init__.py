@@ -1,1 +1,52 @@
 """Files and folders here and behind URLs: where they are, and what their formats say of the numbers in them."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+def open(
+    path: str | PathLike[str],
+    *,
+    anon: bool = False,
+    endpoint_url: str | None = None,
+    token_variable: str | None = None,
+    missing_chunks: str = "refuse",
+) -> xr.Dataset:
+    """Open a file, a folder or a URL as a dataset whose arrays Dask reads when they are computed.
+
+    Formats are those of all workloads: .npy, .npz, HDF5, NetCDF (a series of files, too), Zarr, GRIB, TIFF, OME-Zarr,
+    Parquet and CSV. Blocks follow the stored chunks. Packed numbers are unpacked, and NaN where they are missing.
+    An array without a name is called "array"; dimensions without names are called after their array: x_0, x_1. The
+    columns of a table are arrays along "row". What holds no numbers is left out, except for coordinates.
+
+    Parameters
+    ----------
+    anon, endpoint_url, token_variable
+        For a URL: ask without keys; the server of S3; the variable of the environment that holds a token.
+    missing_chunks
+        "refuse" if most chunks of a store are missing, or "fill" to read them as its fill value.
+
+    Raises
+    ------
+    BadInputError
+        There is nothing that can be read, or the file is damaged.
+    MissingError
+        A package that reads it isn't installed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from workbench import storage
+    >>> np.save("numbers.npy", np.arange(6.0).reshape(2, 3))
+    >>> storage.open("numbers.npy")["array"].sum("array_0").values
+    array([3., 5., 7.])
+    """
+    from workbench.storage.opening import opened
+
+    asked = {"anon": anon, "endpoint_url": endpoint_url, "token_variable": token_variable}
+    return opened(str(path), asked, missing_chunks)

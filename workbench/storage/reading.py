@@ -138,6 +138,12 @@ def read_block(
     return block
 
 
+def read_plain(block_info: Any, read: Callable[..., Any], unpack: Mapping[str, Any] | None, dtype: str) -> Any:
+    """Block of what the stored numbers stand for, of a reader that takes slices; NaN is missing."""
+    found = np.asarray(read(*(slice(*bounds) for bounds in block_info[None]["array-location"])))
+    return (found if unpack is None else unpacked(found, **unpack)).astype(dtype, copy=False)
+
+
 def read_numbers(block_info: Any, read: Callable[..., Any], unpack: Mapping[str, Any] | None, dtype: Any) -> Any:
     """Block of what the stored numbers stand for; NaN is missing."""
     block = read(block_info)

@@ -248,3 +248,5 @@ class Format:
     """Modules with which tasks read it."""
     dims: Literal["none", "some", "all"] = "none"
     """Whether its dimensions have names, which xarray tells."""
+    is_table: bool = False
+    """Whether its arrays are columns."""

@@ -185,4 +185,5 @@ CSV = Format(
     find=find_csv,
     readers={"csv": read_csv},
     modules=("pyarrow",),
+    is_table=True,
 )

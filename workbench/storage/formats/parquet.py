@@ -124,4 +124,5 @@ PARQUET = Format(
     find=find_parquet,
     readers={"parquet": read_parquet},
     modules=("pyarrow",),
+    is_table=True,
 )

@@ -1,0 +1,96 @@
+"""Opens what any format holds as an `xarray.Dataset`."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import xarray as xr
+
+from workbench.errors import BadInputError
+from workbench.storage import places
+from workbench.storage.datasets import coords_of, said
+from workbench.storage.finding import existing_chunks, find_array
+from workbench.storage.formats import format_of
+from workbench.storage.formats.base import FORMATS, Found, Held
+from workbench.storage.formats.tables import NoNumbersError, joined
+from workbench.storage.places import Place
+from workbench.storage.reading import read_plain, read_stored
+from workbench.storage.servers import options_of
+from workbench.storage.variables import combined, dataset, indexed
+
+_ALONE = "array"
+"""Name of an array that has none in its file."""
+
+
+def opened(path: str, asked: Mapping[str, Any], missing_chunks: str) -> xr.Dataset:
+    """Open a file as `workbench.storage.open` does."""
+    if missing_chunks not in ("refuse", "fill"):
+        raise BadInputError(f"missing_chunks is {missing_chunks!r}. Expected 'refuse' or 'fill'.")
+    place = places.full(path, options_of("open", path, asked))
+    with places.sentences_about(place, FORMATS):
+        format = format_of(place)
+        if format.is_table:
+            return _table(place)
+        held, _ = format.look(place)
+    numbers = [each for each in held if _has_numbers(each)]
+    arrays = {}
+    for each in [each for each in numbers if not _is_coordinate(each)] or numbers:
+        found = find_array(place.path, each.name or None, options=place.options, rows="", as_matrix=False)
+        existing_chunks(found, place, missing_chunks)
+        arrays[each.name or _ALONE] = _array(found, each.name or _ALONE, place)
+    return indexed(combined(arrays))
+
+
+def _has_numbers(each: Held) -> bool:
+    return each.n_bytes > 0 and each.dtype[0] not in "[{(" and np.dtype(each.dtype).kind in "biuf"
+
+
+def _is_coordinate(each: Held) -> bool:
+    return each.dims == (each.name.rpartition("/")[2],)
+
+
+def _array(found: Found, name: str, place: Place) -> xr.DataArray:
+    dims = found.dims or tuple(f"{name}_{axis}" for axis in range(len(found.shape)))
+    recipe = found.recipe or {}
+    coords = coords_of((found.array or "").rpartition("/")[2], recipe, dims) if "source" in recipe else {}
+    return dataset({_ALONE: (dims, _data(found, place), said(found.attributes))}, coords)[_ALONE]
+
+
+def _table(place: Place) -> xr.Dataset:
+    """Return the columns that hold numbers as arrays along the rows."""
+    try:
+        columns = (find_array(place.path, None, options=place.options).recipe or {})["columns"]
+    except NoNumbersError as err:
+        if not err.numbers:
+            raise
+        columns = err.numbers
+    each = {name: find_array(place.path, joined([name]), options=place.options) for name in columns}
+    return dataset({name: ("row", _data(found, place)[:, 0]) for name, found in each.items()})
+
+
+def _data(found: Found, place: Place) -> da.Array:
+    dtype = found.facts()["stored"]
+    options = dict(place.options if found.recipe is None else found.recipe)
+    read = partial(read_stored, found.format, found.path, found.array, options)
+    return da.map_blocks(
+        partial(read_plain, read=read, unpack=found.unpack, dtype=dtype),
+        # Of this call alone: since another call the file may have been written again.
+        name=f"open-{uuid.uuid4().hex}",
+        chunks=_chunks(found),
+        dtype=dtype,
+        meta=np.empty((0,) * len(found.shape), dtype),
+    )
+
+
+def _chunks(found: Found) -> tuple[tuple[int, ...], ...]:
+    """Return blocks of several stored chunks each, of the size that Dask's configuration names."""
+    wanted = found.shape if found.whole else "auto"
+    chunks: tuple[tuple[int, ...], ...] = da.core.normalize_chunks(
+        wanted, found.shape, dtype=found.dtype, previous_chunks=found.chunks
+    )
+    return chunks
