@@ -124,9 +124,14 @@ def children_of(server: Server) -> list[tuple[int, int, str]]:
     return children
 
 
-def wait_for(server: Server, n: int, seconds: float = PATIENCE) -> None:
-    """Wait until so many processes look: one that has answered is still there for a moment."""
-    until(lambda: len(looking(server)) == n, seconds)
+def wait_for_nobody(server: Server, seconds: float = PATIENCE) -> None:
+    """Wait until no process looks any more: one that has answered is still there for a moment."""
+    until(lambda: not looking(server), seconds)
+
+
+def wait_for_all(server: Server, n: int) -> None:
+    """Wait until processes look at so many paths. Of each a form asks what it holds and what a run needs, at once."""
+    until(lambda: len(looking(server)) >= n, PATIENCE)
 
 
 def form_of(workload: str, **parameters: str) -> tuple[str, Any]:
@@ -156,10 +161,10 @@ def test_the_server_answers_and_stops_though_eight_paths_never_answer(server: Se
     with silent_servers(8) as urls:
         for url in urls:
             threading.Thread(target=ask_in_vain, args=(server, url), daemon=True).start()
-        wait_for(server, 8)
+        wait_for_all(server, 8)
         for asked in (("api/kernelspecs",), ("workbench/api/state", {}), form_of("array_sum", size="1GiB")):
             assert server.ask(*asked, timeout=PATIENCE)[0] == 200
-        wait_for(server, 8)
+        wait_for_all(server, 8)
         server.process.send_signal(signal.SIGTERM)
         server.process.wait(PATIENCE)
 
@@ -169,7 +174,7 @@ def test_a_page_that_goes_away_ends_what_looked_for_it(server: Server) -> None:
     with silent_servers(1) as urls:
         with pytest.raises(TimeoutError):
             server.ask(*form_of("svd_of_file", path=urls[0]), timeout=2)
-        wait_for(server, 0, 12)  # and not the 20 s after which it ends anyway
+        wait_for_nobody(server, 12)  # and not the 20 s after which it ends anyway
 
 
 def test_what_never_answers_is_said_after_a_while(server: Server) -> None:
