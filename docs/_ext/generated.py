@@ -264,6 +264,7 @@ def expand(action: argparse.Action, parser: argparse.ArgumentParser) -> str:
 
 API = {
     "workbench": "Clusters, runs and workloads",
+    "workbench.storage": "Files",
     "workbench.linalg": "SVD and PCA of Dask arrays",
     "workbench.genotypes": "Genotypes",
     "workbench.panels": "Figures in notebooks",
