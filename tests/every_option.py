@@ -187,7 +187,9 @@ def _computed(workload: Template, given: Mapping[str, Any], client: Client, spec
     results = built | dict(zip(collections, persisted, strict=True))
     results |= {each: results[each].compute() for each in workload.gathered(collections)}
     workload.summarise(results)
-    dask.compute(workload.arrays(results, parameters.resolved))
+    # Not the dataset: workers would need xarray for it.
+    answer = workload.arrays(results, parameters.resolved)
+    dask.compute(*(each.data for each in answer.values()) if answer is not None else ())
     check = workload.check(parameters, results, client)
     return None if check is None or check.passed else check.what
 

@@ -122,7 +122,7 @@ def test_arrays_have_the_alleles_of_each_variant(tmp_path: Path) -> None:
     (tmp_path / "a.bim").write_text("1 v0 0 1 A C\n1 v1 0 2 G T\n")
     (tmp_path / "a.fam").write_text("".join(f"f s{i} 0 0 0 -9\n" for i in range(4)))
     arrays = WORKLOAD.arrays(WORKLOAD.build(WORKLOAD.validate({"path": str(tmp_path / "a.bed")})))
-    head, *lines = (line.split("\t") for line in table({"frequency": arrays["frequency"]}))
+    head, *lines = (line.split("\t") for line in table(arrays[["frequency"]]))
     alleles = [head.index(f"variant_{name}_allele") for name in ("other", "counted")]
     assert [[line[i] for i in alleles] for line in lines] == [["C", "A"], ["T", "G"]]
 

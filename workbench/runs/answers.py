@@ -310,8 +310,10 @@ def _from_zarr(path: str, answers: Answers) -> xr.Dataset:
         data = dates(from_store(each) if name in answers.arrays else each[...], attrs)
         # Dates say by themselves what they count.
         told = {key: value for key, value in attrs.items() if data.dtype.kind != "M" or key not in _COUNTED}
-        found = xr.Variable(each.metadata.dimension_names or (), data, told)
-        (arrays if name in answers.arrays else coords)[name] = found
+        if (known := answers.arrays.get(name)) is not None:
+            arrays[name] = xr.Variable(known.dims, data, told)
+        else:
+            coords[name] = xr.Variable(each.metadata.dimension_names or (), data, told)
     return dataset(arrays, coords)
 
 
