@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.workloads import extensions, own
+from workbench.workloads import extensions, listing
 
 ROOT = Path(__file__).parents[1]
 GROUP = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"][extensions.GROUP]
@@ -44,7 +44,7 @@ def test_what_no_field_can_be_made_of_is_told_and_breaks_nothing(monkeypatch: py
     extensions.loaded.cache_clear()
     try:
         assert extensions.extensions() == ()
-        told = {each.where: each.why for each in own.listed().broken}
+        told = {each.where: each.why for each in listing.listed().broken}
     finally:
         extensions.loaded.cache_clear()
     assert told["nowhere:EXTENSION"] == "It can't be imported: No module named 'nowhere'."

@@ -16,7 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from workbench.panels.magic import load_ipython_extension
 from workbench.runs import store
-from workbench.workloads import own, template
+from workbench.workloads import listing, template
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_a_cell_is_saved_as_a_workload_and_run(shell: Any, data_folder: Path) ->
     # Line numbers of errors are those of the cell.
     assert path.read_text(encoding="utf-8").splitlines()[1:] == CELL.splitlines()
     shell.run_cell_magic("workload", "total", "def total(n: int = 1): return n\n\ndef double(n: int): return 2 * n")
-    assert [each.name for each in own.listed().workloads if each.origin == chosen.origin] == ["total"]
+    assert [each.name for each in listing.listed().workloads if each.origin == chosen.origin] == ["total"]
     assert template("total").validate({}).resolved == {"n": 1}
     assert [each.name for each in (data_folder / "workloads").iterdir()] == ["total.py"]
 

@@ -31,7 +31,7 @@ from workbench.session import Session
 from workbench.storage import writing
 from workbench.storage.targets import target
 from workbench.views.runs import _answer as answer_line
-from workbench.workloads import importing, own, returned, template
+from workbench.workloads import importing, listing, own, returned, template
 from workbench.workloads.declaring import workload
 
 FILE = '''
@@ -1088,7 +1088,7 @@ def test_a_cell_works_in_the_folder_of_its_notebook_with_the_modules_beside_it(c
     assert finish(submit("beside", {}, cluster).id).result == {"value": 1200.0}
     project.rename(project.with_name("gone"))
     with pytest.raises(BadInputError, match=rf"beside\.py works in the folder {project}, which isn't there"):
-        own.find(str(own.added_folder() / "beside.py"))
+        own.find(str(listing.added_folder() / "beside.py"))
 
 
 def _named(name, seconds, peak=100, sha="1"):
@@ -1248,10 +1248,10 @@ def test_a_gate_fails_where_answers_of_watched_groups_differ(data_folder, tmp_pa
 
 
 def test_a_page_hears_of_a_function_that_was_added(data_folder: Path) -> None:
-    before = own.stamp()
-    own.added_folder().mkdir(parents=True)
-    (own.added_folder() / "total.py").write_text("def total() -> int:\n    return 1\n")
-    assert len(own.stamp()) == len(before) + 1
+    before = listing.stamp()
+    listing.added_folder().mkdir(parents=True)
+    (listing.added_folder() / "total.py").write_text("def total() -> int:\n    return 1\n")
+    assert len(listing.stamp()) == len(before) + 1
 
 
 def test_a_file_that_is_looked_at_by_a_process_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ from workbench.runs import exchange, savings, store
 from workbench.runs.comparing import comparisons
 from workbench.threads import in_thread
 from workbench.workloads import presets, registry
-from workbench.workloads.own import Broken, functions, listed
+from workbench.workloads.listing import Broken, listed
+from workbench.workloads.own import functions
 
 if TYPE_CHECKING:
     from distributed import Client

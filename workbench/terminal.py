@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from workbench.runs.singular import Values
     from workbench.runs.store import Diagnosis, Run
     from workbench.workloads.contents import Contents
-    from workbench.workloads.own import Broken
+    from workbench.workloads.listing import Broken
     from workbench.workloads.registry import Template
 
 _STATUS_STYLES = {

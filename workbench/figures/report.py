@@ -22,7 +22,7 @@ from workbench.figures.reactions import script
 from workbench.formats import count, duration, rate, size
 from workbench.monitor.events import Batch
 from workbench.runs.store import SIMULATED
-from workbench.workloads.own import title_of
+from workbench.workloads.listing import title_of
 
 _STYLE = """
 :root { color-scheme: light dark; }

@@ -98,7 +98,7 @@ def run_in_list(run: Run) -> dict[str, Any]:
 def read_state(session: Session, base_url: str) -> dict[str, Any]:
     """Read what the sidebar shows and what changes by itself: clusters and the latest runs."""
     from workbench import config, credentials, kept
-    from workbench.workloads.own import stamp
+    from workbench.workloads.listing import stamp
 
     waiting = session.untrusted()
     inventory, comparisons = session.hardware(), config.data_folder() / "comparisons"

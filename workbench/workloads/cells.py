@@ -12,7 +12,7 @@ from types import ModuleType
 from workbench import config
 from workbench.errors import BadInputError, ConflictError
 from workbench.formats import listed
-from workbench.workloads import importing, own
+from workbench.workloads import importing, listing, own
 from workbench.workloads.registry import templates
 
 
@@ -44,7 +44,7 @@ def save(cell: str, name: str = "") -> str:
         tried = Path(folder, "cell.py")
         tried.write_text(text, encoding="utf-8")
         name = own.find_once(tried, name).told.name
-    path = own.added_folder() / f"{name}.py"
+    path = listing.added_folder() / f"{name}.py"
     if name in {each.name for each in templates()}:
         raise ConflictError(f"There is a built-in workload {name}. Give your function another name.")
     if path.exists() and not importing.is_added(path):

@@ -2,12 +2,6 @@
 
 Nothing of theirs is imported here, whoever asks: what is in a file is told by a process of its own (see `importing`),
 which ends after some seconds, and is remembered while the file stands as it is. Only a run's process has the function.
-
-Listed are those of files in `workloads/` of the working folder, once the user trusts it (see `workbench.trust`), and of
-the data folder, and those that other packages bring by entry points:
-
-    [project.entry-points."workbench.workloads"]
-    tea = "somebodys_workload:steep"
 """
 
 from __future__ import annotations
@@ -24,33 +18,27 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any
 
 from dask.utils import parse_bytes
 from pydantic import BaseModel, ValidationError
 
-from workbench import config, formats, kept, trust
+from workbench import config, formats
 from workbench.errors import BadInputError, FailedError, NotFoundError, printable, quoted, said
-from workbench.packages import entry_points
 from workbench.redaction import redact
 from workbench.workloads import forms, importing, returned, signatures
 from workbench.workloads.declaring import declared
-from workbench.workloads.extensions import unusable
 from workbench.workloads.importing import Contents, Described
-from workbench.workloads.registry import Resolution, Template, templates
+from workbench.workloads.registry import Resolution, Template
 from workbench.workloads.values import Check, Function, Needs, Parameters, Surroundings
 
 if TYPE_CHECKING:
     import xarray as xr
     from distributed import Client
 
-GROUP = "workbench.workloads"
-_AT_ONCE = 4  # processes that tell of files at a time
 DEADLINE = 10.0
 """Seconds that a file may take to be imported where only its forms are wanted."""
 
@@ -442,117 +430,3 @@ def _asked(where: str, name: str | None = None, parameters: Mapping[str, Any] | 
             if name
             else f"{file} can't be imported: it ended the process that imported it."
         )
-
-
-# --- which of them are listed -----------------------------------------------------------------------------------------
-
-
-class Broken(NamedTuple):
-    """A file, or what a package brings, that is no workload, and why."""
-
-    where: str
-    why: str
-
-
-class Listed(NamedTuple):
-    """What there is beside our own."""
-
-    workloads: tuple[Own, ...]
-    broken: tuple[Broken, ...]
-
-
-class _Source(NamedTuple):
-    where: str
-    """Path of a file, or name of a module."""
-    origin: str
-    only: EntryPoint | None = None
-
-
-def added_folder() -> Path:
-    """Return the folder that cells of notebooks are saved to."""
-    return config.data_folder() / trust.FOLDER
-
-
-def listed(*, wait: bool = True) -> Listed:
-    """Read all of them; without `wait` those only of which is known what is in them."""
-    sources = list(_sources())
-    asked = list(dict.fromkeys(source.where for source in sources))
-    if wait:
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            told = dict(zip(asked, threads.map(contents, asked), strict=True))
-    else:
-        told = {where: there for where in asked if (there := known(where)) is not None}
-    taken = {each.name for each in templates()}
-    found: list[Own] = []
-    broken = [*_waiting(), *(Broken(*each) for each in unusable())]
-    for source in sources:
-        if source.where in told:
-            for each in _of(source, told[source.where], taken):
-                if isinstance(each, Broken):
-                    broken.append(each)
-                else:
-                    found.append(each)
-                    taken.add(each.name)
-    return Listed(tuple(found), tuple(broken))
-
-
-def _waiting() -> Iterator[Broken]:
-    waiting = kept.untrusted()
-    if waiting is not None:
-        for name in waiting.workloads:
-            yield Broken(f"{trust.FOLDER}/{name}", "You haven't trusted this folder yet.")
-
-
-def title_of(workload: str) -> str:
-    """What a workload is called, or its name where nothing more of it is known by now."""
-    there = (*templates(), *listed(wait=False).workloads)
-    return next((each.title for each in there if each.name == workload), workload)
-
-
-def stamp() -> list[Any]:
-    """What changes when a file that is listed comes, goes or is written to."""
-    return [importing.stamp(str(path)) for folder in _folders() for path in trust.workload_files(folder)]
-
-
-def _folders() -> tuple[Path, ...]:
-    """Folders in which workloads may be: the working folder, while there is one, and the data folder."""
-    mine = config.data_folder()
-    try:
-        return tuple({Path.cwd(): None, mine: None})
-    except FileNotFoundError:
-        return (mine,)
-
-
-def _sources() -> Iterator[_Source]:
-    mine = config.data_folder()
-    for folder in _folders():
-        if folder == mine or kept.untrusted() is None:
-            for path in trust.workload_files(folder):
-                yield _Source(str(path), f"{path.name} {'added' if folder == mine else 'here'}")
-    for point in entry_points(GROUP):
-        package = point.dist.name if point.dist else point.module
-        yield _Source(point.module, f"package {package}", point)
-
-
-def _of(source: _Source, told: Contents, taken: set[str]) -> Iterator[Own | Broken]:
-    if told.error is not None:
-        yield Broken(source.where, told.error)
-        return
-    point, path = source.only, Path(source.where)
-    only = point.attr if point else path.stem if importing.is_added(path) else None
-    wanted = [each for each in told.functions if only in (None, each.name)]
-    if not wanted:
-        yield Broken(source.where, f"It has no function {only!r}." if only else "It has no public function.")
-    for each in wanted:
-        name = each.name if point is None else point.name if len(wanted) == 1 else f"{point.name}:{each.name}"
-        if name in taken:
-            name = f"{path.stem}:{name}"
-        if name in taken:
-            yield Broken(
-                f"{source.where}:{each.name}", f"Another workload is called {name}. Rename the file or function."
-            )
-            continue
-        try:
-            yield made(each, source.where, name, told.sha, source.origin)
-        except BadInputError as err:
-            yield Broken(f"{source.where}:{each.name}", str(err))

@@ -28,7 +28,7 @@ from workbench.redaction import redact_json
 from workbench.runs import store
 from workbench.runs.parts import Result
 from workbench.runs.settings import read_pairs
-from workbench.workloads.own import title_of
+from workbench.workloads.listing import title_of
 from workbench.workloads.values import Check
 
 Stage = Literal["waiting for another comparison", "starting clusters", "warming up", "measuring", "stopping clusters"]
