@@ -12,6 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import tifffile
 import xarray as xr
 import zarr
 
@@ -61,12 +62,14 @@ def test_records_and_what_is_empty_are_told_and_not_offered(tmp_path: Path) -> N
         assert found.arrays[0].line().startswith("3 × 2, [('a', '<f8'), ('b', '<i4')], 72 B")
 
 
-def test_plain_arrays_are_told_with_blocks_and_compression(tmp_path: Path) -> None:
+def test_plain_arrays_are_told_with_chunks_shards_and_compression(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((3, 4)))
     np.savez_compressed(tmp_path / "a.npz", x=np.zeros((3, 4)), y=np.zeros(3, "int8"))
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("group/x", data=np.zeros((30, 40)), chunks=(10, 40), compression="gzip")
     zarr.create_array(tmp_path / "a.zarr", data=np.ones((30, 40), "f4"), chunks=(10, 20))
+    zarr.create_array(tmp_path / "b.zarr", data=np.ones((60, 80), "f4"), chunks=(10, 20), shards=(30, 40))
+    tifffile.imwrite(tmp_path / "a.tif", np.zeros((3, 64, 80), "u1"), tile=(16, 16), photometric="minisblack")
 
     lines = {
         name: [each.line() for each in _look(tmp_path / f"a.{name}").arrays] for name in ("npy", "npz", "h5", "zarr")
@@ -74,8 +77,11 @@ def test_plain_arrays_are_told_with_blocks_and_compression(tmp_path: Path) -> No
 
     assert lines["npy"] == ["3 × 4, float64, 96 B"]
     assert lines["npz"] == ["3 × 4, float64, 96 B, deflate", "3, int8, 3 B, deflate"]
-    assert lines["h5"] == ["30 × 40, float64, 9.38 kiB, blocks of 10 × 40, gzip"]
-    assert lines["zarr"] == ["30 × 40, float32, 4.69 kiB, blocks of 10 × 20, zstd"]
+    assert lines["h5"] == ["30 × 40, float64, 9.38 kiB, chunks of 10 × 40, gzip"]
+    assert lines["zarr"] == ["30 × 40, float32, 4.69 kiB, chunks of 10 × 20, zstd"]
+    (sharded,), (tiled,) = (_look(tmp_path / name).arrays for name in ("b.zarr", "a.tif"))
+    assert sharded.line() == "60 × 80, float32, 18.8 kiB, chunks of 10 × 20 in shards of 30 × 40, zstd"
+    assert "chunks of 1 × 16 × 16" in tiled.line()
     assert _look(tmp_path / "a.h5").choices == {"array": ("group/x",)}
 
 

@@ -62,8 +62,8 @@ class Picked:
         return replace(found, remarks=("Each file is unpacked by its own attributes, which differ.", *found.remarks))
 
     def reader(self, dims: Sequence[str]) -> Callable[..., np.ndarray[Any, Any]]:
-        """Function that reads a block for `dask.array.map_blocks`, its dimensions in this order, as it is stored."""
-        return partial(_read_block, name=self.name, recipe=self.recipe() | {"dims": list(dims)})
+        """Return what reads a block as it is stored, given a slice for each of its dimensions in this order."""
+        return partial(_read, name=self.name, recipe=self.recipe() | {"dims": list(dims)})
 
     def recipe(self) -> dict[str, Any]:
         """What `read_part` needs beside the name, as JSON."""
@@ -86,8 +86,8 @@ class Picked:
         return f"{self.source.path} ({self.name})"
 
 
-def _read_block(block_info: Any, name: str, recipe: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-    return read_part(name, [slice(*bounds) for bounds in block_info[None]["array-location"]], recipe)
+def _read(*where: slice, name: str, recipe: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+    return read_part(name, where, recipe)
 
 
 def read_part(name: str, where: Sequence[slice], recipe: Mapping[str, Any]) -> np.ndarray[Any, Any]:

@@ -19,7 +19,7 @@ from workbench.storage.formats import format_of
 from workbench.storage.formats.base import FORMATS, Found, Held
 from workbench.storage.formats.tables import NoNumbersError, joined
 from workbench.storage.places import Place
-from workbench.storage.reading import read_plain, read_stored
+from workbench.storage.reading import read_numbers, read_stored
 from workbench.storage.servers import options_of
 from workbench.storage.variables import combined, dataset, indexed
 
@@ -78,7 +78,7 @@ def _data(found: Found, place: Place) -> da.Array:
     options = dict(place.options if found.recipe is None else found.recipe)
     read = partial(read_stored, found.format, found.path, found.array, options)
     return da.map_blocks(
-        partial(read_plain, read=read, unpack=found.unpack, dtype=dtype),
+        partial(read_numbers, read=read, unpack=found.unpack, dtype=dtype),
         # Of this call alone: since another call the file may have been written again.
         name=f"open-{uuid.uuid4().hex}",
         chunks=_chunks(found),

@@ -138,16 +138,10 @@ def read_block(
     return block
 
 
-def read_plain(block_info: Any, read: Callable[..., Any], unpack: Mapping[str, Any] | None, dtype: str) -> Any:
-    """Block of what the stored numbers stand for, of a reader that takes slices; NaN is missing."""
-    found = np.asarray(read(*(slice(*bounds) for bounds in block_info[None]["array-location"])))
-    return (found if unpack is None else unpacked(found, **unpack)).astype(dtype, copy=False)
-
-
 def read_numbers(block_info: Any, read: Callable[..., Any], unpack: Mapping[str, Any] | None, dtype: Any) -> Any:
-    """Block of what the stored numbers stand for; NaN is missing."""
-    block = read(block_info)
-    return block if unpack is None else unpacked(block, **unpack).astype(dtype, copy=False)
+    """Block of what the stored numbers stand for; NaN is missing. `read` is given a slice for each dimension."""
+    block = np.asarray(read(*(slice(*bounds) for bounds in block_info[None]["array-location"])))
+    return (block if unpack is None else unpacked(block, **unpack)).astype(dtype, copy=False)
 
 
 def array_of_file(

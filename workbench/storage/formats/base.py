@@ -96,7 +96,9 @@ class Held:
     dims: tuple[str, ...] | None = None
     """Names of its dimensions, where they have some."""
     chunks: tuple[int, ...] | None = None
-    """Lengths of the blocks in which it is stored; None where it lies in one piece."""
+    """Lengths of the chunks in which it is stored; None where it lies in one piece."""
+    shards: tuple[int, ...] | None = None
+    """Lengths of what lies in one file, of several chunks each."""
     compression: str | None = None
     packing: str | None = None
     """How its numbers become those that they stand for, which is done where they are read."""
@@ -112,12 +114,13 @@ class Held:
             if self.dims
             else map(str, self.shape)
         )
-        blocks = f"blocks of {formats.by(self.chunks)}" if self.chunks and self.chunks != self.shape else None
+        pieces = {"chunks": self.chunks, "shards": self.shards}
+        stored = [f"{name} of {formats.by(each)}" for name, each in pieces.items() if each and each != self.shape]
         shape = " × ".join(lengths) or "one value"
         parts = (
             f"{shape}, {self.dtype}",
             formats.size(self.n_bytes),
-            blocks,
+            " in ".join(stored),
             self.compression,
             self.packing,
             self.title,

@@ -76,9 +76,10 @@ def look_tiff(place: Place) -> Listed:
             name = str(number) if len(pages.series) > 1 else ""
             packed = each.keyframe.compression.name.lower().replace("none", "") or None
             told = count_written(place, "tiff", str(number), math.inf)
-            found.append(
-                held_as(name, each.shape, each.dtype, compression=packed, dims=tuple(each.axes.lower()), **told)
-            )
+            # Of a page; a series has more dimensions, or leaves out those of one sample.
+            piece = each.keyframe.chunks[-len(each.shape) :]
+            told |= {"chunks": (1,) * (len(each.shape) - len(piece)) + piece, "dims": tuple(each.axes.lower())}
+            found.append(held_as(name, each.shape, each.dtype, compression=packed, **told))
     return tuple(found), ()
 
 

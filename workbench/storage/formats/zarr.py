@@ -155,9 +155,9 @@ def _of_zarr(name: str, array: Any, axes: tuple[str, ...] | None) -> Held:
     dims = axes or getattr(array.metadata, "dimension_names", None) or said.get("_ARRAY_DIMENSIONS")
     packed = ", ".join(_codec(each) for each in array.compressors) or None
     named = tuple(dims) if dims and all(isinstance(each, str) for each in dims) else None
-    chunks = array.shards or array.chunks
     dtype = numpy_type(array)
-    return held_as(name, array.shape, dtype, dims=named, chunks=chunks, compression=packed, **described(dtype, said))
+    stored = {"chunks": array.chunks, "shards": array.shards, "compression": packed}
+    return held_as(name, array.shape, dtype, dims=named, **stored, **described(dtype, said))
 
 
 def _codec(codec: Any) -> str:
