@@ -12,20 +12,10 @@ from typing import Any
 import numpy as np
 
 _NORTH = {"degrees_north", "degree_north", "degree_n", "degrees_n", "degreen", "degreesn"}
-
-
 _EAST = {each.replace("north", "east").replace("n", "e") for each in _NORTH}
-
-
 _RADIANS = {"radian", "radians", "rad"}
-
-
 _TIMES = {"time", "t", "valid_time"}
-
-
 _LATITUDES = {"lat", "latitude", "nav_lat", "xlat", "clat", "latcell"}
-
-
 _LONGITUDES = {"lon", "longitude"}
 
 

@@ -37,17 +37,13 @@ def opened(path: str, asked: Mapping[str, Any], missing_chunks: str) -> xr.Datas
         if format.is_table:
             return _table(place)
         held, _ = format.look(place)
-    numbers = [each for each in held if _has_numbers(each)]
+    numbers = [each for each in held if each.has_numbers]
     arrays = {}
     for each in [each for each in numbers if not _is_coordinate(each)] or numbers:
         found = find_array(place.path, each.name or None, options=place.options, rows="", as_matrix=False)
         existing_chunks(found, place, missing_chunks)
         arrays[each.name or _ALONE] = _array(found, each.name or _ALONE, place)
     return indexed(combined(arrays))
-
-
-def _has_numbers(each: Held) -> bool:
-    return each.n_bytes > 0 and each.dtype[0] not in "[{(" and np.dtype(each.dtype).kind in "biuf"
 
 
 def _is_coordinate(each: Held) -> bool:

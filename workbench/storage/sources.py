@@ -16,20 +16,12 @@ from workbench.storage.places import Place
 from workbench.storage.zarrs import images_of, is_marked, opened_at, outdated
 
 FORMATS = "NetCDF, a Zarr group as xarray writes it, GRIB, or images as TIFF or OME-Zarr"
-
-
 IMAGES = "images"
 """What opens these: xarray has no engine for them."""
-
-
 _STARTS = {b"CDF": "scipy", b"\x89HDF": "h5netcdf", b"GRIB": "cfgrib", b"PK": "zarr"}
-
-
 TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 """Bytes with which such a file begins."""
 _STARTS |= dict.fromkeys(TIFF, IMAGES)
-
-
 _NEEDED = {"cfgrib": ("cfgrib", "grib"), IMAGES: ("tifffile", "images")}
 """The package that an engine is in, and our extra that brings it."""
 

@@ -12,8 +12,6 @@ from typing import Any
 from workbench.formats import literal
 
 _LINE = 100
-
-
 _OURS = ("workbench", "typing", "__future__", "collections.abc")
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
-import numpy as np
 from pydantic import BaseModel
 
 from workbench import formats
@@ -95,18 +94,13 @@ def look(path: str, options: Options | None = None) -> Contents:
 
 def _undecodable(place: Place, format: Format, held: tuple[Held, ...]) -> tuple[str, ...]:
     """Return a sentence where a package that decompresses the largest array is missing."""
-    largest = max(filter(_has_numbers, held), key=lambda each: each.n_bytes, default=None)
+    largest = max((each for each in held if each.has_numbers), key=lambda each: each.n_bytes, default=None)
     try:
         if largest is not None:
             check_decoders(place, next(iter(format.readers), ""), largest.name or None)
     except (BadInputError, MissingError) as err:
         return (str(err),)
     return ()
-
-
-def _has_numbers(each: Held) -> bool:
-    # NumPy's text of types with fields isn't read again.
-    return each.n_bytes > 0 and each.dtype[0] not in "[{(" and np.dtype(each.dtype).kind in "biuf"
 
 
 def _size(place: Place) -> int | None:
@@ -116,7 +110,7 @@ def _size(place: Place) -> int | None:
 
 
 def _choices(held: tuple[Held, ...], dimensions: tuple[Dimension, ...]) -> dict[str, tuple[str, ...]]:
-    numbers = [each for each in held if _has_numbers(each) and each.name not in (each.dims or ())]
+    numbers = [each for each in held if each.has_numbers and each.name not in (each.dims or ())]
     found = {
         "array": [each.name for each in numbers if len(each.shape) == 2 and each.name],
         "variable": [each.name for each in numbers if each.dims and len(each.dims) > 1],

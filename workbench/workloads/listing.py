@@ -25,8 +25,6 @@ from workbench.workloads.own import Own, contents, known, made
 from workbench.workloads.registry import templates
 
 GROUP = "workbench.workloads"
-
-
 _AT_ONCE = 4  # processes that tell of files at a time
 
 

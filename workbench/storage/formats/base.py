@@ -30,8 +30,8 @@ _KINDS = {
 
 
 FORMATS = ".npy, .npz, HDF5, NetCDF, Zarr (a folder or a .zip), TIFF, Parquet (a file or a folder of them) or CSV"
-
-
+COUNTING = 5.0
+"""Seconds in which chunks that exist are counted."""
 UNLISTED = "its server can't list what is in it: name the array."
 
 
@@ -107,6 +107,12 @@ class Held:
     written: str | None = None
     """How many of its chunks exist, where not all do: "4 of 8 chunks exist"."""
 
+    @property
+    def has_numbers(self) -> bool:
+        """Whether it holds some real numbers."""
+        # NumPy's text of types with fields isn't read again.
+        return self.n_bytes > 0 and self.dtype[0] not in "[{(" and np.dtype(self.dtype).kind in "biuf"
+
     def line(self) -> str:
         """All but its name, on one line."""
         lengths = (
@@ -138,6 +144,33 @@ def held_as(name: str, shape: Any, dtype: Any, **more: Any) -> Held:
 
 
 Listed = tuple[tuple[Held, ...], tuple[str, ...]]
+
+
+Reader = Callable[..., np.ndarray[Any, Any]]
+"""Task that reads a block: it takes path, array, options and a slice for each dimension."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of files: how one is known, what is in it, and how its arrays are read."""
+
+    title: str
+    look: Callable[[Place], Listed]
+    """Return the arrays in such a file, and sentences on them."""
+    endings: tuple[str, ...] = ()
+    """Of the names of its files, in lower case, where that is how it is known."""
+    starts: Callable[[bytes, Place], bool] = lambda start, place: False
+    """Whether it is known by the first eight bytes of a file."""
+    find: Callable[[Place, str | None], Found] | None = None
+    """Describe one array; None where only workloads of a scientific field read the format."""
+    readers: Mapping[str, Reader] = field(default_factory=dict)
+    """By `Found.format`."""
+    modules: tuple[str, ...] = ()
+    """Modules with which tasks read it."""
+    dims: Literal["none", "some", "all"] = "none"
+    """Whether its dimensions have names, which xarray tells."""
+    is_table: bool = False
+    """Whether its arrays are columns."""
 
 
 def check_any(place: Place, arrays: Sequence[Any]) -> None:
@@ -182,10 +215,6 @@ def bad(sentence: str, parameter: str = "path") -> BadParameterError:
     return BadParameterError(sentence, parameter)
 
 
-COUNTING = 5.0
-"""Seconds in which chunks that exist are counted."""
-
-
 def count_written(place: Place, format: str, name: str, until: float) -> dict[str, Any]:
     """Return how many chunks exist, where not all do, if there is time left to count them."""
     try:
@@ -226,30 +255,3 @@ def known(path: str, options: dict[str, Any], *, whole: bool = False) -> dict[st
     from workbench.storage.places import with_token
 
     return with_token(path, options, whole=whole)
-
-
-Reader = Callable[..., np.ndarray[Any, Any]]
-"""Task that reads a block: it takes path, array, options and a slice for each dimension."""
-
-
-@dataclass(frozen=True)
-class Format:
-    """A format of files: how one is known, what is in it, and how its arrays are read."""
-
-    title: str
-    look: Callable[[Place], Listed]
-    """Return the arrays in such a file, and sentences on them."""
-    endings: tuple[str, ...] = ()
-    """Of the names of its files, in lower case, where that is how it is known."""
-    starts: Callable[[bytes, Place], bool] = lambda start, place: False
-    """Whether it is known by the first eight bytes of a file."""
-    find: Callable[[Place, str | None], Found] | None = None
-    """Describe one array; None where only workloads of a scientific field read the format."""
-    readers: Mapping[str, Reader] = field(default_factory=dict)
-    """By `Found.format`."""
-    modules: tuple[str, ...] = ()
-    """Modules with which tasks read it."""
-    dims: Literal["none", "some", "all"] = "none"
-    """Whether its dimensions have names, which xarray tells."""
-    is_table: bool = False
-    """Whether its arrays are columns."""

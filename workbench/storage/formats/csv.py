@@ -13,24 +13,13 @@ from typing import IO, Any
 
 import numpy as np
 
-from workbench.storage.formats.base import (
-    Format,
-    Found,
-    Listed,
-    bad,
-    held_as,
-    known,
-)
+from workbench.storage.formats.base import Format, Found, Listed, bad, held_as, known
 from workbench.storage.formats.tables import NoNumbersError, as_matrix, columns_of, joined, split
 from workbench.storage.places import Place
 
 _SAMPLE_BYTES = 1_000_000
-
-
 _PIECE_BYTES = 4_000_000
 """Of text; a block reads the pieces that its rows are in, so it is of several."""
-
-
 _PIECES = 4
 
 

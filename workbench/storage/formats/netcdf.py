@@ -9,13 +9,7 @@ import numpy as np
 from workbench import formats
 from workbench.errors import BadParameterError, MissingError, WorkbenchError
 from workbench.storage import cf, datasets, sources
-from workbench.storage.formats.base import (
-    Format,
-    Found,
-    Listed,
-    described,
-    held_as,
-)
+from workbench.storage.formats.base import Format, Found, Listed, described, held_as
 from workbench.storage.places import Place
 
 

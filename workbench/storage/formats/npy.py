@@ -11,17 +11,7 @@ import numpy as np
 from dask.utils import SerializableLock
 
 from workbench import formats
-from workbench.storage.formats.base import (
-    Format,
-    Found,
-    Listed,
-    bad,
-    check,
-    choose,
-    held_as,
-    known,
-    lengths,
-)
+from workbench.storage.formats.base import Format, Found, Listed, bad, check, choose, held_as, known, lengths
 from workbench.storage.places import Place
 
 _HEADERS = SerializableLock("headers of .npy")

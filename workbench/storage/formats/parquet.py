@@ -11,15 +11,7 @@ import numpy as np
 
 from workbench import formats
 from workbench.storage import places
-from workbench.storage.formats.base import (
-    Format,
-    Found,
-    Held,
-    Listed,
-    bad,
-    held_as,
-    known,
-)
+from workbench.storage.formats.base import Format, Found, Held, Listed, bad, held_as, known
 from workbench.storage.formats.tables import as_matrix, columns_of
 from workbench.storage.formats.zarr import entries
 from workbench.storage.places import Place

@@ -8,10 +8,7 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import BadParameterError
-from workbench.storage.formats.base import (
-    Found,
-    check,
-)
+from workbench.storage.formats.base import Found, check
 from workbench.storage.places import Place
 
 
