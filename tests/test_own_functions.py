@@ -117,6 +117,50 @@ def project(tmp_path):
     return folder
 
 
+DECLARED = """
+import workbench
+
+
+@workbench.workload(presets={"small": {"n": 3, "how": "mean"}, "large": {"n": 500}})
+def total(n: int = 100, how: str = "sum"):
+    return n
+
+
+@workbench.workload(presets=PRESETS)
+def wrong(n: int = 1):
+    return n
+"""
+
+
+def test_a_preset_that_is_declared_fills_the_form_and_what_is_given_beside_it_takes_its_place(tmp_path, data_folder):
+    (tmp_path / "mine.py").write_text(DECLARED.replace("PRESETS", "None"))
+    chosen = template(f"{tmp_path}/mine.py:total")
+    assert [(each.name, each.title, each.source) for each in chosen.offered] == [
+        ("small", "small: n=3, how=mean", "mine.py"),
+        ("large", "large: n=500", "mine.py"),
+    ]
+    checked = chosen.validate({"preset": "small", "how": "sum"})
+    assert (checked.resolved, checked.preset) == ({"n": 3, "how": "sum"}, "small")
+    with pytest.raises(BadInputError, match=r"has no preset 'other'\. Choose one of: small, large"):
+        chosen.validate({"preset": "other"})
+
+
+@pytest.mark.parametrize(
+    ("presets", "sentence"),
+    [
+        ("{'Large one': {'n': 2}}", "wrong has a preset 'Large one'. Give it a name of lower-case letters"),
+        ("{'large': {'m': 2}}", "The preset large of wrong has 'm', which is no parameter. It has: n."),
+        ("{'large': {'n': object()}}", "The preset large of wrong holds more than text, numbers and lists of them."),
+        ("[1]", "presets of wrong are [1]. Give parameters by name"),
+    ],
+)
+def test_a_declared_preset_that_is_none_is_one_sentence(tmp_path, data_folder, presets, sentence):
+    (tmp_path / "mine.py").write_text(DECLARED.replace("PRESETS", presets))
+    with pytest.raises(BadInputError, match=re.escape(sentence)):
+        template(f"{tmp_path}/mine.py:wrong")
+    assert template(f"{tmp_path}/mine.py:total").offered
+
+
 def test_the_form_of_a_function_comes_of_its_signature_and_docstring_and_nothing_is_imported(project, data_folder):
     chosen = template(f"{project}/mine.py:total")
     n = chosen.schema()["properties"]["n"]

@@ -33,7 +33,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from workbench import kept, trust
-from workbench.errors import BadInputError, said, whole
+from workbench.errors import BadInputError, quoted, said, whole
 from workbench.paths import check_openable
 from workbench.workloads.declaring import declared
 from workbench.workloads.signatures import NoFieldError, told_help, told_parameters
@@ -64,6 +64,8 @@ class Described(BaseModel, frozen=True):
     """Whether a check of its answer is declared."""
     needs: bool = False
     """Whether it is declared what it needs."""
+    presets: dict[str, dict[str, Any]] = {}
+    """Parameters that are declared under a name."""
 
 
 class Contents(BaseModel, frozen=True):
@@ -354,6 +356,7 @@ def _described(function: Any) -> Described:
         problem = (
             str(err) if isinstance(err, NoFieldError) else f"{name} has bounds or examples that are no plain data."
         )
+    problem = problem or _wrong_presets(name, about.presets, fields)
     return Described(
         name=name,
         title=about.title or name.replace("_", " ").capitalize(),
@@ -363,7 +366,27 @@ def _described(function: Any) -> Described:
         problem=problem,
         checked=about.check is not None,
         needs=about.needs is not None,
+        presets={} if problem else dict(about.presets or {}),
     )
+
+
+def _wrong_presets(name: str, presets: Any, fields: Mapping[str, Any]) -> str | None:
+    """Return a sentence on declared presets that are none; None where all are."""
+    if presets is None:
+        return None
+    if not isinstance(presets, Mapping) or not all(isinstance(each, Mapping) for each in presets.values()):
+        return f"presets of {name} are {quoted(presets)}. Give parameters by name, such as {{'large': {{'n': 1000}}}}."
+    for preset, parameters in presets.items():
+        if not kept.is_name(preset):
+            return f"{name} has a preset {quoted(preset)}. Give it a name of lower-case letters, digits, - and _."
+        if strange := [each for each in parameters if each not in fields]:
+            there = ", ".join(fields) or "none"
+            return f"The preset {preset} of {name} has {quoted(strange[0])}, which is no parameter. It has: {there}."
+        try:
+            json.dumps(parameters, allow_nan=False)
+        except (TypeError, ValueError):
+            return f"The preset {preset} of {name} holds more than text, numbers and lists of them."
+    return None
 
 
 def stamp(path: str) -> tuple[str, int, int] | None:

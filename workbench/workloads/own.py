@@ -29,9 +29,10 @@ from pydantic import BaseModel, ValidationError
 from workbench import config, formats
 from workbench.errors import BadInputError, FailedError, NotFoundError, printable, quoted, said
 from workbench.redaction import redact
-from workbench.workloads import forms, importing, returned, signatures
+from workbench.workloads import forms, importing, presets, returned, signatures
 from workbench.workloads.declaring import declared
 from workbench.workloads.importing import Contents, Described
+from workbench.workloads.presets import Preset
 from workbench.workloads.registry import Resolution, Template
 from workbench.workloads.values import Check, Function, Needs, Parameters, Surroundings
 
@@ -95,6 +96,15 @@ class Own(Template):
     def pinned(self) -> Function:
         """What a record keeps of it."""
         return Function(reference=self.reference, source=self.told.source, sha=self.sha, checked=self.told.checked)
+
+    def _own_presets(self) -> tuple[dict[str, Preset], tuple[str, ...]]:
+        """Return those that are declared with it, and those that this person kept."""
+        mine, wrong = super()._own_presets()
+        if not self._takes_preset:
+            return mine, wrong
+        file = Path(self.where).name
+        theirs = {name: presets.named(name, each, file) for name, each in self.told.presets.items()}
+        return {**mine, **theirs}, wrong
 
     @property
     def _saving(self) -> Mapping[str, tuple[Any, Any]]:

@@ -62,15 +62,14 @@ def own(names: Sequence[str]) -> tuple[dict[str, Preset], tuple[str, ...]]:
                 elif name not in found:
                     # YAML has dates, which JSON and forms have as text.
                     plain = json.loads(json.dumps(parameters, default=str))
-                    title = ", ".join(f"{key}={value}" for key, value in plain.items())
-                    found[name] = Preset(
-                        name=name,
-                        title=f"{name}: {title}",
-                        source=place.where,
-                        parameters=plain,
-                        removable=place.where == kept.LAST[0],
-                    )
+                    found[name] = named(name, plain, place.where, removable=place.where == kept.LAST[0])
     return found, tuple(wrong)
+
+
+def named(name: str, parameters: dict[str, Any], source: str, *, removable: bool = False) -> Preset:
+    """Return a preset of somebody's own, whose title is what it holds."""
+    title = ", ".join(f"{key}={value}" for key, value in parameters.items())
+    return Preset(name=name, title=f"{name}: {title}", source=source, parameters=parameters, removable=removable)
 
 
 def keep(workload: str, taken: tuple[Preset, ...], name: str, parameters: Mapping[str, Any]) -> bool:
