@@ -116,6 +116,25 @@ def test_a_run_killed_while_it_saves_leaves_nothing_and_the_next_clears_away(
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
+def test_a_store_that_a_killed_process_had_set_aside_is_put_back_by_the_next_that_saves(
+    run: Run, quick_client: Any, tmp_path: Path
+) -> None:
+    (folder := tmp_path / "here").mkdir()
+    path = folder / "out.zarr"
+    run = left(run, quick_client, path)
+    # It was killed after the first of two renames: the new store isn't at its place yet.
+    path.rename(folder / ".out.zarr.mine-1.old")
+    (folder / ".out.zarr.mine-1.part").mkdir()
+    other = left(new("mine-2"), quick_client, path)
+    assert "came to be there meanwhile" in str(other.error)
+    assert [each.name for each in folder.iterdir()] == ["out.zarr"]
+    np.testing.assert_array_equal(run.arrays["x"].compute(), X)
+    # Once both renames are done, what was set aside is of no use.
+    (folder / ".out.zarr.mine-1.old").mkdir()
+    keeping.sweep(target(path, replace=True))
+    assert [each.name for each in folder.iterdir()] == ["out.zarr"]
+
+
 def test_a_comparison_saves_nothing_under_one_name(tmp_path: Path) -> None:
     from workbench.runs.comparing.compare import plan_comparison, read_request
 

@@ -20,8 +20,9 @@ from workbench.runs.answers import FILE, NAMING, Answers, Array, lacking, mark_a
 from workbench.storage import writing
 from workbench.storage.exports import regions
 from workbench.storage.places import Place
-from workbench.storage.targets import PICTURES, SAVED, Target, target
+from workbench.storage.targets import PICTURES, SAVED, Target, target, what_is_at
 from workbench.storage.variables import is_lazy
+from workbench.storage.writing import OLD, PART
 from workbench.travelling import Travelling, unable
 from workbench.workloads import extensions
 
@@ -170,14 +171,18 @@ def clear(run_id: str, to: Target | None) -> None:
 
 
 def sweep(to: Target) -> None:
-    """Remove what processes that were killed left unfinished next to a target."""
-    before, _, after = writing.unfinished(to.place, "*").name.partition("*")
+    """Remove what processes that were killed left unfinished next to a target, and put back what they had set aside."""
+    before = f".{to.place.name}."
     for name in to.place.beside("").names():
-        if name.startswith(before) and name.endswith(after):
-            there = to.place.beside(name)
-            # Another user's folder isn't removed.
-            if _is_left(name.removeprefix(before).removesuffix(after)) and writing.is_own(there):
-                writing.remove(there)
+        mark, _, kind = name.removeprefix(before).rpartition(".")
+        there = to.place.beside(name)
+        # Another user's folder is left alone.
+        if not (name.startswith(before) and kind in (PART, OLD) and _is_left(mark) and writing.is_own(there)):
+            continue
+        if kind == OLD and what_is_at(to.place) is None:
+            Path(there.path).rename(to.place.path)
+        else:
+            writing.remove(there)
 
 
 def mark_of_saver(run_id: str) -> str:

@@ -37,6 +37,8 @@ from workbench.storage.targets import COPYING, Target, what_is_at
 from workbench.storage.variables import encoded, is_lazy, plain_attrs
 from workbench.storage.zarrs import MARKS, from_store
 
+PART, OLD = "part", "old"
+"""Endings of hidden folders: of what is being written, and of what it replaces."""
 _FILE = "__file"
 """File in a hidden folder, next to the arrays of a store, none of which has such a name."""
 _LARGEST_BLOCK = 2**30  # bytes; what compresses blocks takes less than 2 GiB
@@ -155,7 +157,12 @@ def write_parts(parts: Iterable[bytes], to: Target, *, mark: str) -> None:
 
 def unfinished(place: Place, mark: str) -> Place:
     """Return the hidden folder next to `place` in which it is written first."""
-    return place.beside(f".{place.name}.{mark}.part")
+    return place.beside(f".{place.name}.{mark}.{PART}")
+
+
+def set_aside(place: Place, mark: str) -> Place:
+    """Return the hidden folder to which a store at `place` is moved before another takes its place."""
+    return place.beside(f".{place.name}.{mark}.{OLD}")
 
 
 def remove(place: Place) -> None:
@@ -188,7 +195,7 @@ def _whole(to: Target, mark: str) -> Iterator[Place]:
         there = what_is_at(to.place)
         if there is not None and not to.replace:
             raise ConflictError(f"{to} came to be there meanwhile, and was left as it is. Save under another name.")
-        before = to.place.beside(f".{to.place.name}.{mark}.old")
+        before = set_aside(to.place, mark)
         if there == "folder" and to.place.is_url:
             remove(to.place)
             is_removed = True
