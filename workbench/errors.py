@@ -44,7 +44,6 @@ PACKAGES = {
     "images": ("tifffile>=2025.5.21",),
     "grib": ("cfgrib>=0.9.15",),
     "ssh": ("asyncssh>=2.18",),
-    "dataframes": ("pandas>=2.2",),
     **{f"cudf{major}": (f"cudf-cu{major}==26.10.*", f"dask-cudf-cu{major}==26.10.*") for major in (12, 13)},
     **{
         f"cuda{major}": (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 import dask.array as da
@@ -12,14 +11,13 @@ import numpy as np
 from pydantic import Field
 
 from workbench import formats
-from workbench.errors import install
 from workbench.workloads.checks import computed
 from workbench.workloads.fields import Persist, Resolved, Seed, Words
 from workbench.workloads.generators import joined, table
 from workbench.workloads.presets import DASK_CUDA, Preset
 from workbench.workloads.registry import Resolution, Template
 from workbench.workloads.svd import held, made
-from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
+from workbench.workloads.values import Check, Needs, Surroundings
 
 Rows = Annotated[int, Field(ge=1, le=2**40), Words("Number of rows of each dataframe.", unit="rows")]
 
@@ -71,8 +69,6 @@ def dataframe_join(
 def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
     """The library of the workers' processors or GPUs, and no larger a partition than there are rows."""
     on_gpu = around.makes_on_gpu()
-    if find_spec("pandas") is None:
-        raise BadParameterError(f"dataframe_join needs pandas: {install('dataframes')}.", "n_rows")
     partition = min(values["partition"], values["n_rows"])
     told = ("Processors make the rows, and cuDF takes them to the GPUs: with persist that isn't timed.",)
     return values | {"partition": partition, "library": "cudf" if on_gpu else "pandas"}, told if on_gpu else ()
