@@ -26,7 +26,7 @@ from workbench.storage.places import Place
 from workbench.storage.zarrs import outdated
 from workbench.workloads import template
 from workbench.workloads.contents import look
-from workbench.workloads.opening import imports_of
+from workbench.workloads.inputs import imports_of
 
 REDUCE, SVD, EOFS = (template(name) for name in ("reduce_file", "svd_of_file", "eofs"))
 VALUES = np.random.default_rng(0).normal(size=(64, 48))

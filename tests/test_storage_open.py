@@ -90,6 +90,17 @@ def test_columns_of_numbers_are_arrays_along_the_rows(tmp_path: Path, name: str)
     assert found["a"].dims == ("row",)
 
 
+def test_a_matrix_along_one_dimension_twice_has_names_of_its_own(tmp_path: Path) -> None:
+    import h5netcdf
+
+    with h5netcdf.File(tmp_path / "c.nc", "w") as file:
+        file.dimensions = {"x": 3}
+        file.create_variable("c", ("x", "x"), data=np.eye(3))
+    found = storage.open(tmp_path / "c.nc")
+    assert found["c"].dims == ("c_0", "c_1")
+    np.testing.assert_array_equal(found["c"], np.eye(3))
+
+
 def test_blocks_are_of_whole_stored_chunks(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "x.zarr", data=np.ones((90, 40)), chunks=(15, 10))
     import dask
@@ -105,6 +116,9 @@ def test_what_is_no_data_is_said_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("words")
     with pytest.raises(BadInputError, match=r"x\.txt is in no format that can be read here"):
         storage.open(tmp_path / "x.txt")
+    np.save(tmp_path / "words.npy", np.array(["a", "b"]))
+    with pytest.raises(BadInputError, match=r"There is no array in .*words\.npy"):
+        storage.open(tmp_path / "words.npy")
     with pytest.raises(BadInputError, match="anon of open is for s3://"):
         storage.open(tmp_path / "x.txt", anon=True)
     half = zarr.create_array(tmp_path / "half.zarr", shape=(100, 10), chunks=(10, 10), dtype="f8")

@@ -32,7 +32,7 @@ from workbench.storage.servers import options_of
 from workbench.storage.variables import dataset
 from workbench.workloads import checks, estimates, fields
 from workbench.workloads.fields import Resolved, Text, Words
-from workbench.workloads.opening import SERVED, imports_of
+from workbench.workloads.inputs import SERVED, imports_of
 from workbench.workloads.registry import Resolution, Template
 from workbench.workloads.sizes import block_rows, grown, number_of_blocks, shrunk
 from workbench.workloads.svd import certificate_json

@@ -16,12 +16,12 @@ from workbench.storage import places
 from workbench.storage.datasets import coords_of, said
 from workbench.storage.finding import existing_chunks, find_array
 from workbench.storage.formats import format_of
-from workbench.storage.formats.base import FORMATS, Found, Held
+from workbench.storage.formats.base import FORMATS, Found, Held, check_any
 from workbench.storage.formats.tables import NoNumbersError, joined
 from workbench.storage.places import Place
 from workbench.storage.reading import read_numbers, read_stored
 from workbench.storage.servers import options_of
-from workbench.storage.variables import combined, dataset, indexed
+from workbench.storage.variables import array, combined, dataset, indexed
 
 _ALONE = "array"
 """Name of an array that has none in its file."""
@@ -38,6 +38,7 @@ def opened(path: str, asked: Mapping[str, Any], missing_chunks: str) -> xr.Datas
             return _table(place)
         held, _ = format.look(place)
     numbers = [each for each in held if each.has_numbers]
+    check_any(place, numbers)
     arrays = {}
     for each in [each for each in numbers if not _is_coordinate(each)] or numbers:
         found = find_array(place.path, each.name or None, options=place.options, rows="", as_matrix=False)
@@ -51,10 +52,13 @@ def _is_coordinate(each: Held) -> bool:
 
 
 def _array(found: Found, name: str, place: Place) -> xr.DataArray:
-    dims = found.dims or tuple(f"{name}_{axis}" for axis in range(len(found.shape)))
-    recipe = found.recipe or {}
-    coords = coords_of((found.array or "").rpartition("/")[2], recipe, dims) if "source" in recipe else {}
-    return dataset({_ALONE: (dims, _data(found, place), said(found.attributes))}, coords)[_ALONE]
+    dims, recipe, coords = found.dims, found.recipe or {}, {}
+    # A matrix of covariances may have the same name twice.
+    if dims is None or len(set(dims)) < len(dims):
+        dims = tuple(f"{name}_{axis}" for axis in range(len(found.shape)))
+    elif "source" in recipe:
+        coords = coords_of((found.array or "").rpartition("/")[2], recipe, dims)
+    return array(_data(found, place), dims, coords, said(found.attributes))
 
 
 def _table(place: Place) -> xr.Dataset:

@@ -28,6 +28,13 @@ def dataset(
     return xr.Dataset(arrays, xr.Coordinates(coords, indexes={}), attrs)
 
 
+def array(
+    data: Any, dims: Iterable[str], coords: Mapping[str, Any] | None = None, attrs: Mapping[str, Any] | None = None
+) -> xr.DataArray:
+    """Return an `xarray.DataArray` without indexes."""
+    return xr.DataArray(data, xr.Coordinates(coords, indexes={}), tuple(dims), attrs=attrs)
+
+
 def indexed(answer: xr.Dataset) -> xr.Dataset:
     """Return the same with an index for each dimension that has labels."""
     labels = {name: each.variable for name, each in answer.coords.items() if each.dims == (name,)}

@@ -19,7 +19,7 @@ from workbench.views.browsing import Sought, browsing
 from workbench.views.examples import start_workers
 from workbench.views.forms import Form, Problem, as_text, given, select
 from workbench.views.parts import button, command, confirmed, folds, keeping, link, live, notice, radios, text_field
-from workbench.workloads.opening import SERVED
+from workbench.workloads.inputs import SERVED
 from workbench.workloads.own import is_named
 
 if TYPE_CHECKING:

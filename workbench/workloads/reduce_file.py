@@ -20,7 +20,7 @@ from workbench.storage.variables import dataset
 from workbench.workloads import estimates, fields
 from workbench.workloads.checks import computed
 from workbench.workloads.fields import Resolved, Text, Words
-from workbench.workloads.opening import SERVED, array_of, imports_of
+from workbench.workloads.inputs import SERVED, array_of, imports_of
 from workbench.workloads.reductions import absent, histograms, moments, percentiles, variance
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import grown, number_of_blocks, shrunk

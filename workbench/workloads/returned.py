@@ -255,10 +255,9 @@ def _pieces(results: Mapping[Any, Any], before: str = "", place: str = "") -> It
 
 
 def _array(data: Any, dims: Iterable[str], coords: Mapping[str, Any] | None = None, attrs: Any = None) -> xr.DataArray:
-    from workbench.storage.variables import dataset, with_lengths
+    from workbench.storage.variables import array, with_lengths
 
-    name = "an array"  # which no coordinate is called
-    return dataset({name: (tuple(dims), _without_gaps(with_lengths(data)), attrs)}, coords)[name]
+    return array(_without_gaps(with_lengths(data)), dims, coords, attrs)
 
 
 def _of_numbers(name: str, found: Any) -> xr.DataArray:

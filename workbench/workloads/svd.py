@@ -23,7 +23,7 @@ from workbench.workloads import checks, estimates, fields
 from workbench.workloads.alone import decomposed
 from workbench.workloads.fields import Resolved, Sized
 from workbench.workloads.forms import refuse_more
-from workbench.workloads.opening import SERVED, array_of, imports_of
+from workbench.workloads.inputs import SERVED, array_of, imports_of
 from workbench.workloads.presets import LARGE_SVDS, TEXTBOOK, UCX, Preset
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import Wish, chunks_of, grown, random_array

@@ -17,7 +17,7 @@ from workbench.storage.variables import dataset
 from workbench.workloads import fields
 from workbench.workloads.checks import computed
 from workbench.workloads.fields import Resolved, Words
-from workbench.workloads.opening import SERVED
+from workbench.workloads.inputs import SERVED
 from workbench.workloads.registry import Resolution
 from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
 

@@ -15,7 +15,7 @@ from workbench.errors import BadInputError
 from workbench.storage import places
 from workbench.storage.servers import options_of
 from workbench.workloads.fields import Text, Words
-from workbench.workloads.opening import SERVED
+from workbench.workloads.inputs import SERVED
 from workbench.workloads.registry import Template
 from workbench.workloads.values import BadParameterError
 
