@@ -15,7 +15,7 @@ from workbench.errors import BadInputError, BadParameterError, MissingError, Wor
 from workbench.storage import conventions, places, selecting, sources
 from workbench.storage.decoders import check_decoders
 from workbench.storage.formats import format_of
-from workbench.storage.formats.base import FORMATS, Found, bad
+from workbench.storage.formats.base import FORMATS, Format, Found, bad
 from workbench.storage.formats.netcdf import find_dataset, find_named
 from workbench.storage.places import Options, Place
 from workbench.storage.written import bounds_of, of_place, remark
@@ -30,6 +30,7 @@ def find_array(
     rows: str | None = None,
     select: str | None = None,
     as_matrix: bool = True,
+    format: Format | None = None,
 ) -> Found:
     """Find the array at a path or URL; only its description is read.
 
@@ -42,6 +43,8 @@ def find_array(
         With rows="" names of dimensions are found, however few there are.
     as_matrix
         Whether rows and columns are meant, and not all dimensions that it has.
+    format
+        Where it is known already: to find it out takes requests to a URL's server.
 
     Raises
     ------
@@ -53,7 +56,7 @@ def find_array(
     try:
         place = places.full(path, options)
         with places.sentences_about(place, FORMATS):
-            format = format_of(place)
+            format = format or format_of(place)
             assert format.find is not None, "only a scientific field has formats that its own workloads alone read"
             images = images_of(*files_at(place)) if "zarr" in format.modules and format.dims == "some" else {}
             is_image = bool(images) if array is None else bool(images.get(array.strip("/")))

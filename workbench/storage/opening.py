@@ -13,10 +13,10 @@ import xarray as xr
 
 from workbench.errors import BadInputError
 from workbench.storage import places
-from workbench.storage.datasets import coords_of, said
+from workbench.storage.datasets import along, said
 from workbench.storage.finding import existing_chunks, find_array
 from workbench.storage.formats import format_of
-from workbench.storage.formats.base import FORMATS, Found, Held, check_any
+from workbench.storage.formats.base import FORMATS, Format, Found, Held, check_any
 from workbench.storage.formats.tables import NoNumbersError, joined
 from workbench.storage.places import Place
 from workbench.storage.reading import read_numbers, read_stored
@@ -35,13 +35,15 @@ def opened(path: str, asked: Mapping[str, Any], missing_chunks: str) -> xr.Datas
     with places.sentences_about(place, FORMATS):
         format = format_of(place)
         if format.is_table:
-            return _table(place)
+            return _table(place, format)
         held, _ = format.look(place)
     numbers = [each for each in held if each.has_numbers]
     check_any(place, numbers)
     arrays = {}
     for each in [each for each in numbers if not _is_coordinate(each)] or numbers:
-        found = find_array(place.path, each.name or None, options=place.options, rows="", as_matrix=False)
+        found = find_array(
+            place.path, each.name or None, options=place.options, format=format, rows="", as_matrix=False
+        )
         existing_chunks(found, place, missing_chunks)
         arrays[each.name or _ALONE] = _array(found, each.name or _ALONE, place)
     return indexed(combined(arrays))
@@ -52,31 +54,31 @@ def _is_coordinate(each: Held) -> bool:
 
 
 def _array(found: Found, name: str, place: Place) -> xr.DataArray:
-    dims, recipe, coords = found.dims, found.recipe or {}, {}
+    dims, coords = found.dims, {}
     # A matrix of covariances may have the same name twice.
     if dims is None or len(set(dims)) < len(dims):
         dims = tuple(f"{name}_{axis}" for axis in range(len(found.shape)))
-    elif "source" in recipe:
-        coords = coords_of((found.array or "").rpartition("/")[2], recipe, dims)
+    elif found.coords is not None:
+        coords = along(found.coords, dims)
     return array(_data(found, place), dims, coords, said(found.attributes))
 
 
-def _table(place: Place) -> xr.Dataset:
+def _table(place: Place, format: Format) -> xr.Dataset:
     """Return the columns that hold numbers as arrays along the rows."""
     try:
-        columns = (find_array(place.path, None, options=place.options).recipe or {})["columns"]
+        columns = (find_array(place.path, None, options=place.options, format=format).recipe or {})["columns"]
     except NoNumbersError as err:
         if not err.numbers:
             raise
         columns = err.numbers
-    each = {name: find_array(place.path, joined([name]), options=place.options) for name in columns}
+    each = {name: find_array(place.path, joined([name]), options=place.options, format=format) for name in columns}
     return dataset({name: ("row", _data(found, place)[:, 0]) for name, found in each.items()})
 
 
 def _data(found: Found, place: Place) -> da.Array:
-    dtype = found.facts()["stored"]
-    options = dict(place.options if found.recipe is None else found.recipe)
-    read = partial(read_stored, found.format, found.path, found.array, options)
+    facts = found.facts(place.options)
+    dtype = facts["stored"]
+    read = partial(read_stored, found.format, found.path, found.array, facts["options"])
     return da.map_blocks(
         partial(read_numbers, read=read, unpack=found.unpack, dtype=dtype),
         # Of this call alone: since another call the file may have been written again.

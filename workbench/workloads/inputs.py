@@ -56,4 +56,4 @@ def array_of(workload: str, values: Mapping[str, Any], **asked: Any) -> tuple[Fo
     except BadInputError as err:
         raise BadParameterError(f"path of {workload}: {err}", "path") from err
     found = replace(found, remarks=(*told, *found.remarks))
-    return found, found.facts() | {"options": options if found.recipe is None else found.recipe}
+    return found, found.facts(options)

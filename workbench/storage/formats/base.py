@@ -58,6 +58,8 @@ class Found:
     """How the numbers are read, where that isn't plain."""
     recipe: Mapping[str, Any] | None = None
     """Which part of a variable of a dataset is meant, or what else its reader must know."""
+    coords: Any = field(default=None, compare=False, repr=False)
+    """Coordinates of a variable of a dataset, as xarray has them."""
     dims: tuple[str, ...] | None = None
     """Names of its dimensions, where they have some."""
     rows: str | None = None
@@ -74,13 +76,17 @@ class Found:
         """Type in which its numbers are worked on."""
         return "float32" if self.dtype.kind == "f" and self.dtype.itemsize <= 4 else "float64"
 
-    def facts(self) -> dict[str, Any]:
-        """What `workbench.storage.reading.array_of_file` and who uses it take, but for options and blocks."""
+    def facts(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """What `workbench.storage.reading.array_of_file` and who uses it take, but for blocks.
+
+        `options` are what fsspec is told of a URL's server.
+        """
         same = {name: getattr(self, name) for name in ("path", "array", "format", "unpack", "remarks", "shape")}
         stored = self.working_type if self.unpack else self.dtype.newbyteorder("=").name
         pieces = (-(-length // chunk) for length, chunk in zip(self.shape, self.chunks or self.shape, strict=True))
         n_stored = 1 if self.whole else math.prod(pieces)
-        return same | {"stored": stored, "dtype": self.working_type, "n_stored": n_stored}
+        told = dict(options if self.recipe is None else self.recipe)
+        return same | {"options": told, "stored": stored, "dtype": self.working_type, "n_stored": n_stored}
 
 
 @dataclass(frozen=True)

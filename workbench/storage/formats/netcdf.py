@@ -27,6 +27,7 @@ def find_dataset(place: Place, array: str | None, select: str | None = None) -> 
         fill=picked.fill,
         remarks=picked.numbers.remarks[:1] if picked.source.packed_apart else (),
         recipe=picked.recipe(),
+        coords=picked.coords,
         dims=picked.dims,
         rows=cf.time_of(picked.coords, picked.dims),
     )
