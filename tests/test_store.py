@@ -111,7 +111,6 @@ def test_a_run_comes_back_as_it_was_kept():
         stopped=2.5,
         seconds=1.0,
         bytes=800,
-        bytes_per_second=800.0,
         result={"value": 1.25},
         check=Check(passed=True, what="closed form"),
         progress=Progress(done=3, total=3, by_name={"sum": Count(done=3, total=3)}),
@@ -121,6 +120,7 @@ def test_a_run_comes_back_as_it_was_kept():
     store.create(run)
     assert store.get(run.id) == run
     assert store.get(run.id).spec == SPEC
+    assert store.get(run.id).bytes_per_second == 800.0
 
 
 def test_a_run_with_what_is_not_known_left_out_comes_back_too():

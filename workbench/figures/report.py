@@ -180,7 +180,7 @@ def _figures(run: Mapping[str, Any]) -> str:
     if run.get("seconds") is not None:
         facts.append((duration(run["seconds"]), "to build and compute"))
     if run.get("bytes"):
-        facts.append((size(run["bytes"]), "processed"))
+        facts.append((size(run["bytes"]), "of data"))
     if run.get("bytes_per_second"):
         facts.append((rate(run["bytes_per_second"]), "on average"))
     if run.get("energy"):

@@ -103,14 +103,13 @@ def _alone(run: Run, spec: ClusterSpec) -> dict[str, Any]:
     told = Progress(done=0, total=1, stage="computing")
     store.keep(run.id, status="running", started=time.time(), versions=versions(), progress=told)
     found = alone.compute(chosen, parameters, spec.profile)
-    n_bytes = chosen.needs(parameters).input_bytes
+    n_bytes = chosen.needs(parameters).array_bytes
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     peak = Peak(worker=spec.profile, task=run.workload, bytes=most, limit=spec.memory_limit)
     store.keep(
         run.id,
         seconds=found.seconds,
         bytes=n_bytes,
-        bytes_per_second=n_bytes / found.seconds,
         result=_finite(found.result),
         diagnosis=Diagnosis(
             seconds=found.seconds,
@@ -189,12 +188,10 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
             unread = without_effect(run.settings or {}, computes=not collections)
             notes = (*run.notes, *chosen.remarks(results), *_twins(run), *filter(None, (unread,)))
             # Kept before it is checked: an answer whose check breaks down is still an answer.
-            n_bytes = needs.bytes_processed or None if needs else None
             store.keep(
                 run.id,
                 seconds=seconds,
-                bytes=n_bytes,
-                bytes_per_second=n_bytes / seconds if n_bytes is not None else None,
+                bytes=None if needs is None else needs.array_bytes,
                 result=_finite(result),
                 notes=notes,
                 on_gpu=on_gpu,

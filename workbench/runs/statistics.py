@@ -104,6 +104,14 @@ def spread(seconds: Sequence[float]) -> Spread:
     return Spread(median=median, min=min(seconds), max=max(seconds), q1=q1, q3=q3)
 
 
+def speed(n_bytes: float | None, seconds: float | None) -> float | None:
+    """Return the bytes a second that belong to a time, the only speed shown next to it; None without both."""
+    if not n_bytes or not seconds:
+        return None
+    found = n_bytes / seconds
+    return found if math.isfinite(found) else None
+
+
 def outliers(seconds: Sequence[float]) -> tuple[Outlier, ...]:
     """Times whose modified z-score is above 3.5 and that are off by 5 % at least; none among fewer than four.
 

@@ -37,6 +37,7 @@ from workbench.monitor.energy import Energy
 from workbench.redaction import redact_json
 from workbench.runs.answers import FILE, Answers, Arrays, arrays, dataset
 from workbench.runs.parts import Result
+from workbench.runs.statistics import speed
 from workbench.workloads.values import Check, Function
 
 FORMAT = 2
@@ -243,7 +244,7 @@ class Run(Lasting, frozen=True):
     seconds: Annotated[float, Field(ge=0, le=2e11)] | None = None
     """Time to build the graph and compute it; neither the start of a process nor the check is in it."""
     bytes: Number | None = None
-    bytes_per_second: Annotated[float, Field(ge=0, le=_MOST)] | None = None
+    """Size of the array, however often it was gone through."""
     result: Result | None = None
     check: Check | None = None
     progress: Progress = Progress()
@@ -277,6 +278,12 @@ class Run(Lasting, frozen=True):
         checked = self.check and f", check {'passed' if self.check.passed else 'failed'}"
         said = f"{self.workload} on {self.cluster}, {self.status}{took}{checked or ''}"
         return f"<Run {self.id}: {said}{f': {self.error}' if self.error else ''}>"
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def bytes_per_second(self) -> float | None:
+        """Speed, from the size of the array and the time."""
+        return speed(self.bytes, self.seconds)
 
     @computed_field  # type: ignore[prop-decorator]
     @property

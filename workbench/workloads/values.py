@@ -109,6 +109,11 @@ class Needs(BaseModel, frozen=True):
         return cls(held_per_worker=held, held_total=kept + held, kept=kept, **others)
 
     @property
+    def array_bytes(self) -> int | None:
+        """Size of the array, by which speeds are compared whatever the method; None where only memory is known."""
+        return self.input_bytes if self.input_bytes and self.passes else None
+
+    @property
     def bytes_processed(self) -> int:
         """Bytes of the array that are made or read, all passes together."""
         return self.passes * self.input_bytes

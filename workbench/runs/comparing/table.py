@@ -21,7 +21,17 @@ from workbench.runs.comparing.agreement import Agreement, Answer, agreement, dat
 from workbench.runs.comparing.compare import SWEPT_OPTIONS
 from workbench.runs.comparing.comparisons import Comparison, Mode, Row
 from workbench.runs.forecasting import calibration, machines
-from workbench.runs.statistics import FEWEST_REPEATS, Ratio, Spread, compared, cores_for, more_repeats, outliers, spread
+from workbench.runs.statistics import (
+    FEWEST_REPEATS,
+    Ratio,
+    Spread,
+    compared,
+    cores_for,
+    more_repeats,
+    outliers,
+    speed,
+    spread,
+)
 from workbench.runs.store import WATCHED, answered
 from workbench.runs.transfers import speeds
 from workbench.workloads.values import Check
@@ -431,7 +441,7 @@ def _row(row: Row, first: Row | None) -> RowSummary:
         ratio_high=beside and beside.high,
         confidence=beside and beside.confidence,
         difference=beside and beside.difference,
-        bytes_per_second=spread(n_bytes).median / times.median if n_bytes and times else None,
+        bytes_per_second=speed(spread(n_bytes).median, times.median) if n_bytes and times else None,
         bandwidth=_bandwidth(told),
         transport=told[-1]["transport"] if told else None,
         cost=None if times is None else machines.cost(times.median, _price_per_hour(row)),
