@@ -5,9 +5,11 @@ import os
 import re
 import signal
 import sqlite3
+import sys
 import time
 
 import dask.config
+import numpy as np
 import psutil
 import pytest
 from distributed.comm import CommClosedError
@@ -25,6 +27,7 @@ from workbench.runs import runner, store, submit as submit_module
 from workbench.runs.store import Progress, Run
 from workbench.runs.submit import cancel, finish, submit, wait
 from workbench.session import Session
+from workbench.workloads.values import Needs, Parameters
 
 LONG = {"size": "24GiB", "chunks": 1000}
 
@@ -109,6 +112,67 @@ def test_a_sum_runs_to_its_answer_and_everything_about_it_is_kept(cluster):
     assert run.progress.stage is None
     assert run.error is None
     assert log_of(run) == ""
+
+
+@pytest.fixture
+def held_back(monkeypatch):
+    """Have runs submitted without a runner; call it with one to start that."""
+    start = submit_module._start_runner
+    monkeypatch.setattr(submit_module, "_start_runner", lambda run, python: run)
+    return lambda run: finish(start(store.get(run.id), sys.executable).id, timeout=60)
+
+
+def test_a_run_computes_the_parameters_that_were_resolved_when_it_was_submitted(cluster, held_back):
+    run = submit("array_sum", {"size": "8MiB", "seed": 1}, cluster)
+    store.update(run.id, resolved={**run.resolved, "shape": [200, 200], "chunks": [100, 100]})
+    ended = held_back(run)
+    assert ended.status == "done", log_of(run)
+    assert ended.result["value"] == pytest.approx(11 * 100**2, rel=0.05)
+    assert ended.resolved["shape"] == [200, 200]
+
+
+def test_a_file_that_changed_after_a_run_was_submitted_is_an_error_and_no_false_record(cluster, held_back, tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.ones((2000, 10)))
+    run = submit("svd_of_file", {"path": str(path), "k": 3}, cluster)
+    same = submit("svd_of_file", {"path": str(path), "k": 3}, cluster)
+    assert held_back(same).status == "done", log_of(same)
+    np.save(path, np.full((2000, 10), 2.0))
+    ended = held_back(run)
+    assert (ended.status, ended.result) == ("failed", None)
+    assert f"{path} was changed after the run was submitted (160128 bytes of " in ended.error
+    assert "Run it again." in ended.error
+
+
+def test_writing_the_record_between_building_and_computing_is_not_timed():
+    class Clock:
+        now = 0.0
+
+        def passes(self, seconds, result=None):
+            self.now += seconds
+            return result
+
+    clock, noted = Clock(), []
+
+    class Chosen:
+        def build(self, parameters):
+            return clock.passes(2.0, {"value": 1, "seconds_to_make": 0.5})
+
+        def collections(self, built):
+            return {"value": 1}
+
+        def measured(self, built, threads_per_worker):
+            return clock.passes(50.0, Needs(sentence=""))
+
+    def note(needs):
+        # As while another process has locked the record, or the disk is slow.
+        noted.append(clock.passes(100.0, needs))
+
+    parameters = Parameters(workload="f", given={}, resolved={})
+    results, _, seconds = runner.timed(
+        Chosen(), parameters, lambda *_: clock.passes(3.0, {"value": 1}), note, lambda: clock.now
+    )
+    assert (results, seconds, len(noted)) == ({"value": 1}, 4.5, 1)
 
 
 def test_an_svd_runs_to_its_singular_values(cluster):

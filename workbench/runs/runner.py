@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -27,10 +27,10 @@ from workbench.errors import BadInputError, FailedError, NotFoundError, StorageE
 from workbench.formats import listed
 from workbench.jobs import folders, processes
 from workbench.jobs.ending import Cancelled, cancellable, ignore_cancellation, outcome
-from workbench.runs import keeping, places, store, transfers
+from workbench.runs import inputs, keeping, places, store, transfers
 from workbench.runs.explaining import metrics
 from workbench.runs.forecasting import devices
-from workbench.runs.forecasting.forecast import foreseen, lacking, size_of
+from workbench.runs.forecasting.forecast import foreseen, lacking
 from workbench.runs.recording import Recording, diagnose
 from workbench.runs.settings import of_graphs, without_effect
 from workbench.runs.store import Diagnosis, Peak, Progress, Run
@@ -97,8 +97,8 @@ def _alone(run: Run, spec: ClusterSpec) -> dict[str, Any]:
     from workbench.workloads import alone
     from workbench.workloads.registry import template
 
-    chosen = template(run.workload)
-    parameters = chosen.validate(run.parameters, **size_of(spec))
+    chosen, parameters = template(run.workload), _parameters(run)
+    inputs.check_unchanged(chosen, run.resolved, run.files)
     to = keeping.chosen_target(parameters.save, replace=parameters.replace)
     told = Progress(done=0, total=1, stage="computing")
     store.keep(run.id, status="running", started=time.time(), versions=versions(), progress=told)
@@ -147,35 +147,36 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
         try:
             # A function of a person's is imported here and nowhere else.
             chosen = template(run.workload) if run.function is None else own.loaded(run.function, run.workload)
-            parameters = chosen.validate(run.parameters, **size_of(spec))
-            run = _as_on_its_workers(run, chosen, parameters, spec)
+            parameters = _parameters(run)
+            _check_modules(run, chosen, parameters, spec)
+            inputs.check_unchanged(chosen, run.resolved, run.files)
             to = keeping.chosen_target(parameters.save, replace=parameters.replace)
             recording.start(client)
             with recording.telling(run, client), metrics.measuring(client, run.id) as measuring:
                 store.keep(run.id, status="running", started=time.time())
                 since = transfers.clock(client) if chosen.reports_bandwidth else None
-                began = time.perf_counter()
+                needs = None if run.needs is None else Needs.model_validate(run.needs)
                 # What a function computes itself has no graph to wait for.
                 recording.stage = "computing" if chosen.values or chosen.computes else "building"
-                needs = None if run.needs is None else Needs.model_validate(run.needs)
-                built = chosen.build(parameters)
-                collections = chosen.collections(built)
-                if (estimated := chosen.measured(built, parameters.threads_per_worker)) is not None:
+
+                def note(estimated: Needs) -> None:
+                    nonlocal needs, run
                     needs = estimated
-                    run = run.model_copy(
-                        update={"notes": (*run.notes, foreseen(chosen, run.parameters, needs, run.spec))}
-                    )
+                    foretold = foreseen(chosen, run.parameters, needs, run.spec)
+                    run = run.model_copy(update={"notes": (*run.notes, foretold)})
                     store.keep(run.id, needs=needs.model_dump(mode="json"), notes=run.notes)
-                # Where the array is held before anything is done with it, making it isn't part of the time.
-                made = began + (built.get("seconds_to_make") or 0.0)
-                recording.stage = "computing"
-                persisted = _persist(client, collections, optimized_here=bool(of_graphs(run.settings or {})))
-                if _has_gpus(run):
-                    wait_for_gpus(client)
-                gathered = chosen.gathered(persisted)
-                futures = client.compute([on_host(persisted[name]) for name in gathered])
-                results = built | persisted | dict(zip(gathered, client.gather(futures), strict=True))
-                seconds = time.perf_counter() - made
+
+                def compute(built: Mapping[str, Any], collections: dict[str, Any]) -> dict[str, Any]:
+                    recording.stage = "computing"
+                    optimized_here = bool(of_graphs(run.settings or {}))
+                    persisted = _persist(client, collections, optimized_here=optimized_here)
+                    if _has_gpus(run):
+                        wait_for_gpus(client)
+                    gathered = chosen.gathered(persisted)
+                    futures = client.compute([on_host(persisted[name]) for name in gathered])
+                    return {**built, **persisted, **dict(zip(gathered, client.gather(futures), strict=True))}
+
+                results, collections, seconds = timed(chosen, parameters, compute, note)
             recording.stop()
             on_gpu = places.collected(client, run.id, recording.groups) if _has_gpus(run) else None
             if on_gpu is not None and chosen.by_processors:
@@ -226,6 +227,29 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
     return _computed(unsaved, checked)
 
 
+def timed(
+    chosen: Template,
+    parameters: Parameters,
+    compute: Callable[[Mapping[str, Any], dict[str, Any]], dict[str, Any]],
+    note: Callable[[Needs], None],
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[dict[str, Any], dict[str, Any], float]:
+    """Build the graph and compute it; return the results, the collections and the seconds that both took.
+
+    Estimating memory from the graph, and what `note` does with the estimate, such as writing a record, isn't timed.
+    """
+    began = clock()
+    built = chosen.build(parameters)
+    collections = chosen.collections(built)
+    # Where the array is held before anything is done with it, making it isn't part of the time.
+    seconds = clock() - began - (built.get("seconds_to_make") or 0.0)
+    if (estimated := chosen.measured(built, parameters.threads_per_worker)) is not None:
+        note(estimated)
+    began = clock()
+    results = compute(built, collections)
+    return results, collections, seconds + clock() - began
+
+
 def _twins(run: Run) -> Iterator[str]:
     """That other runs computed the same at the same time, where some did."""
     alike = store.select(workload=run.workload, cluster=run.cluster, limit=20)
@@ -272,14 +296,26 @@ def _connected(run: Run) -> Iterator[tuple[Client, ClusterSpec | None]]:
             raise
 
 
-def _as_on_its_workers(run: Run, chosen: Template, parameters: Parameters, spec: ClusterSpec | None) -> Run:
-    """Return a run with what its workers made of its parameters. Raises FailedError where they lack a module."""
+def _parameters(run: Run) -> Parameters:
+    """Return the parameters as they were checked when the run was submitted."""
+    return Parameters(
+        workload=run.workload,
+        given=run.parameters,
+        resolved=run.resolved,
+        notes=run.notes,
+        preset=run.preset,
+        threads_per_worker=run.spec.threads_per_worker if run.spec else 1,
+        save=run.save,
+        replace=run.replace,
+    )
+
+
+def _check_modules(run: Run, chosen: Template, parameters: Parameters, spec: ClusterSpec | None) -> None:
+    """Raise FailedError where workers that came after the run was submitted lack a module."""
     if spec is None or run.spec is None or spec.missing == run.spec.missing:
-        return run
+        return
     if (lacks := lacking(chosen, parameters, spec, run.cluster)) is not None:
         raise FailedError(lacks)
-    notes = tuple(dict.fromkeys((*run.notes, *parameters.notes)))
-    return store.update(run.id, notes=notes, resolved=dict(parameters.resolved))
 
 
 @contextlib.contextmanager

@@ -233,6 +233,12 @@ class Run(Lasting, frozen=True):
     resolved: dict[str, Any] = Field(default_factory=dict)
     """As the workload's function got them."""
     notes: tuple[str, ...] = ()
+    save: str | None = None
+    """Path or URL that the arrays of its answer are saved to."""
+    replace: bool = False
+    """Whether what is there may be replaced."""
+    files: dict[str, str] = Field(default_factory=dict)
+    """State of each file that it reads when it was submitted, by parameter."""
     cluster: str
     spec: ClusterSpec | None = None
     inventory: dict[str, Any] | None = None

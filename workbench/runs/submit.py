@@ -15,7 +15,7 @@ from workbench.errors import ConflictError
 from workbench.jobs import folders, processes
 from workbench.jobs.folders import ACTIVE
 from workbench.jobs.waiting import Waiting
-from workbench.runs import store
+from workbench.runs import inputs, store
 from workbench.runs.forecasting import calibration, machines
 from workbench.runs.forecasting.forecast import actual_spec, kept_with_run, lacking, needs_of, refusal, size_of
 from workbench.runs.settings import read_settings
@@ -104,6 +104,9 @@ def _new(
         parameters=dict(checked.given),
         resolved=dict(checked.resolved),
         notes=checked.notes,
+        save=checked.save,
+        replace=checked.replace,
+        files=inputs.states(chosen, checked.resolved),
         cluster=cluster,
         spec=spec,
         inventory=dict(inventory) if inventory is not None else None,

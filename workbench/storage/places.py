@@ -136,12 +136,12 @@ class Place:
         fs, root = self.storage()
         return int(fs.du(root))
 
-    def stamp(self) -> list[str]:
-        """What changes when somebody writes to a file, or to one in a folder; empty where that can't be told."""
+    def stamp(self, *, deep: bool = True) -> list[str]:
+        """What changes when somebody writes to a file, or with `deep` to one in a folder; empty if that is unknown."""
         fs, root = self.storage()
         try:
             found = {root: fs.info(root)}
-            if found[root]["type"] == "directory":
+            if deep and found[root]["type"] == "directory":
                 found = fs.find(root, detail=True)
         except (OSError, NotImplementedError):
             return []
