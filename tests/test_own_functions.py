@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
-from xml.etree import ElementTree
 
 import dask.array as da
 import nbclient
@@ -1160,7 +1159,7 @@ def _named(name, seconds, peak=100, sha="1"):
         store.mark(f"total-{name}{number}", name=name)
 
 
-def test_runs_of_one_name_are_pooled_and_a_gate_fails_what_is_surely_slower(data_folder, tmp_path, capsys):
+def test_runs_of_one_name_are_pooled_and_a_gate_fails_only_what_is_surely_slower(data_folder, capsys):
     from workbench.cli import main
     from workbench.runs import store
 
@@ -1169,22 +1168,20 @@ def test_runs_of_one_name_are_pooled_and_a_gate_fails_what_is_surely_slower(data
     _named("v3", [1.0, 1.02, 1.01, 0.98, 1.01])
     _named("few", [9.0])
     assert store.find("v2").id == "total-v24"
-    file = tmp_path / "gate.xml"
-    groups = ["compare", "--group", "v1", "--group", "v2", "--junit", str(file)]
+    groups = ["compare", "--group", "v1", "--group", "v2"]
     assert main([*groups, "--fail-if-slower", "10%", "--fail-if-memory-over", "500%"]) == 3
     said = capsys.readouterr()
     assert "v2: time 1.3 times that of v1" in said.err
     assert "over the limit of 1.1 times" in said.err
     assert "They are of different code." in " ".join(said.out.split())
     assert ("RUNS" in said.out, "HARDWARE" in said.out) == (True, False)
-    suite = ElementTree.parse(file).getroot()
-    assert (suite.get("tests"), suite.get("failures")) == ("3", "1")
-    assert [case.get("name") for case in suite if case.find("failure") is not None] == ["v2: time"]
+    assert "v2: memory" in said.err
+    assert "within the limit of 6 times" in said.err
     assert main([*groups, "--fail-if-memory-over", "10%"]) == 3
     capsys.readouterr()
     # The limit lies in the interval: more than a tenth slower is likely, and not sure.
     _named("noisy", [1.0, 1.3, 1.05, 1.25, 1.2])
-    assert main(["compare", "--group", "v1", "--group", "noisy", "--fail-if-slower", "10%"]) == 2
+    assert main(["compare", "--group", "v1", "--group", "noisy", "--fail-if-slower", "10%"]) == 0
     assert re.search(r"undecided at the limit of 1\.1 times: repeat it \d+ more times", capsys.readouterr().err)
     assert main(["compare", "--group", "v1", "--group", "v3", "--fail-if-slower", "10%"]) == 0
     capsys.readouterr()
@@ -1195,7 +1192,7 @@ def test_runs_of_one_name_are_pooled_and_a_gate_fails_what_is_surely_slower(data
     assert "The limit is 'fast'. Give a percentage such as 10%." in capsys.readouterr().err
 
 
-def test_a_gate_judges_what_can_be_and_says_why_it_can_not_judge_the_rest(data_folder, tmp_path, capsys):
+def test_a_gate_judges_what_can_be_and_says_why_it_can_not_judge_the_rest(data_folder, capsys):
     from workbench.cli import main
     from workbench.runs import store
 
@@ -1205,13 +1202,10 @@ def test_a_gate_judges_what_can_be_and_says_why_it_can_not_judge_the_rest(data_f
     for run in store.of_name("quick"):
         store.update(run.id, diagnosis=None)
     store.update("total-broken0", status="failed", error="No module named 'mine'.")
-    file = tmp_path / "gate.xml"
-    command = ["compare", "--junit", str(file), "--fail-if-memory-over", "10%"]
+    command = ["compare", "--fail-if-memory-over", "10%"]
     groups = ["--group", "v1", "--group", "quick"]
     assert main([*command, *groups, "--fail-if-slower", "10%"]) == 3
     assert "its runs are too short for a worker to be sampled" in capsys.readouterr().err
-    suite = ElementTree.parse(file).getroot()
-    assert [suite.get(each) for each in ("tests", "failures", "errors", "skipped")] == ["3", "1", "0", "1"]
     assert main([*command, *groups, "--fail-if-slower", "50%"]) == 2
     capsys.readouterr()
     for groups in (["--group", "v1", "--group", "broken"], ["--group", "broken", "--group", "v1"]):
@@ -1219,7 +1213,6 @@ def test_a_gate_judges_what_can_be_and_says_why_it_can_not_judge_the_rest(data_f
         said = capsys.readouterr()
         assert "has runs that failed: No module named 'mine'." in said.err
         assert "All answers are the same" not in said.out
-        assert ElementTree.parse(file).find("testcase/error") is not None
 
 
 NAMES_OF_OURS = """
@@ -1267,7 +1260,7 @@ def test_what_is_watched_keeps_its_answer_and_its_tags(quick_client, data_folder
 
 
 @pytest.mark.parametrize("apart", [{"value": 2.0}, {"value": [1, 2, 4]}])
-def test_a_gate_fails_where_answers_of_watched_groups_differ(data_folder, tmp_path, capsys, apart):
+def test_a_gate_fails_where_answers_of_watched_groups_differ(data_folder, capsys, apart):
     from workbench.cli import main
     from workbench.runs import store
 
@@ -1278,17 +1271,10 @@ def test_a_gate_fails_where_answers_of_watched_groups_differ(data_folder, tmp_pa
             watched = {"workload": store.WATCHED, "parameters": given, "resolved": given, "function": None}
             store.delete(run.id)
             store.create(run.model_copy(update=watched | {"result": {"tasks": 3, "tasks_of_others": 0, **answer}}))
-    file = tmp_path / "gate.xml"
-    gate = ["compare", "--fail-if-slower", "90%", "--junit", str(file), "--group", "p", "--group"]
+    gate = ["compare", "--fail-if-slower", "90%", "--group", "p", "--group"]
     assert main([*gate, "q"]) == 1
     assert "The answers do not agree. The answers of p and q differ: " in " ".join(capsys.readouterr().err.split())
-    suite = ElementTree.parse(file).getroot()
-    assert [case.get("name") for case in suite if case.find("failure") is not None] == ["answers"]
-    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
     assert main([*gate, "same"]) == 0
-    assert ElementTree.parse(file).getroot().get("failures") == "0"
-    assert main(["compare", "--group", "p", "--group", "q", "--fail-if-slower", "9%", "--junit", "nodir/x.xml"]) == 2
-    assert "--junit: given 'nodir/x.xml'" in capsys.readouterr().err
 
 
 def test_a_page_hears_of_a_function_that_was_added(data_folder: Path) -> None:

@@ -378,7 +378,7 @@ class Session:
         judged
             Refuse, before anything starts, too few rows or repeats for a limit such as of `--fail-if-slower`.
         options
-            `sweep` (values by name), `weak`, `repeats` and `warmup`; see
+            `sweep` (values by name), `repeats` and `warmup`; see
             `workbench.runs.comparing.comparisons.Request`.
         """
         from workbench.runs.comparing.compare import submit

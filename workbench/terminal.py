@@ -408,7 +408,7 @@ def show_comparison(comparison: Comparison, summary: Summary) -> None:
         _print(line)
     _print()
     for curve in summary.scaling:
-        _print(f"\n{'Weak' if curve.weak else 'Strong'} scaling over cores, {on_one_line(curve.what)}:")
+        _print(f"\nScaling over cores, {on_one_line(curve.what)}:")
         for point in curve.points:
             _print(
                 f"  on {point.cores:>3}  {formats.duration(point.seconds):>10}  {point.speedup:.2f} times, "

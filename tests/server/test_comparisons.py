@@ -140,7 +140,6 @@ async def test_what_is_ticked_planned_and_typed_is_what_is_compared(
         ],
         "repeats": 3,
         "sweep": {"size": ["1GiB", "2GiB"]},
-        "weak": False,
         "agreed": True,
     }
     assert "Sum or mean of an array, size 2GiB" in text_of(made)
@@ -174,14 +173,14 @@ async def test_a_sweep_proposes_its_values_and_leaves_out_clusters_that_run(
     with_hardware(session, monkeypatch, 12)
     session.add("calm-otter")
     await api("POST", "state")
-    ticked = {"compare.on.cluster-calm-otter": True, "compare.weak": True}
+    ticked = {"compare.on.cluster-calm-otter": True}
     assert "compare-values" not in await html_of(api, "compare", ticked)
     workers = asked(await html_of(api, "compare", {**ticked, "compare.sweep": "workers"}))
     assert workers["sweep"] == {"workers": ["1", "2", "4", "8"]}
-    assert (workers["weak"], "--cluster calm-otter" in workers["on"]) == (True, False)
+    assert "--cluster calm-otter" not in workers["on"]
     sizes = asked(await html_of(api, "compare", {**ticked, "compare.sweep": "size", "run.array_sum.size": "6GiB"}))
     assert [parse_bytes(each) for each in sizes["sweep"]["size"]] == [1.5 * GIB, 3 * GIB, 6 * GIB]
-    assert (sizes["weak"], "--cluster calm-otter" in sizes["on"]) == (False, True)
+    assert "--cluster calm-otter" in sizes["on"]
     share = asked(await html_of(api, "compare", {"compare.sweep": "size", "run.array_sum.size": "0.5"}))
     assert [parse_bytes(each) for each in share["sweep"]["size"]] == [GIB // 2, GIB, 2 * GIB]
 
@@ -242,7 +241,7 @@ async def test_a_preset_about_ucx_offers_the_clusters_of_its_text(
 async def test_an_empty_field_of_the_form_is_one_left_out(api: Any, session: Any) -> None:
     body = {"workload": "array_sum", "on": ["cpu", "ucx"], "settings": "", "repeats": "3"}
     assert (await api("POST", "comparisons", body)).status == 202
-    assert (begun(session).repeats, begun(session).weak, begun(session).on) == (3, False, ("cpu", "ucx"))
+    assert (begun(session).repeats, begun(session).on) == (3, ("cpu", "ucx"))
 
 
 async def test_ucx_listens_only_where_a_person_agreed(api: Any, session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,12 +261,6 @@ async def test_ucx_listens_only_where_a_person_agreed(api: Any, session: Any, mo
     )
     answer = await api("POST", "comparisons", body | {"agreed": True})
     assert answer.status == 202
-
-
-async def test_the_form_asks_for_weak_scaling(api: Any, session: Any) -> None:
-    body = asked(await html_of(api, "compare", {"compare.sweep": "workers", "compare.weak": True}))
-    await api("POST", "comparisons", body)
-    assert begun(session).weak is True
 
 
 async def test_the_page_of_a_comparison_can_not_reach_the_server(api: Any, session: Any) -> None:

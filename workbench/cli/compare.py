@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _CANCEL_PATIENCE = 40.0  # seconds in which a run is cancelled and the clusters are stopped
 _OVER = 3  # the exit code where something is over a limit
-_NOT_JUDGED = 2  # where something can't be judged
+_NOT_JUDGED = 2  # where too few runs report what is limited
 _FORMATS = {".md": "markdown", ".markdown": "markdown", ".csv": "csv", ".json": "json", ".html": "html", ".htm": "html"}
 
 
@@ -46,33 +46,24 @@ def _compare(arguments: argparse.Namespace) -> int:
     else:
         comparison = _conducted(session, arguments, judged=bool(limits))
     code = _tell(comparison, form, arguments.save)
-    return _gate(comparison, arguments.junit, limits, code) if limits else code
+    return _gate(comparison, limits, code) if limits else code
 
 
 def _limits(arguments: argparse.Namespace) -> dict[str, float]:
     from workbench.runs.comparing.gate import read_limit
 
     given = {"slower": arguments.fail_if_slower, "memory": arguments.fail_if_memory_over}
-    limits = {name: read_limit(text) for name, text in given.items() if text is not None}
-    if arguments.junit is not None:
-        if not limits:
-            raise BadInputError("--junit tells what was judged: give --fail-if-slower or --fail-if-memory-over too.")
-        check_writable(Path(arguments.junit), "--junit")
-    return limits
+    return {name: read_limit(text) for name, text in given.items() if text is not None}
 
 
-def _gate(comparison: Comparison, file: str | None, limits: dict[str, float], code: int) -> int:
-    """Say what is over a limit, and write it down; 3 where something is, then `code`, 2 where not all was judged."""
-    from workbench.runs.comparing.gate import judge, junit
-    from workbench.runs.comparing.table import summarise
+def _gate(comparison: Comparison, limits: dict[str, float], code: int) -> int:
+    """Report each row against the limits; return 3 where one is over, then `code`, 2 where one lacks runs."""
+    from workbench.runs.comparing.gate import judge
 
     judged = judge(comparison, **limits)
     for each in judged:
         complain(each.sentence)
-    if file is not None:
-        with config.writing(Path(file)):
-            Path(file).write_text(junit(judged, summarise(comparison)), encoding="utf-8")
-    codes = {"failure": _OVER, "error": 1, "skipped": code or _NOT_JUDGED}
+    codes = {"over": _OVER, "failed": 1, "too few": code or _NOT_JUDGED}
     outcomes = {each.outcome for each in judged}
     return next((found for outcome, found in codes.items() if outcome in outcomes), code)
 
@@ -88,7 +79,6 @@ def _conducted(session: Session, arguments: argparse.Namespace, *, judged: bool)
                 "on": arguments.on or None,
                 "sweep": _sweep(arguments.sweep),
                 "settings": parameters_of(arguments.settings, "--config", "array.rechunk.threshold=5"),
-                "weak": arguments.weak,
                 "repeats": arguments.repeats,
                 "warmup": arguments.warmup,
             }
@@ -217,15 +207,10 @@ def add_compare_commands(commands: Any) -> None:
     compare.add_argument(
         "--fail-if-slower",
         metavar="P%",
-        help="exit with 3 where a row is surely slower than the first, by more than this",
+        help="exit with 3 only where the whole interval of a row's time lies above that of the first by more than this",
     )
     compare.add_argument(
         "--fail-if-memory-over", metavar="P%", help="the same for the most that a worker held of its memory"
-    )
-    compare.add_argument(
-        "--junit",
-        metavar="FILE",
-        help="write what was judged, and whether the answers agree, as JUnit XML, for CI",
     )
     add_parameters(compare)
     add_settings(compare)
@@ -236,7 +221,6 @@ def add_compare_commands(commands: Any) -> None:
         help="values of a parameter, of workers, threads or memory, or of Dask's setting config.KEY; a row for each "
         "(semicolons where values hold commas)",
     )
-    compare.add_argument("--weak", action="store_true", help="let the size grow with the workers or threads swept")
     compare.add_argument("--repeats", metavar="N", type=whole_number, default=5, help="measured runs of each row (5)")
     compare.add_argument("--warmup", metavar="N", type=whole_number, default=1, help="runs before that (1)")
     add_yes(compare)

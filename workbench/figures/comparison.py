@@ -144,7 +144,7 @@ def _patches(comparison: Comparison, theme: Theme) -> Iterator[Patch]:
     points = [(each.points[0].cores, point) for each in summary.scaling for point in each.points]
     most = max((point.cores for _, point in points), default=0)
     gain = max((max(point.cores / first, point.speedup) for first, point in points), default=1)
-    yield Patch("scaling_title", "set", {"text": f"{_curve(summary)}{mark}"})
+    yield Patch("scaling_title", "set", {"text": f"Speed-up over cores, with efficiency (dashed: ideal){mark}"})
     yield Patch("scaling_plot", "set", {"visible": most > 0})
     yield Patch("scaling_range", "set", {"end": 1.08 * most})
     yield Patch("scaling_rows", "set", {"end": 1.2 * gain})
@@ -242,11 +242,6 @@ def _curves(summary: Summary, theme: Theme) -> dict[str, dict[str, list[Any]]]:
             )
             points.append((point.cores, point.speedup, color, text, f"{100 * point.efficiency:.0f} %"))
     return {"curves": columns(COLUMNS["curves"], curves), "points": columns(COLUMNS["points"], points)}
-
-
-def _curve(summary: Summary) -> str:
-    what = "Work done in a second, of a size that grows" if any(each.weak for each in summary.scaling) else "Speed-up"
-    return f"{what}, over cores, with efficiency (dashed: ideal)"
 
 
 def _head(comparison: Comparison, summary: Summary, theme: Theme) -> str:

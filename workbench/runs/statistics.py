@@ -6,7 +6,6 @@ import math
 import statistics
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from pydantic import BaseModel
@@ -86,15 +85,6 @@ class Amdahl(NamedTuple):
 
     serial: float
     parallel: float
-
-
-class CoresFor(NamedTuple):
-    """How many cores would take as long as something else."""
-
-    cores: float | None
-    """None where no number of cores would."""
-    how: Literal["interpolated", "extrapolated", "proportional", "never"]
-    """Between two measured numbers of cores; beyond them, by Amdahl's law; by the rule of three; not at all."""
 
 
 def spread(seconds: Sequence[float]) -> Spread:
@@ -201,22 +191,6 @@ def amdahl(points: Sequence[tuple[float, float]]) -> Amdahl | None:
     if serial < 0:
         return Amdahl(0.0, b / bb)
     return Amdahl(serial, parallel) if parallel > 0 else Amdahl(a / aa, 0.0)
-
-
-def cores_for(points: Sequence[tuple[float, float]], seconds: float) -> CoresFor:
-    """How many cores take `seconds`, from times measured on some numbers of cores, of which there is at least one."""
-    ordered = sorted(points)
-    for (few, slow), (many, fast) in pairwise(ordered):
-        if min(slow, fast) <= seconds <= max(slow, fast) and slow != fast:
-            share = math.log(seconds / slow) / math.log(fast / slow)
-            return CoresFor(few * (many / few) ** share, "interpolated")
-    law = amdahl(ordered)
-    if law is None:
-        cores, measured = ordered[0]
-        return CoresFor(cores * measured / seconds, "proportional")
-    if seconds <= law.serial or law.parallel == 0:
-        return CoresFor(None, "never")
-    return CoresFor(law.parallel / (seconds - law.serial), "extrapolated")
 
 
 def _without_outliers(seconds: Sequence[float]) -> list[float]:

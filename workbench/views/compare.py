@@ -39,8 +39,6 @@ _NOT_SWEPT = ("save", "replace")
 _CLUSTERS = 5
 """Clusters that are offered besides those that are ticked: the youngest, or those that are searched for."""
 
-_WEAK = "Weak scaling: each worker has as much to do, however many there are. It needs a sweep of workers or threads."
-
 
 class _Offer(NamedTuple):
     """Something to tick: its name on the page, the line it stands for, what it is called and what it comes to."""
@@ -83,7 +81,6 @@ class _Wish(NamedTuple):
         asked["repeats"] = chosen.get("repeats", 5)
         if sweep:
             asked["sweep"] = {sweep: list(read_values(self.values))}
-            asked["weak"] = sweep in SWEPT_OPTIONS and bool(chosen.get("weak"))
         return asked | ({"agreed": bool(chosen.get("agreed"))} if self.asks else {})
 
 
@@ -320,8 +317,7 @@ def _sweep(wish: _Wish) -> Iterator[str]:
 def _more(wish: _Wish) -> str:
     said = "Further clusters, as in the terminal, with semicolons between them"
     example = "cpu --workers 2 --no-encrypt; gpus"
-    further = _input(wish, "lines", "", placeholder=example, aria_label=said, title=said)
-    return _box(wish, "weak", "The size grows with the workers", title=_WEAK) + further
+    return _input(wish, "lines", "", placeholder=example, aria_label=said, title=said)
 
 
 def _input(wish: _Wish, name: str, default: Any, **attributes: Any) -> str:

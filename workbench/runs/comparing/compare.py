@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dask.utils import parse_bytes
 from pydantic import ValidationError
 
 from workbench import formats
@@ -75,16 +74,17 @@ class _Wish(NamedTuple):
 
 def read_request(given: Mapping[str, Any]) -> Request:
     """Return a request from what a person gave; numbers may be text. Raises BadInputError in one sentence."""
+    unknown = [name for name in given if name not in Request.model_fields]
+    if unknown:
+        raise BadInputError(
+            f"A comparison has no option {quoted(unknown[0])}. Choose among: {', '.join(Request.model_fields)}. Those "
+            "of the workload go into parameters, such as parameters={'size': '1GiB'}."
+        )
     try:
         request = Request.model_validate({key: value for key, value in given.items() if value is not None})
     except ValidationError as err:
         problem = err.errors()[0]
         name = str(problem["loc"][0])
-        if name not in Request.model_fields:
-            raise BadInputError(
-                f"A comparison has no option {quoted(name)}. Choose among: {', '.join(Request.model_fields)}. Those of "
-                "the workload go into parameters, such as parameters={'size': '1GiB'}."
-            ) from err
         allowed = {
             "repeats": f"a whole number from 1 to {MOST_REPEATS}",
             "warmup": f"a whole number from 0 to {MOST_REPEATS}",
@@ -121,7 +121,7 @@ def plan_comparison(request: Request, inventory: Inventory, there: Sequence[Clus
     lines = list(dict.fromkeys(str(wish.line) for wish in wishes))
     parsed = {str(wish.line): wish.line for wish in wishes}
     specs, mode, memory_notes = _specs([parsed[line] for line in lines], inventory, there, chosen, wishes)
-    rows, parameter_notes = _rows(request, chosen, wishes, dict(zip(lines, specs, strict=True)), inventory)
+    rows, parameter_notes = _rows(chosen, wishes, dict(zip(lines, specs, strict=True)), inventory)
     return Planned(rows, mode, (*notes, *memory_notes, *parameter_notes))
 
 
@@ -230,8 +230,6 @@ def _wishes(request: Request, chosen: Template) -> tuple[list[_Wish], tuple[str,
             f"sweep: {quoted(unknown[0])} is no parameter of {chosen.name}. Choose among: "
             f"{', '.join([*fields, 'workers', 'threads', 'memory'])}."
         )
-    if request.weak and not {"n_workers", "threads_per_worker"} & set(options.values()):
-        raise BadInputError("The size can grow only with a sweep of workers or threads, such as workers=1,2,4.")
     wishes = []
     notes: list[str] = []
     for text, values in itertools.product(request.on, itertools.product(*request.sweep.values())):
@@ -392,7 +390,6 @@ def _too_small(
 
 
 def _rows(
-    request: Request,
     chosen: Template,
     wishes: Sequence[_Wish],
     specs: Mapping[str, ClusterSpec | str],
@@ -401,8 +398,7 @@ def _rows(
     """Rows with parameters that were resolved once for all, and what was chosen so."""
     had = [spec for spec in specs.values() if isinstance(spec, ClusterSpec)]
     rows, notes, texts, resolved_by = [], [], [], []
-    growth = _growth(wishes, specs) if request.weak else [1.0] * len(wishes)
-    for wish, factor in zip(wishes, growth, strict=True):
+    for wish in wishes:
         spec = specs[str(wish.line)]
         swept = "".join(
             f", {name}={_plain(value)}"
@@ -420,8 +416,7 @@ def _rows(
         if isinstance(spec, str):
             rows.append(Row(**common, reason=spec))
             continue
-        given = _grown(chosen, wish.parameters, factor) if request.weak else wish.parameters
-        pinned, chosen_notes = _pinned(chosen, given, wish.parameters, had)
+        pinned, chosen_notes = _pinned(chosen, wish.parameters, had)
         checked = chosen.validate(pinned, **size_of(spec))
         notes += chosen_notes
         had_as = {"spec": spec, "parameters": pinned, "resolved": dict(checked.resolved)}
@@ -448,8 +443,7 @@ def _rows(
     if same and len(had) > 1 and notes:
         notes.insert(0, "Shape and blocks were chosen once for all rows, so that all work on the same numbers.")
     if not same:
-        swept = "the size grows with the workers or threads" if request.weak else "a swept parameter changes them"
-        notes.append(f"Not all rows work on the same numbers, since {swept}.")
+        notes.append("Not all rows work on the same numbers, since a swept parameter changes them.")
     notes += texts
     return tuple(rows), tuple(dict.fromkeys(notes))
 
@@ -482,7 +476,7 @@ def _numbers_of(resolved: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pinned(
-    chosen: Template, given: Mapping[str, Any], base: Mapping[str, Any], specs: Sequence[ClusterSpec]
+    chosen: Template, given: Mapping[str, Any], specs: Sequence[ClusterSpec]
 ) -> tuple[dict[str, Any], list[str]]:
     """Parameters that mean the same on every cluster: what is chosen by its memory or threads is chosen here."""
     around: dict[str, Any] = {
@@ -494,40 +488,15 @@ def _pinned(
     }
     fields = chosen.schema()["properties"]
     checked = chosen.validate(given, **around)
-    # Blocks that grow with the array would make weak scaling a comparison of blocks as well.
-    of_base = chosen.validate(base, **around) if base != given else checked
     pinned = dict(given)
     if "generator" in fields:
         pinned["generator"] = checked.resolved["generator"]
     if "shape" in fields and "shape" in checked.resolved:
         pinned = {name: value for name, value in pinned.items() if name not in ("size", "scale")}
         pinned["shape"] = checked.resolved["shape"]
-    if "chunks" in fields and "chunks" in of_base.resolved:
-        pinned["chunks"] = of_base.resolved["chunks"]
-    return pinned, list(of_base.notes)
-
-
-def _growth(wishes: Sequence[_Wish], specs: Mapping[str, ClusterSpec | str]) -> list[float]:
-    threads = [spec.threads if isinstance(spec := specs[str(wish.line)], ClusterSpec) else 1 for wish in wishes]
-    return [count / min(threads) for count in threads]
-
-
-def _grown(chosen: Template, parameters: Mapping[str, Any], factor: float) -> dict[str, Any]:
-    """Parameters with a size, or a scale of the preset, so many times as large."""
-    if parameters.get("preset") and parameters.get("size") is None:
-        return {**parameters, "scale": float(parameters.get("scale") or 1) * factor}
-    default = chosen.schema()["properties"].get("size", {}).get("default")
-    size = parameters.get("size", default)
-    try:
-        n_bytes = int(parse_bytes(size)) if isinstance(size, str) else size
-    except (ValueError, KeyError):
-        n_bytes = None
-    if parameters.get("shape") is not None or not isinstance(n_bytes, int) or n_bytes < 2:
-        raise BadInputError(
-            f"The size is to grow with the workers or threads, and size is {quoted(size)}. Give a size in bytes such "
-            "as size=512MiB, and no shape."
-        )
-    return {**parameters, "size": round(n_bytes * factor)}
+    if "chunks" in fields and "chunks" in checked.resolved:
+        pinned["chunks"] = checked.resolved["chunks"]
+    return pinned, list(checked.notes)
 
 
 def _plain(value: Any) -> str:

@@ -46,7 +46,7 @@ def read_values(text: str) -> tuple[str, ...]:
     return tuple(value.strip() for value in values if value.strip())
 
 
-class Request(BaseModel, frozen=True, extra="forbid", str_strip_whitespace=True):
+class Request(BaseModel, frozen=True, str_strip_whitespace=True):
     """What is to be compared. Frozen, JSON both ways."""
 
     workload: str
@@ -57,8 +57,6 @@ class Request(BaseModel, frozen=True, extra="forbid", str_strip_whitespace=True)
     """Settings of Dask for all rows."""
     sweep: dict[str, tuple[Any, ...]] = {}
     """Values of parameters of the workload, or of workers, threads and memory, each of which makes rows of its own."""
-    weak: bool = False
-    """Let the size grow with the workers or threads that are swept."""
     repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS)] = 5
     warmup: Annotated[int, Field(ge=0, le=MOST_REPEATS)] = 1
 

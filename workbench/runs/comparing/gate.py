@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
-from xml.etree import ElementTree
+from typing import Literal, NamedTuple
 
 from workbench import formats
 from workbench.errors import BadInputError, NotFoundError, quoted
@@ -15,27 +13,16 @@ from workbench.runs import store
 from workbench.runs.comparing.comparisons import Comparison, Row
 from workbench.runs.statistics import CONFIDENCE, FEWEST_REPEATS, advice, compared, more_repeats
 
-if TYPE_CHECKING:
-    from workbench.runs.comparing.table import Summary
-
-What = Literal["time", "memory", "answers"]
-Outcome = Literal["system-out", "failure", "error", "skipped"]
+What = Literal["time", "memory"]
+Outcome = Literal["within", "over", "undecided", "failed", "too few"]
 
 
 class Judged(NamedTuple):
     """One row against the first."""
 
-    label: str | None
-    """None where all rows are meant."""
-    what: What
     outcome: Outcome
-    """As JUnit has it: 'error' where one of both has failed runs or can't be had, 'skipped' where it is undecided."""
+    """'failed' where one of both has failed runs or can't be had, 'too few' where its runs don't report enough."""
     sentence: str
-
-    @property
-    def name(self) -> str:
-        """Row and what was judged: 'v2: time'."""
-        return ": ".join(filter(None, (self.label, self.what)))
 
 
 def read_limit(text: str) -> float:
@@ -60,10 +47,9 @@ def check(rows: Sequence[Row], repeats: int = FEWEST_REPEATS) -> None:
 
 
 def judge(comparison: Comparison, *, slower: float | None = None, memory: float | None = None) -> tuple[Judged, ...]:
-    """Judge each row against the first. It is over the limit where the whole interval of the ratio at 95 % is.
+    """Judge each row against the first. It is over the limit only where the whole interval of the ratio at 95 % is.
 
-    It is undecided, which is 'skipped', where the limit lies in the interval.
-    Raises BadInputError where there is one row only.
+    It is undecided where the limit lies in the interval. Raises BadInputError where there is one row only.
     """
     check(comparison.rows)
     first, *others = comparison.rows
@@ -81,14 +67,12 @@ def _judged(first: Row, other: Row, what: What, limit: float) -> Judged:
     assert found.high is not None
     shown = formats.duration if what == "time" else formats.size
     middle = [shown(statistics.median(values)) for values in (one, two)]
-    outcome: Outcome = "skipped"
+    outcome: Outcome = "undecided"
     verdict = f"undecided at the limit of {1 + limit:.3g} times: {advice(more_repeats(two, one, 1 + limit))}"
     if found.low > 1 + limit or found.high <= 1 + limit:
-        outcome = "failure" if found.low > 1 + limit else "system-out"
-        verdict = f"{'over' if outcome == 'failure' else 'within'} the limit of {1 + limit:.3g} times"
+        outcome = "over" if found.low > 1 + limit else "within"
+        verdict = f"{outcome} the limit of {1 + limit:.3g} times"
     return Judged(
-        other.label,
-        what,
         outcome,
         f"{other.label}: {what} {found.ratio:.3g} times that of {first.label} ({found.low:.3g} to {found.high:.3g} at "
         f"{100 * CONFIDENCE:.0f} %; {middle[0]} and {middle[1]}), {verdict}.",
@@ -100,7 +84,7 @@ def _not_judged(row: Row, label: str, what: What, count: int) -> Judged:
     head = f"{label}: its {what} can't be judged. {'It' if row.label == label else row.label}"
     if row.reason is not None:
         how = "has runs that failed" if row.failed else "can't be had"
-        return Judged(label, what, "error", f"{head} {how}: {row.reason}")
+        return Judged("failed", f"{head} {how}: {row.reason}")
     if len(row.seconds) < FEWEST_REPEATS:
         why = "to tell a difference from chance. Run it more often."
     elif row.spec is not None and row.spec.alone:
@@ -108,7 +92,7 @@ def _not_judged(row: Row, label: str, what: What, count: int) -> Judged:
     else:
         why = "and its runs are too short for a worker to be sampled. Give them more to do."
     count_of = f"{head} has the {what} of {formats.count(count, 'run')}, {FEWEST_REPEATS} of each are needed"
-    return Judged(label, what, "skipped", f"{count_of} {why}")
+    return Judged("too few", f"{count_of} {why}")
 
 
 def _peaks(row: Row) -> tuple[float, ...]:
@@ -122,21 +106,3 @@ def _peaks(row: Row) -> tuple[float, ...]:
         if told is not None and told.peak is not None:
             found.append(float(told.peak.bytes))
     return tuple(found)
-
-
-def junit(judged: Sequence[Judged], summary: Summary) -> str:
-    """Return what was judged, and whether the answers agree, as the XML that CI systems read."""
-    outcomes: dict[bool | None, Outcome] = {True: "system-out", False: "failure", None: "skipped"}
-    judged = (*judged, Judged(None, "answers", outcomes[summary.agree], summary.agreement))
-    counts = Counter(each.outcome for each in judged)
-    numbers = {"tests": len(judged), "failures": counts["failure"], "errors": counts["error"]}
-    numbers |= {"skipped": counts["skipped"]}
-    suite = ElementTree.Element(
-        "testsuite", {"name": summary.title} | {key: str(value) for key, value in numbers.items()}
-    )
-    for each in judged:
-        case = ElementTree.SubElement(suite, "testcase", classname=summary.title, name=each.name)
-        message = {} if each.outcome == "system-out" else {"message": each.sentence}
-        ElementTree.SubElement(case, each.outcome, message).text = each.sentence
-    ElementTree.indent(suite)
-    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

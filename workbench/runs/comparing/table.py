@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -16,22 +15,11 @@ from workbench.clusters.lines import read_line
 from workbench.clusters.spec import SIZES
 from workbench.errors import on_one_line
 from workbench.runs import statistics
-from workbench.runs.comparing import transports
 from workbench.runs.comparing.agreement import Agreement, Answer, agreement, data_of
 from workbench.runs.comparing.compare import SWEPT_OPTIONS
 from workbench.runs.comparing.comparisons import Comparison, Mode, Row
 from workbench.runs.forecasting import calibration, machines
-from workbench.runs.statistics import (
-    FEWEST_REPEATS,
-    Ratio,
-    Spread,
-    compared,
-    cores_for,
-    more_repeats,
-    outliers,
-    speed,
-    spread,
-)
+from workbench.runs.statistics import Spread, compared, more_repeats, outliers, speed, spread
 from workbench.runs.store import WATCHED, answered
 from workbench.runs.transfers import speeds
 from workbench.workloads.values import Check
@@ -99,9 +87,9 @@ class Point(BaseModel, frozen=True):
     cores: int
     seconds: float
     speedup: float
-    """Beside the fewest cores; for weak scaling, of the work done in a second."""
+    """Beside the fewest cores."""
     efficiency: float
-    """Share of the ideal: a k-th of the time on k times the cores; for weak scaling, the same time."""
+    """Share of the ideal: a k-th of the time on k times the cores."""
     low: float | None = None
     high: float | None = None
     """Interval of the efficiency, from the same interval as the ratio of the rows."""
@@ -111,22 +99,9 @@ class Scaling(BaseModel, frozen=True):
     """How the time falls with the cores."""
 
     what: str
-    weak: bool
     points: tuple[Point, ...]
     serial_share: float | None
-    """Part of the time on one core that more cores don't shorten, by Amdahl's law; None for weak scaling."""
-
-
-class CoresEqual(BaseModel, frozen=True):
-    """How many CPU cores take as long as a GPU."""
-
-    on: str
-    cores: float | None
-    low: float | None
-    high: float | None
-    """From the interval of the ratio to the cores that are nearest; None where there is no bound."""
-    how: str
-    sentence: str
+    """Part of the time on one core that more cores don't shorten, by Amdahl's law."""
 
 
 class Differing(BaseModel, frozen=True):
@@ -162,7 +137,6 @@ class Summary(BaseModel, frozen=True):
     agreement: str
     verdict: str
     scaling: tuple[Scaling, ...]
-    cores_equal: tuple[CoresEqual, ...]
     differences: tuple[Differing, ...]
     notes: tuple[str, ...]
     error: str | None
@@ -182,8 +156,6 @@ def summarise(comparison: Comparison) -> Summary:
     failed = [row.title for row in comparison.rows if row.failed]
     if failed and found.agree is not False:
         found = Agreement(None, f"Runs of {', '.join(failed)} failed, so not all answers can be compared.")
-    equal = _cores_equal(comparison)
-    scaling = _scalings(comparison)
     return Summary(
         id=comparison.id,
         workload=comparison.workload,
@@ -193,9 +165,8 @@ def summarise(comparison: Comparison) -> Summary:
         rows=rows,
         agree=found.agree,
         agreement=found.how,
-        verdict=verdict(rows, found.agree, found.how, equal, scaling, transports.sentence(comparison.rows)),
-        scaling=scaling,
-        cores_equal=equal,
+        verdict=verdict(rows, found.agree, found.how),
+        scaling=_scalings(comparison),
         differences=_differences(comparison) if comparison.mode == "past" else (),
         notes=comparison.notes,
         error=comparison.error,
@@ -214,12 +185,11 @@ def as_markdown(summary: Summary) -> str:
     """Return the table and what is to be said of it, in GitHub's Markdown."""
     lines = [f"**{_escaped(summary.title)}**: {_escaped(summary.verdict)}", "", *_markdown_table(*cells(summary))]
     for curve in summary.scaling:
-        kind = "Weak" if curve.weak else "Strong"
-        header = ["cores", "time", "gain" if curve.weak else "speed-up", "efficiency"]
+        header = ["cores", "time", "speed-up", "efficiency"]
         body = [
             [str(p.cores), formats.duration(p.seconds), f"{p.speedup:.2f}", efficiency_text(p)] for p in curve.points
         ]
-        lines += ["", f"{kind} scaling, {_escaped(curve.what)}:", "", *_markdown_table(header, body)]
+        lines += ["", f"Scaling, {_escaped(curve.what)}:", "", *_markdown_table(header, body)]
     if summary.differences:
         header = ["differs", *(row.title for row in summary.rows)]
         body = [[f"{each.kind}: {each.name}", *each.texts] for each in summary.differences]
@@ -277,7 +247,7 @@ def cells(summary: Summary) -> tuple[list[str], list[list[str]]]:
 
 
 def remarks(summary: Summary) -> tuple[str, ...]:
-    """Sentences below the table: agreement, outliers, cores that equal a GPU, notes."""
+    """Sentences below the table: agreement, outliers, notes."""
     strayed = (
         f"Outlier: {each.run} on {row.title} (round {each.round + 1}) took {formats.duration(each.seconds)}, "
         f"{each.factor:.2f} times the median. It is counted in the table."
@@ -285,25 +255,16 @@ def remarks(summary: Summary) -> tuple[str, ...]:
         for each in row.outliers
     )
     ended = (f"{row.title} ended early: {row.reason}" for row in summary.rows if row.reason and row.seconds)
-    # The first is in the verdict. Of answers that don't agree the times say nothing.
-    equal = (each.sentence for each in summary.cores_equal[1:] if summary.agree is not False)
     several = sum(row.seconds is not None for row in summary.rows) > 1
     agreed = summary.agreement if several or summary.agree is not None else None
     first = next((row.seconds.median for row in summary.rows if row.seconds), 1.0)
     apart = any(r.seconds and r.ratio and abs(r.ratio * first / r.seconds.median - 1) > _APART for r in summary.rows)
     how = "A ratio is the median over all pairs of runs, which isn't that of the medians." if apart else None
-    found = (summary.error, agreed, how, *strayed, *ended, *equal, *summary.notes)
+    found = (summary.error, agreed, how, *strayed, *ended, *summary.notes)
     return tuple(" ".join(each.split()) for each in found if each)
 
 
-def verdict(
-    rows: Sequence[RowSummary],
-    agree: bool | None,
-    how: str,
-    equal: Sequence[CoresEqual] = (),
-    scaling: Sequence[Scaling] = (),
-    over: str | None = None,
-) -> str:
+def verdict(rows: Sequence[RowSummary], agree: bool | None, how: str) -> str:
     """Return the comparison in a few sentences."""
     measured = [row for row in rows if row.seconds is not None]
     if not measured:
@@ -313,12 +274,8 @@ def verdict(
     if any(row.ratio is None for row in measured):
         return "These are runs of different workloads, so their times are not compared."
     if len(measured) == 1:
-        sentences = [f"{measured[0].title} took {_median(measured[0])}; there is nothing to compare it with."]
-    else:
-        # Rows of weak scaling do different amounts of work: none of them is the fastest.
-        grown = [_grown(each, alone=len(scaling) == 1) for each in scaling if each.weak]
-        sentences = grown or _order(measured)
-    return " ".join([*sentences, *([over] if over else []), *(each.sentence for each in equal[:1])])
+        return f"{measured[0].title} took {_median(measured[0])}; there is nothing to compare it with."
+    return " ".join(_order(measured))
 
 
 def _order(measured: Sequence[RowSummary]) -> list[str]:
@@ -355,16 +312,6 @@ def _undecided(pairs: Sequence[tuple[RowSummary, RowSummary]]) -> list[str]:
 
 def _all(row: RowSummary) -> tuple[float, ...]:
     return row.seconds.all if row.seconds else ()
-
-
-def _grown(curve: Scaling, *, alone: bool) -> str:
-    """What more cores won where the size grows with them."""
-    first, last = curve.points[0], curve.points[-1]
-    where = "" if alone else f"{curve.what}: "
-    return (
-        f"{where}{last.cores} cores did {last.cores / first.cores:.3g} times the work of {first.cores} in "
-        f"{1 / last.efficiency:.3g} times the time: efficiency {efficiency_text(last)}."
-    )
 
 
 def efficiency_text(point: Point) -> str:
@@ -430,7 +377,7 @@ def _row(row: Row, first: Row | None) -> RowSummary:
     has_gpus = row.spec is not None and bool(row.spec.devices)
     energies = [sample.energy for sample in row.samples if sample.energy is not None and has_gpus]
     times = Times(**spread(seconds).model_dump(), all=seconds) if seconds else None
-    told = transports.told(row)
+    told = _bandwidths(row)
     return RowSummary(
         on=row.label,
         title=row.title,
@@ -475,6 +422,12 @@ def _price_per_hour(row: Row) -> float | None:
             return sample.price_per_hour
     where = (row.inventory or {}).get("host") or calibration.host()
     return None if row.spec is None else machines.price_per_hour(row.spec, where)
+
+
+def _bandwidths(row: Row) -> list[Mapping[str, Any]]:
+    """What the runs of a row report of the data that travelled between workers; none where nothing large did."""
+    found = ((sample.result or {}).get("bandwidth") for sample in row.samples if sample.seconds is not None)
+    return [each for each in found if each and each["overall"]]
 
 
 def _bandwidth(told: Sequence[Mapping[str, Any]]) -> tuple[float, float, float] | None:
@@ -528,7 +481,7 @@ def _scalings(comparison: Comparison) -> tuple[Scaling, ...]:
     for row in comparison.rows:
         if row.seconds and row.spec is not None:
             curves.setdefault(_apart_from(row, swept), []).append(row)
-    found = (_scaling(what, rows, weak=request.weak) for what, rows in curves.items())
+    found = (_scaling(what, rows) for what, rows in curves.items())
     return tuple(each for each in found if each is not None)
 
 
@@ -540,7 +493,7 @@ def _apart_from(row: Row, swept: Sequence[str]) -> str:
     return ", ".join([line._replace(choices=rest).words(), *others])
 
 
-def _scaling(what: str, rows: Sequence[Row], *, weak: bool) -> Scaling | None:
+def _scaling(what: str, rows: Sequence[Row]) -> Scaling | None:
     measured = sorted(
         ((row.spec.threads, row.seconds) for row in rows if row.spec is not None), key=lambda each: each[0]
     )
@@ -551,137 +504,16 @@ def _scaling(what: str, rows: Sequence[Row], *, weak: bool) -> Scaling | None:
     for cores, seconds in measured:
         found = compared(seconds, alone)
         sure = sure or found.difference == "faster"
-        ideal = 1.0 if weak else cores / fewest
+        ideal = cores / fewest
         efficiency = 1.0 if seconds is alone else 1 / (found.ratio * ideal)
         ends = (found.low, found.high) if seconds is not alone else (None, None)
         low, high = (None if each is None else 1 / (each * ideal) for each in reversed(ends))
-        gain, middle = efficiency * cores / fewest, spread(seconds).median
+        gain, middle = efficiency * ideal, spread(seconds).median
         points.append(Point(cores=cores, seconds=middle, speedup=gain, efficiency=efficiency, low=low, high=high))
     # Where it is undecided whether more cores are faster, no share of the time can be told.
-    law = statistics.amdahl([(point.cores, point.seconds) for point in points]) if sure and not weak else None
+    law = statistics.amdahl([(point.cores, point.seconds) for point in points]) if sure else None
     share = law.serial / (law.serial + law.parallel) if law else None
-    return Scaling(what=what, weak=weak, points=tuple(points), serial_share=share)
-
-
-def _cores_equal(comparison: Comparison) -> tuple[CoresEqual, ...]:
-    """Return for each row on GPUs how many cores equal it, from the rows on cores that did the same work."""
-    if not any(row.seconds for row in comparison.rows):
-        return ()
-    usable = ((comparison.inventory or {}).get("cpu") or {}).get("usable")
-    cores = [
-        row
-        for row in comparison.rows
-        if row.spec
-        and row.seconds
-        and not (row.spec.devices or row.spec.alone)
-        and row.spec.threads <= (usable or 2**31)
-    ]
-    found = []
-    for row in comparison.rows:
-        if _on_gpus(row):
-            same = [other for other in cores if row.seconds and _work(other) == _work(row)]
-            if same or not comparison.active:
-                found.append(_equal(row, same) if same else _not_told(row, comparison))
-    return tuple(found)
-
-
-def _on_gpus(row: Row) -> bool:
-    if row.spec is not None:
-        return bool(row.spec.devices)
-    return row.on.split(maxsplit=1)[:1] in (["gpu"], ["gpus"])
-
-
-def _work(row: Row) -> tuple[str, Mapping[str, Any]]:
-    return row.workload, row.resolved
-
-
-def _not_told(row: Row, comparison: Comparison) -> CoresEqual:
-    """Say why nobody can tell how many cores equal a row on GPUs."""
-    if not row.seconds:
-        return _unknown(row, "it gave no time.")
-    if all(map(_on_gpus, comparison.rows)):
-        return _unknown(row, "no CPU cores were measured beside it. Add a line such as --on cpu.")
-    return _unknown(row, "no line on CPU cores was measured that did the same work, with a core for each thread.")
-
-
-def _unknown(row: Row, why: str) -> CoresEqual:
-    sentence = f"How many CPU cores equal {row.title} can't be told: {why}"
-    return CoresEqual(on=row.label, cores=None, low=None, high=None, how="unknown", sentence=sentence)
-
-
-def _equal(row: Row, cores: Sequence[Row]) -> CoresEqual:
-    """How many cores equal a row on GPUs, between what it is surely faster and surely slower than."""
-    judged = [
-        (each.spec.threads, spread(each.seconds).median, compared(row.seconds, each.seconds))
-        for each in cores
-        if each.spec
-    ]
-    more_than = max((float(n) for n, _, found in judged if found.difference == "faster"), default=0.0)
-    fewer_than = min((float(n) for n, _, found in judged if found.difference == "slower"), default=math.inf)
-    same = [float(n) for n, _, found in judged if found.holds_one]
-    if any(found.confidence < statistics.CONFIDENCE for *_, found in judged):
-        return _unknown(row, f"too few repeats. Give {FEWEST_REPEATS} or more.")
-    if more_than >= fewer_than or not all(more_than < each < fewer_than for each in same):
-        return _unknown(row, "more of them were not always faster here.")
-    n_gpus = len(row.spec.devices) if row.spec else 1
-    who = row.title if row.title == "One GPU" else f"{row.title} ({formats.count(n_gpus, 'GPU')})"
-    points = sorted((n, seconds) for n, seconds, _ in judged)
-    if fewer_than == points[0][0]:
-        found = next(found for n, _, found in judged if n == fewer_than)
-        return CoresEqual(
-            on=row.label,
-            cores=None,
-            low=0.0,
-            high=fewer_than,
-            how="fewer",
-            sentence=_slower_sentence(who, points[0][0], found),
-        )
-    n, nearest, found = min(judged, key=lambda each: abs(math.log(each[2].ratio)))
-    low, high = found.low or found.ratio, found.high or found.ratio
-    middle, most, least = (cores_for(points, each * nearest) for each in (found.ratio, low, high))
-    estimate = middle.cores if middle.cores is not None or not same else float(n)
-    # The law through the points need not go through each of them: what was judged holds.
-    bounds = [*same, *(math.inf if each.cores is None else each.cores for each in (least, most))]
-    low, high = (min(max(each, more_than), fewer_than) for each in (min(bounds), max(bounds)))
-    estimate = None if estimate is None else min(max(estimate, low), high)
-    return CoresEqual(
-        on=row.label,
-        cores=estimate,
-        low=low if math.isfinite(low) else None,
-        high=high if math.isfinite(high) else None,
-        how=middle.how,
-        sentence=_equal_sentence(who, estimate, (low, high), middle.how, points),
-    )
-
-
-def _slower_sentence(who: str, cores: int, found: Ratio) -> str:
-    fewer = "less than one core equals" if cores == 1 else f"fewer than {cores} cores equal"
-    return f"{who} took {found.ratio:.3g} times as long as {formats.count(cores, 'CPU core')}, so {fewer} it."
-
-
-def _equal_sentence(
-    who: str, cores: float | None, bounds: tuple[float, float], how: str, points: Sequence[tuple[int, float]]
-) -> str:
-    fewest, most = points[0][0], points[-1][0]
-    measured = formats.count(fewest, "core") if fewest == most else f"{fewest} to {most} cores"
-    if cores is None:
-        return (
-            f"No number of CPU cores equals {who}, by Amdahl's law through the times on {measured}: part of the work "
-            "is not shortened by more of them."
-        )
-    number, low, high = (f"{each:.3g}" for each in (cores, *bounds))
-    between = "" if low == high else f" ({low} or more)" if high == "inf" else f" ({low} to {high})"
-    said = f"{number} CPU core{' equals' if number == '1' else 's equal'} {who}{between}"
-    if how == "interpolated":
-        return f"{said}, between numbers of cores that were measured here."
-    if how == "proportional":
-        return (
-            f"{said} if cores scaled perfectly, which they don't: only {measured} measured. Sweep workers to know more."
-        )
-    return (
-        f"{said}: extrapolated by Amdahl's law from {measured}, so the true number may be quite another; memory "
-        "bandwidth alone can make it larger."
-    )
+    return Scaling(what=what, points=tuple(points), serial_share=share)
 
 
 # -- runs of the past
