@@ -47,9 +47,9 @@ def test_two_architectures_are_measured_in_turn_and_their_clusters_stopped(data_
     found = session.summary(ended)
     assert found.agree is True
     assert found.agreement == "All answers are the same."
-    # Each round begins with another row.
-    order = sorted((store.get(sample.run).created, row.label) for row in ended.rows for sample in row.samples)
-    assert [label for _, label in order] == [ended.rows[place].label for place in (0, 1, 1, 0)]
+    measured = sorted((store.get(sample.run).created, row.label) for row in ended.rows for sample in row.samples)
+    order = [place for turn in range(2) for place in ended.order([0, 1], turn)]
+    assert [label for _, label in measured] == [ended.rows[place].label for place in order]
     assert len(store.select()) == 6
 
 

@@ -39,6 +39,7 @@ def row(protocol: str, **changes: Any) -> Row:
     samples = tuple(
         Sample(
             run=f"{protocol}-{block}-{turn}",
+            round=turn,
             seconds=block / 1000 * factor * (1 + 0.01 * ((turn * place) % 5)),
             result={"value": 4e6, "bandwidth": {**carried, "transport": over}},
         )

@@ -1,11 +1,10 @@
-"""Repeated times, judged: median and spread, outliers, whether two differ, how they scale. Functions of numbers."""
+"""Judge repeated times: spread, outliers, whether two things differ, how they scale. Functions of numbers."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from pydantic import BaseModel
@@ -14,13 +13,12 @@ CONFIDENCE = 0.95
 """Of an interval that a difference is judged by."""
 
 FEWEST_REPEATS = 4
-"""With three times against three, even times that don't overlap come about by chance once in ten."""
+"""Fewer times don't show a busy machine: two that it slowed by as much look like a difference, and not like noise."""
 
 _OUTLIER_SCORE = 3.5
 _LEAST_OUTLIER = 0.05
 _SCALE_OF_MAD = 0.6745
 _FEWEST_FOR_OUTLIERS = 4
-_MOST_EXACT = 20
 
 EQUAL = 0.05
 """Part by which two times may differ and still be called equal."""
@@ -31,8 +29,11 @@ MOST_MORE = 1000
 _MOST_ADVISED = 100
 """Repeats that a person may still make."""
 
-_POWER = 2.8
-"""Standard errors between an estimate and a bound with which four in five intervals at 95 % exclude the bound."""
+_POWER = 0.84
+"""Standard errors beyond half an interval with which four in five intervals exclude a bound."""
+
+_TICK = 1e-9
+"""Seconds below which no clock tells times apart."""
 
 Difference = Literal["faster", "slower", "equal", "undecided"]
 
@@ -62,22 +63,17 @@ class Ratio(NamedTuple):
     """How many times as long one thing takes as another."""
 
     ratio: float
-    """Median of all quotients of a time here and a time there: it lies in the interval, as that of the medians may not.
-    """
+    """Geometric mean of the quotients."""
     low: float | None
     high: float | None
-    """Interval of the ratio at `confidence`, None where there is only one time on a side."""
-    confidence: float
+    """Interval of the ratio at 95 %, None where there are too few times for one."""
     difference: Difference
-    """'equal' where the whole interval lies within 5 % of 1, 'undecided' where it neither does nor excludes 1, or where
-    too few times were measured for an interval at 95 %."""
-
-    @property
-    def holds_one(self) -> bool:
-        """Whether there is an interval at 95 %, and 1 lies in it."""
-        if self.low is None or self.high is None or self.confidence < CONFIDENCE:
-            return False
-        return self.low <= 1 <= self.high
+    """'equal' where the whole interval lies within 5 % of 1, 'undecided' where it holds 1 and reaches beyond that, or
+    where fewer than `FEWEST_REPEATS` times were measured of each."""
+    deviation: float | None
+    """Standard deviation of the logarithm of one quotient, None for one time of each."""
+    repeats: int
+    """Quotients, or times of the side that has fewer."""
 
 
 class Amdahl(NamedTuple):
@@ -122,57 +118,82 @@ def outliers(seconds: Sequence[float]) -> tuple[Outlier, ...]:
     return tuple(found)
 
 
-def ratio(seconds: Sequence[float], reference: Sequence[float]) -> Ratio:
-    """How many times as long `seconds` are as `reference`, with an interval that assumes nothing about their spread.
+def compared(times: Mapping[int, float], reference: Mapping[int, float], *, paired: bool) -> Ratio:
+    """Return how many times as long `times` are as `reference`, both by the round in which they were measured.
 
-    The interval is that of Hodges and Lehmann: of all quotients of a time here and a time there, so many of the
-    smallest and the largest are left out as the distribution of Mann and Whitney's U allows at 95 %. It holds 1 just
-    where the test of Mann and Whitney finds no difference, which is no evidence that there is none.
+    Logarithms of times are taken as normally distributed, and the interval is Student's. `paired` judges the quotients
+    within rounds, so that what makes a round slow as a whole doesn't count; otherwise Welch's interval is for two sets
+    of times that have nothing to do with one another.
     """
-    quotients = sorted(each / other for each in seconds for other in reference)
-    # Of an even number the geometric mean of the two in the middle: turned round, a ratio is its reciprocal.
-    middle = math.sqrt(quotients[(len(quotients) - 1) // 2] * quotients[len(quotients) // 2])
-    n, m = len(seconds), len(reference)
-    if n == 1 or m == 1:
-        return Ratio(middle, None, None, 0.0, "undecided")
-    left_out, confidence = _left_out(n, m)
-    low, high = quotients[left_out], quotients[-1 - left_out]
-    return Ratio(middle, low, high, confidence, _difference(low, high, confidence))
+    rounds = [each for each in times if each in reference]
+    if paired and rounds:
+        return _ratio([[_log(times[each]) - _log(reference[each]) for each in rounds]])
+    return _ratio([[_log(each) for each in times.values()], [-_log(each) for each in reference.values()]])
 
 
-@lru_cache(maxsize=4096)
-def compared(seconds: tuple[float, ...], reference: tuple[float, ...]) -> Ratio:
-    """Return the ratio of times as `ratio` does, computed once."""
-    return ratio(seconds, reference)
+def _ratio(samples: Sequence[Sequence[float]]) -> Ratio:
+    """Return the ratio whose logarithm is the sum of the means of `samples`."""
+    repeats = min(map(len, samples))
+    middle = sum(map(statistics.fmean, samples))
+    if repeats == 1:
+        return Ratio(math.exp(middle), None, None, "undecided", None, 1)
+    variances = [statistics.variance(each) for each in samples]
+    # Welch's degrees of freedom lie between those of the smaller sample and of both together: the fewest are safe.
+    half = student(repeats - 1) * math.sqrt(sum(v / len(each) for v, each in zip(variances, samples, strict=True)))
+    low, high = math.exp(middle - half), math.exp(middle + half)
+    difference = _difference(low, high) if repeats >= FEWEST_REPEATS else "undecided"
+    return Ratio(math.exp(middle), low, high, difference, math.sqrt(sum(variances)), repeats)
 
 
-def more_repeats(seconds: Sequence[float], reference: Sequence[float], limit: float | None = None) -> int | None:
+def student(freedom: int) -> float:
+    """Return how many standard errors lie on each side of an estimate at 95 %, by Student's t."""
+    if freedom in _FEW:
+        return _FEW[freedom]
+    z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    # Abramowitz and Stegun, Handbook of Mathematical Functions (1964), 26.7.5: right to a thousandth from 3 on.
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return sum(term / freedom**power for power, term in enumerate(terms))
+
+
+_FEW = {1: 12.7062, 2: 4.3027}
+
+
+def _log(seconds: float) -> float:
+    return math.log(max(seconds, _TICK))
+
+
+def more_repeats(found: Ratio, limit: float | None = None) -> int | None:
     """Return how many more times to measure each, so that the comparison is probably decided; None for too many.
 
     It is decided when the interval of the ratio excludes `limit`; without one, when it excludes 1 or lies within 5 %
-    of it, whichever is easier by what was measured. Outliers don't count in the spread.
+    of it, whichever is easier by what was measured.
     """
-    pairs = [_without_outliers(each) for each in (seconds, reference)]
-    least = max(1, FEWEST_REPEATS - min(len(seconds), len(reference)))
-    freedom = sum(map(len, pairs)) - 2
-    if min(map(len, pairs)) < 2:
+    least = max(1, FEWEST_REPEATS - found.repeats)
+    if found.deviation is None:
         return least
-    logs = [[math.log(each) for each in times] for times in pairs]
-    variance = sum((each - statistics.fmean(times)) ** 2 for times in logs for each in times) / freedom
-    apart = math.log(ratio(*pairs).ratio)
-    margin = max(abs(apart), math.log1p(EQUAL) - abs(apart)) if limit is None else abs(apart - math.log(limit))
-    if variance > MOST_MORE * margin**2:
-        return None
-    wanted = math.ceil(2 * _POWER**2 * variance / margin**2) if variance else 0
-    more = max(least, wanted - min(len(seconds), len(reference)))
-    return more if more <= MOST_MORE else None
+    middle = math.log(found.ratio)
+    margin = max(abs(middle), math.log1p(EQUAL) - abs(middle)) if limit is None else abs(middle - math.log(limit))
+    # Intervals narrow faster than by the root of the repeats while these are few.
+    enough = (
+        n
+        for n in range(max(found.repeats + least, FEWEST_REPEATS), found.repeats + MOST_MORE + 1)
+        if (student(n - 1) + _POWER) * found.deviation <= margin * math.sqrt(n)
+    )
+    return next((n - found.repeats for n in enough), None)
 
 
-def advice(more: int | None) -> str:
-    """Return what to do where a comparison is undecided, by `more_repeats`."""
+def advice(more: int | None, *, busy: bool = False) -> str:
+    """Return what to do where a comparison is undecided, by `more_repeats`; `busy` where the times scatter widely."""
     if more is None or more > _MOST_ADVISED:
-        return "the times scatter too much, so measure on a quiet machine, or give the runs more to do"
-    return f"repeat it {more} more {'time' if more == 1 else 'times'}"
+        return "the times scatter too much: measure on a quiet machine, or give the runs more to do"
+    why = "the machine was busy, " if busy else ""
+    return f"{why}repeat {more} more {'time' if more == 1 else 'times'}"
 
 
 def amdahl(points: Sequence[tuple[float, float]]) -> Amdahl | None:
@@ -193,45 +214,10 @@ def amdahl(points: Sequence[tuple[float, float]]) -> Amdahl | None:
     return Amdahl(serial, parallel) if parallel > 0 else Amdahl(a / aa, 0.0)
 
 
-def _without_outliers(seconds: Sequence[float]) -> list[float]:
-    strayed = {each.place for each in outliers(seconds)}
-    return [each for place, each in enumerate(seconds) if place not in strayed]
-
-
-def _difference(low: float, high: float, confidence: float) -> Difference:
-    if confidence < CONFIDENCE:
-        return "undecided"
+def _difference(low: float, high: float) -> Difference:
+    # Turned round, a ratio is its reciprocal: which of two comes first must not matter.
+    if low >= 1 / (1 + EQUAL) and high <= 1 + EQUAL:
+        return "equal"
     if low <= 1 <= high:
-        # Turned round, a ratio is its reciprocal: which of two comes first must not matter.
-        return "equal" if low >= 1 / (1 + EQUAL) and high <= 1 + EQUAL else "undecided"
+        return "undecided"
     return "faster" if high < 1 else "slower"
-
-
-@lru_cache(maxsize=256)
-def _left_out(n: int, m: int) -> tuple[int, float]:
-    """How many quotients to leave out at each end, and the confidence that this gives."""
-    if max(n, m) > _MOST_EXACT:
-        middle, deviation = n * m / 2, math.sqrt(n * m * (n + m + 1) / 12)
-        z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-        return max(0, math.floor(middle - z * deviation)), CONFIDENCE
-    chances = _mann_whitney(n, m)
-    below, k = 0.0, 0
-    while 2 * (below + chances[k]) <= 1 - CONFIDENCE:
-        below += chances[k]
-        k += 1
-    # With the fewest times no quotient may be left out, and the interval holds less than 95 %.
-    left_out = max(k - 1, 0)
-    return left_out, 1 - 2 * sum(chances[: left_out + 1])
-
-
-def _mann_whitney(n: int, m: int) -> list[float]:
-    """Chance of each value of U, from 0 to n·m, when two sets of times come from the same distribution."""
-    # Gaussian binomial coefficient: the product of (1 - q^(m+i)) / (1 - q^i) for i from 1 to n.
-    counts = [1] + [0] * (n * m)
-    for i in range(1, n + 1):
-        for u in range(n * m, m + i - 1, -1):
-            counts[u] -= counts[u - m - i]
-        for u in range(i, n * m + 1):
-            counts[u] += counts[u - i]
-    every = math.comb(n + m, n)
-    return [count / every for count in counts]

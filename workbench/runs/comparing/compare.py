@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -185,6 +186,7 @@ def submit(
             workload=chosen.name,
             request=request.model_copy(update={"workload": chosen.reference}),
             mode=planned.mode,
+            seed=secrets.randbits(32),
             rows=planned.rows,
             notes=planned.notes,
             total=planned.n_runs(request)[0],

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import platform
+import random
 import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import psutil
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
@@ -31,6 +32,7 @@ from workbench.runs.settings import read_pairs
 from workbench.workloads.listing import title_of
 from workbench.workloads.values import Check
 
+T = TypeVar("T")
 Stage = Literal["waiting for another comparison", "starting clusters", "warming up", "measuring", "stopping clusters"]
 Mode = Literal["side by side", "one after another", "past"]
 
@@ -121,6 +123,11 @@ class Row(BaseModel, frozen=True):
         return tuple(sample.seconds for sample in self.samples if sample.seconds is not None)
 
     @property
+    def times(self) -> dict[int, float]:
+        """The same by the round in which they were measured."""
+        return {sample.round: sample.seconds for sample in self.samples if sample.seconds is not None}
+
+    @property
     def failed(self) -> bool:
         """Whether a run of it failed, one that warms up included; not where it can't be had."""
         return self.reason is not None and bool(self.samples or self.warmups)
@@ -134,6 +141,8 @@ class Comparison(Lasting, frozen=True):
     request: Request | None = None
     """None for runs of the past."""
     mode: Mode = "side by side"
+    seed: int = 0
+    """Of the order of the rows within each round."""
     stage: Stage | None = None
     now: str | None = None
     """What is being measured, in words; None before and after."""
@@ -153,6 +162,15 @@ class Comparison(Lasting, frozen=True):
     def title(self) -> str:
         """What the workload is called, marked where GPUs were simulated."""
         return f"{store.SIMULATED if self.simulated else ''}{', '.join(map(title_of, self.workload.split(', ')))}"
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether runs of one round were measured one after another, and are a pair."""
+        return self.mode != "past"
+
+    def order(self, items: Sequence[T], round_: int) -> list[T]:
+        """Return rows or clusters in the order of a round, shuffled: none always comes after the same other."""
+        return random.Random(f"{self.seed} {round_}").sample(items, len(items))
 
     @property
     def simulated(self) -> bool:

@@ -1,7 +1,7 @@
 """The process that conducts one comparison: `python -m workbench.runs.comparing.conductor ID`.
 
-Starts the clusters, warms them up, measures in interleaved rounds, writes each time down at once, and stops what it
-started. SIGTERM ends it in good order. What it prints goes to the comparison's log.txt.
+Starts the clusters, warms them up, measures in rounds, each in an order of its own, writes each time down at once, and
+stops what it started. SIGTERM ends it in good order. What it prints goes to the comparison's log.txt.
 """
 
 from __future__ import annotations
@@ -134,22 +134,16 @@ async def conduct(book: Book) -> None:
                     starting.create_task(stack.enter_async_context(_up(book, place)))
             await _warm_up(book, book.measurable())
             for round_ in range(request.repeats):
-                await _measure(book, round_, rotated(book.measurable(), round_))
+                await _measure(book, round_, book.comparison.order(book.measurable(), round_))
             book.note(stage="stopping clusters", now=None)
         return
     for round_ in range(request.repeats):
-        for place in rotated(list(places(book.comparison.rows)), round_):
+        for place in book.comparison.order(places(book.comparison.rows), round_):
             if book.measurable(place):
                 book.note(stage="starting clusters", now=f"round {round_ + 1} of {request.repeats}: {place}")
                 async with _up(book, place):
                     await _warm_up(book, book.measurable(place))
-                    await _measure(book, round_, rotated(book.measurable(place), round_))
-
-
-def rotated(items: list[Any], by: int) -> list[Any]:
-    """Items in an order that begins with another one in each round, so that none always comes after the same pause."""
-    start = by % len(items) if items else 0
-    return items[start:] + items[:start]
+                    await _measure(book, round_, book.comparison.order(book.measurable(place), round_))
 
 
 @contextlib.asynccontextmanager

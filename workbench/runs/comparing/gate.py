@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
 from workbench import formats
@@ -54,21 +55,22 @@ def judge(comparison: Comparison, *, slower: float | None = None, memory: float 
     check(comparison.rows)
     first, *others = comparison.rows
     limits: tuple[tuple[What, float | None], ...] = (("time", slower), ("memory", memory))
-    return tuple(_judged(first, other, what, limit) for what, limit in limits if limit is not None for other in others)
+    judging = partial(_judged, first, paired=comparison.in_rounds)
+    return tuple(judging(other, what, limit) for what, limit in limits if limit is not None for other in others)
 
 
-def _judged(first: Row, other: Row, what: What, limit: float) -> Judged:
-    one, two = (row.seconds if what == "time" else _peaks(row) for row in (first, other))
+def _judged(first: Row, other: Row, what: What, limit: float, *, paired: bool) -> Judged:
+    one, two = (row.times if what == "time" else _peaks(row) for row in (first, other))
     for row, values in ((other, two), (first, one)):
         if len(values) < FEWEST_REPEATS:
             return _not_judged(row, other.label, what, len(values))
-    found = compared(two, one)
+    found = compared(two, one, paired=paired)
     assert found.low is not None
     assert found.high is not None
     shown = formats.duration if what == "time" else formats.size
-    middle = [shown(statistics.median(values)) for values in (one, two)]
+    middle = [shown(statistics.median(values.values())) for values in (one, two)]
     outcome: Outcome = "undecided"
-    verdict = f"undecided at the limit of {1 + limit:.3g} times: {advice(more_repeats(two, one, 1 + limit))}"
+    verdict = f"undecided at the limit of {1 + limit:.3g} times: {advice(more_repeats(found, 1 + limit))}"
     if found.low > 1 + limit or found.high <= 1 + limit:
         outcome = "over" if found.low > 1 + limit else "within"
         verdict = f"{outcome} the limit of {1 + limit:.3g} times"
@@ -95,14 +97,14 @@ def _not_judged(row: Row, label: str, what: What, count: int) -> Judged:
     return Judged("too few", f"{count_of} {why}")
 
 
-def _peaks(row: Row) -> tuple[float, ...]:
-    """The most that a worker held in each run that told."""
-    found = []
+def _peaks(row: Row) -> dict[int, float]:
+    """The most that a worker held, by the round of each run that reports it."""
+    found = {}
     for sample in row.samples:
         try:
             told = store.get(sample.run).diagnosis if sample.status == "done" else None
         except NotFoundError:
             told = None
         if told is not None and told.peak is not None:
-            found.append(float(told.peak.bytes))
-    return tuple(found)
+            found[sample.round] = float(told.peak.bytes)
+    return found

@@ -19,12 +19,15 @@ from workbench.runs.comparing.agreement import Agreement, Answer, agreement, dat
 from workbench.runs.comparing.compare import SWEPT_OPTIONS
 from workbench.runs.comparing.comparisons import Comparison, Mode, Row
 from workbench.runs.forecasting import calibration, machines
-from workbench.runs.statistics import Spread, compared, more_repeats, outliers, speed, spread
+from workbench.runs.statistics import Ratio, Spread, compared, more_repeats, outliers, speed, spread
 from workbench.runs.store import WATCHED, answered
 from workbench.runs.transfers import speeds
 from workbench.workloads.values import Check
 
 Format = Literal["markdown", "csv", "json"]
+
+_BUSY = 2.0
+"""Times that the end of an interval is its beginning where what else runs, and not the hardware, made the times."""
 
 _APART = 0.02
 """Part by which a ratio differs from that of the medians before it is said how it is found."""
@@ -35,6 +38,17 @@ class Times(Spread, frozen=True):
 
     all: tuple[float, ...]
     """In the order in which they were measured."""
+    rounds: tuple[int, ...] = ()
+    """Round of each, in which it makes a pair with those of other rows; none for runs of the past."""
+
+    @property
+    def by_round(self) -> dict[int, float]:
+        """Times by round, or by place where there are no rounds."""
+        return dict(zip(self.rounds or range(len(self.all)), self.all, strict=True))
+
+    def beside(self, other: Times) -> Ratio:
+        """Return how many times as long these times are as the other's."""
+        return compared(self.by_round, other.by_round, paired=bool(self.rounds and other.rounds))
 
 
 class Strayed(BaseModel, frozen=True):
@@ -61,7 +75,6 @@ class RowSummary(BaseModel, frozen=True):
     """How many times as long as the first row that was measured; None where that had other work to do."""
     ratio_low: float | None
     ratio_high: float | None
-    confidence: float | None
     difference: statistics.Difference | None
     """What the interval of the ratio decides; None for the first row."""
     bytes_per_second: float | None
@@ -132,6 +145,8 @@ class Summary(BaseModel, frozen=True):
     """What the workload is called, marked where GPUs were simulated."""
     status: str
     mode: Mode
+    seed: int
+    """Of the order of the rows within each round."""
     rows: tuple[RowSummary, ...]
     agree: bool | None
     agreement: str
@@ -151,7 +166,7 @@ class Summary(BaseModel, frozen=True):
 
 def summarise(comparison: Comparison) -> Summary:
     """Return what a comparison says, which may be still going on."""
-    rows = tuple(_row(row, _first(comparison)) for row in comparison.rows)
+    rows = tuple(_row(row, _first(comparison), in_rounds=comparison.in_rounds) for row in comparison.rows)
     found = agreement(_answers(comparison))
     failed = [row.title for row in comparison.rows if row.failed]
     if failed and found.agree is not False:
@@ -162,6 +177,7 @@ def summarise(comparison: Comparison) -> Summary:
         title=comparison.title,
         status=comparison.status,
         mode=comparison.mode,
+        seed=comparison.seed,
         rows=rows,
         agree=found.agree,
         agreement=found.how,
@@ -259,7 +275,7 @@ def remarks(summary: Summary) -> tuple[str, ...]:
     agreed = summary.agreement if several or summary.agree is not None else None
     first = next((row.seconds.median for row in summary.rows if row.seconds), 1.0)
     apart = any(r.seconds and r.ratio and abs(r.ratio * first / r.seconds.median - 1) > _APART for r in summary.rows)
-    how = "A ratio is the median over all pairs of runs, which isn't that of the medians." if apart else None
+    how = "A ratio is the geometric mean over the rounds, which isn't that of the medians." if apart else None
     found = (summary.error, agreed, how, *strayed, *ended, *summary.notes)
     return tuple(" ".join(each.split()) for each in found if each)
 
@@ -280,13 +296,12 @@ def verdict(rows: Sequence[RowSummary], agree: bool | None, how: str) -> str:
 
 def _order(measured: Sequence[RowSummary]) -> list[str]:
     """Which row is the fastest, and which can't be told apart, each pair by its own interval."""
-    first, best = measured[0], min(measured, key=lambda row: statistics.spread(_all(row)).median)
+    first, best = measured[0], min(measured, key=lambda row: _times(row).median)
     pairs = [(row, first) for row in measured[1:]] + [(row, best) for row in measured if row not in (first, best)]
-    judged = [(a, b, compared(_all(a), _all(b))) for a, b in pairs]
-    every = itertools.combinations(measured, 2)
-    if all(compared(_all(a), _all(b)).difference == "equal" for a, b in every):
+    judged = [(a, b, _beside(a, b)) for a, b in pairs]
+    if all(_beside(a, b).difference == "equal" for a, b in itertools.combinations(measured, 2)):
         return [f"Equal within 5 %, by {formats.count(len(first.runs), 'repeat')} of each."]
-    behind = [row for row in measured if row is not best and compared(_all(row), _all(best)).difference == "slower"]
+    behind = [row for row in measured if row is not best and _beside(row, best).difference == "slower"]
     alike = [f"{row.title} ({_median(row)})" for row in measured if row not in behind]
     same = [row.title for row in measured[1:] if row.difference == "equal"]
     sentences = []
@@ -297,21 +312,27 @@ def _order(measured: Sequence[RowSummary]) -> list[str]:
         sentences.append(f"Which of these is the fastest can't be told: {', '.join(alike)}.")
     if same:
         sentences.append(f"Equal within 5 %: {', '.join([first.title, *same])}.")
-    return [*sentences, *_undecided([(a, b) for a, b, found in judged if found.difference == "undecided"])]
+    return [*sentences, *_undecided([each for each in judged if each[2].difference == "undecided"])]
 
 
-def _undecided(pairs: Sequence[tuple[RowSummary, RowSummary]]) -> list[str]:
+def _undecided(pairs: Sequence[tuple[RowSummary, RowSummary, Ratio]]) -> list[str]:
     """Say which pairs the times don't decide, and how often to repeat them."""
     if not pairs:
         return []
-    open_ = " and ".join(dict.fromkeys(f"whether {a.title} differs from {b.title}" for a, b in pairs))
-    wanted = [more_repeats(_all(a), _all(b)) for a, b in pairs]
+    open_ = " and ".join(dict.fromkeys(f"whether {a.title} differs from {b.title}" for a, b, _ in pairs))
+    wanted = [more_repeats(found) for *_, found in pairs]
     more = None if None in wanted else max(each for each in wanted if each is not None)
-    return [f"Undecided: {open_}; {statistics.advice(more)}."]
+    busy = any(found.low and found.high and found.high > _BUSY * found.low for *_, found in pairs)
+    return [f"Undecided: {open_}; {statistics.advice(more, busy=busy)}."]
 
 
-def _all(row: RowSummary) -> tuple[float, ...]:
-    return row.seconds.all if row.seconds else ()
+def _beside(one: RowSummary, other: RowSummary) -> Ratio:
+    return _times(one).beside(_times(other))
+
+
+def _times(row: RowSummary) -> Times:
+    assert row.seconds is not None
+    return row.seconds
 
 
 def efficiency_text(point: Point) -> str:
@@ -368,15 +389,18 @@ def _first(comparison: Comparison) -> Row | None:
     return next((row for row in comparison.rows if row.seconds), None)
 
 
-def _row(row: Row, first: Row | None) -> RowSummary:
+def _row(row: Row, first: Row | None, *, in_rounds: bool) -> RowSummary:
     seconds = row.seconds
     alike = first is not None and row.workload == first.workload
-    beside = compared(seconds, first.seconds) if seconds and first and alike and row is not first else None
+    beside = (
+        compared(row.times, first.times, paired=in_rounds) if seconds and first and alike and row is not first else None
+    )
     n_bytes = [sample.bytes for sample in row.samples if sample.bytes and sample.seconds]
     # A row without GPUs may run beside some that others use.
     has_gpus = row.spec is not None and bool(row.spec.devices)
     energies = [sample.energy for sample in row.samples if sample.energy is not None and has_gpus]
-    times = Times(**spread(seconds).model_dump(), all=seconds) if seconds else None
+    rounds = tuple(each.round for each in row.samples if each.seconds is not None) if in_rounds else ()
+    times = Times(**spread(seconds).model_dump(), all=seconds, rounds=rounds) if seconds else None
     told = _bandwidths(row)
     return RowSummary(
         on=row.label,
@@ -386,7 +410,6 @@ def _row(row: Row, first: Row | None) -> RowSummary:
         ratio=1.0 if seconds and row is first else beside and beside.ratio,
         ratio_low=beside and beside.low,
         ratio_high=beside and beside.high,
-        confidence=beside and beside.confidence,
         difference=beside and beside.difference,
         bytes_per_second=speed(spread(n_bytes).median, times.median) if n_bytes and times else None,
         bandwidth=_bandwidth(told),
@@ -494,22 +517,19 @@ def _apart_from(row: Row, swept: Sequence[str]) -> str:
 
 
 def _scaling(what: str, rows: Sequence[Row]) -> Scaling | None:
-    measured = sorted(
-        ((row.spec.threads, row.seconds) for row in rows if row.spec is not None), key=lambda each: each[0]
-    )
+    measured = sorted(((row.spec.threads, row) for row in rows if row.spec is not None), key=lambda each: each[0])
     if len({cores for cores, _ in measured}) < 2:
         return None
     fewest, alone = measured[0]
     points, sure = [], False
-    for cores, seconds in measured:
-        found = compared(seconds, alone)
+    for cores, row in measured:
+        found, ideal = compared(row.times, alone.times, paired=True), cores / fewest
         sure = sure or found.difference == "faster"
-        ideal = cores / fewest
-        efficiency = 1.0 if seconds is alone else 1 / (found.ratio * ideal)
-        ends = (found.low, found.high) if seconds is not alone else (None, None)
+        efficiency = 1.0 if row is alone else 1 / (found.ratio * ideal)
+        ends = (found.low, found.high) if row is not alone else (None, None)
         low, high = (None if each is None else 1 / (each * ideal) for each in reversed(ends))
-        gain, middle = efficiency * ideal, spread(seconds).median
-        points.append(Point(cores=cores, seconds=middle, speedup=gain, efficiency=efficiency, low=low, high=high))
+        speedup, middle = efficiency * ideal, spread(row.seconds).median
+        points.append(Point(cores=cores, seconds=middle, speedup=speedup, efficiency=efficiency, low=low, high=high))
     # Where it is undecided whether more cores are faster, no share of the time can be told.
     law = statistics.amdahl([(point.cores, point.seconds) for point in points]) if sure else None
     share = law.serial / (law.serial + law.parallel) if law else None
