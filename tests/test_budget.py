@@ -61,6 +61,19 @@ def test_more_promised_than_there_is_leaves_nothing_and_not_less() -> None:
     assert budget(machine(), [record("calm-otter", 4, 10 * GIB)]).left == 0
 
 
+def test_of_clusters_that_compute_in_turn_the_largest_counts() -> None:
+    together = [record("one", 2, 2 * GIB, group="compare-1"), record("two", 1, 6 * GIB, group="compare-1")]
+    other = record("other", 1, GIB, group="compare-2")
+    assert budget(machine(), [*together, other, record("calm-otter", 1, GIB)]).promised == 8 * GIB
+    # A further one of the same comparison may have all that the others have, and one of another what is left beside.
+    check_budget(spec(1, 17 * GIB), machine(), [*together, other], group="compare-1")
+    with pytest.raises(ConflictError, match=r"stop other \(1 GiB\)"):
+        check_budget(spec(1, 18 * GIB), machine(), [*together, other], group="compare-1")
+    check_budget(spec(1, 12 * GIB), machine(), together, group="compare-2")
+    with pytest.raises(ConflictError):
+        check_budget(spec(1, 13 * GIB), machine(), together)
+
+
 @pytest.mark.parametrize(
     ("status", "holds"), [("starting", 2), ("ready", 2), ("stopping", 0), ("failed", 0), ("lost", 0)]
 )

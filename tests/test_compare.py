@@ -19,6 +19,7 @@ import pytest
 from tests.views import html_of
 from workbench.cli import main
 from workbench.clusters.lines import OPTIONS, read_line
+from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, NotFoundError
 from workbench.figures.colors import LIGHT
@@ -391,14 +392,28 @@ def plan(here=None, there=(), **given):
     return plan_comparison(read_request({"workload": "array_sum", **given}), here or machine(), there)
 
 
-def test_all_rows_get_the_same_shape_and_blocks_and_a_share_of_the_memory():
-    planned = plan(parameters={"size": "0.5GiB"}, on=["cpu --workers 1 --threads 1", "cpu --workers 1 --threads 4"])
+def test_all_rows_get_the_same_shape_and_blocks_and_each_all_the_memory():
+    lines = ["cpu --workers 1 --threads 1", "cpu --workers 1 --threads 4", "numpy"]
+    planned = plan(parameters={"size": "0.5GiB"}, on=lines)
     assert planned.mode == "side by side"
-    first, second = planned.rows
+    first, second, _ = planned.rows
     assert first.resolved == second.resolved
     assert first.parameters.keys() == {"shape", "chunks", "generator"}
-    assert first.spec.memory == second.spec.memory <= 16 * GIB * 0.45 + 1
     assert any("once for all rows" in note for note in planned.notes)
+    # As many bytes, and so the same blocks, as alone on this machine.
+    (alone,) = plan(parameters={"size": "0.5GiB"}, on=lines[:1]).rows
+    assert [row.spec.memory for row in planned.rows] == [alone.spec.memory] * 3
+    assert alone.spec.memory > 14 * GIB
+
+
+def test_what_runs_already_takes_its_memory_from_every_row_of_a_comparison():
+    running = ClusterRecord(
+        name="calm-otter", spec=ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=4 * GIB)
+    )
+    alone, beside = (plan(there=there, on=["cpu", "cpu --threads 1"]).rows for there in ((), (running,)))
+    assert [a.spec.memory - b.spec.memory for a, b in zip(alone, beside, strict=True)] == pytest.approx(
+        [4 * GIB] * 2, rel=0.01
+    )
 
 
 def test_a_row_that_wont_fit_is_named_with_the_blocks_that_would():
@@ -419,9 +434,8 @@ def test_clusters_that_can_not_run_at_once_are_started_one_after_another():
     many = plan(on=["cpu --workers 6 --threads 1", "cpu --workers 5 --threads 1"])
     assert many.mode == "one after another"
     assert "11 workers" in many.notes[0]
-    large = plan(on=["cpu --memory 10GiB", "cpu --memory 10GiB --threads 1"])
-    assert large.mode == "one after another"
-    assert "too little for 2 clusters at once" in large.notes[0]
+    # They compute in turn, so that each may have all the memory.
+    assert plan(on=["cpu --memory 10GiB", "cpu --memory 10GiB --threads 1"]).mode == "side by side"
 
 
 def test_a_cluster_that_runs_is_used_as_it_is():

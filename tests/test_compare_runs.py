@@ -36,8 +36,11 @@ def log_of(comparison):
 def test_two_architectures_are_measured_in_turn_and_their_clusters_stopped(data_folder):
     session = Session()
     stages = []
-    started = session.compare("array_sum", SMALL, on=[ONE, f"{ONE} --threads 2", "gpu"], repeats=2, warmup=1)
+    # Each of both has all the memory, as only one computes at a time.
+    lines = ["cpu --workers 1 --threads 1", "cpu --workers 1 --threads 2", "gpu"]
+    started = session.compare("array_sum", SMALL, on=lines, repeats=2, warmup=1)
     assert started.status == "starting"
+    assert started.rows[0].spec.memory == started.rows[1].spec.memory > session.budget().limit / 2
     ended = asyncio.run(session.wait_comparison(started.id, lambda seen: stages.append(seen.stage)))
     assert ended.status == "done", log_of(ended)
     assert {"starting clusters", "warming up", "measuring"} <= set(stages)

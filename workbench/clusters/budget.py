@@ -80,6 +80,15 @@ def promised(record: ClusterRecord) -> int:
     return workers(record) * record.spec.memory_limit
 
 
+def promised_together(records: Iterable[ClusterRecord]) -> int:
+    """Bytes promised to running clusters. Of those that compute in turn, which have one group, the largest counts."""
+    most: dict[tuple[str, str], int] = {}
+    for record in records:
+        key = (record.group, "" if record.group else record.name)
+        most[key] = max(most.get(key, 0), promised(record))
+    return sum(most.values())
+
+
 def held(record: ClusterRecord) -> int:
     """Bytes that the workers of a cluster hold on this machine now, those that are starting included."""
     return memory_of_children(record, lambda _: True)
@@ -91,10 +100,14 @@ def without(records: Iterable[ClusterRecord], name: str) -> tuple[ClusterRecord,
     return tuple(record.model_copy(update=gone) if record.name == name else record for record in records)
 
 
-def budget(inventory: Inventory, records: Iterable[ClusterRecord]) -> Budget:
-    """Budget of this machine while the clusters of `records` run."""
+def budget(inventory: Inventory, records: Iterable[ClusterRecord], *, group: str = "") -> Budget:
+    """Budget of this machine while the clusters of `records` run, for one of a `group` that computes in turn."""
     there = running(records)
-    return budget_after(inventory, sum(map(promised, there)), sum(map(held, there)))
+    return budget_after(inventory, promised_together(_outside(there, group)), sum(map(held, there)))
+
+
+def _outside(records: Iterable[ClusterRecord], group: str) -> tuple[ClusterRecord, ...]:
+    return tuple(record for record in records if not group or record.group != group)
 
 
 def budget_after(inventory: Inventory, promised: int, held: int = 0) -> Budget:
@@ -119,17 +132,17 @@ def most_workers(inventory: Inventory) -> int:
     return max(_ALWAYS_ALLOWED, _PROCESSES_PER_CORE * inventory.cpu.usable)
 
 
-def check_budget(spec: ClusterSpec, inventory: Inventory, records: Iterable[ClusterRecord]) -> None:
+def check_budget(spec: ClusterSpec, inventory: Inventory, records: Iterable[ClusterRecord], *, group: str = "") -> None:
     """Raise ConflictError where a spec asks for more memory or worker processes than is left.
 
-    To check a running cluster that is to be scaled, give its spec with the new number of workers, and the records
-    `without` it.
+    Clusters of its `group` compute when it doesn't, and take no memory from it. To check a running cluster that is to
+    be scaled, give its spec with the new number of workers, and the records `without` it.
     """
     if spec.elsewhere:
         return
     others = running(records)
     _check_workers(spec, inventory, others)
-    _check_memory(spec, budget(inventory, others), others)
+    _check_memory(spec, budget(inventory, others, group=group), _outside(others, group))
 
 
 def refusal(spec: ClusterSpec, inventory: Inventory, records: Iterable[ClusterRecord]) -> str | None:

@@ -342,7 +342,7 @@ async def _ask_in_turn(record: ClusterRecord, verb: Verb, most: int, arguments: 
     with contextlib.ExitStack() as stack:
         stack.enter_context(records.lock())
         others = without(records.read_all(locked=True), record.name)
-        check_budget(record.spec.model_copy(update={"n_workers": most}), here, others)
+        check_budget(record.spec.model_copy(update={"n_workers": most}), here, others, group=record.group)
         # The owner writes the promise into its record first.
         await ask(records.folder(record.name), verb, on_read=stack.close, **arguments)
 

@@ -18,12 +18,14 @@ from workbench.jobs import processes
 from workbench.kept import check_name
 
 
-def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False, agreed: bool = False) -> ClusterRecord:
+def launch(
+    spec: ClusterSpec, *, name: str | None = None, force: bool = False, agreed: bool = False, group: str = ""
+) -> ClusterRecord:
     """Start the host process of a cluster and return at once, with a record whose status is 'starting'.
 
-    `name`, `force` and `agreed` are as of `start`. Raises BadInputError where the name or the start's time-out can't be
-    used or nobody agreed, ConflictError where the name is taken or the budget exceeded without `force`, and
-    MissingError where the environment `spec.python` lacks what is needed.
+    `name`, `force` and `agreed` are as of `start`, `group` is as in the record. Raises BadInputError where the name or
+    the start's time-out can't be used or nobody agreed, ConflictError where the name is taken or the budget exceeded
+    without `force`, and MissingError where the environment `spec.python` lacks what is needed.
     """
     from workbench.clusters.budget import check_budget
     from workbench.clusters.plan import check_agreed, consent
@@ -35,7 +37,7 @@ def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False, a
     # The host reads it too, but what is refused there comes back as a cluster that failed.
     config.seconds("start-timeout")
     profile(spec.profile).check(spec)
-    check = None if force or spec.elsewhere else partial(check_budget, spec, inventory())
+    check = None if force or spec.elsewhere else partial(check_budget, spec, inventory(), group=group)
     if check is not None:
         # Before a waiting process is taken, too, which a refused start would end.
         check(records.read_all())
@@ -48,6 +50,7 @@ def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False, a
         n_workers_expected=spec.n_workers,
         created=time.time(),
         **processes.here(),
+        group=group,
         mark=waiting.mark if waiting else "",
     )
     try:

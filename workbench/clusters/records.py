@@ -97,6 +97,8 @@ class ClusterRecord(Record):
     can_compute: bool = True
     """Whether each of its workers has something to compute on; where not, `warning` says what is lacking."""
     log_tail: tuple[str, ...] = ()
+    group: str = ""
+    """The comparison that it was started for: its clusters compute in turn, so the budget counts the largest only."""
     mark: str = ""
     """What its processes carry in their environment, where the host was there before the cluster had a name."""
 

@@ -241,7 +241,7 @@ def _offer(sight: Sight, name: str, line: str, title: str) -> _Offer:
 
 
 def _in_short(description: str) -> str:
-    """Workers and threads without their memory: clusters that are compared share that out."""
+    """Workers and threads without their memory, which is that of all clusters that are compared."""
     return description.partition(",")[0]
 
 

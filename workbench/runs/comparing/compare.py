@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from workbench import formats
 from workbench.clusters import records
-from workbench.clusters.budget import MINIMUM_PER_WORKER, budget, most_workers, running, workers
+from workbench.clusters.budget import budget, most_workers, running, workers
 from workbench.clusters.lines import Line, read_line
 from workbench.clusters.plan import check_agreed, consent_to_all, has_gpus, plan
 from workbench.clusters.profiles import profile, seen
@@ -121,7 +121,7 @@ def plan_comparison(request: Request, inventory: Inventory, there: Sequence[Clus
     wishes, notes = _wishes(request, chosen)
     lines = list(dict.fromkeys(str(wish.line) for wish in wishes))
     parsed = {str(wish.line): wish.line for wish in wishes}
-    specs, mode, memory_notes = _specs([parsed[line] for line in lines], inventory, there, chosen, wishes)
+    specs, mode, memory_notes = _specs([parsed[line] for line in lines], inventory, there, chosen)
     rows, parameter_notes = _rows(chosen, wishes, dict(zip(lines, specs, strict=True)), inventory)
     return Planned(rows, mode, (*notes, *memory_notes, *parameter_notes))
 
@@ -269,46 +269,40 @@ def _held_still(line: Line, swept: Mapping[str, Any]) -> tuple[Line, list[str]]:
 
 
 def _specs(
-    lines: Sequence[Line],
-    inventory: Inventory,
-    there: Sequence[ClusterRecord],
-    chosen: Template,
-    wishes: Sequence[_Wish],
+    lines: Sequence[Line], inventory: Inventory, there: Sequence[ClusterRecord], chosen: Template
 ) -> tuple[list[ClusterSpec | str], Mode, tuple[str, ...]]:
-    """Spec of each line or the reason why there is none, how they are started, and why so."""
-    alone = [_spec_alone(line, inventory, chosen) for line in lines]
-    new = [index for index, line in enumerate(lines) if line.cluster is None and not isinstance(alone[index], str)]
-    left = budget(inventory, there).left
+    """Return the spec of each line or why it can't be had, how the clusters are started, and why so.
+
+    Only one cluster computes at a time, so each has all the memory that is left.
+    """
+    free = budget(inventory, there)
+    had = {"promised": free.promised, "held": free.held}
+    specs = [_spec(line, inventory, chosen, **had) for line in lines]
+    new = [spec for line, spec in zip(lines, specs, strict=True) if line.cluster is None and not isinstance(spec, str)]
     if not new:
-        return alone, "side by side", ("All clusters run already; only one computes at a time.",)
-    shared, why_not = _shares(lines, alone, new, inventory, there, left)
+        return specs, "side by side", ("All clusters run already; only one computes at a time.",)
+    why_not = _not_at_once([spec for spec in new if not spec.elsewhere], inventory, there)
+    # Of those that start one after another the last starts long after this plan: what other programs take until then
+    # must not refuse it.
+    memory = free.left if why_not is None else free.left - free.left // 10
+    specs = [_with_memory(line, spec, inventory, memory) for line, spec in zip(lines, specs, strict=True)]
     if why_not is None:
-        why_not = _too_small(lines, shared, chosen, wishes)
-    if why_not is None:
-        said = f"{formats.size(left)} of memory shared out among the clusters, which run"
-        if len(new) < 2 or all("memory" in lines[index].choices for index in new):
-            said = "Clusters run side by side" if len(new) > 1 else "The cluster runs"
-        return shared, "side by side", (f"{said} all the while; only one run computes at a time.",)
-    # The last starts long after this plan: what other programs take until then must not refuse it.
-    most = left - left // 10
-    taken = [_with_memory(lines[i], alone[i], most, inventory) if i in new else alone[i] for i in range(len(lines))]
-    return (
-        taken,
-        "one after another",
-        (
-            f"The clusters can't run side by side: {why_not} So each is started anew in each round, warmed up and "
-            "stopped, which keeps the rounds interleaved and takes longer.",
-        ),
+        why = "All clusters run all the while, and each has all the memory: only one run computes at a time."
+        return specs, "side by side", (why,)
+    why = (
+        f"The clusters can't run at once: {why_not} So each is started anew in each round, warmed up and stopped, "
+        "which takes longer."
     )
+    return specs, "one after another", (why,)
 
 
-def _spec_alone(line: Line, inventory: Inventory, chosen: Template) -> ClusterSpec | str:
-    """Spec of a cluster that has the machine to itself, or why it can't be had."""
+def _spec(line: Line, inventory: Inventory, chosen: Template, **had: int) -> ClusterSpec | str:
+    """Return the spec of a cluster that has all the memory, or why it can't be had."""
     if line.cluster is not None:
         record = records.read(line.cluster)
         return refusal(record, chosen) or actual_spec(record)
     try:
-        spec = seen(_planned(line, inventory))
+        spec = seen(_planned(line, inventory, **had))
         if not spec.is_known:
             takes = "threads_per_worker" in profile(spec.profile).choices(inventory).model_fields
             first = "Add --threads and --memory, or start" if takes else "Start"
@@ -329,63 +323,28 @@ def _planned(line: Line, inventory: Inventory, **choices: Any) -> ClusterSpec:
     return like.model_copy(update={"profile": line.profile, "protocol": "tcp", "why": ()})
 
 
-def _shares(
-    lines: Sequence[Line],
-    alone: Sequence[ClusterSpec | str],
-    new: Sequence[int],
-    inventory: Inventory,
-    there: Sequence[ClusterRecord],
-    left: int,
-) -> tuple[list[ClusterSpec | str], str | None]:
-    """Specs with a share of the memory each, and why they can't run at once where they can't."""
-    found = {index: spec for index in new if isinstance(spec := alone[index], ClusterSpec) and not spec.elsewhere}
-    chosen = sum(spec.memory for index, spec in found.items() if "memory" in lines[index].choices)
-    open_ended = [index for index in found if "memory" not in lines[index].choices]
-    share = (left - chosen) // len(open_ended) if open_ended else left - chosen
-    least = max((found[index].n_workers for index in open_ended), default=1) * MINIMUM_PER_WORKER
-    if share < (least if open_ended else 0):
-        return list(alone), (
-            f"{formats.size(left)} of memory is left, which is too little for {len(new)} clusters at once."
-        )
+def _not_at_once(new: Sequence[ClusterSpec], inventory: Inventory, there: Sequence[ClusterRecord]) -> str | None:
+    """Say why clusters can't run at the same time; None where they can."""
     there_now = sum(workers(record) for record in running(there) if not record.spec.devices)
-    wanted = sum(spec.n_workers for spec in found.values() if not spec.devices)
+    wanted = sum(spec.n_workers for spec in new if not spec.devices)
     if there_now + wanted > most_workers(inventory):
-        return list(alone), (
+        return (
             f"together they would have {wanted} workers besides {there_now} running, and {inventory.cpu.usable} "
             f"usable cores can serve at most {most_workers(inventory)}."
         )
-    devices = [device for spec in found.values() for device in spec.devices]
+    devices = [device for spec in new for device in spec.devices]
     if len(devices) > len(set(devices)):
-        return list(alone), "they would share GPUs, and with them the GPUs' memory."
-    return [
-        _with_memory(lines[index], spec, share, inventory) if index in open_ended else spec
-        for index, spec in enumerate(alone)
-    ], None
+        return "they would share GPUs, and with them the GPUs' memory."
+    return None
 
 
-def _with_memory(line: Line, spec: ClusterSpec | str, memory: int, inventory: Inventory) -> ClusterSpec | str:
-    if isinstance(spec, str) or "memory" in line.choices:
+def _with_memory(line: Line, spec: ClusterSpec | str, inventory: Inventory, memory: int) -> ClusterSpec | str:
+    if isinstance(spec, str) or line.cluster is not None or spec.elsewhere or "memory" in line.choices:
         return spec
     try:
         return _planned(line, inventory, memory=memory)
     except (MissingError, ConflictError, BadInputError) as err:
         return str(err)
-
-
-def _too_small(
-    lines: Sequence[Line], specs: Sequence[ClusterSpec | str], chosen: Template, wishes: Sequence[_Wish]
-) -> str | None:
-    """Say why a share of the memory is too little for the workload, where a cluster alone might have enough."""
-    by_line = dict(zip(map(str, lines), specs, strict=True))
-    for wish in wishes:
-        spec = by_line[str(wish.line)]
-        if isinstance(spec, str) or spec.alone or wish.line.cluster is not None or "memory" in wish.line.choices:
-            continue
-        needs = chosen.needs(chosen.validate(wish.parameters, **size_of(spec)))
-        if needs.held_per_worker > spec.memory_limit or needs.held_total > spec.memory:
-            held = max(needs.held_per_worker * spec.n_workers, needs.held_total)
-            return f"{wish.line} needs {formats.size(held)} for this, and its share is {formats.size(spec.memory)}."
-    return None
 
 
 # -- from wishes and specs to rows

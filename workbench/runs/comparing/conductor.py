@@ -161,7 +161,7 @@ async def _up(book: Book, place: str) -> AsyncIterator[None]:
     try:
         try:
             # Agreed to before the comparison was submitted.
-            await _surely(launch, with_lease(row.spec), name=name, agreed=True)
+            await _surely(launch, with_lease(row.spec), name=name, agreed=True, group=book.comparison.id)
             await _wait(book, place, name)
         except WorkbenchError as err:
             for number in rows:
