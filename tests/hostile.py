@@ -96,7 +96,6 @@ _RUN: dict[str, Any] = {
         "threads": 2,
         "workers": 2,
         "sentence": "x",
-        "source": "events",
         "shares": {"computing": 0.4, "idle": 0.4, "x": 0.2},
         "suggestions": [{"rule": "x", "share": 0.1, "found": "x", "change": "x"}] * 2,
         "peak": {"worker": "x", "task": "x", "bytes": 10, "limit": 20},

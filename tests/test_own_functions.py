@@ -1151,9 +1151,7 @@ def _named(name, seconds, peak=100, sha="1"):
                 seconds=each,
                 result={"value": 1.0},
                 function=Function(reference="/mine.py:total", source="", sha=sha),
-                diagnosis=Diagnosis(
-                    seconds=1, threads=1, workers=1, shares={}, sentence="", source="events", peak=held
-                ),
+                diagnosis=Diagnosis(seconds=1, threads=1, workers=1, shares={}, sentence="", peak=held),
             )
         )
         store.mark(f"total-{name}{number}", name=name)

@@ -385,34 +385,6 @@ def ucx_lanes(dask_worker: Any = None) -> list[str]:
         return []
 
 
-def report(contexts: tuple[str, ...], span_id: str | None, dask_worker: Any) -> dict[str, Any]:
-    """Tell what a worker spent, in these contexts and on the tasks of a span or all, and what it is set to."""
-    from distributed.comm import get_address_host
-
-    totals = [
-        [str(part) for part in (key[:1] + key[2:] if key[0] == "execute" else key)] + [value]
-        for key, value in list(dask_worker.digests_total.items())
-        if isinstance(key, tuple) and (key[0] in contexts or (key[0] == "execute" and span_id in (None, key[1])))
-    ]
-    return {
-        "host": get_address_host(dask_worker.address),
-        "threads": dask_worker.state.nthreads,
-        "cores": CPU_COUNT,
-        "blas_threads": blas_threads(),
-        "totals": totals,
-    }
-
-
-def blas_threads() -> int | None:
-    """Threads that BLAS of this process takes for a call, None where that can't be found out."""
-    try:
-        from threadpoolctl import threadpool_info
-    except ImportError:
-        told = [os.environ.get(f"{name}_NUM_THREADS", "") for name in ("OPENBLAS", "MKL", "OMP")]
-        return next((int(value) for value in told if value.isdigit()), None)
-    return max((pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"), default=None)
-
-
 async def rates_of(
     rates: Any,
     kinds: Sequence[str],

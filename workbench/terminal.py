@@ -54,7 +54,6 @@ _SHARE_STYLES = {
     "transferring": "red",
     "serialising": "magenta",
     "spilling": "yellow",
-    "disk": "green",
     "scheduler": "bright_black",
     "idle": "",
     "arriving": "cyan",

@@ -23,12 +23,11 @@ from workbench import config, hardware, remote
 from workbench.clusters import records
 from workbench.clusters.handle import queued
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, FailedError, NotFoundError, StorageError, WorkbenchError
+from workbench.errors import BadInputError, FailedError, NotFoundError, WorkbenchError
 from workbench.formats import listed
 from workbench.jobs import folders, processes
 from workbench.jobs.ending import Cancelled, cancellable, ignore_cancellation, outcome
 from workbench.runs import inputs, keeping, places, store, transfers
-from workbench.runs.explaining import metrics
 from workbench.runs.forecasting import devices
 from workbench.runs.forecasting.forecast import foreseen, lacking
 from workbench.runs.recording import Recording, diagnose
@@ -117,7 +116,6 @@ def _alone(run: Run, spec: ClusterSpec) -> dict[str, Any]:
             workers=1,
             shares={"computing": 1.0},
             sentence="One process computed, without Dask: there are no tasks to tell apart.",
-            source="events",
             peak=peak,
         ),
         progress=told.model_copy(update={"done": 1, "stage": "checking"}),
@@ -152,7 +150,7 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
             inputs.check_unchanged(chosen, run.resolved, run.files)
             to = keeping.chosen_target(parameters.save, replace=parameters.replace)
             recording.start(client)
-            with recording.telling(run, client), metrics.measuring(client, run.id) as measuring:
+            with recording.telling(run, client):
                 store.keep(run.id, status="running", started=time.time())
                 since = transfers.clock(client) if chosen.reports_bandwidth else None
                 needs = None if run.needs is None else Needs.model_validate(run.needs)
@@ -198,9 +196,6 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
                 on_gpu=on_gpu,
                 progress=progress.model_copy(update={"stage": "saving" if answer else "checking"}),
             )
-            with contextlib.suppress(StorageError):
-                dtypes = {name: str(each.dtype) for name, each in collections.items() if hasattr(each, "dtype")}
-                metrics.keep(measuring.measured(dtypes), store.folder(run.id))
             if answer:
                 left = keeping.leave(run.id, answer, to, client)
                 store.keep(

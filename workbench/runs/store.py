@@ -174,8 +174,6 @@ class Diagnosis(BaseModel, frozen=True):
     sentence: str
     suggestions: tuple[Suggestion, ...] = ()
     """The largest share first."""
-    source: Literal["spans and events", "events"]
-    """Without spans, serialising and the disk are not told from transferring and computing."""
     peak: Peak | None = None
     """None where no worker said what it held, as in records of older versions."""
 

@@ -18,12 +18,11 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from workbench.clusters import records
-from workbench.errors import BadInputError, NotFoundError, StorageError, named, quoted
+from workbench.errors import BadInputError, NotFoundError, named, quoted
 from workbench.jobs import folders, processes
 from workbench.jobs.folders import Status
 from workbench.monitor.events import KINDS, Batch
 from workbench.runs import store
-from workbench.runs.explaining import metrics
 from workbench.runs.failures import lost_devices
 from workbench.runs.recording import Recording, diagnose
 from workbench.runs.store import WATCHED, Run
@@ -149,9 +148,6 @@ class Watching:
             self._blocks.enter_context(recording)
             self._blocks.enter_context(folders.signs_of_life(store.folder(run.id)))
             recording.start(self.client)
-            # Not in a span of ours: what is built in one isn't fused with what was built before, so that the person's
-            # code would compute other tasks, and a span of the person's own would hide its tasks from ours.
-            self._measuring = metrics.Measuring(self.client)
         except BaseException as err:
             self._end("failed", named(err))
             raise
@@ -165,12 +161,7 @@ class Watching:
     ) -> None:
         self.stop()
         status, sentence = _outcome(error)
-        if status == "done":
-            # Without a client there is nobody to ask, and somebody may have deleted the run meanwhile.
-            with contextlib.suppress(OSError, TimeoutError, StorageError):
-                if self.client.status == "running":
-                    metrics.keep(self._measuring.measured(), store.folder(self.id))
-        elif status == "failed":
+        if status == "failed":
             sentence = " ".join(filter(None, (self._lost_devices(), sentence)))
         self._end(status, sentence, seconds=self._seconds, energy=self._recording.energy())
 

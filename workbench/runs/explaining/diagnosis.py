@@ -1,13 +1,11 @@
 """Why a run took the time it took: shares of its workers' time, one sentence, and what to try.
 
-It is made from the record alone (the run, its events and its metrics), so that it can be made again anywhere, and
-of a run of an older version, which has only events.
+It is made from the record alone (the run and its events), so that it can be made again anywhere.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -16,14 +14,11 @@ from workbench.errors import DamagedError, NotFoundError
 from workbench.formats import percent
 from workbench.monitor.events import KINDS, Batch, Labels
 from workbench.runs import store
-from workbench.runs.explaining import metrics
-from workbench.runs.explaining.metrics import Measured
 from workbench.runs.explaining.rules import WORTH_WHILE, Facts, suggestions
-from workbench.runs.explaining.shares import reading_seconds, shares_of
+from workbench.runs.explaining.shares import shares_of
 from workbench.runs.store import Diagnosis, Peak, Run, Suggestion
 
 _MOSTLY_WAITING = 0.3
-_WAITED = 0.2  # share of the workers' time
 _TIGHT = 0.7  # share of a worker's memory from which on there is little left
 _PATIENCE = 2.0  # seconds
 _INTERVAL = 0.02  # seconds
@@ -43,7 +38,7 @@ def diagnosis(run: Run) -> Diagnosis | None:
         raise
     except NotFoundError:
         return None
-    return diagnose(run, events, metrics.kept(folder))
+    return diagnose(run, events)
 
 
 def diagnosed(run: Run) -> Run:
@@ -64,22 +59,19 @@ def awaited(run: Run) -> Run:
     return diagnosed(run)
 
 
-def diagnose(run: Run, events: Batch, measured: Measured | None = None) -> Diagnosis | None:
-    """Find out where the `seconds` of a run went, from all events that were recorded of it; None without any task.
-
-    Without what Dask measured, serialising and the disk can't be told from transferring and computing.
-    """
+def diagnose(run: Run, events: Batch) -> Diagnosis | None:
+    """Find out where the `seconds` of a run went, from all events that were recorded of it; None without any task."""
     if not run.seconds or not len(events.tasks):
         return None
-    events, now = _started_again(events)
+    events = _started_again(events)
     everything, events = events, _own(events)
     if not len(events.tasks):
         return None
-    began, ended = _moments(run, events, measured)
-    threads = _threads(run, events, measured, now)
+    began, ended = _moments(run, events)
+    threads = _threads(run, events)
     # A thread that computes for others is not idle.
-    shares = shares_of(everything, began, ended, threads, measured)
-    facts = Facts(run, events, measured, shares, threads, ended - began, (began, ended))
+    shares = shares_of(everything, began, ended, threads)
+    facts = Facts(run, events, shares, threads, ended - began, (began, ended))
     found, peak = suggestions(facts), _peak(everything, began)
     tight = _tight(peak, found)
     said = _sentence(facts, found)
@@ -92,7 +84,6 @@ def diagnose(run: Run, events: Batch, measured: Measured | None = None) -> Diagn
         shares=shares,
         sentence=said + _others(everything, began, ended),
         suggestions=found,
-        source="events" if measured is None else "spans and events",
         peak=peak,
     )
 
@@ -126,8 +117,8 @@ def _tight(peak: Peak | None, found: tuple[Suggestion, ...]) -> str:
     )
 
 
-def _started_again(events: Batch) -> tuple[Batch, dict[str, str]]:
-    """Have a worker that was started again be one, and which are which.
+def _started_again(events: Batch) -> Batch:
+    """Have a worker that was started again be one.
 
     It has another address then, by the same name; in a queue, where another job takes the place of one that ended, by
     another name, so that whoever came when another had gone took its place.
@@ -148,12 +139,12 @@ def _started_again(events: Batch) -> tuple[Batch, dict[str, str]]:
     first: dict[str, str] = {}
     now = {each.worker: first.setdefault(places[each.name], each.worker) for each in events.samples}
     if len(first) == len(now):
-        return events, {}
+        return events
     workers = tasks.worker
     codes = {worker: code for code, worker in enumerate(dict.fromkeys(now.get(each, each) for each in workers.values))}
     recoded = np.array([codes[now.get(each, each)] for each in workers.values], np.int32)[workers.codes]
     samples = tuple(replace(each, worker=now[each.worker]) for each in events.samples)
-    return replace(events, tasks=replace(tasks, worker=Labels(tuple(codes), recoded)), samples=samples), now
+    return replace(events, tasks=replace(tasks, worker=Labels(tuple(codes), recoded)), samples=samples)
 
 
 def _own(events: Batch) -> Batch:
@@ -172,18 +163,18 @@ def _others(events: Batch, began: float, ended: float) -> str:
     return f" Of the computing {percent(others / total)} was for other computations on the same cluster."
 
 
-def _moments(run: Run, events: Batch, measured: Measured | None) -> tuple[float, float]:
+def _moments(run: Run, events: Batch) -> tuple[float, float]:
     """Begin and end of the run by the scheduler's clock."""
     assert run.seconds is not None
     last = float(events.tasks.stop.max())
-    began = measured.began if measured is not None else run.started
+    began = run.started
     # A run that holds its array first is timed from then on, and clocks may differ: its last task ends it in any case.
     if began is None or abs(last - began - run.seconds) > _CLOCKS:
         return last - run.seconds, last
     return began, began + run.seconds
 
 
-def _threads(run: Run, events: Batch, measured: Measured | None, now: Mapping[str, str]) -> dict[str, int]:
+def _threads(run: Run, events: Batch) -> dict[str, int]:
     """Threads of each worker, also of one that got no task."""
     threads: dict[str, int] = {}
     for worker, code in zip(events.tasks.worker.values, range(len(events.tasks.worker.values)), strict=True):
@@ -192,8 +183,6 @@ def _threads(run: Run, events: Batch, measured: Measured | None, now: Mapping[st
             seen = len(set(events.tasks.thread[rows].tolist()))
             threads[worker] = seen if run.spec is None else run.spec.threads_per_worker
     threads |= {sample.worker: sample.n_threads for sample in events.samples if sample.n_threads}
-    if measured is not None:
-        threads |= {now.get(worker, worker): told.threads for worker, told in measured.workers.items()}
     return threads
 
 
@@ -202,12 +191,7 @@ def _sentence(facts: Facts, found: tuple[Suggestion, ...]) -> str:
     if found:
         first = found[0]
         return f"{first.found[:1].upper()}{first.found[1:]}. Try: {first.change}."
-    computing, waited, handing = facts.shares["computing"], _waited(facts), facts.shares["scheduler"]
-    if waited >= _WAITED:
-        return (
-            f"Tasks ran for {percent(computing)} of the time, and for {percent(waited)} of it they only waited: for a "
-            "core that was busy, a file or a network. Look what else uses these cores, disks and links."
-        )
+    computing, handing = facts.shares["computing"], facts.shares["scheduler"]
     computed = f"the workers computed for {percent(computing)} of their time"
     if handing > _MOSTLY_WAITING:
         return (
@@ -217,12 +201,3 @@ def _sentence(facts: Facts, found: tuple[Suggestion, ...]) -> str:
     name, share = max(((each, part) for each, part in facts.shares.items() if each != "computing"), key=lambda x: x[1])
     rest = f"; the largest other share is {name}, {percent(share)}" if share >= WORTH_WHILE else ""
     return f"Nothing avoidable was found: {computed}{rest}."
-
-
-def _waited(facts: Facts) -> float:
-    """Share of the time in which tasks waited in their threads, where that is told and no GPU worked for them."""
-    if facts.measured is None or (facts.run.spec is not None and facts.run.spec.devices):
-        return 0.0
-    cpu = facts.measured.seconds("execute", "thread-cpu")
-    off_cpu = max(0.0, facts.measured.seconds("execute", "thread-noncpu") - reading_seconds(facts.measured))
-    return facts.shares["computing"] * off_cpu / (cpu + off_cpu) if cpu + off_cpu else 0.0

@@ -18,7 +18,6 @@ import numpy.typing as npt
 from workbench import formats
 from workbench.formats import percent
 from workbench.monitor.events import KINDS, Batch
-from workbench.runs.explaining.metrics import Measured, WorkerSettings
 from workbench.runs.store import Run, Suggestion
 
 WORTH_WHILE = 0.05
@@ -32,22 +31,19 @@ _MANY_TASKS = 200  # of which a scheduler hands out some hundred a second; fewer
 _MANY_FOR_A_THREAD = 20
 _NOTICEABLE = 0.15
 _WAITING_FOR_BLOCKS = 0.1
-_MUCH_MOVED = 10_000_000  # bytes; what is less was slow for being many messages, or for a busy machine
 _HALF_IDLE = 0.3
 _SLOWER = 2.0  # times as long for the same tasks; between equal workers of a busy machine 1.8 was seen
 _SAME_TASKS = 4  # of one name on each of two workers, before they are compared
-_WAITING_FOR_A_CORE = 0.15  # share of the tasks' time
 _COMPUTE = KINDS.index("compute")
 _TRANSFER = KINDS.index("transfer")
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rules look at: the run, its events, what was measured, and the shares of its time."""
+    """What the rules look at: the run, its events, and the shares of its time."""
 
     run: Run
     events: Batch
-    measured: Measured | None
     shares: Mapping[str, float]
     threads: Mapping[str, int]
     """Of each worker, by address."""
@@ -210,9 +206,8 @@ def huge_block(facts: Facts) -> Found | None:
 
 def spilling(facts: Facts) -> Found | None:
     """Blocks went to the disk and came back, because they didn't fit in memory."""
-    share = facts.shares["spilling"]
-    written, held = _spilled(facts)
-    if share < WORTH_WHILE or not written:
+    share, held = facts.shares["spilling"], _spilled(facts)
+    if share < WORTH_WHILE or not held:
         return None
     spec = facts.run.spec
     more = "more memory for each worker, or fewer threads beside each other in it"
@@ -224,24 +219,19 @@ def spilling(facts: Facts) -> Found | None:
         )
     return Found(
         share=share,
-        found=f"blocks that did not fit in memory went to the disk, {formats.size(written)} in all, "
+        found=f"blocks that did not fit in memory went to the disk, {formats.size(held)} at once, "
         f"which took {percent(share)} of the workers' time",
         change=more
         + (", and compute=true makes them again instead" if facts.run.resolved.get("compute") is False else ""),
     )
 
 
-def _spilled(facts: Facts) -> tuple[int, int]:
-    """Bytes that were written to the disk, and the most that was there at once."""
-    peaks: dict[str, int] = {}
+def _spilled(facts: Facts) -> int:
+    """Return the most bytes that were on the workers' disks at once."""
+    most: dict[str, int] = {}
     for sample in facts.events.samples:
-        peaks[sample.worker] = max(peaks.get(sample.worker, 0), sample.spilled)
-    peak, written = sum(peaks.values()), 0
-    if facts.measured is not None:
-        contexts = ("execute", "gather-dep", "memory-monitor")
-        written = sum(facts.measured.bytes(context, "disk-write") for context in contexts)
-    # A short run may end before a worker has told of its disk.
-    return max(written, peak), peak or written
+        most[sample.worker] = max(most.get(sample.worker, 0), sample.spilled)
+    return sum(most.values())
 
 
 def transfers(facts: Facts) -> Found | None:
@@ -249,16 +239,12 @@ def transfers(facts: Facts) -> Found | None:
     share = facts.shares["transferring"] + facts.shares["serialising"]
     if share < _WAITING_FOR_BLOCKS or len(facts.threads) < 2:
         return None
-    moved = 0 if facts.measured is None else facts.measured.bytes("get-data", "memory-read")
-    if facts.measured is not None and moved < _MUCH_MOVED:
-        return None
     n_transfers = int((facts.events.tasks.kind == _TRANSFER).sum())
     protocol = next(iter(facts.threads)).partition("://")[0] or "tcp"
-    what = formats.size(moved) if moved else f"blocks in {formats.count(n_transfers)} transfers"
     return Found(
         share=share,
-        found=f"{what} went between {len(facts.threads)} workers over {protocol}, "
-        f"and waiting for that took {percent(share)} of their time",
+        found=f"blocks went between {len(facts.threads)} workers over {protocol} in {formats.count(n_transfers)} "
+        f"transfers, and waiting for that took {percent(share)} of their time",
         change=_without_transfers(facts, protocol),
     )
 
@@ -328,38 +314,6 @@ def _name_of(facts: Facts, address: str) -> str:
     return f"{names[address]} ({address})" if address in names else address
 
 
-def too_many_blas_threads(facts: Facts) -> Found | None:
-    """Tasks start more threads than there are cores, and wait for one another."""
-    has_gpus = facts.run.spec is not None and bool(facts.run.spec.devices)
-    if has_gpus or facts.measured is None or not facts.measured.workers:
-        return None
-    hosts: dict[str, list[WorkerSettings]] = {}
-    for worker in facts.measured.workers.values():
-        hosts.setdefault(worker.host, []).append(worker)
-    wanted, there, host = max(
-        (sum(each.threads * (each.blas_threads or 1) for each in workers), max(each.cores for each in workers), host)
-        for host, workers in hosts.items()
-    )
-    blas = max(each.blas_threads or 1 for each in hosts[host])
-    cpu, off_cpu = facts.measured.seconds("execute", "thread-cpu"), facts.measured.seconds("execute", "thread-noncpu")
-    waited = off_cpu / (cpu + off_cpu) if cpu + off_cpu else 0.0
-    share = facts.shares["computing"] * waited
-    if blas < 2 or wanted <= there or waited < _WAITING_FOR_A_CORE or share < WORTH_WHILE:
-        return None
-    return Found(
-        share=share,
-        found=f"{blas} BLAS threads in each of {sum(each.threads for each in hosts[host])} tasks make {wanted} on "
-        f"{there} cores, and tasks waited for a core in {percent(share)} of the workers' time",
-        change=_ONE_BLAS_THREAD,
-    )
-
-
-_ONE_BLAS_THREAD = (
-    "let Dask's threads fill the cores: start the workers with OPENBLAS_NUM_THREADS=1, MKL_NUM_THREADS=1 and "
-    "OMP_NUM_THREADS=1 in their environment, as Dask does unless it is told otherwise"
-)
-
-
 def idle_workers(facts: Facts) -> Found | None:
     """Most threads wait for the task of one."""
     share = facts.shares["idle"]
@@ -379,18 +333,6 @@ def idle_workers(facts: Facts) -> Found | None:
         f"{facts.n_threads} threads had work, most of it in the step '{name}', so they were idle for "
         f"{percent(share)} of their time",
         change=f"cut what '{name}' does into more tasks; as it is, {max(1, facts.n_threads // 2)} would do as well",
-    )
-
-
-def late_workers(facts: Facts) -> Found | None:
-    """Workers that came after the run had begun."""
-    share = facts.shares["arriving"]
-    if share < _NOTICEABLE:
-        return None
-    return Found(
-        share=share,
-        found=f"for {percent(share)} of the time workers were still in a queue, or starting",
-        change="wait until they are there before you run, if what counts is how fast they compute",
     )
 
 
@@ -424,21 +366,15 @@ def wide_numbers(facts: Facts) -> Found | None:
     done = facts.computed
     # A block of the array in float64 has exactly twice its bytes; nothing else of a run has this size.
     wide = np.abs(done.nbytes / (8 * elements) - 1) < 0.01
-    left = [
-        name
-        for name, dtype in (facts.measured.dtypes if facts.measured is not None else {}).items()
-        if dtype == "float64"
-    ]
     share = float(done.seconds[wide].sum()) / facts.thread_seconds / 2
     if not wide.any() or share < WORTH_WHILE:
         return None
     names = np.unique(done.name[wide])
     first = facts.events.tasks.name.values[int(names[np.argmin([done.start[done.name == n].min() for n in names])])]
-    kept = f", and so is the result {left[0]}" if left else ""
     return Found(
         share=share,
         found=f"float32 was asked for, and {formats.count(int(wide.sum()))} blocks were made as float64, first by the "
-        f"step '{first}'{kept}: twice the bytes for {percent(2 * share)} of the workers' time",
+        f"step '{first}': twice the bytes for {percent(2 * share)} of the workers' time",
         change=f"look in '{first}' for what turns float32 into float64, such as a float64 array, and give it a dtype",
     )
 
@@ -467,8 +403,6 @@ RULES: Mapping[str, Callable[[Facts], Found | None]] = {
     "spilling": spilling,
     "transfers": transfers,
     "one slow worker": slow_worker,
-    "too many BLAS threads": too_many_blas_threads,
-    "late workers": late_workers,
     "idle workers": idle_workers,
     "float64 for float32": wide_numbers,
     "NumPy on GPUs": fell_back_to_numpy,

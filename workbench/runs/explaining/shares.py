@@ -10,7 +10,6 @@ as one is where the load is followed, is nobody's time until another is in its p
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.monitor.events import KINDS, Batch, Tasks, WorkerSample
-from workbench.runs.explaining.metrics import Measured
 
-SHARES = ("computing", "transferring", "serialising", "spilling", "disk", "scheduler", "idle", "arriving")
+SHARES = ("computing", "transferring", "serialising", "spilling", "scheduler", "idle", "arriving")
 
 _AT_ONCE = 5.0
 """Seconds within which a worker that is there has been heard of."""
@@ -30,13 +28,6 @@ _AT_ONCE = 5.0
 _HAND_OVER = 0.05  # seconds
 _SERVED = 0.002  # seconds a thread
 
-_READING = re.compile(
-    r"(?:^|[-_ ])(?:read|load|open|getter|from[-_](?:zarr|npy)|to[-_]zarr|store|save|write)(?:$|[-_ ])"
-)
-"""Names of tasks that read or write files."""
-
-_SPILLING = ("execute", "gather-dep", "get-data", "memory-monitor")
-_PACKING = ("serialize", "deserialize", "compress", "decompress")
 _COMPUTE, _TRANSFER, _READ, _WRITE, _DESERIALIZE = (
     KINDS.index(kind) for kind in ("compute", "transfer", "disk-read", "disk-write", "deserialize")
 )
@@ -46,14 +37,10 @@ Interval = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 """Beginnings and ends."""
 
 
-def shares_of(
-    events: Batch, began: float, ended: float, threads: Mapping[str, int], measured: Measured | None
-) -> dict[str, float]:
+def shares_of(events: Batch, began: float, ended: float, threads: Mapping[str, int]) -> dict[str, float]:
     """Shares of the time of all threads between two moments: a number for each of `SHARES`, which add up to 1.
 
     These are seconds since the epoch by the scheduler's clock; `threads` are counted by the address of the worker.
-    `measured` tells serialising from transferring, and waiting for a disk from computing; without it serialising is
-    only what workers noted as events of their own, and `disk` is 0.
     """
     spent = dict.fromkeys(SHARES, 0.0)
     tasks = events.tasks
@@ -75,8 +62,6 @@ def shares_of(
         found = _of_worker(tasks, mine, n_threads, moments, patience, somewhere, _absent(told, ended))
         for name, seconds in found.items():
             spent[name] += seconds
-    if measured is not None:
-        _refine(spent, measured)
     total = sum(spent.values())
     return {name: seconds / total if total else 0.0 for name, seconds in spent.items()}
 
@@ -181,41 +166,3 @@ def _counted(intervals: Any, *moments: float) -> tuple[npt.NDArray[np.float64], 
         np.add.at(change, np.searchsorted(times, stop.clip(times[0], times[-1])), -1)
         counts.append(np.cumsum(change))
     return times, counts
-
-
-def _refine(spent: dict[str, float], measured: Measured) -> None:
-    """Divide what events don't tell apart, by what Dask measured of it."""
-    fetching = measured.seconds("gather-dep")
-    packing = measured.seconds("gather-dep", "deserialize", "decompress") + measured.seconds(
-        "get-data", "serialize", "compress"
-    )
-    if fetching:
-        _move(spent, "transferring", "serialising", spent["transferring"] * min(1.0, packing / fetching))
-    # Workers note the disk only where it took a task 5 ms, and never what they moved out between tasks.
-    spilled = measured.seconds("memory-monitor", "disk-read", "disk-write", *_PACKING) + sum(
-        measured.seconds(context, "disk-read", "disk-write", *(_PACKING if context == "execute" else ()))
-        for context in ("execute", "gather-dep", "get-data")
-    )
-    for source in ("idle", "scheduler", "transferring"):
-        _move(spent, source, "spilling", spilled - spent["spilling"])
-    if not any(measured.bytes(context, "disk-read", "disk-write") for context in _SPILLING):
-        # On a busy machine 5 ms go by without any disk.
-        _move(spent, "spilling", "scheduler", spent["spilling"])
-    in_threads = measured.seconds("execute", "thread-cpu", "thread-noncpu")
-    if in_threads:
-        _move(spent, "computing", "disk", spent["computing"] * reading_seconds(measured) / in_threads)
-
-
-def reading_seconds(measured: Measured) -> float:
-    """Seconds that tasks which read or write files waited in a thread."""
-    return sum(
-        metric.value
-        for metric in measured.metrics
-        if metric.context == "execute" and metric.activity == "thread-noncpu" and _READING.search(metric.name)
-    )
-
-
-def _move(spent: dict[str, float], source: str, target: str, seconds: float) -> None:
-    seconds = max(0.0, min(seconds, spent[source]))
-    spent[source] -= seconds
-    spent[target] += seconds
