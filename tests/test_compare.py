@@ -495,6 +495,15 @@ def test_comparisons_are_kept_found_and_forgotten(data_folder):
     assert comparisons.select() == ()
 
 
+def test_a_record_that_asked_for_what_is_no_more_is_still_listed(data_folder):
+    asked = comparison(row("one", times(1)), request=Request(workload="array_sum"))
+    comparisons.create(asked)
+    file = comparisons.folder(asked.id) / "comparison.json"
+    file.write_text(file.read_text().replace('"repeats"', '"weak":false,"repeats"'))
+    assert '"weak"' in file.read_text()
+    assert [each.status for each in comparisons.select()] == ["done"]
+
+
 def test_one_whose_process_is_gone_is_lost_and_keeps_what_it_measured(data_folder):
     about = {"status": "running", "pid": 2**22 + 1, "place": processes.place()}
     comparisons.create(comparison(row("one", times(1)), **about))

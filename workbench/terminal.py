@@ -394,7 +394,8 @@ def show_calibration(calibration: Calibration) -> None:
 
 def show_comparison(comparison: Comparison, summary: Summary) -> None:
     """Print what a comparison says: a row for each cluster, bars, scaling, and what is to be said of them."""
-    from workbench.runs.comparing.table import cells, efficiency_text, remarks
+    from workbench.runs.comparing.scaling import efficiency_text
+    from workbench.runs.comparing.table import cells, remarks
 
     title, verdict = map(on_one_line, (f"{comparison.title}, {comparison.id}:", summary.verdict))
     _print(Text(f"{title} ", "bold") + Text(verdict))

@@ -19,12 +19,12 @@ from workbench.figures.report import figure_page
 from workbench.figures.topology import topology_html, topology_of
 from workbench.formats import duration
 from workbench.runs.comparing.comparisons import Comparison
+from workbench.runs.comparing.scaling import efficiency_text
 from workbench.runs.comparing.table import (
     Summary,
     as_markdown,
     bandwidth_text,
     cells,
-    efficiency_text,
     judged_text,
     remarks,
     summarise,

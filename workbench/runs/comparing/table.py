@@ -11,13 +11,12 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from workbench import formats
-from workbench.clusters.lines import read_line
-from workbench.clusters.spec import SIZES
 from workbench.errors import on_one_line
 from workbench.runs import statistics
 from workbench.runs.comparing.agreement import Agreement, Answer, agreement, data_of
-from workbench.runs.comparing.compare import SWEPT_OPTIONS
 from workbench.runs.comparing.comparisons import Comparison, Mode, Row
+from workbench.runs.comparing.differences import Differing, differences
+from workbench.runs.comparing.scaling import Scaling, efficiency_text, scalings
 from workbench.runs.forecasting import calibration, machines
 from workbench.runs.statistics import Ratio, Spread, compared, more_repeats, outliers, speed, spread
 from workbench.runs.store import WATCHED, answered
@@ -94,48 +93,6 @@ class RowSummary(BaseModel, frozen=True):
     """Why it can't be had, or what ended its measuring early."""
 
 
-class Point(BaseModel, frozen=True):
-    """One number of cores on a scaling curve."""
-
-    cores: int
-    seconds: float
-    speedup: float
-    """Beside the fewest cores."""
-    efficiency: float
-    """Share of the ideal: a k-th of the time on k times the cores."""
-    low: float | None = None
-    high: float | None = None
-    """Interval of the efficiency, from the same interval as the ratio of the rows."""
-
-
-class Scaling(BaseModel, frozen=True):
-    """How the time falls with the cores."""
-
-    what: str
-    points: tuple[Point, ...]
-    serial_share: float | None
-    """Part of the time on one core that more cores don't shorten, by Amdahl's law."""
-
-
-class Differing(BaseModel, frozen=True):
-    """Something in which runs of the past differ, with its value for each row."""
-
-    kind: Literal["parameters", "spec", "versions", "machine"]
-    name: str
-    values: tuple[Any, ...]
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """The values as they are shown: sizes of memory in a unit that suits them, what isn't there as a dash."""
-        return tuple(
-            formats.size(each) if self.name in _SIZES and each else "–" if each is None else str(each)
-            for each in self.values
-        )
-
-
-_SIZES = (*SIZES, "memory")
-
-
 class Summary(BaseModel, frozen=True):
     """All that a comparison says."""
 
@@ -182,8 +139,8 @@ def summarise(comparison: Comparison) -> Summary:
         agree=found.agree,
         agreement=found.how,
         verdict=verdict(rows, found.agree, found.how),
-        scaling=_scalings(comparison),
-        differences=_differences(comparison) if comparison.mode == "past" else (),
+        scaling=scalings(comparison),
+        differences=differences(comparison) if comparison.mode == "past" else (),
         notes=comparison.notes,
         error=comparison.error,
     )
@@ -335,15 +292,6 @@ def _times(row: RowSummary) -> Times:
     return row.seconds
 
 
-def efficiency_text(point: Point) -> str:
-    """Return the efficiency with its interval: '83 % (79 to 86)'."""
-    shown = f"{100 * point.efficiency:.0f} %"
-    if point.low is None or point.high is None:
-        return shown
-    low, high = f"{100 * point.low:.0f}", f"{100 * point.high:.0f}"
-    return shown if low == high else f"{shown} ({low} to {high})"
-
-
 def judged_text(row: RowSummary) -> str:
     """Return how a row stands beside the first, in words; empty for the first and for other work."""
     if row.difference is None or row.ratio is None:
@@ -487,92 +435,6 @@ def _as_done(row: Row) -> dict[str, Any]:
         return {}
     near = row.resolved.get("method") == "dask" and row.resolved.get("k") is not None
     return row.resolved | ({"method": row.spec.profile} if near and row.spec and row.spec.alone else {})
-
-
-# -- scaling
-
-
-def _scalings(comparison: Comparison) -> tuple[Scaling, ...]:
-    """Return a curve for each set of rows that differ in nothing but the number of workers or threads."""
-    request = comparison.request
-    if request is None:
-        return ()
-    swept = [name for name in request.sweep if SWEPT_OPTIONS.get(name) in ("n_workers", "threads_per_worker")]
-    if not swept:
-        return ()
-    curves: dict[str, list[Row]] = {}
-    for row in comparison.rows:
-        if row.seconds and row.spec is not None:
-            curves.setdefault(_apart_from(row, swept), []).append(row)
-    found = (_scaling(what, rows) for what, rows in curves.items())
-    return tuple(each for each in found if each is not None)
-
-
-def _apart_from(row: Row, swept: Sequence[str]) -> str:
-    """What stands still on a curve, in words."""
-    line = read_line(row.on)
-    rest = {name: value for name, value in line.choices.items() if name not in {SWEPT_OPTIONS[each] for each in swept}}
-    others = [f"{name}={value}" for name, value in row.swept.items() if name not in swept]
-    return ", ".join([line._replace(choices=rest).words(), *others])
-
-
-def _scaling(what: str, rows: Sequence[Row]) -> Scaling | None:
-    measured = sorted(((row.spec.threads, row) for row in rows if row.spec is not None), key=lambda each: each[0])
-    if len({cores for cores, _ in measured}) < 2:
-        return None
-    fewest, alone = measured[0]
-    points, sure = [], False
-    for cores, row in measured:
-        found, ideal = compared(row.times, alone.times, paired=True), cores / fewest
-        sure = sure or found.difference == "faster"
-        efficiency = 1.0 if row is alone else 1 / (found.ratio * ideal)
-        ends = (found.low, found.high) if row is not alone else (None, None)
-        low, high = (None if each is None else 1 / (each * ideal) for each in reversed(ends))
-        speedup, middle = efficiency * ideal, spread(row.seconds).median
-        points.append(Point(cores=cores, seconds=middle, speedup=speedup, efficiency=efficiency, low=low, high=high))
-    # Where it is undecided whether more cores are faster, no share of the time can be told.
-    law = statistics.amdahl([(point.cores, point.seconds) for point in points]) if sure else None
-    share = law.serial / (law.serial + law.parallel) if law else None
-    return Scaling(what=what, points=tuple(points), serial_share=share)
-
-
-# -- runs of the past
-
-
-def _differences(comparison: Comparison) -> tuple[Differing, ...]:
-    facts = [_facts(row) for row in comparison.rows]
-    names = dict.fromkeys(key for each in facts for key in each)
-    found = ((kind, name, tuple(each.get((kind, name)) for each in facts)) for kind, name in names)
-    return tuple(
-        Differing(kind=kind, name=name, values=values)
-        for kind, name, values in found
-        if any(value != values[0] for value in values)
-    )
-
-
-def _facts(row: Row) -> dict[tuple[str, str], Any]:
-    spec = row.spec.model_dump(mode="json", exclude={"why"}) if row.spec else {}
-    kinds: dict[str, Mapping[str, Any]] = {
-        "parameters": {"workload": row.workload, **row.resolved},
-        "spec": spec,
-        "versions": row.versions | ({"code": row.sha[:12]} if row.sha else {}),
-        "machine": _machine(row.inventory or {}),
-    }
-    return {(kind, name): value for kind, facts in kinds.items() for name, value in facts.items()}
-
-
-def _machine(inventory: Mapping[str, Any]) -> dict[str, Any]:
-    cpu, memory = inventory.get("cpu") or {}, inventory.get("memory") or {}
-    gpus = [gpu.get("name") for gpu in inventory.get("gpus") or ()]
-    driver = (inventory.get("cuda") or {}).get("driver_version")
-    facts = {
-        "processor": cpu.get("model"),
-        "usable cores": cpu.get("usable"),
-        "memory": memory.get("cgroup_limit") or memory.get("total"),
-        "GPUs": gpus or None,
-        "driver": driver,
-    }
-    return {name: value for name, value in facts.items() if value is not None}
 
 
 # -- words

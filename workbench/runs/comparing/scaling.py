@@ -1,0 +1,88 @@
+"""Scaling curves of a comparison that sweeps workers or threads: speed-up, efficiency and Amdahl's law."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel
+
+from workbench.clusters.lines import read_line
+from workbench.runs.comparing.compare import SWEPT_OPTIONS
+from workbench.runs.comparing.comparisons import Comparison, Row
+from workbench.runs.statistics import amdahl, compared, spread
+
+
+class Point(BaseModel, frozen=True):
+    """One number of cores on a scaling curve."""
+
+    cores: int
+    seconds: float
+    speedup: float
+    """Beside the fewest cores."""
+    efficiency: float
+    """Share of the ideal: a k-th of the time on k times the cores."""
+    low: float | None = None
+    high: float | None = None
+    """Interval of the efficiency, from the same interval as the ratio of the rows."""
+
+
+class Scaling(BaseModel, frozen=True):
+    """How the time falls with the cores."""
+
+    what: str
+    points: tuple[Point, ...]
+    serial_share: float | None
+    """Part of the time on one core that more cores don't shorten, by Amdahl's law."""
+
+
+def scalings(comparison: Comparison) -> tuple[Scaling, ...]:
+    """Return a curve for each set of rows that differ in nothing but the number of workers or threads."""
+    request = comparison.request
+    if request is None:
+        return ()
+    swept = [name for name in request.sweep if SWEPT_OPTIONS.get(name) in ("n_workers", "threads_per_worker")]
+    if not swept:
+        return ()
+    curves: dict[str, list[Row]] = {}
+    for row in comparison.rows:
+        if row.seconds and row.spec is not None:
+            curves.setdefault(_apart_from(row, swept), []).append(row)
+    found = (_scaling(what, rows) for what, rows in curves.items())
+    return tuple(each for each in found if each is not None)
+
+
+def _apart_from(row: Row, swept: Sequence[str]) -> str:
+    """What stands still on a curve, in words."""
+    line = read_line(row.on)
+    rest = {name: value for name, value in line.choices.items() if name not in {SWEPT_OPTIONS[each] for each in swept}}
+    others = [f"{name}={value}" for name, value in row.swept.items() if name not in swept]
+    return ", ".join([line._replace(choices=rest).words(), *others])
+
+
+def _scaling(what: str, rows: Sequence[Row]) -> Scaling | None:
+    measured = sorted(((row.spec.threads, row) for row in rows if row.spec is not None), key=lambda each: each[0])
+    if len({cores for cores, _ in measured}) < 2:
+        return None
+    fewest, alone = measured[0]
+    points, sure = [], False
+    for cores, row in measured:
+        found, ideal = compared(row.times, alone.times, paired=True), cores / fewest
+        sure = sure or found.difference == "faster"
+        efficiency = 1.0 if row is alone else 1 / (found.ratio * ideal)
+        ends = (found.low, found.high) if row is not alone else (None, None)
+        low, high = (None if each is None else 1 / (each * ideal) for each in reversed(ends))
+        speedup, middle = efficiency * ideal, spread(row.seconds).median
+        points.append(Point(cores=cores, seconds=middle, speedup=speedup, efficiency=efficiency, low=low, high=high))
+    # Where it is undecided whether more cores are faster, no share of the time can be told.
+    law = amdahl([(point.cores, point.seconds) for point in points]) if sure else None
+    share = law.serial / (law.serial + law.parallel) if law else None
+    return Scaling(what=what, points=tuple(points), serial_share=share)
+
+
+def efficiency_text(point: Point) -> str:
+    """Return the efficiency with its interval: '83 % (79 to 86)'."""
+    shown = f"{100 * point.efficiency:.0f} %"
+    if point.low is None or point.high is None:
+        return shown
+    low, high = f"{100 * point.low:.0f}", f"{100 * point.high:.0f}"
+    return shown if low == high else f"{shown} ({low} to {high})"
