@@ -21,7 +21,8 @@ from tests.test_genotypes_reading import vcf_zarr
 from tests.winds import winds_of
 from workbench.clusters.spec import ClusterSpec
 from workbench.runs import keeping
-from workbench.runs.forecasting.forecast import lacking, size_of
+from workbench.runs.forecasting.forecast import lacking
+from workbench.runs.forecasting.verdicts import size_of
 from workbench.storage import writing
 from workbench.storage.targets import KINDS, target
 from workbench.travelling import make_ready, missing

@@ -93,7 +93,7 @@ def test_a_forecast_asks_an_address_what_it_has(
     address: str, data_folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     line = f"address --set address={address}"
-    assert main(["forecast", "array_sum", "--on", line, "-p", "size=8MiB", "--no-calibrate", "--json"]) == 0
+    assert main(["forecast", "array_sum", "--on", line, "-p", "size=8MiB", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["verdict"] == "fits"
     assert main(["forecast", "array_sum", "--on", "address --set address=tcp://127.0.0.1:1"]) == 2
     assert "Nothing listens at tcp://127.0.0.1:1" in capfd.readouterr().err

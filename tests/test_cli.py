@@ -114,7 +114,7 @@ def a_kept_run(run_id="array_sum-aaaaaa", **changes):
         (["comparisons", "a\0b"], "is not the id of a comparison"),
         (["compare", "array_sum", "--sweep", "foo"], "--sweep: given 'foo', allowed is KEY=VALUE"),
         (["compare", "array_sum", "--save", "/nowhere/x.md"], "would lie in /nowhere, which is no folder"),
-        (["calibrate", "--on", "cpu", "--save", "/"], "--save: given '/', which is a folder"),
+        (["measure", "array_sum", "--on", "cpu --workers 0"], "n_workers is 0"),
         (["runs", "--offset", "-1"], "offset"),
         (["runs", "--status", "paused"], "status: given 'paused'"),
         (["show", "nothing"], "There is no run 'nothing'"),

@@ -79,7 +79,7 @@ def test_a_texts_experiment_is_compared_at_a_scale_from_the_terminal(
 ) -> None:
     two = ONE.replace("--threads 1", "--threads 2")
     post = ["array_sum", "--preset", "post", "--scale", "0.00001", "-p", "chunks=500"]
-    assert main(["forecast", *post, "--on", two, "--no-calibrate", "--json"]) == 0
+    assert main(["forecast", *post, "--on", two, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["parameters"]["shape"] == [1581, 1581]
     assert main(["compare", *post, "--on", ONE, "--on", two, "--repeats", "1", "--warmup", "0", "--json"]) == 0
     printed = capsys.readouterr()

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.test_calibration import example
 from tests.views import html_of
 from workbench.cli import main
 from workbench.clusters import records
@@ -34,7 +33,6 @@ from workbench.monitor.record import Recorder, read_events
 from workbench.runs import store
 from workbench.runs.comparing.past import compare_runs
 from workbench.runs.explaining.diagnosis import diagnosed
-from workbench.runs.forecasting import calibration
 from workbench.runs.store import Run
 from workbench.session import Session
 from workbench.views.comparisons import comparisons as compare_view
@@ -267,23 +265,3 @@ def test_a_damaged_comparison_costs_that_comparison(kept: Path, capsys: pytest.C
     assert "is damaged (Input should be an object)" in html.unescape(page(session.comparison(path.parent.name)))
     session.delete_comparison(path.parent.name)
     assert [each.id for each in session.comparisons()] == [good.id]
-
-
-def test_a_damaged_calibration_costs_that_calibration(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    good = calibration.keep(example(machine="bigbox", measured="elsewhere"))
-    whole, chance = good.read_bytes(), random.Random("calibration")
-    contents = [*damaged(whole, chance), example(rates={}).model_dump_json().encode()]
-    contents += [example(format=99).model_dump_json().encode()]
-    forecast = ["forecast", "array_sum", "-p", "size=64MiB", "--on", "cpu --workers 1 --memory 1GiB", "--no-calibrate"]
-    assert main(forecast) == 0
-    assert "can't be used" not in capsys.readouterr().out
-    for folder in ("machines", "calibrations"):
-        path = kept / folder / "bad.json"
-        path.parent.mkdir(exist_ok=True)
-        for content in contents:
-            path.write_bytes(content)
-            assert main(forecast) == 0
-            said = " ".join(capsys.readouterr().out.split())
-            assert "bigbox" in said
-            assert f"The calibration {path} can't be used (" in said
-        path.unlink()

@@ -15,7 +15,7 @@ import workbench
 from tests import other_python
 from workbench import remote
 from workbench.errors import ConflictError
-from workbench.hardware import rates, sampling
+from workbench.hardware import sampling
 from workbench.monitor import plugin, sampler
 from workbench.runs import placed, store, submit
 from workbench.travelling import Travelling, ask, make_ready
@@ -23,8 +23,6 @@ from workbench.travelling import Travelling, ask, make_ready
 TRAVELS = {
     "watching": (plugin.watch, None),
     "sampler": (sampler.GpuSampler, (Travelling(sampling), "watch", 1.0)),
-    "rates": (rates, None),
-    "asking": (remote.report, None),
     "places": (placed.Places, ("name",)),
 }
 
@@ -80,10 +78,6 @@ def test_what_runs_ask_of_scheduler_and_workers_is_answered_under_another_python
     workers = client.run_on_scheduler(Travelling(remote.worker_addresses))
     assert client.run(Travelling(remote.executing_keys)) == {worker: [] for worker in workers}
     assert client.run_on_scheduler(Travelling(remote.unwanted), {key: [] for key in workers}, "nobody") == []
-    assert all(told["cores"] > 0 for told in client.run(Travelling(remote.report), (), None).values())
-    asked = (Travelling(rates), ["write", "disk_write"], 0.0, 0.0)
-    for of_worker in client.run(Travelling(remote.rates_of), *asked, threads=2).values():
-        assert [sorted(rate) for rate in of_worker] == [["disk_write", "write"], ["write"]]
 
 
 def test_a_run_under_another_python_is_refused_in_a_sentence_before_anything_is_sent(

@@ -143,7 +143,7 @@ def test_what_is_no_random_array_has_no_preset_and_no_scale() -> None:
 def test_each_time_that_a_title_promises_is_in_the_forecast_and_beside_the_run(workload: str, name: str) -> None:
     chosen = template(workload)
     checked = chosen.validate({"preset": name})
-    listed = {one["machine"]: one["seconds"] for one in elsewhere(chosen, checked, chosen.needs(checked))}
+    listed = {one["machine"]: one["seconds"] for one in elsewhere(chosen, checked, chosen.needs(checked), ())}
     told = {figure.machine: figure.seconds for figure in machines.text(chosen, checked, {}).figures}
     for machine, seconds in told.items():
         assert tuple(listed[machine].values()) == pytest.approx(seconds)
@@ -223,7 +223,7 @@ def test_a_run_keeps_its_preset_and_what_the_text_says(data_folder: Path, capsys
     kept = Session().show(run["id"])
     assert kept.beside_text in html.unescape(report_html(kept, None))
     assert str(kept.beside_text) in html.unescape(html_of(f"run:{kept.id}:"))
-    assert main(["forecast", "tall_skinny_svd", "--json", "--no-calibrate", *scaled]) == 0
+    assert main(["forecast", "tall_skinny_svd", "--json", *scaled]) == 0
     assert json.loads(capsys.readouterr().out)["parameters"]["shape"] == [5000, 20]
     asyncio.run(Session().stop("calm-otter"))
 

@@ -312,7 +312,6 @@ def test_needs_are_stated_in_numbers_and_words(name: str) -> None:
     needs = chosen.needs(chosen.validate({"size": "1GiB"}, threads=4))
     assert 0.95 * 2**30 < needs.input_bytes <= 2**30
     assert 0 < needs.held_per_worker <= needs.held_total
-    assert needs.n_tasks > 0
     assert needs.sentence.endswith(".")
 
 

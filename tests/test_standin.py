@@ -165,11 +165,6 @@ def test_nothing_of_a_tall_svd_leaves_the_devices_but_what_is_read(change: str, 
     assert off < 1e-13
 
 
-def test_genotypes_are_calibrated_on_gpus_as_our_kernel_draws_them_and_not_as_cupy_does() -> None:
-    code = "from workbench.hardware import rates\ncupy.random.RandomState.randint = None\n"
-    assert there(f'{code}told = rates.measure("integers", 0, on_gpu=True)') > 0
-
-
 def test_half_of_the_memory_or_more_of_the_cards_is_kept_between_passes() -> None:
     code = """
 from workbench.linalg.compressed import most_kept

@@ -93,8 +93,6 @@ _OURS = {
     "runs",
     "runs.db",
     "comparisons",
-    "calibrations",
-    "machines",
     "workloads",
     "described",
     "trusted",

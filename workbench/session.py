@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import sys
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Unpack
@@ -23,7 +20,6 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.clusters.start import Cluster, record_of
 from workbench.credentials import by_command, confirm
 from workbench.errors import FailedError, WorkbenchError
-from workbench.jobs import processes
 from workbench.runs import exchange, savings, store
 from workbench.runs.comparing import comparisons
 from workbench.threads import in_thread
@@ -41,7 +37,6 @@ if TYPE_CHECKING:
     from workbench.hardware import Inventory
     from workbench.runs.comparing.comparisons import Comparison, Request
     from workbench.runs.comparing.table import Summary
-    from workbench.runs.forecasting.calibration import Calibration
     from workbench.runs.forecasting.forecast import Forecast
     from workbench.runs.savings import Saving
     from workbench.runs.store import Run
@@ -236,34 +231,17 @@ class Session:
         on = cluster if cluster is None or isinstance(cluster, ClusterSpec) else record_of(cluster)
         return forecast(self.workload(workload), parameters, on)
 
-    def calibrate(self, cluster: str | ClusterRecord | Cluster | Client) -> Calibration:
-        """Measure a cluster, which takes some seconds, and keep what was found for forecasts."""
-        from workbench.runs.forecasting.calibration import calibrate
+    def measure(
+        self,
+        workload: str,
+        parameters: Mapping[str, Any],
+        cluster: str | ClusterRecord | Cluster | Client,
+    ) -> Run:
+        """Start a run of about a hundredth of a workload, so that forecasts know how long it takes on a cluster."""
+        from workbench.runs.submit import measure
 
-        return calibrate(record_of(cluster))
-
-    async def calibrate_apart(self, cluster: str) -> Calibration:
-        """Do the same in a process of its own, for a face in whose process other clients of Dask live."""
-        from workbench.runs.forecasting.calibration import Calibration
-
-        command = ("-P", "-m", "workbench", "calibrate", "--cluster", self.cluster(cluster).name, "--json")
-        around = os.environ | processes.same_folder()
-        process = await asyncio.create_subprocess_exec(sys.executable, *command, env=around, stdout=PIPE, stderr=PIPE)
-        try:
-            told, said = await process.communicate()
-        except asyncio.CancelledError:
-            process.terminate()
-            raise
-        if process.returncode:
-            why = said.decode(errors="replace").strip().rpartition("workbench: ")[2]
-            raise FailedError(f"{cluster} could not be calibrated. {why}".strip())
-        return Calibration.model_validate_json(told)
-
-    def load_calibration(self, path: Path) -> Calibration:
-        """Keep a colleague's calibration file as a reference machine."""
-        from workbench.runs.forecasting.calibration import load
-
-        return load(path)
+        inventory = self.hardware().model_dump(mode="json")
+        return measure(workload, parameters, record_of(cluster), inventory=inventory)
 
     def run(
         self,

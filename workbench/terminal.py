@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from workbench.hardware import Gpu, Inventory, UcxTransports
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.runs.comparing.table import Summary
-    from workbench.runs.forecasting.calibration import Calibration
     from workbench.runs.forecasting.forecast import Forecast
     from workbench.runs.singular import Values
     from workbench.runs.store import Diagnosis, Run
@@ -371,25 +370,6 @@ def _forecast_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 def _sources(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return each source once, in the order of its first row."""
     return list(dict.fromkeys(row["source"] for row in rows if row["source"]))
-
-
-def show_calibration(calibration: Calibration) -> None:
-    """Print what was measured."""
-    from workbench.hardware.rates import UNITS
-
-    about: dict[str, Any] = {
-        "Machine": f"{calibration.machine}, {calibration.processor}, {calibration.cores} cores",
-        "Measured": calibration.describe(),
-    }
-    for kind, rate in calibration.rates.items():
-        unit = UNITS.get(kind, "")
-        about[kind] = formats.rate(rate) if unit == "bytes" else f"{rate:.3g} {unit} a second"
-    if calibration.moved is not None:
-        about["between workers"] = formats.rate(calibration.moved)
-    about["a task"] = formats.duration(calibration.task_seconds)
-    about["a small run"] = formats.duration(calibration.start_seconds)
-    about["rounds"] = f"{calibration.rounds}, {100 * calibration.spread:.0f} % apart"
-    _print(_pairs(about))
 
 
 def show_comparison(comparison: Comparison, summary: Summary) -> None:

@@ -1,10 +1,10 @@
-"""How far forecasts miss: calibrate, forecast each template of the catalogue, run it, compare.
+"""How far forecasts miss: measure a part of each workload, forecast it, run it six times, compare.
 
-    python -m tests.benchmarks.bench_forecast [--workers 2] [--rounds 3] [--write]
+    python -m tests.benchmarks.bench_forecast [--workers 2] [--write]
 
-Two forecasts are judged: the one that a calibration alone gives, by the median time of all rounds, and the one that has
-learned from the first round, by the median time of those after it. Rounds go through all cases, so that what others do
-on the machine meanwhile meets all of them; its load is noted.
+Three forecasts of each case are judged: after a measurement alone, after one run, and after five. The first two are
+compared with the median time of the runs, the third with the time of the sixth. Rounds go through all cases, so that
+what others do on the machine meanwhile meets all of them; its load is noted. A small case is not measured.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import asyncio
 import datetime
 import math
 import os
+import platform
 import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,6 @@ from typing import Any, NamedTuple
 import dask
 import numpy as np
 
-from workbench.runs.forecasting.calibration import Calibration
 from workbench.runs.forecasting.forecast import Forecast
 from workbench.session import Session
 
@@ -46,38 +46,42 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 _RESULTS = Path(__file__).parent / "results"
+_ROUNDS = 6
+_WHEN = ("a measurement", "one run", "five runs")
 
 
 class Judged(NamedTuple):
-    """One case: what was forecast from the calibration alone and after the first round, and what each round took."""
+    """One case: its forecasts by what they rest on, and what each round took."""
 
     name: str
     given: dict[str, Any]
-    before: Forecast
-    after: Forecast
+    forecasts: dict[str, Forecast]
     seconds: tuple[float, ...]
 
     @property
     def words(self) -> str:
         return "  ".join((self.name, ", ".join(f"{key}={value}" for key, value in self.given.items() if key != "path")))
 
+    def actual(self, when: str) -> float:
+        """Return the time that a forecast is compared with."""
+        return self.seconds[-1] if when == "five runs" else statistics.median(self.seconds)
+
 
 def main() -> None:
-    """Print the table, and keep it where that is wanted."""
+    """Print the tables, and keep them where that is wanted."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--write", action="store_true", help="keep the table in results")
+    parser.add_argument("--write", action="store_true", help="keep the tables in results")
     arguments = parser.parse_args()
     lines = []
-    for line in _measured(arguments.workers, max(2, arguments.rounds)):
+    for line in _measured(arguments.workers):
         print(line, flush=True)
         lines.append(line)
     if arguments.write:
         _write(lines)
 
 
-def _measured(workers: int, rounds: int) -> Iterator[str]:
+def _measured(workers: int) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder, dask.config.set({"workbench.data-folder": f"{folder}/data"}):
         os.environ["DASK_WORKBENCH__DATA_FOLDER"] = f"{folder}/data"
         np.save(f"{folder}/m.npy", np.random.default_rng(0).random((240_000, 100)))
@@ -88,67 +92,66 @@ def _measured(workers: int, rounds: int) -> Iterator[str]:
             asyncio.run(session.wait("bench", timeout=120))
             # Workers that have never computed anything first load what everything needs.
             session.delete_run(_run(session, "tall_skinny_svd", {"size": "16MiB"}).id)
-            found = session.calibrate("bench")
-            yield from _described(found)
-            yield from _table(_judged(session, Path(folder), rounds))
+            yield f"{platform.machine()}, {spec.describe()}; load at the start {os.getloadavg()[0]:.1f}"
+            yield from _tables(_judged(session, Path(folder)))
+            yield f"\nload at the end {os.getloadavg()[0]:.1f}"
         finally:
             asyncio.run(session.stop("bench"))
 
 
-def _judged(session: Session, folder: Path, rounds: int) -> list[Judged]:
+def _judged(session: Session, folder: Path) -> list[Judged]:
     cases = [
         (name, given | ({"path": str(folder / given["path"])} if "path" in given else {})) for name, given in CASES
     ]
-    before = [session.forecast(name, given, "bench") for name, given in cases]
-    first = [_seconds(session, name, given) for name, given in cases]
-    after = [session.forecast(name, given, "bench") for name, given in cases]
-    later = [[_seconds(session, name, given) for name, given in cases] for _ in range(1, rounds)]
+    for name, given in cases:
+        if session.forecast(name, given, "bench").measure is not None:
+            _ended(session, session.measure(name, given, "bench"))
+    forecasts = {"a measurement": [session.forecast(name, given, "bench") for name, given in cases]}
+    rounds = []
+    for number in range(_ROUNDS):
+        if number in (1, 5):
+            forecasts[_WHEN[1 if number == 1 else 2]] = [session.forecast(*case, "bench") for case in cases]
+        rounds.append([_run(session, name, given).seconds for name, given in cases])
     return [
-        Judged(name, given, told, learned, times)
-        for (name, given), told, learned, times in zip(
-            cases, before, after, zip(first, *later, strict=True), strict=True
+        Judged(
+            name, given, {when: told[place] for when, told in forecasts.items()}, tuple(each[place] for each in rounds)
         )
+        for place, (name, given) in enumerate(cases)
     ]
 
 
-def _described(found: Calibration) -> Iterator[str]:
-    yield f"{found.describe()}; rounds of it {100 * found.spread:.0f} % apart"
-    yield (
-        f"a task {1000 * found.task_seconds:.2f} ms, a small computation {1000 * found.start_seconds:.0f} ms, "
-        f"beside a run {1000 * found.beside_seconds:.0f} ms; load {os.getloadavg()[0]:.1f}"
-    )
-
-
-def _table(cases: Sequence[Judged]) -> Iterator[str]:
-    for title, kind in (("from the calibration alone", "before"), ("after one run of each", "after")):
-        misses, within = [], 0
-        yield f"\n{title}\n{'workload':56}{'forecast':>9}{'range':>16}{'actual':>9}{'miss':>7}"
+def _tables(cases: Sequence[Judged]) -> Iterator[str]:
+    for when in _WHEN:
+        misses, within, claimed, unknown = [], 0, 0, 0
+        yield f"\nafter {when}\n{'workload':56}{'forecast':>9}{'range':>18}{'actual':>9}{'miss':>7}"
         for each in cases:
-            told = each.before if kind == "before" else each.after
-            seconds = statistics.median(each.seconds if kind == "before" else each.seconds[1:])
-            assert told.seconds is not None
+            told, seconds = each.forecasts[when], each.actual(when)
+            if told.seconds is None:
+                unknown += 1
+                yield f"{each.words:56}{'unknown':>9}{'':18}{seconds:9.2f}"
+                continue
             low, high = told.seconds["low"], told.seconds["high"]
             middle = math.sqrt(low * high)
             misses.append(abs(middle / seconds - 1))
-            within += low <= seconds <= high
-            yield (
-                f"{each.words:56}{middle:9.2f}{f'{low:.2f} – {high:.2f}':>16}{seconds:9.2f}{100 * misses[-1]:6.0f} %"
-            )
-        yield f"median miss {100 * statistics.median(misses):.0f} %, {within} of {len(misses)} within their range"
-    yield f"\nload at the end {os.getloadavg()[0]:.1f}"
+            claimed += not told.rough
+            within += not told.rough and low <= seconds <= high
+            span = f"{'~ ' if told.rough else ''}{low:.2f} – {high:.2f}"
+            yield f"{each.words:56}{middle:9.2f}{span:>18}{seconds:9.2f}{100 * misses[-1]:6.0f} %"
+        median = f"{100 * statistics.median(misses):.0f} %" if misses else "unknown"
+        yield (
+            f"median miss {median}, {within} of the {claimed} that say four in five within their range, "
+            f"{len(misses) - claimed} orders of magnitude (~), {unknown} unknown"
+        )
 
 
 def _run(session: Session, name: str, given: dict[str, Any]) -> Any:
-    started = session.run(name, given, "bench")
+    return _ended(session, session.run(name, given, "bench"))
+
+
+def _ended(session: Session, started: Any) -> Any:
     done = asyncio.run(session.wait_run(started.id))
     assert done.seconds is not None, done.error
     return done
-
-
-def _seconds(session: Session, name: str, given: dict[str, Any]) -> float:
-    """Seconds that a run took."""
-    seconds: float = _run(session, name, given).seconds
-    return seconds
 
 
 def _write(lines: Sequence[str]) -> None:

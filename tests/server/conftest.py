@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -184,10 +183,6 @@ class FakeSession:
         self.change(name, adaptive=(minimum, maximum))
         return self.records[name]
 
-    async def calibrate_apart(self, cluster: str) -> Any:
-        self.calls.append(("calibrate", self.cluster(cluster).name))
-        return SimpleNamespace(describe=lambda: "here, 2 × 1 thread, tls, calibrated today")
-
     async def restart_workers(self, name: str) -> ClusterRecord:
         self.calls.append(("restart", self.cluster(name).name))
         await asyncio.sleep(self.delay)
@@ -255,6 +250,9 @@ class FakeSession:
         self.cluster(cluster)
         self.forecast(workload, parameters)
         return self.add_run(f"run-{len(self.all_runs)}", parameters=parameters)
+
+    def measure(self, workload: str, parameters: dict[str, Any], cluster: str) -> Run:
+        return self.run(workload, parameters, cluster)
 
     def runs(
         self,

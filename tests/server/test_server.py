@@ -152,7 +152,6 @@ UNKNOWN = [
     ("DELETE", "clusters/nobody"),
     ("PATCH", "clusters/nobody"),
     ("POST", "clusters/nobody/restart"),
-    ("POST", "clusters/nobody/calibrate"),
     ("GET", "figures/cluster/nobody"),
     ("POST", "figures/cluster/nobody/patches"),
     ("GET", "figures/run/nobody"),

@@ -1,26 +1,22 @@
-"""Commands for what is not yet run: look, forecast, calibrate."""
+"""Commands for what is not yet run: look, forecast, measure."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import contextlib
-import signal
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from workbench import config
-from workbench.cli.answers import answer, complain, tell
+from workbench.cli.answers import answer
 from workbench.cli.clusters import new_session, own_cluster, spec_of, up_options
-from workbench.cli.runs import add_parameters, add_where, where, workload_parameters
-from workbench.cli.signals import ending_on
-from workbench.cli.words import add_command, check_writable
-from workbench.errors import BadInputError
+from workbench.cli.runs import add_parameters, add_where, run_on, where, workload_parameters
+from workbench.cli.words import add_command
+from workbench.errors import FailedError
 
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.clusters.spec import ClusterSpec
-    from workbench.runs.forecasting.calibration import Calibration
     from workbench.runs.forecasting.forecast import Forecast
     from workbench.session import Session
     from workbench.workloads.contents import Contents
@@ -44,18 +40,12 @@ def _forecast(arguments: argparse.Namespace) -> int:
     cluster, spec = _hardware_of(session, arguments)
     parameters = workload_parameters(arguments)
     found = session.forecast(arguments.workload, parameters, cluster)
-    if _would_help(found) and not arguments.no_calibrate:
-        complain("This hardware was never measured: that is done now, once, and takes some seconds.")
-        _measured(session, arguments)
-        found = session.forecast(arguments.workload, parameters, cluster)
+    return _tell(arguments, found, spec)
+
+
+def _tell(arguments: argparse.Namespace, found: Forecast, spec: ClusterSpec) -> int:
     value = found._asdict() | {"workload": arguments.workload}
     return answer(arguments, value, lambda terminal: terminal.show_forecast(found, spec.describe()))
-
-
-def _would_help(found: Forecast) -> bool:
-    """Whether a calibration would tell how long it takes, where nothing else does and it can start at all."""
-    possible = found.verdict not in ("won't fit", "can't run")
-    return found.seconds is None and bool(found.needs.get("work")) and possible
 
 
 def _hardware_of(session: Session, arguments: argparse.Namespace) -> tuple[ClusterRecord | ClusterSpec, ClusterSpec]:
@@ -70,30 +60,24 @@ def _hardware_of(session: Session, arguments: argparse.Namespace) -> tuple[Clust
     return spec, spec
 
 
-def _calibrate(arguments: argparse.Namespace) -> int:
-    session = new_session()
-    if arguments.load is not None:
-        if arguments.on is not None or arguments.cluster is not None or arguments.save is not None:
-            raise BadInputError("--load reads a file and measures nothing. Give it alone.")
-        found = session.load_calibration(arguments.load)
-    else:
-        if arguments.save is not None:
-            check_writable(arguments.save)
-        found = _measured(session, arguments)
-    if arguments.save is not None:
-        with config.writing(arguments.save):
-            arguments.save.write_text(found.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    answer(arguments, found, lambda terminal: terminal.show_calibration(found))
-    return tell(f"Written to {arguments.save}.") if arguments.save is not None and not arguments.json else 0
-
-
-def _measured(session: Session, arguments: argparse.Namespace) -> Calibration:
+def _measure(arguments: argparse.Namespace) -> int:
+    session, parameters = new_session(), workload_parameters(arguments)
     if arguments.cluster is not None:
-        with ending_on(signal.SIGTERM, signal.SIGHUP):
-            return session.calibrate(arguments.cluster)
-    on = up_options(arguments.on or "cpu")
+        record = session.cluster(arguments.cluster)
+        return _measured(session, record, parameters, arguments)
+    on = up_options(where(session, arguments))
     with own_cluster(session, spec_of(session, on), on, arguments) as record:
-        return session.calibrate(record)
+        return _measured(session, record, parameters, arguments)
+
+
+def _measured(
+    session: Session, record: ClusterRecord, parameters: Mapping[str, Any], arguments: argparse.Namespace
+) -> int:
+    """Measure a workload, then tell its forecast."""
+    run = run_on(session, lambda: session.measure(arguments.workload, parameters, record), arguments)
+    if run.status != "done":
+        raise FailedError(f"The measurement {run.id} is {run.status}. {run.error or ''}".strip())
+    return _tell(arguments, session.forecast(arguments.workload, parameters, record), record.spec)
 
 
 def add_forecast_commands(commands: Any) -> None:
@@ -108,24 +92,17 @@ def add_forecast_commands(commands: Any) -> None:
     forecast.add_argument("workload", metavar="WORKLOAD", help="see: workbench workloads")
     add_where(forecast, "hardware as the options of up name it")
     add_parameters(forecast)
-    forecast.add_argument(
-        "--no-calibrate",
-        action="store_true",
-        help="don't measure hardware that was never measured, so nothing starts; then only earlier runs tell a time",
-    )
 
-    calibrate = add_command(
+    measure = add_command(
         commands,
-        "calibrate",
-        _calibrate,
-        "measure hardware for a few seconds, so that forecasts know it",
-        epilog='Example: workbench calibrate --on "cpu --workers 2" --save laptop.json',
+        "measure",
+        _measure,
+        "run about a hundredth of a workload, so that forecasts know how long it takes",
+        epilog='Example: workbench measure array_sum --on "cpu --workers 2" -p size=100GiB',
     )
-    add_where(calibrate, 'start such a cluster, measure it and stop it ("cpu")')
-    calibrate.add_argument("--save", metavar="FILE", type=Path, help="write it to a file as well, for somebody else")
-    calibrate.add_argument(
-        "--load", metavar="FILE", type=Path, help="measure nothing; keep a colleague's file as a reference machine"
-    )
+    measure.add_argument("workload", metavar="WORKLOAD", help="see: workbench workloads")
+    add_where(measure, 'start such a cluster, measure on it and stop it ("cpu")')
+    add_parameters(measure)
 
 
 def add_look(commands: Any) -> None:

@@ -84,7 +84,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.no_wait:
             run = begin()
             return answer(arguments, run, f"{run.id} was started. See how far it is: workbench show {run.id}")
-        run = _run_on(session, begin, arguments)
+        run = run_on(session, begin, arguments)
     return _tell_run(session.diagnosed(run), arguments)
 
 
@@ -136,7 +136,7 @@ def refuse_what_wont_fit(forecast: Forecast, *, force: bool) -> None:
         raise ConflictError(f"{forecast.sentence} To run it all the same: --force")
 
 
-def _run_on(session: Session, begin: Callable[[], Run], arguments: argparse.Namespace) -> Run:
+def run_on(session: Session, begin: Callable[[], Run], arguments: argparse.Namespace) -> Run:
     """Begin a run and wait for it; Ctrl-C cancels it."""
     run = None
     try:

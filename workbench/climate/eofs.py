@@ -34,7 +34,7 @@ from workbench.workloads import checks, estimates, fields
 from workbench.workloads.fields import Resolved, Text, Words
 from workbench.workloads.inputs import SERVED, imports_of
 from workbench.workloads.registry import Resolution, Template
-from workbench.workloads.sizes import block_rows, grown, number_of_blocks, shrunk
+from workbench.workloads.sizes import block_rows, grown, shrunk
 from workbench.workloads.svd import certificate_json
 from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
 
@@ -214,7 +214,6 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
         "keep": keep,
         "shape": (times, places),
         "grid": grid.shape,
-        "n_stored": number_of_blocks(picked.shape, picked.stored),
     }
     return values | facts, notes
 

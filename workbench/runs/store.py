@@ -266,6 +266,8 @@ class Run(Lasting, frozen=True):
     preset: str | None = None
     """Name of the text's experiment, or of the preset of one's own, whose parameters it began from."""
     text: Text | None = None
+    measurement: bool = False
+    """Whether it ran only so that forecasts know the hardware, with a part of a workload."""
     settings: dict[str, Any] | None = None
     """Settings of Dask that it was computed with beside those that held anyway."""
     function: Function | None = None
@@ -302,6 +304,8 @@ class Run(Lasting, frozen=True):
         """What a person called it, then or later, else its workload."""
         if self.marks and self.marks.name:
             return self.marks.name
+        if self.measurement:
+            return f"{self.workload} (measurement)"
         name = self.parameters.get("name") if self.workload == WATCHED else None
         return name if isinstance(name, str) and name else self.workload
 

@@ -11,13 +11,15 @@ from workbench.clusters import records
 from workbench.clusters.forking import start_warm
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import ConflictError
+from workbench.errors import BadInputError, ConflictError
 from workbench.jobs import folders, processes
 from workbench.jobs.folders import ACTIVE
 from workbench.jobs.waiting import Waiting
 from workbench.runs import inputs, store
-from workbench.runs.forecasting import calibration, machines
-from workbench.runs.forecasting.forecast import actual_spec, kept_with_run, lacking, needs_of, refusal, size_of
+from workbench.runs.forecasting import devices, machines
+from workbench.runs.forecasting.forecast import actual_spec, kept_with_run, lacking, needs_of, refusal
+from workbench.runs.forecasting.measuring import part_of
+from workbench.runs.forecasting.verdicts import size_of
 from workbench.runs.settings import read_settings
 from workbench.runs.store import Run
 from workbench.workloads.values import Parameters
@@ -39,6 +41,7 @@ def submit(
     force: bool = False,
     sha: str | None = None,
     settings: Mapping[str, Any] | str | None = None,
+    measurement: bool = False,
 ) -> Run:
     """Start a run and return at once.
 
@@ -53,6 +56,8 @@ def submit(
         Of the text of a person's function, where only that may be run.
     settings
         Of Dask, by their names, for this run.
+    measurement
+        Whether it is only made so that forecasts know the cluster.
     """
     from workbench.workloads.registry import template
 
@@ -74,9 +79,33 @@ def submit(
             "settings": read_settings(settings or {}) or None,
             "needs": needs.model_dump(mode="json"),
             "forecast": kept_with_run(chosen, checked, needs, record, force=force),
+            "measurement": measurement,
         }
     )
     return _start_runner(store.create(run), record.spec.python or sys.executable)
+
+
+def measure(
+    workload: str,
+    parameters: Mapping[str, Any],
+    record: ClusterRecord,
+    *,
+    inventory: Mapping[str, Any] | None = None,
+) -> Run:
+    """Start a run of about a hundredth of a workload, which forecasts then know, and return at once.
+
+    Raises BadInputError if no parameter makes it smaller, and what `submit` raises.
+    """
+    from workbench.workloads.registry import template
+
+    chosen, around = template(workload), size_of(actual_spec(record))
+    part = part_of(chosen, chosen.validate(parameters, **around), around)
+    if part is None:
+        raise BadInputError(
+            f"{chosen.name} can't be measured in part: it is small, or no parameter makes it smaller. Run it: its time "
+            "is known from then on."
+        )
+    return submit(workload, part.parameters, record, inventory=inventory, measurement=True)
 
 
 def submit_alone(
@@ -85,7 +114,7 @@ def submit_alone(
     """Start a run without a cluster, as `spec.alone` says, and return at once."""
     from workbench.workloads.registry import template
 
-    price = machines.price_per_hour(spec, calibration.host())
+    price = machines.price_per_hour(spec, devices.host())
     chosen = template(workload)
     run = _new(chosen, chosen.validate(parameters, **size_of(spec)), spec.profile, spec, inventory)
     return _start_runner(store.create(run.model_copy(update={"forecast": {"price_per_hour": price}})), sys.executable)

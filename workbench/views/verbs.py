@@ -135,18 +135,18 @@ async def _stop_all(desk: Desk, asked: Asked) -> Answer:
     return BEGUN
 
 
-async def _calibrate(desk: Desk, asked: Asked) -> Answer:
-    asked.body({})
-    found = await (await desk.session()).calibrate_apart(asked["cluster"])
-    return Answer({"sentence": f"Measured: {found.describe()}."})
-
-
 # -- runs
 
 
 async def _write_example(desk: Desk, asked: Asked) -> Answer:
     await desk.look("write_example", **asked.body({"path": str}))
     return Answer({}, 201)
+
+
+async def _measure(desk: Desk, asked: Asked) -> Answer:
+    body = asked.body({"workload": str, "cluster": str}, {"parameters": dict})
+    await desk.look("measure", **{"parameters": {}, **body})
+    return BEGUN
 
 
 async def _run(desk: Desk, asked: Asked) -> Answer:
@@ -311,9 +311,9 @@ TABLE: dict[str, dict[str, Verb]] = {
     "clusters": {"POST": _read(_start, 202), "DELETE": _stop_all},
     "clusters/{cluster}": {"GET": _read(_cell), "PATCH": _scale, "DELETE": _stop},
     "clusters/{cluster}/restart": {"POST": _restart},
-    "clusters/{cluster}/calibrate": {"POST": _calibrate},
     "examples": {"POST": _write_example},
     "runs": {"POST": _run},
+    "measurements": {"POST": _measure},
     "runs/{run}": {"PATCH": _read(_mark), "DELETE": _read(_delete_run)},
     "runs/{run}/cancel": {"POST": _cancel},
     "runs/{run}/report": {"GET": _read(_report)},

@@ -180,7 +180,7 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
                 "More",
                 form.html(more, ways) + _settings(template, wanted) + _keep(sight, chosen, prefix, typed, preset),
             ),
-            needs_why=("Why", _why(needs, cluster)),
+            needs_why=("Why", _why(needs, cluster, chosen.name, prefix)),
             workload_source=(
                 "Code",
                 markup.code(code, "workload-code") + tag("div", insert, class_="wb-Row wb-mod-end"),
@@ -402,7 +402,7 @@ def _verdict(needs: Forecast | None, problem: str | None) -> str:
     lasting = f"{roughly}{span(needs.seconds['low'], needs.seconds['high'])}" if needs.seconds else None
     memory = f"{size(needs.memory_per_worker)} a worker" if needs.memory_per_worker else None
     # Where it takes days, nobody should begin because nothing was said.
-    lasting = lasting or ("time?" if needs.verdict and needs.calibrate else None)
+    lasting = lasting or ("time?" if needs.verdict and needs.measure is not None else None)
     short = joined(((needs.verdict or "").capitalize() or None, lasting, memory))
     if not short and needs.needs.get("known"):
         short = f"About {size(needs.needs['held_total'])} of memory"
@@ -419,20 +419,20 @@ def _verdict(needs: Forecast | None, problem: str | None) -> str:
     )
 
 
-def _why(needs: Forecast | None, cluster: dict[str, Any] | None) -> str:
+def _why(needs: Forecast | None, cluster: dict[str, Any] | None, workload: str, prefix: str) -> str:
     """The sentences of the verdict, and how to know more."""
     if needs is None:
         return ""
     said = "".join(map(paragraph, (needs.sentence, *needs.notes)))
     if cluster is None:
         return said
-    request = f"POST clusters/{cluster['name']}/calibrate"
-    if needs.calibrate:
+    if needs.measure is not None:
         said += link(
-            "Measure this cluster",
-            title="Some seconds, so that forecasts know how long things take",
-            data_request=request,
-            data_meanwhile=f"Measuring {cluster['name']} …",
-            data_workbench="calibrate",
+            "Measure",
+            title=f"Run a part of it on {cluster['name']}, so that forecasts know how long it takes",
+            data_request="POST measurements",
+            data_body={"workload": workload, "cluster": cluster["name"]},
+            data_take={"parameters": prefix},
+            data_workbench="measure",
         )
-    return said + notice(request, "calibration")
+    return said + notice("POST measurements", "measurement")

@@ -13,7 +13,7 @@ import numpy as np
 from workbench import formats
 from workbench.workloads import generators
 from workbench.workloads.alone import Alone
-from workbench.workloads.estimates import Matrix, matrix, several, with_input
+from workbench.workloads.estimates import Matrix, matrix, with_input
 from workbench.workloads.fields import Chunks, FloatType, Generator, Persist, Seed, Shape, Sized, Words
 from workbench.workloads.generators import TILE
 from workbench.workloads.presets import FIRST_STEPS, UCX, Preset
@@ -129,7 +129,7 @@ def _summed(values: dict[str, Any], given: Mapping[str, Any], around: Surroundin
 
 
 _TILED = ("tiles", "fast", "fused")
-"""Generators that add up their numbers in the processor's cache or in registers; kinds of work as well."""
+"""Generators that add up their numbers in the processor's cache or in registers."""
 _PARTIAL_SUMS = 20 * 2**20
 """Bytes on a GPU of the sums of a block's threads, and of what their sum takes."""
 
@@ -144,8 +144,6 @@ def _streaming_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Need
     held = (x.made + x.block) * threads_per_worker * 5 // 4
     return x.needs(
         held=held,
-        n_tasks=several(2.4, x.n_blocks),
-        work={"normal": x.elements, "write": x.n_bytes + x.rounded, "read": x.n_bytes // 2},
         sentence=f"Makes {formats.size(x.n_bytes)} in one pass and forgets each block: "
         f"{formats.size(held)} in a worker at a time is enough.",
     )
@@ -157,8 +155,6 @@ def _tiled_sum(x: Matrix, generator: str, threads_per_worker: int) -> Needs:
     held = (_PARTIAL_SUMS if fused else tile) * threads_per_worker
     return x.needs(
         held=held,
-        n_tasks=several(1.2, x.n_blocks),
-        work={} if fused else {generator: x.elements},
         sentence=f"Makes {formats.size(x.n_bytes)} in one pass, and "
         f"{'stores none of it' if fused else 'never holds more of it than a tile'}: "
         f"{formats.size(held)} in a worker at a time is enough.",
@@ -175,10 +171,6 @@ def _transposed_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Nee
     return x.needs(
         held=held,
         received=3 * x.block,
-        n_tasks=several(2.4, x.n_blocks),
-        # Half of what is added is read across the rows, which takes as long as writing it.
-        work={"uniform": x.elements, "write": 2 * x.n_bytes + x.rounded, "read": x.n_bytes},
-        moved=x.n_bytes,
         sentence=f"Makes {formats.size(x.n_bytes)} in one pass; blocks wait for those across the diagonal, "
         f"{formats.size(held + 3 * x.block)} in a worker at a time, and nearly all of it travels.",
     )

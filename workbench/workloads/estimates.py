@@ -6,9 +6,7 @@ processes over what they held before, one to two workers of one or two threads, 
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,14 +14,9 @@ from typing import Any
 import numpy as np
 
 from workbench import formats
-from workbench.hardware.rates import qr_operations
 from workbench.workloads.sizes import number_of_blocks
 from workbench.workloads.values import Needs
 
-Work = dict[str, float]
-
-
-_QR_COLUMNS = (20, 100, 400)
 _EXACT_COLUMNS = 64
 """Up to so many columns workbench.linalg computes all at once (krylov.EXACT)."""
 _MOST_PASSES = 25
@@ -32,8 +25,6 @@ _GRAM_COLUMNS, _GRAM_PER_COLUMN, _GRAM_TILE = 4096, 100, 2**26
 """Up to so many columns the first pass finds AᵀA, and of how many bytes its tiles are (linalg.passes)."""
 _WITH_GRAM = 3
 """Passes, where that is so."""
-_THIN_COLUMNS = 20
-_SQUARE_COLUMNS = 400
 
 
 @dataclass(frozen=True)
@@ -76,15 +67,9 @@ class Matrix:
         """Bytes held while a block is made: the generator's float64 beside what it becomes."""
         return self.block + (self.block_elements * 8 if self.dtype == np.float32 else 0)
 
-    @property
-    def rounded(self) -> int:
-        """Bytes written to turn all that the generator makes, in float64, into what is asked for."""
-        return self.n_bytes if self.dtype == np.float32 else 0
-
     def needs(self, *, held: int, kept: int = 0, passes: int = 1, **others: Any) -> Needs:
         """What passes over it need, of which `held` is in hand in one worker at once while `kept` stays."""
-        sizes = {"input_bytes": self.n_bytes, "n_blocks": self.n_blocks, **others}
-        return Needs.of(held=held, kept=kept, passes=passes, **sizes)
+        return Needs.of(held=held, kept=kept, passes=passes, input_bytes=self.n_bytes, **others)
 
 
 def _on_all(kept: int, held: int) -> str:
@@ -98,40 +83,28 @@ def matrix(resolved: Mapping[str, Any]) -> Matrix:
 
 
 def svd(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
-    """Of a random array that is made."""
+    """Estimate the SVD of a random array that is made."""
     x = matrix(resolved)
-    work: Work = {"integers" if x.dtype == np.uint8 else "uniform": x.elements, "write": x.rounded}
-    return _svd(x, resolved, x.made, work, threads_per_worker, "Makes")
+    return _svd(x, resolved, x.made, threads_per_worker, "Makes")
 
 
 def svd_of_file(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
-    """As for random arrays, with reading and centring."""
+    """Estimate the SVD of an array that is read."""
     x = matrix(resolved)
     read = math.prod(resolved["blocks"]) * x.dtype.itemsize
-    work: Work = {"read": 2 * x.n_bytes}
-    if resolved["k"] is None or resolved["method"] == "dask":
-        centred = x.n_bytes if resolved["center"] else 0
-        work = {"write": 2 * x.n_bytes + centred, "read": 2 * x.n_bytes + centred}
     # A block as it is stored, which may be mapped into memory, and as it is worked on.
-    needs = _svd(x, resolved, 2 * max(read, x.block), work, threads_per_worker, "Reads")
-    again = resolved["k"] is not None and not resolved["keep"]
-    times_read = needs.passes + (resolved["method"] == "workbench") if again else 1
-    n_read = number_of_blocks((x.rows, x.columns), resolved["blocks"])
-    # Blocks that are read in other pieces than those that are worked on are cut and put together; eofs counts its own.
-    other = "slabs" not in resolved and tuple(resolved["blocks"]) != tuple(resolved["chunks"])
-    cut = times_read * 2 * (n_read + x.n_blocks) if other else 0
-    more = {"n_tasks": needs.n_tasks + cut, "n_stored": times_read * resolved.get("n_stored", 0)}
-    return needs.model_copy(update={"on_host": 2 * read * threads_per_worker, **more})
+    needs = _svd(x, resolved, 2 * max(read, x.block), threads_per_worker, "Reads")
+    return needs.model_copy(update={"on_host": 2 * read * threads_per_worker})
 
 
-def _svd(x: Matrix, resolved: Mapping[str, Any], taken: int, work: Work, threads_per_worker: int, verb: str) -> Needs:
+def _svd(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per_worker: int, verb: str) -> Needs:
     ours = resolved["method"] == "workbench"
     if resolved.get("k") is None:
-        return (_orthonormalised if ours else _exact)(x, taken, work, threads_per_worker, verb)
-    return (_certified if ours else _approximate)(x, resolved, taken, work, threads_per_worker, verb)
+        return (_orthonormalised if ours else _exact)(x, taken, threads_per_worker, verb)
+    return (_certified if ours else _approximate)(x, resolved, taken, threads_per_worker, verb)
 
 
-def _exact(x: Matrix, taken: int, work: Work, threads_per_worker: int, verb: str) -> Needs:
+def _exact(x: Matrix, taken: int, threads_per_worker: int, verb: str) -> Needs:
     """One pass; the orthogonal factor of each block stays until the small factors are decomposed."""
     small = min(x.rows, x.columns)
     itemsize = x.dtype.itemsize
@@ -147,23 +120,12 @@ def _exact(x: Matrix, taken: int, work: Work, threads_per_worker: int, verb: str
         held=held,
         kept=stays,
         received=x.block,
-        n_tasks=several(7, x.n_blocks) + 13,
-        work=_sum(
-            work,
-            _qr(x.elements / small, small),
-            _product(2 * x.elements * small, small, "f32" if itemsize == 4 else "f64"),
-            {"write": 2 * x.n_bytes},
-        ),
-        serial=_sum(_qr(x.n_blocks * small, small), {"svd": small**3}),
-        moved=stack,
         sentence=f"{verb} {formats.size(x.n_bytes)} in one pass. The factors, as large as the array, stay in memory: "
         f"{_on_all(stays, held)}",
     )
 
 
-def _approximate(
-    x: Matrix, resolved: Mapping[str, Any], taken: int, work: Work, threads_per_worker: int, verb: str
-) -> Needs:
+def _approximate(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per_worker: int, verb: str) -> Needs:
     """Two passes and two for each power iteration."""
     width = min(max(20, resolved["k"] + 10), x.rows, x.columns)  # da.linalg.compression_level
     iterations, again = resolved["n_power_iter"], resolved["compute"]
@@ -182,29 +144,19 @@ def _approximate(
         if again
         else "The array is held in memory (compute=true makes or reads it again instead)"
     )
-    kind = {"u": "u8", "i": "u8"}.get(x.dtype.kind, f"f{8 * x.dtype.itemsize}")
-    gone_through = passes if again else 1
-    across = _qr(x.rows, width) if iterations else {}
     return x.needs(
         passes=passes,
         held=held,
         kept=products + stays,
         beside_kept=beside,
         received=x.block,
-        n_tasks=several(4 * passes + 5, x.n_blocks) + 30,
         n_rounds=passes,
-        work=_sum(
-            {name: gone_through * amount for name, amount in work.items()},
-            _product(2 * passes * x.elements * width, width, kind),
-            *([across] * (iterations + 1)),
-        ),
-        moved=passes * width * 8 * (x.rows + x.columns),
         sentence=f"Goes through {formats.size(x.n_bytes)} {passes} times, and once more for the check. {hold}: "
         f"{_on_all(products + stays, held)}",
     )
 
 
-def _orthonormalised(x: Matrix, taken: int, work: Work, threads_per_worker: int, verb: str) -> Needs:
+def _orthonormalised(x: Matrix, taken: int, threads_per_worker: int, verb: str) -> Needs:
     """Cholesky QR of workbench.linalg: each block waits for its block of U."""
     from workbench.linalg.tall import small_bytes
 
@@ -216,12 +168,7 @@ def _orthonormalised(x: Matrix, taken: int, work: Work, threads_per_worker: int,
         held=held,
         kept=stays,
         received=x.block,
-        n_tasks=several(7, x.n_blocks) + 13,
         n_rounds=2,
-        # A sketch, a Gram matrix and two products, the first of which are symmetric.
-        work=_sum(work, _product(6 * x.elements * small, small, "f64"), {"write": 2 * x.n_bytes}),
-        serial={"svd": small**3},
-        moved=8 * x.n_blocks * small * small,
         sentence=f"{verb} {formats.size(x.n_bytes)} in one pass. The array waits in memory until U, as large, "
         f"takes its place: {_on_all(stays, held)}",
     )
@@ -248,9 +195,7 @@ def times_gone_through(passes: int) -> str:
     return "once" if passes == 1 else f"at most {_MOST_PASSES} times"
 
 
-def _certified(
-    x: Matrix, resolved: Mapping[str, Any], taken: int, work: Work, threads_per_worker: int, verb: str
-) -> Needs:
+def _certified(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per_worker: int, verb: str) -> Needs:
     """Block Krylov of workbench.linalg: fused passes over rows of blocks, until the accuracy is reached."""
     long, short = max(x.rows, x.columns), min(x.rows, x.columns)
     width = min(max(16, resolved["k"] + 10), short)
@@ -270,67 +215,17 @@ def _certified(
     held = max(row_made + factors + int(squared) + 4_000_000, checking) * threads_per_worker
     products = 2 * resolved["k"] * long * 8
     stays = x.n_bytes if resolved["keep"] else 0
-    gone_through = 1 if resolved["keep"] else passes + 1
     hold = "The array is held in memory" if resolved["keep"] else f"{verb} it again at each pass"
-    kind = "u8" if x.dtype.kind in "iu" else f"f{8 * x.dtype.itemsize}"
-    single = resolved["tol"] >= 1e-5
-    n_rows = -(-long // height)
     return x.needs(
         passes=passes,
         held=held,
         kept=products + stays,
         received=row_of_blocks,
-        n_tasks=several(1.15 * passes + 6.5, n_rows) + 3 * passes + x.n_blocks * gone_through,
         n_rounds=passes + 2,
-        n_blocks=n_rows,
-        work=_sum(
-            {name: gone_through * amount for name, amount in work.items()},
-            _product(4 * passes * x.elements * width, width, kind, fused=single),
-            {"gemm_f32": x.elements * short} if with_gram else {},
-        ),
-        moved=2 * width * 8 * short * passes + (4 * short**2 * n_rows if with_gram else 0),
         sentence=f"Goes through {formats.size(x.n_bytes)} {times_gone_through(passes)}, until the accuracy of "
         f"{resolved['tol']:g} is reached, and once more for the check. {hold}: "
         f"{_on_all(products + stays, held)}",
     )
-
-
-def several(tasks: float, n_blocks: int) -> int:
-    """Tasks of a graph that has so many for each block, as counted in the graphs that Dask had optimised."""
-    return math.ceil(tasks * n_blocks) + 1
-
-
-def _sum(*parts: Work) -> Work:
-    total: Counter[str] = Counter()
-    for part in parts:
-        total.update(part)
-    return {name: float(amount) for name, amount in total.items() if amount}
-
-
-def _qr(rows: float, columns: int) -> Work:
-    """Work of a QR decomposition, told by the two widths that were measured between which it lies."""
-    operations = qr_operations(rows, columns)
-    if columns <= _QR_COLUMNS[0]:
-        # So narrow ones take the time of passing through memory, which grows with the elements.
-        return {"qr_20": operations * _QR_COLUMNS[0] / columns}
-    if columns >= _QR_COLUMNS[-1]:
-        return {"qr_400": operations}
-    below, above = next(pair for pair in itertools.pairwise(_QR_COLUMNS) if columns <= pair[1])
-    part = math.log(columns / below) / math.log(above / below)
-    return {f"qr_{below}": operations * (1 - part), f"qr_{above}": operations * part}
-
-
-def _product(operations: float, width: int, kind: str, *, fused: bool = False) -> Work:
-    """Work of products one side of which has `width` columns: between a thin one and a square one.
-
-    Fused ones, both products of a pass from the same tile, are made in float32 whatever is stored.
-    """
-    thin = f"{'fused' if fused else 'thin'}_{kind}"
-    if width <= _THIN_COLUMNS:
-        return {thin: operations * _THIN_COLUMNS / width}
-    part = min(1.0, math.log(width / _THIN_COLUMNS) / math.log(_SQUARE_COLUMNS / _THIN_COLUMNS))
-    square = "gemm_f32" if kind == "f32" or fused else "gemm_f64"
-    return {thin: operations * (1 - part), square: operations * part}
 
 
 def with_input(

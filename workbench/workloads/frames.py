@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -76,7 +75,6 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
 
 def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     """Both dataframes wait until the rows of each key have met."""
-    n_parts = -(-resolved["n_rows"] // resolved["partition"])
     frames = 2 * _ROW * resolved["n_rows"]
     # Measured with 500 000 to 8 000 000 rows: pandas itself, and what is split, put together or joined at a time.
     held = 60 * 2**20 + 64 * resolved["partition"] * threads_per_worker
@@ -87,9 +85,6 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
         held=held,
         kept=kept,
         received=2 * _ROW * resolved["partition"],
-        n_tasks=round(2 * n_parts * (3 + min(n_parts, 32) * math.ceil(math.log(max(n_parts, 2), 32))) + 5 * n_parts),
-        n_blocks=n_parts,
-        moved=frames,
         sentence=f"Makes {formats.size(frames)} of rows, of which nearly all travel, and joins them: about "
         f"{formats.size(kept + held)} on all workers together.",
     )

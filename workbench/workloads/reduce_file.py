@@ -23,7 +23,7 @@ from workbench.workloads.fields import Resolved, Text, Words
 from workbench.workloads.inputs import SERVED, array_of, imports_of
 from workbench.workloads.reductions import absent, histograms, moments, percentiles, variance
 from workbench.workloads.registry import Resolution, Template, arguments
-from workbench.workloads.sizes import grown, number_of_blocks, shrunk
+from workbench.workloads.sizes import grown, shrunk
 from workbench.workloads.svd import READ, held, made
 from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
 
@@ -206,7 +206,7 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     """Estimate one pass, or two of a histogram, whose bins depend on the least and largest value."""
     shape, blocks, item = resolved["shape"], resolved["blocks"], np.dtype(resolved["dtype"]).itemsize
     n_bytes, block = math.prod(shape) * item, math.prod(blocks) * item
-    n_blocks, n_reduced = number_of_blocks(shape, blocks), math.prod(shape[axis] for axis in resolved["axes"])
+    n_reduced = math.prod(shape[axis] for axis in resolved["axes"])
     at_once, passes = resolved["what"] == "percentile", 2 if resolved["what"] == "histogram" else 1
     # A block as it is stored, as it is worked on, and which of it is missing; a percentile waits for whole dimensions.
     held_ = 3 * max(block, n_reduced * item if at_once else 0) * threads_per_worker
@@ -222,11 +222,7 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
         passes=passes,
         held=held_,
         kept=kept,
-        n_tasks=estimates.several(2.4 * passes, n_blocks),
-        n_stored=passes * resolved.get("n_stored", 0),
-        n_blocks=n_blocks,
         n_rounds=passes,
-        work={"read": 2 * passes * n_bytes, "write": passes * n_bytes},
         on_host=2 * block * threads_per_worker,
         sentence=f"Reads {formats.size(n_bytes)} {('once', 'twice')[passes - 1]} and forgets each "
         f"block: {formats.size(held_)} in a worker at a time"

@@ -442,7 +442,6 @@ def needs(found: Mapping[str, Any], threads_per_worker: int) -> Needs | None:
         input_bytes=largest,
         held_per_worker=in_hand,
         held_total=in_hand + output,
-        n_tasks=n_tasks,
         sentence=told,
         known=bool(blocks),
     )

@@ -77,25 +77,14 @@ class Needs(BaseModel, frozen=True):
     """Bytes that tasks have in hand in one worker at once, which can't be spilled."""
     held_total: int = 0
     """Bytes that all workers together must hold at once."""
-    n_tasks: int = 0
     kept: int | None = None
     """Bytes that stay, shared among the workers; None: all of `held_total` that tasks don't have in hand."""
     beside_kept: int | None = None
     """Bytes that tasks have in hand in one worker while all of `kept` is there; None: `held_per_worker`."""
     received: int = 0
     """Bytes more in one worker where there are several: blocks on their way, and shares that are not even."""
-    work: dict[str, float] = {}
-    """Amounts by kind (see `hardware.rates`) that all threads share. Empty: not stated, only history can tell."""
-    serial: dict[str, float] = {}
-    """Amounts by kind that one thread does while the others wait."""
-    n_stored: int = 0
-    """Stored chunks that are read and decoded, all passes together: each takes time, however small it is."""
-    n_blocks: int = 1
-    """Pieces into which `work` falls."""
     n_rounds: int = 1
-    """Computations that wait for each other, each with what a small one takes."""
-    moved: int = 0
-    """Bytes that travel where each block meets another worker's."""
+    """Computations that wait for each other: with several, more tasks come than are known at first."""
     on_device: bool = True
     """Whether it is on the GPUs that its arrays lie, where workers have some."""
     on_host: int = 0

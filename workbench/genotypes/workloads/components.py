@@ -255,8 +255,6 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
         narrow = width * (4 * -(-block // -(-n_samples // 4)) * 8 + 6 * n_samples * 8)
         held = (2 * block + tile + tile * width // ROWS_IN_SINGLE + narrow) * threads_per_worker
     stays = packed if resolved["keep"] else 0
-    n_blocks = max(16, -(-packed // (device.LARGEST_BLOCK if on_device else _BLOCK_BYTES)))
-    times = 1 if resolved["keep"] else passes
     hold = "held in memory" if resolved["keep"] else "read again each time"
     return Needs.of(
         input_bytes=packed,
@@ -264,12 +262,7 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
         held=held,
         kept=stays,
         received=block,
-        n_tasks=(passes + 2 * times) * n_blocks,
         n_rounds=passes + 1,
-        n_blocks=n_blocks,
-        work={"thin_f32": 4.0 * passes * n_variants * n_samples * width, "read": float(times * packed)}
-        | ({"integers": float(times * n_variants * n_samples)} if resolved["path"] is None and not on_device else {}),
-        moved=2 * passes * width * n_samples * 8,
         on_device=on_device,
         on_host=read if on_device else 0,
         sentence=f"Goes through {formats.size(packed)} of packed genotypes {times_gone_through(passes)}, {hold}: "

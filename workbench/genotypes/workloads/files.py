@@ -75,16 +75,12 @@ def _quality_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Need
     """One pass in which blocks are read, and numbers of each site and sample come back."""
     n_variants, n_samples = resolved["shape"]
     packed = n_variants * -(-n_samples // 4)
-    n_blocks = max(16, -(-packed // _BLOCK_BYTES))
     # The block in the file's codes and in ours, and two planes of the bits that are counted.
     held = (4 * min(_BLOCK_BYTES, packed) + 64 * n_samples) * threads_per_worker
     answer = 8 * (7 * n_variants + 6 * n_samples)
     return Needs.of(
         input_bytes=packed,
         held=held,
-        n_tasks=3 * n_blocks,
-        n_blocks=n_blocks,
-        work={"read": 6.0 * packed},
         on_device=False,
         sentence=f"Goes through {formats.size(packed)} of packed genotypes once: {formats.size(held)} in one worker "
         f"at a time, and {formats.size(answer)} come back.",
@@ -229,21 +225,13 @@ def _relatives_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Ne
     n_variants, n_samples = resolved["shape"]
     packed = n_variants * -(-n_samples // 4)
     tile = min(TILE, n_samples)
-    tiles = -(-n_samples // TILE)
-    n_blocks = max(16, -(-packed // 2**23))
     # Four counts of each pair and six numbers that follow from them; and the bits of two tiles, joined.
     held = (80 * tile**2 + 4 * tile * -(-n_variants // 4)) * threads_per_worker
-    n_tasks = n_blocks * (2 + tiles) + tiles * (tiles + 1) // 2
     return Needs.of(
         input_bytes=packed,
         held=held,
         kept=2 * packed,
         received=tile * -(-n_variants // 4),
-        n_tasks=n_tasks,
-        n_blocks=n_blocks,
-        # Four counts of two words for 64 variants of each pair; a pass over planes counts as reading them.
-        work={"read": 6.0 * packed + n_variants * n_samples**2 / 16},
-        moved=packed * tiles,
         on_device=False,
         sentence=f"Compares {formats.count(n_samples * (n_samples - 1) // 2)} pairs in {formats.size(packed)} of bits "
         f"that stay in memory, by sample: {formats.size(held)} in one worker at a time.",
@@ -386,13 +374,9 @@ def _packing_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Need
     rows = block_rows(n_variants, n_samples)
     # The check has a block of the source and one of the store in a byte for each genotype, and where they differ.
     held = 13 * rows * -(-n_samples // 4) * threads_per_worker + _STORES
-    n_blocks = -(-n_variants // rows)
     return Needs.of(
         input_bytes=packed,
         held=held,
-        n_tasks=n_blocks,
-        n_blocks=n_blocks,
-        work={"read": 4.0 * packed, "write": 4.0 * packed},
         on_device=False,
         sentence=f"Writes about {formats.size(packed)} of packed genotypes block by block: "
         f"{formats.size(held)} in a worker at a time is enough.",

@@ -113,9 +113,6 @@ def _projection_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> N
     return Needs.of(
         input_bytes=packed,
         held=held,
-        n_tasks=2 * max(16, packed // 2**23),
-        n_blocks=max(16, packed // 2**23),
-        work={"read": float(packed), "thin_f32": 8.0 * min(m, n_variants) * n_samples * k},
         on_device=False,
         sentence=f"Goes through {formats.size(packed)} of packed genotypes once: {formats.size(held)} in one worker "
         "at a time.",

@@ -27,7 +27,8 @@ from workbench.runs import store
 from workbench.runs.comparing import comparisons, gate
 from workbench.runs.comparing.comparisons import MOST_REPEATS, MOST_ROWS, Comparison, Mode, Request, Row
 from workbench.runs.forecasting import machines
-from workbench.runs.forecasting.forecast import actual_spec, forecast, lacking, refusal, size_of, verdict
+from workbench.runs.forecasting.forecast import actual_spec, forecast, lacking, refusal
+from workbench.runs.forecasting.verdicts import size_of, verdict
 from workbench.runs.settings import read_settings
 from workbench.workloads.registry import Template, template
 

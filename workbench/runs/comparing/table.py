@@ -17,7 +17,7 @@ from workbench.runs.comparing.agreement import Agreement, Answer, agreement, dat
 from workbench.runs.comparing.comparisons import Comparison, Mode, Row
 from workbench.runs.comparing.differences import Differing, differences
 from workbench.runs.comparing.scaling import Scaling, efficiency_text, scalings
-from workbench.runs.forecasting import calibration, machines
+from workbench.runs.forecasting import devices, machines
 from workbench.runs.statistics import Ratio, Spread, compared, more_repeats, outliers, speed, spread
 from workbench.runs.store import WATCHED, answered
 from workbench.runs.transfers import speeds
@@ -391,7 +391,7 @@ def _price_per_hour(row: Row) -> float | None:
     for sample in row.samples:
         if sample.price_per_hour is not None:
             return sample.price_per_hour
-    where = (row.inventory or {}).get("host") or calibration.host()
+    where = (row.inventory or {}).get("host") or devices.host()
     return None if row.spec is None else machines.price_per_hour(row.spec, where)
 
 

@@ -1,34 +1,27 @@
-"""How long will it take? A range, from what was measured of the hardware and from past runs of the same workload."""
+"""A range of seconds by a log-linear fit to past runs, in which four in five times lie."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from workbench.clusters.spec import ClusterSpec
-from workbench.formats import count
-from workbench.runs import store
-from workbench.runs.forecasting import calibration, devices
-from workbench.runs.forecasting.calibration import Calibration
 from workbench.runs.store import Run
-from workbench.workloads.values import Needs
 
-Basis = Literal["measured here", "measured elsewhere", "history", "published"]
+Basis = Literal["history", "imported", "published"]
 
-# Logarithms of a factor, or weights beside the 1 of a run of the same size on the same hardware.
-_SPREAD_UNKNOWN = 0.3
-"""Spread of the actual time about the model's for a workload that never ran here."""
-_SPREAD_SCALED = 0.25
-"""What it is more where another shape of cluster was calibrated."""
-_SPREAD_LEAST = 0.05
-_WEIGHT_OF_MODEL = 0.3
-_SPREAD_OF_RUNS = 0.1
-"""Spread between runs of the same that counts as one more observation of it."""
+# Standard deviations of the logarithm of a time.
+_NOISE = 0.2
+"""Between runs of the same: what the weights of other runs and of the expected slopes are measured by."""
+_LEAST = 0.05
+"""The least that is believed, however close a few runs were."""
+_SLOPES = {"size": (1.0, 0.5), "threads": (-0.9, 1.0)}
+"""Powers of the size and the threads in a time before runs tell: mean and standard deviation."""
+
 _RANGE = 1.28
 """Standard deviations on each side, between which four in five lie."""
 _STUDENT: dict[float, float] = {
@@ -44,34 +37,21 @@ _STUDENT: dict[float, float] = {
     30: 1.310,
 }
 """The same where the deviation is estimated with so many degrees of freedom: Student's t."""
+_LEAST_FREEDOM = 0.6
 _MAGNITUDE = math.log(10) / 2
 """Half of the logarithm of a range that gives only the order of magnitude."""
-_LARGEST_STEP = 2.0
 _WIDEST = 2.3
-"""Half of the logarithm of a range from which on it tells nothing: it is of 100 times."""
-LARGEST_STRETCH = 8.0
-"""Times the bytes or a parameter of a run, or as small a part of them, beyond which its time alone tells nothing: what
-is the same for all sizes can't be told from what grows."""
-
-RUNS = 30
-"""How many of the latest runs of a workload are looked at."""
-_ALONE = 0.1
-"""Seconds before what goes on beside a run slows it down, which is when the shortest are over."""
-_STORED_CHUNK = 5e-4
-"""Seconds that Zarr takes to find and decode a chunk with next to nothing in it: 3600 chunks of 50 × 50 float32."""
-_UNKNOWN_NETWORK = 3e8  # bytes a second, where one worker was calibrated and several are asked for
+"""Half of the logarithm of a range that is too wide to tell anything: it spans 100 times."""
 
 
 class Duration(BaseModel, frozen=True):
-    """Seconds as a range, and what they rest on."""
+    """Seconds as a range, and the runs that they are from."""
 
     low: float
     high: float
     basis: Basis
     source: str
-    """Which measurement, how many runs, or which post."""
     n_runs: int = 0
-    """Runs of the same workload that went into it."""
     off_by: float | None = None
     """Median part by which earlier forecasts of this workload missed the time that it took."""
     rough: bool = False
@@ -83,67 +63,83 @@ class Duration(BaseModel, frozen=True):
         return math.sqrt(self.low * self.high)
 
 
-class _Past(NamedTuple):
-    run: Run
-    needs: Needs
-    spec: ClusterSpec
-    seconds: float
+class Point(NamedTuple):
+    """A past run, relative to the request."""
+
+    log: float
+    """Logarithm of its seconds."""
+    away: Mapping[str, float]
+    """Logarithms of its size, threads or numbers, each divided by that of the request."""
+    doubt: float = 0.0
+    """Standard deviation of what else makes its time another one."""
 
 
-def duration(
-    workload: str, needs: Needs, spec: ClusterSpec, *, spilled: int = 0, machine: Mapping[str, Any] | None = None
-) -> Duration | None:
-    """Seconds of a workload on a cluster; None where nothing was measured on such machines and nothing ran there.
+def fit(points: Sequence[Point], source: str, basis: Basis = "history", off_by: float | None = None) -> Duration | None:
+    """Return the range of a request's time; None without points, or if the range would be too wide to tell anything.
 
-    `machine` is what is known of those that the cluster is on; None for this one.
+    Runs count the less, the more doubt there is of them. A few runs don't tell the powers of size and threads: these
+    start from `_SLOPES`, and count as fitted only as far as the runs changed them. If no degree of freedom is left, the
+    order of magnitude is given.
     """
-    past = list(_past(workload, spec, machine))
-    found = calibration.for_spec(spec, machine)
-    if found is not None and needs.work:
-        return _from_calibration(needs, spec, found, past, spilled)
-    return _from_history(needs, spec, past)
-
-
-def duration_elsewhere(needs: Needs, found: Calibration) -> Duration | None:
-    """Seconds on a machine whose calibration somebody sent; None where the workload's work is not stated."""
-    seconds = model_seconds(needs, found, found.n_workers, found.threads)
-    if seconds is None:
+    names = sorted({name for point in points for name, far in point.away.items() if far})
+    if _is_open(points, names):
+        points, names = [point for point in points if not any(point.away.values())], []
+    if not points:
         return None
-    return around(seconds, _RANGE * _SPREAD_UNKNOWN, "measured elsewhere", found.describe())
-
-
-def model_seconds(needs: Needs, found: Calibration, n_workers: int, threads: int, spilled: int = 0) -> float | None:
-    """Seconds by the rates alone: shared work, work of one thread, travel, tasks, and what goes to disk and back.
-
-    Blocks that can't be shared evenly leave threads idle at the end. Where another number of threads was calibrated,
-    rates grow with the threads that have a core, or with the GPUs. What goes on beside a run slows it down no longer
-    than it lasts, and not from the start.
-    """
-    if not needs.work:
+    scale = np.array([1 / math.hypot(1, point.doubt / _NOISE) for point in points])
+    rows = np.array([[1.0, *(point.away.get(name, 0.0) for name in names)] for point in points]) * scale[:, None]
+    logs = np.array([point.log for point in points]) * scale
+    expected = [(place, *_SLOPES[name]) for place, name in enumerate(names, 1) if name in _SLOPES]
+    prior = np.zeros((len(expected), rows.shape[1]))
+    for row, (place, _, deviation) in zip(prior, expected, strict=True):
+        row[place] = _NOISE / deviation
+    design = np.vstack([rows, prior])
+    inverse = np.linalg.pinv(design)
+    found = inverse @ np.concatenate([logs, [mean * _NOISE / deviation for _, mean, deviation in expected]])
+    leverage = float(np.sum(inverse[0] ** 2))
+    weights = scale**2
+    # Runs that hardly count give hardly a degree of freedom.
+    freedom = float(np.sum(weights * (1 - np.sum(rows * inverse[:, : len(points)].T, axis=1))))
+    doubt = min(point.doubt for point in points)
+    rough = freedom < _LEAST_FREEDOM
+    if rough:
+        source = f"{source}; too few to say how far it may be off"
+        half = _MAGNITUDE
+    else:
+        spread = math.sqrt(float(np.sum((logs - rows @ found) ** 2)) / freedom)
+        half = max(_RANGE * _LEAST, student(freedom) * spread * math.sqrt(1 + leverage))
+    half = math.hypot(half, _RANGE * doubt)
+    if half > _WIDEST:
         return None
-    scale, shared = _shares(found, n_workers, threads)
-    share = shared * math.ceil(needs.n_blocks / shared) / needs.n_blocks
-    together = sum(amount / found.rate(kind) for kind, amount in needs.work.items()) * share / scale
-    alone = sum(amount / found.one_thread[kind] for kind, amount in needs.serial.items() if kind in found.one_thread)
-    travel = needs.moved * (1 - 1 / n_workers) / (found.moved or _UNKNOWN_NETWORK)
-    disk = spilled / found.rate("disk_write") + spilled / found.rate("disk_read")
-    dask = needs.n_tasks * found.task_seconds + needs.n_rounds * found.start_seconds
-    # Python looks up and decodes one chunk at a time in each process.
-    stored = needs.n_stored * _STORED_CHUNK / n_workers
-    seconds = together + alone + travel + disk + dask + stored
-    return seconds + min(max(0.0, seconds - _ALONE), found.beside_seconds)
+    middle, factor = math.exp(float(found[0])), math.exp(half)
+    return Duration(
+        low=middle / factor,
+        high=middle * factor,
+        basis=basis,
+        source=source,
+        n_runs=len(points),
+        off_by=off_by,
+        rough=rough,
+    )
 
 
-def _shares(found: Calibration, n_workers: int, threads: int) -> tuple[float, int]:
-    """Return how many times as fast as what was calibrated, and among how many blocks are shared: threads, or GPUs."""
-    if found.device:
-        return n_workers / found.n_workers, n_workers
-    cores = max(found.cores, found.threads if found.measured == "elsewhere" else 1)
-    return min(threads, cores) / min(found.threads, cores), threads
+def _is_open(points: Sequence[Point], names: Sequence[str]) -> bool:
+    """Return whether numbers of which no power is expected differ from the request's, and the runs don't tell it."""
+    own = [name for name in names if name not in _SLOPES]
+    if not own:
+        return False
+    design = np.array([[1.0, *(point.away.get(name, 0.0) for name in own)] for point in points])
+    return bool(np.linalg.matrix_rank(design) < design.shape[1])
+
+
+def student(freedom: float) -> float:
+    """Return the deviations on each side between which four in five lie, with so many degrees of freedom."""
+    known = {math.inf: _RANGE} | _STUDENT
+    return float(np.interp(1 / freedom, sorted(1 / each for each in known), sorted(known.values())))
 
 
 def off_by(runs: Sequence[Run]) -> float | None:
-    """Median part by which the forecasts made before these runs missed; None where none was made."""
+    """Return the median part by which the forecasts made before these runs missed; None if none was made."""
     misses = [
         abs(told / run.seconds - 1) for run in runs if run.seconds and (told := forecast_seconds(run)) is not None
     ]
@@ -151,150 +147,6 @@ def off_by(runs: Sequence[Run]) -> float | None:
 
 
 def forecast_seconds(run: Run) -> float | None:
-    """Middle of the range that was forecast before a run; None where none was."""
+    """Return the middle of the range that was forecast before a run; None if none was."""
     seconds = (run.forecast or {}).get("seconds")
     return math.sqrt(seconds["low"] * seconds["high"]) if seconds else None
-
-
-def _from_calibration(
-    needs: Needs, spec: ClusterSpec, found: Calibration, past: Sequence[_Past], spilled: int
-) -> Duration | None:
-    seconds = model_seconds(needs, found, spec.n_workers, spec.threads, spilled)
-    if seconds is None:
-        return None
-    doubt = _RANGE * (_SPREAD_UNKNOWN + (0 if calibration.distance(found, spec) == 0 else _SPREAD_SCALED))
-    logs, weights = [], []
-    for one in past:
-        told = model_seconds(one.needs, found, one.spec.n_workers, one.spec.threads)
-        if told is not None:
-            logs.append(max(-_LARGEST_STEP, min(_LARGEST_STEP, math.log(one.seconds / told))))
-            weights.append(math.exp(-abs(math.log(told / seconds)) / 2) * likeness(one.spec, spec))
-    # The model itself counts as a part of a run that took just as long as it says.
-    n = sum(weights)
-    learned = sum(weight * log for weight, log in zip(weights, logs, strict=True)) / (n + _WEIGHT_OF_MODEL)
-    half = doubt
-    # One run doesn't tell how far runs lie apart: the model's doubt stands.
-    if n >= 2:
-        squares = sum(weight * (log - learned) ** 2 for weight, log in zip(weights, logs, strict=True))
-        spread = math.sqrt((squares + _SPREAD_OF_RUNS**2) / n)
-        half = max(_RANGE * _SPREAD_LEAST, student(n) * spread * math.sqrt(1 + 1 / n))
-    return around(
-        seconds * math.exp(learned),
-        half,
-        "measured here" if found.measured == "here" else "measured elsewhere",
-        found.describe(),
-        n_runs=len(logs),
-        off_by=off_by([one.run for one in past]),
-    )
-
-
-def _from_history(needs: Needs, spec: ClusterSpec, past: Sequence[_Past]) -> Duration | None:
-    """As fast as the latest runs on this kind of hardware, by the byte."""
-    if not needs.bytes_processed:
-        return None
-    sized = [one for one in past if likeness(one.spec, spec) == 1 and one.needs.bytes_processed]
-    away = [abs(math.log(one.needs.bytes_processed / needs.bytes_processed)) for one in sized]
-    alike = [one for one, far in zip(sized, away, strict=True) if far <= math.log(LARGEST_STRETCH)]
-    if not alike:
-        return None
-    logs = [math.log(one.seconds / one.needs.bytes_processed) for one in alike]
-    middle = statistics.fmean(logs)
-    # Times don't quite grow with the size, so a size that never ran is less sure.
-    stretch = min(away)
-    source = f"{count(len(alike), 'run')} on such a cluster; not calibrated"
-    seconds, misses = needs.bytes_processed * math.exp(middle), [log - middle for log in logs]
-    return learned(seconds, misses, 1, stretch, source, [one.run for one in past])
-
-
-def learned(
-    seconds: float,
-    misses: Sequence[float],
-    n_fitted: int,
-    stretch: float,
-    source: str,
-    runs: Sequence[Run],
-    *,
-    leverage: float | None = None,
-) -> Duration | None:
-    """The range by what runs took: `misses` are logarithms of how far each was off, `stretch` how far they are away.
-
-    `n_fitted` numbers were fitted to the runs. With as many runs the misses are all zero and tell nothing, so that only
-    the order of magnitude is given. `leverage` is how unsure the fit is there, in variances of a run. None where the
-    range would be too wide to tell anything.
-    """
-    n_runs, freedom = len(misses), len(misses) - n_fitted
-    if freedom < 1:
-        told = f"{source}; too few to say how far it may be off"
-        return around(seconds, _MAGNITUDE, "history", told, n_runs=n_runs, off_by=off_by(runs), rough=True)
-    spread = math.sqrt(sum(miss**2 for miss in misses) / freedom)
-    half = student(freedom) * spread * math.sqrt(1 + (1 / n_runs if leverage is None else leverage))
-    half = max(_RANGE * _SPREAD_LEAST, math.hypot(half, _RANGE * 0.1 * stretch))
-    if half > _WIDEST:
-        return None
-    return around(seconds, half, "history", source, n_runs=n_runs, off_by=off_by(runs))
-
-
-def student(freedom: float) -> float:
-    """Deviations on each side between which four in five lie, with so many degrees of freedom."""
-    known = {math.inf: _RANGE} | _STUDENT
-    return float(np.interp(1 / freedom, sorted(1 / each for each in known), sorted(known.values())))
-
-
-def around(
-    seconds: float,
-    half: float,
-    basis: Basis,
-    source: str,
-    *,
-    n_runs: int = 0,
-    off_by: float | None = None,
-    rough: bool = False,
-) -> Duration:
-    """The range in which four in five lie; `half` is half of its logarithm."""
-    factor = math.exp(half)
-    return Duration(
-        low=seconds / factor,
-        high=seconds * factor,
-        basis=basis,
-        source=source,
-        n_runs=n_runs,
-        off_by=off_by,
-        rough=rough,
-    )
-
-
-def _past(workload: str, spec: ClusterSpec, machine: Mapping[str, Any] | None) -> Iterator[_Past]:
-    """Latest runs of a workload that came to an end on this kind of machine, with what they needed."""
-    for run in store.select(workload=workload, status="done", limit=RUNS):
-        if run.spec is None or not run.seconds or not ran_on(run, spec, machine):
-            continue
-        try:
-            yield _Past(run, Needs.model_validate(run.needs), run.spec, run.seconds)
-        except ValidationError:
-            continue
-
-
-def ran_on(run: Run, spec: ClusterSpec, machine: Mapping[str, Any] | None) -> bool:
-    """Return whether it ran on such hardware: the profile, the processor, its cores, and the GPUs by name.
-
-    A run of which nothing of that is known, as somebody may have sent it, may have run on any.
-    """
-    cpu = (run.inventory or {}).get("cpu") or {}
-    if run.spec is None or run.spec.profile != spec.profile or bool(run.spec.devices) != bool(spec.devices):
-        return False
-    if (cpu.get("model"), cpu.get("usable")) != calibration.cores_of(machine):
-        return False
-    here = devices.names(spec) if machine is None else _cards(spec, machine)
-    return not spec.devices or _cards(run.spec, run.inventory or {}) == here
-
-
-def _cards(spec: ClusterSpec, machine: Mapping[str, Any]) -> frozenset[str]:
-    """Names of a spec's GPUs, as an inventory knows them; a slice has one of its own."""
-    wholes = machine.get("gpus") or ()
-    cards = [card for whole in wholes for card in (whole, *(whole.get("slices") or ()))]
-    return frozenset(str(card.get("name")) for card in cards if card.get("uuid") in spec.devices)
-
-
-def likeness(one: ClusterSpec, other: ClusterSpec) -> float:
-    """1 for the same shape, less the more it differs."""
-    return math.exp(-calibration.distance(one, other))

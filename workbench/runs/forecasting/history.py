@@ -1,137 +1,166 @@
-"""What earlier runs of a person's function tell of the next one: how long it takes, and what its graph needs."""
+"""Past runs of a workload: which of them count, and what they tell of its memory and its time."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from pydantic import ValidationError
 
 from workbench.clusters.spec import ClusterSpec
 from workbench.formats import count
 from workbench.runs import store
-from workbench.runs.forecasting.duration import LARGEST_STRETCH, RUNS, Duration, learned, likeness, ran_on
+from workbench.runs.forecasting import duration
+from workbench.runs.forecasting.devices import ran_on
+from workbench.runs.forecasting.duration import Basis, Duration, Point
 from workbench.runs.store import Run
 from workbench.workloads.values import Needs
 
 if TYPE_CHECKING:
     from workbench.workloads.registry import Template
 
+RUNS = 50
+"""Number of the latest runs of a workload that are read."""
+
+# Standard deviations of the logarithm of a time, for what the fit does not explain.
+_OTHER_NUMBERS = 0.2
+"""Of runs whose numbers differ, such as k or the blocks, where the size is known."""
+_OTHER_SHAPE = 0.1
+"""Of runs on another number of workers or threads, beyond what the fit says of threads."""
+_PER_LOG = {"size": 0.15, "threads": 0.2}
+"""Of each unit of the logarithm of a size or a number of threads: 100 times the size is 4.6 units."""
+_PER_LOG_OF_NUMBER = 0.1
+_FARTHEST = math.log(8)
+"""Of a function without a known size, whose time need not follow a power of its numbers."""
+_NO_MATTER = {"seed"}
+
 
 def runs_of(template: Template, resolved: Mapping[str, Any]) -> tuple[Run, ...]:
-    """The latest runs of the same code whose parameters differ from these in numbers alone; none of ours."""
-    pinned = template.pinned
-    if pinned is None:
-        return ()
-    others = _others(resolved)
+    """Return the latest finished runs of the same code with the same choices; sizes, files and numbers may differ."""
+    sha, choices = template.pinned and template.pinned.sha, _choices(template, resolved)
     return tuple(
         run
         for run in store.select(workload=template.name, status="done", limit=RUNS)
-        if run.function is not None and run.function.sha == pinned.sha and _others(run.resolved) == others
+        if (run.function and run.function.sha) == sha and _choices(template, run.resolved) == choices
     )
 
 
 def needs(runs: Sequence[Run], resolved: Mapping[str, Any], unknown: Needs) -> Needs:
-    """Return what the graph of the same run needed before; `unknown` where there was none."""
+    """Return what the graph of the same run needed before; `unknown` if there was none."""
     for run in runs:
-        if run.resolved == resolved and run.needs:
-            try:
-                found = Needs.model_validate(run.needs)
-            except ValidationError:
-                continue
-            if found.known:
-                return found.model_copy(update={"sentence": f"As in the run {run.id}: {found.sentence}"})
+        if run.resolved == resolved and (found := _needs(run)) is not None and found.known:
+            return found.model_copy(update={"sentence": f"As in the run {run.id}: {found.sentence}"})
     return unknown
 
 
 def done_there(
     runs: Sequence[Run], resolved: Mapping[str, Any], spec: ClusterSpec, machine: Mapping[str, Any] | None
 ) -> str | None:
-    """Id of the same run that ended well on such a cluster, whose workers had no more memory; None without one."""
+    """Return the id of the same run that ended well on such a cluster, whose workers had no more memory, if any."""
     return next(
         (
             run.id
             for run in runs
             if run.resolved == resolved
-            and run.spec is not None
-            and likeness(run.spec, spec) == 1
             and ran_on(run, spec, machine)
+            and run.spec is not None
+            and _shape(run.spec) == _shape(spec)
             and run.spec.memory_limit <= spec.memory_limit
         ),
         None,
     )
 
 
-def duration(
-    runs: Sequence[Run], resolved: Mapping[str, Any], spec: ClusterSpec, machine: Mapping[str, Any] | None
+def seconds_of(
+    runs: Sequence[Run],
+    resolved: Mapping[str, Any],
+    size: float | None,
+    spec: ClusterSpec,
+    machine: Mapping[str, Any] | None,
+    basis: Basis = "history",
 ) -> Duration | None:
-    """Seconds, from runs on such clusters: of the same numbers, else along a power of each number that differs."""
-    here = [
-        (run, math.log(run.seconds))
-        for run in runs
-        if run.seconds and run.spec is not None and likeness(run.spec, spec) == 1 and ran_on(run, spec, machine)
-    ]
-    same = [log for run, log in here if run.resolved == resolved]
-    if same:
-        found = _Fit(float(np.mean(same)), [log - float(np.mean(same)) for log in same], 1, 0.0, 1 / len(same))
-    else:
-        along = _along(here, resolved)
-        if along is None:
+    """Return the time that these runs foretell on a cluster; None if none of them was on such hardware.
+
+    `size` is that of the request; if it isn't known, as of a function of a user's, its numbers take its place.
+    """
+    here = [run for run in runs if run.seconds and ran_on(run, spec, machine)]
+    points = [point for run in here if (point := _point(run, resolved, size, spec)) is not None]
+    source = f"{count(len(points), 'run')} on such a cluster"
+    return duration.fit(points, source, basis, duration.off_by(here))
+
+
+def _point(run: Run, resolved: Mapping[str, Any], size: float | None, spec: ClusterSpec) -> Point | None:
+    """Return a run relative to the request; None if it tells nothing of it."""
+    if run.spec is None or not run.seconds:
+        return None
+    away = {"threads": math.log(run.spec.threads / spec.threads)}
+    doubts = [_OTHER_SHAPE if _shape(run.spec) != _shape(spec) else 0.0]
+    if size is None:
+        numbers = _away(_numbers(run.resolved), _numbers(resolved))
+        if numbers is None:
             return None
-        found = along
-    source = f"{count(len(found.misses), 'run')} of it on such a cluster"
-    past = [run for run, _ in here]
-    return learned(
-        math.exp(found.log), found.misses, found.n_fitted, found.stretch, source, past, leverage=found.leverage
-    )
+        away |= numbers
+    else:
+        past = _needs(run)
+        if past is None or not (its := size_of(past)):
+            return None
+        away["size"] = math.log(its / size)
+        doubts.append(_OTHER_NUMBERS if _numbers(run.resolved) != _numbers(resolved) else 0.0)
+    doubts += [_PER_LOG.get(name, _PER_LOG_OF_NUMBER) * abs(far) for name, far in away.items()]
+    return Point(math.log(run.seconds), away, math.hypot(*doubts))
 
 
-class _Fit(NamedTuple):
-    """Seconds along the numbers of runs."""
+def _away(numbers: Mapping[str, float], wanted: Mapping[str, float]) -> dict[str, float] | None:
+    """Return the logarithms of how far numbers are from those wanted; None if they have none, or are too far."""
+    found = {}
+    for name in numbers.keys() | wanted.keys():
+        one, other = numbers.get(name, 0), wanted.get(name, 0)
+        if one != other and min(one, other) <= 0:
+            return None
+        # A whole number may be too large for a quotient.
+        found[name] = 0.0 if one == other else math.log(one) - math.log(other)
+    return found if all(abs(far) <= _FARTHEST for far in found.values()) else None
 
-    log: float
-    """Logarithm of the seconds."""
-    misses: list[float]
-    """By how much each run is off."""
-    n_fitted: int
-    stretch: float
-    """How far these numbers are from those of the runs."""
-    leverage: float
+
+def size_of(needs: Needs) -> float | None:
+    """Return the bytes that are gone through, all passes together, or those that must be held."""
+    return (needs.bytes_processed or needs.held_total or None) if needs.known else None
 
 
-def _along(here: Sequence[tuple[Run, float]], resolved: Mapping[str, Any]) -> _Fit | None:
-    """Seconds along a power of each number in which the runs differ; None where that can't be told."""
-    wanted = _numbers(resolved)
-    rows = [_numbers(run.resolved) for run, _ in here]
-    names = [name for name in wanted if any(row.get(name) != wanted[name] for row in rows)]
-    if not here or any(value <= 0 for row in (wanted, *rows) for value in (row.get(name, 0) for name in names)):
+def _shape(spec: ClusterSpec) -> tuple[int, int, str]:
+    return spec.n_workers, spec.threads_per_worker, spec.protocol
+
+
+def _needs(run: Run) -> Needs | None:
+    try:
+        return Needs.model_validate(run.needs)
+    except ValidationError:
         return None
-    # Of whole numbers that are too large for NumPy as well, such as seeds of 128 bits.
-    x = np.array([[math.log(row[name]) for name in names] for row in rows])
-    at = np.array([math.log(wanted[name]) for name in names])
-    # Each number needs two values, and as many runs as there are unknowns.
-    design = np.column_stack([np.ones(len(x)), x])
-    if np.linalg.matrix_rank(design) < design.shape[1]:
-        return None
-    stretch = float(np.abs(x - at).min(axis=0).max())
-    if stretch > math.log(LARGEST_STRETCH):
-        return None
-    seconds = np.array([log for _, log in here])
-    powers = np.linalg.lstsq(design, seconds, rcond=None)[0]
-    wanted_row = np.array([1.0, *at])
-    leverage = float(np.sum((np.linalg.pinv(design).T @ wanted_row) ** 2))
-    misses = (seconds - design @ powers).tolist()
-    return _Fit(float(wanted_row @ powers), misses, design.shape[1], stretch, leverage)
+
+
+def _choices(template: Template, resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that runs must share: of a user's function all but numbers, else methods and switches."""
+    if template.pinned is not None:
+        return {name: each for name, each in resolved.items() if not _is_number(each)}
+    fields = template.schema()["properties"]
+    return {
+        name: each
+        for name, each in resolved.items()
+        if name in {*fields, "dtype"}
+        and (each is None or isinstance(each, (str, bool)))
+        and not _is_free_text(fields.get(name, {}))
+    }
+
+
+def _is_free_text(field: Mapping[str, Any]) -> bool:
+    """Return whether a field of a form takes any text, such as a path or a selection."""
+    parts = (field, *field.get("anyOf", ()))
+    return any(each.get("type") == "string" and not {"enum", "const"} & each.keys() for each in parts)
 
 
 def _numbers(resolved: Mapping[str, Any]) -> dict[str, int | float]:
-    return {name: each for name, each in resolved.items() if _is_number(each)}
-
-
-def _others(resolved: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: each for name, each in resolved.items() if not _is_number(each)}
+    return {name: each for name, each in resolved.items() if _is_number(each) and name not in _NO_MATTER}
 
 
 def _is_number(value: Any) -> bool:

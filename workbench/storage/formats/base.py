@@ -83,10 +83,8 @@ class Found:
         """
         same = {name: getattr(self, name) for name in ("path", "array", "format", "unpack", "remarks", "shape")}
         stored = self.working_type if self.unpack else self.dtype.newbyteorder("=").name
-        pieces = (-(-length // chunk) for length, chunk in zip(self.shape, self.chunks or self.shape, strict=True))
-        n_stored = 1 if self.whole else math.prod(pieces)
         told = dict(options if self.recipe is None else self.recipe)
-        return same | {"options": told, "stored": stored, "dtype": self.working_type, "n_stored": n_stored}
+        return same | {"options": told, "stored": stored, "dtype": self.working_type}
 
 
 @dataclass(frozen=True)

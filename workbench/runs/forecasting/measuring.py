@@ -1,0 +1,82 @@
+"""Measure a workload on a cluster: run about a hundredth of it, which forecasts then know."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from workbench.errors import BadInputError
+from workbench.workloads.values import Parameters
+
+if TYPE_CHECKING:
+    from workbench.workloads.registry import Template
+
+_PARTS = 100
+_LEAST = 2**26
+"""Bytes of the array below which a run takes hardly more than its start."""
+_SPEED = 5e7
+"""Bytes a second of one thread, on two cores of a Xeon in November 2026: from 20 MB (SVDs) to 200 MB (sums)."""
+_SIZES = {"size", "shape"}
+_LEFT_OUT = {"preset", "scale", "save", "replace"}
+
+
+class Part(NamedTuple):
+    """A part of a workload that is large enough to tell of the whole."""
+
+    parameters: dict[str, Any]
+    seconds: float
+    """A guess of how long it takes, from a typical speed."""
+
+
+def part_of(template: Template, checked: Parameters, around: Mapping[str, Any]) -> Part | None:
+    """Return a hundredth of a workload, or 64 MiB of it; None if it is small, or no parameter makes it smaller.
+
+    `around` describes the cluster, as `validate` takes it.
+    """
+    whole = template.needs(checked)
+    if template.pinned is not None or not whole.known or not whole.array_bytes:
+        return None
+    target = max(whole.array_bytes // _PARTS, _LEAST)
+    if 2 * target > whole.array_bytes:
+        return None
+    for parameters in _smaller(template, checked, target / whole.array_bytes):
+        try:
+            needs = template.needs(template.validate(parameters, **around))
+        except BadInputError:
+            continue
+        if (needs.array_bytes or math.inf) <= 2 * target:
+            seconds = needs.bytes_processed / _SPEED / around.get("threads", 1)
+            return Part(parameters, max(1.0, seconds))
+    return None
+
+
+def _smaller(template: Template, checked: Parameters, share: float) -> Iterator[dict[str, Any]]:
+    """Yield parameters that may give this share of the array: by its size, its shape, or a whole number."""
+    fields, resolved = template.schema()["properties"], checked.resolved
+    # A preset stands for parameters that are then given one by one.
+    chosen = {**resolved, **checked.given} if checked.preset else checked.given
+    rest = {name: each for name, each in chosen.items() if name in fields and name not in _LEFT_OUT | _SIZES}
+    if "size" in fields and not chosen.get("shape"):
+        n_bytes = math.prod(resolved["shape"]) * np.dtype(resolved["dtype"]).itemsize
+        sizes: list[dict[str, Any]] = [{"size": f"{round(n_bytes * share)}B"}]
+    elif "shape" in fields:
+        sizes = [{"shape": _scaled(resolved["shape"], share)}]
+    else:
+        numbers = (name for name, field in fields.items() if field.get("type") == "integer")
+        sizes = [{name: max(1, round(resolved[name] * share))} for name in numbers if resolved.get(name)]
+    for size in sizes:
+        yield rest | size
+        # The chosen blocks may be larger than the part.
+        yield {name: each for name, each in rest.items() if name != "chunks"} | size
+
+
+def _scaled(shape: list[int], share: float) -> list[int]:
+    """Return a shape of which the longest side is cut, or all sides if it would not stay the longest."""
+    longest = max(range(len(shape)), key=shape.__getitem__)
+    cut = [round(side * share) if place == longest else side for place, side in enumerate(shape)]
+    if cut[longest] >= max(cut):
+        return cut
+    return [max(1, round(side * share ** (1 / len(shape)))) for side in shape]
