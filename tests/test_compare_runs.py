@@ -33,27 +33,30 @@ def log_of(comparison):
     return (comparisons.folder(comparison.id) / "log.txt").read_text()
 
 
-def test_two_architectures_are_measured_in_turn_and_their_clusters_stopped(data_folder):
+def test_three_architectures_are_measured_in_turn_agree_and_their_clusters_are_stopped(data_folder):
     session = Session()
     stages = []
-    # Each of both has all the memory, as only one computes at a time.
-    lines = ["cpu --workers 1 --threads 1", "cpu --workers 1 --threads 2", "gpu"]
+    # Each has all the memory, as only one computes at a time.
+    lines = ["cpu --workers 1 --threads 1", "cpu --workers 1 --threads 2", "cpu --workers 2 --threads 1", "gpu"]
+    left = session.budget().left
     started = session.compare("array_sum", SMALL, on=lines, repeats=2, warmup=1)
     assert started.status == "starting"
-    assert started.rows[0].spec.memory == started.rows[1].spec.memory > session.budget().limit / 2
+    one, *others = (row.spec.memory for row in started.rows[:3])
+    assert others == pytest.approx([one] * 2, abs=2)
+    assert one == pytest.approx(left, rel=0.2)
     ended = asyncio.run(session.wait_comparison(started.id, lambda seen: stages.append(seen.stage)))
     assert ended.status == "done", log_of(ended)
     assert {"starting clusters", "warming up", "measuring"} <= set(stages)
-    assert (ended.done, ended.total) == (6, 6)
-    assert [len(row.seconds) for row in ended.rows] == [2, 2, 0]
+    assert (ended.done, ended.total) == (9, 9)
+    assert [len(row.seconds) for row in ended.rows] == [2, 2, 2, 0]
     assert records.read_all() == ()
     found = session.summary(ended)
     assert found.agree is True
     assert found.agreement == "All answers are the same."
     measured = sorted((store.get(sample.run).created, row.label) for row in ended.rows for sample in row.samples)
-    order = [place for turn in range(2) for place in ended.order([0, 1], turn)]
+    order = [place for turn in range(2) for place in ended.order([0, 1, 2], turn)]
     assert [label for _, label in measured] == [ended.rows[place].label for place in order]
-    assert len(store.select()) == 6
+    assert len(store.select()) == 9
 
 
 def test_a_cluster_that_runs_is_measured_and_left_alone(data_folder):
