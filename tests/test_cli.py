@@ -115,6 +115,10 @@ def a_kept_run(run_id="array_sum-aaaaaa", **changes):
         (["compare", "array_sum", "--sweep", "foo"], "--sweep: given 'foo', allowed is KEY=VALUE"),
         (["compare", "array_sum", "--save", "/nowhere/x.md"], "would lie in /nowhere, which is no folder"),
         (["measure", "array_sum", "--on", "cpu --workers 0"], "n_workers is 0"),
+        (
+            ["measure", "array_sum", "--on", "cpu --workers 1", "-p", "size=1MiB"],
+            "can't be measured in part: it is small",
+        ),
         (["runs", "--offset", "-1"], "offset"),
         (["runs", "--status", "paused"], "status: given 'paused'"),
         (["show", "nothing"], "There is no run 'nothing'"),

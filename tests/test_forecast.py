@@ -387,6 +387,13 @@ def _memory(pid, name):
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
 
+@pytest.mark.parametrize("name", ["transpose_sum", "tall_skinny_svd", "compressed_svd"])
+def test_four_tebibytes_do_not_fit_and_are_not_measured_either(data_folder, name):
+    found = Session().forecast(name, {"size": "4TiB"}, SPEC)
+    assert (found.verdict, found.fits, found.measure) == ("won't fit", False, None)
+    assert found.sentence.startswith("Won't fit: ")
+
+
 # -- time
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.cli.answers import answer
 from workbench.cli.clusters import new_session, own_cluster, spec_of, up_options
-from workbench.cli.runs import add_parameters, add_where, run_on, where, workload_parameters
+from workbench.cli.runs import add_parameters, add_where, refuse_what_wont_fit, run_on, where, workload_parameters
 from workbench.cli.words import add_command
 from workbench.errors import FailedError
 
@@ -61,12 +61,18 @@ def _hardware_of(session: Session, arguments: argparse.Namespace) -> tuple[Clust
 
 
 def _measure(arguments: argparse.Namespace) -> int:
+    from workbench.runs.submit import part_of
+
     session, parameters = new_session(), workload_parameters(arguments)
     if arguments.cluster is not None:
         record = session.cluster(arguments.cluster)
         return _measured(session, record, parameters, arguments)
+    # Everything is checked before anything starts.
     on = up_options(where(session, arguments))
-    with own_cluster(session, spec_of(session, on), on, arguments) as record:
+    spec = spec_of(session, on)
+    refuse_what_wont_fit(session.forecast(arguments.workload, parameters, spec), force=False)
+    part_of(arguments.workload, parameters, spec)
+    with own_cluster(session, spec, on, arguments) as record:
         return _measured(session, record, parameters, arguments)
 
 

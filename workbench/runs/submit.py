@@ -16,9 +16,8 @@ from workbench.jobs import folders, processes
 from workbench.jobs.folders import ACTIVE
 from workbench.jobs.waiting import Waiting
 from workbench.runs import inputs, store
-from workbench.runs.forecasting import devices, machines
+from workbench.runs.forecasting import devices, machines, measuring
 from workbench.runs.forecasting.forecast import actual_spec, kept_with_run, lacking, needs_of, refusal
-from workbench.runs.forecasting.measuring import part_of
 from workbench.runs.forecasting.verdicts import size_of
 from workbench.runs.settings import read_settings
 from workbench.runs.store import Run
@@ -94,18 +93,24 @@ def measure(
 ) -> Run:
     """Start a run of about a hundredth of a workload, which forecasts then know, and return at once.
 
-    Raises BadInputError if no parameter makes it smaller, and what `submit` raises.
+    Raises what `part_of` and `submit` raise.
     """
+    part = part_of(workload, parameters, actual_spec(record))
+    return submit(workload, part, record, inventory=inventory, measurement=True)
+
+
+def part_of(workload: str, parameters: Mapping[str, Any], spec: ClusterSpec) -> dict[str, Any]:
+    """Return the parameters that measure a workload. Raises BadInputError if it can't be measured in part."""
     from workbench.workloads.registry import template
 
-    chosen, around = template(workload), size_of(actual_spec(record))
-    part = part_of(chosen, chosen.validate(parameters, **around), around)
+    chosen, around = template(workload), size_of(spec)
+    part = measuring.part_of(chosen, chosen.validate(parameters, **around), around)
     if part is None:
         raise BadInputError(
             f"{chosen.name} can't be measured in part: it is small, or no parameter makes it smaller. Run it: its time "
             "is known from then on."
         )
-    return submit(workload, part.parameters, record, inventory=inventory, measurement=True)
+    return part.parameters
 
 
 def submit_alone(

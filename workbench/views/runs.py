@@ -268,7 +268,9 @@ def _with_the_one_before(found: Sequence[dict[str, Any]]) -> Iterator[tuple[str,
     """Id of each run with the one of the same workload that was done before it."""
     for place, run in enumerate(found):
         older = (
-            each for each in found[place + 1 :] if each["workload"] == run["workload"] and each["status"] == "done"
+            each
+            for each in found[place + 1 :]
+            if each["workload"] == run["workload"] and each["status"] == "done" and not each.get("measurement")
         )
         yield run["id"], next(older, None)
 
