@@ -25,6 +25,7 @@ from workbench.clusters.launch import launch
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import WorkbenchError
 from workbench.runs import store, submit
+from workbench.runs.run import Run
 from workbench.runs.watching import watch
 
 NAME = "calm-otter"
@@ -37,7 +38,7 @@ def main(place: Path) -> dict[str, Any]:
     fill(place)
     seen["before the first run"] = {
         "runs": terminal("runs"),
-        "created": sentence(lambda: store.create(store.Run(id="total-aaaaaa", workload="total", cluster=NAME))),
+        "created": sentence(lambda: store.create(Run(id="total-aaaaaa", workload="total", cluster=NAME))),
         "left": [each.name for each in folder.glob("runs/*")],
     }
     make_room(place)

@@ -16,7 +16,7 @@ from workbench.monitor import events
 from workbench.monitor.events import Batch, Links, NoGpus, Progress, Task, WorkerSample
 from workbench.monitor.record import Recorder
 from workbench.runs import store
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 
 TEXT = (
     "\x1b]0;title\x07</SCRIPT><script>globalThis.hostile = 1</script><img src=x onerror='hostile = 2'>"

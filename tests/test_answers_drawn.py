@@ -19,7 +19,7 @@ from workbench.figures.paper import write_picture
 from workbench.figures.report import report_html
 from workbench.runs import store
 from workbench.runs.answers import Answers, Array
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 from workbench.storage.variables import dataset
 from workbench.views.recorded import pictures_of, small_pictures
 from workbench.workloads.svd import OF_FILE as SVD

@@ -34,7 +34,7 @@ from workbench.errors import BadInputError, ConflictError
 from workbench.hardware import inventory
 from workbench.runs import failures as failing, store, submit
 from workbench.runs.comparing import compare
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 from workbench.travelling import _packed, ask, make_ready, take_back
 from workbench.workloads.generators import normal
 

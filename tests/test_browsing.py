@@ -13,7 +13,7 @@ import pytest
 from tests.views import html_of
 from workbench.errors import BadInputError
 from workbench.runs import store
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 from workbench.storage.browsing import MOST, browse
 
 

@@ -22,7 +22,7 @@ from workbench.clusters.handle import Job
 from workbench.clusters.profiles import registered
 from workbench.clusters.records import ClusterRecord
 from workbench.runs import store
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 from workbench.workloads.values import Check
 
 ROOT = Path(__file__).parent.parent

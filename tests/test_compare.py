@@ -33,8 +33,8 @@ from workbench.runs.comparing.compare import cancel, plan_comparison, read_reque
 from workbench.runs.comparing.comparisons import Comparison, Request, Row, Sample
 from workbench.runs.comparing.past import compare_runs
 from workbench.runs.comparing.table import as_markdown, export, summarise
+from workbench.runs.run import WATCHED, Run
 from workbench.runs.statistics import Spread, advice, amdahl, compared, more_repeats, outliers, spread, student
-from workbench.runs.store import Run
 from workbench.session import Session
 from workbench.views.answers import read_state
 from workbench.views.comparisons import _bars
@@ -517,7 +517,7 @@ def test_a_comparison_on_another_machine_goes_on_in_silence_until_a_person_gives
     kept = comparisons.create(comparison(row("one", times(1)), **about))
     folders.give_sign_of_life(comparisons.folder(kept.id))
     assert comparisons.get(kept.id) == kept
-    file = comparisons.folder(kept.id) / "comparison.json"
+    file = comparisons.folder(kept.id) / "record.json"
     os.utime(comparisons.folder(kept.id) / "heartbeat", (0, time.time() - 75))
     before = file.read_bytes()
     found = comparisons.get(kept.id)
@@ -578,7 +578,7 @@ def test_runs_of_the_past_are_told_apart_by_the_parameters_in_which_they_differ(
 
 def test_runs_that_kept_no_answer_are_not_said_to_have_the_same(data_folder, capsys):
     # One returned 9 000 000 and the other 18 000 000; what is kept of both is that they had nine tasks.
-    about = {"workload": store.WATCHED, "cluster": "calm-otter", "status": "done", "result": {"tasks": 9}}
+    about = {"workload": WATCHED, "cluster": "calm-otter", "status": "done", "result": {"tasks": 9}}
     for name, given in (("watched-aaaaaa", {"name": "nine"}), ("watched-bbbbbb", {"name": "eighteen"})):
         store.create(Run(id=name, seconds=2.0, parameters=given, **about))
     found = summarise(compare_runs(["aaaaaa", "bbbbbb"]))

@@ -29,7 +29,7 @@ from workbench.errors import BadInputError, ConflictError, MissingError, install
 from workbench.hardware import Gpu, GpuSlice, Inventory
 from workbench.packages import installed_version
 from workbench.runs import runner
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 from workbench.runs.submit import submit
 from workbench.session import Session
 

@@ -8,7 +8,6 @@ import json
 import os
 import random
 import shutil
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,7 +32,7 @@ from workbench.monitor.record import Recorder, read_events
 from workbench.runs import store
 from workbench.runs.comparing.past import compare_runs
 from workbench.runs.explaining.diagnosis import diagnosed
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 from workbench.session import Session
 from workbench.views.comparisons import comparisons as compare_view
 
@@ -129,12 +128,13 @@ def wrong_in(value: Any, chance: random.Random) -> Any:
     return chance.choice(WRONG)
 
 
-@pytest.mark.parametrize("name", ["events.parquet", "gpus.parquet", "metrics.json", "progress.json", "answer.json"])
+@pytest.mark.parametrize("name", ["events.parquet", "gpus.parquet", "metrics.json", "marks/name", "marks/star"])
 def test_a_damaged_file_of_a_run_costs_what_was_in_it(
     kept: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, chance = store.folder("bad-bbbbbb") / name, random.Random(name)
-    whole = path.read_bytes() if path.exists() else b'{"changes": {"seconds": 2.0}}'
+    store.mark("bad-bbbbbb", name="night", star=True)
+    whole = path.read_bytes()
     for turn, content in enumerate(damaged(whole, chance)):
         path.write_bytes(content)
         said = look(capsys, kept, closely=turn == 1)
@@ -181,22 +181,20 @@ def _with_text(table: pa.Table, column: str) -> pa.Table:
     return table.set_column(table.schema.get_field_index(column), column, pa.array(["x"] * len(table)))
 
 
-def test_a_damaged_row_of_the_history_costs_that_run_and_says_so(
-    kept: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_record_of_a_run_costs_that_run_and_says_so(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = ["null", "{}", '"x"', "[1]", "-1", "9" * 5000, '{"a": ' + "9" * 40 + "}", "1e308", '""']
-    with contextlib.closing(sqlite3.connect(kept / "runs.db", isolation_level=None)) as database:
-        (whole,) = database.execute("SELECT record FROM run WHERE id = 'bad-bbbbbb'").fetchone()
-        change = "UPDATE run SET record = json_set(?, '$.{}', json(?)) WHERE id = 'bad-bbbbbb'"
-        chance = random.Random(0)
-        for field in sorted(Run.model_fields.keys() - {"id"}):
-            for value in chance.sample(wrong, 3):
-                with contextlib.suppress(sqlite3.IntegrityError):  # of what is looked for, some is refused
-                    database.execute(change.format(field), (whole, value))
-                assert main(["runs"]) == 0
-                assert "good-aaaaaa" in capsys.readouterr().out
-            assert main(["show", "bad-bbbbbb"]) == 0
-        database.execute(change.format("result"), (whole, '"x"'))
+    path = store.folder("bad-bbbbbb") / "record.json"
+    whole, chance = json.loads(path.read_text()), random.Random(0)
+    for field in sorted(Run.model_fields.keys() - {"id", "marks"}):
+        for value in chance.sample(wrong, 3):
+            path.write_text(json.dumps(whole | {field: "@"}).replace('"@"', value))
+            assert main(["runs"]) == 0
+            assert "good-aaaaaa" in capsys.readouterr().out
+        assert main(["show", "bad-bbbbbb"]) == 0
+    for content in (*damaged(json.dumps(whole).encode(), chance), json.dumps(whole | {"result": "x"}).encode()):
+        path.write_bytes(content)
+        assert main(["runs"]) == 0
+        assert "good-aaaaaa" in capsys.readouterr().out
     assert "Its record is damaged (" in look(capsys, kept)
     assert store.get("bad-bbbbbb").status == "lost"
     store.delete("bad-bbbbbb")
@@ -239,7 +237,7 @@ def test_a_damaged_record_of_a_cluster_costs_that_cluster(
 
 
 def test_a_damaged_comparison_costs_that_comparison(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (path,) = (kept / "comparisons").glob("*/comparison.json")
+    (path,) = (kept / "comparisons").glob("*/record.json")
     whole, chance = path.read_bytes(), random.Random("comparison")
     good, session = compare_runs(["good-aaaaaa", "bad-bbbbbb"]), Session()
     contents = [*damaged(whole, chance)]

@@ -19,7 +19,7 @@ import zarr
 from workbench.errors import BadInputError, MissingError, install_module
 from workbench.genotypes import open_genotypes
 from workbench.runs.failures import _lacking
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 from workbench.storage import written, zarrs
 from workbench.storage.finding import find_array
 from workbench.storage.places import Place

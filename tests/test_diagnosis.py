@@ -31,7 +31,7 @@ from workbench.monitor.record import Recorder, read_events
 from workbench.runs import places
 from workbench.runs.explaining.diagnosis import diagnose
 from workbench.runs.explaining.shares import SHARES, shares_of
-from workbench.runs.store import Diagnosis, Run
+from workbench.runs.run import Diagnosis, Run
 
 # Workers needn't import this module, and pytest with it.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

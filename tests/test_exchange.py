@@ -18,7 +18,7 @@ from workbench.errors import BadInputError, ConflictError, NotFoundError, Storag
 from workbench.monitor.record import SCHEMA, Recorder, read_events
 from workbench.runs import exchange, keeping, store
 from workbench.runs.exchange import export_run, import_run
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 from workbench.session import Session
 from workbench.storage.targets import target
 from workbench.storage.variables import dataset

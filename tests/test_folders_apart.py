@@ -135,7 +135,7 @@ def test_what_a_worker_cannot_read_is_told_before_and_while_a_run_computes(
         np.save(later, X)
         raise FileNotFoundError(later)
 
-    with pytest.raises(FailedError, match=r"can't read .*later.npy \(No such file"), _connected(run):
+    with pytest.raises(FailedError, match=r"can't read .*later.npy \(No such file"), _connected(store.writer(run)):
         task()
 
 

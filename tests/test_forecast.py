@@ -26,7 +26,7 @@ from workbench.runs.forecasting import devices, history, machines
 from workbench.runs.forecasting.duration import Point, fit, off_by
 from workbench.runs.forecasting.measuring import part_of
 from workbench.runs.forecasting.verdicts import size_of
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 from workbench.runs.submit import submit
 from workbench.session import Session
 from workbench.workloads.estimates import expected_passes
@@ -832,7 +832,7 @@ def test_a_cluster_that_a_command_starts_for_itself_and_that_fails_is_in_no_list
 def test_no_value_of_a_parameter_of_ones_own_breaks_a_forecast(value):
     given, there = (value, 7, value, 2**70), {"spec": SPEC, "inventory": HERE}
     runs = [
-        store.Run(id=f"f-{n}", workload="f", cluster="c", status="done", seconds=1.0, resolved={"n": each}, **there)
+        Run(id=f"f-{n}", workload="f", cluster="c", status="done", seconds=1.0, resolved={"n": each}, **there)
         for n, each in enumerate(given)
     ]
     assert all(devices.ran_on(run, SPEC, None) for run in runs)

@@ -64,7 +64,7 @@ def test_the_history_is_read_where_nothing_can_be_written(seen: dict[str, Any], 
 
 def test_what_cannot_be_begun_on_a_full_disk_says_so_and_advises_to_move_nothing_away(seen: dict[str, Any]) -> None:
     said = seen["on a full disk"]["started"]
-    assert "is full. Make room there." in said
+    assert "(No space left on device). Make room on that disk" in said
     assert "ove it away" not in said
     assert "memory" not in said
 
@@ -72,7 +72,7 @@ def test_what_cannot_be_begun_on_a_full_disk_says_so_and_advises_to_move_nothing
 def test_a_disk_that_is_full_before_the_first_run_is_told_and_nothing_is_called_damaged(seen: dict[str, Any]) -> None:
     first = seen["before the first run"]
     assert (first["runs"]["code"], first["runs"]["err"]) == (0, "")
-    assert "is full. Make room there." in first["created"]
+    assert "(No space left on device). Make room on that disk" in first["created"]
     assert first["left"] == []
 
 

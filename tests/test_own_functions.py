@@ -25,6 +25,7 @@ from tests.waiting import until
 from workbench.clusters import records
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError
 from workbench.runs import failures, store
+from workbench.runs.run import WATCHED, Run
 from workbench.runs.submit import finish, submit
 from workbench.session import Session
 from workbench.storage import writing
@@ -482,7 +483,7 @@ def test_parts_whose_names_have_one_text_are_all_kept():
 
 def test_the_terminal_shows_each_part_by_the_name_that_it_was_given(capsys):
     from workbench import terminal
-    from workbench.runs.store import Run
+    from workbench.runs.run import Run
     from workbench.workloads.values import Function
 
     result = returned.values(returned.named({"energy": 3, "n": 1, "N": 2, 1: 4, "1": 5}, "f"))
@@ -979,7 +980,7 @@ def test_the_line_is_named_of_a_function_that_came_without_its_file(tmp_path):
 
     (tmp_path / "mine.py").write_text("f = 1\n\ndef lacking():\n    return (lambda: 1 / 0)()\n")
     function = Function(reference=f"{tmp_path}/mine.py:lacking", source="", sha="")
-    run = store.Run(id="f-1", workload="f", cluster="c", function=function)
+    run = Run(id="f-1", workload="f", cluster="c", function=function)
     for code, said in (
         ("\n\n\n(lambda: 1 / 0)()", "mine.py, line 4: ZeroDivisionError"),
         ("\n\n(lambda: 1 / 0)()", "ZeroDivisionError"),
@@ -1136,7 +1137,7 @@ def test_a_cell_works_in_the_folder_of_its_notebook_with_the_modules_beside_it(c
 
 def _named(name, seconds, peak=100, sha="1"):
     from workbench.runs import store
-    from workbench.runs.store import Diagnosis, Peak, Run
+    from workbench.runs.run import Diagnosis, Peak, Run
     from workbench.workloads.values import Function
 
     for number, each in enumerate(seconds):
@@ -1266,7 +1267,7 @@ def test_a_gate_fails_where_answers_of_watched_groups_differ(data_folder, capsys
         _named(name, [1.0, 1.01, 0.99, 1.02])
         given = {"name": name, "tags": {"git": name}, "source": f"run({name})"}
         for run in store.of_name(name):
-            watched = {"workload": store.WATCHED, "parameters": given, "resolved": given, "function": None}
+            watched = {"workload": WATCHED, "parameters": given, "resolved": given, "function": None}
             store.delete(run.id)
             store.create(run.model_copy(update=watched | {"result": {"tasks": 3, "tasks_of_others": 0, **answer}}))
     gate = ["compare", "--fail-if-slower", "90%", "--group", "p", "--group"]

@@ -14,7 +14,7 @@ from workbench import terminal
 from workbench.figures.measured import plain, sections, sections_html
 from workbench.runs.answers import provenance
 from workbench.runs.comparing.agreement import Answer, agreement
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 from workbench.views import runs as views
 
 CERTIFICATE = {

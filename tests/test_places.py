@@ -23,9 +23,11 @@ from workbench.clusters import records
 from workbench.jobs import folders, processes
 from workbench.monitor.record import read_events
 from workbench.runs import placed, places, store
+from workbench.runs.forecasting.forecast import size_of
 from workbench.runs.recording import Recording
-from workbench.runs.store import OnGpu, Run
+from workbench.runs.run import OnGpu, Run
 from workbench.session import Session
+from workbench.workloads.registry import template
 
 
 class DeviceArray(np.ndarray[Any, Any]):
@@ -157,6 +159,7 @@ def run_on(record: Any, workload: str, env: Mapping[str, str] = os.environ, **pa
             id=folders.new_id(workload),
             workload=workload,
             parameters=parameters,
+            resolved=template(workload).validate(parameters, **size_of(record.spec)).resolved,
             cluster=record.name,
             spec=record.spec,
             created=time.time(),

@@ -22,7 +22,7 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError, NotFoundError
 from workbench.runs.forecasting import machines
 from workbench.runs.forecasting.forecast import elsewhere
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 from workbench.session import Session
 from workbench.views.desk import Desk
 from workbench.views.requests import answer

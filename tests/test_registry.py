@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from workbench.errors import BadInputError, NotFoundError
-from workbench.runs import store
+from workbench.runs.run import Run
 from workbench.workloads import template, templates
 
 NAMES = ("array_sum", "transpose_sum", "tall_skinny_svd", "compressed_svd", "svd_of_file")
@@ -403,7 +403,7 @@ def test_the_quicker_of_two_ways_through_the_same_array_has_the_higher_speed(nam
     # 34.8 s once stood beside 28.1 MiB/s, and 18.9 s beside 25.8, since the passes were foreseen and counted.
     assert needs.array_bytes == needs.input_bytes == 4000 * 200
     slow, quick = (
-        store.Run(id=f"r-{s}", workload=name, cluster="c", bytes=needs.array_bytes, seconds=s) for s in (34.8, 18.9)
+        Run(id=f"r-{s}", workload=name, cluster="c", bytes=needs.array_bytes, seconds=s) for s in (34.8, 18.9)
     )
     assert slow.bytes_per_second < quick.bytes_per_second
     assert slow.bytes_per_second * slow.seconds == pytest.approx(needs.array_bytes)

@@ -35,6 +35,7 @@ from workbench.credentials import by_command
 from workbench.errors import ConflictError, FailedError
 from workbench.genotypes import open_genotypes, pack_to_zarr, simulate
 from workbench.runs import failures, keeping, store
+from workbench.runs.run import Run
 from workbench.runs.submit import finish, submit
 from workbench.session import Session
 from workbench.storage.targets import COPYING, target
@@ -298,7 +299,7 @@ def test_an_answer_is_saved_to_s3_whole_or_not_at_all(
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", keys)
     s3fs.S3FileSystem.clear_instance_cache()
-    store.create(store.Run(id="mine-1", workload="mine", cluster="otter", status="running"))
+    store.create(Run(id="mine-1", workload="mine", cluster="otter", status="running"))
     x = da.from_array(TALL, chunks=(max(1, len(TALL) // 3), -1))
     broken = dataset({"x": (("row", "column"), x.map_blocks(lambda block: block @ block, meta=x._meta))})
     whole = dataset({"x": (("row", "column"), x)})
@@ -332,7 +333,7 @@ def test_a_store_on_s3_of_which_a_part_was_copied_when_its_runner_was_killed_is_
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", keys)
     s3fs.S3FileSystem.clear_instance_cache()
-    store.create(store.Run(id="mine-2", workload="mine", cluster="otter", status="running"))
+    store.create(Run(id="mine-2", workload="mine", cluster="otter", status="running"))
     answer = dataset({"x": (("row", "column"), da.from_array(TALL, chunks=(max(1, len(TALL) // 3), -1)))})
     fs, copied = s3fs.S3FileSystem(use_listings_cache=False), []
 
@@ -368,7 +369,7 @@ def test_of_a_copy_on_s3_that_fails_nothing_is_left_but_what_was_to_replace_a_st
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", keys)
     s3fs.S3FileSystem.clear_instance_cache()
-    store.create(store.Run(id="mine-3", workload="mine", cluster="otter", status="running"))
+    store.create(Run(id="mine-3", workload="mine", cluster="otter", status="running"))
     answer = dataset({"x": (("row", "column"), da.from_array(TALL, chunks=(max(1, len(TALL) // 3), -1)))})
     fs, to = s3fs.S3FileSystem(use_listings_cache=False), target("s3://data/cut.zarr")
     copied: list[Any] = []
@@ -403,7 +404,7 @@ def test_workers_save_to_the_server_that_the_environment_names_where_the_run_is(
     assert processes.submit(os.environ.get, "AWS_ENDPOINT_URL").result() is None
     monkeypatch.setenv("AWS_ENDPOINT_URL", keys)
     s3fs.S3FileSystem.clear_instance_cache()
-    store.create(store.Run(id="mine-4", workload="mine", cluster="otter", status="running"))
+    store.create(Run(id="mine-4", workload="mine", cluster="otter", status="running"))
     answer = dataset({"x": (("row", "column"), da.from_array(TALL, chunks=(200, -1)))})
     with dask.config.set({"workbench.answers.each": "0B"}):
         left = keeping.leave("mine-4", answer, target("s3://data/named.zarr"), processes)
@@ -425,7 +426,7 @@ def test_a_bucket_that_does_not_exist_is_told_of_before_anything_is_computed(
 def test_what_a_task_hears_of_a_server_is_told_in_a_sentence() -> None:
     from botocore.exceptions import EndpointConnectionError, NoCredentialsError
 
-    run = store.Run(id="mine-5", workload="svd_of_file", cluster="otter", resolved={"path": "s3://data/x.npy"})
+    run = Run(id="mine-5", workload="svd_of_file", cluster="otter", resolved={"path": "s3://data/x.npy"})
     told = failures.sentence(NoCredentialsError(), run, None)
     assert told.startswith("s3://data/x.npy can't be opened: there are no keys for it. Give anon=true if it is public")
     told = failures.sentence(EndpointConnectionError(endpoint_url="http://127.0.0.1:1"), run, None)

@@ -80,7 +80,7 @@ def test_records_beside_one_another_start_at_the_same_time_on_one_axis(tmp_path)
 def test_a_notebook_shows_two_runs_beside_one_another_and_replays_one(data_folder):
     from workbench.panels import Beside, Replay
     from workbench.runs import store
-    from workbench.runs.store import Run
+    from workbench.runs.run import Run
 
     for name in ("before", "after"):
         store.create(Run(id=name, workload="array_sum", cluster="calm-otter", status="done", created=5.0))

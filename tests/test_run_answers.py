@@ -23,10 +23,10 @@ from tests.waiting import until
 from workbench.cli import main
 from workbench.clusters.connect import connect
 from workbench.errors import BadInputError, NotFoundError
-from workbench.jobs import folders, processes
-from workbench.runs import keeping, savings, store
+from workbench.jobs import folders, processes, records
+from workbench.runs import keeping, room, savings, store
 from workbench.runs.answers import FILE, Answers
-from workbench.runs.store import Marks, Run
+from workbench.runs.run import Run
 from workbench.runs.submit import finish, submit
 from workbench.session import Session
 from workbench.storage.targets import target
@@ -297,9 +297,9 @@ def test_the_oldest_answers_are_named_before_they_are_dropped_and_a_star_keeps_t
     with dask.config.set({"workbench.answers.all": "480kB"}):
         for number in range(3):
             left(new(f"mine-{number}", created=float(number)), quick_client)
-        store.update("mine-0", marks=Marks(star=True))
-        with dask.config.set({"workbench.answers.all": f"{int(store.room().used * 1.05)}B"}):
-            assert store.room().next == ("mine-1",)
+        store.mark("mine-0", star=True)
+        with dask.config.set({"workbench.answers.all": f"{int(room.room().used * 1.05)}B"}):
+            assert room.room().next == ("mine-1",)
             assert main(["runs"]) == 0
             assert "Dropped next are those of mine-1; a star" in " ".join(capsys.readouterr().out.split())
             found = left(new("mine-3", created=3.0), quick_client)
@@ -313,7 +313,7 @@ def test_the_oldest_answers_are_named_before_they_are_dropped_and_a_star_keeps_t
 
 def test_what_a_person_saved_is_never_dropped(run: Run, quick_client: Any, tmp_path: Path) -> None:
     run = left(run, quick_client, tmp_path / "out.zarr")
-    store.drop(run.id)
+    room.drop(run.id)
     np.testing.assert_array_equal(store.get(run.id).arrays["x"].compute(), X)
 
 
@@ -351,7 +351,8 @@ def test_a_saving_whose_process_is_stopped_before_it_begins_is_not_lost(
     monkeypatch.setattr(processes, "start_apart", lambda *_, **__: asleep["pid"])
     monkeypatch.setattr(keeping, "wanted", lambda *_, **__: (target(str(tmp_path / "x.npz")), ()))
     saving = savings.start(run, tmp_path / "x.npz")
-    savings.write(saving.model_copy(update={"created": saving.created - 2 * folders.START_GRACE}))
+    old = saving.model_copy(update={"created": saving.created - 2 * folders.START_GRACE})
+    records.write(savings.folder(run.id), old)
     assert savings.get(run.id).status == "starting"
 
 
@@ -362,8 +363,8 @@ def test_a_saver_that_is_killed_before_it_begins_is_lost_at_once_and_leaves_no_p
     ended.wait()
     monkeypatch.setattr(processes, "start_apart", lambda *_, **__: ended.pid)
     monkeypatch.setattr(keeping, "wanted", lambda *_, **__: (target(str(tmp_path / "x.npz")), ()))
-    savings.start(run, tmp_path / "x.npz")
     for pid in (ended.pid, 2**22):
         (tmp_path / f".x.npz.{run.id}+abc-{pid}-0-ffff.part").mkdir()
+    savings.start(run, tmp_path / "x.npz")
     assert savings.get(run.id).status == "lost"
     assert [path.name for path in tmp_path.glob(".*.part")] == [f".x.npz.{run.id}+abc-{2**22}-0-ffff.part"]

@@ -1,10 +1,8 @@
 import asyncio
 import contextlib
-import math
 import os
 import re
 import signal
-import sqlite3
 import sys
 import time
 
@@ -24,7 +22,7 @@ from workbench.clusters.start import Cluster
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError
 from workbench.remote import executing_keys
 from workbench.runs import runner, store, submit as submit_module
-from workbench.runs.store import Progress, Run
+from workbench.runs.run import Run
 from workbench.runs.submit import cancel, finish, submit, wait
 from workbench.session import Session
 from workbench.workloads.values import Needs, Parameters
@@ -457,21 +455,6 @@ def test_a_task_that_takes_more_memory_than_there_is_fails_with_a_remedy(mortal)
     assert run.status == "failed"
     assert "smaller chunks" in run.error
     assert "Traceback" in log_of(run)
-
-
-def test_who_waits_for_a_run_reads_what_is_written_beside_its_row(data_folder):
-    run = store.create(Run(id="a", workload="array_sum", cluster="c", created=time.time(), pid=os.getpid(), place="x"))
-    read = submit_module._Reader("a", every=math.inf)
-    assert read().status == "starting"
-    # Written past everybody, so that only who opens the row would see it.
-    with contextlib.closing(sqlite3.connect(data_folder / "runs.db")) as database, database:
-        database.execute("UPDATE run SET record = json_set(record, '$.status', 'failed')")
-    assert [read().status for _ in range(3)] == ["starting"] * 3
-    store.write_progress(run.model_copy(update={"status": "running"}), Progress(done=3, total=9))
-    assert (read().status, read().progress.done) == ("running", 3)
-    store.update("a", status="done", seconds=1.5)
-    assert (read().status, read().seconds) == ("done", 1.5)
-    assert submit_module._Reader("a", every=0)().status == "done"
 
 
 def test_a_run_whose_cluster_was_stopped_before_it_connected_says_so(data_folder):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import sqlite3
 import threading
 import time
 import zipfile
@@ -23,6 +22,7 @@ from workbench.errors import WorkbenchError
 from workbench.hardware import inventory
 from workbench.redaction import complaint, redact, redacted
 from workbench.runs import store
+from workbench.runs.run import Run
 from workbench.session import Session
 from workbench.storage import places
 from workbench.storage.targets import target
@@ -168,9 +168,9 @@ def test_a_profile_with_a_secret_is_neither_planned_nor_kept(
     assert _holding(data_folder) == []
 
 
-def test_old_records_are_read_without_their_secrets(data_folder: Path) -> None:
+def test_a_record_that_is_given_secrets_stores_none(data_folder: Path) -> None:
     run = store.create(
-        store.Run(id="svd_of_file-old", workload="svd_of_file", cluster="c", status="done", created=time.time())
+        Run(id="svd_of_file-old", workload="svd_of_file", cluster="c", status="done", created=time.time())
     )
     (store.folder(run.id) / "log.txt").write_text(f"asked {URL}\n")
     variables = {"HARMLESS": SECRET, "TOKEN": "$A_TOKEN"}
@@ -182,10 +182,9 @@ def test_old_records_are_read_without_their_secrets(data_folder: Path) -> None:
         "error": f"401 of {URL}",
         "result": {"a": URL},
     }
-    with sqlite3.connect(data_folder / "runs.db") as database:
-        database.execute("UPDATE run SET record = json_patch(record, ?)", (json.dumps(old),))
-    database.close()
-    assert _holding(data_folder)
+    store.update(run.id, **old)
+    store.mark(run.id, note=f"from {URL}")
+    assert [path.name for path in _holding(data_folder)] == ["log.txt"]
     (run,) = store.select()
     assert run.spec is not None
     hidden = {"HARMLESS": "…", "TOKEN": "$A_TOKEN"}

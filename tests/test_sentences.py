@@ -155,7 +155,7 @@ def curves_agree(found, summary, texts, told):
 
 def test_what_comes_of_simulated_gpus_is_marked_in_every_face(capsys):
     from workbench.figures.report import report_html
-    from workbench.runs.store import Run
+    from workbench.runs.run import Run
     from workbench.terminal import show_run
     from workbench.views.runs import _run as in_view
 
@@ -181,7 +181,7 @@ def test_what_comes_of_simulated_gpus_is_marked_in_every_face(capsys):
 def test_no_bar_goes_backwards_while_tasks_are_added(seed):
     from rich import progress as rich
 
-    from workbench.runs.store import Count, Progress, Run
+    from workbench.runs.run import Count, Progress, Run
     from workbench.terminal import progress as in_terminal
     from workbench.views.runs import _progress as in_view
 
@@ -214,7 +214,7 @@ def test_no_bar_goes_backwards_while_tasks_are_added(seed):
 
 
 def test_progress_of_several_passes_names_no_total_that_grows_and_no_number_of_passes_that_is_guessed():
-    from workbench.runs.store import Progress, Run
+    from workbench.runs.run import Progress, Run
     from workbench.session import Session
     from workbench.views.runs import _progress as in_view
 

@@ -17,7 +17,7 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, NotFoundError
 from workbench.jobs import folders, processes
 from workbench.runs import store
-from workbench.runs.store import Progress, Run
+from workbench.runs.run import Progress, Run
 from workbench.session import Change, Session, change_at
 
 ROOT = Path("/data")
@@ -70,14 +70,16 @@ class Listener:
     [
         ("clusters/calm-otter/record.json", Change("cluster", "calm-otter")),
         ("clusters/calm-otter", Change("cluster", "calm-otter")),
-        ("runs/array_sum-1/progress.json", Change("run", "array_sum-1")),
+        ("runs/array_sum-1/record.json", Change("run", "array_sum-1")),
+        ("runs/array_sum-1/marks/star", Change("run", "array_sum-1")),
+        ("runs/array_sum-1/.record.json.12.3fa29c", None),
+        ("runs/array_sum-1/saving/record.json", None),
         ("runs/array_sum-1", Change("run", "array_sum-1")),
         ("runs/array_sum-1/events.arrows", None),
         ("runs/array_sum-1/heartbeat", None),
         ("clusters/calm-otter/host.log", None),
         ("clusters/.calm-otter.gone.12.34", None),
         ("clusters/.lock", None),
-        ("runs.db-wal", None),
         ("clusters", None),
         ("../elsewhere/runs/x", None),
     ],
@@ -112,7 +114,7 @@ def test_progress_new_runs_and_deleted_runs_are_heard_and_recordings_are_not():
             folders.give_sign_of_life(store.folder(run.id))
             await asyncio.sleep(0.3)
             assert listener.heard == []
-            store.write_progress(run, Progress(done=1, total=2))
+            store.update(run.id, progress=Progress(done=1, total=2))
             await listener.hears(Change("run", run.id))
             store.create(a_run("array_sum-bbbbbb", status="done"))
             await listener.hears(Change("run", "array_sum-bbbbbb"))

@@ -79,7 +79,7 @@ def test_what_a_client_wanted_before_anybody_watched_is_known_as_its_own(two_cli
 
 def test_where_the_time_went_is_told_of_the_runs_own_tasks_and_names_what_others_took() -> None:
     from workbench.runs.explaining.diagnosis import diagnose
-    from workbench.runs.store import Run
+    from workbench.runs.run import Run
 
     run = Run(id="r-1", workload="watched", cluster="c", seconds=2.0, started=10.0)
     both = Batch(12.0, events.tasks([OWN, replace(THEIRS, stop=12.0), replace(OWN, stop=12.0, start=11.0)]))

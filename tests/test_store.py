@@ -1,8 +1,5 @@
-import contextlib
-import json
 import multiprocessing
 import os
-import sqlite3
 import subprocess
 import sys
 import time
@@ -16,9 +13,9 @@ from tests.views import html_of
 from workbench.cli import main
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError
-from workbench.jobs import folders, processes
+from workbench.jobs import folders, processes, records
 from workbench.runs import store
-from workbench.runs.store import Count, Progress, Run
+from workbench.runs.run import WATCHED, Count, Progress, Run
 from workbench.runs.submit import cancel
 from workbench.workloads.values import Check
 
@@ -141,13 +138,6 @@ def test_a_status_that_does_not_exist_is_refused():
         store.update(run.id, status="paused")
 
 
-def test_updating_only_if_still_running_leaves_an_ended_run_alone():
-    run = store.create(a_run(status="done", seconds=1.0))
-    after = store.update(run.id, only_if=store.ACTIVE, status="lost")
-    assert after.status == "done"
-    assert store.get(run.id).status == "done"
-
-
 def test_an_unknown_run_says_which_exist():
     store.create(a_run("svd-123456"))
     with pytest.raises(NotFoundError, match=r"no run 'nope'.*svd-123456"):
@@ -182,15 +172,6 @@ def test_runs_are_listed_newest_first_and_filtered():
     assert [run.id for run in store.select(workload="a", status="done")] == ["a-3", "a-0"]
     assert [run.id for run in store.select(since=102.0)] == ["a-3", "a-2"]
     assert store.select(workload="c") == ()
-
-
-def test_filters_use_an_index(data_folder):
-    store.create(a_run())
-    with contextlib.closing(sqlite3.connect(data_folder / "runs.db")) as database:
-        for condition in ("workload = 'a'", "status = 'done'", "created >= 5"):
-            question = f"EXPLAIN QUERY PLAN SELECT * FROM run WHERE {condition} ORDER BY created DESC"
-            (told,) = database.execute(question).fetchall()
-            assert "USING INDEX" in told[3]
 
 
 @pytest.mark.parametrize(("filters", "word"), [({"limit": 0}, "limit"), ({"status": "paused"}, "status")])
@@ -231,7 +212,7 @@ def test_a_run_that_goes_on_is_not_deleted():
 
 def test_a_run_whose_runner_died_is_lost_and_says_how_far_it_was():
     run = store.create(a_run(status="running", **an_ended_process()))
-    store.write_progress(run, Progress(done=12, total=80))
+    store.update(run.id, progress=Progress(done=12, total=80))
     lost = store.get(run.id)
     assert lost.status == "lost"
     assert f"pid {run.pid}" in lost.error
@@ -264,7 +245,7 @@ def test_a_run_on_another_machine_goes_on_in_silence_until_a_person_gives_it_up_
     assert "No sign of life from node-7 for 1 min" in found.error
     assert cancel(run.id).status == "lost"
     assert "Given up: no sign of life from node-7 for 1 min" in store.get(run.id).error
-    assert store.keep(run.id, status="done", seconds=80.0, result={"value": 3.0}, error=None)
+    assert store.writer(run).note(status="done", seconds=80.0, result={"value": 3.0}, error=None)
     found = store.get(run.id)
     assert (found.status, found.result, found.error) == ("done", {"value": 3.0}, None)
 
@@ -290,40 +271,19 @@ def test_the_filter_by_status_knows_of_runners_that_died():
     assert [run.status for run in store.select(status="lost")] == ["lost"]
 
 
-def test_progress_beside_the_row_is_told_while_the_run_goes_on():
+def test_progress_is_told_while_the_run_goes_on():
     run = store.create(a_run(status="running", **this_process()))
     progress = Progress(done=1, total=4, by_name={"sum": Count(done=1, total=4)})
-    store.write_progress(run, progress)
+    store.writer(run).note(progress=progress)
     assert store.get(run.id).progress == progress
     assert store.select()[0].progress == progress
 
 
-def test_every_change_of_a_row_rewrites_the_file_that_is_watched():
-    run = store.create(a_run(**this_process()))
-    path = store.folder(run.id) / "progress.json"
-    before = path.stat().st_ino
-    store.update(run.id, status="running")
-    assert path.stat().st_ino != before
-    assert '"running"' in path.read_text()
-
-
-def test_a_record_of_a_newer_version_is_left_alone_with_a_sentence(data_folder):
-    store.create(a_run())
-    with contextlib.closing(sqlite3.connect(data_folder / "runs.db")) as database:
-        database.execute("PRAGMA user_version = 99")
-    with pytest.raises(ConflictError, match=r"newer dask-workbench \(format 99.*Update"):
-        store.select()
-
-
-def test_a_record_that_is_no_database_is_named(data_folder):
-    (data_folder / "runs.db").write_text("not a database, but long enough to be taken for one" * 100)
-    with pytest.raises(ConflictError, match=r"runs\.db"):
-        store.select()
-
-
-def test_the_record_is_for_its_owner_only(data_folder):
-    store.create(a_run())
-    assert (data_folder / "runs.db").stat().st_mode & 0o077 == 0
+def test_the_record_and_what_is_said_of_it_are_for_their_owner_only():
+    run = store.create(a_run())
+    store.mark(run.id, star=True)
+    for path in (store.folder(run.id), *store.folder(run.id).rglob("*")):
+        assert path.stat().st_mode & 0o077 == 0
 
 
 def _write_some(folder, who, start):
@@ -347,66 +307,14 @@ def test_several_processes_write_at_once_and_nothing_is_lost(data_folder):
     assert [run.status for run in store.select(limit=None)] == ["done"] * 45
 
 
-@contextlib.contextmanager
-def locked(data_folder, how):
-    """Another program that holds the database."""
-    with contextlib.closing(sqlite3.connect(data_folder / "runs.db", isolation_level=None)) as other:
-        other.execute(how)
-        yield
-
-
-def test_an_answer_is_kept_while_another_program_locks_the_database(data_folder):
-    run = store.create(a_run(status="running", **this_process()))
-    with locked(data_folder, "BEGIN IMMEDIATE"):
-        assert store.keep(run.id, status="done", seconds=1.5, result={"value": 3})
-        assert store.get(run.id).status == "done"
-    # The process that found it is gone, and whoever reads next takes it in.
-    store.update(run.id, **an_ended_process())
-    (found,) = store.select()
-    assert (found.status, found.seconds, found.result) == ("done", 1.5, {"value": 3})
-    assert not (store.folder(run.id) / "answer.json").exists()
-
-
-def test_a_run_that_was_seen_to_end_does_not_run_again_for_who_reads_between_two_writes(data_folder, monkeypatch):
-    run = store.create(a_run(status="running", **this_process()))
-    answer = store.folder(run.id) / "answer.json"
-    answer.write_text(json.dumps({"changes": {"status": "done", "seconds": 2.0, "result": {"value": 5}}}))
-    row_of = store._one
-
-    def row_as_it_was(database, run_id):
-        """The row just before its runner changes it, and takes the answer away."""
-        found = row_of(database, run_id)
-        answer.unlink()
-        return found
-
-    monkeypatch.setattr(store, "_one", row_as_it_was)
-    assert store.get(run.id).status == "done"
-
-
-def test_a_run_whose_process_ended_with_its_answer_in_the_folder_is_not_lost(data_folder):
-    run = store.create(a_run(status="running", **an_ended_process()))
-    answer = {"changes": {"status": "done", "seconds": 2.0, "result": {"value": 5}}}
-    (store.folder(run.id) / "answer.json").write_text(json.dumps(answer))
-    assert (store.get(run.id).status, store.get(run.id).result) == ("done", {"value": 5})
-    assert store.select(status="done")[0].seconds == 2.0
-
-
-def test_a_database_that_is_locked_is_to_be_tried_again_and_not_moved_away(data_folder):
-    store.create(a_run())
-    with locked(data_folder, "BEGIN IMMEDIATE"), pytest.raises(StorageError, match="locked") as caught:
-        store.update("array_sum-aaaaaa", status="done")
-    assert "Try again" in str(caught.value)
-    assert "ove it away" not in str(caught.value)
-
-
 def test_a_watched_run_has_the_name_that_it_was_given_in_every_list_and_report(data_folder, capsys):
     from workbench.cli import main
     from workbench.figures.report import beside_html, report_html
     from workbench.monitor.events import Batch
 
-    about = {"workload": store.WATCHED, "parameters": {"name": "sum of a transpose", "source": "x.sum()"}}
+    about = {"workload": WATCHED, "parameters": {"name": "sum of a transpose", "source": "x.sum()"}}
     run = store.create(a_run("watched-aaaaaa", status="done", seconds=1.0, result={"tasks": 9}, **about))
-    other = a_run("watched-bbbbbb", status="done", workload=store.WATCHED)
+    other = a_run("watched-bbbbbb", status="done", workload=WATCHED)
     assert (run.title, other.title, a_run().title) == ("sum of a transpose", "watched", "array_sum")
     for command in (["runs"], ["show", "last"], ["runs", "--json"]):
         assert main(command) == 0
@@ -414,18 +322,6 @@ def test_a_watched_run_has_the_name_that_it_was_given_in_every_list_and_report(d
     assert "<h1>sum of a transpose<" in report_html(run, Batch(time=0.0))
     assert "<h1>sum of a transpose beside watched</h1>" in beside_html([run, other], [Batch(time=0.0)] * 2)
     assert "sum of a transpose" in html_of("runs")
-
-
-@pytest.mark.parametrize("first", ["workbench", "cfgrib"])
-def test_a_package_that_brings_an_old_sqlite_damages_nothing(first: str, data_folder: Path) -> None:
-    pytest.importorskip("cfgrib")
-    other = {"workbench": "cfgrib", "cfgrib": "workbench"}[first]
-    code = f"import {first}, {other}, sqlite3; print(sqlite3.sqlite_version_info); workbench.Session().runs()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    is_old = done.stdout < "(3, 37"
-    assert (done.returncode != 0) is is_old, done.stderr
-    assert not is_old or ("Put import workbench before" in done.stderr and "damaged" not in done.stderr)
-    assert not (first == "workbench" and is_old)
 
 
 def test_a_run_of_a_workload_that_is_gone_is_listed_and_shown(capsys):
@@ -437,3 +333,121 @@ def test_a_run_of_a_workload_that_is_gone_is_listed_and_shown(capsys):
     assert "array_mean" in html_of("run:array_mean-aaaaaa:")
     assert main(["run", "array_mean", "--on", "cpu"]) == 2
     assert "Unknown workload 'array_mean'. Choose one of: array_sum" in capsys.readouterr().err
+
+
+def test_a_runner_that_comes_after_its_run_was_called_lost_computes_it():
+    run = store.create(a_run(created=time.time() - 1000))
+    assert (store.settle(), store.get(run.id).status) == ((run.id,), "lost")
+    taken = store.claim(run.id, **this_process())
+    assert (taken.status, taken.error, taken.stopped) == ("starting", None, None)
+    store.writer(taken).note(status="done", seconds=1.0)
+    assert (store.get(run.id).status, store.get(run.id).error) == ("done", None)
+
+
+def test_of_two_runners_one_computes_and_the_other_ends():
+    run = store.create(a_run())
+    assert store.claim(run.id, **an_ended_process()) is not None
+    assert store.claim(run.id, **this_process()) is None
+    store.delete(run.id)
+    assert store.claim(run.id, **this_process()) is None
+    assert store.select() == ()
+
+
+def test_what_its_process_writes_last_is_kept_when_a_reader_calls_it_lost_meanwhile(data_folder):
+    run = store.create(a_run(status="running", place="elsewhere", node="node-7", created=1.0, **this_process()))
+    writer = store.writer(run)
+    # The reader's clock is a year ahead, and its user gives the run up.
+    os.utime(store.folder(run.id), (0, 0))
+    assert cancel(run.id).status == "lost"
+    writer.note(status="done", seconds=2.0, result={"value": 5})
+    assert (store.get(run.id).status, store.get(run.id).result) == ("done", {"value": 5})
+
+
+def test_a_change_that_cannot_be_written_is_written_with_the_next_one(monkeypatch):
+    run = store.create(a_run(status="running", **this_process()))
+    writer, whole = store.writer(run), records.write
+    monkeypatch.setattr(records, "write", _no_room)
+    assert not writer.note(result={"value": 3})
+    assert (writer.record.result, store.get(run.id).result) == ({"value": 3}, None)
+    monkeypatch.setattr(records, "write", whole)
+    assert writer.note(status="done")
+    assert (store.get(run.id).status, store.get(run.id).result) == ("done", {"value": 3})
+
+
+def _no_room(*_):
+    raise StorageError("The disk is full.")
+
+
+def test_progress_that_comes_too_late_changes_nothing():
+    run = store.create(a_run(status="running", **this_process()))
+    writer = store.writer(run)
+    writer.note(status="done", progress=Progress(done=4, total=4))
+    writer.note_while_active(progress=Progress(done=3, total=4))
+    assert store.get(run.id).progress == Progress(done=4, total=4)
+
+
+def test_a_run_that_was_deleted_is_not_made_again_by_its_process():
+    run = store.create(a_run(status="done", **this_process()))
+    store.delete(run.id)
+    store.writer(run).note(notes=("late",))
+    assert not store.folder(run.id).exists()
+    with pytest.raises(NotFoundError):
+        store.update(run.id, notes=("late",))
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"null", b"[1]", b'{"workload": 3}', b"\xff\xfe", "folder", "fifo"])
+def test_a_record_that_cannot_be_read_costs_that_run_and_says_so(content, data_folder):
+    good = store.create(a_run("good-aaaaaa", status="done"))
+    path = data_folder / "runs" / "array_sum-bbbbbb" / "record.json"
+    path.parent.mkdir()
+    if content == "folder":
+        path.mkdir()
+    elif content == "fifo":
+        os.mkfifo(path)
+    else:
+        path.write_bytes(content)
+    # Nothing of these is a run.
+    (data_folder / "runs" / "notes.txt").write_text("mine")
+    (data_folder / "runs" / "empty").mkdir()
+    assert {run.id for run in store.select()} == {good.id, "array_sum-bbbbbb"}
+    (damaged,) = store.select(status="lost")
+    assert (damaged.workload, damaged.active) == ("array_sum", False)
+    assert "Its record is damaged (" in damaged.error
+    store.delete(damaged.id)
+    assert store.select() == (good,)
+
+
+def test_a_list_reads_each_record_once_and_again_when_it_changed(monkeypatch):
+    for number in range(3):
+        store.create(a_run(f"total-{number}", status="done", created=float(number)))
+    read, seen = records.read_bytes, []
+    monkeypatch.setattr(records, "read_bytes", lambda path: seen.append(str(path)) or read(path))
+    assert store.count() == 3
+    seen.clear()
+    assert (store.count(workload="array_sum"), seen) == (3, [])
+    store.update("total-1", status="failed")
+    assert store.count(status="failed") == 1
+    assert {Path(path).parent.name for path in seen} == {"total-1"}
+    store.mark("total-2", name="night")
+    assert store.count(text="NIGHT") == 1
+
+
+def test_parameters_are_found_as_they_are_typed():
+    store.create(a_run(parameters={"size": "2GiB", "chunks": [500, 1000], "source": 'print("x")\n'}))
+    assert [store.count(text=text) for text in ("size=2gib", "chunks=1000", 'print("x")', "size=3")] == [1, 1, 1, 0]
+
+
+def test_numbers_that_json_does_not_have_come_back():
+    run = store.create(a_run(status="done", resolved={"limit": float("inf"), "fill": float("nan")}))
+    found = store.get(run.id).resolved
+    assert found["limit"] == float("inf")
+    assert found["fill"] != found["fill"]
+
+
+def test_sqlite_is_not_used():
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys, workbench.runs.store; print('sqlite3' in sys.modules)"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "False\n", done.stderr

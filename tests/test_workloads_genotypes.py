@@ -19,8 +19,8 @@ from workbench.cli import main
 from workbench.figures.report import report_html
 from workbench.genotypes import eigenvec, open_genotypes
 from workbench.runs import keeping, store
+from workbench.runs.run import Run
 from workbench.runs.singular import values
-from workbench.runs.store import Run
 from workbench.session import Session
 from workbench.workloads import template
 from workbench.workloads.values import BadParameterError

@@ -20,9 +20,6 @@ if (
 ):
     del sys.path[0]
 
-# Python's own: the eccodes of cfgrib, which xarray loads when it opens a file, brings one that is too old, and the one
-# that was loaded first stays.
-import sqlite3  # noqa: F401
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

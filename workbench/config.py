@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -91,7 +92,6 @@ _OURS = {
     "confirmed.jsonl",
     "clusters",
     "runs",
-    "runs.db",
     "comparisons",
     "workloads",
     "described",
@@ -134,7 +134,7 @@ def _check_ours(folder: Path) -> None:
         )
 
 
-_LITTLE_ROOM = 2**16  # bytes: as much as a record and what a database needs beside it
+_LITTLE_ROOM = 2**16  # bytes: as much as a record may take
 
 
 def trouble() -> str | None:
@@ -213,10 +213,11 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     Raises FileNotFoundError where its folder is gone, and StorageError where the disk is full or may not be written to;
     what was there before is as it was.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    # On a shared disk, another machine may have a process of the same pid.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(3)}")
     with writing(path):
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content.encode() if isinstance(content, str) else content)
             temporary.replace(path)

@@ -20,7 +20,7 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.clusters.start import Cluster, record_of
 from workbench.credentials import by_command, confirm
 from workbench.errors import FailedError, WorkbenchError
-from workbench.runs import exchange, savings, store
+from workbench.runs import exchange, room, savings, store
 from workbench.runs.comparing import comparisons
 from workbench.threads import in_thread
 from workbench.workloads import presets, registry
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison, Request
     from workbench.runs.comparing.table import Summary
     from workbench.runs.forecasting.forecast import Forecast
+    from workbench.runs.run import Run
     from workbench.runs.savings import Saving
-    from workbench.runs.store import Run
     from workbench.storage.browsing import Folder
     from workbench.workloads.contents import Contents
     from workbench.workloads.registry import Template
@@ -57,6 +57,13 @@ _RUNS_IMPORT = (
     "workbench.runs.runner",
     "workbench.workloads.catalogue",
 )
+
+
+_KINDS: Mapping[str, Literal["cluster", "run", "comparison"]] = {
+    "clusters": "cluster",
+    "runs": "run",
+    "comparisons": "comparison",
+}
 
 
 class Change(NamedTuple):
@@ -328,7 +335,7 @@ class Session:
         path = Path(file) if isinstance(file, str) else file
         return exchange.import_run(path, new_id=new_id, max_size=max_size)
 
-    room = staticmethod(store.room)
+    room = staticmethod(room.room)
     delete_run = staticmethod(store.delete)
 
     def compare(
@@ -502,16 +509,11 @@ def change_at(folder: Path, path: Path) -> Change | None:
         parts = path.relative_to(folder).parts
     except ValueError:
         return None
-    if len(parts) not in (2, 3) or parts[1].startswith("."):
+    if len(parts) < 2 or parts[1].startswith("."):
         return None
-    match parts[0], parts[2] if len(parts) == 3 else None:
-        case "clusters", None | "record.json":
-            return Change("cluster", parts[1])
-        case "runs", None | "progress.json":
-            return Change("run", parts[1])
-        case "comparisons", None | "comparison.json":
-            return Change("comparison", parts[1])
-    return None
+    kind = _KINDS.get(parts[0])
+    is_record = parts[2:] in ((), ("record.json",)) or (kind == "run" and parts[2] == "marks" and len(parts) == 4)
+    return Change(kind, parts[1]) if kind is not None and is_record else None
 
 
 async def _keep_true() -> None:

@@ -19,7 +19,7 @@ from workbench import formats
 from workbench.clusters.records import memory_words
 from workbench.errors import on_one_line, printable
 from workbench.runs import savings, singular
-from workbench.runs.store import SIMULATED, WATCHED
+from workbench.runs.run import SIMULATED, WATCHED
 from workbench.travelling import machine_words
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.runs.comparing.table import Summary
     from workbench.runs.forecasting.forecast import Forecast
+    from workbench.runs.run import Diagnosis, Run
     from workbench.runs.singular import Values
-    from workbench.runs.store import Diagnosis, Run
     from workbench.workloads.contents import Contents
     from workbench.workloads.listing import Broken
     from workbench.workloads.registry import Template

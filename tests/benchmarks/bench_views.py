@@ -8,9 +8,8 @@ own in turn, transfers, samples of workers, counts. What watching costs the sche
 from __future__ import annotations
 
 import argparse
-import contextlib
+import json
 import shutil
-import sqlite3
 import statistics
 import subprocess
 import tempfile
@@ -28,7 +27,6 @@ from tests.test_app import app
 from tests.ui.conftest import BROWSERS, chromium, running_lab, show_lab
 from tests.ui.test_main_job import hook
 from tests.ui.test_watch import opened, write
-from workbench import config
 from workbench.clusters import records
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
@@ -36,7 +34,7 @@ from workbench.jobs import processes
 from workbench.monitor.events import KINDS, Batch, Labels, Progress, Tasks, WorkerSample
 from workbench.monitor.record import Recorder, read_events
 from workbench.runs import store
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 from workbench.session import Session
 
 WORKERS = tuple(f"tcp://10.0.0.{number}:40{number:03}" for number in range(1, 9))
@@ -229,21 +227,23 @@ def write_history(n_runs: int) -> None:
 
     machine = inventory().model_dump(mode="json")
     first = store.create(Run(id="run-0", workload="array_sum", cluster="a", status="done", inventory=machine))
-    with contextlib.closing(sqlite3.connect(config.data_folder() / "runs.db")) as database, database:
-        chosen = {"id": "'run-' || n", "created": "n", "workload": "'workload_' || (n % 20)"}
-        chosen |= {"cluster": "'cluster-' || (n % 300)", "status": "iif(n % 50, 'done', 'failed')"}
-        fields = ", ".join(f"'$.{name}', {value}" for name, value in chosen.items())
-        database.execute(
-            f"WITH RECURSIVE k(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM k WHERE n < {n_runs - 1}) "
-            f"INSERT INTO run (record) SELECT json_set(record, {fields}) FROM run, k WHERE id = '{first.id}'"
-        )
+    record = json.loads((store.folder(first.id) / "record.json").read_text())
+    for n in range(1, n_runs):
+        chosen = {"id": f"run-{n}", "created": n, "workload": f"workload_{n % 20}", "cluster": f"cluster-{n % 300}"}
+        chosen["status"] = "done" if n % 50 else "failed"
+        folder = store.folder(chosen["id"])
+        folder.mkdir(mode=0o700)
+        (folder / "record.json").write_text(json.dumps(record | chosen))
 
 
 def measure_history(folder: Path, n_runs: int) -> None:
     """Print what listing and filtering a long history takes."""
     with dask.config.set({"workbench.data-folder": str(folder / "data")}):
         write_history(n_runs)
-        for asked in ({}, {"workload": "workload_7"}, {"status": "failed"}, {"cluster": "cluster-7"}, {"limit": 1000}):
+        began = time.perf_counter()
+        store.count()
+        print(f"  {n_runs} runs, first look: {1000 * (time.perf_counter() - began):.0f} ms; goal: 1000 ms for 10,000")
+        for asked in ({}, {"workload": "workload_7"}, {"status": "failed"}, {"cluster": "cluster-7"}, {"text": "r-7"}):
             seconds = []
             for _ in range(7):
                 began = time.perf_counter()
@@ -251,7 +251,7 @@ def measure_history(folder: Path, n_runs: int) -> None:
                 seconds.append(time.perf_counter() - began)
             said = ", ".join(f"{name}={value}" for name, value in asked.items()) or "the latest"
             print(f"  {n_runs} runs, {said}: {1000 * statistics.median(seconds):.1f} ms for {len(found)}")
-    print("  goal: at most 100 ms for a page of 50")
+    print("  goal: at most 300 ms for a page of 50 of 10,000, 200 ms for a search")
 
 
 SHOWN = """() => ['.wb-Run', '[data-workbench^=cluster-]', '[data-workbench=start]', '[data-workbench=run-button]']

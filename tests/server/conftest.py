@@ -34,9 +34,10 @@ from workbench.runs.comparing.compare import read_request
 from workbench.runs.comparing.comparisons import Comparison, Row, Sample
 from workbench.runs.comparing.table import summarise
 from workbench.runs.forecasting.forecast import Forecast
+from workbench.runs.room import Room
+from workbench.runs.run import Marks, Run
 from workbench.runs.savings import Saving
 from workbench.runs.settings import read_settings
-from workbench.runs.store import Marks, Room, Run
 from workbench.session import Change
 from workbench.storage.formats.base import Held
 from workbench.views.watching import Watching

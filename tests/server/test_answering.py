@@ -32,6 +32,7 @@ from tests.waiting import until
 from workbench.cli import main
 from workbench.errors import ConflictError
 from workbench.runs import keeping, savings, store
+from workbench.runs.run import Run
 from workbench.storage.variables import dataset
 
 TOKEN = "a-token-for-tests"
@@ -227,7 +228,7 @@ def test_saving_goes_on_without_the_server_and_every_face_says_how_far_it_is(
     slow: Path, data_folder: Path, server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     x = np.arange(240.0).reshape(120, 2)
-    run = store.create(store.Run(id="mine-1", workload="mine", cluster="otter", status="done"))
+    run = store.create(Run(id="mine-1", workload="mine", cluster="otter", status="done"))
     kept = keeping.leave(run.id, dataset({"x": (("row", "column"), da.from_array(x, chunks=(10, 2)))}), None)
     store.update(run.id, answers=kept.answers)
     save = "workbench/api/runs/mine-1/save"
@@ -255,7 +256,7 @@ def test_saving_goes_on_without_the_server_and_every_face_says_how_far_it_is(
 
 
 def test_saving_that_is_cancelled_killed_or_fails_says_so(slow: Path, data_folder: Path) -> None:
-    run = store.create(store.Run(id="mine-1", workload="mine", cluster="otter", status="done"))
+    run = store.create(Run(id="mine-1", workload="mine", cluster="otter", status="done"))
     kept = keeping.leave(run.id, dataset({"x": (("row", "column"), da.ones((120, 2), chunks=(10, 2)))}), None)
     run = store.update(run.id, answers=kept.answers)
 

@@ -19,7 +19,7 @@ from referencing.jsonschema import DRAFT202012
 
 from tests.server.conftest import Answer
 from workbench.runs import store
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 from workbench.server.handlers import Rest, addresses
 from workbench.views.verbs import TABLE
 

@@ -15,7 +15,7 @@ from tests import views
 from tests.server.test_views import text_of
 from workbench.runs import store
 from workbench.runs.comparing.comparisons import cluster_name
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 
 
 async def html_of(api: Any, view: str, choices: dict[str, Any] | None = None) -> str:

@@ -12,7 +12,7 @@ from tests.ui.conftest import Lab, finish
 from tests.ui.test_main_job import MINUTE, hook
 from workbench.runs import store
 from workbench.runs.comparing.past import compare_runs
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 from workbench.session import Session
 
 PARTS = ("about-machine", "why", "more-choices", "run-more", "compare-more")

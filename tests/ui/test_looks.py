@@ -23,7 +23,7 @@ from tests.ui.test_main_job import MINUTE, _nothing_left, hook, start_cluster  #
 from workbench.errors import ConflictError
 from workbench.hardware import inventory
 from workbench.runs import store
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 
 LOOKS = Path(__file__).with_name("looks")
 COARSE = 8

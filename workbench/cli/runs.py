@@ -18,7 +18,8 @@ from workbench.errors import BadInputError, ConflictError, WorkbenchError
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.runs.forecasting.forecast import Forecast
-    from workbench.runs.store import Run, Wanted
+    from workbench.runs.run import Run
+    from workbench.runs.store import Wanted
     from workbench.session import Session
 
 _CANCEL_PATIENCE = 20.0  # seconds

@@ -29,7 +29,7 @@ from workbench.runs.comparing.table import (
     remarks,
     summarise,
 )
-from workbench.runs.store import ON_SIMULATED
+from workbench.runs.run import ON_SIMULATED
 
 COLUMNS = {
     "rows": ("y", "foot", "median", "low", "high", "color", "text"),

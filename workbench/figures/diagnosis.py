@@ -8,7 +8,7 @@ from typing import Any
 from workbench.figures.colors import LIGHT
 from workbench.figures.markup import paragraph, tag
 from workbench.formats import percent
-from workbench.runs.store import Peak
+from workbench.runs.run import Peak
 
 # Tasks, transfers and the disk have these colours in the task stream, too; all are seen on light and on dark pages.
 COLORS = {

@@ -29,7 +29,7 @@ from workbench.figures.replay import at_the_end, replay_columns
 from workbench.figures.samples import Samples, Segments
 from workbench.figures.timeline import Lane, Timeline, View, arranged, join
 from workbench.monitor.events import COUNTS, Batch, Task, Tasks
-from workbench.runs.store import ON_SIMULATED
+from workbench.runs.run import ON_SIMULATED
 
 MOST_NAMES = 8
 """Progress bars; what is beyond is added up in one."""

@@ -15,7 +15,7 @@ from workbench.figures.components import answer_figure
 from workbench.figures.markup import tag, values_html
 from workbench.figures.topology import topology_html, topology_of
 from workbench.runs import singular, transfers
-from workbench.runs.store import ON_SIMULATED
+from workbench.runs.run import ON_SIMULATED
 
 _OWN = ("bandwidth", "certificate", "scatter")
 """Parts of a result that have a section of their own."""

@@ -21,7 +21,7 @@ from workbench.figures.measured import Section, plain, sections, sections_html, 
 from workbench.figures.reactions import script
 from workbench.formats import count, duration, rate, size
 from workbench.monitor.events import Batch
-from workbench.runs.store import SIMULATED
+from workbench.runs.run import SIMULATED
 from workbench.workloads.listing import title_of
 
 _STYLE = """

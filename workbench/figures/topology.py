@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from workbench.figures.colors import VIRIDIS, ink_on
 from workbench.figures.markup import tag
 from workbench.hardware.values import RELATIONS, Topology
-from workbench.runs.store import ON_SIMULATED
+from workbench.runs.run import ON_SIMULATED
 
 # Of the palette, which grows lighter: neighbours in rank stay apart for those who see no hues.
 _SHADES = {"NV#": 17, "PIX": 13, "PXB": 11, "PHB": 8, "NODE": 5, "SYS": 2}

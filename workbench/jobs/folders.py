@@ -10,14 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from workbench import config, formats
-from workbench.errors import BadInputError, StorageError
+from workbench import formats
+from workbench.errors import BadInputError
 from workbench.jobs import processes
-from workbench.redaction import redact_json
 
 HEARTBEAT = 10.0
 """Seconds between two signs of life of a process, for readers on other machines, who can't see it."""
@@ -55,6 +54,8 @@ class Lasting(Record, frozen=True):
     status: Status = "starting"
     error: str | None = None
     """How it failed or was lost, or that nothing is heard from it, in a sentence."""
+    stored_apart: ClassVar[frozenset[str]] = frozenset()
+    """Fields that are no part of the record on disk."""
 
     @property
     def active(self) -> bool:
@@ -88,40 +89,6 @@ def silence(record: Record, folder: Path) -> str | None:
     if record.place == processes.place() or unheard < _SILENCE:
         return None
     return f"No sign of life from {record.node or 'the machine it is on'} for {formats.duration(round(unheard))}."
-
-
-def give_up(record: Record, folder: Path) -> dict[str, Any] | None:
-    """Return what changes of a record whose process elsewhere is silent, where a person gives it up; else None.
-
-    If the process lives after all, what it writes next replaces this.
-    """
-    silent = silence(record, folder)
-    return None if silent is None else {"status": "lost", "error": f"Given up: {silent[0].lower()}{silent[1:]}"}
-
-
-def settled(read: Callable[[], L], file: Path, folder: Path, bury: Callable[[L], dict[str, Any]]) -> L:
-    """Return what `read` gives, with the changes of `bury`, in the file, too, where its process has died.
-
-    Of a process elsewhere that is silent the `error` says so, and nothing is written.
-    """
-    found = read()
-    if found.active and (silent := silence(found, folder)) is not None:
-        return found.model_copy(update={"error": silent})
-    if found.active and state(found, folder) == "gone":
-        # It may have written its last word between the reading and the looking.
-        found = read()
-        if found.active:
-            found = found.model_copy(update=bury(found))
-            with contextlib.suppress(StorageError):
-                write(file, found)
-    return found
-
-
-def write(file: Path, record: L) -> L:
-    """Replace what is kept of it. What was deleted meanwhile stays deleted."""
-    with contextlib.suppress(FileNotFoundError):
-        config.write_atomically(file, redact_json(record.model_dump_json()))
-    return record
 
 
 def give_sign_of_life(folder: Path) -> None:

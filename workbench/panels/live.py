@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from workbench.monitor.events import Batch
     from workbench.monitor.feed import Feed
     from workbench.runs.comparing.comparisons import Comparison
-    from workbench.runs.store import Run
+    from workbench.runs.run import Run
 
 _log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from workbench.threads import load
 if TYPE_CHECKING:
     import xarray as xr
 
-    from workbench.runs.store import Run
+    from workbench.runs.run import Run
 
 FILE = "answer.zarr"
 """Store in a run's folder that its arrays are kept in."""

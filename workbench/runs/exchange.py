@@ -28,7 +28,6 @@ import errno
 import json
 import os
 import re
-import shutil
 import socket
 import tempfile
 import time
@@ -39,12 +38,12 @@ from typing import IO, Any, cast
 from workbench import __version__, config
 from workbench.errors import BadInputError, ConflictError, NotFoundError, quoted, reason_of, whole
 from workbench.formats import count, size
-from workbench.jobs import folders
+from workbench.jobs import folders, records
 from workbench.paths import check_openable
 from workbench.redaction import redact, redact_json
 from workbench.runs import store
 from workbench.runs.answers import FILE, Answers, check_store
-from workbench.runs.store import Imported, Run
+from workbench.runs.run import Imported, Run
 
 FORMAT = "dask-workbench run"
 VERSION = 1
@@ -114,7 +113,7 @@ def write_run(run: Run, file: IO[bytes], *, with_answers: bool = False) -> None:
             "package": __version__,
             "run": run.model_dump(mode="json", exclude={"pid", "pid_created", "place", "imported", "cost", "title"}),
         }
-        archive.writestr("run.json", json.dumps(description, indent=1))
+        archive.writestr("run.json", redact_json(json.dumps(description, indent=1)))
         for name in MEMBERS[1:]:
             if not (folder / name).exists():
                 continue
@@ -322,24 +321,22 @@ def _check_arrays(run: Run, folder: Path, name: str, memory: int) -> None:
 
 
 def _keep(run: Run, folder: Path, *, new_id: bool) -> Run:
-    taken = store.folder(run.id).exists()
-    with contextlib.suppress(NotFoundError):
-        taken = bool(store.get(run.id))
-    if taken and not new_id:
-        raise ConflictError(
-            f"There is a run {run.id} already. To keep both, give the one that comes a new id: --new-id"
-        )
-    if taken:
+    try:
+        records.claim_folder(store.folder(run.id))
+    except ConflictError as err:
+        if not new_id:
+            raise ConflictError(
+                f"There is a run {run.id} already. To keep both, give the one that comes a new id: --new-id"
+            ) from err
         run = run.model_copy(update={"id": folders.new_id(store.name_of(run.workload))})
+        records.claim_folder(store.folder(run.id))
     target = store.folder(run.id)
-    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    target.mkdir(mode=0o700)
     try:
         for name in (*MEMBERS[1:], FILE):
             if (folder / name).exists():
                 (folder / name).replace(target / name)
-        # The row comes last: whoever sees the run finds all of it.
-        return store.create(run)
+        # The record comes last: whoever sees the run finds all of it.
+        return store.save(run)
     except BaseException:
-        shutil.rmtree(target, ignore_errors=True)
+        records.discard(target)
         raise

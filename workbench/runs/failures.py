@@ -16,7 +16,7 @@ from dask.utils import key_split
 
 from workbench import formats
 from workbench.errors import MODULES, FailedError, NotFoundError, WorkbenchError, named, said
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 from workbench.storage.places import of_server, sentences_about
 from workbench.travelling import check_readable
 from workbench.workloads.importing import is_beside

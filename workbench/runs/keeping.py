@@ -17,6 +17,8 @@ from workbench.errors import BadInputError, NotFoundError, WorkbenchError, quote
 from workbench.jobs import processes
 from workbench.runs import store
 from workbench.runs.answers import FILE, NAMING, Answers, Array, lacking, mark_at, provenance, there
+from workbench.runs.room import make_room
+from workbench.runs.run import Run
 from workbench.storage import writing
 from workbench.storage.exports import regions
 from workbench.storage.places import Place
@@ -82,12 +84,10 @@ def _small(described: Mapping[str, Array], most: int) -> tuple[str, ...]:
     return tuple(name for name in described if name in chosen)
 
 
-def _kept(
-    run: store.Run, answer: xr.Dataset, answers: Answers, writer: writing.Writer
-) -> tuple[Answers, tuple[str, ...]]:
+def _kept(run: Run, answer: xr.Dataset, answers: Answers, writer: writing.Writer) -> tuple[Answers, tuple[str, ...]]:
     """Keep arrays in the run's folder; the answer with what was kept, and a sentence on what was dropped for it."""
     place = _kept_at(run.id)
-    dropped = store.make_room(sum(answers.arrays[str(name)].bytes for name in answer))
+    dropped = make_room(sum(answers.arrays[str(name)].bytes for name in answer))
     notes = () if not dropped else (f"To keep these arrays, those of {', '.join(dropped)} were dropped, the oldest.",)
     try:
         writing.write(answer, Target(place, "zarr", True), mark=run.id, writer=writer)
@@ -207,13 +207,13 @@ def _is_left(mark: str) -> bool:
 
 
 def wanted(
-    run: store.Run, path: Any, kind: str | None = None, *, only: Sequence[str] = (), replace: bool = False
+    run: Run, path: Any, kind: str | None = None, *, only: Sequence[str] = (), replace: bool = False
 ) -> tuple[Target, xr.Dataset]:
     """Where a run's answer is to be written, when it may, and which arrays: none for a picture.
 
     Raises NotFoundError where some of them are not kept.
     """
-    if not isinstance(run, store.Run):
+    if not isinstance(run, Run):
         raise BadInputError(
             f"run is {quoted(run)}. Give the run itself, such as workbench.Session().show({quoted(run)})."
         )

@@ -47,12 +47,12 @@ def counted(client: Client, name: str, *is_device: Callable[[type], bool]) -> It
 
 
 def collected(client: Client, name: str, own: Container[str] | None = None) -> dict[str, Any]:
-    """Fields of `store.OnGpu` for what was computed since counting began under this name, in `own` groups of tasks."""
+    """Fields of `OnGpu` for what was computed since counting began under this name, in `own` groups of tasks."""
     return summary(client.run(Travelling(placed.told), name, on_error="ignore").values(), own)
 
 
 def summary(answers: Iterable[Mapping[str, Any] | None], own: Container[str] | None = None) -> dict[str, Any]:
-    """Fields of `store.OnGpu`, from what the workers told of `own` groups of tasks, or of all."""
+    """Fields of `OnGpu`, from what the workers told of `own` groups of tasks, or of all."""
     steps: dict[str, Tally] = {}
     devices: dict[str, int] = {}
     for answer in filter(None, answers):

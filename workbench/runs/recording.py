@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from workbench.clusters import records
-from workbench.errors import NotFoundError, StorageError
+from workbench.errors import NotFoundError
 from workbench.jobs import folders
+from workbench.jobs.records import Writer
 from workbench.linalg.keys import pass_in
 from workbench.monitor.energy import Energy, Meter
-from workbench.runs import store
-from workbench.runs.store import Count, Progress, Run
+from workbench.runs.run import Count, Progress, Run
 from workbench.travelling import standstill
 
 if TYPE_CHECKING:
@@ -90,8 +90,9 @@ class Recording:
         self._told = now.after(self._told)
         return self._told
 
-    def telling(self, run: Run, client: Client) -> contextlib.AbstractContextManager[None]:
+    def telling(self, writer: Writer[Run], client: Client) -> contextlib.AbstractContextManager[None]:
         """Write how far a run is, a few times a second until the block ends; and where it stands still, why."""
+        run = writer.record
         # A workload of several passes makes the graph of each when the one before has ended.
         self._told = before = Progress(more=((run.needs or {}).get("n_rounds") or 1) > 1)
         due = time.monotonic() + _STILL
@@ -103,7 +104,7 @@ class Recording:
                 return
             waits = _why_it_waits(run, client) if now == before and now.done < now.total else None
             before, due = now, time.monotonic() + _STILL
-            store.write_progress(run, now.model_copy(update={"waits": waits}))
+            writer.note_while_active(progress=now.model_copy(update={"waits": waits}))
 
         return folders.meanwhile(tell, _PROGRESS_INTERVAL, "progress")
 
@@ -156,15 +157,12 @@ def _group(key: Any) -> str:
     return str(key[0]) if isinstance(key, tuple) else key_split_group(key)
 
 
-def diagnose(run_id: str, problem: str | None = None) -> None:
+def diagnose(writer: Writer[Run], problem: str | None = None) -> None:
     """Tell where the time went, when whoever waited for the answer has it, and the events are whole.
 
     What can't be written is found again by whoever reads the run. `problem` says what the record of events lacks.
     """
     from workbench.runs.explaining.diagnosis import diagnosis
 
-    # It may have been deleted by now.
-    with contextlib.suppress(NotFoundError, StorageError):
-        run = store.get(run_id)
-        notes = (*run.notes, problem) if problem else run.notes
-        store.update(run_id, diagnosis=diagnosis(run), notes=notes)
+    notes = (*writer.record.notes, problem) if problem else writer.record.notes
+    writer.note(diagnosis=diagnosis(writer.record), notes=notes)

@@ -27,12 +27,13 @@ from workbench.errors import BadInputError, FailedError, NotFoundError, Workbenc
 from workbench.formats import listed
 from workbench.jobs import folders, processes
 from workbench.jobs.ending import Cancelled, cancellable, ignore_cancellation, outcome
+from workbench.jobs.records import Writer
 from workbench.runs import inputs, keeping, places, store, transfers
 from workbench.runs.forecasting import devices
 from workbench.runs.forecasting.forecast import foreseen, lacking
 from workbench.runs.recording import Recording, diagnose
+from workbench.runs.run import Diagnosis, Peak, Progress, Run
 from workbench.runs.settings import of_graphs, without_effect
-from workbench.runs.store import Diagnosis, Peak, Progress, Run
 from workbench.travelling import (
     Travelling,
     check_readable,
@@ -54,7 +55,7 @@ _HOST_GONE, _QUEUE_TOLD = 2.0, 8.0
 """Seconds within which a host that goes down is gone, whose scheduler's connections break first, and within which a
 queue has told that a job ended whose worker is gone."""
 
-_PATIENCE = 3600.0  # seconds for which a run waits for room on the disk, or for the database
+_PATIENCE = 3600.0  # seconds for which a run waits for room on the disk
 _CONNECTING = 30.0  # seconds, as Dask's own clients wait
 _LOOKING = 1.0  # seconds between two looks at whether the cluster is there, and its GPUs
 _CANCEL_GRACE = 3.0  # seconds that a worker gets to finish the task it is in
@@ -69,44 +70,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = config.patiently(lambda: store.claim(run_id, **processes.itself()), _PATIENCE)
     if run is None:
         return 1
-    folder = store.folder(run_id)
+    folder, writer = store.folder(run_id), store.writer(run)
     with folders.signs_of_life(folder), Recording(folder / "events.parquet", alone=True) as recording:
-        changes = outcome(lambda: _done(run, recording), folder, lambda err: _explain(err, run))
-        counted = store.overlaid(run).progress.model_copy(update={"stage": None})
+        changes = outcome(lambda: _done(writer, recording), folder, lambda err: _explain(err, writer.record))
+        counted = writer.record.progress.model_copy(update={"stage": None})
         # Whoever waits for the answer has it before the events are in their final form.
         ended = {"progress": counted, "stopped": time.time(), "energy": recording.energy()}
-        # It may have been deleted by now.
-        with contextlib.suppress(NotFoundError):
-            store.keep(run_id, patience=_PATIENCE, **ended, **changes)
-    diagnose(run_id, recording.problem)
+        writer.note(patience=_PATIENCE, **ended, **changes)
+    diagnose(writer, recording.problem)
     return 0 if changes["status"] == "done" else 1
 
 
-def _done(run: Run, recording: Recording) -> dict[str, Any]:
-    if run.spec is not None and run.spec.alone:
-        return _alone(run, run.spec)
-    with _while_cluster_lasts(run):
-        return _compute(run, recording)
+def _done(writer: Writer[Run], recording: Recording) -> dict[str, Any]:
+    spec = writer.record.spec
+    if spec is not None and spec.alone:
+        return _alone(writer, spec)
+    with _while_cluster_lasts(writer.record):
+        return _compute(writer, recording)
 
 
-def _alone(run: Run, spec: ClusterSpec) -> dict[str, Any]:
+def _alone(writer: Writer[Run], spec: ClusterSpec) -> dict[str, Any]:
     """Outcome of a run without Dask: this process computes it, and knows the most that it held."""
     import resource
 
     from workbench.workloads import alone
     from workbench.workloads.registry import template
 
+    run = writer.record
     chosen, parameters = template(run.workload), _parameters(run)
     inputs.check_unchanged(chosen, run.resolved, run.files)
     to = keeping.chosen_target(parameters.save, replace=parameters.replace)
     told = Progress(done=0, total=1, stage="computing")
-    store.keep(run.id, status="running", started=time.time(), versions=versions(), progress=told)
+    writer.note(status="running", started=time.time(), versions=versions(), progress=told)
     found = alone.compute(chosen, parameters, spec.profile)
     n_bytes = chosen.needs(parameters).array_bytes
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     peak = Peak(worker=spec.profile, task=run.workload, bytes=most, limit=spec.memory_limit)
-    store.keep(
-        run.id,
+    writer.note(
         seconds=found.seconds,
         bytes=n_bytes,
         result=_finite(found.result),
@@ -123,22 +123,22 @@ def _alone(run: Run, spec: ClusterSpec) -> dict[str, Any]:
     left = None
     if found.arrays is not None:
         left = keeping.leave(run.id, found.arrays, to)
-        store.keep(run.id, answers=left.answers, notes=(*run.notes, *left.notes))
+        writer.note(answers=left.answers, notes=(*run.notes, *left.notes))
     checked = found.check()
     ignore_cancellation()
     return _computed(left and left.error, checked)
 
 
-def _compute(run: Run, recording: Recording) -> dict[str, Any]:
+def _compute(writer: Writer[Run], recording: Recording) -> dict[str, Any]:
     from workbench.linalg.backend import wait_for_gpus
     from workbench.runs.failures import out_of_reach
     from workbench.workloads import own
     from workbench.workloads.registry import on_host, template
 
-    to = unsaved = None
+    to, unsaved, run = None, None, writer.record
     with (
         dask.config.set(run.settings or {}),
-        _connected(run) as (client, spec),
+        _connected(writer) as (client, spec),
         devices.arrays(run.spec),
         places.counted(client, run.id) if _has_gpus(run) else contextlib.nullcontext(),
     ):
@@ -150,19 +150,18 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
             inputs.check_unchanged(chosen, run.resolved, run.files)
             to = keeping.chosen_target(parameters.save, replace=parameters.replace)
             recording.start(client)
-            with recording.telling(run, client):
-                store.keep(run.id, status="running", started=time.time())
+            with recording.telling(writer, client):
+                writer.note(status="running", started=time.time())
                 since = transfers.clock(client) if chosen.reports_bandwidth else None
                 needs = None if run.needs is None else Needs.model_validate(run.needs)
                 # What a function computes itself has no graph to wait for.
                 recording.stage = "computing" if chosen.values or chosen.computes else "building"
 
                 def note(estimated: Needs) -> None:
-                    nonlocal needs, run
+                    nonlocal needs
                     needs = estimated
                     foretold = foreseen(chosen, run.parameters, needs, run.spec)
-                    run = run.model_copy(update={"notes": (*run.notes, foretold)})
-                    store.keep(run.id, needs=needs.model_dump(mode="json"), notes=run.notes)
+                    writer.note(needs=needs.model_dump(mode="json"), notes=(*run.notes, foretold))
 
                 def compute(built: Mapping[str, Any], collections: dict[str, Any]) -> dict[str, Any]:
                     recording.stage = "computing"
@@ -185,10 +184,9 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
                 result |= {"bandwidth": transfers.bandwidth(client, since, gpus=_has_gpus(run))}
             answer = chosen.arrays(results, parameters.resolved)
             unread = without_effect(run.settings or {}, computes=not collections)
-            notes = (*run.notes, *chosen.remarks(results), *_twins(run), *filter(None, (unread,)))
+            notes = (*writer.record.notes, *chosen.remarks(results), *_twins(run), *filter(None, (unread,)))
             # Kept before it is checked: an answer whose check breaks down is still an answer.
-            store.keep(
-                run.id,
+            writer.note(
                 seconds=seconds,
                 bytes=None if needs is None else needs.array_bytes,
                 result=_finite(result),
@@ -198,8 +196,7 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
             )
             if answer:
                 left = keeping.leave(run.id, answer, to, client)
-                store.keep(
-                    run.id,
+                writer.note(
                     answers=left.answers,
                     notes=(*notes, *left.notes),
                     progress=progress.model_copy(update={"stage": "checking"}),
@@ -266,10 +263,11 @@ def _computed(unsaved: WorkbenchError | None, checked: Check | None) -> dict[str
 
 
 @contextlib.contextmanager
-def _connected(run: Run) -> Iterator[tuple[Client, ClusterSpec | None]]:
+def _connected(writer: Writer[Run]) -> Iterator[tuple[Client, ClusterSpec | None]]:
     """Client of the run's cluster, on which functions of ours can run, and its spec with what its workers lack now."""
     from workbench.clusters.connect import connect
 
+    run = writer.record
     with connect(run.cluster, client_name=f"run-{run.id}", timeout=_CONNECTING) as client:
         found = make_ready(client)
         if (why := unconnected(client)) is not None:
@@ -277,7 +275,7 @@ def _connected(run: Run) -> Iterator[tuple[Client, ClusterSpec | None]]:
         elsewhere = machine_elsewhere(found)
         # A run without what it ran on would tell nothing of the next.
         inventory = elsewhere or run.inventory or hardware.inventory().model_dump(mode="json")
-        store.update(run.id, versions=versions(found), inventory=inventory)
+        writer.note(versions=versions(found), inventory=inventory)
         path = run.resolved.get("path")
         # Of a person's function it may be any text.
         read = path if isinstance(path, str) and os.path.isabs(path) else None  # noqa: PTH117

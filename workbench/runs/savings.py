@@ -1,7 +1,6 @@
 """What is being saved of runs in the background: for each run the latest, which outlives whoever asked for it.
 
-The process that saves is the only writer of its record; a reader rewrites it only when that process has ended without
-saying so.
+What `workbench.jobs.records` says of records is true of these.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import glob
 import shutil
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,11 +15,12 @@ from typing import Any
 
 from pydantic import ValidationError, computed_field
 
-from workbench import config, formats, private
+from workbench import formats, private
 from workbench.errors import ConflictError, NotFoundError
-from workbench.jobs import folders, processes
+from workbench.jobs import folders, processes, records
 from workbench.jobs.folders import Lasting
 from workbench.runs import store
+from workbench.runs.run import Run
 
 _SAVER = "workbench.views.saving"
 
@@ -54,21 +53,19 @@ class Saving(Lasting, frozen=True):
 
 
 def folder(run_id: str) -> Path:
-    """Folder of what is being saved of a run: log.txt, and signs of its process. Its record lies beside it."""
+    """Folder of what is being saved of a run: record.json, log.txt, and signs of its process."""
     return store.folder(run_id) / "saving"
-
-
-def write(saving: Saving) -> Saving:
-    """Replace what is kept of it."""
-    return folders.write(_file(saving.run), saving)
 
 
 def read(run_id: str) -> Saving | None:
     """What is being saved of a run or was saved last, told truthfully; None where nothing was."""
-    found = _read(run_id)
-    if found is None:
+    place = folder(run_id)
+    try:
+        return records.settled(
+            lambda: Saving.model_validate_json(records.read_bytes(place / records.FILE)), place, _ended
+        )
+    except (OSError, ValidationError):
         return None
-    return folders.settled(lambda: _read(run_id) or found, _file(run_id), folder(run_id), _ended)
 
 
 def _ended(saving: Saving) -> dict[str, Any]:
@@ -85,17 +82,6 @@ def _remove_unfinished(saving: Saving) -> None:
                 shutil.rmtree(left)
 
 
-def _file(run_id: str) -> Path:
-    return store.folder(run_id) / "saving.json"
-
-
-def _read(run_id: str) -> Saving | None:
-    try:
-        return Saving.model_validate_json(_file(run_id).read_bytes())
-    except (OSError, ValidationError):
-        return None
-
-
 def get(run_id: str) -> Saving:
     """What is being saved of a run, or was saved last. NotFoundError where nothing was."""
     found = read(run_id)
@@ -104,9 +90,7 @@ def get(run_id: str) -> Saving:
     return found
 
 
-def start(
-    run: store.Run, path: Any, kind: str | None = None, *, only: Sequence[str] = (), replace: bool = False
-) -> Saving:
+def start(run: Run, path: Any, kind: str | None = None, *, only: Sequence[str] = (), replace: bool = False) -> Saving:
     """Start to save a run's answer as `keeping.wanted` says, and return at once.
 
     Raises ConflictError where something of it is being saved already.
@@ -118,17 +102,11 @@ def start(
     if before is not None and before.active:
         raise ConflictError(f"{before.sentence} Wait until it has ended, or cancel it.")
     to, _ = keeping.wanted(run, path, kind, only=only, replace=replace)
-    with config.writing(folder(run.id)):
-        shutil.rmtree(folder(run.id), ignore_errors=True)
-        folder(run.id).mkdir(parents=True, mode=0o700)
+    records.discard(folder(run.id))
     asked = {"path": str(to), "kind": to.kind, "only": tuple(only), "replace": replace}
-    write(Saving(run=run.id, created=time.time(), **processes.here(), **asked))
-    pid = processes.start_apart(sys.executable, _SAVER, run.id, log=folder(run.id) / "log.txt")
-    # One that is stopped or killed before it can write its pid itself must not be taken for one that never began.
-    known = get(run.id)
-    if known.pid is None:
-        return write(known.model_copy(update={"pid": pid, "pid_created": processes.created(pid)}))
-    return known
+    records.create(folder(run.id), Saving(run=run.id, created=time.time(), **processes.here(), **asked))
+    records.start(folder(run.id), _SAVER, run.id)
+    return get(run.id)
 
 
 def cancel(run_id: str) -> Saving:
@@ -137,5 +115,5 @@ def cancel(run_id: str) -> Saving:
     if not found.active:
         raise ConflictError(f"There is nothing to cancel. {found.sentence}")
     folders.ask_to_end(found, folder(run_id))
-    gone = folders.give_up(found, folder(run_id))
-    return write(found.model_copy(update=gone)) if gone else found
+    records.give_up(found, folder(run_id))
+    return get(run_id)

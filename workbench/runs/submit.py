@@ -13,14 +13,14 @@ from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError
 from workbench.jobs import folders, processes
-from workbench.jobs.folders import ACTIVE
+from workbench.jobs.records import claim, give_up
 from workbench.jobs.waiting import Waiting
 from workbench.runs import inputs, store
 from workbench.runs.forecasting import devices, machines, measuring
 from workbench.runs.forecasting.forecast import actual_spec, kept_with_run, lacking, needs_of, refusal
 from workbench.runs.forecasting.verdicts import size_of
+from workbench.runs.run import WATCHED, Run
 from workbench.runs.settings import read_settings
-from workbench.runs.store import Run
 from workbench.workloads.values import Parameters
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _RUNNER = "workbench.runs.runner"
 _POLL = 0.05  # seconds between two looks at a run that somebody waits for
-_ROW = 1.0  # seconds between two looks at its row, and at whether its runner is alive
 
 
 def submit(
@@ -157,38 +156,17 @@ def cancel(run_id: str) -> Run:
     run = store.get(run_id)
     if not run.active:
         raise ConflictError(f"The run {run_id} has ended already: it is {run.status}.")
-    if run.workload == store.WATCHED:
+    if run.workload == WATCHED:
         raise ConflictError(
             f"The run {run_id} is computed by a notebook or a script of yours (pid {run.pid}), which watches itself. "
             "Interrupt it there."
         )
     folders.ask_to_end(run, store.folder(run_id))
-    if gone := folders.give_up(run, store.folder(run_id)):
-        store.update(run_id, only_if=ACTIVE, stopped=time.time(), **gone)
+    give_up(run, store.folder(run_id))
     return store.get(run_id)
 
 
-class _Reader:
-    """Gives a run as it is: from its row when it has ended and every second, else from what is written beside it.
-
-    Who waits on the machine that computes takes its processors from it, and a row costs milliseconds.
-    """
-
-    def __init__(self, run_id: str, every: float = _ROW) -> None:
-        self._id = run_id
-        self._every = every
-        self._run: Run | None = None
-        self._read = 0.0
-
-    def __call__(self) -> Run:
-        told = None if self._run is None else store.told(self._run)
-        if told is None or time.monotonic() - self._read >= self._every:
-            told, self._read = store.get(self._id), time.monotonic()
-        self._run = told
-        return told
-
-
-_waiting = Waiting(_Reader, _POLL)
+_waiting = Waiting(lambda run_id: lambda: store.get(run_id), _POLL)
 wait, finish = _waiting.wait, _waiting.finish
 """Run when it has ended, or as it is after a time."""
 
@@ -208,4 +186,5 @@ def _start_runner(run: Run, python: str) -> Run:
             stopped=time.time(),
             error=f"The Python of the cluster, {python}, can't be started ({err.strerror}).",
         )
-    return store.claim(run.id, pid, processes.created(pid) or time.time()) or store.get(run.id)
+    claim(store.folder(run.id), pid, processes.created(pid))
+    return store.get(run.id)

@@ -18,14 +18,14 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from workbench.clusters import records
-from workbench.errors import BadInputError, NotFoundError, named, quoted
+from workbench.errors import BadInputError, named, quoted
 from workbench.jobs import folders, processes
 from workbench.jobs.folders import Status
 from workbench.monitor.events import KINDS, Batch
 from workbench.runs import store
 from workbench.runs.failures import lost_devices
 from workbench.runs.recording import Recording, diagnose
-from workbench.runs.store import WATCHED, Run
+from workbench.runs.run import WATCHED, Run
 from workbench.travelling import ask, machine_elsewhere, versions
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from workbench.clusters.start import Cluster
 
 _COMPUTE = KINDS.index("compute")
-_PATIENCE = 3600.0  # seconds for which a run waits for room on the disk, or for the database
+_PATIENCE = 3600.0  # seconds for which a run waits for room on the disk
 _LONGEST_SOURCE = 2_000  # characters
 _LONGEST_NAME = 80  # characters
 
@@ -101,7 +101,7 @@ class Watching:
     @property
     def run(self) -> Run:
         """The run as it is now."""
-        return store.get(self.id)
+        return self._writer.record
 
     def __getattr__(self, name: str) -> Any:
         if name not in Run.model_fields:
@@ -141,10 +141,10 @@ class Watching:
         self._telling.close()
 
     def __enter__(self) -> Self:
-        run = self._create()
+        self._writer = store.writer(run := self._create())
         self._recording = recording = Recording(store.folder(run.id) / "events.parquet", self._receive)
         try:
-            self._blocks.callback(lambda: diagnose(run.id, recording.problem))
+            self._blocks.callback(lambda: diagnose(self._writer, recording.problem))
             self._blocks.enter_context(recording)
             self._blocks.enter_context(folders.signs_of_life(store.folder(run.id)))
             recording.start(self.client)
@@ -152,7 +152,7 @@ class Watching:
             self._end("failed", named(err))
             raise
         recording.stage = "computing"
-        self._telling.enter_context(recording.telling(run, self.client))
+        self._telling.enter_context(recording.telling(self._writer, self.client))
         self._began = time.perf_counter()
         return self
 
@@ -198,16 +198,13 @@ class Watching:
         result |= {f"{name}_" if name in result else name: value for name, value in self._answer.items()}
         self._recording.stage = None
         changes |= {"status": status, "error": error, "stopped": time.time(), "progress": self._recording.progress()}
-        # Somebody may have deleted it meanwhile.
-        with self._blocks, contextlib.suppress(NotFoundError):
-            if not store.keep(self.id, result=result, **changes):
-                threading.Thread(target=_keep_late, args=(self.id,), name="keep", daemon=True).start()
+        with self._blocks:
+            if not self._writer.note(result=result, **changes):
+                late = {"patience": _PATIENCE}
+                threading.Thread(target=self._writer.note, kwargs=late, name="late", daemon=True).start()
 
     def _lost_devices(self) -> str | None:
-        # Somebody may have deleted the run meanwhile.
-        with contextlib.suppress(NotFoundError):
-            return lost_devices(self.run)
-        return None
+        return lost_devices(self.run)
 
     def _receive(self, batch: Batch) -> None:
         tasks = batch.tasks
@@ -217,11 +214,6 @@ class Watching:
             self._n_of_others += int((computed & ~tasks.own).sum())
         if self._on_batch is not None:
             self._on_batch(batch)
-
-
-def _keep_late(run_id: str) -> None:
-    with contextlib.suppress(NotFoundError):
-        store.keep(run_id, patience=_PATIENCE)
 
 
 def current_client() -> Client | None:

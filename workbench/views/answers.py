@@ -11,7 +11,7 @@ from workbench.formats import size
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.clusters.spec import ClusterSpec
-    from workbench.runs.store import Run
+    from workbench.runs.run import Run
     from workbench.session import Session
 
 API = "workbench/api"

@@ -14,13 +14,13 @@ from workbench import config
 from workbench.errors import BadInputError, ConflictError, NotFoundError, quoted
 from workbench.runs import store
 from workbench.runs.answers import kept
-from workbench.runs.store import ON_SIMULATED
+from workbench.runs.run import ON_SIMULATED
 
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.figures.answers import Picture
     from workbench.monitor.events import Batch
-    from workbench.runs.store import Run
+    from workbench.runs.run import Run
     from workbench.session import Session
 
 

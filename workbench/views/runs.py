@@ -29,8 +29,8 @@ from workbench.formats import ago, count, duration, rate, span
 from workbench.monitor.energy import Energy
 from workbench.runs.comparing.comparisons import clusters_of
 from workbench.runs.forecasting.machines import cost_text
+from workbench.runs.run import SIMULATED, WATCHED, Progress, answered
 from workbench.runs.singular import in_words
-from workbench.runs.store import SIMULATED, WATCHED, Progress, answered
 from workbench.views import examples
 from workbench.views.answers import API, LATEST_RUNS, far, run_in_list, run_title
 from workbench.views.forms import as_text, search

@@ -6,18 +6,17 @@ cancels it.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench import config
-from workbench.errors import BadInputError, StorageError, WorkbenchError, quoted
+from workbench.errors import BadInputError, WorkbenchError, quoted
 from workbench.jobs import folders, processes
 from workbench.jobs.ending import cancellable, outcome
+from workbench.jobs.records import Writer
 from workbench.runs import keeping, savings, store
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 from workbench.storage import writing
 from workbench.storage.exports import table
 from workbench.storage.targets import PICTURES, target
@@ -81,26 +80,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     (run_id,) = sys.argv[1:] if arguments is None else arguments
     cancellable(_PARTING)
     saving, folder = savings.get(run_id), savings.folder(run_id)
-
-    def note(**changes: Any) -> None:
-        nonlocal saving
-        saving = saving.model_copy(update=changes)
-        # What can't be written now is written with the next change.
-        with contextlib.suppress(StorageError):
-            config.patiently(lambda: savings.write(saving), 0 if saving.active else _PATIENCE)
+    writer = Writer(folder, saving)
 
     def done() -> dict[str, Any]:
         asked = saving.model_dump(include={"path", "kind", "only", "replace"})
-        save(store.get(run_id), **asked, told=lambda done, total: note(done=done, total=total))
+        save(store.get(run_id), **asked, told=lambda done, total: writer.note_while_active(done=done, total=total))
         return {"status": "done"}
 
     def failed(err: Exception) -> str:
         return str(err) if isinstance(err, WorkbenchError) else f"{saving.path} can't be written: {quoted(err)}."
 
-    note(status="running", **processes.itself())
+    writer.note(status="running", **processes.itself())
     with folders.signs_of_life(folder):
         changes = outcome(done, folder, failed)
-    note(**changes)
+    writer.note(patience=_PATIENCE, **changes)
     return 0 if changes["status"] == "done" else 1
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.figures.live import LiveFigure
     from workbench.monitor.events import Batch
-    from workbench.runs.store import Run
+    from workbench.runs.run import Run
     from workbench.session import Session
 
 LINGER = 5.0

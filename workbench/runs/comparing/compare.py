@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import secrets
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, MissingError, quoted
 from workbench.hardware import Inventory
-from workbench.jobs import folders, processes
+from workbench.jobs import folders, processes, records as on_disk
 from workbench.jobs.waiting import Waiting
 from workbench.runs import store
 from workbench.runs.comparing import comparisons, gate
@@ -205,8 +204,7 @@ def cancel(comparison_id: str) -> Comparison:
     if not comparison.active:
         raise ConflictError(f"{comparison.id} has ended already: it is {comparison.status}.")
     folders.ask_to_end(comparison, comparisons.folder(comparison.id))
-    if gone := folders.give_up(comparison, comparisons.folder(comparison.id)):
-        comparisons.write(comparison.model_copy(update={**gone, "stopped": time.time()}))
+    on_disk.give_up(comparison, comparisons.folder(comparison.id))
     return comparisons.get(comparison_id)
 
 
@@ -475,10 +473,5 @@ def with_lease(spec: ClusterSpec) -> ClusterSpec:
 
 
 def _start_conductor(comparison: Comparison) -> Comparison:
-    log = comparisons.folder(comparison.id) / "log.txt"
-    pid = processes.start_apart(sys.executable, _CONDUCTOR, comparison.id, log=log)
-    # Written by it as well when it begins: it is the writer from here on, unless it was too quick for us, or killed.
-    known = comparisons.get(comparison.id)
-    if known.pid is None:
-        return comparisons.write(known.model_copy(update={"pid": pid, "pid_created": processes.created(pid)}))
-    return known
+    on_disk.start(comparisons.folder(comparison.id), _CONDUCTOR, comparison.id)
+    return comparisons.get(comparison.id)

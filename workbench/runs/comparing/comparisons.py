@@ -1,7 +1,6 @@
 """Comparisons as values, and where they are kept: one folder for each, which outlives whoever asked for it.
 
-The process that conducts a comparison is the only writer of its file; a reader rewrites it only when that process has
-ended without saying so.
+What `workbench.jobs.records` says of records is true of these.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import platform
 import random
-import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,12 +20,11 @@ from workbench import config, formats
 from workbench.clusters import records
 from workbench.clusters.lines import read_line
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError, NotFoundError, reason_of
-from workbench.jobs import folders
+from workbench.errors import BadInputError, ConflictError, NotFoundError
+from workbench.jobs import folders, records as on_disk
 from workbench.jobs.folders import Lasting
-from workbench.redaction import redact_json
-from workbench.runs import store
 from workbench.runs.parts import Result
+from workbench.runs.run import SIMULATED, on_simulated
 from workbench.runs.settings import read_pairs
 from workbench.workloads.listing import title_of
 from workbench.workloads.values import Check
@@ -38,8 +35,6 @@ Mode = Literal["side by side", "one after another", "past"]
 
 MOST_REPEATS = 1000
 MOST_ROWS = 64
-
-_FILE = "comparison.json"
 
 
 def read_values(text: str) -> tuple[str, ...]:
@@ -161,7 +156,7 @@ class Comparison(Lasting, frozen=True):
     @property
     def title(self) -> str:
         """What the workload is called, marked where GPUs were simulated."""
-        return f"{store.SIMULATED if self.simulated else ''}{', '.join(map(title_of, self.workload.split(', ')))}"
+        return f"{SIMULATED if self.simulated else ''}{', '.join(map(title_of, self.workload.split(', ')))}"
 
     @property
     def in_rounds(self) -> bool:
@@ -175,11 +170,11 @@ class Comparison(Lasting, frozen=True):
     @property
     def simulated(self) -> bool:
         """Whether GPUs of one of its rows were."""
-        return any(store.on_simulated(row.spec, row.inventory or self.inventory) for row in self.rows)
+        return any(on_simulated(row.spec, row.inventory or self.inventory) for row in self.rows)
 
 
 def folder(comparison_id: str) -> Path:
-    """Folder of this comparison: comparison.json, log.txt."""
+    """Folder of this comparison: record.json, log.txt."""
     if not folders.is_id(comparison_id):
         raise BadInputError(f"'{comparison_id:.80}' is not the id of a comparison. See: workbench comparisons")
     return _all() / comparison_id
@@ -187,15 +182,12 @@ def folder(comparison_id: str) -> Path:
 
 def create(comparison: Comparison) -> Comparison:
     """Keep a new comparison."""
-    with config.writing(folder(comparison.id)):
-        _all().mkdir(exist_ok=True, mode=0o700)
-        folder(comparison.id).mkdir(mode=0o700)
-    return write(comparison)
+    return on_disk.create(folder(comparison.id), comparison)
 
 
 def write(comparison: Comparison) -> Comparison:
     """Replace what is kept of it. One that was deleted meanwhile stays deleted."""
-    return folders.write(folder(comparison.id) / _FILE, comparison)
+    return on_disk.write(folder(comparison.id), comparison)
 
 
 def get(comparison_id: str) -> Comparison:
@@ -215,15 +207,15 @@ def find(text: str) -> Comparison:
         if not latest:
             raise NotFoundError("There is no comparison yet. Make one: workbench compare array_sum --on cpu")
         return latest[0]
-    return get(folders.one_of([path.name for path in _folders()], text, "comparisons"))
+    return get(folders.one_of(on_disk.names(_all()), text, "comparisons"))
 
 
 def select(*, limit: int | None = 50) -> tuple[Comparison, ...]:
     """Return the comparisons, the newest first."""
     if limit is not None and limit < 1:
         raise BadInputError(f"limit: given {limit}, allowed are whole numbers from 1.")
-    found = map(_read, _folders())
-    ordered = sorted((each for each in found if each is not None), key=lambda each: each.created, reverse=True)
+    read = (_read(_all() / each.id) if each.active else each for each in _index.all(_all()).values())
+    ordered = sorted(filter(None, read), key=lambda each: each.created, reverse=True)
     return tuple(ordered[:limit])
 
 
@@ -232,7 +224,7 @@ def delete(comparison_id: str) -> None:
     comparison = get(comparison_id)
     if comparison.active:
         raise ConflictError(f"{comparison.id} is still going on. Cancel it first.")
-    shutil.rmtree(folder(comparison.id), ignore_errors=True)
+    on_disk.discard(folder(comparison.id))
 
 
 def clusters_of(comparison: Comparison) -> tuple[str, ...]:
@@ -259,32 +251,30 @@ def _all() -> Path:
     return config.data_folder() / "comparisons"
 
 
-def _folders() -> list[Path]:
-    return [path for path in _all().glob("*") if not path.name.startswith(".")]
-
-
-_ended: dict[Path, tuple[int, Comparison]] = {}
-"""Comparisons that have ended, as they were read, with the time of the file: a list of many is read again and again."""
-
-
 def _read(path: Path) -> Comparison | None:
     try:
-        changed = (path / _FILE).stat().st_mtime_ns
-        known = _ended.get(path)
-        if known is not None and known[0] == changed:
-            return known[1]
-        found = folders.settled(lambda: _parsed(path), path / _FILE, path, _bury)
+        return on_disk.settled(lambda: _parsed(path), path, _bury)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValidationError) as err:
         return _damaged(path, err)
-    if not found.active:
-        _ended[path] = changed, found
-    return found
 
 
 def _parsed(path: Path) -> Comparison:
-    return Comparison.model_validate_json(redact_json((path / _FILE).read_bytes())).model_copy(update={"id": path.name})
+    text = on_disk.read_bytes(path / on_disk.FILE)
+    return Comparison.model_validate_json(text).model_copy(update={"id": path.name})
+
+
+def _in_list(path: str) -> Comparison:
+    try:
+        return _parsed(Path(path))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValidationError) as err:
+        return _damaged(Path(path), err)
+
+
+_index = on_disk.Index(lambda path: on_disk.stamp(f"{path}/{on_disk.FILE}"), _in_list)
 
 
 def _damaged(path: Path, error: OSError | ValidationError) -> Comparison:
@@ -293,8 +283,7 @@ def _damaged(path: Path, error: OSError | ValidationError) -> Comparison:
         workload=path.name.removeprefix("compare-").rpartition("-")[0],
         status="lost",
         created=path.stat().st_mtime,
-        error=f"Its record is damaged ({reason_of(error)}). Delete it in the sidebar, or: "
-        "workbench.Session().delete_comparison(…)",
+        error=on_disk.damage(error, "delete_comparison"),
     )
 
 

@@ -20,14 +20,15 @@ from workbench import config, formats, private
 from workbench.clusters import control, records
 from workbench.clusters.launch import launch
 from workbench.clusters.records import ClusterRecord
-from workbench.errors import NotFoundError, StorageError, WorkbenchError
+from workbench.errors import NotFoundError, WorkbenchError
 from workbench.jobs import folders, processes
+from workbench.jobs.records import Writer
 from workbench.redaction import redact
 from workbench.runs import submit
 from workbench.runs.comparing import comparisons
 from workbench.runs.comparing.compare import with_lease
 from workbench.runs.comparing.comparisons import Comparison, Row, Sample, places
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 
 _CANCEL_PATIENCE = 20.0  # seconds that a run gets to free its workers
 _PATIENCE = 3600.0  # seconds for which what was measured waits for room on the disk
@@ -81,13 +82,17 @@ class Book:
     """The comparison as it grows; each change is on disk before the next thing is done."""
 
     def __init__(self, comparison: Comparison) -> None:
-        self.comparison = comparison
+        self._writer = Writer(comparisons.folder(comparison.id), comparison)
+
+    @property
+    def comparison(self) -> Comparison:
+        """The comparison as it is now."""
+        return self._writer.record
 
     def note(self, **changes: Any) -> None:
         """Change fields of the comparison. What can't be written now is written with the next change."""
-        self.comparison = self.comparison.model_copy(update=changes)
-        with contextlib.suppress(StorageError):
-            config.patiently(lambda: comparisons.write(self.comparison), 0 if self.comparison.active else _PATIENCE)
+        ends = changes.get("status", "running") not in folders.ACTIVE
+        self._writer.note(patience=_PATIENCE if ends else 0, **changes)
 
     def note_row(self, index: int, *, done: int = 0, **changes: Any) -> None:
         """Change fields of a row; `done` runs more are behind us. One with a `reason` is measured no more."""

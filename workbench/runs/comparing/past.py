@@ -12,7 +12,7 @@ from workbench.runs import store
 from workbench.runs.comparing import comparisons
 from workbench.runs.comparing.comparisons import MOST_ROWS, Comparison, Row
 from workbench.runs.comparing.conductor import sample_of
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 
 _FEWEST = 2
 

@@ -18,8 +18,8 @@ from workbench.runs.comparing.comparisons import Comparison, Mode, Row
 from workbench.runs.comparing.differences import Differing, differences
 from workbench.runs.comparing.scaling import Scaling, efficiency_text, scalings
 from workbench.runs.forecasting import devices, machines
+from workbench.runs.run import WATCHED, answered
 from workbench.runs.statistics import Ratio, Spread, compared, more_repeats, outliers, speed, spread
-from workbench.runs.store import WATCHED, answered
 from workbench.runs.transfers import speeds
 from workbench.workloads.values import Check
 

@@ -16,7 +16,7 @@ from workbench.monitor.events import KINDS, Batch, Labels
 from workbench.runs import store
 from workbench.runs.explaining.rules import WORTH_WHILE, Facts, suggestions
 from workbench.runs.explaining.shares import shares_of
-from workbench.runs.store import Diagnosis, Peak, Run, Suggestion
+from workbench.runs.run import Diagnosis, Peak, Run, Suggestion
 
 _MOSTLY_WAITING = 0.3
 _TIGHT = 0.7  # share of a worker's memory from which on there is little left

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from workbench import formats
 from workbench.formats import percent
 from workbench.monitor.events import KINDS, Batch
-from workbench.runs.store import Run, Suggestion
+from workbench.runs.run import Run, Suggestion
 
 WORTH_WHILE = 0.05
 """Share of the workers' time below which nothing is said."""

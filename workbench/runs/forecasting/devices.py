@@ -11,7 +11,7 @@ from typing import Any
 from workbench.clusters.devices import Device, devices_of
 from workbench.clusters.spec import ClusterSpec
 from workbench.hardware import Cpu, inventory
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 
 
 def host(machine: Mapping[str, Any] | None = None) -> str:

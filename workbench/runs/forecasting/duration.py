@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel
 
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 
 Basis = Literal["history", "imported", "published"]
 

@@ -19,7 +19,7 @@ from workbench.runs.forecasting import devices, history, machines
 from workbench.runs.forecasting.duration import Basis, Duration
 from workbench.runs.forecasting.measuring import part_of
 from workbench.runs.forecasting.verdicts import Verdict, VerdictName, judge, missing_on, size_of, verdict
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 from workbench.workloads.values import Needs, Parameters
 
 if TYPE_CHECKING:

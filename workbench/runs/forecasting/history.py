@@ -14,7 +14,7 @@ from workbench.runs import store
 from workbench.runs.forecasting import duration
 from workbench.runs.forecasting.devices import ran_on
 from workbench.runs.forecasting.duration import Basis, Duration, Point
-from workbench.runs.store import Run
+from workbench.runs.run import Run
 from workbench.workloads.values import Needs
 
 if TYPE_CHECKING:

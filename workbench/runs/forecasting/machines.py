@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from workbench import config
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, quoted
-from workbench.runs.store import Figure, Text
+from workbench.runs.run import Figure, Text
 from workbench.workloads.presets import differences
 from workbench.workloads.values import Parameters
 

@@ -1,0 +1,79 @@
+"""The arrays that are kept with runs share a budget: the oldest without a star are dropped for new ones."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from workbench import config, formats
+from workbench.errors import NotFoundError
+from workbench.jobs.folders import ACTIVE
+from workbench.runs import store
+from workbench.runs.answers import FILE
+
+
+class Room(NamedTuple):
+    """What the arrays that are kept take together."""
+
+    used: int
+    most: int
+    next: tuple[str, ...]
+    """Runs whose arrays are dropped next, the oldest first, where less than a tenth is left."""
+
+    def words(self) -> str:
+        """Such as '9.1 of 10 GiB', and what goes next."""
+        told = f"Arrays kept with runs take {formats.size(self.used)} of {formats.size(self.most)}."
+        if not self.next:
+            return told
+        return f"{told} Dropped next are those of {', '.join(self.next)}; a star on a run keeps its own."
+
+
+def room() -> Room:
+    """What the arrays that are kept with runs take, of how much, and which would be dropped next."""
+    most, kept = config.size("answers.all"), _keeping()
+    used = sum(map(_size, kept))
+    return Room(used, most, _oldest(kept, used - most + most // 10))
+
+
+def make_room(n_bytes: int) -> tuple[str, ...]:
+    """Drop the arrays of the oldest runs without a star until so many bytes fit; ids of those runs."""
+    kept = _keeping()
+    dropped = _oldest(kept, sum(map(_size, kept)) + n_bytes - config.size("answers.all"))
+    for run_id in dropped:
+        drop(run_id)
+    return dropped
+
+
+def drop(run_id: str) -> None:
+    """Remove the arrays that are kept with a run; what it saved elsewhere stays."""
+    with contextlib.suppress(NotFoundError):
+        answers = store.get(run_id).answers
+        shutil.rmtree(store.folder(run_id) / FILE, ignore_errors=True)
+        if answers is not None:
+            gone = {"kept": (), "kept_bytes": 0, "dropped": time.time()}
+            store.update(run_id, answers=answers.model_copy(update=gone))
+
+
+def _keeping() -> list[store.Listed]:
+    """Return the runs that have ended and keep arrays, the oldest first."""
+    return [run for run in reversed(store.listed()) if run.status not in ACTIVE and _size(run)]
+
+
+def _size(run: store.Listed) -> int:
+    return run.answers.kept_bytes if run.answers else 0
+
+
+def _oldest(kept: Sequence[store.Listed], needed: int) -> tuple[str, ...]:
+    """Ids of the oldest without a star that hold so many bytes together."""
+    chosen = []
+    for run in kept:
+        if needed <= 0:
+            break
+        # The process of one that has just ended still writes its record.
+        if not (run.marks and run.marks.star) and not store.alive(store.get(run.id)):
+            chosen.append(run.id)
+            needed -= _size(run)
+    return tuple(chosen)

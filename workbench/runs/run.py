@@ -1,0 +1,327 @@
+"""A run as a value: what its record holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, Field, computed_field
+
+from workbench import formats
+from workbench.clusters.spec import ClusterSpec
+from workbench.jobs.folders import Lasting
+from workbench.monitor.energy import Energy
+from workbench.runs.answers import Answers, Arrays, arrays, dataset
+from workbench.runs.parts import Result
+from workbench.runs.statistics import speed
+from workbench.workloads.values import Check, Function
+
+SIMULATED = "SIMULATED · "
+"""Stands before what comes of GPUs that are simulated."""
+ON_SIMULATED = " · SIMULATED GPUs"
+"""Stands behind the title of what is drawn of them."""
+
+WATCHED = "watched"
+"""Workload of a run that a notebook or script of the person's computed, while `workbench.watch` recorded it."""
+
+_MOST = 2**63 - 1
+
+Number = Annotated[int, Field(ge=0, le=_MOST)]
+Pid = Annotated[int, Field(gt=0, lt=2**31)]
+"""Of one process: 0 and -1 mean a group of them, or all, to whoever sends a signal."""
+Moment = Annotated[float, Field(ge=0, le=2e11)]
+"""Seconds since the epoch, in years that a calendar knows."""
+
+
+class Count(BaseModel, frozen=True):
+    """Tasks done of all."""
+
+    done: Number = 0
+    total: Number = 0
+
+
+class Progress(Count):
+    """Tasks done of all, together and by kind."""
+
+    by_name: dict[str, Count] = {}
+    stage: Literal["building", "computing", "saving", "checking"] | None = None
+    """What a run that goes on is doing; None before and after."""
+    more: bool = False
+    """Whether more tasks come than are known, so that a bar of these would go backwards."""
+    passes: Number = 0
+    """Passes over the array that have begun, where their tasks tell."""
+    waits: str | None = None
+    """Why nothing goes on, in a sentence, where that is known."""
+
+    def after(self, before: Progress) -> Progress:
+        """The same, told whether more tasks came since `before`."""
+        kinds = ((count, before.by_name.get(name, Count())) for name, count in self.by_name.items())
+        fell = any(now.done * then.total < then.done * now.total for now, then in ((self, before), *kinds))
+        return self.model_copy(update={"more": before.more or fell})
+
+    def finished(self) -> Progress:
+        """The same of a computation that is known to have ended well, whenever it was last counted."""
+        by_name = {name: Count(done=count.total, total=count.total) for name, count in self.by_name.items()}
+        return self.model_copy(update={"done": self.total, "by_name": by_name, "more": False})
+
+    def words(self) -> str:
+        """How far it is: '303 of 312 tasks', or where more tasks come, 'pass 4: 572 tasks done, more come'."""
+        if not self.more:
+            return f"{formats.count(self.done)} of {formats.count(self.total, 'task')}"
+        begun = f"pass {self.passes}: " if self.passes else ""
+        return f"{begun}{formats.count(self.done, 'task')} done, more come"
+
+
+class Blocks(BaseModel, frozen=True):
+    """Blocks, and those of them that lay on a GPU."""
+
+    blocks: int
+    on_gpu: int
+    bytes: int
+    bytes_on_gpu: int
+
+
+class Step(Blocks, frozen=True):
+    """Those that the tasks of one name made."""
+
+    name: str
+
+
+class OnGpu(Blocks, frozen=True):
+    """Where the blocks of a run lay, found from their types on the workers."""
+
+    share: float | None
+    """Of the blocks; None where there were none."""
+    share_of_bytes: float | None
+    steps: tuple[Step, ...] = ()
+    """In the order in which they began."""
+    devices: dict[str, int] = {}
+    """Blocks on each device, by its UUID."""
+    sentence: str
+    warning: str | None = None
+    """The first step in which data fell back to NumPy."""
+
+
+class Suggestion(BaseModel, frozen=True):
+    """One cause of a run's slowness, and one change to try."""
+
+    rule: str
+    share: float
+    """Of the workers' time: at most this much can be won."""
+    found: str
+    """What was found, with its number."""
+    change: str
+
+
+class Peak(BaseModel, frozen=True):
+    """The most that a worker held of its memory while a run went on."""
+
+    worker: str
+    """Its name."""
+    task: str
+    """What it computed then."""
+    bytes: Number
+    limit: Number
+    """0 where it has none."""
+
+    @property
+    def share(self) -> float:
+        """Of the limit; 0 without one."""
+        return self.bytes / self.limit if self.limit else 0.0
+
+    def text(self) -> str:
+        """Such as "782 MiB of 1 GiB (76 %) by worker 0, in 'sum'"."""
+        of = f" of {formats.size(self.limit)} ({100 * self.share:.0f} %)" if self.limit else ""
+        return f"{formats.size(self.bytes)}{of} by worker {self.worker}, in '{self.task}'"
+
+
+class Diagnosis(BaseModel, frozen=True):
+    """Where the time of a run's workers went, as `runs.explaining.diagnosis` finds it."""
+
+    seconds: float
+    threads: int
+    workers: int
+    shares: dict[str, float]
+    """Of the time of all threads, by `runs.explaining.shares.SHARES`; they add up to 1."""
+    sentence: str
+    suggestions: tuple[Suggestion, ...] = ()
+    """The largest share first."""
+    peak: Peak | None = None
+    """None where no worker said what it held, as in records of older versions."""
+
+
+class Figure(BaseModel, frozen=True):
+    """Seconds, from low to high, that a text gives for its experiment on one machine."""
+
+    machine: str
+    seconds: tuple[float, float]
+
+    def words(self) -> str:
+        """Such as '10 s to 15 s on sixteen V100'."""
+        return f"{' to '.join(dict.fromkeys(map(formats.duration, self.seconds)))} on {self.machine}"
+
+
+class Text(BaseModel, frozen=True):
+    """What the text says of whose experiment a run is a repetition, and in what the run differs."""
+
+    source: str
+    figures: tuple[Figure, ...] = ()
+    """Empty where the text gives no time."""
+    differs: tuple[str, ...] = ()
+
+    def beside(self, here: str = "") -> str:
+        """Its figures, then what was measured here, and in what that differs."""
+        told = ", ".join(figure.words() for figure in self.figures) or "gives no time"
+        differs = f" Here differ: {'; '.join(self.differs)}." if self.differs else ""
+        return f"{self.source}: {told}{here}.{differs}"
+
+
+class Imported(BaseModel, frozen=True):
+    """Where a run came from that was taken in with `workbench import`."""
+
+    machine: str
+    """Name of the host it ran on."""
+    at: float
+    """When it was taken in (seconds since the epoch)."""
+
+
+class Marks(BaseModel, frozen=True):
+    """What a person wrote on a run."""
+
+    name: Annotated[str, Field(max_length=200)] = ""
+    note: Annotated[str, Field(max_length=10_000)] = ""
+    star: bool = False
+
+
+class Run(Lasting, frozen=True, ser_json_inf_nan="constants"):
+    """One workload on one cluster, from the request to the answer."""
+
+    stored_apart: ClassVar[frozenset[str]] = frozenset({"marks"})
+    id: str
+    workload: str
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    """As they were given."""
+    resolved: dict[str, Any] = Field(default_factory=dict)
+    """As the workload's function got them."""
+    notes: tuple[str, ...] = ()
+    save: str | None = None
+    """Path or URL that the arrays of its answer are saved to."""
+    replace: bool = False
+    """Whether what is there may be replaced."""
+    files: dict[str, str] = Field(default_factory=dict)
+    """State of each file that it reads when it was submitted, by parameter."""
+    cluster: str
+    spec: ClusterSpec | None = None
+    inventory: dict[str, Any] | None = None
+    versions: dict[str, str] = Field(default_factory=dict)
+    created: Moment = 0.0
+    started: Moment | None = None
+    """When the runner began to build the graph (seconds since the epoch)."""
+    stopped: Moment | None = None
+    seconds: Annotated[float, Field(ge=0, le=2e11)] | None = None
+    """Time to build the graph and compute it; neither the start of a process nor the check is in it."""
+    bytes: Number | None = None
+    """Size of the array, however often it was gone through."""
+    result: Result | None = None
+    check: Check | None = None
+    progress: Progress = Progress()
+    needs: dict[str, Any] | None = None
+    energy: Energy | None = None
+    """What all GPUs of the cluster took from the run's beginning to its end; None without GPUs that tell."""
+    on_gpu: OnGpu | None = None
+    """None for a run on a cluster without GPUs."""
+    diagnosis: Diagnosis | None = None
+    """Where its time went; it comes a moment after the answer."""
+    forecast: dict[str, Any] | None = None
+    """What was forecast before it began: verdict, seconds from low to high, memory, and the price of an hour."""
+    imported: Imported | None = None
+    """None for a run that was made here."""
+    preset: str | None = None
+    """Name of the text's experiment, or of the preset of one's own, whose parameters it began from."""
+    text: Text | None = None
+    measurement: bool = False
+    """Whether it ran only so that forecasts know the hardware, with a part of a workload."""
+    settings: dict[str, Any] | None = None
+    """Settings of Dask that it was computed with beside those that held anyway."""
+    function: Function | None = None
+    """The person's function that it is a run of; None for a workload of ours."""
+    marks: Marks | None = None
+    """Name, note and star that a person gave it later."""
+    answers: Answers | None = None
+    """The arrays of its answer, and where they lie; None where it has none."""
+    pid: Pid | None = None
+    pid_created: Moment | None = None
+
+    def __repr__(self) -> str:
+        took = "" if self.seconds is None else f" in {formats.duration(self.seconds)}"
+        checked = self.check and f", check {'passed' if self.check.passed else 'failed'}"
+        said = f"{self.workload} on {self.cluster}, {self.status}{took}{checked or ''}"
+        return f"<Run {self.id}: {said}{f': {self.error}' if self.error else ''}>"
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def bytes_per_second(self) -> float | None:
+        """Speed, from the size of the array and the time."""
+        return speed(self.bytes, self.seconds)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def cost(self) -> float | None:
+        """What its time cost at the price of an hour when it began; None without a price."""
+        price = (self.forecast or {}).get("price_per_hour")
+        return None if price is None or self.seconds is None else float(price) * self.seconds / 3600
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def title(self) -> str:
+        """What a person called it, then or later, else its workload."""
+        if self.marks and self.marks.name:
+            return self.marks.name
+        if self.measurement:
+            return f"{self.workload} (measurement)"
+        name = self.parameters.get("name") if self.workload == WATCHED else None
+        return name if isinstance(name, str) and name else self.workload
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def beside_text(self) -> str | None:
+        """The text's figures beside its own time, with what differs; None where it repeats no text's experiment."""
+        took = "an unknown time" if self.seconds is None else formats.duration(self.seconds)
+        here = f"; here: {took} on {self._processors}" if self.status == "done" else ""
+        return None if self.text is None else self.text.beside(here)
+
+    @property
+    def _processors(self) -> str:
+        if self.spec is None:
+            return "this machine"
+        number, what = (len(self.spec.devices), "GPU") if self.spec.devices else (self.spec.threads, "CPU thread")
+        return formats.count(number, what)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def simulated(self) -> bool:
+        """Whether its GPUs were simulated, as its machine told: then neither time nor answer is one of a GPU."""
+        return on_simulated(self.spec, self.inventory)
+
+    @property
+    def arrays(self) -> Arrays:
+        """Arrays of its answer by name, as Dask arrays that are read when they are computed."""
+        return arrays(self)
+
+    @property
+    def dataset(self) -> Any:
+        """Its arrays as an `xarray.Dataset`, with certificate, parameters and versions as attributes."""
+        return dataset(self)
+
+
+def on_simulated(spec: ClusterSpec | None, inventory: Mapping[str, Any] | None) -> bool:
+    """Whether a cluster had GPUs that are simulated, as its machine told: no GPU computed there."""
+    names = [gpu["name"] or "" for gpu in (inventory or {}).get("gpus") or ()]
+    return spec is not None and bool(spec.devices) and any("SIMULATED" in name for name in names)
+
+
+def answered(workload: str, result: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """What a run answered: what was watched may have kept nothing, but only how many tasks there were."""
+    if workload != WATCHED or result is None:
+        return result
+    return {name: value for name, value in result.items() if name not in ("tasks", "tasks_of_others")} or None
