@@ -26,7 +26,7 @@ from workbench.storage.places import Place
 from workbench.storage.zarrs import outdated
 from workbench.workloads import template
 from workbench.workloads.contents import look
-from workbench.workloads.inputs import imports_of
+from workbench.workloads.inputs import modules_of
 
 REDUCE, SVD, EOFS = (template(name) for name in ("reduce_file", "svd_of_file", "eofs"))
 VALUES = np.random.default_rng(0).normal(size=(64, 48))
@@ -248,7 +248,7 @@ def test_what_decompresses_is_asked_for_before_a_run(tmp_path: Path) -> None:
     for name, module in (("l.tif", "imagecodecs"), ("zstd.h5", "hdf5plugin")):
         path = str(tmp_path / name)
         found = find_array(path, None)
-        assert [*imports_of(found.facts({}) | {"options": found.recipe})][-1] == module
+        assert modules_of(found)[-1] == module
         if find_spec(module) is None:
             sentence = f"needs {module}, which decompresses it: pip install {module}."
             assert sentence in _lines(path)

@@ -61,7 +61,6 @@ def test_its_preset_shrinks_in_as_many_partitions():
 
 def test_on_gpus_it_is_a_join_of_cudf():
     checked = template("dataframe_join").validate(SMALL, on_gpu=True)
-    assert checked.resolved["library"] == "cudf"
     assert any("cuDF" in note for note in checked.notes)
 
 

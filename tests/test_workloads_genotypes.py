@@ -153,7 +153,7 @@ def test_simulated_populations_are_found_and_said_to_be_apart(quick_client: Any)
     assert len(json.dumps(summary)) < 20_000
     there: dict[str, Any] = {}
     exec(PCA.cell(parameters), there)
-    np.testing.assert_allclose(there["components"].singular_values, summary["singular_values"], rtol=1e-6)
+    np.testing.assert_allclose(there["found"].singular_values, summary["singular_values"], rtol=1e-6)
 
 
 def test_components_of_noise_that_are_not_certain_fail_the_check() -> None:

@@ -21,6 +21,7 @@ from workbench.errors import on_one_line, printable
 from workbench.runs import savings, singular
 from workbench.runs.run import SIMULATED, WATCHED
 from workbench.travelling import machine_words
+from workbench.workloads.values import FACTS
 
 if TYPE_CHECKING:
     from workbench.clusters.budget import Budget
@@ -233,11 +234,11 @@ def show_runs(runs: Sequence[Run], total: int, offset: int = 0, *, filtered: boo
 
 def show_run(run: Run) -> None:
     """Print one run: its answer, its check, its time."""
-    # What was left out, and what only code reads, are in the record.
+    # What was left out, and what was found out about files, is in the record.
     told = {
         name: value
         for name, value in run.resolved.items()
-        if (value or isinstance(value, int | float)) and name != "remarks" and not isinstance(value, dict)
+        if (value or isinstance(value, int | float)) and name not in FACTS and not isinstance(value, dict)
     }
     source = told.pop("source", None) if run.workload == WATCHED else None
     unchecked = run.function is not None and run.status == "done"

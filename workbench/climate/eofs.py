@@ -9,31 +9,32 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import dask
 import dask.array as da
 import numpy as np
 import xarray as xr
+from dask.utils import parse_bytes
 from pydantic import Field
 
 from workbench import formats
 from workbench.climate import anomalies
-from workbench.climate.grid import FEW, ROUNDING, grid_of, weighted_anomalies
+from workbench.climate.grid import FEW, ROUNDING, Grid, check_varies, grid_of, near_poles, weighted_anomalies
 from workbench.errors import BadInputError
 from workbench.formats import by
 from workbench.storage import datasets
-from workbench.storage.datasets import Picked
-from workbench.storage.finding import existing_chunks
+from workbench.storage.datasets import Picked, pick
 from workbench.storage.formats.base import Found
-from workbench.storage.places import Place
 from workbench.storage.servers import options_of
 from workbench.storage.variables import dataset
 from workbench.workloads import checks, estimates, fields
-from workbench.workloads.fields import Resolved, Text, Words
-from workbench.workloads.inputs import SERVED, imports_of
-from workbench.workloads.registry import Resolution, Template
+from workbench.workloads.code import calling, to_host
+from workbench.workloads.fields import Text, Words
+from workbench.workloads.forms import bad
+from workbench.workloads.inputs import checked, facts_of, imports_of
+from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import block_rows, grown, shrunk
 from workbench.workloads.svd import certificate_json
 from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
@@ -92,6 +93,30 @@ Sharpness = Annotated[
 ]
 
 
+BlockSize = Annotated[
+    int | Text,
+    Words(
+        "Size of the blocks of anomalies. Each task processes one block.",
+        allowed="'auto', or a size such as '32 MiB'",
+        unit="bytes",
+        examples=("auto", "32 MiB"),
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Blocks in which the anomalies of a grid are read and decomposed."""
+
+    reads: tuple[int, ...]
+    """Samples and places along each dimension of a block that is read."""
+    slabs: tuple[int, ...]
+    """The same of a block that is worked on: all samples and some places, or if streamed, the reverse."""
+    chunks: tuple[int, int]
+    """Rows and columns of a block of the matrix."""
+    dtype: str
+
+
 def eofs(
     path: fields.DatasetPath,
     variable: fields.VariableName | None = None,
@@ -104,12 +129,11 @@ def eofs(
     missing: Missing = "refuse",
     tol: Sharpness = 1e-3,
     seed: fields.Seed = 0,
-    options: Annotated[dict[str, Any] | None, Resolved()] = None,
-    reads: Annotated[tuple[int, ...], Resolved()] = (),
-    slabs: Annotated[tuple[int, ...], Resolved()] = (),
-    chunks: Annotated[tuple[int, int], Resolved()] = (0, 0),
-    dtype: Annotated[str, Resolved()] = "float64",
-    keep: Annotated[bool, Resolved()] = True,
+    compute: fields.Recompute = False,
+    block_size: BlockSize = "auto",
+    anon: fields.Anonymous = False,
+    endpoint_url: fields.Endpoint | None = None,
+    token_variable: fields.TokenVariable | None = None,
 ) -> tuple[da.Array, da.Array, da.Array, da.Array, Any, Any]:
     """Empirical orthogonal functions of a variable: spatial patterns and their time series, for climate and images.
 
@@ -119,13 +143,14 @@ def eofs(
     that each mode explains. North's rule tells whether neighboring modes can be distinguished. The sign of each mode
     makes the largest weighted value of its pattern positive.
     """
-    from workbench.climate.grid import FEW, ROUNDING, check_varies, grid_of, near_poles, weighted_anomalies
     from workbench.linalg import svd_compressed
-    from workbench.storage.datasets import pick
 
+    options = options_of("eofs", path, locals())
     grid = grid_of(pick(path, variable, select, options), samples, remove, detrend, weights)
-    x, states, known = weighted_anomalies(grid, reads, slabs, chunks, dtype, missing)
-    if keep:
+    blocks = blocks_of(grid, tol, compute, block_size)
+    x, states, known = weighted_anomalies(grid, blocks.reads, blocks.slabs, blocks.chunks, blocks.dtype, missing)
+    slabs = blocks.slabs
+    if not compute:
         x, states, known = dask.persist(x, states, known)
     states, known = dask.compute(states, known)
     grid = replace(grid, slabs=slabs, without=tuple(map(int, np.flatnonzero(~known)))).of_states(states, k)
@@ -135,7 +160,7 @@ def eofs(
         more = {"n_oversamples": min(x.shape) - k}
     # Of a symmetric matrix's value the error is the square of that of its vector.
     u, rounded, v = result = svd_compressed(
-        x, k, tol=max(tol**2, ROUNDING), seed=seed, coerce_signs=False, keep=keep, **more
+        x, k, tol=max(tol**2, ROUNDING), seed=seed, coerce_signs=False, keep=not compute, **more
     )
     s = da.from_array(result.values)
     check_varies(grid, result.values)
@@ -156,12 +181,12 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
     """Inspect the file and choose the blocks for reading and for computing."""
     options = options_of("eofs", values["path"], values)
     try:
-        picked = datasets.pick(values["path"], values["variable"], values["select"], options)
+        picked = pick(values["path"], values["variable"], values["select"], options)
     except BadParameterError as err:
         raise BadParameterError(f"{err.parameter} of eofs: {err}", err.parameter) from err
     except BadInputError as err:
         raise BadParameterError(f"path of eofs: {err}", "path") from err
-    told = _existing_chunks(picked, values["missing_chunks"])
+    found = checked("eofs", _found(picked), values["missing_chunks"])
     grid = grid_of(picked, *(values[name] for name in _OF_GRID))
     times, places = grid.shape[0], math.prod(grid.shape[1:])
     most = min(times - grid.removed.rank, places)
@@ -174,69 +199,95 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
             else f"{grid.picked.title} has {samples}, and as many are taken by what is removed: nothing is left.",
             "k" if most > 0 else "select",
         )
-    dtype = "float32" if grid.picked.dtype == np.float32 and values["tol"] >= _SINGLE else "float64"
-    item = np.dtype(dtype).itemsize
-    stored = [grid.picked.stored[grid.picked.dims.index(dim)] for dim in (grid.samples[0], *grid.features)]
-    # With each place along the first dimension of the samples come all along the others.
-    inner = math.prod(grid.lengths[1:])
-    stored[0] *= inner
-    slabs, reads = _blocks(grid.shape, tuple(stored), item, around.threads)
-    n_bytes = times * places * item
-    keep = around.keeps(n_bytes)
-    if slabs != reads and not (keep and times <= FEW):
-        # To put all times of a place together, all would have to be in memory, twice.
-        high = max(1, _STREAMED_BYTES // (places * item))
-        slabs = reads = (min(times - inner, max(1, high // stored[0]) * stored[0]), *grid.shape[1:])
-    streamed = slabs[0] < times
-    chunks = (
-        (slabs[0] if streamed else times, math.prod(slabs[1:]))
-        if streamed or times <= places
-        else (block_rows(times, places, item, threads=around.threads), places)
-    )
-    notes = (*told, *grid.told)
-    if slabs != reads:
-        notes = (
-            *notes,
-            f"Read in blocks of {by(reads)} and worked on in blocks of {by(slabs)}, which have all times.",
+    dtype = _type(grid, values["tol"])
+    n_bytes = times * places * np.dtype(dtype).itemsize
+    block_size = _block_size(values["block_size"], n_bytes, around.threads)
+    compute = values["compute"] or not around.keeps(n_bytes)
+    blocks = blocks_of(grid, values["tol"], compute, block_size)
+    notes = (*found.remarks, *grid.told)
+    if blocks.slabs != blocks.reads:
+        said = (
+            f"Read in blocks of {by(blocks.reads)} and worked on in blocks of {by(blocks.slabs)}, which have all times."
         )
-    if not keep:
+        notes = (*notes, said)
+    if compute and not values["compute"]:
         notes = (*notes, f"{formats.size(n_bytes)} are more than {around.too_much}: read again at each pass.")
     facts = {
-        "path": grid.picked.source.path,
-        "options": options,
-        "engine": grid.picked.source.engine,
+        **facts_of(found, values["select"]),
+        **asdict(blocks),
+        "compute": compute,
+        "block_size": block_size,
         "samples": ", ".join(grid.samples),
         "variable": values["variable"] or grid.picked.variable,
-        "reads": reads,
-        "slabs": slabs,
-        "chunks": chunks,
-        "dtype": dtype,
-        "keep": keep,
         "shape": (times, places),
         "grid": grid.shape,
     }
     return values | facts, notes
 
 
-def _existing_chunks(picked: Picked, missing_chunks: str) -> tuple[str, ...]:
-    """Return sentences on metadata that contradict each other and on chunks that don't exist."""
-    recipe, missing = picked.recipe(), picked.numbers.missing
-    unpack = {"missing": missing}
-    found = Found(picked.source.path, picked.name, "dataset", picked.shape, picked.dtype, recipe=recipe, unpack=unpack)
-    place = Place(picked.source.path, picked.source.options)
+def _found(picked: Picked) -> Found:
+    """Return a variable of a dataset as an array in a file."""
+    return Found(
+        picked.source.path,
+        picked.name,
+        "dataset",
+        picked.shape,
+        picked.dtype,
+        picked.stored,
+        recipe=picked.recipe(),
+        unpack={"missing": picked.numbers.missing},
+        options=dict(picked.source.options),
+    )
+
+
+def _type(grid: Grid, tol: float) -> str:
+    """Return the type of the anomalies: float32 where the numbers and the accuracy allow it."""
+    return "float32" if grid.picked.dtype == np.float32 and tol >= _SINGLE else "float64"
+
+
+def _block_size(asked: int | str, n_bytes: int, threads: int | None) -> int:
+    """Return the bytes of a block: as asked, or so that every thread gets several."""
+    if asked == "auto":
+        return min(_SLAB_BYTES, max(n_bytes // (4 * (threads or 1)), _SMALLEST_SLAB))
     try:
-        return existing_chunks(found, place, missing_chunks)
-    except BadInputError as err:
-        raise BadParameterError(f"path of eofs: {err}", "path") from err
+        found = int(parse_bytes(asked))
+    except ValueError:
+        found = 0
+    if found < 1:
+        raise bad("eofs", "block_size", asked, "'auto', or a size such as '32 MiB'")
+    return found
+
+
+def blocks_of(grid: Grid, tol: float, compute: bool, block_size: int | str = "auto") -> Blocks:
+    """Choose the blocks for reading and for computing."""
+    times, places = grid.shape[0], math.prod(grid.shape[1:])
+    dtype = _type(grid, tol)
+    item = np.dtype(dtype).itemsize
+    n_bytes = _block_size(block_size, times * places * item, None)
+    stored = [grid.picked.stored[grid.picked.dims.index(dim)] for dim in (grid.samples[0], *grid.features)]
+    # With each place along the first dimension of the samples come all along the others.
+    inner = math.prod(grid.lengths[1:])
+    stored[0] *= inner
+    slabs, reads = _blocks(grid.shape, tuple(stored), item, n_bytes)
+    if slabs != reads and (compute or times > FEW):
+        # To put all times of a place together, all would have to be in memory, twice.
+        high = max(1, _STREAMED_BYTES // (places * item))
+        slabs = reads = (min(times - inner, max(1, high // stored[0]) * stored[0]), *grid.shape[1:])
+    if slabs[0] < times:
+        chunks = slabs[0], math.prod(slabs[1:])
+    elif times <= places:
+        chunks = times, math.prod(slabs[1:])
+    else:
+        chunks = block_rows(times, places, item, n_bytes=n_bytes), places
+    return Blocks(reads, slabs, chunks, dtype)
 
 
 def _blocks(
-    shape: tuple[int, ...], stored: tuple[int, ...], item: int, threads: int | None
+    shape: tuple[int, ...], stored: tuple[int, ...], item: int, n_bytes: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Blocks of all times and some places, of whole stored ones where that can be, and blocks in which to read."""
     times, places = shape[0], shape[1:]
-    share = math.prod(shape) * item // (4 * (threads or 1))
-    target = max(1, min(_SLAB_BYTES, max(share, _SMALLEST_SLAB)) // (times * item))
+    target = max(1, n_bytes // (times * item))
     of_places = stored[1:]
     slab = (times, *(grown(of_places, places, target) if math.prod(of_places) <= target else shrunk(of_places, target)))
     if stored[0] >= times and all(
@@ -369,14 +420,24 @@ def _arrays(results: Mapping[str, Any]) -> xr.Dataset:
 
 
 def _matrix(resolved: Mapping[str, Any]) -> da.Array:
-    picked = datasets.pick(*(resolved[name] for name in ("path", "variable", "select", "options")))
+    options = options_of("eofs", resolved["path"], resolved)
+    picked = pick(resolved["path"], resolved["variable"], resolved["select"], options)
     grid = grid_of(picked, *(resolved[name] for name in _OF_GRID))
-    return weighted_anomalies(grid, *(resolved[name] for name in ("reads", "slabs", "chunks", "dtype", "missing")))[0]
+    blocks = blocks_of(grid, resolved["tol"], resolved["compute"], resolved["block_size"])
+    matrix = weighted_anomalies(grid, blocks.reads, blocks.slabs, blocks.chunks, blocks.dtype, resolved["missing"])
+    return matrix[0]
 
 
 def _right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
     x = _matrix(resolved)
     return checks.svd_is_certified(x, results, client, axis=0 if resolved["slabs"][0] < len(x) else None)
+
+
+def _code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
+    """Notebook cell that calls the function and makes a dataset of what it returns."""
+    names = ("u", "s", "v", "polar", "certificate", "grid")
+    call = calling(eofs, arguments(eofs, resolved), ", ".join(names))
+    return f"import dask\n{call}u, s, v = dask.persist(u, s, v)\ns{to_host(on_gpu)}, certificate"
 
 
 EOFS = Template(
@@ -391,5 +452,6 @@ EOFS = Template(
     checker=_right,
     summary_of=_summary,
     arrays_of=_arrays,
-    extra={"missing_chunks": (fields.MissingChunks, "refuse"), **SERVED},
+    code=_code,
+    extra={"missing_chunks": (fields.MissingChunks, "refuse")},
 )

@@ -20,7 +20,7 @@ from workbench.errors import BadInputError
 from workbench.storage import cf, datasets, sources
 from workbench.storage.datasets import Picked
 from workbench.storage.finding import names_in
-from workbench.storage.reading import read_numbers
+from workbench.storage.reading import read_block
 from workbench.workloads.values import BadParameterError
 
 ROUNDING = 1e-13
@@ -289,7 +289,7 @@ def weighted_anomalies(
     unpack = picked.numbers.recipe(picked.dtype)
     stored = picked.dtype if unpack is None else np.dtype("float32" if picked.dtype == "float32" else "float64")
     raw = da.map_blocks(
-        partial(read_numbers, read=picked.reader(grid.dims), unpack=unpack, dtype=stored),
+        partial(read_block, read=picked.reader(grid.dims), unpack=unpack, dtype=stored),
         # Of this call alone: since another call the file may have been written again.
         name=f"read-block-{uuid.uuid4().hex}",
         chunks=da.core.normalize_chunks(grid.unfolded(reads), _lengths(picked, grid.dims)),

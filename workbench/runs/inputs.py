@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import FailedError, WorkbenchError
 from workbench.storage.places import Place, matches
+from workbench.storage.servers import options_of
 from workbench.threads import ended_after
 
 if TYPE_CHECKING:
@@ -48,9 +49,7 @@ def _state(path: str, resolved: Mapping[str, Any]) -> str:
     try:
         if not Place(path).is_url:
             return _joined([_of_file(each) for each in _local(path)])
-        options = resolved.get("options") or {}
-        options = options["options"] if "part" in options else options
-        options = (options.get("source") or {}).get("options", options)
+        options = options_of("the run", path, resolved)
         return ", ".join(each.removeprefix(f"{path} ") for each in Place(path, options).stamp(deep=False))
     except (OSError, ValueError, WorkbenchError):
         # The workload itself says what is wrong with it.

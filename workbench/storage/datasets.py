@@ -144,16 +144,6 @@ def _of_files(source: Source, part: Any) -> Iterator[tuple[str, slice | int]]:
             yield file, first if isinstance(part, int) else slice(first, inside[-1] - start + 1, inside.step)
 
 
-def coords_of(name: str, recipe: Mapping[str, Any], dims: Sequence[str]) -> dict[str, Any]:
-    """Coordinates of these dimensions of a variable as it was selected, as xarray takes them."""
-    source = Source(**recipe["source"])
-    if source.files:
-        whole = pick(source.path, f"{source.group}/{name}" if source.group else name)
-        return along(_part(whole.coords, recipe["places"]).coords, dims)
-    with source.opened() as raw, source.decoded(raw) as dataset:
-        return along(_part(dataset[name], recipe["places"]).coords, dims)
-
-
 def along(coords: Any, dims: Sequence[str]) -> dict[str, Any]:
     """Coordinates along these dimensions, and those of one value; dates of other calendars than ours as text."""
     found: dict[str, Any] = {}

@@ -84,10 +84,10 @@ def find_array(
         raise bad(str(err)) from err
     if array is not None and found.array is None:
         raise BadParameterError(f"{place} holds one array, which has no name; array was given as {array!r}.", "array")
-    return decoded
+    return replace(decoded, options=dict(place.options))
 
 
-def existing_chunks(found: Found, place: Place, missing_chunks: str) -> tuple[str, ...]:
+def existing_chunks(found: Found, missing_chunks: str) -> tuple[str, ...]:
     """Return sentences on metadata that contradict each other and on chunks that don't exist.
 
     Raises BadInputError where most chunks don't exist and `missing_chunks` isn't "fill", and MissingError where a
@@ -96,7 +96,7 @@ def existing_chunks(found: Found, place: Place, missing_chunks: str) -> tuple[st
     source = (found.recipe or {}).get("source") or {}
     if source.get("files"):
         return ()
-    format, name = stored_as(found)
+    place, (format, name) = Place(found.path, found.options), stored_as(found)
     group = source.get("group")
     check_decoders(place, format, name)
     said = outdated_remark(place, group) if format in ("zarr", "zarr-zip") else ()
@@ -151,7 +151,7 @@ def _part(place: Place, found: Found, select: str) -> Found:
     left = {axis: part[dim] for axis, dim in enumerate(dims) if len(part[dim]) > 1}
     shape = tuple(stop - start for start, stop in left.values())
     chunks = found.chunks and tuple(min(found.chunks[axis], stop - start) for axis, (start, stop) in left.items())
-    recipe = {"options": dict(place.options), "part": [*part.values()]}
+    recipe = {"options": dict(place.options), "part": [*part.values()], "names": found.dims}
     named = tuple(dims[axis] for axis in left) if found.dims else None
     return replace(found, shape=shape, chunks=chunks, dims=named, recipe=recipe)
 

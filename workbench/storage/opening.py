@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import dask.array as da
-import numpy as np
 import xarray as xr
 
 from workbench.errors import BadInputError
@@ -19,7 +16,7 @@ from workbench.storage.formats import format_of
 from workbench.storage.formats.base import FORMATS, Format, Found, Held, check_any
 from workbench.storage.formats.tables import NoNumbersError, joined
 from workbench.storage.places import Place
-from workbench.storage.reading import read_numbers, read_stored
+from workbench.storage.reading import array_of
 from workbench.storage.servers import options_of
 from workbench.storage.variables import array, combined, dataset, indexed
 
@@ -44,8 +41,8 @@ def opened(path: str, asked: Mapping[str, Any], missing_chunks: str) -> xr.Datas
         found = find_array(
             place.path, each.name or None, options=place.options, format=format, rows="", as_matrix=False
         )
-        existing_chunks(found, place, missing_chunks)
-        arrays[each.name or _ALONE] = _array(found, each.name or _ALONE, place)
+        existing_chunks(found, missing_chunks)
+        arrays[each.name or _ALONE] = _array(found, each.name or _ALONE)
     return indexed(combined(arrays))
 
 
@@ -53,14 +50,14 @@ def _is_coordinate(each: Held) -> bool:
     return each.dims == (each.name.rpartition("/")[2],)
 
 
-def _array(found: Found, name: str, place: Place) -> xr.DataArray:
+def _array(found: Found, name: str) -> xr.DataArray:
     dims, coords = found.dims, {}
     # A matrix of covariances may have the same name twice.
     if dims is None or len(set(dims)) < len(dims):
         dims = tuple(f"{name}_{axis}" for axis in range(len(found.shape)))
     elif found.coords is not None:
         coords = along(found.coords, dims)
-    return array(_data(found, place), dims, coords, said(found.attributes))
+    return array(array_of(found, _chunks(found)), dims, coords, said(found.attributes))
 
 
 def _table(place: Place, format: Format) -> xr.Dataset:
@@ -72,21 +69,7 @@ def _table(place: Place, format: Format) -> xr.Dataset:
             raise
         columns = err.numbers
     each = {name: find_array(place.path, joined([name]), options=place.options, format=format) for name in columns}
-    return dataset({name: ("row", _data(found, place)[:, 0]) for name, found in each.items()})
-
-
-def _data(found: Found, place: Place) -> da.Array:
-    facts = found.facts(place.options)
-    dtype = facts["stored"]
-    read = partial(read_stored, found.format, found.path, found.array, facts["options"])
-    return da.map_blocks(
-        partial(read_numbers, read=read, unpack=found.unpack, dtype=dtype),
-        # Of this call alone: since another call the file may have been written again.
-        name=f"open-{uuid.uuid4().hex}",
-        chunks=_chunks(found),
-        dtype=dtype,
-        meta=np.empty((0,) * len(found.shape), dtype),
-    )
+    return dataset({name: ("row", array_of(found, _chunks(found))[:, 0]) for name, found in each.items()})
 
 
 def _chunks(found: Found) -> tuple[tuple[int, ...], ...]:

@@ -8,14 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
-from dask.base import wait
 
 from workbench.storage.formats import READERS
-from workbench.storage.formats.base import known
-from workbench.storage.formats.zarr import plain
+from workbench.storage.formats.base import Found
 
 
 def read_stored(
@@ -31,27 +28,6 @@ def read_stored(
         if error is None:
             raise
         raise error from err
-
-
-def shown(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a notebook's cell holds for `array_of_file` to read a file with these parameters."""
-    format, reader = resolved["format"], READERS[resolved["format"]]
-    used = {unpacked: resolved["unpack"], folded: resolved.get("lengths"), part_of: "part" in resolved["options"]}
-    parts = [each for each, is_used in used.items() if is_used]
-    first = ((plain,) if format.startswith("zarr") else ()) + ((known,) if format not in _OF_PATHS else ())
-    return (
-        *first,
-        reader,
-        f'READERS = {{"{format}": {reader.__name__}}}',
-        read_stored,
-        *parts,
-        read_block,
-        array_of_file,
-    )
-
-
-_OF_PATHS = ("npy", "zarr-zip", "dataset")
-"""Formats whose readers are told nothing of a server."""
 
 
 def part_of(read: Callable[..., Any], part: Sequence[Sequence[int]], *where: slice) -> np.ndarray[Any, Any]:
@@ -105,32 +81,34 @@ def folded(
 def read_block(
     block_info: Any,
     read: Callable[..., Any],
-    unpack: dict[str, Any] | None,
-    stored: str,
-    missing: str,
-    whose: str,
-    shape: tuple[int, ...],
-    dims: Sequence[str] | None,
-    instead: str,
+    unpack: Mapping[str, Any] | None,
+    dtype: Any,
+    missing: str | None = None,
+    whose: str = "",
+    dims: Sequence[str] | None = None,
+    instead: str = "",
 ) -> np.ndarray[Any, Any]:
-    """Block of the numbers that stored ones stand for; what is missing is refused, or NaN."""
-    where = [slice(*bounds) for bounds in block_info[None]["array-location"]]
+    """Block of the numbers that stored ones stand for.
+
+    `read` is given a slice for each dimension. What is missing is NaN, or refused if `missing` is "refuse"; what is
+    infinite is refused unless `missing` is None.
+    """
+    about = block_info[None]
+    where = [slice(*bounds) for bounds in about["array-location"]]
     found = np.asarray(read(*where))
-    block = (found if unpack is None else unpacked(found, **unpack)).astype(stored, copy=False)
+    block = (found if unpack is None else unpacked(found, **unpack)).astype(dtype, copy=False)
+    if missing is None:
+        return block
     infinite = np.isinf(block)
     absent = infinite if infinite.any() or missing != "refuse" else np.isnan(block)
     if absent.any():
-        places = np.argwhere(absent)
-        first = [part.start + int(index) for part, index in zip(where, places[0], strict=True)]
-        named = len(shape) == 2
-        at = f"row {first[0]}, column {first[1]}" if named else str(first)
-        if not named and dims is not None:
-            at = "position " + ", ".join(map("{} of {}".format, first, dims))
-        spans = [f"{part.start} to {part.stop - 1}" for part in where]
-        inside = f"rows {spans[0]} and columns {spans[1]}" if named else f"[{', '.join(spans)}]"
-        others = "" if block.shape == shape else " Other blocks, which were not looked at, may have more."
-        what = "that are infinite, which is not missing" if infinite.any() else "that are missing"
         choice = "" if infinite.any() else f", or choose missing={instead}"
+        what = "that are infinite, which is not missing" if infinite.any() else "that are missing"
+        places = np.argwhere(absent)
+        inside, at = _in_words(where, places[0], dims)
+        others = (
+            "" if block.shape == tuple(about["shape"]) else " Other blocks, which were not looked at, may have more."
+        )
         raise ValueError(
             f"{whose} has values {what}: {len(places)} of the {block.size} in {inside}, the first at {at}: "
             f"{found[tuple(places[0])]}.{others} Replace them{choice}."
@@ -138,104 +116,44 @@ def read_block(
     return block
 
 
-def read_numbers(block_info: Any, read: Callable[..., Any], unpack: Mapping[str, Any] | None, dtype: Any) -> Any:
-    """Block of what the stored numbers stand for; NaN is missing. `read` is given a slice for each dimension."""
-    block = np.asarray(read(*(slice(*bounds) for bounds in block_info[None]["array-location"])))
-    return (block if unpack is None else unpacked(block, **unpack)).astype(dtype, copy=False)
+def _in_words(where: Sequence[slice], place: Any, dims: Sequence[str] | None) -> tuple[str, str]:
+    """Say which block it is, and where in the array this place of it is."""
+    first = [part.start + int(index) for part, index in zip(where, place, strict=True)]
+    spans = [f"{part.start} to {part.stop - 1}" for part in where]
+    if len(where) == 2:
+        return f"rows {spans[0]} and columns {spans[1]}", f"row {first[0]}, column {first[1]}"
+    at = str(first) if dims is None else "position " + ", ".join(map("{} of {}".format, first, dims))
+    return f"[{', '.join(spans)}]", at
 
 
-def array_of_file(
-    path: str,
-    array: str | None,
-    options: dict[str, Any],
-    format: str,
-    unpack: dict[str, Any] | None,
-    shape: tuple[int, ...],
-    blocks: tuple[int, ...],
-    stored: str,
-    missing: str = "refuse",
-    lengths: tuple[int, ...] = (),
-    axes: Sequence[Sequence[int]] | None = None,
-    instead: str = "mean, rows or columns",
-) -> da.Array:
-    """Array in a file, read block by block where the blocks are needed; what is missing is refused, or NaN."""
-    read = partial(read_stored, format, path, array, options["options"] if "part" in options else options)
-    if "part" in options:
-        read = partial(part_of, read, options["part"])
-    if axes is not None:
-        read = partial(folded, read, lengths, axes)
-    return da.map_blocks(
+def reader_of(found: Found) -> Callable[..., np.ndarray[Any, Any]]:
+    """Return what reads a block of an array as it is stored, given a slice for each dimension."""
+    known = dict(found.options if found.recipe is None else found.recipe)
+    part = known.get("part")
+    read = partial(read_stored, found.format, found.path, found.array, known if part is None else known["options"])
+    if part is not None:
+        read = partial(part_of, read, part)
+    return read if found.axes is None else partial(folded, read, found.lengths, found.axes)
+
+
+def array_of(found: Found, blocks: Any, missing: str | None = None, instead: str = "mean, rows or columns") -> da.Array:
+    """Array in a file, read block by block where the blocks are needed; `missing` as `read_block` takes it."""
+    dtype = found.number_type
+    read = partial(
         read_block,
-        read=read,
-        unpack=unpack,
-        stored=stored,
+        read=reader_of(found),
+        unpack=found.unpack,
+        dtype=dtype,
         missing=missing,
-        whose=f"{path} ({array})" if array else path,
-        shape=shape,
-        dims=options.get("dims"),
+        whose=str(found),
+        dims=(found.recipe or {}).get("dims"),
         instead=instead,
+    )
+    return da.map_blocks(
+        read,
         # Of this call alone: since another call the file may have been written again.
         name=f"read-block-{uuid.uuid4().hex}",
-        chunks=da.core.normalize_chunks(blocks, shape),
-        dtype=stored,
-        meta=np.empty((0,) * len(shape), stored),
+        chunks=da.core.normalize_chunks(blocks, found.shape),
+        dtype=dtype,
+        meta=np.empty((0,) * len(found.shape), dtype),
     )
-
-
-def matrix_of_file(
-    path: str,
-    array: str | None,
-    options: dict[str, Any],
-    format: str,
-    unpack: dict[str, Any] | None,
-    shape: tuple[int, int],
-    blocks: tuple[int, int],
-    chunks: int | tuple[int, int] | str,
-    stored: str,
-    dtype: str,
-    center: bool,
-    compute: bool,
-    missing: str = "refuse",
-    lengths: tuple[int, ...] = (),
-    axes: Sequence[Sequence[int]] | None = None,
-) -> tuple[da.Array, Any]:
-    """Array in a file as a matrix, and which rows or columns of it are kept.
-
-    What is missing is refused, filled or left out; for the last two, the array is gone through once more, first.
-    """
-    x = array_of_file(path, array, options, format, unpack, shape, blocks, stored, missing, lengths, axes)
-    # Onto the GPU where array.backend says so, else nowhere: as it is stored, which may be an eighth of the bytes.
-    x, kept = without_gaps(x.to_backend().astype(dtype).rechunk(chunks), missing, path)
-    if center:
-        mean = x.mean(axis=0)
-        if compute:
-            # Known beforehand, the means let each block pass by; otherwise all of them wait in memory for the means.
-            mean = mean.persist()
-            wait(mean)
-        x = x - mean
-    return x, kept
-
-
-def without_gaps(x: da.Array, missing: str, path: str) -> tuple[da.Array, Any]:
-    """The array without NaN, filled or without rows or columns that hold one; and which of these are kept."""
-    if missing == "refuse":
-        return x, None
-    known = ~da.isnan(x)
-    if missing != "mean":
-        axis = 1 if missing == "rows" else 0
-        kept = np.flatnonzero(known.all(axis=axis).to_backend("numpy").compute())
-        if not len(kept):
-            other = "columns" if missing == "rows" else "rows"
-            raise ValueError(
-                f"Of {path} all {missing} hold missing values, so that nothing is left. Choose missing={other}, or "
-                "missing=mean where every column has some value."
-            )
-        return x[kept] if missing == "rows" else x[:, kept], {missing.removesuffix("s"): kept}
-    sums, counts = dask.persist(da.nansum(x, axis=0), known.sum(axis=0))
-    nothing = int((counts == 0).sum())
-    if nothing:
-        raise ValueError(
-            f"{path} has columns without any value, which have no mean ({nothing} of {x.shape[1]}). Choose "
-            "missing=columns, which leaves out all that hold a missing value."
-        )
-    return da.where(known, x, sums / counts).astype(x.dtype), None

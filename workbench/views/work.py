@@ -14,12 +14,12 @@ from workbench.figures import markup
 from workbench.figures.markup import facts, folded, joined, paragraph, tag
 from workbench.formats import size, span
 from workbench.runs.settings import read_settings
+from workbench.storage.servers import ASKED
 from workbench.threads import in_thread
 from workbench.views.browsing import Sought, browsing
 from workbench.views.examples import start_workers
 from workbench.views.forms import Form, Problem, as_text, given, select
 from workbench.views.parts import button, command, confirmed, folds, keeping, link, live, notice, radios, text_field
-from workbench.workloads.inputs import SERVED
 from workbench.workloads.own import is_named
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ async def _held(sight: Sight, template: Template, typed: Mapping[str, Any]) -> C
 
 def _server(typed: Mapping[str, Any]) -> dict[str, Any]:
     """What was typed of the server of a URL."""
-    given = {name: typed[name] for name in SERVED if typed.get(name)}
+    given = {name: typed[name] for name in ASKED if typed.get(name)}
     return given | {"anon": str(typed.get("anon")) in _TRUE}
 
 

@@ -13,13 +13,14 @@ import numpy as np
 from workbench import formats
 from workbench.workloads import generators
 from workbench.workloads.alone import Alone
+from workbench.workloads.code import computing, random_code, to_host
 from workbench.workloads.estimates import Matrix, matrix, with_input
 from workbench.workloads.fields import Chunks, FloatType, Generator, Persist, Seed, Shape, Sized, Words
 from workbench.workloads.generators import TILE
 from workbench.workloads.presets import FIRST_STEPS, UCX, Preset
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import random_array
-from workbench.workloads.svd import held, made, matrix_of
+from workbench.workloads.svd import held, made, matrix_of, uniform_code
 from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
 
 if TYPE_CHECKING:
@@ -247,6 +248,20 @@ TRANSPOSE = (
 )
 
 
+def _sum_code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
+    """Notebook cell of the sum or mean of a random array."""
+    if resolved["generator"] in _TILED:
+        return computing(array_sum, arguments(array_sum, resolved), ("value",), (), on_gpu)
+    made = random_code(f"{resolved['generator']}({resolved['seed']}).normal(10, 1, ", resolved)
+    value = f"value = (x + 1)[::2, ::2].{resolved['reduction']}()\nvalue{to_host(on_gpu)}"
+    return f"import dask.array as da\n\n{made}\n{value}"
+
+
+def _transpose_code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
+    """Notebook cell of the sum of a random array and its transpose."""
+    return f"import dask.array as da\n\n{uniform_code(resolved)}\nvalue = (x + x.T).sum()\nvalue{to_host(on_gpu)}"
+
+
 TEMPLATES = (
     Template(
         array_sum,
@@ -258,7 +273,7 @@ TEMPLATES = (
         imports=lambda resolved: {"numba": "choose generator=tiles"} if resolved["generator"] == "fast" else {},
         checker=_is_expected,
         summary_of=_value,
-        parts=lambda _: (random_normal, sum_in_tiles),
+        code=_sum_code,
         presets=SUM,
         alone=Alone(
             _normal,
@@ -276,7 +291,7 @@ TEMPLATES = (
         estimate=partial(with_input, _transposed_sum),
         checker=_transpose_sum_is_expected,
         summary_of=_value,
-        parts=lambda _: (held,),
+        code=_transpose_code,
         presets=TRANSPOSE,
         reports_bandwidth=True,
         alone=Alone(matrix_of, lambda xp, x, _: {"value": (x + x.T).sum()}, copies=2),

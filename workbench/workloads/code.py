@@ -1,4 +1,4 @@
-"""From a function of this package to the text of a notebook's cell that runs without it."""
+"""Text of the notebook cells that do what a workload does."""
 
 from __future__ import annotations
 
@@ -43,62 +43,56 @@ def _arguments(arguments: ast.arguments) -> list[str]:
     return names[:bare] + [f"{name}={value}" for name, value in zip(names[bare:], defaults, strict=True)]
 
 
-def cell(
+def on_cluster(code: str, cluster: str | None, *, on_gpu: bool) -> str:
+    """Notebook cell of code that begins with its imports, on a cluster of ours if one is named."""
+    connect = "" if cluster is None else f'import workbench\n\nclient = workbench.connect("{cluster}")\n\n'
+    cupy = 'import dask\n\ndask.config.set({"array.backend": "cupy"})\n\n' if on_gpu else ""
+    return f"{connect}{cupy}{code.strip()}\n"
+
+
+def calling(function: Callable[..., Any], arguments: Mapping[str, Any], result: str) -> str:
+    """Code that imports a function and calls it."""
+    given = "".join(f"    {key}={literal(value)},\n" for key, value in arguments.items() if value is not None)
+    return f"from {function.__module__} import {function.__name__}\n\n{result} = {function.__name__}(\n{given})\n"
+
+
+def computing(
     function: Callable[..., Any],
-    parts: Sequence[Callable[..., Any] | str],
     arguments: Mapping[str, Any],
     returns: Sequence[str],
-    small: Sequence[str],
     values: Sequence[str],
-    cluster: str | None,
-    on_gpu: bool = False,
+    on_gpu: bool,
 ) -> str:
-    """Notebook cell: imports, the functions, the call with its arguments, and what it returns computed."""
-    sections = [_imports(tuple(each for each in (*parts, function) if not isinstance(each, str)))]
-    if cluster is not None:
-        sections.append(f'import workbench\n\nclient = workbench.connect("{cluster}")\n')
-    if on_gpu:
-        sections.append('dask.config.set({"array.backend": "cupy"})\n')
-    sections += [f"{each if isinstance(each, str) else plain_source(each)}\n" for each in (*parts, function)]
-    sections.append(f"{_call(function.__name__, arguments, returns)}\n{_computed(returns, small, values, on_gpu)}")
-    return "\n\n".join(sections) + "\n"
+    """Code that imports a function, calls it and computes what it returns but for `values`."""
+    computed = ", ".join(name if name in values else f"{name}{to_host(on_gpu)}" for name in returns)
+    return f"{calling(function, arguments, ', '.join(returns))}\n{computed}"
 
 
-def _call(name: str, arguments: Mapping[str, Any], returns: Sequence[str]) -> str:
-    given = "".join(f"    {key}={literal(value)},\n" for key, value in arguments.items())
-    return f"{', '.join(returns)} = {name}(\n{given})"
+def to_host(on_gpu: bool) -> str:
+    """Code after a Dask array that computes it as NumPy's."""
+    return '.to_backend("numpy").compute()' if on_gpu else ".compute()"
 
 
-def _computed(returns: Sequence[str], small: Sequence[str], values: Sequence[str], on_gpu: bool) -> str:
-    # What is read, plotted or written is better NumPy's.
-    read = '.to_backend("numpy").compute()' if on_gpu else ".compute()"
-    if not small:
-        return ", ".join(returns)  # Values already.
-    lazy = [name for name in returns if name not in values]
-    if all(name in small for name in lazy):
-        return "\n".join(f"{name}{read}" for name in small)
-    names = ", ".join(lazy)
-    shown = ", ".join((*(f"{name}{read}" for name in small), *values))
-    return f"{names} = dask.persist({names})\n{shown}"
+def opening(resolved: Mapping[str, Any]) -> str:
+    """Code that makes `x`, the selected part of an array in a file, as `storage.open` and xarray have it."""
+    server = {name: resolved.get(name) for name in ("anon", "endpoint_url", "token_variable", "missing_chunks")}
+    told = {name: value for name, value in server.items() if value not in (None, False, "refuse")}
+    more = "".join(f", {name}={literal(value)}" for name, value in told.items())
+    opened = f"storage.open({literal(resolved['path'])}{more})"
+    if (columns := resolved.get("columns")) is not None:
+        return f'x = {opened}[{literal(columns)}].to_dataarray("column").transpose("row", "column")'
+    places = (
+        f'"{dim}": {at if isinstance(at, int) else "slice(" + ", ".join(map(str, at)) + ")"}'
+        for dim, at in (resolved.get("selected") or {}).items()
+    )
+    selected = ", ".join(places)
+    part = f".isel({{{selected}}})" if selected else ""
+    return f"x = {opened}[{literal(resolved['array'] or 'array')}]{part}"
 
 
-@lru_cache(maxsize=128)
-def _imports(functions: tuple[Callable[..., Any], ...]) -> str:
-    """Return the imports of the functions' modules that the functions use."""
-    modules = list(dict.fromkeys(inspect.getmodule(function) for function in functions))
-    used = {
-        node.id for each in functions for node in ast.walk(ast.parse(plain_source(each))) if isinstance(node, ast.Name)
-    }
-    lines = {"import dask"}
-    for module in modules:
-        assert module is not None
-        for node in ast.parse(inspect.getsource(module)).body:
-            if isinstance(node, ast.Import) and any((name.asname or name.name) in used for name in node.names):
-                lines.add(ast.unparse(node))
-            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] not in _OURS:
-                lines |= {
-                    ast.unparse(ast.ImportFrom(node.module, [name], 0))
-                    for name in node.names
-                    if (name.asname or name.name) in used
-                }
-    return "\n".join(sorted(lines))
+def random_code(made: str, resolved: Mapping[str, Any]) -> str:
+    """Code that makes a random array of these parameters: `made` begins the call of a generator of `da.random`."""
+    shape, chunks = (tuple(resolved[name]) for name in ("shape", "chunks"))
+    typed = "" if resolved["dtype"] in ("float64", "uint8") else f'.astype("{resolved["dtype"]}")'
+    held = "\nx = x.persist()" if resolved.get("persist") else ""
+    return f"x = da.random.{made}size={shape}, chunks={chunks}){typed}{held}"

@@ -202,7 +202,7 @@ def _certified(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per_w
     passes = 1 if short <= max(_EXACT_COLUMNS, width) else expected_passes(resolved["tol"], long, short, width)
     if resolved.get("axis") == 0:
         long, short = x.rows, x.columns
-    most = min(_GRAM_COLUMNS, _GRAM_PER_COLUMN * width) if resolved["keep"] else _GRAM_COLUMNS
+    most = min(_GRAM_COLUMNS, _GRAM_PER_COLUMN * width) if not resolved["compute"] else _GRAM_COLUMNS
     with_gram = passes > 1 and short <= most
     passes = min(passes, _WITH_GRAM) if with_gram else passes
     height = x.block_rows if long == x.rows else x.block_columns
@@ -214,8 +214,8 @@ def _certified(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per_w
     squared = 12 * short**2 + 1.5 * min(_GRAM_TILE, height * short * 8) if with_gram else 0
     held = max(row_made + factors + int(squared) + 4_000_000, checking) * threads_per_worker
     products = 2 * resolved["k"] * long * 8
-    stays = x.n_bytes if resolved["keep"] else 0
-    hold = "The array is held in memory" if resolved["keep"] else f"{verb} it again at each pass"
+    stays = 0 if resolved["compute"] else x.n_bytes
+    hold = f"{verb} it again at each pass" if resolved["compute"] else "The array is held in memory"
     return x.needs(
         passes=passes,
         held=held,

@@ -69,11 +69,6 @@ class Sized:
     size: str
 
 
-@dataclass(frozen=True)
-class Resolved:
-    """Marks a parameter that is found out for the person and is no field of the form."""
-
-
 Text = Annotated[str, Field(min_length=1)]
 Length = Annotated[int, Field(ge=1, le=2**62)]
 

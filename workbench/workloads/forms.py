@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from workbench import formats
-from workbench.workloads.fields import TITLES, Resolved, Size, Sized, Words
+from workbench.workloads.fields import TITLES, Size, Sized, Words
 from workbench.workloads.signatures import allowed, told_annotation
 from workbench.workloads.values import BadParameterError
 
@@ -35,8 +35,6 @@ def form(
     for name, parameter in inspect.signature(function).parameters.items():
         annotation = hints[name]
         marks = _marks(annotation)
-        if any(isinstance(mark, Resolved) for mark in marks):
-            continue
         sized = next((mark for mark in marks if isinstance(mark, Sized)), None)
         if sized is not None:
             fields |= {"size": (Size, sized.size), name: (annotation | None, None)}

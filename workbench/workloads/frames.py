@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
+import dask
 import dask.array as da
 import numpy as np
 from pydantic import Field
 
 from workbench import formats
 from workbench.workloads.checks import computed
-from workbench.workloads.fields import Persist, Resolved, Seed, Words
+from workbench.workloads.fields import Persist, Seed, Words
 from workbench.workloads.generators import joined, table
 from workbench.workloads.presets import DASK_CUDA, Preset
 from workbench.workloads.registry import Resolution, Template
@@ -39,7 +40,6 @@ def dataframe_join(
     matching: Matching = 0.3,
     seed: Seed = 0,
     persist: Persist = True,
-    library: Annotated[str, Resolved()] = "pandas",
 ) -> tuple[da.Array, da.Array, float | None]:
     """Join of two random dataframes on a key column: the number of matching rows, and the sum of their products.
 
@@ -50,6 +50,7 @@ def dataframe_join(
     import dask.dataframe as dd
     import pandas as pd
 
+    library = "cudf" if dask.config.get("array.backend", "numpy") == "cupy" else "pandas"
     n_parts, seconds_to_make = -(-n_rows // partition), None
     frames = []
     for side, value in (("left", "x"), ("right", "y")):
@@ -66,11 +67,11 @@ def dataframe_join(
 
 
 def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
-    """The library of the workers' processors or GPUs, and no larger a partition than there are rows."""
+    """No larger a partition than there are rows."""
     on_gpu = around.makes_on_gpu()
     partition = min(values["partition"], values["n_rows"])
     told = ("Processors make the rows, and cuDF takes them to the GPUs: with persist that isn't timed.",)
-    return values | {"partition": partition, "library": "cudf" if on_gpu else "pandas"}, told if on_gpu else ()
+    return values | {"partition": partition}, told if on_gpu else ()
 
 
 def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
@@ -135,6 +136,5 @@ TEMPLATE = Template(
     summary_of=_summary,
     presets=PRESETS,
     on_gpus=("cudf", "cudf13"),
-    parts=lambda _: (table, held),
     reports_bandwidth=True,
 )

@@ -1,59 +1,85 @@
-"""Which array of a file a workload's parameters mean, and what its tasks import to read it."""
+"""Find the array in a file that a workload's parameters mean."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 from workbench.errors import BadInputError, WorkbenchError
 from workbench.storage import places
 from workbench.storage.decoders import decoders
-from workbench.storage.finding import existing_chunks, find_array, stored_at
+from workbench.storage.finding import existing_chunks, find_array, stored_as
 from workbench.storage.formats import MODULES
 from workbench.storage.formats.base import Found
 from workbench.storage.places import Place
+from workbench.storage.selecting import asked
 from workbench.storage.servers import options_of
-from workbench.workloads import fields
 from workbench.workloads.values import BadParameterError
 
-SERVED: Mapping[str, tuple[Any, Any]] = {
-    "anon": (fields.Anonymous, False),
-    "endpoint_url": (fields.Endpoint | None, None),
-    places.TOKEN: (fields.TokenVariable | None, None),
-}
-"""Fields of a form on the server of a URL, which `options_of` reads."""
 
-
-def imports_of(resolved: Mapping[str, Any]) -> dict[str, str]:
-    """Return what tasks import to read a file and to decompress it, as `Template.imports`."""
-    options = resolved.get("options") or {}
-    options = options["options"] if "part" in options else options
-    source = options.get("source") or {key: resolved[key] for key in ("engine", "group") if key in resolved}
-    engine, place = source.get("engine"), Place(resolved["path"], source.get("options", options))
-    array = resolved.get("array") or resolved.get("variable")
-    format, name = stored_at(place, resolved.get("format", ""), array, source)
-    found = ("xarray", *MODULES.get(format, (format,))) if engine else MODULES.get(format, ())
-    # What can't be read any more is for whoever opens it to tell.
-    with contextlib.suppress(WorkbenchError, OSError, LookupError, ValueError):
-        found += () if source.get("files") else decoders(place, format, name)
-    return dict.fromkeys((*found, *places.modules_of(resolved["path"])), "")
-
-
-def array_of(workload: str, values: Mapping[str, Any], **asked: Any) -> tuple[Found, dict[str, Any]]:
-    """The array that a workload's parameters mean, found as `find_array` is asked, and what its function takes of it.
+def found_in(workload: str, values: Mapping[str, Any], **how: Any) -> Found:
+    """Return the array that `path`, `array`, `select` and the server mean; `how` is passed to `find_array`.
 
     Raises BadParameterError, which names the parameter.
     """
     options = options_of(workload, values["path"], values)
     try:
-        found = find_array(values["path"], values["array"], options=options, select=values["select"], **asked)
+        return find_array(values["path"], values["array"], options=options, select=values["select"], **how)
     except BadParameterError as err:
         raise BadParameterError(f"{err.parameter} of {workload}: {err}", err.parameter) from err
+
+
+def checked(workload: str, found: Found, missing_chunks: str) -> Found:
+    """Return the array with remarks on chunks that don't exist. Raises BadParameterError if most don't."""
     try:
-        told = existing_chunks(found, places.full(values["path"], options), values["missing_chunks"])
+        said = existing_chunks(found, missing_chunks)
     except BadInputError as err:
         raise BadParameterError(f"path of {workload}: {err}", "path") from err
-    found = replace(found, remarks=(*told, *found.remarks))
-    return found, found.facts(options)
+    return replace(found, remarks=(*said, *found.remarks))
+
+
+def facts_of(found: Found, select: str | None) -> dict[str, Any]:
+    """Return what estimates and checks need to know of an array in a file, as JSON."""
+    same = {name: getattr(found, name) for name in ("path", "array", "shape")}
+    recipe = found.recipe or {}
+    return same | {
+        "columns": recipe.get("columns"),
+        "selected": _selected(found, recipe, asked(select)),
+        "remarks": list(found.remarks),
+        "stored": found.number_type,
+        "dtype": found.working_type,
+        "imports": list(modules_of(found)),
+    }
+
+
+def _selected(found: Found, recipe: Mapping[str, Any], named: Collection[str]) -> dict[str, Any]:
+    """Return the positions that were selected along the dimensions that were named, as `storage.open` calls these."""
+    if "part" not in recipe:
+        places = recipe.get("places", {})
+        return {name: at if isinstance(at, int) else list(at) for name, at in places.items() if name in named}
+    names = recipe["names"] or [f"{found.array or 'array'}_{axis}" for axis in range(len(recipe["part"]))]
+    return {
+        name: at[0] if len(at) == 1 else list(at)
+        for axis, (name, at) in enumerate(zip(names, recipe["part"], strict=True))
+        if name in named or str(axis) in named
+    }
+
+
+def modules_of(found: Found) -> tuple[str, ...]:
+    """Return the modules that tasks import to read an array and to decompress it."""
+    source = (found.recipe or {}).get("source") or {}
+    format, name = stored_as(found)
+    modules = MODULES.get(format, (format,) if source.get("engine") else ())
+    modules = ("xarray", *modules) if source.get("engine") else modules
+    # What can't be read any more is told by what opens it.
+    with contextlib.suppress(WorkbenchError, OSError, LookupError, ValueError):
+        if not source.get("files"):
+            modules += decoders(Place(found.path, found.options), format, name)
+    return tuple(dict.fromkeys((*modules, *places.modules_of(found.path))))
+
+
+def imports_of(resolved: Mapping[str, Any]) -> dict[str, str]:
+    """Return what tasks import to read a file, as `Template.imports`."""
+    return dict.fromkeys(resolved["imports"], "")

@@ -192,8 +192,8 @@ def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str
     )
     if n_theirs != n_ours:
         told.append(f"{n_ours} blocks, not {n_theirs}")
-    # The texts give no seed, and what is kept in between follows from the memory.
-    others = [name for name in theirs if name not in ("shape", "chunks", "seed", "keep")]
+    # The texts give no seed.
+    others = [name for name in theirs if name not in ("shape", "chunks", "seed")]
     return (*told, *(_other(name, theirs[name], ours[name]) for name in others if theirs[name] != ours[name]))
 
 

@@ -13,16 +13,18 @@ import xarray as xr
 from pydantic import Field
 
 from workbench import formats
+from workbench.storage.datasets import along
 from workbench.storage.finding import names_in
 from workbench.storage.formats.base import Found
-from workbench.storage.reading import array_of_file, shown
+from workbench.storage.reading import array_of
 from workbench.storage.variables import dataset
 from workbench.workloads import estimates, fields
 from workbench.workloads.checks import computed
-from workbench.workloads.fields import Resolved, Text, Words
-from workbench.workloads.inputs import SERVED, array_of, imports_of
+from workbench.workloads.code import opening
+from workbench.workloads.fields import Text, Words
+from workbench.workloads.inputs import checked, facts_of, found_in, imports_of
 from workbench.workloads.reductions import absent, histograms, moments, percentiles, variance
-from workbench.workloads.registry import Resolution, Template, arguments
+from workbench.workloads.registry import Resolution, Template
 from workbench.workloads.sizes import grown, shrunk
 from workbench.workloads.svd import READ, held, made
 from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
@@ -109,15 +111,9 @@ def reduce_file(
     percent: Percent = 50.0,
     bins: Bins = 100,
     persist: fields.Persist = False,
-    format: Annotated[str, Resolved()] = "npy",
-    options: Annotated[dict[str, Any] | None, Resolved()] = None,
-    unpack: Annotated[dict[str, Any] | None, Resolved()] = None,
-    shape: Annotated[tuple[int, ...], Resolved()] = (),
-    blocks: Annotated[tuple[int, ...], Resolved()] = (),
-    stored: Annotated[str, Resolved()] = "float64",
-    dtype: Annotated[str, Resolved()] = "float64",
-    axes: Annotated[tuple[int, ...], Resolved()] = (),
-    dims: Annotated[tuple[str, ...], Resolved()] = (),
+    anon: fields.Anonymous = False,
+    endpoint_url: fields.Endpoint | None = None,
+    token_variable: fields.TokenVariable | None = None,
 ) -> tuple[da.Array, da.Array, da.Array, Any, Any, float | None]:
     """Sum, mean, standard deviation, variance, extremes, a percentile or a histogram of an array in a file.
 
@@ -126,39 +122,22 @@ def reduce_file(
     seconds that reading took are told apart from those of computing. Whole numbers are added up as float64. The values
     of one percentile must fit in a worker's memory.
     """
-    x = array_of_file(path, array, options or {}, format, unpack, shape, blocks, stored, missing, instead="'leave out'")
-    x, seconds_to_make = x.to_backend().astype(dtype), None
+    found, axes, dims = _found(locals())
+    x, seconds_to_make = _numbers(found, what, missing), None
     if persist:
         x, seconds_to_make = held(x)
-    where = f"{path} ({array})" if array else path
     skipna = missing == "leave out"
-    gaps = da.isnan(x).sum().map_blocks(absent, x.size, where) if skipna else da.zeros((), dtype=int)
+    gaps = da.isnan(x).sum().map_blocks(absent, x.size, str(found)) if skipna else da.zeros((), dtype=int)
     gone = [dims[axis] for axis in axes]
-    answer, edges = reduced(xr.DataArray(x, dims=dims), what, gone, percent, bins, skipna, where)
-    labels = {"what": what, "dims": answer.dims, "coords": coords_in_file(array, options, format, answer.dims)}
+    answer, edges = reduced(xr.DataArray(x, dims=dims), what, gone, percent, bins, skipna, str(found))
+    coords = {} if found.coords is None or not answer.dims else along(found.coords, answer.dims)
+    labels = {"what": what, "dims": answer.dims, "coords": coords}
     return answer.data, answer.data.ravel()[:20], gaps, edges, labels, seconds_to_make
 
 
-def coords_in_file(
-    array: str | None, options: Mapping[str, Any] | None, format: str, dims: Sequence[Any]
-) -> dict[str, Any]:
-    """Return the coordinates of dimensions where the file has some."""
-    if format != "dataset" or not dims:
-        return {}
-    from workbench.storage.datasets import coords_of
-
-    return coords_of((array or "").rpartition("/")[2], options or {}, dims)
-
-
 def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
-    wanted = names_in(values["over"])
-    names = [each for each in wanted if not each.lstrip("-").isdigit()]
-    found, facts = array_of("reduce_file", values, rows=",".join(names), as_matrix=False)
-    axes = _axes(found, wanted)
-    dims = tuple(f"axis_{axis}" for axis in range(len(found.shape)))
-    # A matrix of covariances may have the same name twice.
-    if found.dims and len(set(found.dims)) == len(dims):
-        dims = found.dims
+    found, axes, dims = _found(values)
+    found = checked("reduce_file", found, values["missing_chunks"])
     n_bytes = 8 * math.prod(found.shape[axis] for axis in axes)
     if values["what"] == "percentile" and n_bytes > WHOLE_BYTES:
         raise BadParameterError(
@@ -168,12 +147,40 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
             "over",
         )
     left = [dims[axis] for axis in range(len(dims)) if axis not in axes] + ["bin"] * (values["what"] == "histogram")
-    if values["what"] in _EXACT and np.dtype(facts["stored"]).kind in "iu":
-        facts["dtype"] = facts["stored"]
-    facts |= {"blocks": _blocks(found, np.dtype(facts["dtype"]).itemsize), "axes": axes, "dims": dims}
+    dtype = _type(found, values["what"])
+    facts = facts_of(found, values["select"]) | {
+        "dtype": dtype,
+        "blocks": _blocks(found, dtype),
+        "axes": axes,
+        "dims": dims,
+    }
     over = f" over {', '.join(dims[axis] for axis in axes)}" if axes else ""
     told = f"{values['what']}{over}: {' × '.join(left) or 'one number'}."
     return values | facts, (*found.remarks, told)
+
+
+def _found(values: Mapping[str, Any]) -> tuple[Found, tuple[int, ...], tuple[str, ...]]:
+    """Return the array, the axes to reduce over and the names of all."""
+    wanted = names_in(values["over"])
+    names = [each for each in wanted if not each.lstrip("-").isdigit()]
+    found = found_in("reduce_file", values, rows=",".join(names), as_matrix=False)
+    dims = tuple(f"axis_{axis}" for axis in range(len(found.shape)))
+    # A matrix of covariances may have the same name twice.
+    if found.dims and len(set(found.dims)) == len(dims):
+        dims = found.dims
+    return found, _axes(found, wanted), dims
+
+
+def _numbers(found: Found, what: str, missing: str) -> da.Array:
+    dtype = _type(found, what)
+    x = array_of(found, _blocks(found, dtype), missing, instead="'leave out'")
+    return x.to_backend().astype(dtype)
+
+
+def _type(found: Found, what: str) -> str:
+    """Return the type to work in: that of whole numbers for their extremes, else floating point."""
+    exact = what in _EXACT and np.dtype(found.number_type).kind in "iu"
+    return found.number_type if exact else found.working_type
 
 
 def _axes(found: Found, wanted: Sequence[str]) -> tuple[int, ...]:
@@ -191,11 +198,11 @@ def _axes(found: Found, wanted: Sequence[str]) -> tuple[int, ...]:
     return tuple(sorted(axis for axis in axes if axis is not None))
 
 
-def _blocks(found: Found, item: int) -> tuple[int, ...]:
+def _blocks(found: Found, dtype: str) -> tuple[int, ...]:
     """Several stored blocks that are read as one, about 32 MB; a part of one where it is larger."""
     if found.whole:
         return found.shape
-    room = max(1, _BLOCK_BYTES // item)
+    room = max(1, _BLOCK_BYTES // np.dtype(dtype).itemsize)
     if found.chunks is None:
         return shrunk(found.shape, room)
     stored = tuple(map(min, found.chunks, found.shape))
@@ -248,14 +255,10 @@ def _arrays(results: Mapping[str, Any]) -> xr.Dataset:
     return dataset({labels["what"]: (labels["dims"], results["value"])}, coords)
 
 
-def _numbers(resolved: Mapping[str, Any]) -> da.Array:
-    given = arguments(array_of_file, {name: value for name, value in resolved.items() if name != "axes"})
-    return array_of_file(**given).to_backend().astype(resolved["dtype"])
-
-
 def _right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
     """Compare with NumPy on a part of the answer, or one number with sums or counts of other kinds."""
-    what, value, axes, x = resolved["what"], results["value"], tuple(resolved["axes"]), _numbers(resolved)
+    what, value, axes = resolved["what"], results["value"], tuple(resolved["axes"])
+    x = _numbers(_found(resolved)[0], what, resolved["missing"])
     remarks, n_known = " ".join(resolved["remarks"]), x.size - int(results["gaps"])
     # NaN stands for places without any value where missing ones are left out.
     beyond_range = da.isinf(value) if resolved["missing"] == "leave out" else ~da.isfinite(value)
@@ -334,8 +337,29 @@ def _counted(resolved: Mapping[str, Any], results: Mapping[str, Any], x: da.Arra
     return Check(passed=passed, what=f"{words}: {resolved['percent']:g} % are asked for. {remarks}".strip())
 
 
-def _parts(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
-    return *shown(resolved), held, moments, variance, histograms, percentiles, absent, reduced, coords_in_file
+def _code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
+    """Notebook cell of a statistic of an array in a file."""
+    what, axes, skipna = resolved["what"], list(resolved["axes"]), resolved["missing"] == "leave out"
+    lines = [opening(resolved), f"over = [x.dims[axis] for axis in {axes}]"]
+    if what == "histogram":
+        lines += [
+            f"edges = np.histogram_bin_edges([], {resolved['bins']}, range=(float(x.min()), float(x.max())))",
+            "value = xr.apply_ufunc(",
+            "    lambda numbers: np.histogram(numbers, edges)[0],",
+            "    x.chunk(dict.fromkeys(over, -1)),",
+            '    input_core_dims=[over],\n    output_core_dims=[["bin"]],',
+            '    vectorize=True,\n    dask="parallelized",\n    output_dtypes=[int],',
+            f'    dask_gufunc_kwargs={{"output_sizes": {{"bin": {resolved["bins"]}}}}},\n)',
+        ]
+    elif what == "percentile":
+        share = resolved["percent"] / 100
+        lines.append(f"value = x.chunk(dict.fromkeys(over, -1)).quantile({share}, over, skipna={skipna})")
+    elif what in _EXACT:
+        lines.append(f"value = x.{what}(over, skipna={skipna})")
+    else:
+        lines.append(f'value = x.{what}(over, skipna={skipna}, dtype="float64")')
+    imports = "import numpy as np\nimport xarray as xr\n" if what == "histogram" else ""
+    return f"{imports}from workbench import storage\n\n" + "\n".join((*lines, "value.compute()"))
 
 
 TEMPLATE = Template(
@@ -350,6 +374,6 @@ TEMPLATE = Template(
     checker=_right,
     summary_of=_summary,
     arrays_of=_arrays,
-    parts=_parts,
-    extra={"missing_chunks": (fields.MissingChunks, "refuse"), **SERVED},
+    code=_code,
+    extra={"missing_chunks": (fields.MissingChunks, "refuse")},
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
@@ -17,7 +17,7 @@ from workbench.redaction import complaint
 from workbench.storage.places import check_protocols
 from workbench.threads import ended_after, load
 from workbench.workloads import forms, presets
-from workbench.workloads.code import cell, plain_source
+from workbench.workloads.code import computing, on_cluster, plain_source
 from workbench.workloads.fields import Replace, Save
 from workbench.workloads.presets import Preset
 from workbench.workloads.values import BadParameterError, Check, Function, Needs, Parameters, Surroundings
@@ -68,8 +68,8 @@ class Template:
     summary_of: Callable[[Mapping[str, Any]], dict[str, Any]] = field(repr=False)
     arrays_of: Callable[[Mapping[str, Any]], xr.Dataset] | None = field(default=None, repr=False)
     """From the results to the arrays that a person takes away; None for workloads that answer with numbers."""
-    parts: Callable[[Mapping[str, Any]], Sequence[Callable[..., Any] | str]] | None = field(default=None, repr=False)
-    """Functions that `function` calls, and lines between them, that the notebook cell therefore shows too."""
+    code: Callable[[Mapping[str, Any], bool], str] | None = field(default=None, repr=False)
+    """From resolved parameters, and whether they are for GPUs, to the notebook cell; None: a call of the function."""
     extra: Mapping[str, tuple[Any, Any]] = field(default_factory=dict, repr=False)
     """Fields of the form, with type and default, that the function doesn't take: what the check asks for."""
     reports_bandwidth: bool = False
@@ -300,10 +300,12 @@ class Template:
         return self.summarise(results), self.check(parameters, results, client)
 
     def cell(self, parameters: Parameters, cluster: str | None = None, *, on_gpu: bool = False) -> str:
-        """Notebook cell that does the same with plain Dask or with CuPy, on a cluster of ours if one is named."""
-        parts = () if self.parts is None else self.parts(parameters.resolved)
-        returns = (self.returns, self.small, self.values)
-        return cell(self.function, parts, self._arguments(parameters), *returns, cluster, on_gpu)
+        """Notebook cell that does the same with Dask or with CuPy, on a cluster of ours if one is named."""
+        if self.code is not None:
+            code = self.code(parameters.resolved, on_gpu)
+        else:
+            code = computing(self.function, self._arguments(parameters), self.returns, self.values, on_gpu)
+        return on_cluster(code, cluster, on_gpu=on_gpu)
 
     def _arguments(self, parameters: Parameters) -> dict[str, Any]:
         return arguments(self.function, parameters.resolved)

@@ -15,15 +15,17 @@ import xarray as xr
 from dask.base import wait
 
 from workbench import formats
-from workbench.formats import by, size
+from workbench.formats import by, literal, size
 from workbench.storage.formats.base import Found
-from workbench.storage.reading import matrix_of_file, shown, without_gaps
+from workbench.storage.reading import array_of
 from workbench.storage.variables import dataset
 from workbench.workloads import checks, estimates, fields
 from workbench.workloads.alone import decomposed
-from workbench.workloads.fields import Resolved, Sized
+from workbench.workloads.code import opening, random_code, to_host
+from workbench.workloads.fields import Sized
 from workbench.workloads.forms import refuse_more
-from workbench.workloads.inputs import SERVED, array_of, imports_of
+from workbench.workloads.gaps import without_gaps
+from workbench.workloads.inputs import checked, facts_of, found_in, imports_of
 from workbench.workloads.presets import LARGE_SVDS, TEXTBOOK, UCX, Preset
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import Wish, chunks_of, grown, random_array
@@ -104,7 +106,6 @@ def compressed_svd(
     dtype: fields.MatrixType = "uint8",
     seed: fields.Seed = 0,
     persist: fields.Persist = False,
-    keep: Annotated[bool, Resolved()] = True,
 ) -> tuple[da.Array, da.Array, da.Array, Any, float | None]:
     """First k singular values and vectors of a large random matrix, approximately.
 
@@ -121,7 +122,7 @@ def compressed_svd(
     if method == "workbench":
         from workbench.linalg import svd_compressed
 
-        u, _, v = result = svd_compressed(x, k, tol=tol, seed=seed, keep=keep)
+        u, _, v = result = svd_compressed(x, k, tol=tol, seed=seed, keep=not compute)
         return u, da.from_array(result.values), v, result.certificate, seconds_to_make
     # A RandomState makes its numbers where x is, on the CPU or a GPU.
     rs = da.random.RandomState(seed)
@@ -134,28 +135,53 @@ def _compressible(values: dict[str, Any], given: Mapping[str, Any], around: Surr
     shape = resolved["shape"]
     refuse_more("compressed_svd", "k", resolved["k"], min(shape), f": the array is {formats.by(shape)}")
     n_bytes = math.prod(resolved["shape"]) * np.dtype(resolved["dtype"]).itemsize
-    keep, told = kept(resolved, n_bytes, around)
+    compute, told = recomputed(resolved, n_bytes, around)
     if resolved["dtype"] == "uint8" and around.makes_on_gpu():
         notes = (
             *notes,
             "GPUs draw 0, 1 and 2 with a kernel of ours: for CuPy's randint each block would be waited for.",
         )
-    return resolved | {"keep": keep}, (*notes, *told)
+    return resolved | {"compute": compute}, (*notes, *told)
 
 
-def kept(resolved: Mapping[str, Any], n_bytes: int, around: Surroundings) -> tuple[bool, tuple[str, ...]]:
-    """Whether method=workbench holds the array between its passes, and why not."""
-    if resolved["compute"] or resolved["method"] == "dask" or resolved.get("persist"):
-        return not resolved["compute"], ()
-    if around.keeps(n_bytes):
-        return True, ()
-    more = f"{formats.size(n_bytes)} are more than {around.too_much}: made or read again at each pass."
-    return False, (more,)
+def recomputed(resolved: Mapping[str, Any], n_bytes: int, around: Surroundings) -> tuple[bool, tuple[str, ...]]:
+    """Whether the array is made or read again at each pass, and why where nobody asked for it."""
+    if resolved["compute"] or resolved["method"] == "dask" or resolved.get("persist") or around.keeps(n_bytes):
+        return resolved["compute"], ()
+    return True, (f"{formats.size(n_bytes)} are more than {around.too_much}: made or read again at each pass.",)
 
 
 def matrix_of(resolved: Mapping[str, Any]) -> da.Array:
     """The matrix of such parameters."""
     return random_matrix(**arguments(random_matrix, resolved))
+
+
+def uniform_code(resolved: Mapping[str, Any]) -> str:
+    """Code that makes such a matrix."""
+    if resolved["dtype"] == "uint8":
+        return random_code(f'RandomState({resolved["seed"]}).randint(0, 3, dtype="uint8", ', resolved)
+    return random_code(f"RandomState({resolved['seed']}).random(", resolved)
+
+
+def imports_for(resolved: Mapping[str, Any], *names: str) -> str:
+    """Code that imports what decomposes `x`, and these names of the package."""
+    used = sorted((*(["linalg"] if resolved["method"] == "workbench" else []), *names))
+    return "import dask.array as da\n" + (f"from workbench import {', '.join(used)}\n" if used else "")
+
+
+def decomposing(resolved: Mapping[str, Any], on_gpu: bool) -> str:
+    """Code that decomposes `x`."""
+    ours, k, seed = resolved["method"] == "workbench", resolved.get("k"), resolved["seed"]
+    if k is None:
+        return f"u, s, v = {'linalg' if ours else 'da.linalg'}.svd(x)\ns{to_host(on_gpu)}"
+    if ours:
+        more = (", center=0" if resolved.get("center") else "") + (", keep=False" if resolved["compute"] else "")
+        call = f"linalg.svd_compressed(x, {k}, tol={resolved['tol']}, seed={seed}{more})"
+        return f"u, s, v = found = {call}\ns{to_host(on_gpu)}, found.certificate"
+    names = ("iterator", "n_power_iter", "compute")
+    more = ", ".join(f"{name}={literal(resolved[name])}" for name in names)
+    call = f"da.linalg.svd_compressed(x, {k}, {more}, seed=da.random.RandomState({seed}))"
+    return f"u, s, v = {call}\ns{to_host(on_gpu)}"
 
 
 def made(results: Mapping[str, Any], called: str = "seconds_to_make") -> dict[str, Any]:
@@ -255,6 +281,7 @@ _of_random = partial(
     summary_of=singular_values,
     arrays_of=factors,
     alone=decomposed(matrix_of),
+    code=lambda resolved, on_gpu: f"{imports_for(resolved)}\n{uniform_code(resolved)}\n{decomposing(resolved, on_gpu)}",
 )
 """An SVD of a random matrix."""
 
@@ -267,7 +294,6 @@ TEMPLATES = (
         resolver=partial(random_array, workload="tall_skinny_svd", layout="tall"),
         estimate=partial(estimates.with_input, estimates.svd),
         presets=TALL,
-        parts=lambda _: (held,),
     ),
     _of_random(
         compressed_svd,
@@ -277,7 +303,6 @@ TEMPLATES = (
         resolver=_compressible,
         estimate=partial(estimates.with_input, estimates.svd),
         presets=COMPRESSED,
-        parts=lambda _: (random_matrix, held),
         extra={"tolerance": (fields.Tolerance, 0.25)},
     ),
 )
@@ -307,16 +332,9 @@ def svd_of_file(
     chunks: fields.Chunks = "auto",
     seed: fields.Seed = 0,
     persist: fields.Persist = False,
-    format: Annotated[str, Resolved()] = "npy",
-    options: Annotated[dict[str, Any] | None, Resolved()] = None,
-    unpack: Annotated[dict[str, Any] | None, Resolved()] = None,
-    shape: Annotated[tuple[int, int], Resolved()] = (0, 0),
-    blocks: Annotated[tuple[int, int], Resolved()] = (0, 0),
-    stored: Annotated[str, Resolved()] = "float64",
-    dtype: Annotated[str, Resolved()] = "float64",
-    keep: Annotated[bool, Resolved()] = True,
-    lengths: Annotated[tuple[int, ...], Resolved()] = (),
-    axes: Annotated[tuple[tuple[int, ...], ...] | None, Resolved()] = None,
+    anon: fields.Anonymous = False,
+    endpoint_url: fields.Endpoint | None = None,
+    token_variable: fields.TokenVariable | None = None,
 ) -> tuple[da.Array, da.Array, da.Array, Any, Any, float | None]:
     """SVD of your own array, from .npy, .npz, HDF5, NetCDF, Zarr, TIFF, Parquet or CSV.
 
@@ -328,9 +346,10 @@ def svd_of_file(
     reported separately.
     """
     ours = method == "workbench"
-    read = (path, array, options or {}, format, unpack, shape, blocks, chunks, stored, dtype)
-    # Ours takes the means off inside its products.
-    x, kept = matrix_of_file(*read, center and not (ours and k is not None), compute, missing, lengths, axes)
+    found = found_in("svd_of_file", locals(), rows=rows)
+    x, kept = matrix_of_file(found, k, chunks, missing)
+    if center and not (ours and k is not None):  # Ours takes the means off inside its products.
+        x = x - means(x, compute)
     seconds_to_make = None
     if persist:
         x, seconds_to_make = held(x)
@@ -340,7 +359,7 @@ def svd_of_file(
         if k is None:
             u, s, v = svd(x)
             return u, s, v, None, kept, seconds_to_make
-        u, _, v = result = svd_compressed(x, k, tol=tol, seed=seed, center=0 if center else None, keep=keep)
+        u, _, v = result = svd_compressed(x, k, tol=tol, seed=seed, center=0 if center else None, keep=not compute)
         s = da.from_array(result.values)
         return u, s, v, result.certificate, kept, seconds_to_make
     if k is None:
@@ -355,16 +374,42 @@ def svd_of_file(
     return u, s, v, None, kept, seconds_to_make
 
 
+def matrix_of_file(found: Found, k: int | None, chunks: Any, missing: str) -> tuple[da.Array, Any]:
+    """Array in a file as a matrix in blocks that suit its SVD, and which rows or columns of it are kept.
+
+    What is missing is refused, filled or left out; for the last two, the array is gone through once more, first.
+    """
+    chunks = tuple(chunks) if isinstance(chunks, list) else chunks
+    blocks, chunks, _ = cut(found, k, chunks, Surroundings())
+    # Onto the GPU where array.backend says so, else nowhere: as it is stored, which may be an eighth of the bytes.
+    x = array_of(found, blocks, missing).to_backend().astype(found.working_type).rechunk(chunks)
+    return without_gaps(x, missing, found.path)
+
+
+def means(x: da.Array, compute: bool) -> da.Array:
+    """Means of the columns."""
+    mean = x.mean(axis=0)
+    if compute:
+        # Known beforehand, the means let each block pass by; otherwise all of them wait in memory for the means.
+        mean = mean.persist()
+        wait(mean)
+    return mean
+
+
 def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
-    found, facts = array_of("svd_of_file", values, rows=values["rows"])
+    found = checked("svd_of_file", found_in("svd_of_file", values, rows=values["rows"]), values["missing_chunks"])
     blocks, chunks, notes = cut(found, values["k"], values["chunks"], around)
-    facts |= {"lengths": found.lengths, "axes": found.axes, "blocks": blocks, "chunks": chunks}
-    if found.dtype.name != facts["dtype"]:
-        notes = (*notes, f"The array holds {found.dtype.name} and is decomposed as {facts['dtype']}.")
-    notes = (*found.remarks, *notes)
-    n_bytes = math.prod(found.shape) * np.dtype(facts["dtype"]).itemsize
-    keep, told = (True, ()) if values["k"] is None else kept(values, n_bytes, around)
-    return values | facts | {"keep": keep}, (*notes, *told)
+    facts = facts_of(found, values["select"]) | {
+        "lengths": found.lengths,
+        "axes": found.axes,
+        "blocks": blocks,
+        "chunks": chunks,
+    }
+    if found.dtype.name != found.working_type:
+        notes = (*notes, f"The array holds {found.dtype.name} and is decomposed as {found.working_type}.")
+    n_bytes = math.prod(found.shape) * np.dtype(found.working_type).itemsize
+    compute, told = (values["compute"], ()) if values["k"] is None else recomputed(values, n_bytes, around)
+    return values | facts | {"compute": compute}, (*found.remarks, *notes, *told)
 
 
 def cut(
@@ -440,9 +485,11 @@ def _read_note(found: Found, direct: tuple[int, ...], k: int | None) -> tuple[st
     return (note,)
 
 
-def _matrix_of_file(resolved: Mapping[str, Any]) -> Any:
+def _matrix_of_file(resolved: Mapping[str, Any]) -> da.Array:
+    found = found_in("svd_of_file", resolved, rows=resolved["rows"])
+    x, _ = matrix_of_file(found, resolved["k"], resolved["chunks"], resolved["missing"])
     # The check goes over the blocks one by one, so none may wait for the means of the columns.
-    return matrix_of_file(**arguments(matrix_of_file, {**resolved, "compute": True}))[0]
+    return x - means(x, compute=True) if resolved["center"] else x
 
 
 def _check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
@@ -466,6 +513,28 @@ def _factors(results: Mapping[str, Any]) -> xr.Dataset:
     return found
 
 
+def _code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
+    """Notebook cell of the SVD of an array in a file."""
+    lines, axes = [opening(resolved)], resolved["axes"]
+    folded = ".to_backend()" if on_gpu else ""
+    if axes is not None:
+        order = [axis for group in axes for axis in group]
+        folded += "" if order == sorted(order) else f".transpose({order})"
+        folded += f".reshape({list(resolved['shape'])})"
+    lines.append(f'x = x.data{folded}.astype("{resolved["dtype"]}").rechunk({tuple(resolved["chunks"])})')
+    lines += {
+        "refuse": [],
+        "mean": ["x = da.where(da.isnan(x), da.nanmean(x, axis=0), x)"],
+        "rows": ["x = x[~da.isnan(x).any(axis=1).compute()]"],
+        "columns": ["x = x[:, ~da.isnan(x).any(axis=0).compute()]"],
+    }[resolved["missing"]]
+    if resolved["center"] and (resolved["k"] is None or resolved["method"] == "dask"):
+        lines.append("x = x - x.mean(axis=0)")
+    if resolved["persist"]:
+        lines.append("x = x.persist()")
+    return "\n".join((imports_for(resolved, "storage"), *lines, decomposing(resolved, on_gpu)))
+
+
 OF_FILE = Template(
     svd_of_file,
     imports=imports_of,
@@ -478,11 +547,10 @@ OF_FILE = Template(
     checker=_check,
     summary_of=partial(singular_values, called=READ),
     arrays_of=_factors,
-    parts=lambda resolved: (*shown(resolved), without_gaps, matrix_of_file, held),
+    code=_code,
     alone=decomposed(lambda resolved: _matrix_of_file({**resolved, "center": False})),
     extra={
         "missing_chunks": (fields.MissingChunks, "refuse"),
-        **SERVED,
         "tolerance": (fields.Tolerance, 0.1),
     },
 )

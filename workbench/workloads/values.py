@@ -10,6 +10,21 @@ from pydantic import BaseModel
 
 from workbench.errors import BadParameterError as BadParameterError
 
+FACTS = (
+    "remarks",
+    "columns",
+    "selected",
+    "n_stored",
+    "stored",
+    "imports",
+    "axes",
+    "dims",
+    "lengths",
+    "blocks",
+    "reader",
+)
+"""Names of what is kept beside parameters for estimates and checks."""
+
 
 @dataclass(frozen=True)
 class Surroundings:

@@ -16,7 +16,7 @@ from workbench.labels import as_text, grouped
 from workbench.storage.variables import dataset
 from workbench.workloads import fields
 from workbench.workloads.estimates import expected_passes, times_gone_through
-from workbench.workloads.fields import Resolved, Words
+from workbench.workloads.fields import Words
 from workbench.workloads.forms import refuse_more
 from workbench.workloads.registry import Resolution
 from workbench.workloads.svd import certificate_json
@@ -67,6 +67,10 @@ Linkage = Annotated[
         only="ld_window",
         title="LD r² threshold",
     ),
+]
+Kernel = Annotated[
+    Literal["auto", "numpy", "device"],
+    Words("Where genotypes are multiplied: by numba or NumPy on processors (auto), by NumPy, or by GPUs (device)."),
 ]
 Step = Annotated[
     int,
@@ -120,9 +124,11 @@ def genotype_pca(
     ld_step: Step | None = None,
     tol: fields.Accuracy = 1e-3,
     seed: fields.Seed = 0,
-    keep: Annotated[bool, Resolved()] = True,
-    kernel: Annotated[Literal["auto", "numpy", "device"], Resolved()] = "auto",
-    options: Annotated[dict[str, Any] | None, Resolved()] = None,
+    compute: fields.Recompute = False,
+    kernel: Kernel = "auto",
+    anon: fields.Anonymous = False,
+    endpoint_url: fields.Endpoint | None = None,
+    token_variable: fields.TokenVariable | None = None,
 ) -> Any:
     """Principal components of samples from their genotypes, read from a file or simulated.
 
@@ -132,9 +138,11 @@ def genotype_pca(
     populations are simulated by the model of Balding and Nichols (1995). The default scaling is that of Patterson et
     al. (2006); the result states how other scalings differ.
     """
-    from workbench.genotypes import open_genotypes, pca, simulate
+    from workbench.genotypes import pca, simulate
 
-    if path is None:
+    if path is not None:
+        genotypes = studies.opened("genotype_pca", locals())
+    else:
         genotypes = simulate(
             n_variants,
             n_samples,
@@ -143,17 +151,6 @@ def genotype_pca(
             missing=missing_rate,
             seed=seed,
             on_device=kernel == "device",
-        )
-    else:
-        genotypes = open_genotypes(
-            path,
-            array=array,
-            orientation=orientation,
-            missing=missing,
-            labels=labels,
-            keep_samples=keep_samples,
-            remove=remove,
-            storage_options=options,
         )
     ld_prune = {"window": ld_window, "r2": ld_r2, "step": ld_step}
     return pca(
@@ -168,7 +165,7 @@ def genotype_pca(
         autosomes_only=autosomes_only,
         tol=tol,
         seed=seed,
-        keep=keep,
+        keep=not compute,
         kernel=kernel,
     )
 
@@ -190,9 +187,9 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
                 raise BadParameterError(
                     f"{name} of genotype_pca is for files: what is simulated has no names or contigs.", name
                 )
-        where, notes = {"path": None, "options": None}, ("Without a path, populations are simulated.",)
+        where, notes = {"path": None}, ("Without a path, populations are simulated.",)
     else:
-        where, (shape, _, remarks, _) = studies.looked_at("genotype_pca", values)
+        where, (shape, remarks, _) = studies.looked_at("genotype_pca", values)
         notes = (
             *_without_effect(given, _SIMULATED, "of simulated populations, without effect on a file"),
             *remarks,
@@ -209,17 +206,17 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
     if values["ld_window"] is None:
         notes = (*notes, *_without_effect(given, _OF_WINDOWS, "of ld_window only, without effect while none is given"))
     packed = shape[0] * -(-shape[1] // 4)
-    keep = around.keeps(packed)
-    if not keep:
+    compute = values["compute"] or not around.keeps(packed)
+    if compute and not values["compute"]:
         notes = (*notes, f"{formats.size(packed)} are more than {around.too_much}: read again at each pass.")
     if around.on_gpu:
         notes = (*notes, "Packed genotypes are decoded and multiplied by the GPUs of the workers.")
         if values.get("path") is None:
             notes = (*notes, "GPUs draw other genotypes than processors, from the same frequencies.")
-    kernel = "device" if around.on_gpu else "auto"
+    kernel = "device" if around.on_gpu else values["kernel"]
     if kernel == "auto" and _is_large(shape) and "numba" in (around.missing or ()):
         kernel, notes = "numpy", (*notes, "numba isn't installed on all workers, so NumPy multiplies, which is slower.")
-    return values | where | {"shape": shape, "keep": keep, "kernel": kernel}, notes
+    return values | where | {"shape": shape, "compute": compute, "kernel": kernel}, notes
 
 
 def _is_large(shape: Sequence[int]) -> bool:
@@ -254,8 +251,8 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
         tile = device.tile_bytes(n_variants, n_samples) + device.tile_bytes(n_variants, n_samples, 8)
         narrow = width * (4 * -(-block // -(-n_samples // 4)) * 8 + 6 * n_samples * 8)
         held = (2 * block + tile + tile * width // ROWS_IN_SINGLE + narrow) * threads_per_worker
-    stays = packed if resolved["keep"] else 0
-    hold = "held in memory" if resolved["keep"] else "read again each time"
+    stays = 0 if resolved["compute"] else packed
+    hold = "read again each time" if resolved["compute"] else "held in memory"
     return Needs.of(
         input_bytes=packed,
         passes=passes,
@@ -390,6 +387,24 @@ def _populations_are_apart(resolved: Mapping[str, Any], found: GenotypePCA, agre
     return agreed.model_copy(update={"passed": bool(passed), "what": said})
 
 
+def _code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
+    """Notebook cell of a PCA of genotypes in a file or of simulated ones."""
+    names = ("scaler", "maf", "max_missing", "hwe", "leave_out", "autosomes_only", "tol", "seed")
+    given = {name: resolved[name] for name in names}
+    given |= {"n_components": resolved["n_components"], "kernel": resolved["kernel"]}
+    if resolved["ld_window"] is not None:
+        given["ld_prune"] = {name: resolved[f"ld_{name}"] for name in ("window", "r2", "step")}
+    if resolved["path"] is not None:
+        return studies.code("genotype_pca", resolved, "pca", **given)
+    given = {name: each or None for name, each in given.items()}
+    shape = [str(resolved[name]) for name in ("n_variants", "n_samples")]
+    populations = {name: resolved[name] for name in ("n_populations", "fst", "seed")}
+    populations |= {"missing": resolved["missing_rate"], "on_device": resolved["kernel"] == "device" or None}
+    made = studies.calling("genotypes", "simulate", *shape, **populations)
+    found = studies.calling("found", "pca", "genotypes", **given)
+    return f"from workbench.genotypes import pca, simulate\n\n{made}{found}found\n"
+
+
 COMPONENTS = studies.template(
     genotype_pca,
     "components",
@@ -400,4 +415,5 @@ COMPONENTS = studies.template(
     checker=_check,
     summary_of=_summary,
     arrays_of=_arrays,
+    code=_code,
 )

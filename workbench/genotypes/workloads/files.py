@@ -16,8 +16,7 @@ from workbench.storage.servers import options_of
 from workbench.storage.variables import dataset
 from workbench.workloads import fields
 from workbench.workloads.checks import computed
-from workbench.workloads.fields import Resolved, Words
-from workbench.workloads.inputs import SERVED
+from workbench.workloads.fields import Words
 from workbench.workloads.registry import Resolution
 from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
 
@@ -43,7 +42,9 @@ def genotype_qc(
     leave_out: studies.RegionsOut | None = None,
     autosomes_only: studies.Autosomes = False,
     mid_p: MidP = False,
-    options: Annotated[dict[str, Any] | None, Resolved()] = None,
+    anon: fields.Anonymous = False,
+    endpoint_url: fields.Endpoint | None = None,
+    token_variable: fields.TokenVariable | None = None,
 ) -> Any:
     """Quality control of genotypes: missing values, allele counts, Hardy-Weinberg equilibrium and heterozygosity.
 
@@ -52,22 +53,14 @@ def genotype_qc(
     (Wigginton et al., 2005). For each sample: the number of missing and heterozygous sites. Nothing is excluded; the
     answer counts the variants that the usual thresholds would exclude.
     """
-    from workbench.genotypes import open_genotypes, qc
+    from workbench.genotypes import qc
 
-    genotypes = open_genotypes(
-        path,
-        array=array,
-        orientation=orientation,
-        missing=missing,
-        keep_samples=keep_samples,
-        remove=remove,
-        storage_options=options,
-    )
+    genotypes = studies.opened("genotype_qc", locals())
     return qc(genotypes, leave_out=leave_out, autosomes_only=autosomes_only, mid_p=mid_p)
 
 
 def _quality_resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
-    where, (shape, _, remarks, _) = studies.looked_at("genotype_qc", values)
+    where, (shape, remarks, _) = studies.looked_at("genotype_qc", values)
     return values | where | {"shape": shape}, remarks
 
 
@@ -126,7 +119,7 @@ def _quality_check(resolved: Mapping[str, Any], results: Mapping[str, Any], clie
     found: Quality = results["quality"]
     if (found.counts.sum(axis=0) != found.by_sample.sum(axis=0)).any():
         return Check(passed=False, what="Counts by site and by sample come to different sums.")
-    genotypes = studies.opened(resolved)
+    genotypes = studies.opened_for_check("genotype_qc", resolved)
     starts = np.unique(np.linspace(0, max(0, genotypes.n_variants - 4), 16).astype(int))
     parts = [slice(start, start + 4) for start in starts]
     counts = computed(client, *(genotypes[part].counts(3) for part in parts))
@@ -150,6 +143,9 @@ QUALITY = studies.template(
     checker=_quality_check,
     summary_of=_quality_summary,
     arrays_of=_quality_arrays,
+    code=lambda resolved, _: studies.code(
+        "genotype_qc", resolved, "qc", **{name: resolved[name] for name in ("leave_out", "autosomes_only", "mid_p")}
+    ),
 )
 
 
@@ -181,7 +177,9 @@ def genotype_relatedness(
     remove: studies.SamplesRemoved | None = None,
     leave_out: studies.RegionsOut | None = None,
     autosomes_only: studies.Autosomes = False,
-    options: Annotated[dict[str, Any] | None, Resolved()] = None,
+    anon: fields.Anonymous = False,
+    endpoint_url: fields.Endpoint | None = None,
+    token_variable: fields.TokenVariable | None = None,
 ) -> Any:
     """Related samples by KING-robust kinship, and which samples to remove so that none are related.
 
@@ -189,17 +187,9 @@ def genotype_relatedness(
     al., 2010). Variants on X and Y distort kinship: exclude them. The samples to remove are chosen one at a time,
     always the one with the most remaining relatives. Save their names and pass them as remove.
     """
-    from workbench.genotypes import kinship, open_genotypes
+    from workbench.genotypes import kinship
 
-    genotypes = open_genotypes(
-        path,
-        array=array,
-        orientation=orientation,
-        missing=missing,
-        keep_samples=keep_samples,
-        remove=remove,
-        storage_options=options,
-    )
+    genotypes = studies.opened("genotype_relatedness", locals())
     return kinship(
         genotypes,
         cutoff,
@@ -212,7 +202,7 @@ def genotype_relatedness(
 
 
 def _relatives_resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
-    where, (shape, _, remarks, _) = studies.looked_at("genotype_relatedness", values)
+    where, (shape, remarks, _) = studies.looked_at("genotype_relatedness", values)
     if shape[1] < 2:
         raise BadParameterError("path of genotype_relatedness: there is one sample. Give two or more.", "path")
     return values | where | {"shape": shape}, remarks
@@ -282,7 +272,7 @@ def _relatives_check(resolved: Mapping[str, Any], results: Mapping[str, Any], cl
         return Check(passed=False, what="Some pairs stay related without the samples to remove.")
     if not len(found.pairs):
         return Check(passed=True, what=f"No pair has a kinship of {found.cutoff:g} or more: there is nothing to check.")
-    genotypes = studies.opened(resolved)
+    genotypes = studies.opened_for_check("genotype_relatedness", resolved)
     limits = [resolved[name] for name in ("maf", "max_missing", "hwe")]
     if limits != [0, 1, 0]:
         genotypes = genotypes[Rule("center", *limits).verdict(qc(genotypes).counts) == 0]
@@ -302,6 +292,8 @@ def _kinship(x: Any, y: Any) -> float:
     return 0.5 - float(((x[known] - y[known]) ** 2).sum()) / (4 * least)
 
 
+_OF_KINSHIP = ("cutoff", "maf", "max_missing", "hwe", "leave_out", "autosomes_only")
+
 RELATIVES = studies.template(
     genotype_relatedness,
     "related",
@@ -311,6 +303,9 @@ RELATIVES = studies.template(
     checker=_relatives_check,
     summary_of=_relatives_summary,
     arrays_of=_relatives_arrays,
+    code=lambda resolved, _: studies.code(
+        "genotype_relatedness", resolved, "kinship", **{name: resolved[name] for name in _OF_KINSHIP}
+    ),
 )
 
 
@@ -330,17 +325,20 @@ def pack_genotypes(
     missing: studies.MissingCode | None = None,
     labels: studies.Labels | None = None,
     overwrite: Overwrite = False,
-    bytes_before: Annotated[int, Resolved()] = 0,
-    options: Annotated[dict[str, Any] | None, Resolved()] = None,
-    to_options: Annotated[dict[str, Any] | None, Resolved()] = None,
+    anon: fields.Anonymous = False,
+    endpoint_url: fields.Endpoint | None = None,
+    token_variable: fields.TokenVariable | None = None,
+    to_endpoint_url: fields.Endpoint | None = None,
 ) -> tuple[Any, int, int]:
     """Write genotypes to a Zarr store with two bits per genotype.
 
     One task reads, packs and writes each block. If the run is stopped or killed, running it again continues it.
     """
     from workbench.genotypes import pack_to_zarr
-    from workbench.storage.places import full
 
+    given = locals()
+    options = options_of("pack_genotypes", path, given)
+    to_options = options_of("pack_genotypes", to, given, "to_")
     packed = pack_to_zarr(
         path,
         to,
@@ -352,17 +350,17 @@ def pack_genotypes(
         storage_options=options,
         to_storage_options=to_options,
     )
-    return packed, bytes_before, full(to, to_options).size()
+    return packed, studies.size_of(path, options), places.full(to, to_options).size()
 
 
 def _packing_resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
     """Inspect the file, and make the output path absolute."""
-    where, (shape, n_bytes, remarks, _) = studies.looked_at("pack_genotypes", values, at_least=0)
+    where, (shape, remarks, _) = studies.looked_at("pack_genotypes", values, at_least=0)
     to = places.full(values["to"]).path
-    to_options = options_of("pack_genotypes", to, values, "to_")
+    options_of("pack_genotypes", to, values, "to_")  # Raises where nobody could write there so.
     if places.overlap(to, where["path"]):
         raise BadParameterError(f"to of pack_genotypes is {to}, what is read from. Give another path.", "to")
-    return values | where | {"to": to, "to_options": to_options, "shape": shape, "bytes_before": n_bytes}, remarks
+    return values | where | {"to": to, "shape": shape}, remarks
 
 
 def _packing_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
@@ -402,8 +400,9 @@ def _packing_check(resolved: Mapping[str, Any], results: Mapping[str, Any], clie
     """Sampled blocks of the store, read again, against the source."""
     from workbench.genotypes import open_genotypes
 
-    source = studies.opened(resolved)
-    packed = open_genotypes(resolved["to"], storage_options=resolved["to_options"])
+    source = studies.opened_for_check("pack_genotypes", resolved)
+    to_options = options_of("pack_genotypes", resolved["to"], resolved, "to_")
+    packed = open_genotypes(resolved["to"], storage_options=to_options)
     if source.shape != packed.shape:
         return Check(
             passed=False, what=f"The store has {packed.shape} variants and samples, the source {source.shape}."
@@ -421,6 +420,18 @@ def _packing_check(resolved: Mapping[str, Any], results: Mapping[str, Any], clie
     return Check(passed=True, what=f"{of} of the store, read again, hold the genotypes of the source.")
 
 
+def _packing_code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
+    names = ("overwrite", "array", "orientation", "missing", "labels")
+    options = {
+        "storage_options": options_of("pack_genotypes", resolved["path"], resolved) or None,
+        "to_storage_options": options_of("pack_genotypes", resolved["to"], resolved, "to_") or None,
+    }
+    where = [formats.literal(resolved[name]) for name in ("path", "to")]
+    given = {name: resolved[name] or None for name in names}
+    called = studies.calling("packed", "pack_to_zarr", *where, **given, **options)
+    return f"from workbench.genotypes import pack_to_zarr\n\n{called}packed\n"
+
+
 PACKING = studies.template(
     pack_genotypes,
     "packed",
@@ -434,5 +445,5 @@ PACKING = studies.template(
     ),
     checker=_packing_check,
     summary_of=_packing_summary,
-    extra={**SERVED, "to_endpoint_url": (fields.Endpoint | None, None)},
+    code=_packing_code,
 )

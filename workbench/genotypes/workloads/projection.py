@@ -15,7 +15,7 @@ from workbench.jobs import folders
 from workbench.storage import places
 from workbench.storage.variables import dataset
 from workbench.workloads import fields
-from workbench.workloads.fields import Resolved, Text, Words
+from workbench.workloads.fields import Text, Words
 from workbench.workloads.registry import Resolution
 from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
 
@@ -58,7 +58,9 @@ def genotype_project(
     missing: studies.MissingCode | None = None,
     keep_samples: studies.SamplesKept | None = None,
     remove: studies.SamplesRemoved | None = None,
-    options: Annotated[dict[str, Any] | None, Resolved()] = None,
+    anon: fields.Anonymous = False,
+    endpoint_url: fields.Endpoint | None = None,
+    token_variable: fields.TokenVariable | None = None,
 ) -> Any:
     """Scores of new samples on the principal components of a run of genotype_pca.
 
@@ -66,25 +68,16 @@ def genotype_project(
     scores are closer to the center than those of the reference samples. The result reports by how much, and correct
     divides the scores by it.
     """
-    from workbench.genotypes import open_genotypes, project
+    from workbench.genotypes import project
 
-    genotypes = open_genotypes(
-        path,
-        array=array,
-        orientation=orientation,
-        missing=missing,
-        labels=labels,
-        keep_samples=keep_samples,
-        remove=remove,
-        storage_options=options,
-    )
+    genotypes = studies.opened("genotype_project", locals())
     return project(components, genotypes, correct=correct, ambiguous=ambiguous)
 
 
 def _projection_resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
     from workbench.genotypes import Reference
 
-    where, (shape, _, remarks, _) = studies.looked_at("genotype_project", values)
+    where, (shape, remarks, _) = studies.looked_at("genotype_project", values)
     try:
         store = _store(values["components"])
         loadings = Reference.read(store).loadings.shape
@@ -158,12 +151,19 @@ def _projection_check(resolved: Mapping[str, Any], results: Mapping[str, Any], c
         return Check(passed=False, what="No sample has a genotype at any variant of the reference.")
     chosen = int(known[len(known) // 2])
     asked = {name: resolved[name] for name in ("correct", "ambiguous")}
-    alone = project(resolved["components"], studies.opened(resolved).of_samples([chosen]), **asked)
+    alone = project(
+        resolved["components"], studies.opened_for_check("genotype_project", resolved).of_samples([chosen]), **asked
+    )
     off = float(np.abs(alone.scores[0] - found.scores[chosen]).max() / (np.abs(found.scores[known]).max() or 1.0))
     return Check(
         passed=off < 1e-9,
         what=f"The scores of {found.samples[chosen]}, projected alone, differ by {off:.1e} of the most.",
     )
+
+
+def _projection_code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
+    options = {name: resolved[name] for name in ("correct", "ambiguous")}
+    return studies.code("genotype_project", resolved, "project", formats.literal(resolved["components"]), **options)
 
 
 PROJECTION = studies.template(
@@ -176,4 +176,5 @@ PROJECTION = studies.template(
     summary_of=_projection_summary,
     arrays_of=_projection_arrays,
     referring=("components",),
+    code=_projection_code,
 )

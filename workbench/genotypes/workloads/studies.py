@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from pydantic import Field
 
 from workbench.errors import BadInputError
+from workbench.formats import literal
 from workbench.storage import places
 from workbench.storage.servers import options_of
 from workbench.workloads.fields import Text, Words
-from workbench.workloads.inputs import SERVED
 from workbench.workloads.registry import Template
 from workbench.workloads.values import BadParameterError
 
@@ -125,10 +125,9 @@ _SHOWN = 500
 
 
 class Study(NamedTuple):
-    """Facts about a file: variants and the samples chosen, bytes, and what was remarked."""
+    """Facts about a file: variants and the samples chosen, and what was remarked."""
 
     shape: tuple[int, int]
-    n_bytes: int
     remarks: tuple[str, ...]
     reader: tuple[str, ...]
     """Modules that read it."""
@@ -140,7 +139,7 @@ def looked_at(workload: str, values: Mapping[str, Any], at_least: int = 1) -> tu
 
     path = places.full(values["path"]).path
     options = options_of(workload, path, values)
-    where: dict[str, Any] = {"path": path, "options": options}
+    where: dict[str, Any] = {"path": path}
     for name in ("labels", "keep_samples", "remove"):
         if name in values:
             where[name] = places.full(values[name]).path if isinstance(values[name], str) else values[name]
@@ -166,20 +165,46 @@ def imports_of(resolved: Mapping[str, Any]) -> dict[str, str]:
     return dict.fromkeys((*resolved["reader"], *places.modules_of(resolved["path"])), "")
 
 
-def opened(resolved: Mapping[str, Any]) -> Genotypes:
-    """The chosen samples and variants, opened again as a check needs them."""
-    from workbench.genotypes import choosing, open_genotypes
+def opened(workload: str, given: Mapping[str, Any]) -> Genotypes:
+    """Open the chosen samples of what a workload's parameters name."""
+    from workbench.genotypes import open_genotypes
 
-    names = ("array", "orientation", "missing", "keep_samples", "remove")
-    told = {name: resolved[name] for name in names if name in resolved}
-    found = open_genotypes(resolved["path"], **told, storage_options=resolved["options"])
+    names = ("array", "orientation", "missing", "labels", "keep_samples", "remove")
+    told = {name: given[name] for name in names if name in given}
+    return open_genotypes(given["path"], **told, storage_options=options_of(workload, given["path"], given))
+
+
+def opened_for_check(workload: str, resolved: Mapping[str, Any]) -> Genotypes:
+    """Open the chosen samples and variants again, without labels, which a check doesn't need."""
+    from workbench.genotypes import choosing
+
+    found = opened(workload, {name: value for name, value in resolved.items() if name != "labels"})
     barred = {name: resolved[name] for name in ("leave_out", "autosomes_only") if name in resolved}
     return choosing.of_chosen_variants(found, **barred) if barred else found
 
 
+def code(workload: str, given: Mapping[str, Any], function: str, *before: str, **options: Any) -> str:
+    """Notebook cell that opens genotypes and calls a function of `workbench.genotypes` on them.
+
+    `before` is the code of what the function takes before genotypes; options that are None, 0 or False are left out.
+    """
+    names = ("array", "orientation", "missing", "labels", "keep_samples", "remove")
+    told = {name: given.get(name) for name in names}
+    told["storage_options"] = options_of(workload, given["path"], given) or None
+    opened = calling("genotypes", "open_genotypes", literal(given["path"]), **told)
+    found = calling("found", function, *before, "genotypes", **{name: each or None for name, each in options.items()})
+    return f"from workbench.genotypes import {function}, open_genotypes\n\n{opened}{found}found\n"
+
+
+def calling(result: str, function: str, *arguments: str, **options: Any) -> str:
+    """Code that calls a function, without the options that are None."""
+    lines = (f"    {name}={literal(value)},\n" for name, value in options.items() if value is not None)
+    return f"{result} = {function}(\n{''.join(f'    {each},{chr(10)}' for each in arguments)}{''.join(lines)})\n"
+
+
 def template(function: Callable[..., Any], *answers: str, **known: Any) -> Template:
     """A workload that computes its answers itself from files of genotypes, on processors if nothing else is said."""
-    told: dict[str, Any] = {"by_processors": True, "extra": SERVED, "imports": imports_of, **known}
+    told: dict[str, Any] = {"by_processors": True, "imports": imports_of, **known}
     return Template(function, returns=answers, small=(), values=answers, **told)
 
 
@@ -211,7 +236,7 @@ def _opened(workload: str, path: str, told: Any, options: Any, choices: Any, *_:
     if workload == "genotype_pca" and "autosomes_only" not in chosen and some_on_x(found):
         found = replace(found, remarks=(*found.remarks, _ON_X))
     source = found.source or path
-    return Study(found.shape, _size(source, options=dict(options)), found.remarks, _reader(source, dict(options)))
+    return Study(found.shape, found.remarks, _reader(source, dict(options)))
 
 
 def _reader(path: str, options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -237,7 +262,7 @@ def _stamp(path: str) -> Any:
     return stamps or time.monotonic()
 
 
-def _size(path: str, options: Mapping[str, Any]) -> int:
+def size_of(path: str, options: Mapping[str, Any]) -> int:
     """Bytes of a file, or of all files of a folder; of PLINK's three files together."""
     from workbench.genotypes.plink import is_plink, three_files
 

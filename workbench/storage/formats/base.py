@@ -54,6 +54,8 @@ class Found:
     """Values that a mask beside it hides."""
     unpack: Mapping[str, Any] | None = None
     """What makes numbers of the stored ones, as `workbench.storage.reading.unpacked` takes it."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What fsspec is told of a URL's server."""
     remarks: tuple[str, ...] = ()
     """How the numbers are read, where that isn't plain."""
     recipe: Mapping[str, Any] | None = None
@@ -76,15 +78,10 @@ class Found:
         """Type in which its numbers are worked on."""
         return "float32" if self.dtype.kind == "f" and self.dtype.itemsize <= 4 else "float64"
 
-    def facts(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """What `workbench.storage.reading.array_of_file` and who uses it take, but for blocks.
-
-        `options` are what fsspec is told of a URL's server.
-        """
-        same = {name: getattr(self, name) for name in ("path", "array", "format", "unpack", "remarks", "shape")}
-        stored = self.working_type if self.unpack else self.dtype.newbyteorder("=").name
-        told = dict(options if self.recipe is None else self.recipe)
-        return same | {"options": told, "stored": stored, "dtype": self.working_type}
+    @property
+    def number_type(self) -> str:
+        """Type of the numbers as they are read: unpacked, in this machine's byte order."""
+        return self.working_type if self.unpack else self.dtype.newbyteorder("=").name
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,34 @@
+"""Matrices with missing values: filled, or without rows or columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+
+def without_gaps(x: da.Array, missing: str, path: str) -> tuple[da.Array, Any]:
+    """The array without NaN, filled or without rows or columns that hold one; and which of these are kept."""
+    if missing == "refuse":
+        return x, None
+    known = ~da.isnan(x)
+    if missing != "mean":
+        axis = 1 if missing == "rows" else 0
+        kept = np.flatnonzero(known.all(axis=axis).to_backend("numpy").compute())
+        if not len(kept):
+            other = "columns" if missing == "rows" else "rows"
+            raise ValueError(
+                f"Of {path} all {missing} hold missing values, so that nothing is left. Choose missing={other}, or "
+                "missing=mean where every column has some value."
+            )
+        return x[kept] if missing == "rows" else x[:, kept], {missing.removesuffix("s"): kept}
+    sums, counts = dask.persist(da.nansum(x, axis=0), known.sum(axis=0))
+    nothing = int((counts == 0).sum())
+    if nothing:
+        raise ValueError(
+            f"{path} has columns without any value, which have no mean ({nothing} of {x.shape[1]}). Choose "
+            "missing=columns, which leaves out all that hold a missing value."
+        )
+    return da.where(known, x, sums / counts).astype(x.dtype), None
