@@ -161,6 +161,62 @@ def test_a_declared_preset_that_is_none_is_one_sentence(tmp_path, data_folder, p
     assert template(f"{tmp_path}/mine.py:total").offered
 
 
+PREPARED = """
+import numpy as np
+
+import workbench
+
+
+def prepare(n, chunks, cluster):
+    if n > 1000:
+        raise ValueError(f"n is {n}. Give at most 1000.")
+    if chunks == "auto":
+        return {"chunks": np.int64(n // (cluster.threads or 1))}, f"{cluster.threads} threads share {n} rows."
+    return ANSWER
+
+
+def code(n, chunks):
+    return f"import dask.array as da\\n\\nda.ones({n}, chunks={chunks}).sum().compute()"
+
+
+@workbench.workload(prepare=prepare, code=code, needs=lambda chunks: 8 * chunks)
+def total(n: int = 100, chunks: int | str = "auto"):
+    import dask.array as da
+
+    return da.ones(n, chunks=chunks).sum()
+"""
+
+
+def test_a_function_prepares_its_parameters_for_the_cluster_and_writes_its_own_cell(tmp_path, data_folder):
+    (tmp_path / "mine.py").write_text(PREPARED.replace("ANSWER", "{}"))
+    chosen = template(f"{tmp_path}/mine.py:total")
+    checked = chosen.validate({"n": 120}, threads=4)
+    assert (checked.resolved, checked.notes) == ({"n": 120, "chunks": 30}, ("4 threads share 120 rows.",))
+    assert checked.given == {"n": 120}
+    assert chosen.needs(checked).held_total == 240
+    code = chosen.cell(checked, "calm-otter")
+    assert code.startswith('import workbench\n\nclient = workbench.connect("calm-otter")\n')
+    assert code.endswith("da.ones(120, chunks=30).sum().compute()\n")
+    assert chosen.validate({"n": 120, "chunks": 7}, threads=4).resolved["chunks"] == 7
+    with pytest.raises(BadInputError, match=r"prepare of total failed: ValueError: n is 2000\. Give at most 1000\."):
+        chosen.validate({"n": 2000})
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        ("7", "prepare of total returned 7. Let it return parameters, such as {'n': 1000}, or these and sentences."),
+        ("{'m': 1}", "total has no parameter 'm'."),
+        ("{'n': 'many'}", "n of total is 'many'. Give a whole number."),
+        ("{}, [1]", "Let it return parameters"),
+    ],
+)
+def test_what_a_function_prepares_wrongly_is_one_sentence(tmp_path, data_folder, answer, sentence):
+    (tmp_path / "mine.py").write_text(PREPARED.replace("ANSWER", answer))
+    with pytest.raises(BadInputError, match=re.escape(sentence)):
+        template(f"{tmp_path}/mine.py:total").validate({"chunks": 5})
+
+
 def test_the_form_of_a_function_comes_of_its_signature_and_docstring_and_nothing_is_imported(project, data_folder):
     chosen = template(f"{project}/mine.py:total")
     n = chosen.schema()["properties"]["n"]

@@ -1,4 +1,4 @@
-"""What a person may say of a function beside its signature, by `@workbench.workload(title=…, check=…)`."""
+"""Declarations about a workload besides its signature: `@workbench.workload(title=…, check=…)`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Declared:
-    """What was said of a function."""
+    """Declarations about a function."""
 
     title: str | None = None
-    check: Callable[..., Any] | None = None
+    prepare: Callable[..., Any] | None = None
     needs: Callable[..., Any] | None = None
+    check: Callable[..., Any] | None = None
+    code: Callable[..., Any] | None = None
     presets: Mapping[str, Mapping[str, Any]] | None = None
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Names of those that are functions."""
+        return tuple(name for name in ("prepare", "needs", "check", "code") if getattr(self, name) is not None)
 
 
 @overload
@@ -25,8 +32,10 @@ def workload(function: F, /) -> F: ...
 def workload(
     *,
     title: str | None = None,
-    check: Callable[..., Any] | None = None,
+    prepare: Callable[..., Any] | None = None,
     needs: Callable[..., Any] | None = None,
+    check: Callable[..., Any] | None = None,
+    code: Callable[..., Any] | None = None,
     presets: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Callable[[F], F]: ...
 def workload(
@@ -34,23 +43,32 @@ def workload(
     /,
     *,
     title: str | None = None,
-    check: Callable[..., Any] | None = None,
+    prepare: Callable[..., Any] | None = None,
     needs: Callable[..., Any] | None = None,
+    check: Callable[..., Any] | None = None,
+    code: Callable[..., Any] | None = None,
     presets: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> F | Callable[[F], F]:
     """Declare a function as a workload, also without parentheses; it stays the function that it is.
 
+    Each of the functions is called with those parameters of the workload that it names.
+
     Parameters
     ----------
     title
-        What lists call it.
-    check
-        Called with the answer, and with those parameters of the workload that it names. It returns whether the answer
-        is right, or that and a sentence, or these and by how much rounding may put the numbers of the answer off, which
-        decides whether answers near zero agree. An `assert` that fails says that it isn't right.
+        Its name in lists.
+    prepare
+        Called before anything runs, also with `cluster` if it names that: the cluster's `memory` in bytes, `threads`,
+        `threads_per_worker` and `on_gpu`, as far as they are known. It returns the parameters that it changes, such as
+        {"chunks": 500}, or these and sentences on them. Raise an error with one sentence for what cannot be computed.
     needs
-        Called with those parameters that it names, before anything runs. It returns what all workers together must
-        hold: bytes, or a text such as '2GiB'.
+        Called before anything runs. It returns what all workers together must hold: bytes, or a text such as '2GiB'.
+    check
+        Called with the answer first. It returns whether the answer is right, or that and a sentence, or these and by
+        how much rounding may put the numbers of the answer off, which decides whether answers near zero agree. An
+        `assert` that fails says that it isn't right.
+    code
+        Returns the text of a notebook cell that computes the same; by default the text of the file and a call.
     presets
         Parameters under a name in lower case, which a click, or `-p preset=NAME`, fills in.
 
@@ -64,13 +82,13 @@ def workload(
     """
 
     def declare(function: F) -> F:
-        function.__workbench__ = Declared(title, check, needs, presets)  # type: ignore[attr-defined]
+        function.__workbench__ = Declared(title, prepare, needs, check, code, presets)  # type: ignore[attr-defined]
         return function
 
     return declare if function is None else declare(function)
 
 
 def declared(function: Callable[..., Any]) -> Declared:
-    """What was said of a function; nothing of one that wasn't declared."""
+    """Return the declarations about a function; none if it has no decorator."""
     found = getattr(function, "__workbench__", None)
     return found if isinstance(found, Declared) else Declared()

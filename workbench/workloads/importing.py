@@ -60,10 +60,8 @@ class Described(BaseModel, frozen=True):
     fields: dict[str, dict[str, Any]] = {}
     problem: str | None = None
     """Why it can't be a workload; None where it can."""
-    checked: bool = False
-    """Whether a check of its answer is declared."""
-    needs: bool = False
-    """Whether it is declared what it needs."""
+    declares: tuple[str, ...] = ()
+    """Which functions are declared with it: prepare, needs, check, code."""
     presets: dict[str, dict[str, Any]] = {}
     """Parameters that are declared under a name."""
 
@@ -364,8 +362,7 @@ def _described(function: Any) -> Described:
         source=inspect.getsource(function),
         fields={} if problem else fields,
         problem=problem,
-        checked=about.check is not None,
-        needs=about.needs is not None,
+        declares=about.functions,
         presets={} if problem else dict(about.presets or {}),
     )
 
@@ -402,13 +399,19 @@ def _stamps(paths: Any) -> Iterator[tuple[str, int, int]]:
     return (found for path in sorted(paths) if (found := stamp(path)) is not None)
 
 
-def needed(where: str, name: str, parameters: Mapping[str, Any]) -> Any:
-    """Ask the function that was declared for it what a workload needs."""
+def answered(where: str, name: str, asked: str, parameters: Mapping[str, Any], cluster: Mapping[str, Any]) -> Any:
+    """Call a function that was declared with a workload: its `prepare`, `needs` or `code`."""
     from workbench.workloads.signatures import argument
+    from workbench.workloads.values import Surroundings
 
     function = functions(load(where))[name]
     told = told_parameters(function)
-    return called(declared(function).needs, {each: argument(told[each], value) for each, value in parameters.items()})
+    given = {each: argument(told[each], value) for each, value in parameters.items()}
+    answer = called(getattr(declared(function), asked), {"cluster": Surroundings(**cluster), **given})
+    # Paths are texts between processes, and numbers of NumPy Python's.
+    return json.loads(
+        json.dumps(answer, default=lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value.item())
+    )
 
 
 def called(function: Any, parameters: Mapping[str, Any], *first: Any) -> Any:
@@ -428,7 +431,9 @@ def main() -> None:
         if question["name"] is None:
             answer = contents(question["where"]).model_dump_json()
         else:
-            answer = json.dumps(needed(question["where"], question["name"], question["parameters"]))
+            answer = json.dumps(
+                answered(**{name: question[name] for name in ("where", "name", "asked", "parameters", "cluster")})
+            )
         faulthandler.cancel_dump_traceback_later()
     with os.fdopen(question["answer"], "w", encoding="utf-8") as file:
         file.write(answer)

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from workbench import config, formats
 from workbench.errors import BadInputError, FailedError, NotFoundError, printable, quoted, said
 from workbench.redaction import redact
 from workbench.workloads import forms, importing, presets, returned, signatures
+from workbench.workloads.code import on_cluster
 from workbench.workloads.declaring import declared
 from workbench.workloads.importing import Contents, Described
 from workbench.workloads.presets import Preset
@@ -45,6 +46,7 @@ DEADLINE = 10.0
 
 _PATIENCE = 30.0  # seconds more for the process itself, which on a busy machine takes its time to begin
 _FORGET = 300.0  # seconds after which a file that could not be imported is tried again: a package may be there now
+_REFUSED = "workbench.errors.BadInputError: "  # before the sentence of a function that refuses parameters
 _MOST_PRINTED = 2**20  # characters of what a run prints that are kept in its log
 _UNKNOWN = Needs(known=False, sentence="How much memory it needs is known once it has begun.")
 _remembered: dict[str, tuple[float, Contents]] = {}
@@ -95,7 +97,9 @@ class Own(Template):
     @property
     def pinned(self) -> Function:
         """What a record keeps of it."""
-        return Function(reference=self.reference, source=self.told.source, sha=self.sha, checked=self.told.checked)
+        return Function(
+            reference=self.reference, source=self.told.source, sha=self.sha, checked="check" in self.told.declares
+        )
 
     def _own_presets(self) -> tuple[dict[str, Preset], tuple[str, ...]]:
         """Return those that are declared with it, and those that this person kept."""
@@ -113,9 +117,9 @@ class Own(Template):
 
     def needs(self, parameters: Parameters) -> Needs:
         """What the function beside it says, asked of a process of its own; unknown where there is none."""
-        if not self.told.needs:
+        if "needs" not in self.told.declares:
             return _UNKNOWN
-        said = _asked(self.where, self.told.name, parameters.resolved)
+        said = _asked(self.where, self.told.name, "needs", parameters.resolved)
         try:
             n_bytes = int(parse_bytes(said))
         except (TypeError, ValueError) as err:
@@ -174,7 +178,12 @@ class Own(Template):
         return Check(passed=bool(told), what=f"{whose} says so.")
 
     def cell(self, parameters: Parameters, cluster: str | None = None, *, on_gpu: bool = False) -> str:
-        """Notebook cell with the text of the file, and the call."""
+        """Notebook cell with the text of the file and the call, or as the function's own `code` has it."""
+        if "code" in self.told.declares:
+            text = _asked(self.where, self.told.name, "code", parameters.resolved)
+            if not isinstance(text, str):
+                raise BadInputError(f"code of {self.name} returned {quoted(text)}. Let it return the text of a cell.")
+            return on_cluster(text, cluster, on_gpu=on_gpu)
         given = "".join(f"    {name}={value!r},\n" for name, value in self._arguments(parameters).items())
         path = Path(self.where)
         named = f"from {self.where} import {self.told.name}\n"
@@ -302,7 +311,18 @@ def _resolved(
     works_in = importing.folder_of(where) if where.endswith(".py") else Path()
     folders = {name: Path() if name in given else works_in for name in told.fields}
     there = {name: signatures.absolute(each, values[name], folders[name]) for name, each in told.fields.items()}
-    return values | there, ()
+    if "prepare" not in told.declares:
+        return values | there, ()
+    answer = _asked(where, told.name, "prepare", there, around)
+    changed, said = answer if isinstance(answer, list) and len(answer) == 2 else (answer, ())
+    notes = (said,) if isinstance(said, str) else tuple(said)
+    if not isinstance(changed, dict) or not all(isinstance(note, str) for note in notes):
+        raise BadInputError(
+            f"prepare of {told.name} returned {quoted(answer)}. Let it return parameters, such as {{'n': 1000}}, "
+            "or these and sentences."
+        )
+    form = forms.model(told.name, {name: signatures.field(name, each) for name, each in told.fields.items()})
+    return values | forms.read(form, there | changed), tuple(map(printable, notes))
 
 
 def loaded(function: Function, shown: str) -> Own:
@@ -395,13 +415,31 @@ def _kept(where: str) -> Path:
     return config.data_folder() / "described" / f"{hashlib.sha256(whose.encode()).hexdigest()[:24]}.json"
 
 
-def _asked(where: str, name: str | None = None, parameters: Mapping[str, Any] | None = None) -> Any:
-    """Answer of a process of its own. Raises BadInputError where it has none, with the line where it was."""
+def _asked(
+    where: str,
+    name: str | None = None,
+    asked: str = "",
+    parameters: Mapping[str, Any] | None = None,
+    cluster: Surroundings | None = None,
+) -> Any:
+    """Ask a process of its own what is in a file, or a function of it that was declared with a workload.
+
+    Raises BadInputError where it has no answer, with the line where it was.
+    """
     file = Path(where).name
     folder = importing.working_folder(where) if where.endswith(".py") else Path()
     # Files without a name: this process may be killed while it waits, and nothing is left then.
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as stack:
-        question = {"where": where, "name": name, "parameters": parameters, "deadline": DEADLINE}
+        around = asdict(cluster or Surroundings())
+        around["missing"] = None if around["missing"] is None else sorted(around["missing"])
+        question: dict[str, Any] = {
+            "where": where,
+            "name": name,
+            "asked": asked,
+            "parameters": parameters,
+            "cluster": around,
+        }
+        question["deadline"] = DEADLINE
         question |= {"answer": answer.fileno(), "stack": stack.fileno()}
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", importing.__name__],
@@ -436,7 +474,7 @@ def _asked(where: str, name: str | None = None, parameters: Mapping[str, Any] | 
             )
         why = (said or b"").decode(errors="replace").strip().splitlines()[-1:]
         raise BadInputError(
-            f"What {name} needs can't be told: {why[0] if why else 'its function failed'}."
+            f"{asked} of {name} failed: {(why[0] if why else 'it ended its process').removeprefix(_REFUSED)}"
             if name
             else f"{file} can't be imported: it ended the process that imported it."
         )
