@@ -14,7 +14,6 @@ FACTS = (
     "remarks",
     "columns",
     "selected",
-    "n_stored",
     "stored",
     "imports",
     "axes",

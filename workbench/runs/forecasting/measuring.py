@@ -59,6 +59,9 @@ def _smaller(template: Template, checked: Parameters, share: float) -> Iterator[
     # A preset stands for parameters that are then given one by one.
     chosen = {**resolved, **checked.given} if checked.preset else checked.given
     rest = {name: each for name, each in chosen.items() if name in fields and name not in _LEFT_OUT | _SIZES}
+    if "compute" in fields:
+        # A part would stay in the memory that the whole doesn't fit.
+        rest["compute"] = resolved["compute"]
     if "size" in fields and not chosen.get("shape"):
         n_bytes = math.prod(resolved["shape"]) * np.dtype(resolved["dtype"]).itemsize
         sizes: list[dict[str, Any]] = [{"size": f"{round(n_bytes * share)}B"}]
