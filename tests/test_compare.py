@@ -498,7 +498,7 @@ def test_comparisons_are_kept_found_and_forgotten(data_folder):
 def test_a_record_that_asked_for_what_is_no_more_is_still_listed(data_folder):
     asked = comparison(row("one", times(1)), request=Request(workload="array_sum"))
     comparisons.create(asked)
-    file = comparisons.folder(asked.id) / "comparison.json"
+    file = comparisons.folder(asked.id) / "record.json"
     file.write_text(file.read_text().replace('"repeats"', '"weak":false,"repeats"'))
     assert '"weak"' in file.read_text()
     assert [each.status for each in comparisons.select()] == ["done"]

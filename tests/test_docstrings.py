@@ -72,8 +72,9 @@ def ran_before(run_id: str) -> None:
     latest = store.find("last")
     # A run is done before its record is packed.
     until(lambda: not list(store.folder(latest.id).glob("*.arrows")))
-    shutil.copytree(store.folder(latest.id), store.folder(run_id))
-    store.create(latest.model_copy(update={"id": run_id, "created": 1.0}))
+    without = shutil.ignore_patterns("process")
+    shutil.copytree(store.folder(latest.id), store.folder(run_id), ignore=without)
+    store.save(latest.model_copy(update={"id": run_id, "created": 1.0}))
 
 
 class WhereShown(doctest.OutputChecker):
