@@ -14,6 +14,7 @@ from tests.views import html_of
 from workbench import genotypes
 from workbench.cli.runs import refuse_what_wont_fit
 from workbench.clusters import records
+from workbench.clusters.connect import connect
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError
@@ -453,6 +454,9 @@ def test_a_measurement_is_a_run_that_gives_the_order_of_magnitude_of_the_whole(d
     done = asyncio.run(session.wait_run(run.id, timeout=60))
     assert (done.status, done.measurement, done.bytes) == ("done", True, pytest.approx(2**26, rel=0.01))
     assert done.title == "array_sum (measurement)"
+    with connect("calm-otter") as client:
+        executed = sum(client.run(lambda dask_worker: dask_worker.state.executed_count).values())
+    assert executed >= 2 * done.progress.done  # once before it was timed, so that nothing has to be compiled
     found = session.forecast("array_sum", {"size": "1GiB"}, "calm-otter")
     assert (found.basis, found.rough) == ("history", True)
     assert found.seconds["low"] < 16 * done.seconds < found.seconds["high"]

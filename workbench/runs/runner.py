@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import math
 import os
 import signal
@@ -15,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -130,10 +132,9 @@ def _alone(writer: Writer[Run], spec: ClusterSpec) -> dict[str, Any]:
 
 
 def _compute(writer: Writer[Run], recording: Recording) -> dict[str, Any]:
-    from workbench.linalg.backend import wait_for_gpus
     from workbench.runs.failures import out_of_reach
     from workbench.workloads import own
-    from workbench.workloads.registry import on_host, template
+    from workbench.workloads.registry import template
 
     to, unsaved, run = None, None, writer.record
     with (
@@ -149,6 +150,14 @@ def _compute(writer: Writer[Run], recording: Recording) -> dict[str, Any]:
             _check_modules(run, chosen, parameters, spec)
             inputs.check_unchanged(chosen, run.resolved, run.files)
             to = keeping.chosen_target(parameters.save, replace=parameters.replace)
+
+            compute = partial(_results, client, recording, chosen, run)
+            if run.measurement and not _has_gpus(run):
+                # Workers import and compile what they need once, which a part would tell a hundred times of.
+                first = chosen.build(parameters)
+                compute(first, chosen.collections(first))
+                del first
+                gc.collect()  # or equal tasks would still be there
             recording.start(client)
             with recording.telling(writer, client):
                 writer.note(status="running", started=time.time())
@@ -162,16 +171,6 @@ def _compute(writer: Writer[Run], recording: Recording) -> dict[str, Any]:
                     needs = estimated
                     foretold = foreseen(chosen, run.parameters, needs, run.spec)
                     writer.note(needs=needs.model_dump(mode="json"), notes=(*run.notes, foretold))
-
-                def compute(built: Mapping[str, Any], collections: dict[str, Any]) -> dict[str, Any]:
-                    recording.stage = "computing"
-                    optimized_here = bool(of_graphs(run.settings or {}))
-                    persisted = _persist(client, collections, optimized_here=optimized_here)
-                    if _has_gpus(run):
-                        wait_for_gpus(client)
-                    gathered = chosen.gathered(persisted)
-                    futures = client.compute([on_host(persisted[name]) for name in gathered])
-                    return {**built, **persisted, **dict(zip(gathered, client.gather(futures), strict=True))}
 
                 results, collections, seconds = timed(chosen, parameters, compute, note)
             recording.stop()
@@ -217,6 +216,27 @@ def _compute(writer: Writer[Run], recording: Recording) -> dict[str, Any]:
         finally:
             recording.stop()
     return _computed(unsaved, checked)
+
+
+def _results(
+    client: Client,
+    recording: Recording,
+    chosen: Template,
+    run: Run,
+    built: Mapping[str, Any],
+    collections: dict[str, Any],
+) -> dict[str, Any]:
+    """Compute the collections, and return all that was built: values of what comes back, collections of the rest."""
+    from workbench.linalg.backend import wait_for_gpus
+    from workbench.workloads.registry import on_host
+
+    recording.stage = "computing"
+    persisted = _persist(client, collections, optimized_here=bool(of_graphs(run.settings or {})))
+    if _has_gpus(run):
+        wait_for_gpus(client)
+    gathered = chosen.gathered(persisted)
+    futures = client.compute([on_host(persisted[name]) for name in gathered])
+    return {**built, **persisted, **dict(zip(gathered, client.gather(futures), strict=True))}
 
 
 def timed(
