@@ -190,6 +190,9 @@ def test_the_interval_is_students():
     assert [student(n) for n in (1, 2, 3, 4, 9, 29, 200)] == pytest.approx(
         [stats.t.ppf(0.975, n) for n in (1, 2, 3, 4, 9, 29, 200)], rel=2e-3
     )
+    assert [student(n, 0.8) for n in (1, 2.5, 7, 50)] == pytest.approx(
+        [stats.t.ppf(0.9, n) for n in (1, 2.5, 7, 50)], rel=3e-2
+    )
     one, two = times(1.3, 6, 0.1), times(1, 6, 0.1, 1)
     logs = [math.log(a / b) for a, b in zip(one, two, strict=True)]
     low, high = stats.t.interval(0.95, 5, loc=sum(logs) / 6, scale=stats.sem(logs))

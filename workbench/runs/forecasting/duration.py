@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from workbench.runs.run import Run
+from workbench.runs.statistics import student
 
 Basis = Literal["history", "imported", "published"]
 
@@ -22,21 +23,10 @@ _LEAST = 0.05
 _SLOPES = {"size": (1.0, 0.5), "threads": (-0.9, 1.0)}
 """Powers of the size and the threads in a time before runs tell: mean and standard deviation."""
 
+_SHARE = 0.8
+"""Part of the times that lie in the range."""
 _RANGE = 1.28
 """Standard deviations on each side, between which four in five lie."""
-_STUDENT: dict[float, float] = {
-    1: 3.078,
-    2: 1.886,
-    3: 1.638,
-    4: 1.533,
-    5: 1.476,
-    6: 1.440,
-    8: 1.397,
-    10: 1.372,
-    15: 1.341,
-    30: 1.310,
-}
-"""The same where the deviation is estimated with so many degrees of freedom: Student's t."""
 _LEAST_FREEDOM = 0.6
 _MAGNITUDE = math.log(10) / 2
 """Half of the logarithm of a range that gives only the order of magnitude."""
@@ -107,7 +97,7 @@ def fit(points: Sequence[Point], source: str, basis: Basis = "history", off_by: 
         half = _MAGNITUDE
     else:
         spread = math.sqrt(float(np.sum((logs - rows @ found) ** 2)) / freedom)
-        half = max(_RANGE * _LEAST, student(freedom) * spread * math.sqrt(1 + leverage))
+        half = max(_RANGE * _LEAST, student(freedom, _SHARE) * spread * math.sqrt(1 + leverage))
     half = math.hypot(half, _RANGE * doubt)
     if half > _WIDEST:
         return None
@@ -130,12 +120,6 @@ def _is_open(points: Sequence[Point], names: Sequence[str]) -> bool:
         return False
     design = np.array([[1.0, *(point.away.get(name, 0.0) for name in own)] for point in points])
     return bool(np.linalg.matrix_rank(design) < design.shape[1])
-
-
-def student(freedom: float) -> float:
-    """Return the deviations on each side between which four in five lie, with so many degrees of freedom."""
-    known = {math.inf: _RANGE} | _STUDENT
-    return float(np.interp(1 / freedom, sorted(1 / each for each in known), sorted(known.values())))
 
 
 def off_by(runs: Sequence[Run]) -> float | None:
