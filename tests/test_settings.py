@@ -1,4 +1,4 @@
-"""Dask's settings of one run are held against Dask's schema, and can be swept over."""
+"""Dask's settings of one run are read, and can be swept over."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from workbench.views.desk import Desk
 from workbench.views.requests import answer
 
 
-def test_a_setting_is_read_as_its_schema_says():
+def test_a_setting_is_read_as_yaml():
     given = {"array.rechunk.threshold": "5", "array.slicing.split-large-chunks": "null", "my.own": "text"}
     given |= {"distributed.client.heartbeat": "3s"}
     with dask.config.set({"my.other": 1}):
@@ -31,20 +31,8 @@ def test_a_setting_is_read_as_its_schema_says():
 @pytest.mark.parametrize(
     ("name", "value", "sentence"),
     [
-        (
-            "array.rechunk.threshold",
-            "wide",
-            "The setting array.rechunk.threshold can't be so: 'wide' is not of",
-        ),
-        (
-            "array.rechunk.treshold",
-            "5",
-            "Dask has no setting 'array.rechunk.treshold'. Beside it are: method, thresh",
-        ),
-        ("array.rechunk", "5", "array.rechunk holds several settings. Give one: "),
-        ("arrey.chunk-size", "1", "Dask has no setting 'arrey.chunk-size'. Did you mean array? They begin with: "),
-        ("array.chunk-size", "lots", "The setting array.chunk-size is 'lots'. Give a size such as '128MiB'."),
-        ("distributed.comm.timeouts.tcp", "soon", "The setting distributed.comm.timeouts.tcp is 'soon'. Give a durat"),
+        ("array.rechunk.threshold", "[1", "The setting array.rechunk.threshold is '[1', which can't be read."),
+        ("array.rechunk.treshold", "5", "Dask has no setting 'array.rechunk.treshold'. Did you mean threshold? Beside"),
         (
             "distributed.worker.memory.target",
             "0.5",
@@ -66,7 +54,7 @@ def test_a_setting_is_read_as_its_schema_says():
         ("scheduler", "threads", "scheduler is for Dask without a cluster, and a run has one"),
     ],
 )
-def test_a_setting_that_dask_does_not_know_so_is_refused(name, value, sentence):
+def test_a_setting_that_no_run_changes_is_refused(name, value, sentence):
     with pytest.raises(BadInputError) as caught:
         read_settings({name: value})
     assert str(caught.value).startswith(sentence)

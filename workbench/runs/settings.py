@@ -1,16 +1,13 @@
-"""Dask's settings for one run: `array.rechunk.threshold=5`, held against Dask's own schema where it has one."""
+"""Dask's settings for one run, such as `array.rechunk.threshold=5`."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import dask
+import dask.config
 import yaml
-from dask.utils import parse_bytes, parse_timedelta
 
 from workbench.errors import BadInputError, quoted
 from workbench.formats import listed, meant
@@ -33,7 +30,9 @@ def read_pairs(value: Any) -> Any:
 
 
 def read_settings(given: Any) -> dict[str, Any]:
-    """Settings by name, from values that may be text, or from one text of all. BadInputError names one that can't be.
+    """Return settings by name, from values that may be text, or from one text of all.
+
+    Raises BadInputError for one that no run can change. Dask itself says of values that it can't use.
 
     Examples
     --------
@@ -64,34 +63,26 @@ def without_effect(settings: Mapping[str, Any], *, computes: bool) -> str | None
 
 
 def _check_known(name: str) -> None:
-    """Raise BadInputError where neither Dask nor a package that is loaded here has settings that begin so."""
-    first, known = name.replace("_", "-").partition(".")[0], {*_schemas(), *dask.config.config}
-    if first not in {each.replace("_", "-") for each in known} and first not in _OF_NO_CLUSTER:
-        hint = meant(first, known)
-        raise BadInputError(f"Dask has no setting {quoted(name)}.{hint} They begin with: {', '.join(sorted(known))}.")
-
-
-def _check_parsed(name: str, given: str, schema: Mapping[str, Any]) -> None:
-    """Raise BadInputError where a text is no size or duration and Dask's own default is one."""
-    if not isinstance(default := dask.config.get(name, None), str):
-        return
-    for parse, kind in ((parse_bytes, "size such as '128MiB'"), (parse_timedelta, "duration such as '30s'")):
-        try:
-            parse(default)
-        except (ValueError, TypeError, KeyError, AttributeError):
-            continue
-        try:
-            parse(given)
-        except (ValueError, KeyError) as err:
-            if given not in schema.get("enum", ()):
-                raise BadInputError(f"The setting {name} is {quoted(given)}. Give a {kind}.") from err
-        return
+    """Raise BadInputError where a part of Dask that has settings has none of this name: Dask ignores those."""
+    section, _, last = name.rpartition(".")
+    first = name.replace("_", "-").partition(".")[0]
+    if not any(first in each for each in dask.config.defaults):
+        return  # of another package
+    there = dask.config.get(section, None) if section else None
+    if dask.config.get(name, _ABSENT) is _ABSENT and isinstance(there, Mapping):
+        hint = meant(last, there)
+        raise BadInputError(f"Dask has no setting {quoted(name)}.{hint} Beside it are: {', '.join(sorted(there))}.")
 
 
 def _read(name: str, value: Any) -> Any:
     if (why := complaint(name, value)) is not None:
         raise BadInputError(why)
-    found = _checked(name, value)
+    try:
+        found = yaml.safe_load(value) if isinstance(value, str) else value
+    except yaml.YAMLError as err:
+        raise BadInputError(
+            f"The setting {name} is {quoted(value)}, which can't be read. Give a number, a text or null."
+        ) from err
     key = name.replace("_", "-")
     if key in _OF_NO_CLUSTER:
         raise BadInputError(
@@ -107,37 +98,11 @@ def _read(name: str, value: Any) -> Any:
         raise BadInputError(
             f"{name} is read before a run begins, and no run changes it. Set it in Dask's own configuration."
         )
+    _check_known(name)
     return found
 
 
-def _checked(name: str, value: Any) -> Any:
-    try:
-        found = yaml.safe_load(value) if isinstance(value, str) else value
-    except yaml.YAMLError as err:
-        raise BadInputError(
-            f"The setting {name} is {quoted(value)}, which can't be read. Give a number, a text or null."
-        ) from err
-    schema, known = _schema_of(name)
-    if schema is None:
-        if known is not None:
-            raise BadInputError(f"Dask has no setting {quoted(name)}. Beside it are: {', '.join(sorted(known))}.")
-        _check_known(name)
-        return found
-    from jsonschema import ValidationError, validate  # type: ignore[import-untyped]
-
-    if "properties" in schema:
-        raise BadInputError(
-            f"{name} holds several settings. Give one: {', '.join(f'{name}.{each}' for each in schema['properties'])}."
-        )
-    try:
-        validate(found, schema)
-    except ValidationError as err:
-        raise BadInputError(f"The setting {name} can't be so: {err.message}.") from err
-    if isinstance(found, str):
-        _check_parsed(name, found, schema)
-    return found
-
-
+_ABSENT = object()
 _OF_NO_CLUSTER = ("scheduler", "num-workers", "pool")
 _OF_CLUSTERS = ("distributed.", "rmm.", "temporary-directory.", "ucx.", "ucxx.")
 _OF_CLIENTS = (
@@ -157,31 +122,3 @@ _OF_NO_RUN = (
     "workbench.",
 )
 _PAIR, _EXAMPLE = "array.rechunk.threshold=5", '{"array.rechunk.threshold": 5}'
-
-
-def _schema_of(name: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...] | None]:
-    """Dask's schema of a setting; else the names that it might have, or None where that part isn't Dask's own."""
-    first, *rest = name.replace("_", "-").split(".")
-    schema = _schemas().get(first)
-    if schema is None:
-        return None, None
-    for part in rest:
-        known = schema.get("properties")
-        if known is None:
-            return None, None
-        if part not in known:
-            # What a schema leaves open may be anything.
-            return None, None if schema.get("additionalProperties") else tuple(known)
-        schema = known[part]
-    return schema, None
-
-
-@cache
-def _schemas() -> dict[str, Any]:
-    """What dask and distributed say of their settings, by the first part of the name."""
-    schemas = (("dask", "dask-schema.yaml"), ("distributed", "distributed-schema.yaml"))
-    of_dask, of_distributed = (
-        yaml.safe_load(files(package).joinpath(file).read_text(encoding="utf-8"))["properties"]
-        for package, file in schemas
-    )
-    return {**of_dask, **of_distributed}
