@@ -27,7 +27,7 @@ from workbench.runs.forecasting import devices, history, machines
 from workbench.runs.forecasting.duration import Point, fit, off_by
 from workbench.runs.forecasting.measuring import part_of
 from workbench.runs.forecasting.verdicts import size_of
-from workbench.runs.run import Run
+from workbench.runs.run import Imported, Run
 from workbench.runs.submit import submit
 from workbench.session import Session
 from workbench.workloads.estimates import expected_passes
@@ -59,7 +59,7 @@ def past_run(
             needs=chosen.needs(checked).model_dump(mode="json"),
             forecast=forecast,
             inventory=HERE if on is None else on,
-            imported=None if machine is None else store.Imported(machine=machine, at=1.0),
+            imported=None if machine is None else Imported(machine=machine, at=1.0),
         )
     )
 

@@ -271,6 +271,7 @@ _OTHER: dict[str, Any] = {
     **dict.fromkeys(("anon", "endpoint_url", "token_variable")),  # of files elsewhere
     **dict.fromkeys(("autosomes_only", "leave_out")),  # of sites with contigs
     **dict.fromkeys(("keep_samples", "remove")),  # of files
+    "block_size": "1 kB",
     **dict.fromkeys(("variable", "select", "rows", "samples")),  # of files with several of them
     "maf": 0.2,
     "hwe": 0.1,

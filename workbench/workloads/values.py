@@ -21,6 +21,7 @@ FACTS = (
     "lengths",
     "blocks",
     "reader",
+    "on_device",
 )
 """Names of what is kept beside parameters for estimates and checks."""
 

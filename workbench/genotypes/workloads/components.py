@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import dask
 import numpy as np
 import xarray as xr
 from pydantic import Field
@@ -69,8 +70,8 @@ Linkage = Annotated[
     ),
 ]
 Kernel = Annotated[
-    Literal["auto", "numpy", "device"],
-    Words("Where genotypes are multiplied: by numba or NumPy on processors (auto), by NumPy, or by GPUs (device)."),
+    Literal["auto", "numpy"],
+    Words("Products on processors: by numba where the genotypes are many (auto), or by NumPy. GPUs have their own."),
 ]
 Step = Annotated[
     int,
@@ -140,6 +141,7 @@ def genotype_pca(
     """
     from workbench.genotypes import pca, simulate
 
+    on_device = dask.config.get("array.backend", "numpy") == "cupy"
     if path is not None:
         genotypes = studies.opened("genotype_pca", locals())
     else:
@@ -150,7 +152,7 @@ def genotype_pca(
             fst=fst,
             missing=missing_rate,
             seed=seed,
-            on_device=kernel == "device",
+            on_device=on_device,
         )
     ld_prune = {"window": ld_window, "r2": ld_r2, "step": ld_step}
     return pca(
@@ -166,7 +168,7 @@ def genotype_pca(
         tol=tol,
         seed=seed,
         keep=not compute,
-        kernel=kernel,
+        kernel="device" if on_device else kernel,
     )
 
 
@@ -213,10 +215,10 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
         notes = (*notes, "Packed genotypes are decoded and multiplied by the GPUs of the workers.")
         if values.get("path") is None:
             notes = (*notes, "GPUs draw other genotypes than processors, from the same frequencies.")
-    kernel = "device" if around.on_gpu else values["kernel"]
-    if kernel == "auto" and _is_large(shape) and "numba" in (around.missing or ()):
+    kernel, on_device = values["kernel"], around.on_gpu
+    if kernel == "auto" and not on_device and _is_large(shape) and "numba" in (around.missing or ()):
         kernel, notes = "numpy", (*notes, "numba isn't installed on all workers, so NumPy multiplies, which is slower.")
-    return values | where | {"shape": shape, "compute": compute, "kernel": kernel}, notes
+    return values | where | {"shape": shape, "compute": compute, "kernel": kernel, "on_device": on_device}, notes
 
 
 def _is_large(shape: Sequence[int]) -> bool:
@@ -237,11 +239,11 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     from workbench.genotypes.kernels import ROWS_IN_SINGLE
 
     (n_variants, n_samples), k = resolved["shape"], resolved["n_components"]
-    on_device = resolved["kernel"] == "device"
+    on_device = resolved["on_device"]
     packed = n_variants * -(-n_samples // 4)
     passes = max(5, expected_passes(resolved["tol"]) // 2)
     width = min(max(16, k + 10), n_samples)
-    compiled = _COMPILED if resolved["kernel"] == "auto" and _is_large((n_variants, n_samples)) else 0
+    compiled = _COMPILED if resolved["kernel"] == "auto" and not on_device and _is_large((n_variants, n_samples)) else 0
     block = min(device.LARGEST_BLOCK if on_device else _BLOCK_BYTES, packed)
     made = n_samples * 256 * 12 if resolved["path"] is None else 0
     read = (2 * min(_BLOCK_BYTES, packed) + 6 * width * n_samples * 8 + made) * threads_per_worker
@@ -391,7 +393,7 @@ def _code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
     """Notebook cell of a PCA of genotypes in a file or of simulated ones."""
     names = ("scaler", "maf", "max_missing", "hwe", "leave_out", "autosomes_only", "tol", "seed")
     given = {name: resolved[name] for name in names}
-    given |= {"n_components": resolved["n_components"], "kernel": resolved["kernel"]}
+    given |= {"n_components": resolved["n_components"], "kernel": "device" if on_gpu else resolved["kernel"]}
     if resolved["ld_window"] is not None:
         given["ld_prune"] = {name: resolved[f"ld_{name}"] for name in ("window", "r2", "step")}
     if resolved["path"] is not None:
@@ -399,7 +401,7 @@ def _code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
     given = {name: each or None for name, each in given.items()}
     shape = [str(resolved[name]) for name in ("n_variants", "n_samples")]
     populations = {name: resolved[name] for name in ("n_populations", "fst", "seed")}
-    populations |= {"missing": resolved["missing_rate"], "on_device": resolved["kernel"] == "device" or None}
+    populations |= {"missing": resolved["missing_rate"], "on_device": on_gpu or None}
     made = studies.calling("genotypes", "simulate", *shape, **populations)
     found = studies.calling("found", "pca", "genotypes", **given)
     return f"from workbench.genotypes import pca, simulate\n\n{made}{found}found\n"
