@@ -759,7 +759,7 @@ def test_the_retina_photograph_from_zarr_has_the_values_numpy_finds(tmp_path: Pa
 
 def test_what_travels_to_a_gpu_is_as_it_is_stored(tmp_path, monkeypatch):
     from workbench.linalg import backend
-    from workbench.workloads.svd import _matrix_of_file
+    from workbench.workloads.svd_of_file import _matrix_of_file
 
     sent = []
     onto = backend.CupyOnWorkers.to_backend.__func__

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.workloads import array, frames, reduce_file, svd
+from workbench.workloads import array, frames, reduce_file, svd, svd_of_file
 from workbench.workloads.extensions import extensions
 from workbench.workloads.registry import Template
 
@@ -10,7 +10,7 @@ TEMPLATES: tuple[Template, ...] = (
     *array.TEMPLATES,
     frames.TEMPLATE,
     *svd.TEMPLATES,
-    svd.OF_FILE,
+    svd_of_file.OF_FILE,
     reduce_file.TEMPLATE,
     *(workload for each in extensions() for workload in each.workloads),
 )

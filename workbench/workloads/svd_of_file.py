@@ -1,0 +1,276 @@
+"""Singular value decomposition of an array in a file: the function, its blocks, its answer and its check."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import dask
+import dask.array as da
+import numpy as np
+import xarray as xr
+from dask.base import wait
+
+from workbench.formats import by, size
+from workbench.storage.formats.base import Found
+from workbench.storage.reading import array_of
+from workbench.workloads import checks, estimates, fields
+from workbench.workloads.alone import decomposed
+from workbench.workloads.code import opening
+from workbench.workloads.forms import refuse_more
+from workbench.workloads.gaps import without_gaps
+from workbench.workloads.inputs import checked, facts_of, found_in, imports_of
+from workbench.workloads.registry import Resolution, Template
+from workbench.workloads.sizes import Wish, chunks_of, grown
+from workbench.workloads.svd import READ, decomposing, factors, held, imports_for, recomputed, singular_values
+from workbench.workloads.values import BadParameterError, Check, Surroundings
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_LARGEST_SIDE = 5000
+"""Of the small factor that a full SVD decomposes in one worker: 200 MB, and about a minute."""
+_READ_BYTES = 32_000_000
+_DIRECT_BYTES = 4 * _READ_BYTES
+
+
+def svd_of_file(
+    path: fields.Path,
+    array: fields.ArrayName | None = None,
+    k: fields.Components | None = None,
+    center: fields.Center = False,
+    rows: fields.Rows | None = None,
+    select: fields.Selection | None = None,
+    missing: fields.Gaps = "refuse",
+    method: fields.Method = "workbench",
+    tol: fields.Accuracy = 1e-3,
+    n_power_iter: fields.Iterations = 4,
+    iterator: fields.Iterator = "QR",
+    compute: fields.Recompute = False,
+    chunks: fields.Chunks = "auto",
+    seed: fields.Seed = 0,
+    persist: fields.Persist = False,
+    anon: fields.Anonymous = False,
+    endpoint_url: fields.Endpoint | None = None,
+    token_variable: fields.TokenVariable | None = None,
+) -> tuple[da.Array, da.Array, da.Array, Any, Any, float | None]:
+    """SVD of your own array, from .npy, .npz, HDF5, NetCDF, Zarr, TIFF, Parquet or CSV.
+
+    Without k, all singular values are computed exactly in one pass; the array must be narrow in one direction. With k,
+    only the first k are computed: by workbench.linalg to the accuracy tol with a certificate, or by Dask approximately,
+    and the check reports how large the error may be. Integers are converted to float64, packed values of NetCDF and
+    Zarr are decoded, and variables with three or more dimensions become a matrix of rows and columns. Subtract the
+    means of the columns (center) for a principal component analysis. With persist, the time to read the file is
+    reported separately.
+    """
+    ours = method == "workbench"
+    found = found_in("svd_of_file", locals(), rows=rows)
+    x, kept = matrix_of_file(found, k, chunks, missing)
+    if center and not (ours and k is not None):  # Ours takes the means off inside its products.
+        x = x - means(x, compute)
+    seconds_to_make = None
+    if persist:
+        x, seconds_to_make = held(x)
+    if ours:
+        from workbench.linalg import svd, svd_compressed
+
+        if k is None:
+            u, s, v = svd(x)
+            return u, s, v, None, kept, seconds_to_make
+        u, _, v = result = svd_compressed(x, k, tol=tol, seed=seed, center=0 if center else None, keep=not compute)
+        s = da.from_array(result.values)
+        return u, s, v, result.certificate, kept, seconds_to_make
+    if k is None:
+        u, s, v = da.linalg.svd(x)
+        if x.npartitions == 1:
+            # Dask's SVD of a single block doesn't keep hold of what its graph needs: means, or the block itself.
+            u, s, v = dask.persist(u, s, v)
+    else:
+        # A RandomState makes its numbers where x is, on the CPU or a GPU.
+        rs = da.random.RandomState(seed)
+        u, s, v = da.linalg.svd_compressed(x, k, iterator=iterator, n_power_iter=n_power_iter, seed=rs, compute=compute)
+    return u, s, v, None, kept, seconds_to_make
+
+
+def matrix_of_file(found: Found, k: int | None, chunks: Any, missing: str) -> tuple[da.Array, Any]:
+    """Array in a file as a matrix in blocks that suit its SVD, and which rows or columns of it are kept.
+
+    What is missing is refused, filled or left out; for the last two, the array is gone through once more, first.
+    """
+    chunks = tuple(chunks) if isinstance(chunks, list) else chunks
+    blocks, chunks, _ = cut(found, k, chunks, Surroundings())
+    # Onto the GPU where array.backend says so, else nowhere: as it is stored, which may be an eighth of the bytes.
+    x = array_of(found, blocks, missing).to_backend().astype(found.working_type).rechunk(chunks)
+    return without_gaps(x, missing, found.path)
+
+
+def means(x: da.Array, compute: bool) -> da.Array:
+    """Means of the columns."""
+    mean = x.mean(axis=0)
+    if compute:
+        # Known beforehand, the means let each block pass by; otherwise all of them wait in memory for the means.
+        mean = mean.persist()
+        wait(mean)
+    return mean
+
+
+def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+    found = checked("svd_of_file", found_in("svd_of_file", values, rows=values["rows"]), values["missing_chunks"])
+    blocks, chunks, notes = cut(found, values["k"], values["chunks"], around)
+    facts = facts_of(found, values["select"]) | {
+        "lengths": found.lengths,
+        "axes": found.axes,
+        "blocks": blocks,
+        "chunks": chunks,
+    }
+    if found.dtype.name != found.working_type:
+        notes = (*notes, f"The array holds {found.dtype.name} and is decomposed as {found.working_type}.")
+    n_bytes = math.prod(found.shape) * np.dtype(found.working_type).itemsize
+    compute, told = (values["compute"], ()) if values["k"] is None else recomputed(values, n_bytes, around)
+    return values | facts | {"compute": compute}, (*found.remarks, *notes, *told)
+
+
+def cut(
+    found: Found, k: int | None, chunks: Any, around: Surroundings
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...]]:
+    """Blocks in which the file is read, blocks in which it is decomposed, and the reasons."""
+    refuse_impossible(found, k)
+    wanted, notes = _wanted(found, k, chunks, around)
+    if found.whole:
+        parts = "one block" if wanted == found.shape else f"blocks of {by(wanted)}"
+        note = f"{found.path} can only be read as a whole, by one worker; then it is cut into {parts}."
+        return found.shape, wanted, (*notes, note)
+    if found.chunks is None:
+        return wanted, wanted, notes
+    if chunks == "auto":
+        direct = _aligned(found, wanted)
+        if math.prod(direct) * 8 <= _DIRECT_BYTES:
+            return direct, direct, _read_note(found, direct, k)
+    elif all(part % stored == 0 or part == length for part, stored, length in _axes(found, wanted)):
+        return wanted, wanted, notes
+    # Several stored blocks as one where they are small.
+    part = tuple(map(min, found.chunks, found.shape))
+    read = grown(part, found.shape, max(1, _READ_BYTES // np.dtype(found.working_type).itemsize))
+    why = "a full SVD needs whole rows or columns in each" if k is None else "as good for the products as for memory"
+    note = f"Stored in blocks of {by(found.chunks)}, read in blocks of {by(read)} and rechunked to {by(wanted)}: {why}."
+    return read, wanted, (*notes, note) if chunks != "auto" else (note,)
+
+
+def refuse_impossible(found: Found, k: int | None) -> None:
+    """Raise where the array has no such SVD."""
+    rows, columns = found.shape
+    small = min(rows, columns)
+    if k is None and small > _LARGEST_SIDE:
+        raise BadParameterError(
+            f"k of svd_of_file is missing, and {found.path} ({rows} × {columns}) is too wide for a full SVD: one "
+            f"worker would decompose a factor of {small} × {small} ({size(small * small * 8)}). "
+            "Give k, such as 10.",
+            "k",
+        )
+    if k is not None:
+        refuse_more("svd_of_file", "k", k, small, f": {found.path} is {rows} × {columns}")
+
+
+def _wanted(found: Found, k: int | None, chunks: Any, around: Surroundings) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    dtype = np.dtype(found.working_type)
+    rows, columns = found.shape
+    fat = k is None and rows < columns
+    wish = Wish("svd_of_file", "wide" if k is not None else "tall", dtype, dtype, turned=fat)
+    turned = chunks[::-1] if fat and isinstance(chunks, tuple) else chunks
+    block, notes = chunks_of(wish, (columns, rows) if fat else (rows, columns), turned, around)
+    return (block[::-1] if fat else block), notes
+
+
+def _aligned(found: Found, wanted: tuple[int, ...]) -> tuple[int, ...]:
+    """Nearest block that is made of whole stored blocks."""
+    return tuple(
+        min(length, max(stored, part // stored * stored)) if part < length else length
+        for part, stored, length in _axes(found, wanted)
+    )
+
+
+def _axes(found: Found, wanted: tuple[int, ...]) -> list[tuple[int, int, int]]:
+    assert found.chunks is not None
+    return list(zip(wanted, found.chunks, found.shape, strict=True))
+
+
+def _read_note(found: Found, direct: tuple[int, ...], k: int | None) -> tuple[str, ...]:
+    assert found.chunks is not None
+    if direct == found.chunks:
+        return (f"Read in the blocks of {by(direct)} in which it is stored.",)
+    whole = ", with whole rows or columns as a full SVD needs" if k is None else ""
+    note = f"Stored in blocks of {by(found.chunks)}, read in blocks of {by(direct)}, which are made of them{whole}."
+    return (note,)
+
+
+def _matrix_of_file(resolved: Mapping[str, Any]) -> da.Array:
+    found = found_in("svd_of_file", resolved, rows=resolved["rows"])
+    x, _ = matrix_of_file(found, resolved["k"], resolved["chunks"], resolved["missing"])
+    # The check goes over the blocks one by one, so none may wait for the means of the columns.
+    return x - means(x, compute=True) if resolved["center"] else x
+
+
+def _check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+    """Whether the answer is right, and of which numbers it is."""
+    checked = checks.svd_is_right(_matrix_of_file(resolved), resolved, results, client)
+    gone = [
+        f"{resolved['shape'][dim == 'column'] - len(kept)} of {resolved['shape'][dim == 'column']} {dim}s hold missing "
+        "values and were left out."
+        for dim, kept in (results.get("kept") or {}).items()
+    ]
+    return checked.model_copy(update={"what": " ".join((checked.what, *gone, *resolved["remarks"]))})
+
+
+def _factors(results: Mapping[str, Any]) -> xr.Dataset:
+    """U, s and Vᵀ, which say of rows or columns that go through two dimensions of the file how long these are."""
+    found, lengths = factors(results), results.get("lengths") or ()
+    for name, axes in zip(("u", "v"), results.get("axes") or (), strict=False):
+        if len(axes) == 2 and not found[name].coords:
+            rows, columns = (lengths[axis] for axis in axes)
+            found[name].attrs.update(grid_rows=rows, grid_columns=columns)
+    return found
+
+
+def _code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
+    """Notebook cell of the SVD of an array in a file."""
+    lines, axes = [opening(resolved)], resolved["axes"]
+    folded = ".to_backend()" if on_gpu else ""
+    if axes is not None:
+        order = [axis for group in axes for axis in group]
+        folded += "" if order == sorted(order) else f".transpose({order})"
+        folded += f".reshape({list(resolved['shape'])})"
+    lines.append(f'x = x.data{folded}.astype("{resolved["dtype"]}").rechunk({tuple(resolved["chunks"])})')
+    lines += {
+        "refuse": [],
+        "mean": ["x = da.where(da.isnan(x), da.nanmean(x, axis=0), x)"],
+        "rows": ["x = x[~da.isnan(x).any(axis=1).compute()]"],
+        "columns": ["x = x[:, ~da.isnan(x).any(axis=0).compute()]"],
+    }[resolved["missing"]]
+    if resolved["center"] and (resolved["k"] is None or resolved["method"] == "dask"):
+        lines.append("x = x - x.mean(axis=0)")
+    if resolved["persist"]:
+        lines.append("x = x.persist()")
+    return "\n".join((imports_for(resolved, "storage"), *lines, decomposing(resolved, on_gpu)))
+
+
+OF_FILE = Template(
+    svd_of_file,
+    imports=imports_of,
+    title="SVD of your own array",
+    returns=("u", "s", "v", "certificate", "kept", "seconds_to_make"),
+    small=("s",),
+    values=("certificate", "kept", "seconds_to_make"),
+    resolver=_resolved,
+    estimate=partial(estimates.with_input, estimates.svd_of_file),
+    checker=_check,
+    summary_of=partial(singular_values, called=READ),
+    arrays_of=_factors,
+    code=_code,
+    alone=decomposed(lambda resolved: _matrix_of_file({**resolved, "center": False})),
+    extra={
+        "missing_chunks": (fields.MissingChunks, "refuse"),
+        "tolerance": (fields.Tolerance, 0.1),
+    },
+)
