@@ -27,6 +27,7 @@ from workbench.formats import by
 from workbench.storage import datasets
 from workbench.storage.datasets import Picked, pick
 from workbench.storage.formats.base import Found
+from workbench.storage.formats.netcdf import found_of
 from workbench.storage.servers import options_of
 from workbench.storage.variables import dataset
 from workbench.workloads import checks, estimates, fields
@@ -226,18 +227,9 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
 
 
 def _found(picked: Picked) -> Found:
-    """Return a variable of a dataset as an array in a file."""
-    return Found(
-        picked.source.path,
-        picked.name,
-        "dataset",
-        picked.shape,
-        picked.dtype,
-        picked.stored,
-        recipe=picked.recipe(),
-        unpack={"missing": picked.numbers.missing},
-        options=dict(picked.source.options),
-    )
+    """Return a variable as an array in a file, without remarks on its numbers, which the grid makes."""
+    unpack, options = {"missing": picked.numbers.missing}, dict(picked.source.options)
+    return replace(found_of(picked), unpack=unpack, options=options, remarks=())
 
 
 def _type(grid: Grid, tol: float) -> str:
@@ -434,7 +426,7 @@ def _right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Clie
 
 
 def _code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
-    """Notebook cell that calls the function and makes a dataset of what it returns."""
+    """Notebook cell that calls the function and computes the singular values."""
     names = ("u", "s", "v", "polar", "certificate", "grid")
     call = calling(eofs, arguments(eofs, resolved), ", ".join(names))
     return f"import dask\n{call}u, s, v = dask.persist(u, s, v)\ns{to_host(on_gpu)}, certificate"

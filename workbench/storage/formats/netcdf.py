@@ -15,7 +15,11 @@ from workbench.storage.places import Place
 
 def find_dataset(place: Place, array: str | None, select: str | None = None) -> Found:
     """A variable as xarray opens it."""
-    picked = datasets.pick(place.path, array, select, place.options)
+    return found_of(datasets.pick(place.path, array, select, place.options))
+
+
+def found_of(picked: datasets.Picked) -> Found:
+    """Return a variable of a dataset as an array in a file."""
     return Found(
         picked.source.path,
         picked.name,
