@@ -224,6 +224,22 @@ def rules(found: Diagnosis | None) -> list[str]:
     return [] if found is None else [each.rule for each in found.suggestions]
 
 
+class SlowToRead:
+    """A block of 16 MB that takes 50 ms to come back from any disk: Dask times only reads of 5 ms and more."""
+
+    def __sizeof__(self) -> int:
+        return 16_000_000
+
+    def __setstate__(self, state: object) -> None:
+        time.sleep(0.05)
+
+    def __getstate__(self) -> object:
+        return bytes(16_000_000)
+
+    def total(self, _: object) -> int:
+        return 1
+
+
 def test_what_went_to_the_disk_is_told_with_the_memory_that_would_hold_it(record: Any) -> None:
     memory = {"target": 0.05, "spill": False, "pause": False, "terminate": False}
     config = {f"distributed.worker.memory.{name}": value for name, value in memory.items()}
@@ -231,15 +247,16 @@ def test_what_went_to_the_disk_is_told_with_the_memory_that_would_hold_it(record
 
     def too_much() -> Any:
         # All of it is used twice, so that it must stay.
-        x = da.random.default_rng(0).random((4000, 4000), chunks=(500, 4000))
-        return (x - x.mean(axis=0)).sum()
+        blocks = [dask.delayed(SlowToRead)() for _ in range(8)]
+        first = dask.delayed(len)(blocks)
+        return dask.delayed(sum)([dask.delayed(SlowToRead.total)(block, first) for block in blocks])
 
     with (
         dask.config.set(config),
         LocalCluster(n_workers=1, threads_per_worker=1, **quiet) as cluster,
         Client(cluster) as client,
     ):
-        run, recorded = record(client, too_much, shape=(4000, 4000), chunks=(500, 4000))
+        run, recorded = record(client, too_much)
     run = run.model_copy(
         update={"spec": ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=600_000_000, protocol="tcp")}
     )

@@ -399,7 +399,7 @@ def test_what_wont_fit_asks_first_and_a_preset_fills_the_form(lab: Lab, open_lab
     hook(page, "field-chunks").fill("400")
     expect(hook(page, "field-chunks-problem")).to_have_count(0)
     # Dask's settings of this run.
-    hook(page, "field-settings").fill("array.rechunk.threshold=many")
+    hook(page, "field-settings").fill("array.rechunk.treshold=5")
     expect(hook(page, "run-button")).to_be_disabled()
     hook(page, "field-settings").fill("array.rechunk.threshold=5")
     expect(hook(page, "run-button")).to_be_enabled()
