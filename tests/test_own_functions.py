@@ -657,6 +657,42 @@ def test_a_run_of_a_function_is_kept_with_its_code_and_judged_by_its_check(clust
     assert failed.check is None
 
 
+ALL_DECLARED = """
+import workbench
+
+
+def prepare(given, cluster, **parameters):
+    return {"n": 8}, f"{sorted(given)} of {sorted(parameters)} on {cluster.threads}"
+
+
+def needs(n, threads_per_worker):
+    return workbench.Needs.of(held=n * threads_per_worker, sentence="Little.")
+
+
+def check(answer, client):
+    return workbench.Check(passed=answer == 8, what="It is eight.", detail=type(client).__name__)
+
+
+@workbench.workload(prepare=prepare, needs=needs, check=check, code=lambda on_gpu: f"gpu = {on_gpu}")
+def eight(n: int = 1):
+    return n
+"""
+
+
+def test_a_function_declares_all_that_a_built_in_workload_does(tmp_path, cluster):
+    (tmp_path / "mine.py").write_text(ALL_DECLARED)
+    chosen = template(f"{tmp_path}/mine.py:eight")
+    checked = chosen.validate({"n": "3"}, threads=4, threads_per_worker=2, missing=frozenset({"numba"}))
+    assert (checked.resolved, checked.notes) == ({"n": 8}, ("['n'] of ['n'] on 4",))
+    assert chosen.needs(checked) == workbench.Needs.of(held=16, sentence="Little.")
+    assert [chosen.cell(checked, on_gpu=on_gpu).splitlines()[-1] for on_gpu in (False, True)] == [
+        "gpu = False",
+        "gpu = True",
+    ]
+    run = finish(submit(f"{tmp_path}/mine.py:eight", {}, cluster).id)
+    assert (run.check.passed, run.check.what, run.check.detail) == (True, "It is eight.", "Client"), run.error
+
+
 CHAINS = """
 import dask.array as da
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Shape as Shape,
         Words as Words,
     )
+    from workbench.workloads.values import Check as Check, Needs as Needs
 
 _HOMES = {
     "clusters.connect": ("connect",),
@@ -54,6 +55,7 @@ _HOMES = {
     "views.saving": ("save",),
     "workloads.declaring": ("workload",),
     "workloads.fields": ("Chunks", "Field", "Path", "Shape", "Words"),
+    "workloads.values": ("Check", "Needs"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

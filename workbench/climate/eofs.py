@@ -32,6 +32,7 @@ from workbench.storage.servers import options_of
 from workbench.storage.variables import dataset
 from workbench.workloads import checks, estimates, fields
 from workbench.workloads.code import calling, to_host
+from workbench.workloads.declaring import workload
 from workbench.workloads.fields import Text, Words
 from workbench.workloads.forms import bad
 from workbench.workloads.inputs import checked, facts_of, imports_of
@@ -178,7 +179,7 @@ def eofs(
 _OF_GRID = ("samples", "remove", "detrend", "weights")
 
 
-def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+def _resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) -> Resolution:
     """Inspect the file and choose the blocks for reading and for computing."""
     options = options_of("eofs", values["path"], values)
     try:
@@ -202,8 +203,8 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
         )
     dtype = _type(grid, values["tol"])
     n_bytes = times * places * np.dtype(dtype).itemsize
-    block_size = _block_size(values["block_size"], n_bytes, around.threads)
-    compute = values["compute"] or not around.keeps(n_bytes)
+    block_size = _block_size(values["block_size"], n_bytes, cluster.threads)
+    compute = values["compute"] or not cluster.keeps(n_bytes)
     blocks = blocks_of(grid, values["tol"], compute, block_size)
     notes = (*found.remarks, *grid.told)
     if blocks.slabs != blocks.reads:
@@ -212,7 +213,7 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
         )
         notes = (*notes, said)
     if compute and not values["compute"]:
-        notes = (*notes, f"{formats.size(n_bytes)} are more than {around.too_much}: read again at each pass.")
+        notes = (*notes, f"{formats.size(n_bytes)} are more than {cluster.too_much}: read again at each pass.")
     facts = {
         **facts_of(found, values["select"]),
         **asdict(blocks),
@@ -292,7 +293,7 @@ def _blocks(
     return slab, (high, *wide)
 
 
-def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+def _needs(threads_per_worker: int, **resolved: Any) -> Needs:
     """As for the SVD of a file, whose blocks are in hand as they are read, in float64 and as they are decomposed."""
     times, item = resolved["shape"][0], np.dtype(resolved["dtype"]).itemsize
     slab = math.prod(resolved["slabs"])
@@ -306,7 +307,7 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
         "blocks": (1, taken // (2 * item) + 1),
         "chunks": resolved["chunks"] if streamed else (times, slab // times),
     }
-    return estimates.svd_of_file({**resolved, **as_svd}, threads_per_worker)
+    return estimates.svd_of_file(threads_per_worker, **{**resolved, **as_svd})
 
 
 def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
@@ -420,12 +421,12 @@ def _matrix(resolved: Mapping[str, Any]) -> da.Array:
     return matrix[0]
 
 
-def _right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+def _right(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
     x = _matrix(resolved)
     return checks.svd_is_certified(x, results, client, axis=0 if resolved["slabs"][0] < len(x) else None)
 
 
-def _code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
+def _code(on_gpu: bool, **resolved: Any) -> str:
     """Notebook cell that calls the function and computes the singular values."""
     names = ("u", "s", "v", "polar", "certificate", "grid")
     call = calling(eofs, arguments(eofs, resolved), ", ".join(names))
@@ -433,17 +434,12 @@ def _code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
 
 
 EOFS = Template(
-    eofs,
+    workload(title="Empirical orthogonal functions", prepare=_resolved, needs=_needs, check=_right, code=_code)(eofs),
     imports=imports_of,
-    title="Empirical orthogonal functions",
     returns=("u", "s", "v", "polar", "certificate", "grid"),
     small=("s",),
     values=("certificate", "grid"),
-    resolver=_resolved,
-    estimate=_needs,
-    checker=_right,
     summary_of=_summary,
     arrays_of=_arrays,
-    code=_code,
     extra={"missing_chunks": (fields.MissingChunks, "refuse")},
 )

@@ -14,6 +14,7 @@ from workbench import formats
 from workbench.workloads import generators
 from workbench.workloads.alone import Alone
 from workbench.workloads.code import computing, random_code, to_host
+from workbench.workloads.declaring import workload
 from workbench.workloads.estimates import Matrix, matrix, with_input
 from workbench.workloads.fields import Chunks, FloatType, Generator, Persist, Seed, Shape, Sized, Words
 from workbench.workloads.generators import TILE
@@ -107,23 +108,23 @@ _BLOCKS_OF: dict[str, dict[str, Any]] = {
 }
 
 
-def _summed(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings, *, workload: str) -> Resolution:
+def _summed(given: Mapping[str, Any], cluster: Surroundings, *, workload: str, **values: Any) -> Resolution:
     """Blocks that suit the generator, which on GPUs is CuPy's RandomState or a kernel of ours."""
     generator: str = values["generator"]
     told: tuple[str, ...] = ()
     if generator == "fused":
         told = ("Every number is made in a register and added up; none is stored.",)
-        if around.threads is not None and not around.makes_on_gpu():
+        if cluster.threads is not None and not cluster.makes_on_gpu():
             raise BadParameterError(
                 f"generator of {workload} is 'fused', which is for GPUs. Give tiles or fast, or use a cluster on GPUs.",
                 "generator",
             )
-    elif generator != "RandomState" and around.makes_on_gpu():
+    elif generator != "RandomState" and cluster.makes_on_gpu():
         told = (
             f"GPUs make the numbers with CuPy's RandomState: generator={generator} is for processors, fused for GPUs.",
         )
         generator = "RandomState"
-    layout = random_array(values, given, around, workload=workload, layout="square", **_BLOCKS_OF[generator])
+    layout = random_array(given, cluster, workload=workload, layout="square", liked=_BLOCKS_OF[generator], **values)
     if generator == "fused" and max(layout[0]["chunks"]) < _LARGE_SIDE < min(layout[0]["shape"]):
         told = (*told, f"Fewer blocks cost nothing, as they are not stored: chunks={_LARGE_SIDE} takes least time.")
     return layout[0] | {"generator": generator}, (*told, *layout[1])
@@ -135,7 +136,7 @@ _PARTIAL_SUMS = 20 * 2**20
 """Bytes on a GPU of the sums of a block's threads, and of what their sum takes."""
 
 
-def _streaming_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+def _streaming_sum(threads_per_worker: int, **resolved: Any) -> Needs:
     """One pass in which blocks are made and forgotten, or only tiles of them."""
     x = matrix(resolved)
     generator = resolved.get("generator", "RandomState")
@@ -162,7 +163,7 @@ def _tiled_sum(x: Matrix, generator: str, threads_per_worker: int) -> Needs:
     )
 
 
-def _transposed_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+def _transposed_sum(threads_per_worker: int, **resolved: Any) -> Needs:
     """One pass in which a block waits for the one across the diagonal."""
     x = matrix(resolved)
     # However large the array was, three blocks in each thread and three that waited were in a worker, and three more
@@ -185,7 +186,7 @@ _SIGMAS = 6.0
 """A right answer falls outside this many standard deviations once in 500 million runs."""
 
 
-def _is_expected(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+def _is_expected(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
     """Compare the sum or mean of n normal elements of mean 11 and deviation 1 with 11 n or 11."""
     count = _every_other(resolved["shape"])
     if resolved["reduction"] == "mean":
@@ -193,7 +194,7 @@ def _is_expected(resolved: Mapping[str, Any], results: Mapping[str, Any], client
     return _statistical(resolved, results, 11.0 * count, math.sqrt(count), "11 for each element")
 
 
-def _transpose_sum_is_expected(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+def _transpose_sum_is_expected(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
     """Twice the sum of n uniform elements against n, with deviation 2 sqrt(n / 12)."""
     count = math.prod(resolved["shape"])
     return _statistical(resolved, results, float(count), math.sqrt(count / 3), "twice a half for each element")
@@ -248,7 +249,7 @@ TRANSPOSE = (
 )
 
 
-def _sum_code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
+def _sum_code(on_gpu: bool, **resolved: Any) -> str:
     """Notebook cell of the sum or mean of a random array."""
     if resolved["generator"] in _TILED:
         return computing(array_sum, arguments(array_sum, resolved), ("value",), (), on_gpu)
@@ -257,23 +258,24 @@ def _sum_code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
     return f"import dask.array as da\n\n{made}\n{value}"
 
 
-def _transpose_code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
+def _transpose_code(on_gpu: bool, **resolved: Any) -> str:
     """Notebook cell of the sum of a random array and its transpose."""
     return f"import dask.array as da\n\n{uniform_code(resolved)}\nvalue = (x + x.T).sum()\nvalue{to_host(on_gpu)}"
 
 
 TEMPLATES = (
     Template(
-        array_sum,
-        title="Sum or mean of an array",
+        workload(
+            title="Sum or mean of an array",
+            prepare=partial(_summed, workload="array_sum"),
+            needs=_streaming_sum,
+            check=_is_expected,
+            code=_sum_code,
+        )(array_sum),
         returns=("value",),
         small=("value",),
-        resolver=partial(_summed, workload="array_sum"),
-        estimate=_streaming_sum,
         imports=lambda resolved: {"numba": "choose generator=tiles"} if resolved["generator"] == "fast" else {},
-        checker=_is_expected,
         summary_of=_value,
-        code=_sum_code,
         presets=SUM,
         alone=Alone(
             _normal,
@@ -282,16 +284,17 @@ TEMPLATES = (
         ),
     ),
     Template(
-        transpose_sum,
-        title="Array plus its transpose",
+        workload(
+            title="Array plus its transpose",
+            prepare=partial(random_array, workload="transpose_sum", layout="square"),
+            needs=partial(with_input, _transposed_sum),
+            check=_transpose_sum_is_expected,
+            code=_transpose_code,
+        )(transpose_sum),
         returns=("value", "seconds_to_make"),
         small=("value",),
         values=("seconds_to_make",),
-        resolver=partial(random_array, workload="transpose_sum", layout="square"),
-        estimate=partial(with_input, _transposed_sum),
-        checker=_transpose_sum_is_expected,
         summary_of=_value,
-        code=_transpose_code,
         presets=TRANSPOSE,
         reports_bandwidth=True,
         alone=Alone(matrix_of, lambda xp, x, _: {"value": (x + x.T).sum()}, copies=2),

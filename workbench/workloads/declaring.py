@@ -1,7 +1,11 @@
-"""Declarations about a workload besides its signature: `@workbench.workload(title=…, check=…)`."""
+"""Declarations about a workload besides its signature: `@workbench.workload(title=…, check=…)`.
+
+Built-in workloads are declared in the same way.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
@@ -58,17 +62,20 @@ def workload(
     title
         Its name in lists.
     prepare
-        Called before anything runs, also with `cluster` if it names that: the cluster's `memory` in bytes, `threads`,
-        `threads_per_worker` and `on_gpu`, as far as they are known. It returns the parameters that it changes, such as
-        {"chunks": 500}, or these and sentences on them. Raise an error with one sentence for what cannot be computed.
+        Called before anything runs, also with `cluster` and `given` if it names them: the cluster's `memory` in bytes,
+        `threads`, `threads_per_worker` and `on_gpu`, as far as they are known, and the parameters that the user gave.
+        It returns the parameters that it changes, such as {"chunks": 500}, or these and sentences on them. Raise an
+        error with one sentence for what cannot be computed.
     needs
-        Called before anything runs. It returns what all workers together must hold: bytes, or a text such as '2GiB'.
+        Called before anything runs, also with `threads_per_worker` if it names that. It returns what all workers
+        together must hold: bytes, a text such as '2GiB', or `workbench.Needs`.
     check
-        Called with the answer first. It returns whether the answer is right, or that and a sentence, or these and by
-        how much rounding may put the numbers of the answer off, which decides whether answers near zero agree. An
-        `assert` that fails says that it isn't right.
+        Called with the answer first, and with `client` if it names that. It returns whether the answer is right, or
+        that and a sentence, or these and by how much rounding may put the numbers of the answer off, which decides
+        whether answers near zero agree, or `workbench.Check`. An `assert` that fails says that it isn't right.
     code
-        Returns the text of a notebook cell that computes the same; by default the text of the file and a call.
+        Called also with `on_gpu` if it names that. It returns the text of a notebook cell that computes the same; by
+        default the text of the file and a call.
     presets
         Parameters under a name in lower case, which a click, or `-p preset=NAME`, fills in.
 
@@ -92,3 +99,11 @@ def declared(function: Callable[..., Any]) -> Declared:
     """Return the declarations about a function; none if it has no decorator."""
     found = getattr(function, "__workbench__", None)
     return found if isinstance(found, Declared) else Declared()
+
+
+def called(function: Callable[..., Any], parameters: Mapping[str, Any], *first: Any, **around: Any) -> Any:
+    """Call a function that was declared with a workload, with what it names of the parameters and of what is around."""
+    taken = inspect.signature(function).parameters
+    everything = any(each.kind is each.VAR_KEYWORD for each in taken.values())
+    given = {name: value for name, value in parameters.items() if everything or name in taken}
+    return function(*first, **{name: value for name, value in around.items() if name in taken} | given)

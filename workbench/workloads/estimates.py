@@ -82,13 +82,13 @@ def matrix(resolved: Mapping[str, Any]) -> Matrix:
     return Matrix(rows, columns, min(block_rows, rows), min(block_columns, columns), np.dtype(resolved["dtype"]))
 
 
-def svd(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+def svd(threads_per_worker: int, **resolved: Any) -> Needs:
     """Estimate the SVD of a random array that is made."""
     x = matrix(resolved)
     return _svd(x, resolved, x.made, threads_per_worker, "Makes")
 
 
-def svd_of_file(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+def svd_of_file(threads_per_worker: int, **resolved: Any) -> Needs:
     """Estimate the SVD of an array that is read."""
     x = matrix(resolved)
     read = math.prod(resolved["blocks"]) * x.dtype.itemsize
@@ -228,11 +228,9 @@ def _certified(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per_w
     )
 
 
-def with_input(
-    estimate: Callable[[Mapping[str, Any], int], Needs], resolved: Mapping[str, Any], threads_per_worker: int
-) -> Needs:
+def with_input(estimate: Callable[..., Needs], threads_per_worker: int, **resolved: Any) -> Needs:
     """Add the array itself where it is held first, and isn't counted already."""
-    needs = estimate(resolved, threads_per_worker)
+    needs = estimate(threads_per_worker, **resolved)
     if not resolved["persist"] or not resolved.get("compute", True):
         return needs
     more = formats.size(needs.input_bytes)

@@ -1,102 +1,118 @@
-"""From a function's signature to a form: its JSON Schema, and the values that a person's input stands for."""
+"""Values that fit the JSON Schema of a form, from a person's input, which may be text."""
 
 from __future__ import annotations
 
-import inspect
-import json
+import contextlib
 import math
 import os
-import types
-import warnings
-from collections.abc import Callable, Mapping
-from copy import deepcopy
-from functools import lru_cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
-from pydantic.fields import FieldInfo
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from workbench import formats
-from workbench.workloads.fields import TITLES, Size, Sized, Words
-from workbench.workloads.signatures import allowed, told_annotation
 from workbench.workloads.values import BadParameterError
 
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
 _NOTHING = {"", "none", "null"}
+_TYPES = {"null": type(None), "boolean": bool, "integer": int, "number": float, "string": str, "array": list}
+_BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
+    "minimum": lambda value, bound: value >= bound,
+    "exclusiveMinimum": lambda value, bound: value > bound,
+    "maximum": lambda value, bound: value <= bound,
+    "exclusiveMaximum": lambda value, bound: value < bound,
+    "multipleOf": lambda value, bound: math.isclose(value / bound, round(value / bound), abs_tol=1e-9),
+    "minLength": lambda value, bound: len(value) >= bound,
+    "maxLength": lambda value, bound: len(value) <= bound,
+    "minItems": lambda value, bound: len(value) >= bound,
+    "maxItems": lambda value, bound: len(value) <= bound,
+    "pattern": lambda value, bound: re.search(bound, value) is not None,
+}
 
 
-def form(
-    function: Callable[..., Any], first: Mapping[str, tuple[Any, Any]], last: Mapping[str, tuple[Any, Any]]
-) -> type[BaseModel]:
-    """Return the pydantic model of what a person may give for `function`, with fields of type and default around it."""
-    fields = dict(first)
-    hints = get_type_hints(function, include_extras=True)
-    for name, parameter in inspect.signature(function).parameters.items():
-        annotation = hints[name]
-        marks = _marks(annotation)
-        sized = next((mark for mark in marks if isinstance(mark, Sized)), None)
-        if sized is not None:
-            fields |= {"size": (Size, sized.size), name: (annotation | None, None)}
-        else:
-            fields[name] = annotation, ... if parameter.default is parameter.empty else parameter.default
-    return model(function.__name__, {**fields, **last})
+class NotFittingError(ValueError):
+    """A value that a field doesn't allow."""
 
 
-def model(name: str, fields: Mapping[str, tuple[Any, Any]]) -> type[BaseModel]:
-    """Return such a model of fields with their types, which hold words, and defaults."""
-    config = ConfigDict(strict=True, extra="forbid", frozen=True, validate_default=False, protected_namespaces=())
-    made: dict[str, Any] = {each: _field(each, annotation, default) for each, (annotation, default) in fields.items()}
-    with warnings.catch_warnings():
-        # A person may call a parameter as they like, also as pydantic calls something of its own.
-        warnings.filterwarnings("ignore", message="Field name")
-        return create_model(name, __config__=config, **made)
-
-
-def schema(model: type[BaseModel]) -> dict[str, Any]:
-    """JSON Schema of a form, its fields in the order of the signature."""
-    # At each key that is typed a form is drawn anew.
-    return deepcopy(_schema(model))
-
-
-@lru_cache(maxsize=64)
-def _schema(model: type[BaseModel]) -> dict[str, Any]:
-    found = model.model_json_schema()
-    found.pop("title", None)
-    return found
-
-
-def read(model: type[BaseModel], raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of all fields, from values that may be text.
+def read(form: Mapping[str, Any], raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of all fields, as JSON has them, from values that may be text.
 
     Raises
     ------
     BadParameterError
         An unknown name, or a value that the field doesn't allow.
     """
-    workload = model.__name__
+    workload, fields = form["title"], form["properties"]
     for name in raw:
-        if name not in model.model_fields:
-            names, hint = ", ".join(model.model_fields), formats.meant(str(name), model.model_fields)
-            raise BadParameterError(f"{workload} has no parameter {name!r}.{hint} Choose from: {names}.", str(name))
-    values = {name: from_text(value, model.model_fields[name].annotation) for name, value in raw.items()}
-    try:
-        # What JSON has none for no field takes, so the sentence about the field is what the person sees.
-        checked = model.model_validate_json(json.dumps(values, default=lambda value: {"not JSON": repr(value)}))
-    except ValidationError as err:
-        name = str(err.errors()[0]["loc"][0])
+        if name not in fields:
+            hint = formats.meant(str(name), fields)
+            raise BadParameterError(
+                f"{workload} has no parameter {name!r}.{hint} Choose from: {', '.join(fields)}.", str(name)
+            )
+    values = {}
+    for name, field in fields.items():
         if name not in raw:
-            raise BadParameterError(f"{workload} needs {name}. Give {_allowed(model, name)}.", name) from err
-        raise bad(workload, name, raw[name], _allowed(model, name)) from err
-    found = {name: getattr(checked, name) for name in model.model_fields}
-    for name in raw:
-        if not _finite(found[name]):
-            raise bad(workload, name, raw[name], f"{_allowed(model, name)}, which neither nan nor infinity is")
-    return found
+            if "default" not in field:
+                raise BadParameterError(f"{workload} needs {name}. Give {field['allowed']}.", name)
+            values[name] = field["default"]
+            continue
+        value = from_text(raw[name], field)
+        if not _finite(value):
+            raise bad(workload, name, raw[name], f"{field['allowed']}, which neither nan nor infinity is")
+        try:
+            values[name] = fitting(field, value)
+        except NotFittingError as err:
+            raise bad(workload, name, raw[name], field["allowed"]) from err
+    return values
+
+
+def fitting(field: Mapping[str, Any], value: Any) -> Any:
+    """Return a value of JSON as a field has it: 1.0 of 1 where it takes numbers. Raises NotFittingError."""
+    found = list(_fits(field, value))
+    if not found:
+        raise NotFittingError(value)
+    # Where a field takes text and numbers, or whole numbers and others, a value stays what it is.
+    return next((each for each in found if type(each) is type(value)), found[0])
+
+
+def branches(field: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the kinds of value that a field takes, each a JSON Schema."""
+    return [part for each in field["anyOf"] for part in branches(each)] if "anyOf" in field else (field,)
+
+
+def items(part: Mapping[str, Any], value: Sequence[Any]) -> Iterator[tuple[Mapping[str, Any], Any]]:
+    """Return each value of a sequence with the JSON Schema of its place."""
+    places = part.get("prefixItems") or ()
+    return zip([*places, *[part.get("items") or {}] * (len(value) - len(places))], value, strict=False)
+
+
+def _fits(field: Mapping[str, Any], value: Any) -> Iterator[Any]:
+    for each in branches(field):
+        found = value
+        # No such number, or an item that doesn't fit.
+        with contextlib.suppress(OverflowError, NotFittingError):
+            if type(value) is int and each.get("type") == "number":
+                found = float(value)
+            if _is_allowed(each, found):
+                yield [fitting(item, part) for item, part in items(each, value)] if isinstance(value, list) else found
+
+
+def _is_allowed(field: Mapping[str, Any], value: Any) -> bool:
+    """Return whether a value is one of the choices, or of the type and within the bounds."""
+    if "const" in field or "enum" in field:
+        choices = field.get("enum", (field.get("const"),))
+        return any(value == each and type(value) is type(each) for each in choices)
+    kind = _TYPES.get(field.get("type", ""))
+    # An item of a list without a type may be of any.
+    if type(value) not in ((kind,) if kind else _TYPES.values()):
+        return False
+    if field.get("format") == "path" and not value:
+        return False
+    return all(holds(value, field[name]) for name, holds in _BOUNDS.items() if name in field)
 
 
 def _finite(value: Any) -> bool:
-    """Whether JSON, as records are, has a number for it."""
+    """Return whether JSON, as records are, has a number for it."""
     return (
         all(map(_finite, value))
         if isinstance(value, list | tuple)
@@ -115,79 +131,32 @@ def refuse_more(workload: str, name: str, given: int, most: int, why: str) -> No
         raise bad(workload, name, given, f"a whole number from 1 to {most}{why}")
 
 
-def from_text(value: Any, annotation: Any) -> Any:
-    """Value that a text stands for where a field takes more than text; anything else comes back as it is."""
+def from_text(value: Any, field: Mapping[str, Any]) -> Any:
+    """Return the value that a text stands for where a field takes more than text; others as JSON has them."""
     value = os.fspath(value) if isinstance(value, os.PathLike) else _without_numpy(value)
     if not isinstance(value, str):
-        return value
+        return list(value) if isinstance(value, tuple) else value
     text = value.strip()
-    kinds = _kinds(annotation)
-    if type(None) in kinds and is_nothing(text):
+    parts = branches(field)
+    kinds = {each.get("type") for each in parts}
+    if "null" in kinds and is_nothing(text):
         return None
-    if Literal in kinds:
-        return next((each for each in _choices(annotation) if str(each) == text), text)
-    for kind, read_text in ((bool, _bool), (tuple, _lengths), (list, _lengths), (int, _int), (float, _float)):
+    choices = [each for part in parts for each in part.get("enum", [part["const"]] if "const" in part else [])]
+    if choices:
+        return next((each for each in choices if str(each) == text), text)
+    for kind, read_text in (("boolean", _bool), ("array", _lengths), ("integer", _int), ("number", _float)):
         if kind in kinds:
             found = read_text(text)
             if found is not None:
                 return found
-    if list in kinds and not ({str} & kinds and _listed(text) == [text]):
+    if "array" in kinds and not ("string" in kinds and _listed(text) == [text]):
         return _listed(text)
-    return text if str in kinds else value
+    return text if "string" in kinds else value
 
 
 def is_nothing(text: str) -> bool:
-    """Whether a text says that nothing is chosen."""
+    """Return whether a text says that nothing is chosen."""
     return text.strip().lower() in _NOTHING
-
-
-def _field(name: str, annotation: Any, default: Any) -> tuple[Any, FieldInfo]:
-    words = next(mark for mark in _marks(annotation) if isinstance(mark, Words))
-    extra = {
-        "allowed": allowed(told_annotation(annotation)),
-        "unit": words.unit,
-        "only": words.only,
-        "instead": words.instead,
-        "path": words.path,
-    }
-    return annotation, Field(
-        default,
-        title=words.title or TITLES.get(name, name.removeprefix("n_").replace("_", " ").capitalize()),
-        description=words.description or None,
-        examples=list(words.examples) or None,
-        json_schema_extra={key: value for key, value in extra.items() if value},
-    )
-
-
-def _marks(annotation: Any) -> tuple[Any, ...]:
-    """Everything that is written beside the type, inside `X | None` too."""
-    if get_origin(annotation) is Annotated:
-        return tuple(annotation.__metadata__) + _marks(annotation.__origin__)
-    if get_origin(annotation) in (Union, types.UnionType):
-        return tuple(mark for part in get_args(annotation) for mark in _marks(part))
-    return ()
-
-
-def _kinds(annotation: Any) -> set[Any]:
-    """Plain types that a field takes."""
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return _kinds(annotation.__origin__)
-    if origin in (Union, types.UnionType):
-        return {kind for part in get_args(annotation) for kind in _kinds(part)}
-    return {origin or annotation}
-
-
-def _choices(annotation: Any) -> tuple[Any, ...]:
-    if get_origin(annotation) is Literal:
-        return get_args(annotation)
-    return tuple(each for part in get_args(annotation) for each in _choices(part))
-
-
-def _allowed(model: type[BaseModel], name: str) -> str:
-    extra = model.model_fields[name].json_schema_extra
-    assert isinstance(extra, dict)
-    return str(extra["allowed"])
 
 
 def _shown(value: Any) -> str:
@@ -205,7 +174,7 @@ def _int(text: str) -> int | None:
         return int(text)
     except ValueError:
         number = _float(text)
-        # '1e6' is a whole number to whoever types it; '1000.5' is not.
+        # '1e6' is a whole number; '1000.5' is not.
         return int(number) if number is not None and number.is_integer() else None
 
 

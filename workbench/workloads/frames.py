@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import dask
 import dask.array as da
@@ -12,12 +12,16 @@ from pydantic import Field
 
 from workbench import formats
 from workbench.workloads.checks import computed
+from workbench.workloads.declaring import workload
 from workbench.workloads.fields import Persist, Seed, Words
 from workbench.workloads.generators import joined, table
 from workbench.workloads.presets import DASK_CUDA, Preset
 from workbench.workloads.registry import Resolution, Template
 from workbench.workloads.svd import held, made
 from workbench.workloads.values import Check, Needs, Surroundings
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 Rows = Annotated[int, Field(ge=1, le=2**40), Words("Number of rows of each dataframe.", unit="rows")]
 
@@ -66,15 +70,15 @@ def dataframe_join(
     return (joined[:, 0] >= 0).sum(), (joined[:, 0] * joined[:, 1]).sum(), seconds_to_make
 
 
-def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+def _resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) -> Resolution:
     """No larger a partition than there are rows."""
-    on_gpu = around.makes_on_gpu()
+    on_gpu = cluster.makes_on_gpu()
     partition = min(values["partition"], values["n_rows"])
     told = ("Processors make the rows, and cuDF takes them to the GPUs: with persist that isn't timed.",)
     return values | {"partition": partition}, told if on_gpu else ()
 
 
-def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+def _needs(threads_per_worker: int, **resolved: Any) -> Needs:
     """Both dataframes wait until the rows of each key have met."""
     frames = 2 * _ROW * resolved["n_rows"]
     # Measured with 500 000 to 8 000 000 rows: pandas itself, and what is split, put together or joined at a time.
@@ -91,7 +95,7 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     )
 
 
-def _check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Any) -> Check:
+def _check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
     """Rows and sum against those that the left keys and values alone tell, made once more and never joined."""
     n_rows, n_parts = resolved["n_rows"], -(-resolved["n_rows"] // resolved["partition"])
 
@@ -124,15 +128,11 @@ PRESETS = (
 )
 
 TEMPLATE = Template(
-    dataframe_join,
+    workload(title="Join of two dataframes", prepare=_resolved, needs=_needs, check=_check)(dataframe_join),
     imports=lambda resolved: dict.fromkeys(("pandas", "pyarrow"), ""),
-    title="Join of two dataframes",
     returns=("rows", "total", "seconds_to_make"),
     small=("rows", "total"),
     values=("seconds_to_make",),
-    resolver=_resolved,
-    estimate=_needs,
-    checker=_check,
     summary_of=_summary,
     presets=PRESETS,
     on_gpus=("cudf", "cudf13"),

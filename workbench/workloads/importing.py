@@ -35,8 +35,8 @@ from pydantic import BaseModel
 from workbench import kept, trust
 from workbench.errors import BadInputError, quoted, said, whole
 from workbench.paths import check_openable
-from workbench.workloads.declaring import declared
-from workbench.workloads.signatures import NoFieldError, told_help, told_parameters
+from workbench.workloads import signatures
+from workbench.workloads.declaring import called, declared
 
 _STANDARD = sysconfig.get_path("stdlib")  # which may be below a home, in the venv of a Python that is there
 
@@ -57,7 +57,8 @@ class Described(BaseModel, frozen=True):
     title: str
     help: str
     source: str
-    fields: dict[str, dict[str, Any]] = {}
+    form: dict[str, Any] = {}
+    """JSON Schema of its parameters."""
     problem: str | None = None
     """Why it can't be a workload; None where it can."""
     declares: tuple[str, ...] = ()
@@ -346,21 +347,21 @@ def _others(module: ModuleType) -> Iterator[tuple[str, str]]:
 
 def _described(function: Any) -> Described:
     about, name = declared(function), function.__name__
-    fields, problem = {}, None
+    form, problem = {}, None
     try:
-        fields = told_parameters(function)
-        json.dumps(fields, allow_nan=False)
-    except (NoFieldError, TypeError, ValueError) as err:
-        problem = (
-            str(err) if isinstance(err, NoFieldError) else f"{name} has bounds or examples that are no plain data."
-        )
-    problem = problem or _wrong_presets(name, about.presets, fields)
+        form = signatures.schema(function)
+        json.dumps(form, allow_nan=False)
+    except signatures.NoFieldError as err:
+        problem = str(err)
+    except (TypeError, ValueError):
+        problem = f"{name} has bounds or examples that are no plain data."
+    problem = problem or _wrong_presets(name, about.presets, form["properties"])
     return Described(
         name=name,
         title=about.title or name.replace("_", " ").capitalize(),
-        help=told_help(function),
+        help=signatures.help_of(function),
         source=inspect.getsource(function),
-        fields={} if problem else fields,
+        form={} if problem else form,
         problem=problem,
         declares=about.functions,
         presets={} if problem else dict(about.presets or {}),
@@ -399,26 +400,23 @@ def _stamps(paths: Any) -> Iterator[tuple[str, int, int]]:
     return (found for path in sorted(paths) if (found := stamp(path)) is not None)
 
 
-def answered(where: str, name: str, asked: str, parameters: Mapping[str, Any], cluster: Mapping[str, Any]) -> Any:
+def answered(where: str, name: str, asked: str, parameters: Mapping[str, Any], around: Mapping[str, Any]) -> Any:
     """Call a function that was declared with a workload: its `prepare`, `needs` or `code`."""
-    from workbench.workloads.signatures import argument
     from workbench.workloads.values import Surroundings
 
     function = functions(load(where))[name]
-    told = told_parameters(function)
-    given = {each: argument(told[each], value) for each, value in parameters.items()}
-    answer = called(getattr(declared(function), asked), {"cluster": Surroundings(**cluster), **given})
-    # Paths are texts between processes, and numbers of NumPy Python's.
-    return json.loads(
-        json.dumps(answer, default=lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value.item())
-    )
+    given = signatures.arguments(signatures.schema(function), parameters)
+    if "cluster" in around:
+        around = {**around, "cluster": Surroundings(**around["cluster"])}
+    answer = called(getattr(declared(function), asked), given, **around)
+    return json.loads(json.dumps(answer, default=_plain))
 
 
-def called(function: Any, parameters: Mapping[str, Any], *first: Any) -> Any:
-    """Call a function beside a workload with those parameters of the workload that it names."""
-    taken = inspect.signature(function).parameters
-    everything = any(each.kind is each.VAR_KEYWORD for each in taken.values())
-    return function(*first, **{name: value for name, value in parameters.items() if everything or name in taken})
+def _plain(value: Any) -> Any:
+    """Return a path as text, a model's fields, and a number of NumPy as one of Python."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value.item()
 
 
 def main() -> None:
@@ -432,7 +430,7 @@ def main() -> None:
             answer = contents(question["where"]).model_dump_json()
         else:
             answer = json.dumps(
-                answered(**{name: question[name] for name in ("where", "name", "asked", "parameters", "cluster")})
+                answered(**{name: question[name] for name in ("where", "name", "asked", "parameters", "around")})
             )
         faulthandler.cancel_dump_traceback_later()
     with os.fdopen(question["answer"], "w", encoding="utf-8") as file:

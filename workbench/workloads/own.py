@@ -19,27 +19,24 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from dask.utils import parse_bytes
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from workbench import config, formats
-from workbench.errors import BadInputError, FailedError, NotFoundError, printable, quoted, said
+from workbench.errors import BadInputError, FailedError, NotFoundError, quoted
 from workbench.redaction import redact
 from workbench.workloads import forms, importing, presets, returned, signatures
-from workbench.workloads.code import on_cluster
-from workbench.workloads.declaring import declared
+from workbench.workloads.fields import TITLES
 from workbench.workloads.importing import Contents, Described
 from workbench.workloads.presets import Preset
 from workbench.workloads.registry import Resolution, Template
-from workbench.workloads.values import Check, Function, Needs, Parameters, Surroundings
+from workbench.workloads.values import Function, Needs, Parameters, Surroundings
 
 if TYPE_CHECKING:
     import xarray as xr
-    from distributed import Client
 
 DEADLINE = 10.0
 """Seconds that a file may take to be imported where only its forms are wanted."""
@@ -48,7 +45,6 @@ _PATIENCE = 30.0  # seconds more for the process itself, which on a busy machine
 _FORGET = 300.0  # seconds after which a file that could not be imported is tried again: a package may be there now
 _REFUSED = "workbench.errors.BadInputError: "  # before the sentence of a function that refuses parameters
 _MOST_PRINTED = 2**20  # characters of what a run prints that are kept in its log
-_UNKNOWN = Needs(known=False, sentence="How much memory it needs is known once it has begun.")
 _remembered: dict[str, tuple[float, Contents]] = {}
 
 
@@ -113,23 +109,31 @@ class Own(Template):
     @property
     def _saving(self) -> Mapping[str, tuple[Any, Any]]:
         """What says where arrays go, unless it has parameters of these names itself."""
-        return {} if super()._saving.keys() & self.told.fields.keys() else super()._saving
+        return {} if super()._saving.keys() & self.told.form["properties"].keys() else super()._saving
 
-    def needs(self, parameters: Parameters) -> Needs:
-        """What the function beside it says, asked of a process of its own; unknown where there is none."""
-        if "needs" not in self.told.declares:
-            return _UNKNOWN
-        said = _asked(self.where, self.told.name, "needs", parameters.resolved)
-        try:
-            n_bytes = int(parse_bytes(said))
-        except (TypeError, ValueError) as err:
-            raise BadInputError(
-                f"What {self.name} needs was told as {quoted(said)}. Let its function return bytes, or a text such as "
-                "'2GiB'."
-            ) from err
-        sentence = f"Needs {formats.size(n_bytes)} of all workers together, as its own function says."
-        # How often it goes through them, nobody said.
-        return Needs(input_bytes=n_bytes, passes=0, held_total=n_bytes, kept=n_bytes, sentence=sentence)
+    @property
+    def title(self) -> str:
+        """Its name in lists."""
+        return self.told.title
+
+    @property
+    def declares(self) -> tuple[str, ...]:
+        """Names of the functions that are declared with it."""
+        return self.told.declares
+
+    def _ask(self, which: str, parameters: Mapping[str, Any], **around: Any) -> Any:
+        """Ask a process that can be killed to call a function that is declared with it."""
+        return _asked(self.where, self.told.name, which, parameters, around)
+
+    def _prepared(self, values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+        """Paths that were given are of the folder where they were given, defaults of that in which it works."""
+        works_in = importing.folder_of(self.where) if self.where.endswith(".py") else Path()
+        for name, field in self.told.form["properties"].items():
+            values[name] = signatures.absolute(field, values[name], Path() if name in given else works_in)
+        return super()._prepared(values, given, around)
+
+    def _changed(self, values: dict[str, Any], changed: dict[str, Any]) -> dict[str, Any]:
+        return values | forms.read(self.told.form, {**values, **changed})
 
     def build(self, parameters: Parameters) -> dict[str, Any]:
         """Call it: what it returns, by name."""
@@ -161,29 +165,11 @@ class Own(Template):
         """Arrays, columns of tables, and xarray's own with their dimensions."""
         return returned.arrays(results)
 
-    def check(self, parameters: Parameters, results: Mapping[str, Any], client: Client | None = None) -> Check | None:
-        """What the function that was declared for it says; None where there is none."""
-        judge = declared(self.function).check
-        if judge is None:
-            return None
-        whose = f"{getattr(judge, '__name__', 'its check')} of {Path(self.where).name}"
-        try:
-            told = importing.called(judge, self._arguments(parameters), returned.whole(results))
-        except AssertionError as err:
-            return Check(passed=False, what=f"{whose}: {said(err) or 'its assertion failed'}.".replace("..", "."))
-        if isinstance(told, tuple) and len(told) in (2, 3):
-            rounding = float(told[2]) if len(told) == 3 else None
-            what = printable(f"{whose}: {told[1]}.").replace("..", ".")
-            return Check(passed=bool(told[0]), what=what, rounding=rounding)
-        return Check(passed=bool(told), what=f"{whose} says so.")
+    def _checked(self, parameters: Parameters, results: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
+        return self._arguments(parameters), returned.whole(results)
 
-    def cell(self, parameters: Parameters, cluster: str | None = None, *, on_gpu: bool = False) -> str:
-        """Notebook cell with the text of the file and the call, or as the function's own `code` has it."""
-        if "code" in self.told.declares:
-            text = _asked(self.where, self.told.name, "code", parameters.resolved)
-            if not isinstance(text, str):
-                raise BadInputError(f"code of {self.name} returned {quoted(text)}. Let it return the text of a cell.")
-            return on_cluster(text, cluster, on_gpu=on_gpu)
+    def _plain_cell(self, parameters: Parameters, cluster: str | None, on_gpu: bool) -> str:
+        """Return the text of the file, or an import, and the call."""
         given = "".join(f"    {name}={value!r},\n" for name, value in self._arguments(parameters).items())
         path = Path(self.where)
         named = f"from {self.where} import {self.told.name}\n"
@@ -196,13 +182,13 @@ class Own(Template):
         return "\n\n".join((text, *connected, call))
 
     def _arguments(self, parameters: Parameters) -> dict[str, Any]:
-        told = self.told.fields
-        return {name: signatures.argument(told[name], value) for name, value in parameters.resolved.items()}
+        return signatures.arguments(self.told.form, parameters.resolved)
 
     @cached_property
-    def _form(self) -> type[BaseModel]:
-        fields = {name: signatures.field(name, told) for name, told in self.told.fields.items()}
-        return forms.model(self.told.name, {**fields, **self._saving})
+    def _form(self) -> signatures.Schema:
+        return signatures.joined(
+            self.told.name, self.told.form, signatures.of_fields(self._saving, self.told.name, TITLES)
+        )
 
 
 _NAMED = re.compile(r"(?P<where>.+?\.py)(?::(?P<function>.*))?", re.DOTALL)
@@ -285,13 +271,9 @@ def made(told: Described, where: str, shown: str, sha: str, origin: str | None =
         raise BadInputError(told.problem)
     return Own(
         _absent,
-        title=told.title,
         returns=(),
         small=(),
-        resolver=partial(_resolved, told, where),
-        referring=tuple(name for name, each in told.fields.items() if signatures.sequence(each)),
-        estimate=_absent,
-        checker=_absent,
+        referring=tuple(name for name, each in told.form["properties"].items() if signatures.sequence(each)),
         summary_of=returned.values,
         # Whether it has some nobody knows before it has returned.
         arrays_of=returned.arrays,
@@ -302,27 +284,6 @@ def made(told: Described, where: str, shown: str, sha: str, origin: str | None =
         shown=shown,
         sha=sha,
     )
-
-
-def _resolved(
-    told: Described, where: str, values: dict[str, Any], given: Mapping[str, Any], around: Surroundings
-) -> Resolution:
-    """Paths that were given are of the folder where they were given, defaults of that in which the function works."""
-    works_in = importing.folder_of(where) if where.endswith(".py") else Path()
-    folders = {name: Path() if name in given else works_in for name in told.fields}
-    there = {name: signatures.absolute(each, values[name], folders[name]) for name, each in told.fields.items()}
-    if "prepare" not in told.declares:
-        return values | there, ()
-    answer = _asked(where, told.name, "prepare", there, around)
-    changed, said = answer if isinstance(answer, list) and len(answer) == 2 else (answer, ())
-    notes = (said,) if isinstance(said, str) else tuple(said)
-    if not isinstance(changed, dict) or not all(isinstance(note, str) for note in notes):
-        raise BadInputError(
-            f"prepare of {told.name} returned {quoted(answer)}. Let it return parameters, such as {{'n': 1000}}, "
-            "or these and sentences."
-        )
-    form = forms.model(told.name, {name: signatures.field(name, each) for name, each in told.fields.items()})
-    return values | forms.read(form, there | changed), tuple(map(printable, notes))
 
 
 def loaded(function: Function, shown: str) -> Own:
@@ -411,8 +372,13 @@ def known(where: str) -> Contents | None:
 def _kept(where: str) -> Path:
     from workbench import __version__
 
-    whose = f"{where} {sys.executable} {sys.version} {__version__}"
+    whose = f"{where} {sys.executable} {sys.version} {__version__} {sorted(Described.model_fields)}"
     return config.data_folder() / "described" / f"{hashlib.sha256(whose.encode()).hexdigest()[:24]}.json"
+
+
+def _plain(value: Any) -> Any:
+    """Return what is known of a cluster, and a set, as JSON has them."""
+    return asdict(value) if isinstance(value, Surroundings) else sorted(value)
 
 
 def _asked(
@@ -420,7 +386,7 @@ def _asked(
     name: str | None = None,
     asked: str = "",
     parameters: Mapping[str, Any] | None = None,
-    cluster: Surroundings | None = None,
+    around: Mapping[str, Any] = {},
 ) -> Any:
     """Ask a process of its own what is in a file, or a function of it that was declared with a workload.
 
@@ -430,14 +396,12 @@ def _asked(
     folder = importing.working_folder(where) if where.endswith(".py") else Path()
     # Files without a name: this process may be killed while it waits, and nothing is left then.
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as stack:
-        around = asdict(cluster or Surroundings())
-        around["missing"] = None if around["missing"] is None else sorted(around["missing"])
         question: dict[str, Any] = {
             "where": where,
             "name": name,
             "asked": asked,
             "parameters": parameters,
-            "cluster": around,
+            "around": around,
         }
         question["deadline"] = DEADLINE
         question |= {"answer": answer.fileno(), "stack": stack.fileno()}
@@ -452,7 +416,7 @@ def _asked(
         )
         said = b""
         try:
-            _, said = process.communicate(json.dumps(question).encode(), timeout=DEADLINE + _PATIENCE)
+            _, said = process.communicate(json.dumps(question, default=_plain).encode(), timeout=DEADLINE + _PATIENCE)
         except subprocess.TimeoutExpired:
             pass  # killed below, which its return code tells
         finally:

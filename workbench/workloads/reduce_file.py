@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import dask
@@ -21,6 +22,7 @@ from workbench.storage.variables import dataset
 from workbench.workloads import estimates, fields
 from workbench.workloads.checks import computed
 from workbench.workloads.code import opening
+from workbench.workloads.declaring import workload
 from workbench.workloads.fields import Text, Words
 from workbench.workloads.inputs import checked, facts_of, found_in, imports_of
 from workbench.workloads.reductions import absent, histograms, moments, percentiles, variance
@@ -135,7 +137,7 @@ def reduce_file(
     return answer.data, answer.data.ravel()[:20], gaps, edges, labels, seconds_to_make
 
 
-def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+def _resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) -> Resolution:
     found, axes, dims = _found(values)
     found = checked("reduce_file", found, values["missing_chunks"])
     n_bytes = 8 * math.prod(found.shape[axis] for axis in axes)
@@ -209,7 +211,7 @@ def _blocks(found: Found, dtype: str) -> tuple[int, ...]:
     return grown(stored, found.shape, room) if math.prod(stored) <= room else stored
 
 
-def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+def _needs(threads_per_worker: int, **resolved: Any) -> Needs:
     """Estimate one pass, or two of a histogram, whose bins depend on the least and largest value."""
     shape, blocks, item = resolved["shape"], resolved["blocks"], np.dtype(resolved["dtype"]).itemsize
     n_bytes, block = math.prod(shape) * item, math.prod(blocks) * item
@@ -255,7 +257,7 @@ def _arrays(results: Mapping[str, Any]) -> xr.Dataset:
     return dataset({labels["what"]: (labels["dims"], results["value"])}, coords)
 
 
-def _right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+def _right(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
     """Compare with NumPy on a part of the answer, or one number with sums or counts of other kinds."""
     what, value, axes = resolved["what"], results["value"], tuple(resolved["axes"])
     x = _numbers(_found(resolved)[0], what, resolved["missing"])
@@ -337,7 +339,7 @@ def _counted(resolved: Mapping[str, Any], results: Mapping[str, Any], x: da.Arra
     return Check(passed=passed, what=f"{words}: {resolved['percent']:g} % are asked for. {remarks}".strip())
 
 
-def _code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
+def _code(on_gpu: bool, **resolved: Any) -> str:
     """Notebook cell of a statistic of an array in a file."""
     what, axes, skipna = resolved["what"], list(resolved["axes"]), resolved["missing"] == "leave out"
     lines = [opening(resolved), f"over = [x.dims[axis] for axis in {axes}]"]
@@ -363,17 +365,18 @@ def _code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
 
 
 TEMPLATE = Template(
-    reduce_file,
+    workload(
+        title="Sum, mean or percentile of your own array",
+        prepare=_resolved,
+        needs=partial(estimates.with_input, _needs),
+        check=_right,
+        code=_code,
+    )(reduce_file),
     imports=imports_of,
-    title="Sum, mean or percentile of your own array",
     returns=("value", "head", "gaps", "edges", "labels", "seconds_to_make"),
     small=("head", "gaps"),
     values=("edges", "labels", "seconds_to_make"),
-    resolver=_resolved,
-    estimate=lambda resolved, threads: estimates.with_input(_needs, resolved, threads),
-    checker=_right,
     summary_of=_summary,
     arrays_of=_arrays,
-    code=_code,
     extra={"missing_chunks": (fields.MissingChunks, "refuse")},
 )

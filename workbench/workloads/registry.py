@@ -5,40 +5,47 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from workbench import kept
-from workbench.errors import BadInputError, NotFoundError, UntrustedError, WorkbenchError, install, quoted
-from workbench.formats import duration
+from dask.utils import parse_bytes
+
+from workbench import formats, kept
+from workbench.errors import (
+    BadInputError,
+    NotFoundError,
+    UntrustedError,
+    WorkbenchError,
+    install,
+    printable,
+    quoted,
+    said,
+)
 from workbench.redaction import complaint
 from workbench.storage.places import check_protocols
 from workbench.threads import ended_after, load
-from workbench.workloads import forms, presets
+from workbench.workloads import forms, presets, signatures
 from workbench.workloads.code import computing, on_cluster, plain_source
-from workbench.workloads.fields import Replace, Save
+from workbench.workloads.declaring import called, declared
+from workbench.workloads.fields import TITLES, Replace, Save
 from workbench.workloads.presets import Preset
 from workbench.workloads.values import BadParameterError, Check, Function, Needs, Parameters, Surroundings
 
 if TYPE_CHECKING:
     import xarray as xr
     from distributed import Client
-    from pydantic import BaseModel
 
     from workbench.workloads.alone import Alone
 
 _ANSWERING = 120.0
 """Seconds for what parameters name, such as a file, to be looked at."""
 
+_UNKNOWN = Needs(known=False, sentence="How much memory it needs is known once it has begun.")
+
 Resolution = tuple[dict[str, Any], tuple[str, ...]]
-
-Resolver = Callable[[dict[str, Any], Mapping[str, Any], Surroundings], Resolution]
-"""From checked values, what was given and the cluster to what the function gets, with the reason for each choice."""
-
-Checker = Callable[[Mapping[str, Any], Mapping[str, Any], "Client | None"], Check]
-"""From resolved parameters and results to a verdict; what must be computed for it is computed with the client."""
 
 _SAVING: Mapping[str, tuple[Any, Any]] = {"save": (Save | None, None), "replace": (Replace, False)}
 """Fields of the form of each workload that answers with arrays."""
@@ -57,19 +64,13 @@ class Template:
     """
 
     function: Callable[..., Any]
-    title: str
     returns: tuple[str, ...]
     """Names of what the function returns, in its order."""
     small: tuple[str, ...]
     """Those of them that come back from the cluster; the others stay there."""
-    resolver: Resolver = field(repr=False)
-    estimate: Callable[[Mapping[str, Any], int], Needs] = field(repr=False)
-    checker: Checker = field(repr=False)
     summary_of: Callable[[Mapping[str, Any]], dict[str, Any]] = field(repr=False)
     arrays_of: Callable[[Mapping[str, Any]], xr.Dataset] | None = field(default=None, repr=False)
     """From the results to the arrays that a person takes away; None for workloads that answer with numbers."""
-    code: Callable[[Mapping[str, Any], bool], str] | None = field(default=None, repr=False)
-    """From resolved parameters, and whether they are for GPUs, to the notebook cell; None: a call of the function."""
     extra: Mapping[str, tuple[Any, Any]] = field(default_factory=dict, repr=False)
     """Fields of the form, with type and default, that the function doesn't take: what the check asks for."""
     reports_bandwidth: bool = False
@@ -98,6 +99,11 @@ class Template:
     def name(self) -> str:
         """The function's name, in snake_case."""
         return self.function.__name__
+
+    @property
+    def title(self) -> str:
+        """Its name in lists."""
+        return declared(self.function).title or self.name
 
     @property
     def reference(self) -> str:
@@ -146,7 +152,8 @@ class Template:
 
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the form: properties with title, description, default, bounds, unit and examples."""
-        return forms.schema(self._form)
+        # At each key that is typed a form is drawn anew.
+        return deepcopy(self._form)
 
     @property
     def offered(self) -> tuple[Preset, ...]:
@@ -173,7 +180,7 @@ class Template:
     @property
     def _takes_preset(self) -> bool:
         """Whether `preset` names a preset: a person's function may have a parameter of that name."""
-        return bool(self.presets) or "preset" not in self._form.model_fields
+        return bool(self.presets) or "preset" not in self._form["properties"]
 
     def spelt_out(self, raw: Mapping[str, Any]) -> Mapping[str, Any]:
         """Parameters with what a preset of one's own stands for in its place: another process may not have it.
@@ -217,13 +224,16 @@ class Template:
                 raise BadParameterError(why, name)
         saving = {name: values.pop(name) for name in self._saving}
         around = Surroundings(**{name: known for name, known in cluster.items() if known is not None})
-        given = {name: forms.from_text(value, self._form.model_fields[name].annotation) for name, value in raw.items()}
+        fields = self._form["properties"]
+        given = {name: forms.from_text(value, fields[name]) for name, value in raw.items()}
         for name in self.paths:
             if isinstance(url := (values | saving).get(name), str):
                 check_protocols(url)
         at = f" at {path}" if isinstance(path := values.get("path"), str) else ""
-        with ended_after(_ANSWERING, f"No answer within {duration(_ANSWERING)}: the server or disk{at} doesn't reply."):
-            resolved, notes = self.resolver(values, given, around)
+        with ended_after(
+            _ANSWERING, f"No answer within {formats.duration(_ANSWERING)}: the server or disk{at} doesn't reply."
+        ):
+            resolved, notes = self._prepared(values, given, around)
         if saving.get("save") is not None:
             saving["save"] = self._target(resolved, **saving)
         # The process that runs it has another working folder.
@@ -238,9 +248,51 @@ class Template:
             **saving,
         )
 
+    @property
+    def declares(self) -> tuple[str, ...]:
+        """Names of the functions that are declared with it: prepare, needs, check, code."""
+        return declared(self.function).functions
+
+    def _ask(self, which: str, parameters: Mapping[str, Any], **around: Any) -> Any:
+        """Call a function that is declared with it."""
+        return called(getattr(declared(self.function), which), parameters, **around)
+
+    def _prepared(self, values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+        """Return values as `prepare` changes them, with its sentences."""
+        notes: tuple[Any, ...] = ()
+        if "prepare" in self.declares:
+            answer = self._ask("prepare", values, given=given, cluster=around)
+            changed, said = answer if isinstance(answer, tuple | list) and len(answer) == 2 else (answer, ())
+            notes = (said,) if isinstance(said, str) else tuple(said)
+            if not isinstance(changed, dict) or not all(isinstance(note, str) for note in notes):
+                raise BadInputError(
+                    f"prepare of {self._form['title']} returned {quoted(answer)}. Let it return parameters, such as "
+                    "{'n': 1000}, or these and sentences."
+                )
+            values = self._changed(values, changed)
+        fields = self._form["properties"]
+        resolved = {name: value for name, value in values.items() if not _is_replaced(fields.get(name, {}), values)}
+        return resolved, tuple(map(printable, notes))
+
+    def _changed(self, values: dict[str, Any], changed: dict[str, Any]) -> dict[str, Any]:
+        """Return values with those that `prepare` changed, and what it found out for estimates and checks."""
+        return values | changed
+
     def needs(self, parameters: Parameters) -> Needs:
-        """Estimate what it moves and what must fit in memory."""
-        return self.estimate(parameters.resolved, parameters.threads_per_worker)
+        """Estimate what it moves and what must fit in memory; unknown where nobody said."""
+        if "needs" not in self.declares:
+            return _UNKNOWN
+        found = self._ask("needs", parameters.resolved, threads_per_worker=parameters.threads_per_worker)
+        if isinstance(found, Needs):
+            return found
+        try:
+            # What another process answers is JSON.
+            return Needs.model_validate(found) if isinstance(found, dict) else _holding(int(parse_bytes(found)))
+        except (TypeError, ValueError) as err:
+            raise BadInputError(
+                f"needs of {self.name} returned {quoted(found)}. Let it return bytes, a text such as '2GiB', or "
+                "workbench.Needs."
+            ) from err
 
     def build(self, parameters: Parameters) -> dict[str, Any]:
         """Dask collections of the answer by name, and those of its `values` that were computed at once."""
@@ -286,7 +338,25 @@ class Template:
         client
             Where the check's own graph is computed; None for Dask's scheduler of the moment.
         """
-        return self.checker(parameters.resolved, results, client)
+        judge = declared(self.function).check
+        if judge is None:
+            return None
+        whose = f"{getattr(judge, '__name__', 'its check')} of {self.origin}"
+        try:
+            told = called(judge, *self._checked(parameters, results), client=client)
+        except AssertionError as err:
+            return Check(passed=False, what=f"{whose}: {said(err) or 'its assertion failed'}.".replace("..", "."))
+        if isinstance(told, Check):
+            return told
+        if isinstance(told, tuple) and len(told) in (2, 3):
+            rounding = float(told[2]) if len(told) == 3 else None
+            what = printable(f"{whose}: {told[1]}.").replace("..", ".")
+            return Check(passed=bool(told[0]), what=what, rounding=rounding)
+        return Check(passed=bool(told), what=f"{whose} says so.")
+
+    def _checked(self, parameters: Parameters, results: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
+        """Return the parameters and the answer as `check` gets them."""
+        return parameters.resolved, results
 
     def compute(self, parameters: Parameters, client: Client | None = None) -> tuple[dict[str, Any], Check | None]:
         """Build, compute, summarise and check, and wait for it."""
@@ -301,10 +371,16 @@ class Template:
 
     def cell(self, parameters: Parameters, cluster: str | None = None, *, on_gpu: bool = False) -> str:
         """Notebook cell that does the same with Dask or with CuPy, on a cluster of ours if one is named."""
-        if self.code is not None:
-            code = self.code(parameters.resolved, on_gpu)
-        else:
-            code = computing(self.function, self._arguments(parameters), self.returns, self.values, on_gpu)
+        if "code" not in self.declares:
+            return self._plain_cell(parameters, cluster, on_gpu)
+        text = self._ask("code", parameters.resolved, on_gpu=on_gpu)
+        if not isinstance(text, str):
+            raise BadInputError(f"code of {self.name} returned {quoted(text)}. Let it return the text of a cell.")
+        return on_cluster(text, cluster, on_gpu=on_gpu)
+
+    def _plain_cell(self, parameters: Parameters, cluster: str | None, on_gpu: bool) -> str:
+        """Return the text of the function and a call."""
+        code = computing(self.function, self._arguments(parameters), self.returns, self.values, on_gpu)
         return on_cluster(code, cluster, on_gpu=on_gpu)
 
     def _arguments(self, parameters: Parameters) -> dict[str, Any]:
@@ -347,8 +423,22 @@ class Template:
         return str(found)
 
     @cached_property
-    def _form(self) -> type[BaseModel]:
-        return forms.form(self.function, presets.fields(self.presets), {**self.extra, **self._saving})
+    def _form(self) -> signatures.Schema:
+        asked, more = presets.fields(self.presets), {**self.extra, **self._saving}
+        before, after = (signatures.of_fields(each, self.name, TITLES) for each in (asked, more))
+        return signatures.joined(self.name, before, signatures.schema(self.function, TITLES), after)
+
+
+def _is_replaced(field: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    """Return whether the function doesn't get a field: a size, or one that is only for when another isn't given."""
+    only = field.get("only") or ""
+    return field.get("only_asked", False) or (only.startswith("!") and values.get(only[1:]) is not None)
+
+
+def _holding(n_bytes: int) -> Needs:
+    """Return the needs of a function that holds so much, and goes through it nobody knows how often."""
+    sentence = f"Needs {formats.size(n_bytes)} of all workers together, as its own function says."
+    return Needs(input_bytes=n_bytes, passes=0, held_total=n_bytes, kept=n_bytes, sentence=sentence)
 
 
 def described(template: Template) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""From the signature of a person's function to plain data, and from these to fields of a form.
+"""From a function's signature to the JSON Schema of its form, and from values that fit it to the function's arguments.
 
-The first half runs where the function was imported, the second where nothing of a person's is: see `described`.
+The schema is made where the function is imported. Everything else, in whatever process, works on the schema alone.
 """
 
 from __future__ import annotations
@@ -11,131 +11,200 @@ import json
 import os
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema
 
 from workbench.errors import quoted
-from workbench.workloads.fields import Words
+from workbench.workloads.fields import Size, Sized
+from workbench.workloads.forms import NotFittingError, branches, fitting, items
 
-Told = dict[str, Any]
-"""An annotation as JSON: `type`, `literal`, `items` or `any`, with bounds and words beside it."""
+Schema = dict[str, Any]
+"""JSON Schema of a form: an object whose properties have title, allowed, default, and bounds, unit and so on."""
 
-_PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-_NAMES: dict[str, Any] = {kind.__name__: kind for kind in _PLAIN} | {"NoneType": None, "path": str}
+_PLAIN = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "a text"}
 _BETWEEN = {
-    ("ge", "le"): "from {} to {}",
-    ("gt", "lt"): "between {} and {}",
-    ("ge", "lt"): "from {} to below {}",
-    ("gt", "le"): "above {} and at most {}",
+    ("minimum", "maximum"): "from {} to {}",
+    ("exclusiveMinimum", "exclusiveMaximum"): "between {} and {}",
+    ("minimum", "exclusiveMaximum"): "from {} to below {}",
+    ("exclusiveMinimum", "maximum"): "above {} and at most {}",
 }
 _BOUND = {
-    "ge": "of at least",
-    "gt": "above",
-    "le": "of at most",
-    "lt": "below",
-    "multiple_of": "that is a multiple of",
-    "min_length": "of a length of at least",
-    "max_length": "of a length of at most",
+    "minimum": "of at least",
+    "exclusiveMinimum": "above",
+    "maximum": "of at most",
+    "exclusiveMaximum": "below",
+    "multipleOf": "that is a multiple of",
+    "minLength": "of a length of at least",
+    "maxLength": "of a length of at most",
+    "minItems": "of a length of at least",
+    "maxItems": "of a length of at most",
     "pattern": "that matches",
 }
-_WORDS = ("unit", "description", "examples", "allowed", "only", "instead", "title")
+_WORDS = ("title", "description", "unit", "examples", "allowed", "only", "instead", "path")
 _PARAMETERS = re.compile(r"^Parameters\n-{3,}\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", re.MULTILINE | re.DOTALL)
 _SEQUENCES = (list, tuple, Sequence)
+_PLAIN_TYPES = (int, float, bool, str, types.NoneType)
 _USE = "int, float, str, bool, Literal, pathlib.Path, X | None, or a list or tuple of them"
+_REQUIRED = inspect.Parameter.empty
 
 
 class NoFieldError(Exception):
     """A parameter that no form can ask for; the sentence says why."""
 
 
-def told_parameters(function: Callable[..., Any]) -> dict[str, Told]:
-    """Parameters of a function by name, each with what may be given, and its default where it has one.
+class _JsonSchema(GenerateJsonSchema):
+    def tuple_schema(self, schema: Any) -> dict[str, Any]:
+        """Mark tuples: JSON has lists only, and the function is to get a tuple."""
+        return {**super().tuple_schema(schema), "tuple": True}
 
-    Raises NoFieldError.
+
+def schema(function: Callable[..., Any], titles: Mapping[str, str] = {}) -> Schema:
+    """Return the JSON Schema of a function's parameters, in their order.
+
+    Raises
+    ------
+    NoFieldError
+        A parameter that no form can ask for, or a default that may not be given.
     """
+    whose = function.__name__
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise NoFieldError(f"{function.__name__} is asynchronous. Give a plain function.")
+        raise NoFieldError(f"{whose} is asynchronous. Give a plain function.")
     try:
         hints = get_type_hints(function, include_extras=True)
     except Exception as err:
-        raise NoFieldError(f"The annotations of {function.__name__} can't be read ({err}).") from err
+        raise NoFieldError(f"The annotations of {whose} can't be read ({err}).") from err
     helps = _parameter_helps(inspect.getdoc(function) or "")
-    found: dict[str, Told] = {}
+    sizes: list[str] = []
+    fields: dict[str, tuple[Any, Any]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 raise NoFieldError(
-                    f"{name} of {function.__name__} is positional-only, and parameters are given by name. Remove the / "
-                    "after it."
+                    f"{name} of {whose} is positional-only, and parameters are given by name. Remove the / after it."
                 )
-            raise NoFieldError(f"{parameter} of {function.__name__} has no name to be given by. Name each parameter.")
+            raise NoFieldError(f"{parameter} of {whose} has no name to be given by. Name each parameter.")
         if name.startswith("_"):
-            raise NoFieldError(f"{name} of {function.__name__} begins with an underscore. Choose another name.")
+            raise NoFieldError(f"{name} of {whose} begins with an underscore. Choose another name.")
+        annotation, default = hints.get(name), parameter.default
         try:
-            told = told_annotation(hints[name] if name in hints else _kind_of(parameter.default))
+            annotation = _kind_of(default) if name not in hints else annotation
         except NoFieldError as err:
-            raise NoFieldError(f"{name} of {function.__name__} {err}") from None
-        if parameter.default is not parameter.empty:
-            whose = f"{name} of {function.__name__}"
-            told["default"] = _fitting(told, parameter.default, whose)
-        if not told.get("description") and name in helps:
-            told["description"] = helps[name]
-        found[name] = told
+            raise NoFieldError(f"{name} of {whose} {err}") from None
+        sized = next((mark for mark in _marks(annotation) if isinstance(mark, Sized)), None)
+        if sized is not None:
+            fields |= {"size": (Size, sized.size), name: (annotation | types.NoneType, None)}
+            sizes.append("size")
+        else:
+            fields[name] = annotation, default
+    found = of_fields(fields, whose, titles)
+    for name in sizes:
+        found["properties"][name]["only_asked"] = True
+    for name, field in found["properties"].items():
+        if name in helps:
+            field.setdefault("description", helps[name])
     return found
 
 
-def told_annotation(annotation: Any) -> Told:
-    """Return an annotation as JSON. Raises NoFieldError where no form can ask for such a value."""
+def of_fields(fields: Mapping[str, tuple[Any, Any]], whose: str, titles: Mapping[str, str] = {}) -> Schema:
+    """Return the JSON Schema of fields with an annotation and a default each. Raises NoFieldError."""
+    properties = {}
+    for name, (annotation, default) in fields.items():
+        try:
+            properties[name] = _property(annotation, titles.get(name, _title(name)))
+        except NoFieldError as err:
+            raise NoFieldError(f"{name} of {whose} {err}") from None
+        if default is not _REQUIRED:
+            properties[name]["default"] = _default(properties[name], default, f"{name} of {whose}")
+    return _form(whose, properties)
+
+
+def joined(whose: str, *schemas: Schema) -> Schema:
+    """Return one form of several, without what an earlier one asks for already."""
+    properties: dict[str, Any] = {}
+    for each in schemas:
+        properties |= {name: field for name, field in each["properties"].items() if name not in properties}
+    return _form(whose, properties)
+
+
+def _form(whose: str, properties: dict[str, Any]) -> Schema:
+    required = [name for name, field in properties.items() if "default" not in field]
+    return {
+        "title": whose,
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+def _property(annotation: Any, title: str) -> dict[str, Any]:
+    _check_type(annotation)
+    try:
+        found = TypeAdapter(annotation).json_schema(schema_generator=_JsonSchema)
+    except PydanticUserError as err:
+        raise _no_field(annotation) from err
+    marks = [part for mark in reversed(_marks(annotation)) for part in (mark, *getattr(mark, "metadata", ()))]
+    for mark in marks:
+        # json_schema_extra of a Field is in its place already.
+        found |= {word: value for word in _WORDS if (value := getattr(mark, word, None))}
+        if isinstance(text := getattr(mark, "documentation", None), str):  # Doc of typing_extensions
+            found["description"] = text
+    if "examples" in found:
+        found["examples"] = list(found["examples"])
+    found.setdefault("title", title)
+    if is_path(found):
+        found.setdefault("path", True)
+    return found | {"allowed": found.get("allowed") or _allowed(found)}
+
+
+def _title(name: str) -> str:
+    return name if len(name) == 1 else name.removeprefix("n_").replace("_", " ").capitalize()
+
+
+def _no_field(annotation: Any) -> NoFieldError:
+    name = getattr(annotation, "__name__", None) or str(annotation)
+    return NoFieldError(f"is annotated with {name}, which a form can't ask for. Use {_USE}.")
+
+
+def _check_type(annotation: Any) -> None:
+    """Raise NoFieldError where a value can't pass through JSON and come back as what it was."""
     origin = get_origin(annotation)
     if origin is Annotated:
-        told = told_annotation(annotation.__origin__)
-        for mark in annotation.__metadata__:
-            _add_mark(told, mark)
-        return told
-    if origin in (Union, types.UnionType):
-        return {"any": [told_annotation(part) for part in get_args(annotation)]}
-    if origin is Literal:
-        return {"literal": list(get_args(annotation))}
-    if annotation in _PLAIN:
-        return {"type": annotation.__name__}
-    if annotation is None or annotation is type(None):
-        return {"type": "NoneType"}
-    if isinstance(annotation, type) and issubclass(annotation, Path):
-        return {"type": "path"}
-    if (origin or annotation) in _SEQUENCES:
-        return _told_sequence(origin or annotation, get_args(annotation))
-    if inspect.isabstract(origin) and issubclass(list, origin):  # Iterable, Collection
-        return _told_sequence(list, get_args(annotation))
-    name = getattr(annotation, "__name__", None) or str(annotation)
-    raise NoFieldError(f"is annotated with {name}, which a form can't ask for. Use {_USE}.")
+        _check_type(annotation.__origin__)
+    elif origin in (Union, types.UnionType) or (origin or annotation) in _SEQUENCES or _is_above_list(origin):
+        for part in get_args(annotation):
+            if part is not Ellipsis:
+                _check_type(part)
+    elif origin is not Literal and annotation not in _PLAIN_TYPES and not _is_path_type(annotation):
+        raise _no_field(annotation)
 
 
-def _told_sequence(kind: Any, args: tuple[Any, ...]) -> Told:
-    fixed = kind is tuple and args and args[-1] is not Ellipsis
-    items = [told_annotation(item) for item in args if item is not Ellipsis] or [{"any": [{"type": "float"}]}]
-    told: Told = {"items": items, "tuple": kind is tuple}
-    return told | ({"bounds": {"min_length": len(items), "max_length": len(items)}} if fixed else {})
+def _is_path_type(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Path)
 
 
-def _add_mark(told: Told, mark: Any) -> None:
-    """Take in what stands beside a type: pydantic's Field, bounds and units of annotated_types, Doc, or Words."""
-    parts = (*getattr(mark, "metadata", ()), mark)
-    bounds = {name: value for one in parts for name in _BOUND if (value := getattr(one, name, None)) is not None}
-    if bounds:
-        told["bounds"] = told.get("bounds", {}) | bounds
-    words = {name: value for name in _WORDS if (value := getattr(mark, name, None))}
-    words |= {"description": mark.documentation} if isinstance(getattr(mark, "documentation", None), str) else {}
-    told |= {name: list(value) if name == "examples" else str(value) for name, value in words.items()}
-    if getattr(mark, "path", None) is True:
-        told["path"] = True
+def _is_above_list(origin: Any) -> bool:
+    """Return whether a list is one: Iterable, Collection."""
+    return inspect.isabstract(origin) and issubclass(list, origin)
+
+
+def _marks(annotation: Any) -> tuple[Any, ...]:
+    """Return everything that is written next to the type, inside `X | None` too."""
+    if get_origin(annotation) is Annotated:
+        return tuple(annotation.__metadata__) + _marks(annotation.__origin__)
+    if get_origin(annotation) in (Union, types.UnionType):
+        return tuple(mark for part in get_args(annotation) for mark in _marks(part))
+    return ()
 
 
 def _kind_of(default: Any) -> Any:
-    """Annotation that a default stands for."""
-    if default is inspect.Parameter.empty or default is None:
+    """Return the annotation that a default stands for."""
+    if default is _REQUIRED or default is None:
         raise NoFieldError("has neither an annotation nor a default that tells its type. Annotate it, such as n: int.")
     if isinstance(default, Path):
         return Path
@@ -146,30 +215,30 @@ def _kind_of(default: Any) -> Any:
     return type(default)
 
 
-def _fitting(told: Told, default: Any, whose: str) -> Any:
-    """A default as its annotation has it: 1.0 of 1 for a float. Raises NoFieldError where it may not be given."""
+def _default(field: Mapping[str, Any], default: Any, whose: str) -> Any:
+    """Return a default as its annotation has it: 1.0 of 1 for a float. Raises NoFieldError where it can't be given."""
     if default is None:
         return None
     try:
-        as_json = json.dumps(default, default=os.fspath, allow_nan=False)
+        as_json = json.loads(json.dumps(default, default=os.fspath, allow_nan=False))
     except (TypeError, ValueError) as err:
         raise NoFieldError(f"The default of {whose} is {quoted(default)}, which isn't plain data. Use {_USE}.") from err
     try:
-        return TypeAdapter(_annotation(told)).validate_json(as_json, strict=True)
-    except ValidationError as err:
+        return fitting(field, as_json)
+    except NotFittingError as err:
         raise NoFieldError(
-            f"{whose} has the default {quoted(default)}, which can't be given. Use {allowed(told)}."
+            f"{whose} has the default {quoted(default)}, which can't be given. Use {field['allowed']}."
         ) from err
 
 
-def told_help(function: Callable[..., Any]) -> str:
-    """A function's docstring without the section Parameters, which its form tells, and others in one line each."""
+def help_of(function: Callable[..., Any]) -> str:
+    """Return a function's docstring without the section Parameters, which its form shows; others in one line each."""
     doc = _PARAMETERS.sub("", inspect.getdoc(function) or "")
     return re.sub(r"^(\S[^\n]*)\n-{3,}\n\s*", r"\1: ", doc, flags=re.MULTILINE).strip()
 
 
 def _parameter_helps(doc: str) -> dict[str, str]:
-    """What the section Parameters of a docstring in NumPy's style says of each."""
+    """Return the texts of the section Parameters of a docstring in NumPy's style."""
     section = _PARAMETERS.search(doc)
     found: dict[str, list[str]] = {}
     names: list[str] = []
@@ -183,7 +252,7 @@ def _parameter_helps(doc: str) -> dict[str, str]:
 
 
 def returned_names(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Names of the variables of the tuple that a function returns; none where it returns something else."""
+    """Return the names of the variables of the tuple that a function returns; none where it returns something else."""
     try:
         (tree,) = ast.parse(inspect.cleandoc(f"\n{inspect.getsource(function)}")).body
     except (OSError, SyntaxError, ValueError):
@@ -197,58 +266,23 @@ def returned_names(function: Callable[..., Any]) -> tuple[str, ...]:
     return named.pop() if len(named) == len(tuples) == 1 else ()
 
 
-# -- where nothing of a person's is imported
-
-
-def field(name: str, told: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Annotation and default of a form's field."""
-    words = Words(
-        allowed=allowed(told),
-        description=told.get("description") or "",
-        unit=_of_any(told, "unit"),
-        examples=tuple(told.get("examples") or ()),
-        only=told.get("only"),
-        instead=told.get("instead"),
-        path=is_path(told),
-        title=told.get("title") or (name.replace("_", " ").capitalize() if len(name) > 1 else name),
-    )
-    return Annotated[_annotation(told), words], told.get("default", ...)
-
-
-def _annotation(told: Mapping[str, Any]) -> Any:
-    if "any" in told:
-        kind: Any = Union[tuple(_annotation(part) for part in told["any"])]  # noqa: UP007  of parts that are found here
-    elif "literal" in told:
-        kind = Literal[tuple(told["literal"])]
-    elif "items" in told:
-        kinds = list(dict.fromkeys(_annotation(item) for item in told["items"]))
-        kind = list[Union[tuple(kinds)]]  # type: ignore[misc]  # noqa: UP007
-    else:
-        kind = _NAMES[told["type"]]
-    bounds = told.get("bounds") or ({"min_length": 1} if told.get("type") == "path" else {})
-    return Annotated[kind, Field(**bounds)] if bounds else kind
-
-
-def allowed(told: Mapping[str, Any]) -> str:
-    """What ends the sentence 'Give …' where a value can't be used."""
-    if said := _of_any(told, "allowed"):
-        return str(said)
-    bounds = told.get("bounds") or {}
-    if "any" in told:
-        parts = [allowed(part) for part in told["any"] if part.get("type") != "NoneType"]
-        words = " or ".join(dict.fromkeys(parts))
-    elif "literal" in told:
-        names = [str(each) for each in told["literal"]]
+def _allowed(field: Mapping[str, Any]) -> str:
+    """Return what ends the sentence 'Give …' where a value can't be used."""
+    parts = [each for each in branches(field) if each.get("type") != "null"]
+    if len(parts) > 1 or parts[0] is not field:
+        words = " or ".join(dict.fromkeys(map(_allowed, parts)))
+    elif choices := field.get("enum") or ([field["const"]] if "const" in field else []):
+        names = [str(each) for each in choices]
         words = " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-    elif "items" in told:
-        of = allowed(told["items"][0]).removeprefix("a ")
-        least, most = bounds.get("min_length"), bounds.get("max_length")
+    elif field.get("type") == "array":
+        of = _allowed((field.get("prefixItems") or [field.get("items") or {}])[0]).removeprefix("a ")
+        least, most = field.get("minItems"), field.get("maxItems")
         number = f"{least} values" if least and least == most else "values"
-        return f"{number} with commas between, each a {of}"
+        words = f"{number} with commas between" + (f", each a {of}" if of else "")
     else:
-        words = "a path" if is_path(told) else _PLAIN.get(_NAMES[told["type"]], "nothing")
-    example = f", such as {told['examples'][0]}" if told.get("examples") else ""
-    return " ".join(filter(None, (words, _range(bounds)))) + example
+        words = "a path" if field.get("path") or is_path(field) else _PLAIN.get(field.get("type", ""), "")
+    example = f", such as {field['examples'][0]}" if field.get("examples") else ""
+    return " ".join(filter(None, (words, _range(field)))) + example
 
 
 def _range(bounds: Mapping[str, Any]) -> str:
@@ -258,44 +292,37 @@ def _range(bounds: Mapping[str, Any]) -> str:
     return " and ".join(f"{words} {bounds[name]}" for name, words in _BOUND.items() if name in bounds)
 
 
-def _of_any(told: Mapping[str, Any], name: str) -> Any:
-    """Words of a type, or of one of several."""
-    return next(filter(None, (part.get(name) for part in (told, *told.get("any", ())))), None)
+def is_path(field: Mapping[str, Any]) -> bool:
+    """Return whether the function gets a pathlib.Path."""
+    return any(each.get("format") == "path" for each in branches(field))
 
 
-def is_path(told: Mapping[str, Any], *, as_text: bool = True) -> bool:
-    """Whether a parameter is the path of something, `as_text` also where the function gets it as a text."""
-    marked = told.get("type") == "path" or (as_text and "path" in told)
-    return marked or any(is_path(part, as_text=as_text) for part in told.get("any", ()))
-
-
-def argument(told: Mapping[str, Any], value: Any) -> Any:
-    """Value as the function is to get it: tuples and paths, which JSON doesn't have."""
-    if value is None or not isinstance(value, str | list):
-        return value
+def argument(field: Mapping[str, Any], value: Any) -> Any:
+    """Return a value as the function is to get it: tuples and paths, which JSON doesn't have."""
     if isinstance(value, str):
-        return Path(value) if is_path(told, as_text=False) and "://" not in value else value
-    part = sequence(told)
-    if part is None:
+        return Path(value) if is_path(field) and "://" not in value else value
+    part = sequence(field)
+    if not isinstance(value, list) or part is None:
         return value
-    values = [argument(item, each) for item, each in _items(part, value)]
-    return tuple(values) if part["tuple"] else values
+    values = [argument(item, each) for item, each in items(part, value)]
+    return tuple(values) if part.get("tuple") else values
 
 
-def absolute(told: Mapping[str, Any], value: Any, folder: Path) -> Any:
-    """Value with its paths absolute, of a folder, which may be of the one in which this process works."""
-    part = sequence(told)
+def arguments(form: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values of a form as the function is to get them."""
+    fields = form["properties"]
+    return {name: argument(fields[name], value) for name, value in values.items() if name in fields}
+
+
+def absolute(field: Mapping[str, Any], value: Any, folder: Path) -> Any:
+    """Return a value with its paths absolute, relative ones in a folder or in that in which this process works."""
+    part = sequence(field)
     if isinstance(value, list) and part is not None:
-        return [absolute(item, each, folder) for item, each in _items(part, value)]
-    is_one = isinstance(value, str) and value and is_path(told) and "://" not in value
+        return [absolute(item, each, folder) for item, each in items(part, value)]
+    is_one = isinstance(value, str) and value and (field.get("path") or is_path(field)) and "://" not in value
     return str((folder / Path(value).expanduser()).absolute()) if is_one else value
 
 
-def sequence(told: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What is told of the sequence that a parameter is, or may be; None where it is none."""
-    return next((each for each in (told, *told.get("any", ())) if "items" in each), None)
-
-
-def _items(part: Mapping[str, Any], value: Sequence[Any]) -> Iterator[tuple[Mapping[str, Any], Any]]:
-    items = part["items"] if len(part["items"]) == len(value) else part["items"][:1] * len(value)
-    return zip(items, value, strict=True)
+def sequence(field: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the part of a field that takes a sequence; None where none does."""
+    return next((each for each in branches(field) if each.get("type") == "array"), None)

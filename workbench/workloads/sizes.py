@@ -325,22 +325,22 @@ def _round(length: int) -> int:
 
 
 def random_array(
-    values: dict[str, Any],
     given: Mapping[str, Any],
-    around: Surroundings,
+    cluster: Surroundings,
     *,
     workload: str,
     layout: Layout,
-    **liked: Any,
+    liked: Mapping[str, Any] = {},
+    **values: Any,
 ) -> Resolution:
     """Shape, block sizes and type of an array that is made, from what was given and what there is room for."""
     stored = np.dtype(values["dtype"])
     # Dask's products make float64 of whole blocks, and ours of a tile at a time.
     whole = stored.kind != "f" and values.get("method") != "workbench"
     if whole and layout == "wide":
-        liked["block_bytes"] = _WHOLE_BLOCK_BYTES
+        liked = {**liked, "block_bytes": _WHOLE_BLOCK_BYTES}
     wish = Wish(workload, layout, np.dtype("float64") if whole else stored, stored, **liked)
-    shape = shape_of(wish, values, given, around)
-    chunks, notes = chunks_of(wish, shape, values["chunks"], around)
+    shape = shape_of(wish, values, given, cluster)
+    chunks, notes = chunks_of(wish, shape, values["chunks"], cluster)
     rest = {name: value for name, value in values.items() if name not in ("size", "shape", "chunks")}
     return {"shape": shape, "chunks": chunks, **rest}, notes

@@ -20,14 +20,17 @@ from workbench.storage.variables import dataset
 from workbench.workloads import checks, estimates, fields
 from workbench.workloads.alone import decomposed
 from workbench.workloads.code import random_code, to_host
+from workbench.workloads.declaring import workload
 from workbench.workloads.fields import Sized
 from workbench.workloads.forms import refuse_more
 from workbench.workloads.presets import LARGE_SVDS, TEXTBOOK, UCX, Preset
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import random_array
-from workbench.workloads.values import Surroundings
+from workbench.workloads.values import Check, Surroundings
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from workbench.linalg import Certificate
 
 
@@ -124,13 +127,13 @@ def compressed_svd(
     return u, s, v, None, seconds_to_make
 
 
-def _compressible(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
-    resolved, notes = random_array(values, given, around, workload="compressed_svd", layout="wide")
+def _compressible(given: Mapping[str, Any], cluster: Surroundings, **values: Any) -> Resolution:
+    resolved, notes = random_array(given, cluster, workload="compressed_svd", layout="wide", **values)
     shape = resolved["shape"]
     refuse_more("compressed_svd", "k", resolved["k"], min(shape), f": the array is {formats.by(shape)}")
     n_bytes = math.prod(resolved["shape"]) * np.dtype(resolved["dtype"]).itemsize
-    compute, told = recomputed(resolved, n_bytes, around)
-    if resolved["dtype"] == "uint8" and around.makes_on_gpu():
+    compute, told = recomputed(resolved, n_bytes, cluster)
+    if resolved["dtype"] == "uint8" and cluster.makes_on_gpu():
         notes = (
             *notes,
             "GPUs draw 0, 1 and 2 with a kernel of ours: for CuPy's randint each block would be waited for.",
@@ -268,34 +271,32 @@ COMPRESSED = (
 )
 
 
-_of_random = partial(
-    Template,
-    small=("s",),
-    checker=lambda resolved, *found: checks.svd_is_right(matrix_of(resolved), resolved, *found),
-    summary_of=singular_values,
-    arrays_of=factors,
-    alone=decomposed(matrix_of),
-    code=lambda resolved, on_gpu: f"{imports_for(resolved)}\n{uniform_code(resolved)}\n{decomposing(resolved, on_gpu)}",
-)
+def _check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
+    return checks.svd_is_right(matrix_of(resolved), resolved, results, client)
+
+
+def _code(on_gpu: bool, **resolved: Any) -> str:
+    return f"{imports_for(resolved)}\n{uniform_code(resolved)}\n{decomposing(resolved, on_gpu)}"
+
+
+_of_random = partial(Template, small=("s",), summary_of=singular_values, arrays_of=factors, alone=decomposed(matrix_of))
 """An SVD of a random matrix."""
+_declared = partial(workload, needs=partial(estimates.with_input, estimates.svd), check=_check, code=_code)
 
 TEMPLATES = (
     _of_random(
-        tall_skinny_svd,
-        title="SVD of a tall and skinny matrix",
+        _declared(
+            title="SVD of a tall and skinny matrix",
+            prepare=partial(random_array, workload="tall_skinny_svd", layout="tall"),
+        )(tall_skinny_svd),
         returns=("u", "s", "v", "seconds_to_make"),
         values=("seconds_to_make",),
-        resolver=partial(random_array, workload="tall_skinny_svd", layout="tall"),
-        estimate=partial(estimates.with_input, estimates.svd),
         presets=TALL,
     ),
     _of_random(
-        compressed_svd,
-        title="Compressed SVD",
+        _declared(title="Compressed SVD", prepare=_compressible)(compressed_svd),
         returns=("u", "s", "v", "certificate", "seconds_to_make"),
         values=("certificate", "seconds_to_make"),
-        resolver=_compressible,
-        estimate=partial(estimates.with_input, estimates.svd),
         presets=COMPRESSED,
         extra={"tolerance": (fields.Tolerance, 0.25)},
     ),

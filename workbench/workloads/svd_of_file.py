@@ -19,6 +19,7 @@ from workbench.storage.reading import array_of
 from workbench.workloads import checks, estimates, fields
 from workbench.workloads.alone import decomposed
 from workbench.workloads.code import opening
+from workbench.workloads.declaring import workload
 from workbench.workloads.forms import refuse_more
 from workbench.workloads.gaps import without_gaps
 from workbench.workloads.inputs import checked, facts_of, found_in, imports_of
@@ -116,9 +117,9 @@ def means(x: da.Array, compute: bool) -> da.Array:
     return mean
 
 
-def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+def _resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) -> Resolution:
     found = checked("svd_of_file", found_in("svd_of_file", values, rows=values["rows"]), values["missing_chunks"])
-    blocks, chunks, notes = cut(found, values["k"], values["chunks"], around)
+    blocks, chunks, notes = cut(found, values["k"], values["chunks"], cluster)
     facts = facts_of(found, values["select"]) | {
         "lengths": found.lengths,
         "axes": found.axes,
@@ -128,7 +129,7 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
     if found.dtype.name != found.working_type:
         notes = (*notes, f"The array holds {found.dtype.name} and is decomposed as {found.working_type}.")
     n_bytes = math.prod(found.shape) * np.dtype(found.working_type).itemsize
-    compute, told = (values["compute"], ()) if values["k"] is None else recomputed(values, n_bytes, around)
+    compute, told = (values["compute"], ()) if values["k"] is None else recomputed(values, n_bytes, cluster)
     return values | facts | {"compute": compute}, (*found.remarks, *notes, *told)
 
 
@@ -212,7 +213,7 @@ def _matrix_of_file(resolved: Mapping[str, Any]) -> da.Array:
     return x - means(x, compute=True) if resolved["center"] else x
 
 
-def _check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+def _check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
     """Whether the answer is right, and of which numbers it is."""
     checked = checks.svd_is_right(_matrix_of_file(resolved), resolved, results, client)
     gone = [
@@ -233,7 +234,7 @@ def _factors(results: Mapping[str, Any]) -> xr.Dataset:
     return found
 
 
-def _code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
+def _code(on_gpu: bool, **resolved: Any) -> str:
     """Notebook cell of the SVD of an array in a file."""
     lines, axes = [opening(resolved)], resolved["axes"]
     folded = ".to_backend()" if on_gpu else ""
@@ -256,18 +257,19 @@ def _code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
 
 
 OF_FILE = Template(
-    svd_of_file,
+    workload(
+        title="SVD of your own array",
+        prepare=_resolved,
+        needs=partial(estimates.with_input, estimates.svd_of_file),
+        check=_check,
+        code=_code,
+    )(svd_of_file),
     imports=imports_of,
-    title="SVD of your own array",
     returns=("u", "s", "v", "certificate", "kept", "seconds_to_make"),
     small=("s",),
     values=("certificate", "kept", "seconds_to_make"),
-    resolver=_resolved,
-    estimate=partial(estimates.with_input, estimates.svd_of_file),
-    checker=_check,
     summary_of=partial(singular_values, called=READ),
     arrays_of=_factors,
-    code=_code,
     alone=decomposed(lambda resolved: _matrix_of_file({**resolved, "center": False})),
     extra={
         "missing_chunks": (fields.MissingChunks, "refuse"),

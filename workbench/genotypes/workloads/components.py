@@ -16,6 +16,7 @@ from workbench.genotypes.workloads import studies
 from workbench.labels import as_text, grouped
 from workbench.storage.variables import dataset
 from workbench.workloads import fields
+from workbench.workloads.declaring import workload
 from workbench.workloads.estimates import expected_passes, times_gone_through
 from workbench.workloads.fields import Words
 from workbench.workloads.forms import refuse_more
@@ -176,7 +177,7 @@ _SIMULATED = ("n_variants", "n_samples", "n_populations", "fst", "missing_rate")
 _OF_WINDOWS = ("ld_r2", "ld_step")
 
 
-def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+def _resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) -> Resolution:
     """Inspect the file or the simulation, and decide whether packed blocks stay in memory between passes."""
     where: dict[str, Any] = {}
     notes: tuple[str, ...]
@@ -196,7 +197,6 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
             *_without_effect(given, _SIMULATED, "of simulated populations, without effect on a file"),
             *remarks,
         )
-        values = {name: value for name, value in values.items() if name not in _SIMULATED}
     if shape[1] < 2:
         parameter = "n_samples" if values.get("path") is None else "path"
         count = f"{shape[1]} sample{'s' * (shape[1] != 1)}"
@@ -208,15 +208,15 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
     if values["ld_window"] is None:
         notes = (*notes, *_without_effect(given, _OF_WINDOWS, "of ld_window only, without effect while none is given"))
     packed = shape[0] * -(-shape[1] // 4)
-    compute = values["compute"] or not around.keeps(packed)
+    compute = values["compute"] or not cluster.keeps(packed)
     if compute and not values["compute"]:
-        notes = (*notes, f"{formats.size(packed)} are more than {around.too_much}: read again at each pass.")
-    if around.on_gpu:
+        notes = (*notes, f"{formats.size(packed)} are more than {cluster.too_much}: read again at each pass.")
+    if cluster.on_gpu:
         notes = (*notes, "Packed genotypes are decoded and multiplied by the GPUs of the workers.")
         if values.get("path") is None:
             notes = (*notes, "GPUs draw other genotypes than processors, from the same frequencies.")
-    kernel, on_device = values["kernel"], around.on_gpu
-    if kernel == "auto" and not on_device and _is_large(shape) and "numba" in (around.missing or ()):
+    kernel, on_device = values["kernel"], cluster.on_gpu
+    if kernel == "auto" and not on_device and _is_large(shape) and "numba" in (cluster.missing or ()):
         kernel, notes = "numpy", (*notes, "numba isn't installed on all workers, so NumPy multiplies, which is slower.")
     return values | where | {"shape": shape, "compute": compute, "kernel": kernel, "on_device": on_device}, notes
 
@@ -233,7 +233,7 @@ def _without_effect(given: Mapping[str, Any], parameters: Sequence[str], why: st
     return (f"{names}: {why}.",) if names else ()
 
 
-def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+def _needs(threads_per_worker: int, **resolved: Any) -> Needs:
     """Passes over packed blocks, until the accuracy is reached."""
     from workbench.genotypes import device
     from workbench.genotypes.kernels import ROWS_IN_SINGLE
@@ -342,7 +342,7 @@ def _label_column(table: Mapping[str, Any], n_samples: int) -> str | None:
     return next(iter([*named, *(name for name in useful if name not in ("sex", "father", "mother")), *useful]), None)
 
 
-def _check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+def _check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
     """Check the certificate, one more pass, and the separation of simulated populations."""
     found: GenotypePCA = results["components"]
     if found.certificate.status == "not reached":
@@ -389,7 +389,7 @@ def _populations_are_apart(resolved: Mapping[str, Any], found: GenotypePCA, agre
     return agreed.model_copy(update={"passed": bool(passed), "what": said})
 
 
-def _code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
+def _code(on_gpu: bool, **resolved: Any) -> str:
     """Notebook cell of a PCA of genotypes in a file or of simulated ones."""
     names = ("scaler", "maf", "max_missing", "hwe", "leave_out", "autosomes_only", "tol", "seed")
     given = {name: resolved[name] for name in names}
@@ -408,14 +408,11 @@ def _code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
 
 
 COMPONENTS = studies.template(
-    genotype_pca,
+    workload(title="Principal components of genotypes", prepare=_resolved, needs=_needs, check=_check, code=_code)(
+        genotype_pca
+    ),
     "components",
-    title="Principal components of genotypes",
     by_processors=False,
-    resolver=_resolved,
-    estimate=_needs,
-    checker=_check,
     summary_of=_summary,
     arrays_of=_arrays,
-    code=_code,
 )

@@ -16,6 +16,7 @@ from workbench.storage.servers import options_of
 from workbench.storage.variables import dataset
 from workbench.workloads import fields
 from workbench.workloads.checks import computed
+from workbench.workloads.declaring import workload
 from workbench.workloads.fields import Words
 from workbench.workloads.registry import Resolution
 from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
@@ -59,12 +60,12 @@ def genotype_qc(
     return qc(genotypes, leave_out=leave_out, autosomes_only=autosomes_only, mid_p=mid_p)
 
 
-def _quality_resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+def _quality_resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) -> Resolution:
     where, (shape, remarks, _) = studies.looked_at("genotype_qc", values)
     return values | where | {"shape": shape}, remarks
 
 
-def _quality_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+def _quality_needs(threads_per_worker: int, **resolved: Any) -> Needs:
     """One pass in which blocks are read, and numbers of each site and sample come back."""
     n_variants, n_samples = resolved["shape"]
     packed = n_variants * -(-n_samples // 4)
@@ -114,7 +115,7 @@ def _quality_arrays(results: Mapping[str, Any]) -> xr.Dataset:
     return dataset(arrays, variants | samples | copies)
 
 
-def _quality_check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+def _quality_check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
     """The counts of some variants, unpacked and counted otherwise; and both tables' sums."""
     found: Quality = results["quality"]
     if (found.counts.sum(axis=0) != found.by_sample.sum(axis=0)).any():
@@ -135,17 +136,18 @@ def _quality_check(resolved: Mapping[str, Any], results: Mapping[str, Any], clie
 
 
 QUALITY = studies.template(
-    genotype_qc,
+    workload(
+        title="Genotype quality control",
+        prepare=_quality_resolved,
+        needs=_quality_needs,
+        check=_quality_check,
+        code=lambda **resolved: studies.code(
+            "genotype_qc", resolved, "qc", **{name: resolved[name] for name in ("leave_out", "autosomes_only", "mid_p")}
+        ),
+    )(genotype_qc),
     "quality",
-    title="Genotype quality control",
-    resolver=_quality_resolved,
-    estimate=_quality_needs,
-    checker=_quality_check,
     summary_of=_quality_summary,
     arrays_of=_quality_arrays,
-    code=lambda resolved, _: studies.code(
-        "genotype_qc", resolved, "qc", **{name: resolved[name] for name in ("leave_out", "autosomes_only", "mid_p")}
-    ),
 )
 
 
@@ -201,14 +203,14 @@ def genotype_relatedness(
     )
 
 
-def _relatives_resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+def _relatives_resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) -> Resolution:
     where, (shape, remarks, _) = studies.looked_at("genotype_relatedness", values)
     if shape[1] < 2:
         raise BadParameterError("path of genotype_relatedness: there is one sample. Give two or more.", "path")
     return values | where | {"shape": shape}, remarks
 
 
-def _relatives_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+def _relatives_needs(threads_per_worker: int, **resolved: Any) -> Needs:
     """Bits of all genotypes by sample, and for each pair of tiles the counts of all pairs in them."""
     from workbench.genotypes.relatives import TILE
 
@@ -260,7 +262,7 @@ def _relatives_arrays(results: Mapping[str, Any]) -> xr.Dataset:
     return dataset(arrays, pairs)
 
 
-def _relatives_check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+def _relatives_check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
     """Some pairs counted otherwise: from their genotypes, unpacked; and none left among those that stay."""
     from workbench.genotypes import qc
     from workbench.genotypes.scaling import Rule
@@ -295,17 +297,18 @@ def _kinship(x: Any, y: Any) -> float:
 _OF_KINSHIP = ("cutoff", "maf", "max_missing", "hwe", "leave_out", "autosomes_only")
 
 RELATIVES = studies.template(
-    genotype_relatedness,
+    workload(
+        title="Related samples",
+        prepare=_relatives_resolved,
+        needs=_relatives_needs,
+        check=_relatives_check,
+        code=lambda **resolved: studies.code(
+            "genotype_relatedness", resolved, "kinship", **{name: resolved[name] for name in _OF_KINSHIP}
+        ),
+    )(genotype_relatedness),
     "related",
-    title="Related samples",
-    resolver=_relatives_resolved,
-    estimate=_relatives_needs,
-    checker=_relatives_check,
     summary_of=_relatives_summary,
     arrays_of=_relatives_arrays,
-    code=lambda resolved, _: studies.code(
-        "genotype_relatedness", resolved, "kinship", **{name: resolved[name] for name in _OF_KINSHIP}
-    ),
 )
 
 
@@ -353,7 +356,7 @@ def pack_genotypes(
     return packed, studies.size_of(path, options), places.full(to, to_options).size()
 
 
-def _packing_resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+def _packing_resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) -> Resolution:
     """Inspect the file, and make the output path absolute."""
     where, (shape, remarks, _) = studies.looked_at("pack_genotypes", values, at_least=0)
     to = places.full(values["to"]).path
@@ -363,7 +366,7 @@ def _packing_resolved(values: dict[str, Any], given: Mapping[str, Any], around: 
     return values | where | {"to": to, "shape": shape}, remarks
 
 
-def _packing_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+def _packing_needs(threads_per_worker: int, **resolved: Any) -> Needs:
     """One pass, in which a block is read, packed and written."""
     from workbench.genotypes.packing import block_rows
 
@@ -396,7 +399,7 @@ def _packing_summary(results: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _packing_check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+def _packing_check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
     """Sampled blocks of the store, read again, against the source."""
     from workbench.genotypes import open_genotypes
 
@@ -420,7 +423,7 @@ def _packing_check(resolved: Mapping[str, Any], results: Mapping[str, Any], clie
     return Check(passed=True, what=f"{of} of the store, read again, hold the genotypes of the source.")
 
 
-def _packing_code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
+def _packing_code(on_gpu: bool, **resolved: Any) -> str:
     names = ("overwrite", "array", "orientation", "missing", "labels")
     options = {
         "storage_options": options_of("pack_genotypes", resolved["path"], resolved) or None,
@@ -433,17 +436,18 @@ def _packing_code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
 
 
 PACKING = studies.template(
-    pack_genotypes,
+    workload(
+        title="Pack genotypes",
+        prepare=_packing_resolved,
+        needs=_packing_needs,
+        check=_packing_check,
+        code=_packing_code,
+    )(pack_genotypes),
     "packed",
     "bytes_before",
     "bytes_after",
-    title="Pack genotypes",
-    resolver=_packing_resolved,
-    estimate=_packing_needs,
     imports=lambda resolved: (
         {"zarr": ""} | studies.imports_of(resolved) | dict.fromkeys(places.modules_of(resolved["to"]), "")
     ),
-    checker=_packing_check,
     summary_of=_packing_summary,
-    code=_packing_code,
 )

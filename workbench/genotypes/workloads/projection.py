@@ -15,6 +15,7 @@ from workbench.jobs import folders
 from workbench.storage import places
 from workbench.storage.variables import dataset
 from workbench.workloads import fields
+from workbench.workloads.declaring import workload
 from workbench.workloads.fields import Text, Words
 from workbench.workloads.registry import Resolution
 from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
@@ -74,7 +75,7 @@ def genotype_project(
     return project(components, genotypes, correct=correct, ambiguous=ambiguous)
 
 
-def _projection_resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+def _projection_resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) -> Resolution:
     from workbench.genotypes import Reference
 
     where, (shape, remarks, _) = studies.looked_at("genotype_project", values)
@@ -96,7 +97,7 @@ def _store(text: str) -> str:
     return places.full(text).path if found is None else str(found)
 
 
-def _projection_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+def _projection_needs(threads_per_worker: int, **resolved: Any) -> Needs:
     """One pass over the variants that both have."""
     (n_variants, n_samples), (m, k) = resolved["shape"], resolved["loadings"]
     packed = min(m, n_variants) * -(-n_samples // 4)
@@ -139,7 +140,7 @@ def _projection_arrays(results: Mapping[str, Any]) -> xr.Dataset:
     return dataset(arrays, samples | components)
 
 
-def _projection_check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+def _projection_check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
     """One sample projected for itself, which its place among the bits must not change."""
     from workbench.genotypes import project
 
@@ -161,20 +162,21 @@ def _projection_check(resolved: Mapping[str, Any], results: Mapping[str, Any], c
     )
 
 
-def _projection_code(resolved: Mapping[str, Any], on_gpu: bool) -> str:
+def _projection_code(on_gpu: bool, **resolved: Any) -> str:
     options = {name: resolved[name] for name in ("correct", "ambiguous")}
     return studies.code("genotype_project", resolved, "project", formats.literal(resolved["components"]), **options)
 
 
 PROJECTION = studies.template(
-    genotype_project,
+    workload(
+        title="Project samples onto components",
+        prepare=_projection_resolved,
+        needs=_projection_needs,
+        check=_projection_check,
+        code=_projection_code,
+    )(genotype_project),
     "projected",
-    title="Project samples onto components",
-    resolver=_projection_resolved,
-    estimate=_projection_needs,
-    checker=_projection_check,
     summary_of=_projection_summary,
     arrays_of=_projection_arrays,
     referring=("components",),
-    code=_projection_code,
 )
