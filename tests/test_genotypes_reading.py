@@ -313,8 +313,8 @@ def test_a_group_of_several_matrices_asks_for_one(tmp_path: Path) -> None:
         ("a.npz", b"PK", "an archive of arrays"),
         ("a.txt", b"0 1 2\n", "starts with 30 20 31 20 32 0a, which is no format that is read here. Expected a PLINK"),
         ("empty", b"", "is empty, which is no format"),
-        ("short.npy", b"\x93NUMPY\x01\x00", "short.npy can't be read .* Expected a .npy file of counts"),
-        ("short.h5", b"\x89HDF\r\n\x1a\n", "short.h5 can't be read .* Expected an HDF5 file"),
+        ("short.npy", b"\x93NUMPY\x01\x00", "short.npy can't be read .* Expected a PLINK"),
+        ("short.h5", b"\x89HDF\r\n\x1a\n", "short.h5 can't be read .* Expected a PLINK"),
     ],
 )
 def test_a_file_that_can_not_be_read_says_what_it_is_and_what_to_do(

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
-from dask.utils import SerializableLock
 
 from workbench import formats
 from workbench.errors import BadInputError
@@ -21,17 +20,13 @@ from workbench.linalg.arrays import in_blocks, refuse_masked, row_blocks
 from workbench.linalg.keys import lasting
 from workbench.storage import places, written
 from workbench.storage.places import Place
-from workbench.storage.unreadable import explained, in_array, naming_chunks
+from workbench.storage.unreadable import in_array, naming_chunks
 from workbench.storage.zarrs import OnDisk, safe
 
 Rows = int | Literal["auto"]
 ORIENTATIONS = ("variants×samples", "samples×variants")
-NPY = "a .npy file of counts"
 _READ_BYTES = 32 * 2**20
-_HEADERS = SerializableLock("headers of .npy")
-"""As readers in `workbench.storage.formats` hold, where the reason stands."""
 ZARR = "a Zarr array of counts, whole"
-HDF5 = "an HDF5 file with a dataset of counts"
 
 
 @dataclass(frozen=True)
@@ -73,31 +68,6 @@ def read_zarr(array: Any, place: str, rows: slice, columns: slice) -> np.ndarray
     known = places.sentences_about(f"{place}, rows {rows.start} to {rows.stop - 1}", ZARR)
     with known, naming_chunks(in_array(array, place, rows, columns)):
         return np.asarray(OnDisk(array)[rows, columns])
-
-
-def read_npy(place: str, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
-    """Give a rectangle of a .npy file on this machine, of which only that itself is read."""
-    with places.sentences_about(place, NPY):
-        with _HEADERS:
-            found = np.load(place, mmap_mode="r")
-        return np.array(found[rows, columns])
-
-
-def read_hdf5(place: Place, array: str, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
-    """Give a rectangle of a dataset in an HDF5 file."""
-    import h5py
-
-    def explain(err: Exception) -> str:
-        where = (rows, columns)
-        return str(explained(err, place.path, array, "hdf5", place.options, where))
-
-    with (
-        places.sentences_about(place, HDF5),
-        naming_chunks(explain),
-        place.open() as file,
-        h5py.File(file, "r") as datasets,
-    ):
-        return np.asarray(datasets[array][rows, columns])
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ import numpy as np
 from workbench import formats
 from workbench.errors import BadInputError
 from workbench.genotypes.arrays import (
-    HDF5,
-    NPY,
     ORIENTATIONS,
     Counts,
     Multiallelic,
@@ -23,8 +20,6 @@ from workbench.genotypes.arrays import (
     genotypes_of_counts,
     in_zarr,
     of_whole_arrays,
-    read_hdf5,
-    read_npy,
     read_vcf_zarr,
     read_zarr,
     refuse_words,
@@ -38,7 +33,10 @@ from workbench.labels import as_text
 from workbench.linalg import asked
 from workbench.storage import conventions, places
 from workbench.storage.decoders import check_decoders
+from workbench.storage.formats import hdf5, npy
+from workbench.storage.formats.base import Format
 from workbench.storage.places import Place
+from workbench.storage.reading import reader_of
 from workbench.storage.written import of_zarr, remark
 from workbench.storage.zarrs import MARKS, is_marked, outdated, outdated_remark, safe, store_at
 from workbench.travelling import reach_cluster
@@ -48,10 +46,10 @@ _EXPECTED = (
     "or counts in Zarr, .npy or HDF5"
 )
 _TABLE = "a text table: a header, then a line for each sample, separated by tabs, commas or spaces"
-NPY_START = b"\x93NUMPY"
 _NEVER_EMPTY = ("call_genotype", "sample_id", "variant_position")
 """Arrays of VCF Zarr of which no chunk holds the fill value alone, so that writers never leave one out."""
-HDF5_START = b"\x89HDF\r\n\x1a\n"
+OF_COUNTS = (npy.NPY, hdf5.HDF5)
+"""Formats, besides Zarr, of which any block can be read."""
 # What else people have, and how to make something of it that can be read here.
 _REMEDIES = (
     ((".vcf", ".vcf.gz", ".vcf.bgz", ".bcf"), "a VCF", "plink2 --vcf NAME --make-bed, or bio2zarr's vcf2zarr convert"),
@@ -193,10 +191,9 @@ def _file(place: Place, told: Mapping[str, Any], multiallelic: Multiallelic, row
         if place.path.endswith(endings):
             raise BadInputError(f"{place} is {what}, which is not read here. Make a file that is: {remedy}.")
     start = place.read(0, 8)
-    if start.startswith(NPY_START):
-        return _npy(place, told, rows)
-    if start == HDF5_START:
-        return _hdf5(place, told, rows)
+    for format in OF_COUNTS:
+        if format.starts(start, place):
+            return _array(place, format, told, rows)
     if start.startswith(b"PK") and not place.is_url:
         return _zarr(place, told, multiallelic, rows)
     if place.name in MARKS:
@@ -205,32 +202,22 @@ def _file(place: Place, told: Mapping[str, Any], multiallelic: Multiallelic, row
     raise BadInputError(f"{place} {what}, which is no format that is read here. Expected {_EXPECTED}.")
 
 
-def _npy(place: Place, told: Mapping[str, Any], rows: Rows) -> Genotypes:
-    if place.is_url:
-        raise BadInputError(f"{place} is a .npy file at a URL. Copy it to this machine, or write it as Zarr.")
-    if told["array"] is not None:
+def _array(place: Place, format: Format, told: Mapping[str, Any], rows: Rows) -> Genotypes:
+    """Return counts in a file of a format of which any block can be read."""
+    assert format.find is not None
+    held, _ = format.look(place)
+    name = told["array"]
+    if [each.name for each in held] == [""] and name is not None:
         raise BadInputError(f"{place} holds one array, which has no name: leave out array.")
-    with places.sentences_about(place, NPY):
-        found = np.load(place.path, mmap_mode="r")
-    counts = Counts(partial(read_npy, place.path), found.shape, found.dtype.itemsize)
+    if held and held[0].name:
+        matrices = [each.name for each in held if len(each.shape) == 2]
+        name = _chosen(place.path, name, matrices, f"a file of several arrays ({format.title})")
+    found = format.find(place, name)
+    check_decoders(place, found.format, name)
+    told = _as_said(told, str(found), found.dtype, found.attributes)
+    stored = found.chunks if found.chunks and len(found.chunks) == 2 else None
+    counts = Counts(reader_of(found), found.shape, found.dtype.itemsize, stored)
     return _of_counts(counts, found.dtype, told, rows, place.path)
-
-
-def _hdf5(place: Place, told: Mapping[str, Any], rows: Rows) -> Genotypes:
-    import h5py
-
-    with places.sentences_about(place, HDF5), place.open() as file, h5py.File(file, "r") as datasets:
-        names: list[str] = []
-        datasets.visititems(
-            lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) and item.ndim == 2 else None
-        )
-        name = _chosen(place.path, told["array"], names, "an HDF5 file")
-        check_decoders(place, "hdf5", name)
-        dataset = datasets[name]
-        counts = Counts(partial(read_hdf5, place, name), dataset.shape, dataset.dtype.itemsize, dataset.chunks)
-        dtype = dataset.dtype
-        told = _as_said(told, f"{place} ({name})", dtype, dataset.attrs)
-    return _of_counts(counts, dtype, told, rows, place.path)
 
 
 def _zarr(place: Place, told: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:

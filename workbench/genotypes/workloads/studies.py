@@ -241,13 +241,13 @@ def _opened(workload: str, path: str, told: Any, options: Any, choices: Any, *_:
 
 def _reader(path: str, options: Mapping[str, Any]) -> tuple[str, ...]:
     from workbench.genotypes.plink import is_plink
-    from workbench.genotypes.reading import HDF5_START, NPY_START
+    from workbench.genotypes.reading import OF_COUNTS
 
     if is_plink(path):
         return ()
     place = places.full(path, options)
     start = place.read(0, 8) if place.kind() == "file" else b""
-    return () if start.startswith(NPY_START) else ("h5py",) if start == HDF5_START else ("zarr",)
+    return next((each.modules for each in OF_COUNTS if each.starts(start, place)), ("zarr",))
 
 
 def _stamp(path: str) -> Any:
