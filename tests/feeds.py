@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from workbench.monitor import feed
-from workbench.monitor.events import Batch
+from workbench.monitor.events import Batch, Task, Tasks, make_tasks
 
 
 class Feed(feed.Feed):
@@ -20,3 +21,10 @@ class Feed(feed.Feed):
         taken = self._waiting[:]
         del self._waiting[: len(taken)]
         return taken
+
+
+def tasks_of(rows: Sequence[Task]) -> Tasks:
+    """Return `rows` as a table."""
+    columns = ("key", "name", "worker", "thread", "kind", "start", "stop", "nbytes", "status")
+    found = {name: [getattr(row, name) for row in rows] for name in columns}
+    return make_tasks(**found, source=[row.source or None for row in rows])

@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tests.feeds import tasks_of
 from workbench.clusters import records
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.hardware.gauges import GpuSample
-from workbench.monitor import events
 from workbench.monitor.events import Batch, Links, NoGpus, Progress, Task, WorkerSample
 from workbench.monitor.record import Recorder
 from workbench.runs import store
@@ -173,7 +173,7 @@ def hostile_batch() -> Batch:
     readings = {"utilisation": 50.0, "memory_used": 2**30, "memory_total": 2**31, "absent": {"power": TEXT}}
     gpus = tuple(GpuSample(TEXT, f"SIMULATED {TEXT}", 0, TEXT, START + i, **readings) for i in range(3))
     more = {"links": links, "gpus": gpus, "no_gpus": (NoGpus(TEXT, TEXT, True),)}
-    return Batch(START + 5, events.tasks(rows), samples, Progress(START + 5, counts), recorded=True, **more)
+    return Batch(START + 5, tasks_of(rows), samples, Progress(START + 5, counts), recorded=True, **more)
 
 
 def keep_hostile_cluster() -> None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.feeds import tasks_of
 from tests.views import html_of
 from workbench.cli import main
 from workbench.clusters import records
@@ -26,7 +27,6 @@ from workbench.errors import DamagedError
 from workbench.figures.comparison import page
 from workbench.hardware.gauges import GpuSample
 from workbench.jobs import processes
-from workbench.monitor import events
 from workbench.monitor.events import Batch, Progress, Task, WorkerSample
 from workbench.monitor.record import Recorder, read_events
 from workbench.runs import store
@@ -76,7 +76,7 @@ def _batch() -> Batch:
     counts = {"sum": {"total": 9, "done": 9, "erred": 0, "processing": 0}}
     sample = WorkerSample("tcp://h:1", "0", 10.5, 90.0, 10**8, 10**9, 0, 1, 1)
     gpu = GpuSample("GPU-1", "A100", 0, "h", 10.5, utilisation=50.0, memory_used=2**31, throttle=("power cap",))
-    return Batch(11.0, events.tasks(rows), (sample,), Progress(11.0, counts), gpus=(gpu,))
+    return Batch(11.0, tasks_of(rows), (sample,), Progress(11.0, counts), gpus=(gpu,))
 
 
 def look(capsys: pytest.CaptureFixture[str], folder: Path, *, closely: bool = True) -> str:

@@ -18,14 +18,14 @@ import pytest
 from distributed import Client, LocalCluster, get_worker, wait
 
 import workbench
+from tests.feeds import tasks_of
 from tests.test_places import fall_back, is_device, make
 from tests.waiting import until
 from workbench import terminal
 from workbench.clusters.spec import ClusterSpec
 from workbench.figures.diagnosis import diagnosis_html
 from workbench.figures.report import report_html
-from workbench.monitor import events
-from workbench.monitor.events import Batch, Task, WorkerSample
+from workbench.monitor.events import KINDS, Batch, Task, WorkerSample
 from workbench.monitor.feed import Feed
 from workbench.monitor.record import Recorder, read_events
 from workbench.runs import places
@@ -289,7 +289,7 @@ def task(name: str, worker: str, start: float, stop: float, kind: str = "compute
 
 
 def batch(*rows: Task, samples: tuple[WorkerSample, ...] = ()) -> Batch:
-    return Batch(10.0, events.tasks(rows), samples, recorded=True)
+    return Batch(10.0, tasks_of(rows), samples, recorded=True)
 
 
 def test_each_second_of_each_thread_counts_once_whatever_overlaps() -> None:
@@ -378,7 +378,7 @@ def test_the_time_of_a_worker_that_following_the_load_gave_up_is_nobodys(data_fo
 
 def test_shares_add_up_to_one_for_whatever_was_recorded() -> None:
     rng = np.random.default_rng(0)
-    kinds = np.array(events.KINDS)
+    kinds = np.array(KINDS)
     for n_tasks in (1, 3, 200):
         starts = rng.uniform(-1, 11, n_tasks)
         rows = [

@@ -1,6 +1,6 @@
 import pytest
 
-from workbench.monitor import events
+from tests.feeds import tasks_of
 from workbench.monitor.events import Batch, Task
 from workbench.monitor.wire import unpack
 
@@ -9,7 +9,7 @@ SUM = Task("sum-2", "sum", "tcp://b:1", 9, "transfer", 11.0, 11.5, 8, "erred")
 
 
 def test_columns_of_tasks_read_like_a_sequence_of_tasks():
-    columns = events.tasks([ADD, SUM, ADD])
+    columns = tasks_of([ADD, SUM, ADD])
     assert list(columns) == [ADD, SUM, ADD]
     assert len(columns) == 3
     assert columns.name.values == ("add", "sum")
@@ -28,17 +28,21 @@ def test_events_cannot_be_changed():
 
 
 def test_a_message_is_unpacked():
-    spans = [
-        [{"action": "compute", "start": 10.0, "stop": 11.0}],
-        [{"action": "transfer", "start": 11.0, "stop": 11.5}],
-    ]
     batch = unpack(
         {
             "time": 12.0,
             "tasks": [
-                (("add-1", 0), "add", "tcp://a:1", 7, 80, False, ("c", 0), spans[0]),
-                ("gone-1", "gone", "tcp://a:1", 7, 80, False, ("c", 0), ()),
-                ("sum-2", "sum", "tcp://b:1", 9, 8, True, ("c", 0), spans[1]),
+                (("add-1", 0), "sum-2"),
+                ("add", "sum"),
+                ("tcp://a:1", "tcp://b:1"),
+                (7, 9),
+                (80, 8),
+                ("ok", "erred"),
+                ("c", "c"),
+                (0, 0),
+                ("compute", "transfer"),
+                (10.0, 11.0),
+                (11.0, 11.5),
             ],
             "progress": {"add": {"total": 2, "done": 1, "erred": 0, "processing": 1}},
         }

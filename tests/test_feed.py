@@ -311,8 +311,8 @@ def fake_scheduler(**workers):
 def told(monitor, latest=None):
     """Kind, start and end of what the next message has, as they arrive."""
     monitor._settle()
-    rows, monitor._finished = monitor._finished + monitor._disk.told(latest), []
-    tasks = unpack({"time": 0.0, "tasks": rows}).tasks if rows else ()
+    rows, monitor._finished = monitor._finished + monitor._disk.confirmed(latest), []
+    tasks = unpack({"time": 0.0, "tasks": list(zip(*rows, strict=True))}).tasks if rows else ()
     return [(task.kind, task.start, task.stop) for task in tasks]
 
 

@@ -3,10 +3,10 @@ import json
 import pytest
 from distributed.utils import color_of as dask_color_of
 
+from tests.feeds import tasks_of
 from workbench.figures.colors import DARK, LIGHT, VIRIDIS, category_colors, color_index, color_of, contrast
 from workbench.figures.layout import show_only
 from workbench.figures.live import LiveFigure
-from workbench.monitor import events
 from workbench.monitor.events import Batch, Progress, Task, WorkerSample
 
 START = 1_700_000_000.0
@@ -31,7 +31,7 @@ def progress(seconds, **counts):
 
 def batch(*tasks, samples=(), counts=None, at=None, recorded=False):
     at = at if at is not None else max((each.stop for each in tasks), default=START)
-    return Batch(at, events.tasks(tasks), tuple(samples), counts, recorded)
+    return Batch(at, tasks_of(tasks), tuple(samples), counts, recorded)
 
 
 class Page:

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pyarrow.parquet
 import pytest
 
+from tests.feeds import tasks_of
 from workbench.errors import NotFoundError
-from workbench.monitor import events
 from workbench.monitor.events import Batch, Progress, Task, WorkerSample
 from workbench.monitor.record import Recorder, finish_recording, read_events
 
@@ -23,8 +23,8 @@ def count(total, done):
     return {"total": total, "done": done, "erred": 0, "processing": 1}
 
 
-FIRST = Batch(11.0, events.tasks([ADD]), (SAMPLE,), Progress(11.0, {"add": count(2, 1), "old": count(1, 1)}))
-SECOND = Batch(12.0, events.tasks([SPILL]), (replace(SAMPLE, time=11.5),), Progress(12.0, {"add": count(2, 2)}))
+FIRST = Batch(11.0, tasks_of([ADD]), (SAMPLE,), Progress(11.0, {"add": count(2, 1), "old": count(1, 1)}))
+SECOND = Batch(12.0, tasks_of([SPILL]), (replace(SAMPLE, time=11.5),), Progress(12.0, {"add": count(2, 2)}))
 
 
 def test_what_was_recorded_is_read_again(tmp_path):
@@ -125,7 +125,7 @@ TOKEN = "0123456789abcdef0123456789abcdef"
 )
 def test_a_key_of_any_form_comes_back_as_it_was(tmp_path, key):
     with Recorder(tmp_path / "events.parquet") as recorder:
-        recorder.write(replace(FIRST, tasks=events.tasks([replace(ADD, key=key), ADD])))
+        recorder.write(replace(FIRST, tasks=tasks_of([replace(ADD, key=key), ADD])))
     assert [task.key for task in read_events(tmp_path / "events.parquet").tasks] == [key, ADD.key]
 
 
@@ -146,7 +146,7 @@ def test_a_task_of_a_large_record_takes_few_bytes(tmp_path):
 def test_a_process_of_ours_records_without_pandas_which_others_find_all_the_same(tmp_path):
     code = (
         "import sys, pathlib; from workbench.monitor import record; from workbench.monitor.events import *\n"
-        "record.leave_pandas_out()\n"
+        "record.fill_first_table(without_pandas=True)\n"
         "path = pathlib.Path(sys.argv[1]) / 'events.parquet'\n"
         "with record.Recorder(path) as recorder:\n"
         "    recorder.write(Batch(1.0, NO_TASKS, (), Progress(1.0, {'sum': {'total': 1, 'done': 1, 'erred': 0}})))\n"

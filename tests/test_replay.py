@@ -5,15 +5,15 @@ import pytest
 
 from tests.benchmarks.bench_views import batches
 from tests.cell import Cell
+from tests.feeds import tasks_of
 from workbench.figures.beside import ORIGIN, BesideFigure, Record
 from workbench.figures.live import LiveFigure
 from workbench.figures.replay import STEPS, counts_over_time
 from workbench.figures.report import beside_html
-from workbench.monitor import events
 from workbench.monitor.events import Batch, Progress, Task
 from workbench.monitor.record import Recorder, read_events
 
-TASKS = events.tasks(
+TASKS = tasks_of(
     [
         Task("a-0", "a", "tcp://a:1", 7, "compute", 100.0, 102.0, 8, "ok"),
         Task("a-0", "a", "tcp://a:1", 7, "transfer", 101.0, 102.0, 8, "ok"),

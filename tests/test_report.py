@@ -3,8 +3,8 @@ from html.parser import HTMLParser
 
 import pytest
 
+from tests.feeds import tasks_of
 from workbench.figures.report import report_html
-from workbench.monitor import events
 from workbench.monitor.events import Batch, Progress, Task, WorkerSample
 
 START = 1_700_000_000.0
@@ -35,7 +35,7 @@ def recorded():
     ]
     sample = WorkerSample("tcp://a:0", "0", START, 50.0, 2**30, 2**31, 0, 1, 1)
     count = {"total": 50, "done": 50, "erred": 0, "processing": 0}
-    return Batch(START + 5, events.tasks(rows), (sample,), Progress(START + 5, {"add": count}), True)
+    return Batch(START + 5, tasks_of(rows), (sample,), Progress(START + 5, {"add": count}), True)
 
 
 class References(HTMLParser):
@@ -121,7 +121,7 @@ def test_text_of_a_run_is_text_and_not_markup():
 
 def test_task_names_cannot_leave_their_script():
     rows = [Task("k", "</script><b>", "w", 1, "compute", START, START + 1, 8, "ok")]
-    page = report_html(RUN, Batch(START, events.tasks(rows), recorded=True))
+    page = report_html(RUN, Batch(START, tasks_of(rows), recorded=True))
     assert "</script><b>" not in page
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
-from tests.feeds import Feed
-from workbench.monitor import events
+from tests.feeds import Feed, tasks_of
 from workbench.monitor.events import Batch, Task
 from workbench.monitor.record import Recorder, read_events
 
@@ -32,7 +31,7 @@ def two_clients() -> Any:
         yield mine, theirs
 
 
-def tasks_of(batches: list[Batch]) -> list[Task]:
+def computed(batches: list[Batch]) -> list[Task]:
     return [task for batch in batches for task in batch.tasks if task.kind == "compute"]
 
 
@@ -48,7 +47,7 @@ def test_tasks_of_two_clients_are_told_apart_also_where_they_have_one_name(two_c
         # Wanted by both, and computed for the first.
         mine.gather(mine.map(slowly, range(20)))
     batches = feed.take()
-    found = {task.key: task.source for task in tasks_of(batches)}
+    found = {task.key: task.source for task in computed(batches)}
     assert {found[future.key] for future in own} == {""}
     assert {found[future.key] for future in others} == {theirs.id}
     last = [batch.progress.counts for batch in batches if batch.progress is not None][-1]
@@ -62,11 +61,11 @@ def test_an_array_of_another_client_is_its_own_down_to_the_first_task(two_client
     with Feed(mine, apart=True) as feed, Feed(mine) as whole:
         theirs.compute(da.ones((40, 40), chunks=10).sum()).result()
         mine.compute((da.zeros((40, 40), chunks=10) + 1).sum()).result()
-    found = tasks_of(feed.take())
+    found = computed(feed.take())
     # Each of the two has a task for each of its sixteen blocks.
     assert min(sum(task.source == source for task in found) for source in ("", theirs.id)) >= 16
     assert {task.source for task in found} == {"", theirs.id}
-    assert {task.source for task in tasks_of(whole.take())} == {""}
+    assert {task.source for task in computed(whole.take())} == {""}
 
 
 def test_what_a_client_wanted_before_anybody_watched_is_known_as_its_own(two_clients: Any) -> None:
@@ -74,7 +73,7 @@ def test_what_a_client_wanted_before_anybody_watched_is_known_as_its_own(two_cli
     early = theirs.map(slowly, range(200, 260), key="early")
     with Feed(mine, apart=True) as feed:
         theirs.gather(early)
-    assert {task.source for task in tasks_of(feed.take())} == {theirs.id}
+    assert {task.source for task in computed(feed.take())} == {theirs.id}
 
 
 def test_where_the_time_went_is_told_of_the_runs_own_tasks_and_names_what_others_took() -> None:
@@ -82,14 +81,14 @@ def test_where_the_time_went_is_told_of_the_runs_own_tasks_and_names_what_others
     from workbench.runs.run import Run
 
     run = Run(id="r-1", workload="watched", cluster="c", seconds=2.0, started=10.0)
-    both = Batch(12.0, events.tasks([OWN, replace(THEIRS, stop=12.0), replace(OWN, stop=12.0, start=11.0)]))
+    both = Batch(12.0, tasks_of([OWN, replace(THEIRS, stop=12.0), replace(OWN, stop=12.0, start=11.0)]))
     found = diagnose(run, both)
     assert found is not None
     assert found.sentence.endswith("Of the computing 50 % was for other computations on the same cluster.")
-    alone = diagnose(run, Batch(12.0, events.tasks([OWN, replace(OWN, stop=12.0, start=11.0)])))
+    alone = diagnose(run, Batch(12.0, tasks_of([OWN, replace(OWN, stop=12.0, start=11.0)])))
     assert alone is not None
     assert "other computations" not in alone.sentence
-    assert diagnose(run, Batch(12.0, events.tasks([THEIRS]))) is None
+    assert diagnose(run, Batch(12.0, tasks_of([THEIRS]))) is None
 
 
 OWN = Task("add-1", "add", "tcp://a:1", 7, "compute", 10.0, 11.0, 80, "ok")
@@ -101,7 +100,7 @@ def test_a_legend_names_other_computations_only_where_there_are_some() -> None:
 
     def legend(*rows: Task) -> str:
         figure = LiveFigure()
-        figure.feed([Batch(12.0, events.tasks(rows))])
+        figure.feed([Batch(12.0, tasks_of(rows))])
         figure.apply(figure.patches())
         return str(figure.layout.kinds.text)
 
@@ -112,8 +111,8 @@ def test_a_legend_names_other_computations_only_where_there_are_some() -> None:
 
 def test_a_record_keeps_whose_a_task_was(tmp_path: Path) -> None:
     with Recorder(tmp_path / "events.parquet") as recorder:
-        recorder.write(Batch(11.0, events.tasks([OWN])))
-        recorder.write(Batch(12.0, events.tasks([THEIRS, OWN])))
+        recorder.write(Batch(11.0, tasks_of([OWN])))
+        recorder.write(Batch(12.0, tasks_of([THEIRS, OWN])))
         assert [task.source for task in read_events(tmp_path / "events.parquet").tasks] == ["", "Client-2", ""]
     tasks = read_events(tmp_path / "events.parquet").tasks
     assert list(tasks) == [OWN, THEIRS, OWN]
@@ -122,8 +121,8 @@ def test_a_record_keeps_whose_a_task_was(tmp_path: Path) -> None:
 
 def test_a_record_of_one_client_alone_needs_no_room_for_that(tmp_path: Path) -> None:
     with Recorder(tmp_path / "events.parquet") as recorder:
-        recorder.write(Batch(11.0, events.tasks([OWN] * 5)))
-    assert read_events(tmp_path / "events.parquet").tasks.source is None
+        recorder.write(Batch(11.0, tasks_of([OWN] * 5)))
+    assert read_events(tmp_path / "events.parquet").tasks.table["source"].null_count == 5
 
 
 def test_what_others_computed_is_grey_and_called_so() -> None:
@@ -131,7 +130,7 @@ def test_what_others_computed_is_grey_and_called_so() -> None:
     from workbench.figures.live import LiveFigure
 
     figure = LiveFigure()
-    figure.feed([Batch(12.0, events.tasks([OWN, THEIRS]), recorded=True)])
+    figure.feed([Batch(12.0, tasks_of([OWN, THEIRS]), recorded=True)])
     columns = next(patch.columns for patch in figure.patches() if patch.source == "tasks")
     words = map("".join, zip(columns["name"], columns["more"], strict=True))
     grey = {name: color == LIGHT.theirs for name, color in zip(words, columns["color"], strict=True)}

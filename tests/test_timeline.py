@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from tests.feeds import tasks_of
 from workbench.figures.colors import ERRED, TRANSFER
 from workbench.figures.follow import WINDOW, Follow
 from workbench.figures.samples import Series
 from workbench.figures.timeline import Timeline
-from workbench.monitor import events
-from workbench.monitor.events import KINDS, Batch, Labels, Progress, Task, Tasks, WorkerSample
+from workbench.monitor.events import KINDS, Batch, Progress, Task, Tasks, WorkerSample, make_tasks
 
 START = 1_700_000_000.0
 
@@ -25,32 +25,23 @@ def stream(seed, n_tasks=20_000, n_lanes=4, mean=1e-3, transfers=0.1, erred=0.0)
         start[own] = START + np.cumsum(duration[own] + pause[own]) - duration[own]
     order = np.argsort(start + duration)
     kind = np.where(random.random(n_tasks) < transfers, KINDS.index("transfer"), KINDS.index("compute"))
-    return Tasks(
+    return make_tasks(
         key=[f"key-{index}" for index in order],
-        name=Labels(tuple(f"name-{index}" for index in range(12)), random.integers(0, 12, n_tasks).astype(np.int32)),
-        worker=Labels(tuple(f"tcp://w:{index}" for index in range(n_lanes)), lane[order].astype(np.int32)),
+        name=[f"name-{index}" for index in random.integers(0, 12, n_tasks)],
+        worker=[f"tcp://w:{index}" for index in lane[order]],
         thread=np.full(n_tasks, 2**40),
-        kind=kind.astype(np.int8),
+        kind=np.array(KINDS)[kind],
         start=start[order],
         stop=(start + duration)[order],
         nbytes=np.ones(n_tasks, np.int64),
-        erred=random.random(n_tasks) < erred,
-    )
-
-
-def part(tasks, rows):
-    return Tasks(
-        tasks.key[rows],
-        Labels(tasks.name.values, tasks.name.codes[rows]),
-        Labels(tasks.worker.values, tasks.worker.codes[rows]),
-        *(getattr(tasks, name)[rows] for name in ("thread", "kind", "start", "stop", "nbytes", "erred")),
+        status=np.where(random.random(n_tasks) < erred, "erred", "ok"),
     )
 
 
 def fed(tasks, size=1_500, **options):
     timeline = Timeline(**options)
     for at in range(0, len(tasks), size):
-        timeline.feed(Batch(0.0, part(tasks, slice(at, at + size))))
+        timeline.feed(Batch(0.0, Tasks(tasks.table.slice(at, size))))
     return timeline
 
 
@@ -135,12 +126,13 @@ def test_rectangles_lie_within_a_pixel_of_what_they_stand_for():
 
 def test_one_failed_task_among_thousands_is_seen():
     tasks = stream(3)
-    tasks.erred[7_000] = True
-    tasks.kind[7_000] = KINDS.index("compute")
+    status, kind = np.full(len(tasks), "ok", object), np.array(KINDS)[tasks.kind]
+    status[7_000], kind[7_000] = "erred", "compute"
+    tasks = tasks.replace(status=status, kind=kind)
     timeline = fed(tasks)
     view = timeline.view(*timeline.span(), 200)
     failed = np.flatnonzero(view.category == ERRED)
-    assert [timeline.task(int(view.row[index])).key for index in failed] == [tasks.key[7_000]]
+    assert [timeline.task(int(view.row[index])).key for index in failed] == [tasks[7_000].key]
 
 
 def test_a_merged_rectangle_has_the_colour_that_took_longest():
@@ -149,7 +141,7 @@ def test_a_merged_rectangle_has_the_colour_that_took_longest():
         for i in range(90)
     ]
     rows += [Task("b", "long", "w", 1, "compute", START + 0.095, START + 0.099, 0, "ok")]
-    timeline = fed(events.tasks(rows))
+    timeline = fed(tasks_of(rows))
     view = timeline.view(START, START + 10, 10, limit=10)
     assert [timeline.task(int(row)).name for row in view.row] == ["long"]
     assert view.count.tolist() == [91]
@@ -179,10 +171,10 @@ def test_the_oldest_go_when_there_are_too_many():
     timeline = fed(tasks, kept=2_000)
     assert 2_000 <= len(timeline) <= 2_500
     assert timeline.n_rows == 10_000
-    assert timeline.task(9_999).key == tasks.key[9_999]
+    assert timeline.task(9_999).key == tasks[9_999].key
     view = timeline.view(*timeline.span(), 1000)
     assert view.row.min() >= timeline.first_row
-    assert [timeline.task(int(row)).key for row in view.row] == [tasks.key[row] for row in view.row]
+    assert [timeline.task(int(row)).key for row in view.row] == [tasks[row].key for row in view.row]
 
 
 def test_threads_are_numbered_for_each_worker():
@@ -190,7 +182,7 @@ def test_threads_are_numbered_for_each_worker():
         Task(str(index), "x", worker, thread, "compute", START, START + 1, 0, "ok")
         for index, (worker, thread) in enumerate([("a", 7), ("b", 7), ("a", 5), ("a", 7)])
     ]
-    timeline = fed(events.tasks(rows))
+    timeline = fed(tasks_of(rows))
     assert sorted((lane.worker, lane.thread) for lane in timeline.lanes) == [("a", 0), ("a", 1), ("b", 0)]
 
 
@@ -211,7 +203,7 @@ def test_an_empty_timeline_has_nothing_to_show():
 
 
 def computed(start, stop):
-    return Batch(stop, events.tasks([Task("k", "x", "w", 1, "compute", start, stop, 0, "ok")]))
+    return Batch(stop, tasks_of([Task("k", "x", "w", 1, "compute", start, stop, 0, "ok")]))
 
 
 def followed(*batches):

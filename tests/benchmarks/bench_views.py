@@ -31,7 +31,7 @@ from workbench.clusters import records
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.jobs import processes
-from workbench.monitor.events import KINDS, Batch, Labels, Progress, Tasks, WorkerSample
+from workbench.monitor.events import Batch, Progress, Tasks, WorkerSample, make_tasks
 from workbench.monitor.record import Recorder, read_events
 from workbench.runs import store
 from workbench.runs.run import Run
@@ -76,16 +76,16 @@ def _tasks(random: Any, first: int, count: int, begin: float, hashes: list[str])
     moved = np.flatnonzero(random.random(count) < 0.1)
     order = np.concatenate([np.arange(count), moved])
     is_moved = np.arange(len(order)) >= count
-    return Tasks(
+    return make_tasks(
         key=[keys[index] for index in order.tolist()],
-        name=Labels(NAMES, name[order]),
-        worker=Labels(WORKERS, (lane // THREADS).astype(np.int32)[order]),
+        name=np.array(NAMES)[name[order]],
+        worker=np.array(WORKERS)[(lane // THREADS)[order]],
         thread=(140_000_000_000_000 + lane * 8_392_704)[order],
-        kind=np.where(is_moved, KINDS.index("transfer"), KINDS.index("compute")).astype(np.int8),
+        kind=np.where(is_moved, "transfer", "compute"),
         start=np.where(is_moved, start[order] - 0.1 * MEAN, start[order]),
         stop=np.where(is_moved, start[order], (start + length)[order]),
         nbytes=np.full(len(order), 8_000_000),
-        erred=np.zeros(len(order), bool),
+        status=["ok"] * len(order),
     )
 
 

@@ -18,7 +18,7 @@ from workbench.figures.plots import FONT, LEFT
 from workbench.figures.reactions import formatter
 from workbench.figures.replay import at_the_end, replay_bar
 from workbench.formats import duration
-from workbench.monitor.events import Batch
+from workbench.monitor.events import Batch, microseconds
 
 ORIGIN = 11_574 * 86_400.0
 """When the first task of every record begins here; the time axis shows what has passed since.
@@ -115,7 +115,7 @@ def _aligned(batch: Batch) -> Batch:
     """A record whose first task begins at `ORIGIN`."""
     first = float(batch.tasks.start.min()) if len(batch.tasks) else batch.time
     moved = ORIGIN - first
-    tasks = replace(batch.tasks, start=batch.tasks.start + moved, stop=batch.tasks.stop + moved)
+    tasks = batch.tasks.replace(start=microseconds(batch.tasks.start + moved))
     return replace(
         batch,
         time=batch.time + moved,

@@ -58,7 +58,7 @@ def record_values(
         "start": 1000 * float(tasks.start[order[0]]),
         "lanes": list(lanes),
         "labels": labels,
-        "keys": [str(tasks.key[index])[:120] for index in order.tolist()] if len(tasks) <= WITH_KEYS else None,
+        "keys": [key[:120] for key in tasks.take(order).table["key"].to_pylist()] if len(tasks) <= WITH_KEYS else None,
         "limit": limit,
         "colors": {
             theme.name: {"page": theme.background, "palette": category_colors(theme)[:N_CATEGORIES]} for theme in themes

@@ -301,8 +301,7 @@ def _categories(tasks: Tasks) -> npt.NDArray[np.int16]:
     computed = tasks.kind == _COMPUTE
     categories = np.where(computed, by_name[tasks.name.codes], _CATEGORIES[tasks.kind])
     categories[computed & tasks.erred] = ERRED
-    if tasks.source is not None:
-        categories[~tasks.own] = np.where(computed, THEIRS, OTHER)[~tasks.own]
+    categories[~tasks.own] = np.where(computed, THEIRS, OTHER)[~tasks.own]
     return categories
 
 

@@ -1,17 +1,20 @@
 """What happens on a cluster, as frozen values: tasks, samples of workers, progress.
 
-All times are seconds since the epoch by the scheduler's clock. What comes in large numbers is kept in columns:
-a `Batch` holds its tasks as one `Tasks`, which reads like a sequence of `Task`.
+All times are seconds since the epoch by the scheduler's clock. Tasks come in large numbers, so a `Batch` holds them as
+one Arrow table, from where it is received to the file. Samples of workers and GPUs are a few in a batch: values, which
+become tables in the record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from workbench.hardware.gauges import GpuSample
 
@@ -96,6 +99,25 @@ class Links:
     """Bytes per second by receiver and sender: Dask's moving mean of messages above 1 MB."""
 
 
+TIME = pa.timestamp("us", tz="UTC")
+
+TASKS = pa.schema(
+    [
+        ("name", pa.string()),
+        ("worker", pa.string()),
+        ("key", pa.string()),
+        ("thread", pa.int64()),
+        ("kind", pa.string()),
+        ("start", TIME),
+        ("duration", pa.int64()),
+        ("nbytes", pa.int64()),
+        ("status", pa.string()),
+        ("source", pa.string()),
+    ]
+)
+"""Columns of a table of tasks, as `workbench.monitor.record` describes them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Labels:
     """A column of repeated texts: `values[codes[i]]` is its i-th."""
@@ -103,101 +125,147 @@ class Labels:
     values: tuple[str, ...]
     codes: npt.NDArray[np.int32]
 
-    def __len__(self) -> int:
-        return len(self.codes)
-
     def __getitem__(self, index: int) -> str:
         return self.values[self.codes[index]]
 
-    def __iter__(self) -> Iterator[str]:
-        return map(self.values.__getitem__, self.codes.tolist())
-
-    def take(self, rows: npt.NDArray[np.intp]) -> Labels:
-        """These rows of the column."""
-        return Labels(self.values, self.codes[rows])
-
-
-def labels(texts: Sequence[str]) -> Labels:
-    """`texts` as a column that holds each of them once."""
-    codes: dict[str, int] = {}
-    column = np.fromiter((codes.setdefault(text, len(codes)) for text in texts), np.int32, len(texts))
-    return Labels(tuple(codes), column)
+    @classmethod
+    def of(cls, column: pa.ChunkedArray) -> Labels:
+        """Return the labels of a column, with '' for null."""
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        encoded = encoded.unify_dictionaries().combine_chunks()
+        values, codes = encoded.dictionary.to_pylist(), encoded.indices
+        if codes.null_count:
+            values, codes = [*values, ""], codes.fill_null(len(values))
+        return cls(tuple(values), codes.to_numpy().astype(np.int32))
 
 
-@dataclass(frozen=True, slots=True)
 class Tasks:
-    """Columns of `Task`, one row for each interval."""
+    """An Arrow table with the columns `TASKS`, one row for each interval, which reads like a sequence of `Task`.
 
-    key: Sequence[Any]
-    """Keys as Dask or Arrow have them: strings, tuples, scalars. `str` makes the text."""
-    name: Labels
-    worker: Labels
-    thread: npt.NDArray[np.int64]
-    kind: npt.NDArray[np.int8]
-    """Indices into `KINDS`."""
-    start: npt.NDArray[np.float64]
-    stop: npt.NDArray[np.float64]
-    nbytes: npt.NDArray[np.int64]
-    erred: npt.NDArray[np.bool_]
-    source: Labels | None = None
-    """None where it is empty for all."""
+    Its columns are NumPy arrays for who computes with them.
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
 
     def __len__(self) -> int:
-        return len(self.start)
+        return int(self.table.num_rows)
 
     def __getitem__(self, index: int) -> Task:
-        return Task(
-            key=str(self.key[index]),
-            name=self.name[index],
-            worker=self.worker[index],
-            thread=int(self.thread[index]),
-            kind=KINDS[self.kind[index]],
-            start=float(self.start[index]),
-            stop=float(self.stop[index]),
-            nbytes=int(self.nbytes[index]),
-            status="erred" if self.erred[index] else "ok",
-            source="" if self.source is None else self.source[index],
-        )
+        return next(iter(self.take([range(len(self))[index]])))
 
     def __iter__(self) -> Iterator[Task]:
-        return map(self.__getitem__, range(len(self)))
+        rows = self.table.select(["key", "name", "worker", "thread", "nbytes", "status", "source"]).to_pylist()
+        times = zip(self.kind.tolist(), self.start.tolist(), self.stop.tolist(), strict=True)
+        for row, (kind, start, stop) in zip(rows, times, strict=True):
+            yield Task(**row | {"source": row["source"] or ""}, kind=KINDS[kind], start=start, stop=stop)
 
-    def take(self, rows: npt.NDArray[np.intp]) -> Tasks:
-        """These rows of all columns."""
-        numbers = {name: getattr(self, name)[rows] for name in ("thread", "kind", "start", "stop", "nbytes", "erred")}
-        return Tasks(
-            key=[self.key[row] for row in rows.tolist()],
-            name=self.name.take(rows),
-            worker=self.worker.take(rows),
-            source=None if self.source is None else self.source.take(rows),
-            **numbers,
-        )
+    def take(self, rows: Any) -> Tasks:
+        """Return these rows."""
+        return Tasks(self.table.take(pa.array(rows, pa.int64())))
 
-    @property
+    def replace(self, **columns: Any) -> Tasks:
+        """Return these tasks with other values in some columns."""
+        table = self.table
+        for name, values in columns.items():
+            of = TASKS.field(name)
+            table = table.set_column(table.column_names.index(name), of, pa.array(values, of.type))
+        return Tasks(table)
+
+    @cached_property
+    def name(self) -> Labels:
+        """Names of the tasks."""
+        return Labels.of(self.table["name"])
+
+    @cached_property
+    def worker(self) -> Labels:
+        """Addresses of the workers."""
+        return Labels.of(self.table["worker"])
+
+    @cached_property
+    def thread(self) -> npt.NDArray[np.int64]:
+        """Identifiers of the threads."""
+        return np.asarray(self.table["thread"].to_numpy())
+
+    @cached_property
+    def kind(self) -> npt.NDArray[np.int8]:
+        """Indices into `KINDS`."""
+        kind = Labels.of(self.table["kind"])
+        codes = [KINDS.index(value if value in KINDS else "other") for value in kind.values]
+        return np.array(codes, np.int8)[kind.codes]
+
+    @cached_property
+    def start(self) -> npt.NDArray[np.float64]:
+        """Seconds since the epoch."""
+        return seconds(self.table["start"])
+
+    @cached_property
+    def stop(self) -> npt.NDArray[np.float64]:
+        """Seconds since the epoch."""
+        return np.asarray((self.table["start"].cast(pa.int64()).to_numpy() + self.table["duration"].to_numpy()) / 1e6)
+
+    @cached_property
+    def nbytes(self) -> npt.NDArray[np.int64]:
+        """Sizes of the results."""
+        return np.asarray(self.table["nbytes"].to_numpy())
+
+    @cached_property
+    def erred(self) -> npt.NDArray[np.bool_]:
+        """A mask of the tasks that failed."""
+        return self._equal("status", "erred")
+
+    @cached_property
     def own(self) -> npt.NDArray[np.bool_]:
-        """Whether each is the watcher's own."""
-        if self.source is None:
-            return np.ones(len(self), bool)
-        return np.array([not value for value in self.source.values], bool)[self.source.codes]
+        """A mask of the watcher's own tasks."""
+        return self._equal("source", "")
+
+    def _equal(self, name: str, value: str) -> npt.NDArray[np.bool_]:
+        labels = Labels.of(self.table[name])
+        return np.array([each == value for each in labels.values], bool)[labels.codes]
 
 
-def tasks(rows: Sequence[Task]) -> Tasks:
-    """`rows` as columns."""
-    return Tasks(
-        key=[row.key for row in rows],
-        name=labels([row.name for row in rows]),
-        worker=labels([row.worker for row in rows]),
-        thread=np.array([row.thread for row in rows], np.int64),
-        kind=np.array([KINDS.index(row.kind) for row in rows], np.int8),
-        start=np.array([row.start for row in rows], float),
-        stop=np.array([row.stop for row in rows], float),
-        nbytes=np.array([row.nbytes for row in rows], np.int64),
-        erred=np.array([row.status == "erred" for row in rows], bool),
-        source=labels([row.source for row in rows]) if any(row.source for row in rows) else None,
-    )
+def make_tasks(
+    *,
+    name: Sequence[str],
+    worker: Sequence[str],
+    key: Iterable[Any],
+    thread: npt.ArrayLike,
+    kind: Sequence[str],
+    start: npt.ArrayLike,
+    stop: npt.ArrayLike,
+    nbytes: npt.ArrayLike,
+    status: Sequence[str],
+    source: Sequence[str | None] | None = None,
+) -> Tasks:
+    """Return tasks of columns, whose times are in seconds. Keys may be Dask's: strings, tuples, numbers."""
+    began, ended = microseconds(start), microseconds(stop)
+    columns = {
+        "name": name,
+        "worker": worker,
+        "key": [str(each) for each in key],
+        # The identifier of a thread is any number of 64 bits.
+        "thread": np.asarray(thread).astype(np.uint64).astype(np.int64),
+        "kind": kind,
+        "start": began,
+        "duration": ended - began,
+        "nbytes": np.asarray(nbytes, np.int64),
+        "status": status,
+        "source": [None] * len(began) if source is None else source,
+    }
+    return Tasks(pa.table([pa.array(columns[each.name], each.type) for each in TASKS], schema=TASKS))
 
 
-NO_TASKS = tasks(())
+def microseconds(times: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Return seconds as the record has them."""
+    return np.round(np.asarray(times, float) * 1e6).astype(np.int64)
+
+
+def seconds(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
+    """Return timestamps of the record in seconds."""
+    return np.asarray(column.cast(pa.int64()).to_numpy() / 1e6)
+
+
+NO_TASKS = Tasks(pa.Table.from_batches([], TASKS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ this package and whatever its Python. It may therefore import only what a schedu
 there, `doing` on its workers.
 
 It costs the scheduler a list entry for each finished task. They are counted once a batch, or before a graph changes
-whose the tasks are, and told as rows, of which `workbench.monitor.wire` makes columns on the other side.
+whose the tasks are, and sent as columns of plain data: a scheduler that has only Dask has no Arrow. The table begins
+where a batch is received (`workbench.monitor.wire`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from time import monotonic, thread_time
 from typing import Any
 
@@ -47,8 +48,9 @@ _MOVES = tuple((action, "count") for action in _DISK)
 _ACTIVE = ("waiting", "queued", "no-worker", "processing")
 
 
-# A task that finished: key, name, worker, thread, bytes, whether it failed, whose it is, and its times.
-Row = tuple[Any, str, str, int, int, bool, tuple[str, int], Sequence[Any]]
+# An interval of a task that finished: key, name, worker, thread, bytes, 'ok' or 'erred', its client, number of the
+# watch, kind, start and stop.
+Row = tuple[Any, str, str, int, int, str, str, int, str, float, float]
 
 
 class Monitor(SchedulerPlugin):
@@ -183,9 +185,9 @@ class Monitor(SchedulerPlugin):
     def _tick(self, latest: Mapping[str, Any] | None = None) -> None:
         message: dict[str, Any] = {}
         self._settle()
-        self._finished += self._disk.told(latest)
+        self._finished += self._disk.confirmed(latest)
         if self._finished:
-            message["tasks"], self._finished = self._finished, []
+            message["tasks"], self._finished = list(zip(*self._finished, strict=True)), []
         self._count_new_tasks()
         message |= self._changed(self._progress())
         now = time()
@@ -203,8 +205,8 @@ class Monitor(SchedulerPlugin):
         """Count what ended, for whom it was computed."""
         ended, self._ended = self._ended, []
         for task, finish, reported in ended:
-            name, erred = task.prefix.name, finish == "erred"
-            how = "erred" if erred else "done"
+            name = task.prefix.name
+            status, how = ("erred", "erred") if finish == "erred" else ("ok", "done")
             count = self._counts.get(name)
             if count is not None:
                 count[how] += 1
@@ -216,9 +218,13 @@ class Monitor(SchedulerPlugin):
             if task.key in self._owners.again:
                 spans = _latest(spans)
             thread, nbytes = reported.get("thread") or 0, reported.get("nbytes") or 0
-            row = (task.key, name, worker, thread, nbytes, erred, self._owners.count(task, how), spans)
-            # Most have one span, of computing, and none at the disk.
-            self._finished.append(self._disk.without(row) if len(spans) > 1 and _has_disk(spans) else row)
+            about = (task.key, name, worker, thread, nbytes, status, *self._owners.count(task, how))
+            for span in spans:
+                row = (*about, span["action"], span["start"], span["stop"])
+                if span["action"] in _DISK:
+                    self._disk.add(row)
+                else:
+                    self._finished.append(row)
 
     def _changed(self, progress: dict[str, dict[str, int]]) -> dict[str, Any]:
         told = {"progress": progress, "owners": self._owners.progress(progress)}
@@ -308,70 +314,56 @@ class Monitor(SchedulerPlugin):
 
 
 class Disk:
-    """Which times that tasks are said to have taken at the disk were really taken there.
+    """Intervals at the disk that wait until their worker confirms them.
 
-    A worker says so wherever storing or finding a value took 5 ms, on a busy machine without any disk. What it moved it
-    tells with its next heartbeat. Until then these times wait, and those of tasks that moved nothing are left out. One
-    with a GPU is believed: Dask-CUDA moves values between GPU and host, and counts none.
+    A worker reports one wherever storing or finding a value took 5 ms, on a busy machine without any disk. What it
+    moved, it reports with its next heartbeat; intervals of tasks that moved nothing are dropped. A worker with a GPU is
+    trusted: Dask-CUDA moves values between GPU and host, and counts none.
     """
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
-        self._waiting: list[tuple[float, Any]] = []
+        self._trusted: list[Row] = []
+        self._waiting: list[tuple[float, Row]] = []
         self._moved = self._count()
 
-    def without(self, task: Row) -> Row:
-        """A task that finished without such times, which wait."""
-        *facts, spans = task
-        state = self._scheduler.workers.get(task[2])
-        # Workers correct the times of computing and of transfers to the scheduler's clock, those of their disk they
-        # don't.
-        delay = 0.0 if state is None else state.time_delay
-        spans = [_later(span, delay) if span["action"] in _DISK else span for span in spans]
-        if state is not None and "gpu" in state.extra:
-            return (*facts, spans)
-        self._waiting.append((time(), (*facts, [span for span in spans if span["action"] in _DISK])))
-        return (*facts, [span for span in spans if span["action"] not in _DISK])
+    def add(self, row: Row) -> None:
+        """Take an interval, whose times the worker has not corrected to the scheduler's clock, as it does others."""
+        worker = self._scheduler.workers.get(row[2])
+        if worker is not None:
+            row = (*row[:-2], row[-2] + worker.time_delay, row[-1] + worker.time_delay)
+        if worker is not None and "gpu" in worker.extra:
+            self._trusted.append(row)
+        else:
+            self._waiting.append((time(), row))
 
-    def told(self, latest: Mapping[str, Any] | None) -> list[Row]:
-        """Tasks with such times that were told of in the meantime.
+    def confirmed(self, latest: Mapping[str, Any] | None) -> list[Row]:
+        """Return the intervals that were confirmed since the last call.
 
-        At the end workers were asked for their latest, and nothing waits.
+        At the end of a watch workers were asked for their latest, and nothing waits.
         """
-        waiting, self._waiting, told, found = self._waiting, [], [], []
-        for since, task in waiting:
-            if latest is not None or self._is_told(task[2], since):
-                told.append(task)
+        rows, self._trusted = self._trusted, []
+        waiting, self._waiting, due = self._waiting, [], []
+        for since, row in waiting:
+            if latest is not None or self._has_reported(row[2], since):
+                due.append(row)
             else:
-                self._waiting.append((since, task))
-        if told:
+                self._waiting.append((since, row))
+        if due:
             before, self._moved = self._moved, self._count()
-            grown = {of for of, n in self._moved.items() if n > before.get(of, 0)}
-            grown.update(of for told_last in (latest or {}).values() for of in told_last["moved"])
-            for *facts, waited in told:
-                if spans := [span for span in waited if (facts[1], span["action"]) in grown]:
-                    found.append((*facts, spans))
-        return found
+            moved = {of for of, n in self._moved.items() if n > before.get(of, 0)}
+            moved.update(tuple(of) for last in (latest or {}).values() for of in last["moved"])
+            rows += [row for row in due if (row[1], row[8]) in moved]
+        return rows
 
-    def _is_told(self, worker: Any, since: float) -> bool:
+    def _has_reported(self, worker: str, since: float) -> bool:
         state = self._scheduler.workers.get(worker)
         return state is None or state.metrics.get("time", 0.0) + state.time_delay > since
 
     def _count(self) -> dict[Any, float]:
-        """Values moved to or from the disk until now, by the name of the task that caused it and the direction."""
-        told = self._scheduler.cumulative_worker_metrics.items()
-        return {key[1:3]: n for key, n in told if key[0] == "execute" and key[2:] in _MOVES}
-
-
-def _has_disk(spans: Any) -> bool:
-    for span in spans:  # noqa: SIM110 -- any() takes three times as long, for each task
-        if span["action"] in _DISK:
-            return True
-    return False
-
-
-def _later(span: Mapping[str, Any], delay: float) -> dict[str, Any]:
-    return {"action": span["action"], "start": span["start"] + delay, "stop": span["stop"] + delay}
+        """Return the values moved to or from the disk until now, by name of the task and direction."""
+        counted = self._scheduler.cumulative_worker_metrics.items()
+        return {key[1:3]: n for key, n in counted if key[0] == "execute" and key[2:] in _MOVES}
 
 
 def _latest(spans: Any) -> Any:

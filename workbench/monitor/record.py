@@ -51,41 +51,33 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
 
 from workbench.errors import BadInputError, DamagedError, NotFoundError
 from workbench.monitor.events import (
     COUNTS,
-    KINDS,
-    NO_TASKS,
+    TASKS,
+    TIME,
     Batch,
     Labels,
     NoGpus,
     Progress,
     Tasks,
     WorkerSample,
+    microseconds,
+    seconds,
 )
 from workbench.monitor.gpu_record import SCHEMA as GPU_SCHEMA, gpu_path, gpu_table, with_gpus
 
 VERSION = 3
 """Version of the files that this module writes."""
 
-_TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
     [
         ("event", pa.string()),
-        ("time", _TIME),
-        ("name", pa.string()),
-        ("worker", pa.string()),
-        ("key", pa.string()),
-        ("thread", pa.int64()),
-        ("kind", pa.string()),
-        ("start", _TIME),
-        ("duration", pa.int64()),
-        ("nbytes", pa.int64()),
-        ("status", pa.string()),
+        ("time", TIME),
+        *(field for field in TASKS if field.name != "source"),
         ("cpu", pa.float64()),
         ("memory", pa.int64()),
         ("memory_limit", pa.int64()),
@@ -105,8 +97,6 @@ _REPEATED = ["event", "time", "name", "worker", "thread", "kind", "status", "nby
 _GROWING = ["start", "duration"]
 _ROWS = 250_000
 """Rows that are packed at a time: more would take memory, fewer would hold what is repeated more often."""
-
-_STATUS = ("ok", "erred")
 
 _MOST_WAITING = 2**27
 """Bytes of events that wait for room on the disk: some millions of tasks."""
@@ -242,17 +232,19 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch
     yield held
 
 
-def leave_pandas_out() -> None:
-    """Have pyarrow do without pandas in this process, which must be ours alone.
+def fill_first_table(*, without_pandas: bool = False) -> None:
+    """Make pyarrow import pandas, as it does with its first value: half a second, where that is installed.
 
-    It imports pandas with the first value that it makes: half a second of the processors that a run is measured on.
+    A process that is ours alone can have pyarrow do without pandas for good.
     """
     hidden = _Hidden("pandas")
-    sys.meta_path.insert(0, hidden)
+    if without_pandas:
+        sys.meta_path.insert(0, hidden)
     try:
         pa.scalar(0)
     finally:
-        sys.meta_path.remove(hidden)
+        if without_pandas:
+            sys.meta_path.remove(hidden)
 
 
 class _Hidden(MetaPathFinder):
@@ -355,7 +347,7 @@ def _read_within() -> None:
 
     path, most = Path(sys.argv[1]), int(sys.argv[2])
     pa.set_cpu_count(1)
-    leave_pandas_out()
+    fill_first_table(without_pandas=True)
     taken = getattr(psutil.Process().memory_info(), "data", 0)
     resource.setrlimit(resource.RLIMIT_DATA, (taken + most,) * 2)
     try:
@@ -394,58 +386,29 @@ def _read_stream(path: Path) -> Iterator[pa.RecordBatch]:
             return
 
 
-_COLUMNS_OF = {
-    "task": ("name", "worker", "key", "thread", "kind", "start", "duration", "nbytes", "status", "source"),
-    "worker": WorkerSample.__slots__,
-    "progress": ("name", "time", *COUNTS),
-}
+_COLUMNS_OF = {"task": TASKS.names, "worker": WorkerSample.__slots__, "progress": ("name", "time", *COUNTS)}
 
 
 def _tables(batch: Batch) -> Iterable[pa.Table]:
-    yield _table("task", batch.time, len(batch.tasks), _task_columns(batch.tasks))
-    samples = {name: [getattr(sample, name) for sample in batch.samples] for name in _COLUMNS_OF["worker"]}
-    yield _table("worker", samples.pop("time"), len(batch.samples), samples)
+    yield _table("task", [batch.time] * len(batch.tasks), {name: batch.tasks.table[name] for name in TASKS.names})
+    samples = {name: [getattr(sample, name) for sample in batch.samples] for name in WorkerSample.__slots__}
+    yield _table("worker", samples.pop("time"), samples)
     if batch.progress is not None:
         counts = batch.progress.counts
         counted = {key: [count.get(key, 0) for count in counts.values()] for key in COUNTS}
-        yield _table("progress", batch.progress.time, len(counts), {"name": list(counts), **counted})
+        yield _table("progress", [batch.progress.time] * len(counts), {"name": list(counts), **counted})
 
 
-def _table(event: str, time: float | list[float], n_rows: int, columns: dict[str, Any]) -> pa.Table:
-    times = _microseconds(time if isinstance(time, list) else [time] * n_rows)
-    columns = {"event": [event] * n_rows, "time": times, **columns}
-    return pa.table(
-        [
-            pa.array(columns[field.name], field.type) if field.name in columns else pa.nulls(n_rows, field.type)
-            for field in SCHEMA
-        ],
-        schema=SCHEMA,
-    )
+def _table(event: str, times: list[float], columns: dict[str, Any]) -> pa.Table:
+    """Return rows of the record, null in the columns of other events."""
+    columns = {"event": [event] * len(times), "time": microseconds(times), **columns}
+    return pa.table([_column(columns.get(field.name), field.type, len(times)) for field in SCHEMA], schema=SCHEMA)
 
 
-def _microseconds(seconds: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    return np.round(np.asarray(seconds, float) * 1e6).astype(np.int64)
-
-
-def _task_columns(tasks: Tasks) -> dict[str, Any]:
-    start, stop = _microseconds(tasks.start), _microseconds(tasks.stop)
-    source = tasks.source
-    return {
-        "name": _texts(tasks.name.values, tasks.name.codes),
-        "worker": _texts(tasks.worker.values, tasks.worker.codes),
-        "key": [str(key) for key in tasks.key],
-        "thread": tasks.thread,
-        "kind": _texts(KINDS, tasks.kind),
-        "start": start,
-        "duration": stop - start,
-        "nbytes": tasks.nbytes,
-        "status": _texts(_STATUS, tasks.erred.astype(np.int8)),
-        **({} if source is None else {"source": _texts((each or None for each in source.values), source.codes)}),
-    }
-
-
-def _texts(values: Iterable[str | None], codes: Any) -> pa.Array:
-    return pa.array(values, pa.string()).take(pa.array(codes))
+def _column(values: Any, of: pa.DataType, n_rows: int) -> Any:
+    if values is None:
+        return pa.nulls(n_rows, of)
+    return values.cast(of) if isinstance(values, pa.ChunkedArray) else pa.array(values, of)
 
 
 def _batch(read: Callable[[Sequence[str]], pa.Table]) -> Batch:
@@ -453,7 +416,7 @@ def _batch(read: Callable[[Sequence[str]], pa.Table]) -> Batch:
     import pyarrow.compute as pc
 
     told = read(["event", "time"])
-    times = _seconds(told["time"])
+    times = seconds(told["time"])
 
     def rows(event: str) -> pa.Table:
         """Rows of one event, in its own columns: each that isn't looked at costs what memory costs at its first use."""
@@ -467,52 +430,16 @@ def _batch(read: Callable[[Sequence[str]], pa.Table]) -> Batch:
 
     return Batch(
         time=float(np.nanmax(times, initial=0.0)),
-        tasks=_tasks(rows("task")),
+        tasks=Tasks(rows("task")),
         samples=_samples(rows("worker")),
         progress=_last_progress(rows("progress")),
         recorded=True,
     )
 
 
-def _tasks(table: pa.Table) -> Tasks:
-    if not table.num_rows:
-        return NO_TASKS
-    kind, status = _labels(table["kind"]), _labels(table["status"])
-    kinds = np.array([KINDS.index(value if value in KINDS else "other") for value in kind.values], np.int8)
-    erred = np.array([value == "erred" for value in status.values])
-    return Tasks(
-        key=table["key"].combine_chunks(),
-        name=_labels(table["name"]),
-        worker=_labels(table["worker"]),
-        thread=table["thread"].to_numpy(),
-        kind=kinds[kind.codes],
-        start=_seconds(table["start"]),
-        stop=(table["start"].cast(pa.int64()).to_numpy() + table["duration"].to_numpy()) / 1e6,
-        nbytes=table["nbytes"].to_numpy(),
-        erred=erred[status.codes],
-        source=_source(table),
-    )
-
-
-def _source(table: pa.Table) -> Labels | None:
-    if table["source"].null_count == len(table):
-        return None
-    return _labels(table["source"].cast(pa.string()).fill_null(""))
-
-
-def _seconds(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
-    return np.asarray(column.cast(pa.int64()).to_numpy() / 1e6)
-
-
-def _labels(column: pa.ChunkedArray) -> Labels:
-    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    encoded = encoded.unify_dictionaries().combine_chunks()
-    return Labels(tuple(encoded.dictionary.to_pylist()), encoded.indices.to_numpy().astype(np.int32))
-
-
 def _samples(table: pa.Table) -> tuple[WorkerSample, ...]:
     fields = WorkerSample.__slots__
-    columns = [_seconds(table[name]).tolist() if name == "time" else table[name].to_pylist() for name in fields]
+    columns = [seconds(table[name]).tolist() if name == "time" else table[name].to_pylist() for name in fields]
     return tuple(WorkerSample(*row) for row in zip(*columns, strict=True))
 
 
@@ -525,11 +452,11 @@ def _last_progress(table: pa.Table) -> Progress | None:
     if not table.num_rows:
         return None
     # From the last row to the first: of ten thousands of counts only the last of each name is wanted.
-    names = _labels(table["name"])
+    names = Labels.of(table["name"])
     _, last = np.unique(names.codes[::-1], return_index=True)
-    rows = table.take(np.sort(len(names) - 1 - last)).to_pylist()
+    rows = table.take(np.sort(len(names.codes) - 1 - last)).to_pylist()
     order = {name: place for place, name in enumerate(names.values)}
     counts = {
         row["name"]: {key: row[key] for key in COUNTS} for row in sorted(rows, key=lambda row: order[row["name"]])
     }
-    return Progress(float(_seconds(table["time"])[-1]), counts)
+    return Progress(float(seconds(table["time"])[-1]), counts)

@@ -1,28 +1,12 @@
-"""Batches as they travel: rows of what happened on the scheduler, made into events here."""
+"""Batches as they are received: a scheduler need not have pyarrow, so it sends columns of plain data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from workbench.hardware.gauges import sample_of
-from workbench.monitor.events import (
-    COUNTS,
-    KINDS,
-    NO_TASKS,
-    Batch,
-    Links,
-    NoGpus,
-    Progress,
-    Tasks,
-    WorkerSample,
-    labels,
-)
-from workbench.monitor.plugin import Row
-
-_CODES = {kind: code for code, kind in enumerate(KINDS)}
+from workbench.monitor.events import COUNTS, NO_TASKS, Batch, Links, NoGpus, Progress, Tasks, WorkerSample, make_tasks
 
 
 def unpack(message: Mapping[str, Any], own: tuple[str, int] | None = None) -> Batch:
@@ -64,21 +48,20 @@ def _is_own(owner: tuple[str, int], own: tuple[str, int]) -> bool:
     return owner[0] == own[0] and owner[1] >= own[1]
 
 
-def _tasks(rows: Sequence[Row], own: tuple[str, int] | None) -> Tasks:
-    spans = [span for row in rows for span in row[-1]]
-    which = np.repeat(np.arange(len(rows)), [len(row[-1]) for row in rows])
-    keys, names, workers, threads, sizes, erred, owners, _ = zip(*rows, strict=True)
-    foreign = ["" if own is None or _is_own(owner, own) else owner[0] for owner in owners]
-    return Tasks(
-        key=[keys[index] for index in which.tolist()],
-        name=labels(names).take(which),
-        worker=labels(workers).take(which),
-        # The identifier of a thread is any number of 64 bits.
-        thread=np.array(threads, np.uint64).astype(np.int64)[which],
-        kind=np.array([_CODES.get(span["action"], _CODES["other"]) for span in spans], np.int8),
-        start=np.array([span["start"] for span in spans], float),
-        stop=np.array([span["stop"] for span in spans], float),
-        nbytes=np.array(sizes, np.int64)[which],
-        erred=np.array(erred, bool)[which],
-        source=labels(foreign).take(which) if any(foreign) else None,
+def _tasks(columns: Sequence[Sequence[Any]], own: tuple[str, int] | None) -> Tasks:
+    key, name, worker, thread, nbytes, status, client, since, kind, start, stop = columns
+    sources = None
+    if own is not None:
+        sources = [None if _is_own(owner, own) else owner[0] for owner in zip(client, since, strict=True)]
+    return make_tasks(
+        key=key,
+        name=name,
+        worker=worker,
+        thread=thread,
+        kind=kind,
+        start=start,
+        stop=stop,
+        nbytes=nbytes,
+        status=status,
+        source=sources,
     )

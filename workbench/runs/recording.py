@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from workbench.clusters import records
 from workbench.errors import NotFoundError
 from workbench.jobs import folders
@@ -30,17 +32,12 @@ _PROGRESS_INTERVAL = 0.5  # seconds
 _STILL = 30.0
 """Seconds without a task that ended, or came, after which the workers are asked whether they reach each other."""
 
-_BEFORE_WRITING = 2.0
-_BEFORE_WRITING_ALONE = 20.0
-"""Seconds until what writes is loaded: that takes a core for as long as a small run, and 1 % of one of this length."""
-
 
 class Recording:
     """Records the cluster's events beside a run, from `start` to `stop`; the file is whole at the end of the block.
 
-    The writing is done in a thread, and begins when a small run is over, which so has the processors for itself.
-    `on_batch` is called with each batch as well, in the client's event loop: it must be quick. `alone` says that this
-    process does nothing else, so that pyarrow may do without pandas for good.
+    The writing is done in a thread. `on_batch` is called with each batch as well, in the client's event loop: it must
+    be quick. `alone` says that this process does nothing else, so that pyarrow may do without pandas for good.
     """
 
     def __init__(self, path: Path, on_batch: Callable[[Batch], None] | None = None, *, alone: bool = False) -> None:
@@ -64,7 +61,10 @@ class Recording:
     def start(self, client: Client) -> None:
         """Begin to record what this client computes, and what others do meanwhile."""
         from workbench.monitor.feed import Feed
+        from workbench.monitor.record import fill_first_table
 
+        # Before the run, whose first batch would take the processors for it.
+        fill_first_table(without_pandas=self._alone)
         self._feed = Feed(client, self._receive, apart=True).start()
         self._thread.start()
 
@@ -109,27 +109,26 @@ class Recording:
         return folders.meanwhile(tell, _PROGRESS_INTERVAL, "progress")
 
     def _receive(self, batch: Batch) -> None:
+        from distributed.utils import key_split_group
+
         self._meter.feed(batch.gpus)
         if batch.progress is not None:
             self._counts = batch.progress.counts
-        self.groups |= {_group(key) for key, is_own in zip(batch.tasks.key, batch.tasks.own, strict=True) if is_own}
+        own = batch.tasks.take(np.flatnonzero(batch.tasks.own))
+        self.groups.update(map(key_split_group, own.table["key"].to_pylist()))
         self._waiting.append(batch)
         if self._on_batch is not None:
             self._on_batch(batch)
 
     def _record(self) -> None:
-        ended = self._ended.wait(_BEFORE_WRITING_ALONE if self._alone else _BEFORE_WRITING)
-        from workbench.monitor.record import Recorder, leave_pandas_out
+        from workbench.monitor.record import Recorder
 
-        if self._alone:
-            leave_pandas_out()
         with Recorder(self._path) as recorder:
-            while True:
+            ended = False
+            while not ended:
+                ended = self._ended.wait(_INTERVAL)
                 while self._waiting:
                     recorder.write(self._waiting.popleft())
-                if ended:
-                    break
-                ended = self._ended.wait(_INTERVAL)
         self.problem = recorder.problem
 
     def __enter__(self) -> Self:
@@ -149,12 +148,6 @@ def _why_it_waits(run: Run, client: Client) -> str | None:
         if not record.can_compute and record.jobs:
             return record.warning
     return standstill(client)
-
-
-def _group(key: Any) -> str:
-    from distributed.utils import key_split_group
-
-    return str(key[0]) if isinstance(key, tuple) else key_split_group(key)
 
 
 def diagnose(writer: Writer[Run], problem: str | None = None) -> None:

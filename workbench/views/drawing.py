@@ -57,12 +57,9 @@ def with_own_ids(item: dict[str, Any]) -> dict[str, Any]:
 
 def _warm_up_records() -> None:
     """Do what is done once for the first record that is opened: imports, and tables that pyarrow fills."""
-    import pyarrow as pa
+    from workbench.monitor.record import fill_first_table
 
-    import workbench.monitor.record  # noqa: F401
-
-    # With the first value that it makes, pyarrow imports pandas.
-    pa.scalar(0)
+    fill_first_table()
 
 
 WARM_UP: tuple[Callable[[], Any], ...] = (_warm_up_records, *(partial(_item, theme, PARTS) for theme in THEMES))

@@ -472,13 +472,15 @@ def _end_of(name: str, status: str, message: str | None) -> str:
 @asynccontextmanager
 async def _open_feed(name: str, on_batch: Callable[[Batch], None]) -> AsyncIterator[Any]:
     """Connect to a cluster and have its batches handed to `on_batch`."""
-    await in_thread(load, "distributed", "workbench.monitor.feed")
+    await in_thread(load, "distributed", "workbench.monitor.feed", "workbench.monitor.record")
     from distributed import Client
 
     from workbench.clusters import security
     from workbench.clusters.records import read
     from workbench.monitor.feed import Feed
+    from workbench.monitor.record import fill_first_table
 
+    await in_thread(fill_first_table)
     record = await in_thread(read, name)
     # Not connect(): that would make this client the default of the whole Jupyter server.
     client = Client(

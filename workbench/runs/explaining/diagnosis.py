@@ -12,7 +12,7 @@ import numpy as np
 
 from workbench.errors import DamagedError, NotFoundError
 from workbench.formats import percent
-from workbench.monitor.events import KINDS, Batch, Labels
+from workbench.monitor.events import KINDS, Batch
 from workbench.runs import store
 from workbench.runs.explaining.rules import WORTH_WHILE, Facts, suggestions
 from workbench.runs.explaining.shares import shares_of
@@ -141,10 +141,9 @@ def _started_again(events: Batch) -> Batch:
     if len(first) == len(now):
         return events
     workers = tasks.worker
-    codes = {worker: code for code, worker in enumerate(dict.fromkeys(now.get(each, each) for each in workers.values))}
-    recoded = np.array([codes[now.get(each, each)] for each in workers.values], np.int32)[workers.codes]
+    renamed = np.array([now.get(each, each) for each in workers.values], object)[workers.codes]
     samples = tuple(replace(each, worker=now[each.worker]) for each in events.samples)
-    return replace(events, tasks=replace(tasks, worker=Labels(tuple(codes), recoded)), samples=samples)
+    return replace(events, tasks=tasks.replace(worker=renamed), samples=samples)
 
 
 def _own(events: Batch) -> Batch:
