@@ -276,8 +276,9 @@ def test_each_device_has_a_worker_that_is_pinned(workbench: Callable[..., Any]) 
 def test_over_infiniband_each_worker_has_the_card_nearest_to_its_gpu(
     simulated_nvml: SimulatedNvml, tmp_path: Path
 ) -> None:
-    dgx1 = simulated_nvml.inventory(preset="dgx1", sys_folder=dgx1_sysfs(tmp_path))
-    spec = plan("ucx", dgx1, version=PACKAGES.get, infiniband=lambda: True)
+    without = simulated_nvml.inventory(preset="dgx1", sys_folder=dgx1_sysfs(tmp_path))
+    dgx1 = without.model_copy(update={"ucx": without.ucx.model_copy(update={"infiniband": True})})
+    spec = plan("ucx", dgx1, version=PACKAGES.get)
     near = tuple(f"mlx5_{card}:1" for card in (0, 0, 2, 2, 1, 1, 3, 3))
     assert spec.network_cards == near
     assert "UCX uses the network card nearest to each GPU: 0 over mlx5_0:1, 1 over mlx5_0:1, 2 over" in " ".join(
@@ -285,11 +286,11 @@ def test_over_infiniband_each_worker_has_the_card_nearest_to_its_gpu(
     )
     assert f"# UCX_NET_DEVICES={' '.join(near)}" in spec.code()
     for spec, why in (
-        (plan("ucx", dgx1, version=PACKAGES.get, infiniband=lambda: False), "left out: UCX has no transport for them"),
+        (plan("ucx", without, version=PACKAGES.get), "left out: UCX has no transport for InfiniBand here"),
         (plan("ucx", dgx1, version=PACKAGES.get, interface="ib0"), "are not shared out among the GPUs: all use ib0"),
         (plan("ucx", simulated_nvml.inventory(), version=PACKAGES.get), "this machine has no InfiniBand or RoCE card"),
         (
-            plan("ucx", dgx1.model_copy(update={"topology": None}), version=PACKAGES.get, infiniband=lambda: True),
+            plan("ucx", dgx1.model_copy(update={"topology": None}), version=PACKAGES.get),
             "not every GPU has one near it that is up",
         ),
     ):

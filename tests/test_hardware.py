@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -412,6 +413,11 @@ def test_ucx_is_found_by_its_package_and_not_by_importing_it(tmp_path: Path) -> 
     without = inventory(machine(tmp_path)).ucx
     assert (without.installed, without.version) == (False, None)
     assert without.reason == "distributed-ucxx isn't installed."
+
+
+@pytest.mark.skipif(find_spec("libucx") is None, reason="libucx isn't installed")
+def test_the_ucx_of_the_wheel_has_no_infiniband(tmp_path: Path) -> None:
+    assert not inventory(machine(tmp_path, version={"distributed-ucxx": "0.52.0"}.get)).ucx.infiniband
 
 
 def offered(found: Inventory, packages: dict[str, str] | None = None) -> dict[str, str | None]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from workbench.clusters.budget import Budget
     from workbench.clusters.profiles import Offered
     from workbench.clusters.records import ClusterRecord
-    from workbench.hardware import Gpu, Inventory, UcxTransports
+    from workbench.hardware import Gpu, Inventory
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.runs.comparing.table import Summary
     from workbench.runs.forecasting.forecast import Forecast
@@ -79,17 +79,13 @@ class Console(RichConsole):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
-def show_hardware(
-    inventory: Inventory, profiles: Sequence[Offered], budget: Budget, transports: UcxTransports | None = None
-) -> None:
-    """Print what there is, and the profiles with their reasons; what UCX offers where it was asked."""
+def show_hardware(inventory: Inventory, profiles: Sequence[Offered], budget: Budget) -> None:
+    """Print what there is, and the profiles with their reasons."""
     from workbench.views.machine import about
 
     machine = about(inventory)
     machine["Memory"] += f" · {formats.size(budget.left)} free for clusters"
     machine["UCX"] = inventory.ucx.version or inventory.ucx.reason or "not installed"
-    if transports is not None:
-        machine["Transports"] = _transports(transports)
     _print(_pairs(machine))
     _print()
     if inventory.gpus:
@@ -558,17 +554,6 @@ def _cell(value: Any) -> Any:
     if isinstance(value, Text) and "\n" in value.plain:
         return Text(" ").join(value.split())
     return value
-
-
-def _transports(offered: UcxTransports) -> str:
-    if offered.reason:
-        return offered.reason
-    names = (
-        f"{name} ({', '.join(each.device for each in offered.transports if each.name == name)})"
-        for name in offered.names()
-    )
-    infiniband = "InfiniBand is among them" if offered.infiniband else "no InfiniBand among them"
-    return f"{', '.join(names)}; {infiniband} (UCX {offered.version or 'of unknown version'})"
 
 
 def _gpu_table(inventory: Inventory) -> Table:

@@ -16,17 +16,13 @@ from workbench.errors import MissingError, install
 
 
 def _hardware(arguments: argparse.Namespace) -> int:
-    from workbench.hardware import ucx_transports
-
     session = new_session()
     inventory = session.hardware()
     offered = session.profiles(inventory)
-    transports = ucx_transports() if arguments.transports else None
     told = inventory.model_dump(include={"cpu", "memory", "gpus", "ucx"}) | {"profiles": offered}
     told |= inventory.model_dump(include={"network", "topology", "cuda"})
-    told |= {"transports": transports} if transports else {}
     budget = session.budget(inventory)
-    return answer(arguments, told, lambda terminal: terminal.show_hardware(inventory, offered, budget, transports))
+    return answer(arguments, told, lambda terminal: terminal.show_hardware(inventory, offered, budget))
 
 
 def lab(arguments: argparse.Namespace) -> int:
@@ -58,10 +54,7 @@ def _become(command: list[str]) -> NoReturn:
 
 def add_hardware(commands: Any) -> None:
     """Add the command that shows this machine."""
-    hardware = add_command(commands, "hardware", _hardware, "show what this machine has, and the profiles")
-    hardware.add_argument(
-        "--transports", action="store_true", help="ask UCX as well what it can move data over here (half a second)"
-    )
+    add_command(commands, "hardware", _hardware, "show what this machine has, and the profiles")
 
 
 def add_lab(commands: Any) -> None:

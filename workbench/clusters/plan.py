@@ -9,7 +9,7 @@ from workbench.clusters.choices import Choices, choosing
 from workbench.clusters.profiles import Around, profile as find
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, MissingError
-from workbench.hardware import Inventory, ucx_transports
+from workbench.hardware import Inventory
 from workbench.packages import installed_version
 from workbench.redaction import complaint
 
@@ -47,7 +47,6 @@ def plan(
     promised: int = 0,
     held: int = 0,
     version: Callable[[str], str | None] = installed_version,
-    infiniband: Callable[[], bool] = lambda: ucx_transports().infiniband,
     **choices: Unpack[Choices],
 ) -> ClusterSpec:
     """Return the spec of the cluster that matches profile, hardware and choices; `spec.why` explains it.
@@ -58,7 +57,7 @@ def plan(
         Name of one of `workbench.clusters.profiles`: cpu, gpu, gpus, ucx, address.
     **choices
         As in `AllChoices`.
-    promised, held, version, infiniband
+    promised, held, version
         As of `Around`.
 
     Raises
@@ -70,7 +69,7 @@ def plan(
     ConflictError
         No memory was chosen and none is left, or a GPU has too little that is free.
     """
-    found, around = find(profile), Around(inventory, promised, held, version, infiniband)
+    found, around = find(profile), Around(inventory, promised, held, version)
     reason = found.unavailable(around)
     if reason is not None:
         raise MissingError(f"The {profile} profile can't be had here. {reason}")

@@ -1,6 +1,6 @@
 """What this machine has, and which profiles it can serve. Reads when called, never when imported."""
 
-from workbench.hardware.reading import inventory as inventory, memory as memory, ucx_transports as ucx_transports
+from workbench.hardware.reading import inventory as inventory, memory as memory
 from workbench.hardware.sources import Sources as Sources
 from workbench.hardware.values import (
     Cpu as Cpu,
@@ -11,6 +11,4 @@ from workbench.hardware.values import (
     NetworkCard as NetworkCard,
     Topology as Topology,
     Ucx as Ucx,
-    UcxTransport as UcxTransport,
-    UcxTransports as UcxTransports,
 )

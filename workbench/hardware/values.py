@@ -190,33 +190,8 @@ class Ucx(_Value):
     version: str | None
     """Version of distributed-ucxx."""
     reason: str | None
-
-
-class UcxTransport(_Value):
-    """One way that UCX can move data here, as `ucx_info -d` lists it."""
-
-    name: str
-    """Such as 'tcp', 'rc_mlx5' or 'cuda_ipc'."""
-    device: str
-    kind: str | None
-    """Such as 'network', 'intra-node' or 'loopback'."""
-
-
-class UcxTransports(_Value):
-    """What UCX really offers on this machine."""
-
-    version: str | None
-    program: str | None
-    """The `ucx_info` that was asked."""
-    transports: tuple[UcxTransport, ...]
-    infiniband: bool
-    """Whether there is one that speaks InfiniBand or RoCE (rc, ud, dc)."""
-    reason: str | None
-    """Why nothing could be read."""
-
-    def names(self) -> tuple[str, ...]:
-        """Names of the transports, each once."""
-        return tuple(dict.fromkeys(each.name for each in self.transports))
+    infiniband: bool = False
+    """Whether the UCX that Dask loads has a transport for InfiniBand and RoCE. The wheels from PyPI have none."""
 
 
 class Inventory(_Value):

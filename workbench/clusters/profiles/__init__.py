@@ -72,8 +72,6 @@ class Around(NamedTuple):
     held: int = 0
     """Bytes that their workers hold of it already."""
     version: Callable[[str], str | None] = installed_version
-    infiniband: Callable[[], bool] = lambda: False
-    """Whether UCX has a transport for InfiniBand; asked only where there are GPUs and cards."""
 
 
 class Offered(BaseModel, frozen=True):

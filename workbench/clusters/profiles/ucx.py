@@ -70,7 +70,7 @@ class Ucx(Here):
         if isinstance(chosen, AllChoices):
 
             def cards(picked: tuple[Device, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
-                found, reasons = _cards(picked, inventory, interface, around.infiniband)
+                found, reasons = _cards(picked, inventory, interface)
                 return {"network_cards": found}, reasons
 
             told = (_told(tls, interface), UCX_OPEN)
@@ -124,7 +124,7 @@ def _told(tls: str | None, interface: str | None) -> str:
 
 
 def _cards(
-    picked: Sequence[Device], inventory: Inventory, interface: str | None, infiniband: Callable[[], bool]
+    picked: Sequence[Device], inventory: Inventory, interface: str | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Network card for each GPU, and which they are or why they are left out."""
     if not inventory.network:
@@ -132,9 +132,9 @@ def _cards(
     names = ", ".join(card.label for card in inventory.network)
     if interface:
         return (), (f"The network cards {names} are not shared out among the GPUs: all use {interface}, as chosen.",)
-    if not infiniband():
-        why = "ucx_info -d lists neither rc nor ud, and the wheels from PyPI have no InfiniBand; conda-forge's UCX has"
-        return (), (f"The network cards {names} are left out: UCX has no transport for them here ({why}).",)
+    if not inventory.ucx.infiniband:
+        why = "the wheels from PyPI have none; conda-forge's UCX has"
+        return (), (f"The network cards {names} are left out: UCX has no transport for InfiniBand here ({why}).",)
     cards = near_cards(picked, inventory)
     if not cards:
         return (), (f"The network cards {names} are left out: not every GPU has one near it that is up.",)
