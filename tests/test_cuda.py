@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import importlib.util
 import json
 import subprocess
 import sys
@@ -14,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.simulated import SimulatedNvml, computing, dgx1_sysfs, simulated_nvml
+from tests.simulated import SimulatedNvml, computing, simulated_nvml
 from tests.test_budget import machine
-from tests.waiting import until
 from workbench.clusters import control, cuda, records
 from workbench.clusters.budget import check_budget
 from workbench.clusters.choices import ClusterChoices, GpuChoices
@@ -28,10 +26,7 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, MissingError, install
 from workbench.hardware import Gpu, GpuSlice, Inventory
 from workbench.packages import installed_version
-from workbench.runs import runner
-from workbench.runs.run import Run
 from workbench.runs.submit import submit
-from workbench.session import Session
 
 __all__ = ["simulated_nvml"]
 
@@ -272,65 +267,35 @@ def test_each_device_has_a_worker_that_is_pinned(workbench: Callable[..., Any]) 
     assert {device for device, _ in places} == set(told["devices"])
 
 
-@pytest.mark.skipif(importlib.util.find_spec("distributed_ucxx") is None, reason="distributed-ucxx isn't installed")
-def test_over_infiniband_each_worker_has_the_card_nearest_to_its_gpu(
-    simulated_nvml: SimulatedNvml, tmp_path: Path
-) -> None:
-    without = simulated_nvml.inventory(preset="dgx1", sys_folder=dgx1_sysfs(tmp_path))
-    dgx1 = without.model_copy(update={"ucx": without.ucx.model_copy(update={"infiniband": True})})
-    spec = plan("ucx", dgx1, version=PACKAGES.get)
-    near = tuple(f"mlx5_{card}:1" for card in (0, 0, 2, 2, 1, 1, 3, 3))
-    assert spec.network_cards == near
-    assert "UCX uses the network card nearest to each GPU: 0 over mlx5_0:1, 1 over mlx5_0:1, 2 over" in " ".join(
-        spec.why
-    )
-    assert f"# UCX_NET_DEVICES={' '.join(near)}" in spec.code()
-    for spec, why in (
-        (plan("ucx", without, version=PACKAGES.get), "left out: UCX has no transport for InfiniBand here"),
-        (plan("ucx", dgx1, version=PACKAGES.get, interface="ib0"), "are not shared out among the GPUs: all use ib0"),
-        (plan("ucx", simulated_nvml.inventory(), version=PACKAGES.get), "this machine has no InfiniBand or RoCE card"),
-        (
-            plan("ucx", dgx1.model_copy(update={"topology": None}), version=PACKAGES.get),
-            "not every GPU has one near it that is up",
-        ),
-    ):
-        assert spec.network_cards == ()
-        assert why in " ".join(spec.why)
-
-
 SPECS = """
 import asyncio, json, os, sys
-from workbench.clusters.profiles.gpu import cuda_cluster_class
+from dask_cuda import LocalCUDACluster
 from workbench.hardware import inventory
 os.cpu_count = lambda: 80  # as many as a DGX-1 has: Dask-CUDA asks NVML for no more
 async def main():
     devices = [gpu.uuid for gpu in inventory().gpus]
-    cluster = cuda_cluster_class()(
+    cluster = LocalCUDACluster(
         CUDA_VISIBLE_DEVICES=devices,
         protocol="tcp",
         host="127.0.0.1",
         dashboard_address="127.0.0.1:0",
         asynchronous=True,
     )
-    cluster.network_cards = {device: f"mlx5_{n}:1" for n, device in enumerate(devices)}
     cluster.scale(0)
     cluster.scale(8)
     workers = [cluster.worker_spec[device]["options"] for device in devices]
     cores = [next(sorted(each.cores) for each in worker["plugins"] if hasattr(each, "cores")) for worker in workers]
-    print(json.dumps([cores, [worker["env"]["UCX_NET_DEVICES"] for worker in workers]]), flush=True)
+    print(json.dumps(cores), flush=True)
     os._exit(0)
 asyncio.run(main())
 """
 
 
 @needs_dask_cuda
-def test_workers_are_pinned_as_the_matrix_of_the_dgx_1_says_and_keep_their_cards(
-    simulated_nvml: SimulatedNvml,
-) -> None:
-    cores, cards = json.loads(simulated_nvml.python(SPECS, preset="dgx1"))
+def test_workers_are_pinned_as_the_matrix_of_the_dgx_1_says(simulated_nvml: SimulatedNvml) -> None:
+    cores = json.loads(simulated_nvml.python(SPECS, preset="dgx1"))
     first, second = [*range(20), *range(40, 60)], [*range(20, 40), *range(60, 80)]
     assert cores == 4 * [first] + 4 * [second]
-    assert cards == [f"mlx5_{n}:1" for n in range(8)]
 
 
 @needs_dask_cuda
@@ -368,52 +333,6 @@ def test_a_warning_keeps_nobody_from_computing_while_every_worker_has_a_device(d
     without = warned.model_copy(update={"can_compute": False})
     with pytest.raises(ConflictError, match=r"without a device to compute on\. GPU 0 is hot\. Run it on a cpu"):
         submit("array_sum", {}, without)
-
-
-@needs_dask_cuda
-def test_a_device_that_is_lost_is_named_and_nothing_runs_there_any_more(
-    workbench: Callable[..., Any], tmp_path: Path
-) -> None:
-    told = up(workbench, "gpus", "--memory", "2GiB", "--no-encrypt", "--yes", gpus=2, lost={1: tmp_path / "lost"})
-    (tmp_path / "lost").touch()
-    until(lambda: "lost" in str(records.read(told["name"]).warning))
-    warning = records.read(told["name"]).warning
-    assert warning == (
-        f"GPU 1 ({told['devices'][1]}) was lost; its worker can't compute. Start a cluster on other devices."
-    )
-    ran = workbench("run", "array_sum", "--cluster", told["name"], "-p", "size=16MiB", gpus=2)
-    assert (ran.returncode, warning in ran.stderr, "Traceback" in ran.stderr) == (2, True, False)
-    under_way = Run(id="a", workload="array_sum", cluster=told["name"], spec=records.read(told["name"]).spec)
-    assert runner._explain(RuntimeError("cudaErrorDevicesUnavailable"), under_way).startswith(f"{warning} RuntimeError")
-
-
-@needs_dask_cuda
-@pytest.mark.skipif(cuda.problem() is None, reason="There is a real GPU here, with a driver and a CuPy of its own.")
-def test_a_run_whose_device_is_lost_ends_and_names_it_though_dask_waits_for_ever(
-    simulated_nvml: SimulatedNvml, data_folder: Path, tmp_path: Path
-) -> None:
-    lost, refused = tmp_path / "lost", tmp_path / "refused"
-    env = computing(simulated_nvml.environment(2, lost={1: lost}), tmp_path / "cuda")
-
-    def command(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        whole = [sys.executable, "-m", "workbench", *words]
-        return subprocess.run(whole, env=env | more, capture_output=True, text=True, timeout=120, check=False)
-
-    up = ("up", "gpus", "--memory", "1GiB", "--no-encrypt", "--yes", "--name", "calm-otter")
-    assert command(*up, STANDIN_TAKES_NOTHING_IN=str(refused)).returncode == 0
-    # A block that a worker can't take in is one that Dask lets the run wait for.
-    refused.touch()
-    work = [sys.executable, "-m", "workbench", "run", "array_sum", "--cluster", "calm-otter", "-p", "size=16MiB"]
-    with subprocess.Popen([*work, "-p", "chunks=256KiB"], env=env, stderr=subprocess.PIPE, text=True) as running:
-        assert running.stderr is not None
-        while "cudaErrorDevicesUnavailable" not in str(asyncio.run(Session().logs("calm-otter"))):
-            assert running.poll() is None, running.stderr.read()
-        lost.touch()
-        said = running.stderr.read()
-    device = records.read("calm-otter").spec.devices[1]
-    assert running.returncode == 1
-    assert f"failed: GPU 1 ({device}) was lost; its worker can't compute. Start a cluster on other devices." in said
-    assert "What lay there is gone, so the run was ended." in said
 
 
 @needs_dask_cuda

@@ -145,7 +145,7 @@ def test_with_no_memory_left_and_none_chosen_the_plan_is_refused_with_the_number
         (
             {"n_workers": 1000},
             "n_workers is 1000, which is 18.4 MiB for each worker, and a worker needs 128 MiB. "
-            "Give at most 16 workers.",
+            "Give at most 144 workers.",
         ),
     ],
 )

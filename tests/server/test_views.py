@@ -159,7 +159,7 @@ async def test_more_workers_than_there_is_memory_for_are_asked_for_with_a_warnin
     field = "scale.calm-otter.n_workers"
     few, many = [(await api("POST", "views/clusters", {"choices": {field: n}})).content["html"] for n in ("1", "9000")]
     assert ("Apply anyway" in few, "or force it" in few) == (False, False)
-    assert ("Apply anyway" in many, "can serve at most" in text_of(many)) == (True, True)
+    assert ("Apply anyway" in many, "is left" in text_of(many)) == (True, True)
     assert escape(json.dumps({"n_workers": 2, "force": True})) in many
 
 

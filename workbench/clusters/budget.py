@@ -1,4 +1,4 @@
-"""One budget of memory and worker processes over all running clusters of this person."""
+"""One budget of memory over all running clusters of this person."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ MINIMUM_PER_WORKER = 128 * 2**20
 """Bytes. A worker takes 90 MiB before it holds any data (resident, distributed 2026.7.1 with NumPy imported)."""
 
 _RUNNING = ("starting", "ready")
-_PROCESSES_PER_CORE = 2
-_ALWAYS_ALLOWED = 4
 
 
 class Budget(BaseModel, frozen=True):
@@ -124,16 +122,8 @@ def _slack(reserve: int) -> int:
     return reserve // 4
 
 
-def most_workers(inventory: Inventory) -> int:
-    """Worker processes that make sense on this machine, those of all clusters together.
-
-    Two for each usable core, and four on any machine: beyond that processes only wait for one another.
-    """
-    return max(_ALWAYS_ALLOWED, _PROCESSES_PER_CORE * inventory.cpu.usable)
-
-
 def check_budget(spec: ClusterSpec, inventory: Inventory, records: Iterable[ClusterRecord], *, group: str = "") -> None:
-    """Raise ConflictError where a spec asks for more memory or worker processes than is left.
+    """Raise ConflictError where a spec asks for more memory than is left.
 
     Clusters of its `group` compute when it doesn't, and take no memory from it. To check a running cluster that is to
     be scaled, give its spec with the new number of workers, and the records `without` it.
@@ -141,7 +131,6 @@ def check_budget(spec: ClusterSpec, inventory: Inventory, records: Iterable[Clus
     if spec.elsewhere:
         return
     others = running(records)
-    _check_workers(spec, inventory, others)
     _check_memory(spec, budget(inventory, others, group=group), _outside(others, group))
 
 
@@ -156,23 +145,6 @@ def refusal(spec: ClusterSpec, inventory: Inventory, records: Iterable[ClusterRe
     except WorkbenchError as err:
         return str(err)
     return None
-
-
-def _check_workers(spec: ClusterSpec, inventory: Inventory, others: tuple[ClusterRecord, ...]) -> None:
-    # A worker with a GPU of its own is one for each card, however few the cores are.
-    others = tuple(record for record in others if not record.spec.devices)
-    most, there = most_workers(inventory), sum(workers(record) for record in others)
-    if spec.devices or there + spec.n_workers <= most:
-        return
-    held = [f"{record.name} ({workers(record)})" for record in others if workers(record)]
-    remedies = [f"stop {_either(held)}"] if held else []
-    if most > there:
-        remedies.append(f"ask for at most {formats.count(most - there, 'worker')}")
-    raise ConflictError(
-        f"{formats.count(spec.n_workers, 'worker')} and {there} running make {spec.n_workers + there}, and "
-        f"{formats.count(inventory.cpu.usable, 'usable core')} can serve at most {most}: "
-        f"{_joined([*remedies, 'force it'])}."
-    )
 
 
 def _check_memory(spec: ClusterSpec, budget: Budget, others: tuple[ClusterRecord, ...]) -> None:

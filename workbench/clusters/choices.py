@@ -243,7 +243,7 @@ class UcxChoices(ClusterChoices):
         None,
         title="Interface",
         description="Network interface or port of a card that UCX uses, such as ib0. "
-        "Left out: as UCX_NET_DEVICES says, or lo, or with GPUs the card nearest to each.",
+        "Left out: as UCX_NET_DEVICES says, or lo, or with GPUs what UCX chooses.",
     )
 
 

@@ -108,23 +108,6 @@ def check(spec: ClusterSpec, inventory: Inventory) -> None:
         _check_free(device, max(LEAST_FREE, spec.rmm_pool_size or 0), tuple(there.values()))
 
 
-def near_cards(devices: Sequence[Device], inventory: Inventory) -> tuple[str, ...]:
-    """Port of the nearest network card that is up for each device, as UCX takes it; nothing unless all have one.
-
-    The post "Experiments with UCX" (M. Rocklin, 2019) gave each worker of a DGX-1 its card by hand.
-    """
-    topology = inventory.topology
-    if topology is None:
-        return ()
-    cards = {card.label: card for card in inventory.network if card.state in ("ACTIVE", None)}
-    found = []
-    for device in devices:
-        place = topology.gpus.index(f"GPU{device.label.partition(':')[0]}")
-        near = [cards[label] for label in topology.nearest_cards(place) if label in cards]
-        found += [f"{card.name}:{card.port}" for card in near[:1]]
-    return tuple(found) if len(found) == len(devices) else ()
-
-
 def _wanted(text: str, there: tuple[Device, ...]) -> tuple[Device, ...]:
     names = [name.strip() for name in text.split(",")]
     by_name = {device.label: device for device in there} | {device.uuid: device for device in there}

@@ -15,7 +15,7 @@ import distributed
 import distributed.utils
 
 from workbench import config, formats, private
-from workbench.clusters import cuda, lost, records, security
+from workbench.clusters import cuda, records, security
 from workbench.clusters.asking import answering
 from workbench.clusters.forking import fork
 from workbench.clusters.handle import Handle, State
@@ -32,7 +32,6 @@ logger = logging.getLogger("workbench.host")
 
 _WATCH_INTERVAL = 1.0
 _NEVER = 1e9  # seconds
-_DEVICES_INTERVAL = 3.0
 
 
 def own(name: str, *, worker_start: str = "spawn") -> int:
@@ -232,13 +231,11 @@ class _Owner:
         return f"After {formats.duration(limit)} {what}. {remedy}"
 
     async def _watch(self) -> None:
-        """Until the cluster is to end: hear of it when somebody else ends it, and of GPUs that are lost."""
+        """Return when the cluster is to end, also when somebody else ends it."""
         assert self.handle is not None
         finished = asyncio.create_task(self.handle.finished())
         finished.add_done_callback(self._finished)
         self.tasks.append(finished)
-        if self.record.spec.devices and not self.record.spec.elsewhere:
-            self.tasks.append(asyncio.create_task(repeat(self._watch_devices, _DEVICES_INTERVAL)))
         await self.ended.wait()
 
     def _finished(self, task: asyncio.Task[str]) -> None:
@@ -248,17 +245,6 @@ class _Owner:
         if error is not None:
             self.lost = str(error) if isinstance(error, WorkbenchError) else _innermost(error)
         self.end(self.lost or task.result())
-
-    async def _watch_devices(self) -> None:
-        """Until the cluster ends: say which of its GPUs were lost."""
-        devices = self.record.spec.devices
-        called = await asyncio.to_thread(lost.names, devices)
-        with lost.gauges(devices) as gauges:
-            while True:
-                warning = lost.warning(await asyncio.to_thread(gauges.read), called)
-                if warning is not None:
-                    self.update(warning=warning, can_compute=False)
-                await asyncio.sleep(_DEVICES_INTERVAL)
 
     async def _beat(self) -> None:
         folder = records.folder(self.record.name)

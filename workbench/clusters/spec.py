@@ -50,8 +50,6 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
     """Bytes on each GPU beyond which blocks move to the host's memory; None is MOVES_TO_HOST of the card."""
     rmm_pool_size: Annotated[int, Field(ge=1)] | None = None
     """Bytes that RMM takes on each GPU at the start, and hands out quickly; None is no pool."""
-    network_cards: tuple[str, ...] = ()
-    """Port of the network card nearest to each device, as UCX_NET_DEVICES takes it: 'mlx5_0:1'. Empty: UCX chooses."""
     ucx_tls: str | None = None
     """Transports that UCX may use, as UCX_TLS takes them: 'tcp,cuda_copy'. None: UCX chooses."""
     interface: str | None = None

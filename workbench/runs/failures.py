@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dask.utils import key_split
 
 from workbench import formats
-from workbench.errors import MODULES, FailedError, NotFoundError, WorkbenchError, named, said
+from workbench.errors import MODULES, FailedError, WorkbenchError, named, said
 from workbench.runs.run import Run
 from workbench.storage.places import of_server, sentences_about
 from workbench.travelling import check_readable
@@ -92,32 +92,6 @@ def _killed(error: Any, run: Run) -> str:
         f"A task of kind '{key_split(error.task)}' ended {workers}, most "
         f"likely because it needs more memory than a worker has{limit}. {_LESS_MEMORY}"
     )
-
-
-def lost_devices(run: Run) -> str | None:
-    """Sentence that names the GPUs of a run's cluster that were lost; None where none was."""
-    if run.spec is None or not run.spec.devices or run.spec.elsewhere:
-        return None
-    from workbench.clusters import lost
-
-    known = told_of_loss(run)
-    if known is not None:
-        return known
-    # The cluster looks every few seconds only.
-    gpus = (run.inventory or {}).get("gpus", ())
-    with lost.gauges(run.spec.devices) as gauges:
-        return lost.warning(gauges.read(), lost.names(run.spec.devices, {gpu["uuid"]: gpu["index"] for gpu in gpus}))
-
-
-def told_of_loss(run: Run) -> str | None:
-    """Sentence by which the host of a run's cluster named GPUs that were lost; None where it told of none."""
-    from workbench.clusters import lost, records
-
-    try:
-        known = records.read(run.cluster).warning
-    except NotFoundError:
-        return None
-    return known if known is not None and lost.tells_of_loss(known) else None
 
 
 def may_be_the_clusters_end(error: BaseException) -> bool:

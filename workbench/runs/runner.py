@@ -343,7 +343,7 @@ def _while_cluster_lasts(run: Run) -> Iterator[None]:
     def watch() -> None:
         nonlocal why
         while not over.wait(_LOOKING):
-            why = _lost_cluster(run) or _lost_gpu(run) or ""
+            why = _lost_cluster(run) or ""
             if why:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
                 return
@@ -371,13 +371,6 @@ def _lost_cluster(run: Run) -> str | None:
         if records.read(run.cluster).is_over:
             return _end_of_cluster(run.cluster)
     return None
-
-
-def _lost_gpu(run: Run) -> str | None:
-    from workbench.runs.failures import told_of_loss
-
-    lost = _has_gpus(run) and told_of_loss(run) is not None
-    return "What lay there is gone, so the run was ended." if lost else None
 
 
 def _has_gpus(run: Run) -> bool:
@@ -434,14 +427,13 @@ async def _executing(client: Client, worker: str) -> list[Any] | None:
 
 
 def _explain(error: Exception, run: Run) -> str:
-    from workbench.runs.failures import lost_devices, may_be_the_clusters_end, sentence
+    from workbench.runs.failures import may_be_the_clusters_end, sentence
 
     # Dask has other errors, too, for a scheduler that was killed while it was asked.
     # One that was stopped before the run had connected to it is unknown.
     stopped = isinstance(error, NotFoundError) and run.cluster not in records.names()
     end = _end_of_cluster(run.cluster) if stopped or may_be_the_clusters_end(error) else _lost_cluster(run)
-    said = sentence(error, run, end)
-    return said if end else " ".join(filter(None, (lost_devices(run), said)))
+    return sentence(error, run, end)
 
 
 def _end_of_cluster(name: str) -> str | None:

@@ -23,7 +23,6 @@ from workbench.jobs import folders, processes
 from workbench.jobs.folders import Status
 from workbench.monitor.events import KINDS, Batch
 from workbench.runs import store
-from workbench.runs.failures import lost_devices
 from workbench.runs.recording import Recording, diagnose
 from workbench.runs.run import WATCHED, Run
 from workbench.travelling import ask, machine_elsewhere, versions
@@ -161,8 +160,6 @@ class Watching:
     ) -> None:
         self.stop()
         status, sentence = _outcome(error)
-        if status == "failed":
-            sentence = " ".join(filter(None, (self._lost_devices(), sentence)))
         self._end(status, sentence, seconds=self._seconds, energy=self._recording.energy())
 
     def _create(self) -> Run:
@@ -202,9 +199,6 @@ class Watching:
             if not self._writer.note(result=result, **changes):
                 late = {"patience": _PATIENCE}
                 threading.Thread(target=self._writer.note, kwargs=late, name="late", daemon=True).start()
-
-    def _lost_devices(self) -> str | None:
-        return lost_devices(self.run)
 
     def _receive(self, batch: Batch) -> None:
         tasks = batch.tasks

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench import formats
 from workbench.clusters.choices import GpuChoices
-from workbench.clusters.devices import Device, check as check_devices, pick
+from workbench.clusters.devices import check as check_devices, pick
 from workbench.clusters.profiles import Around
 from workbench.clusters.profiles.here import STARTED, Here, arguments, check_package, common, encrypted, extra_for
 from workbench.clusters.spec import ClusterSpec
@@ -56,63 +55,38 @@ class Gpu(Gpus):
 
 async def cuda_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:
     """Dask-CUDA's LocalCUDACluster with its scheduler up and no worker yet."""
+    from dask_cuda import LocalCUDACluster
+
     if importlib.util.find_spec("cupy") is None:
         # Planned where it was installed; here importing it would end every worker.
         spec = spec.model_copy(update={"cupy": False})
-    cluster = cuda_cluster_class()(**arguments(spec), security=security, **STARTED)
-    cluster.network_cards = dict(zip(spec.devices, spec.network_cards, strict=False))
+    cluster = LocalCUDACluster(**arguments(spec), security=security, **STARTED)
     # It takes no 0 for n_workers, and would wait for them where the host wants to count them.
     cluster.scale(0)
-    return await cluster
-
-
-def cuda_cluster_class() -> Any:
-    """Return Dask-CUDA's class with one thing more: a network card for each worker. Imports dask_cuda."""
-    from dask_cuda import LocalCUDACluster
-
-    class NearestCards(LocalCUDACluster):
-        """Dask-CUDA's cluster, whose workers speak over the network card next to their GPU."""
-
-        network_cards: Mapping[str, str] = {}
-        """Port of a card by the UUID of a GPU."""
-
-        def new_worker_spec(self) -> dict[str, Any]:
-            """Return the next worker, with variables of its own."""
-            made: dict[str, Any] = super().new_worker_spec()
-            for device, worker in made.items():
-                # Unless the user tells UCX otherwise.
-                if device in self.network_cards and "UCX_NET_DEVICES" not in os.environ:
-                    worker["options"]["env"]["UCX_NET_DEVICES"] = self.network_cards[device]
-            return made
-
-    return NearestCards
+    started: SpecCluster = await cluster
+    return started
 
 
 def on_devices(
     chosen: GpuChoices,
     around: Around,
-    more: Callable[[tuple[Device, ...]], tuple[dict[str, Any], tuple[str, ...]]] = lambda _: ({}, ()),
     why: tuple[str, ...] = (),
     **fields: Any,
 ) -> ClusterSpec:
-    """Return the spec of a worker on each of the GPUs that are picked, with these fields.
-
-    `more` says what else follows from the devices: fields, and the reasons for them. `why` is told last.
-    """
+    """Return the spec of a worker on each of the GPUs that are picked, with these fields and these reasons last."""
     inventory = around.inventory
     picked, picked_why = pick(fields["profile"], inventory, chosen.devices, chosen.n_workers)
     threads = chosen.threads_per_worker or 1
     shared = common(chosen, around, len(picked))
-    further, reasons = more(picked)
     spec = ClusterSpec(
-        **{**shared, **fields, **further},
+        **{**shared, **fields},
         threads_per_worker=threads,
         devices=tuple(device.uuid for device in picked),
         device_memory_limit=chosen.device_memory_limit,
         rmm_pool_size=chosen.rmm_pool_size,
         cupy=importlib.util.find_spec("cupy") is not None,
     )
-    told = (picked_why, _gpu_threads(threads), *shared["why"], _device_memory(chosen), *reasons, *_without_cupy(), *why)
+    told = (picked_why, _gpu_threads(threads), *shared["why"], _device_memory(chosen), *_without_cupy(), *why)
     spec = spec.model_copy(update={"why": told})
     check_devices(spec, inventory)
     return spec

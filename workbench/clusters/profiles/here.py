@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from workbench import config, formats
-from workbench.clusters.budget import MINIMUM_PER_WORKER, Budget, budget_after, most_workers
+from workbench.clusters.budget import MINIMUM_PER_WORKER, Budget, budget_after
 from workbench.clusters.choices import ClusterChoices
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.spec import ClusterSpec, Protocol
@@ -41,9 +41,6 @@ class Here(Profile):
         if spec.encrypt:
             imports.append("from distributed.security import Security")
             lines.append("security=Security.temporary(),")
-        if spec.network_cards:
-            lines.append("# It takes no variables for each worker, so UCX chooses the cards. Near the devices are:")
-            lines.append(f"# UCX_NET_DEVICES={on_one_line(' '.join(spec.network_cards))}")
         told = "".join(
             f"os.environ[{formats.literal(name)}] = {formats.literal(value)}\n"
             for name, value in spec.ucx_variables().items()
@@ -80,7 +77,7 @@ class Here(Profile):
 def common(chosen: ClusterChoices, around: Around, n_workers: int) -> dict[str, Any]:
     """Return what such specs have in common, and under `why` the sentences on their memory."""
     left = budget_after(around.inventory, around.promised, around.held)
-    limit, why = _memory(n_workers, chosen.memory, left, most_workers(around.inventory))
+    limit, why = _memory(n_workers, chosen.memory, left)
     return {
         "n_workers": n_workers,
         "memory_limit": limit,
@@ -156,7 +153,7 @@ def _line(name: str, value: Any) -> str:
     return f"{name}={formats.literal(value)},"
 
 
-def _memory(n_workers: int, chosen: int | None, left: Budget, most: int) -> tuple[int, str]:
+def _memory(n_workers: int, chosen: int | None, left: Budget) -> tuple[int, str]:
     """Bytes for each worker, and the sentence that says why."""
     if chosen is None and left.left < MINIMUM_PER_WORKER:
         raise ConflictError(
@@ -164,7 +161,7 @@ def _memory(n_workers: int, chosen: int | None, left: Budget, most: int) -> tupl
             "yourself and force it."
         )
     total = _by_default(n_workers, left.left) if chosen is None else chosen
-    each = memory_each(total, n_workers, most, is_chosen=chosen is not None)
+    each = memory_each(total, n_workers, is_chosen=chosen is not None)
     both = f"{formats.size(total)} for all workers together, {formats.size(each)} for each"
     if n_workers == 1:
         both = f"{formats.size(total)} for the one worker"
@@ -178,11 +175,11 @@ def _memory(n_workers: int, chosen: int | None, left: Budget, most: int) -> tupl
     return each, f"{both}, as chosen. {verdict[0].upper()}{verdict[1:]}."
 
 
-def memory_each(memory: int, n_workers: int, most: int | None = None, *, is_chosen: bool = True) -> int:
+def memory_each(memory: int, n_workers: int, *, is_chosen: bool = True) -> int:
     """Return bytes for each worker of `memory` bytes for all. Raises BadInputError where that is too little to work."""
     each = memory // n_workers
     if each < MINIMUM_PER_WORKER:
-        raise BadInputError(_too_little(n_workers, memory if is_chosen else None, memory, most or n_workers))
+        raise BadInputError(_too_little(n_workers, memory if is_chosen else None, memory))
     return each
 
 
@@ -192,11 +189,11 @@ def _by_default(n_workers: int, left: int) -> int:
     return share if share >= n_workers * _COMFORTABLE else left
 
 
-def _too_little(n_workers: int, chosen: int | None, total: int, most: int) -> str:
+def _too_little(n_workers: int, chosen: int | None, total: int) -> str:
     least, each = formats.size(MINIMUM_PER_WORKER), formats.size(total // n_workers)
     given = f"n_workers is {n_workers}" if chosen is None else f"memory is {formats.size(chosen)}"
     remedies = [] if chosen is None else [f"at least {formats.size(n_workers * MINIMUM_PER_WORKER)} of memory"]
-    fewer = min(total // MINIMUM_PER_WORKER, most)
+    fewer = total // MINIMUM_PER_WORKER
     if 0 < fewer < n_workers:
         remedies.append(f"at most {formats.count(fewer, 'worker')}")
     return f"{given}, which is {each} for each worker, and a worker needs {least}. Give {', or '.join(remedies)}."

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.clusters.choices import AllChoices, ClusterChoices, UcxChoices
-from workbench.clusters.devices import Device, check as check_devices, near_cards
+from workbench.clusters.devices import check as check_devices
 from workbench.clusters.profiles import Around
 from workbench.clusters.profiles.cpu import local_cluster, on_cores
 from workbench.clusters.profiles.gpu import cuda_cluster, on_devices
@@ -68,13 +68,7 @@ class Ucx(Here):
         interface = chosen.interface or os.environ.get("UCX_NET_DEVICES")
         speaking = {"profile": self.name, "protocol": "ucx", "ucx_tls": tls}
         if isinstance(chosen, AllChoices):
-
-            def cards(picked: tuple[Device, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
-                found, reasons = _cards(picked, inventory, interface)
-                return {"network_cards": found}, reasons
-
-            told = (_told(tls, interface), UCX_OPEN)
-            return on_devices(chosen, around, cards, told, **speaking, interface=interface)
+            return on_devices(chosen, around, (_told(tls, interface), UCX_OPEN), **speaking, interface=interface)
         interface = interface or "lo"
         why = (_told(tls, interface), UCX_MEASURED, UCX_OPEN)
         return on_cores(chosen, around, why, **speaking, interface=interface)
@@ -121,22 +115,3 @@ def _tcp_nanny_class() -> Any:
 def _told(tls: str | None, interface: str | None) -> str:
     transports = f"UCX_TLS={tls}" if tls else "no UCX_TLS, so that UCX chooses its transports"
     return f"UCX is given {transports}, and {f'UCX_NET_DEVICES={interface}' if interface else 'no interface'}."
-
-
-def _cards(
-    picked: Sequence[Device], inventory: Inventory, interface: str | None
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Network card for each GPU, and which they are or why they are left out."""
-    if not inventory.network:
-        return (), ("No network card for each GPU: this machine has no InfiniBand or RoCE card.",)
-    names = ", ".join(card.label for card in inventory.network)
-    if interface:
-        return (), (f"The network cards {names} are not shared out among the GPUs: all use {interface}, as chosen.",)
-    if not inventory.ucx.infiniband:
-        why = "the wheels from PyPI have none; conda-forge's UCX has"
-        return (), (f"The network cards {names} are left out: UCX has no transport for InfiniBand here ({why}).",)
-    cards = near_cards(picked, inventory)
-    if not cards:
-        return (), (f"The network cards {names} are left out: not every GPU has one near it that is up.",)
-    pairs = ", ".join(f"{device.label} over {card}" for device, card in zip(picked, cards, strict=True))
-    return cards, (f"UCX uses the network card nearest to each GPU: {pairs}.",)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from workbench import formats
 from workbench.clusters import records
-from workbench.clusters.budget import budget, most_workers, running, workers
+from workbench.clusters.budget import budget
 from workbench.clusters.lines import Line, read_line
 from workbench.clusters.plan import check_agreed, consent_to_all, has_gpus, plan
 from workbench.clusters.profiles import profile, seen
@@ -280,7 +280,7 @@ def _specs(
     new = [spec for line, spec in zip(lines, specs, strict=True) if line.cluster is None and not isinstance(spec, str)]
     if not new:
         return specs, "side by side", ("All clusters run already; only one computes at a time.",)
-    why_not = _not_at_once([spec for spec in new if not spec.elsewhere], inventory, there)
+    why_not = _not_at_once([spec for spec in new if not spec.elsewhere])
     # Of those that start one after another the last starts long after this plan: what other programs take until then
     # must not refuse it.
     memory = free.left if why_not is None else free.left - free.left // 10
@@ -322,15 +322,8 @@ def _planned(line: Line, inventory: Inventory, **choices: Any) -> ClusterSpec:
     return like.model_copy(update={"profile": line.profile, "protocol": "tcp", "why": ()})
 
 
-def _not_at_once(new: Sequence[ClusterSpec], inventory: Inventory, there: Sequence[ClusterRecord]) -> str | None:
+def _not_at_once(new: Sequence[ClusterSpec]) -> str | None:
     """Say why clusters can't run at the same time; None where they can."""
-    there_now = sum(workers(record) for record in running(there) if not record.spec.devices)
-    wanted = sum(spec.n_workers for spec in new if not spec.devices)
-    if there_now + wanted > most_workers(inventory):
-        return (
-            f"together they would have {wanted} workers besides {there_now} running, and {inventory.cpu.usable} "
-            f"usable cores can serve at most {most_workers(inventory)}."
-        )
     devices = [device for spec in new for device in spec.devices]
     if len(devices) > len(set(devices)):
         return "they would share GPUs, and with them the GPUs' memory."
