@@ -18,7 +18,7 @@ import pytest
 
 import workbench
 from tests.waiting import until
-from workbench.clusters import control, launch, records, spare
+from workbench.clusters import control, launch, records
 from workbench.clusters.budget import budget
 from workbench.clusters.choices import AllChoices, Choices
 from workbench.clusters.records import ClusterRecord
@@ -165,7 +165,7 @@ def test_a_start_and_a_scaling_at_once_are_not_promised_the_same_memory(data_fol
 def test_the_host_gets_this_data_folder_and_the_marker_of_its_cluster(data_folder: Path, spec: ClusterSpec) -> None:
     record = ClusterRecord(name="calm-otter", spec=spec, created=1.5)
     with dask.config.set({"workbench.start-timeout": "7s"}):
-        environment = spare.environment(record.marker, record.spec)
+        environment = launch.environment(record)
     assert environment["DASK_WORKBENCH__DATA_FOLDER"] == str(data_folder)
     assert environment["DASK_WORKBENCH__START_TIMEOUT"] == "7s"
     assert environment["WORKBENCH_CLUSTER"] == f"{data_folder}/clusters/calm-otter#1.5"
@@ -178,11 +178,11 @@ def test_blas_has_one_thread_for_each_of_dasks_unless_the_user_says_otherwise(
     record = ClusterRecord(name="calm-otter", spec=spec)
     for name in names:
         monkeypatch.delenv(name, raising=False)
-    assert [spare.environment(record.marker, record.spec)[name] for name in names] == ["1", "1", "1"]
+    assert [launch.environment(record)[name] for name in names] == ["1", "1", "1"]
     with dask.config.set({"distributed.nanny.pre-spawn-environ": {"MKL_NUM_THREADS": 2}}):
-        assert [spare.environment(record.marker, record.spec)[name] for name in names] == ["1", "2", "1"]
+        assert [launch.environment(record)[name] for name in names] == ["1", "2", "1"]
         monkeypatch.setenv("MKL_NUM_THREADS", "4")
-        assert [spare.environment(record.marker, record.spec)[name] for name in names] == ["1", "4", "1"]
+        assert [launch.environment(record)[name] for name in names] == ["1", "4", "1"]
 
 
 _LOOKED_FOR = (
@@ -215,21 +215,15 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("warm", [False, True])
 def test_no_module_beside_the_user_is_imported_by_a_cluster_and_its_runs(
-    data_folder: Path, spec: ClusterSpec, clone: Path, warm: bool
+    data_folder: Path, spec: ClusterSpec, clone: Path
 ) -> None:
-    if warm:
-        spare.keep()
-    try:
-        session = workbench.Session()
-        record = session.start(spec, name="calm-otter", force=True)
-        record = asyncio.run(session.wait("calm-otter", timeout=60))
-        run = session.run("array_sum", {"size": "1MiB"}, "calm-otter")
-        assert asyncio.run(session.wait_run(run.id, timeout=60)).status == "done"
-        asyncio.run(control.stop(record))
-    finally:
-        spare.dismiss()
+    session = workbench.Session()
+    record = session.start(spec, name="calm-otter", force=True)
+    record = asyncio.run(session.wait("calm-otter", timeout=60))
+    run = session.run("array_sum", {"size": "1MiB"}, "calm-otter")
+    assert asyncio.run(session.wait_run(run.id, timeout=60)).status == "done"
+    asyncio.run(control.stop(record))
     assert not (clone / "imported").exists()
 
 

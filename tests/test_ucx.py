@@ -18,7 +18,7 @@ from tests.conftest import using_data_folder
 from tests.test_budget import machine
 from workbench.cli import main
 from workbench.cli.clusters import check_consent, up_options
-from workbench.clusters import connect as connecting, control, launch, records, spare
+from workbench.clusters import connect as connecting, control, launch, records
 from workbench.clusters.lines import read_line
 from workbench.clusters.plan import plan
 from workbench.clusters.profiles import ucx
@@ -83,20 +83,24 @@ def test_there_is_no_tls_over_ucx() -> None:
     assert plan("ucx", with_ucx(), encrypt=False).protocol == "ucx"
 
 
+def of(spec: ClusterSpec) -> ClusterRecord:
+    return ClusterRecord(name="calm-otter", spec=spec)
+
+
 def test_a_context_on_a_gpu_is_not_asked_for_where_there_is_none(
     data_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("UCX_NET_DEVICES", raising=False)
     spec = plan("ucx", with_ucx())
-    environment = spare.environment("", spec)
+    environment = launch.environment(of(spec))
     assert environment["DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT"] == "False"
     assert environment["UCX_NET_DEVICES"] == "lo"
     monkeypatch.setenv("UCX_NET_DEVICES", "eth0")
     eth0 = plan("ucx", with_ucx())
-    assert spare.environment("", eth0)["UCX_NET_DEVICES"] == "eth0"
+    assert launch.environment(of(eth0))["UCX_NET_DEVICES"] == "eth0"
     # What was planned holds, whatever the environment says when it is started.
-    assert spare.environment("", spec)["UCX_NET_DEVICES"] == "lo"
-    plain = spare.environment("", plan("cpu", machine()))
+    assert launch.environment(of(spec))["UCX_NET_DEVICES"] == "lo"
+    plain = launch.environment(of(plan("cpu", machine())))
     assert "DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT" not in plain
 
 

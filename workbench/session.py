@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Unpack
 
 from workbench import config, hardware, kept
-from workbench.clusters import budget, control, environments, launch, nearby, plan, profiles, records, spare
+from workbench.clusters import budget, control, environments, launch, nearby, plan, profiles, records
 from workbench.clusters.choices import Choices, choosing
 from workbench.clusters.profiles import own
 from workbench.clusters.spec import ClusterSpec
@@ -50,13 +50,6 @@ _LIVENESS_INTERVAL = 1.0  # seconds between two looks at whether hosts and runne
 _CANCEL_PATIENCE = 20.0  # seconds
 _DEBOUNCE = 30  # milliseconds in which changes are gathered
 _STEP = 10  # milliseconds without a change that end the gathering
-_RUNS_IMPORT = (
-    "workbench.clusters.connect",
-    "workbench.monitor.feed",
-    "workbench.monitor.record",
-    "workbench.runs.runner",
-    "workbench.workloads.catalogue",
-)
 
 
 _KINDS: Mapping[str, Literal["cluster", "run", "comparison"]] = {
@@ -123,11 +116,6 @@ class Session:
     forget_profile = staticmethod(own.forget)
     nearby = staticmethod(nearby.schedulers)
 
-    def keep_warm(self) -> None:
-        """Have a process ready for the next cluster, for a face that lives long and has somebody looking at it."""
-        spare.keep(_RUNS_IMPORT)
-
-    let_go = staticmethod(spare.dismiss)
     clusters = staticmethod(records.read_all)
     cluster = staticmethod(records.read)
     wait = staticmethod(control.wait)

@@ -2,15 +2,13 @@
 
 `python -m tests.benchmarks start`, or this file with `--repeats N`. Plain Dask: a fresh Python that imports Dask,
 makes a LocalCluster and a Client and computes a small sum, from exec to its printed answer. Ours: what a click on
-Start and one on Run do in a server that is up, from the request to the answer in the record, check included; once cold,
-and once with the spare host that the server keeps while somebody looks at the sidebar.
+Start and one on Run do in a server that is up, from the request to the answer in the record, check included.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import math
 import statistics
 import subprocess
@@ -18,8 +16,6 @@ import sys
 import time
 
 from workbench.session import Session
-
-_GET_READY = 5.0  # seconds that a spare gets before somebody clicks
 
 _PARAMETERS = {"shape": [1000, 1000], "chunks": [500, 500], "generator": "RandomState"}
 """Those of the script."""
@@ -53,11 +49,8 @@ def plain() -> tuple[float, float]:
     return seconds, answer
 
 
-async def ours(session: Session, *, warm: bool, answer: float) -> tuple[float, float]:
+async def ours(session: Session, *, answer: float) -> tuple[float, float]:
     """Seconds until the cluster was ready, and until the script's answer was in the record."""
-    if warm:
-        session.keep_warm()
-        await asyncio.sleep(_GET_READY)
     began = time.perf_counter()
     spec = session.plan("cpu", n_workers=2, threads_per_worker=1)
     name = session.start(spec).name
@@ -67,7 +60,6 @@ async def ours(session: Session, *, warm: bool, answer: float) -> tuple[float, f
     run = await session.wait_run(run.id)
     seconds = time.perf_counter() - began
     await session.stop(name)
-    session.let_go()
     if run.status != "done":
         raise SystemExit(f"The run {run.id} is {run.status}: {run.error}")
     assert run.result is not None
@@ -80,12 +72,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     chosen = parser.parse_args()
     session = Session()
-    kinds = ("plain script, first result", "cold, ready", "cold, first result", "warm, ready", "warm, first result")
+    kinds = ("plain script, first result", "ready", "first result")
     times: dict[str, list[float]] = {kind: [] for kind in kinds}
     for repeat in range(chosen.repeats + 1):
         alone, answer = plain()
-        both = (asyncio.run(ours(session, warm=warm, answer=answer)) for warm in (False, True))
-        measured = (alone, *itertools.chain.from_iterable(both))
+        measured = (alone, *asyncio.run(ours(session, answer=answer)))
         for kind, seconds in zip(kinds, measured, strict=True):
             if repeat:
                 times[kind].append(seconds)
@@ -93,9 +84,8 @@ def main() -> None:
     print(f"two processes, {chosen.repeats} interleaved repeats, median (least to most)")
     for kind, values in times.items():
         print(f"  {kind:28} {statistics.median(values):5.2f} s ({min(values):.2f} to {max(values):.2f})")
-    for start in ("cold", "warm"):
-        pairs = zip(times[kinds[0]], times[f"{start}, first result"], strict=True)
-        print(f"  {start} to plain                {statistics.median(b / a for a, b in pairs):5.2f} (pairs, median)")
+    pairs = zip(times[kinds[0]], times[kinds[2]], strict=True)
+    print(f"  to plain                     {statistics.median(b / a for a, b in pairs):5.2f} (pairs, median)")
     print("goal: at most 1, then towards a third")
 
 

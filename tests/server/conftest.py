@@ -156,12 +156,6 @@ class FakeSession:
 
     confirm = staticmethod(credentials.confirm)
 
-    def keep_warm(self) -> None:
-        self.calls.append(("keep_warm",))
-
-    def let_go(self) -> None:
-        self.calls.append(("let_go",))
-
     def clusters(self) -> tuple[ClusterRecord, ...]:
         self.reads += 1
         if self.failure is not None:

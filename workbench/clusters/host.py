@@ -1,8 +1,5 @@
 """The process that owns one cluster: `python -m workbench.clusters.host NAME`.
 
-With `--wait SECONDS LOG [MODULE …]` in place of the name it is a spare (see spare.py): it gets ready and reads the name
-from its standard input.
-
 Nothing but the standard library is imported here at first: while this process imports Dask, another does the same,
 from which the workers are then forked. Two workers are up in two thirds of the time that importing Dask in each takes.
 """
@@ -11,18 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import importlib
-import json
 import multiprocessing
 import multiprocessing.util
 import os
-import select
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
 from multiprocessing import forkserver
-from pathlib import Path
 from typing import NoReturn
 
 from workbench import private
@@ -66,31 +58,12 @@ def main(name: str) -> NoReturn:
     os._exit(code)
 
 
-def wait(patience: float, log: Path, preload: Sequence[str]) -> NoReturn:
-    """Get ready, and own the cluster whose name comes within `patience` seconds."""
-    try:
-        _warm_up_workers(preload)
-        importlib.import_module("workbench.clusters.owner")
-        readable, _, _ = select.select([sys.stdin], [], [], patience)
-        order = sys.stdin.readline() if readable else ""
-        if not order:
-            log.unlink(missing_ok=True)
-            private.remove_folders()
-            os._exit(0)
-        chosen = json.loads(order)
-        os.chdir(chosen["cwd"])
-    except BaseException:  # noqa: BLE001  The log is the only one left to tell.
-        traceback.print_exc()
-        os._exit(1)
-    main(chosen["name"])
-
-
-def _warm_up_workers(preload: Sequence[str] = ()) -> str:
+def _warm_up_workers() -> str:
     """Start the process from which workers are forked; the start method for Dask's nannies."""
     # Elsewhere forking is unsafe (macOS) or missing.
     if sys.platform != "linux":
         return "spawn"
-    multiprocessing.get_context("forkserver").set_forkserver_preload([*_PRELOAD, *preload])
+    multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOAD)
     with contextlib.suppress(OSError):
         _make_folder()
     forkserver.ensure_running()
@@ -110,6 +83,4 @@ def _make_folder() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--wait":
-        wait(float(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])
     main(sys.argv[1])

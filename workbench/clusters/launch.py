@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import dask.config
 
 from workbench import config
-from workbench.clusters import names, records, spare
+from workbench.clusters import names, records
 from workbench.clusters.profiles import profile
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
@@ -38,12 +41,6 @@ def launch(
     config.seconds("start-timeout")
     profile(spec.profile).check(spec)
     check = None if force or spec.elsewhere else partial(check_budget, spec, inventory(), group=group)
-    if check is not None:
-        # Before a waiting process is taken, too, which a refused start would end.
-        check(records.read_all())
-    in_this_python = spec.python is None or Path(spec.python) == Path(sys.executable)
-    fits_spare = in_this_python and (spec.profile == "cpu" or spec.elsewhere)
-    waiting = spare.take() if fits_spare else None
     record = ClusterRecord(
         name=name or names.new_name(records.names()),
         spec=spec,
@@ -51,16 +48,8 @@ def launch(
         created=time.time(),
         **processes.here(),
         group=group,
-        mark=waiting.mark if waiting else "",
     )
-    try:
-        records.create(record, check)
-    except BaseException:
-        if waiting is not None:
-            waiting.end()
-        raise
-    if waiting is not None and waiting.become(record.name, records.folder(record.name), _working_folder()):
-        return _noted(record, waiting.process)
+    records.create(record, check)
     return _start_host(record)
 
 
@@ -70,7 +59,7 @@ def _start_host(record: ClusterRecord) -> ClusterRecord:
         host = processes.begin(
             [python, "workbench.clusters.host", record.name],
             log=records.folder(record.name) / "host.log",
-            environment=spare.environment(record.marker, record.spec),
+            environment=environment(record),
             cwd=_working_folder(),
         )
     except OSError as err:
@@ -78,14 +67,39 @@ def _start_host(record: ClusterRecord) -> ClusterRecord:
         raise BadInputError(
             f"Python can't be started as {python!r} ({err.strerror}). Give the path of an interpreter."
         ) from err
-    return _noted(record, host)
-
-
-def _noted(record: ClusterRecord, host: subprocess.Popen[bytes]) -> ClusterRecord:
-    """Put the process into the record, here and on disk."""
     records.note_process(record.name, host.pid)
     processes.reap(host)
     return record.model_copy(update={"pid": host.pid, "pid_created": processes.created(host.pid)})
+
+
+def environment(record: ClusterRecord) -> dict[str, str]:
+    """Return the environment of the process that hosts a cluster."""
+    settings = {
+        **processes.same_folder(),
+        "DASK_WORKBENCH__START_TIMEOUT": str(config.get("start-timeout")),
+        processes.MARKER: record.marker,
+        # setproctitle, which Dask uses where it is installed, would otherwise write over the marker.
+        "SPT_NOENV": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    defaults, chosen = profile(record.spec.profile).environment(record.spec)
+    return {**_worker_environment(), **defaults, **os.environ, **chosen, **settings}
+
+
+def _worker_environment() -> dict[str, str]:
+    """Return the variables of Dask's nanny for workers: one BLAS thread per Dask thread, memory given back early.
+
+    Set here since workers are forked from a process that has imported NumPy before the nanny comes to it.
+    """
+    defaults: dict[str, Any] = {
+        "MALLOC_TRIM_THRESHOLD_": 65536,
+        "OMP_NUM_THREADS": 1,
+        "MKL_NUM_THREADS": 1,
+        "OPENBLAS_NUM_THREADS": 1,
+        "PYTHONHASHSEED": 6640,
+    }
+    chosen = dask.config.get("distributed.nanny.pre-spawn-environ", {})
+    return {key: str(value) for key, value in {**defaults, **chosen}.items()}
 
 
 def _working_folder() -> str:

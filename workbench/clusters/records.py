@@ -99,8 +99,6 @@ class ClusterRecord(Record):
     log_tail: tuple[str, ...] = ()
     group: str = ""
     """The comparison that it was started for: its clusters compute in turn, so the budget counts the largest only."""
-    mark: str = ""
-    """What its processes carry in their environment, where the host was there before the cluster had a name."""
 
     @property
     def is_over(self) -> bool:
@@ -158,7 +156,7 @@ class ClusterRecord(Record):
     @property
     def marker(self) -> str:
         """What its processes carry in their environment."""
-        return self.mark or processes.marker(folder(self.name), self.created)
+        return processes.marker(folder(self.name), self.created)
 
 
 def clusters_folder() -> Path:

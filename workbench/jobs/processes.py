@@ -35,7 +35,6 @@ def begin(
     log: Path,
     environment: Mapping[str, str],
     cwd: str | None = None,
-    stdin: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
     """Start a module of Python's in a session of its own, where it outlives who starts it.
 
@@ -46,7 +45,7 @@ def begin(
         return subprocess.Popen(
             # -P: a file of the user's called, say, random.py must not stand in for Python's own.
             [python, "-P", "-m", *words],
-            stdin=stdin,
+            stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             # Its log is read as UTF-8, whatever the terminal has that started it.

@@ -99,28 +99,22 @@ class Desk:
             self._watching.views.look = self.look
         return self._watching
 
-    async def keep_warm(self) -> None:
-        """Have the next cluster start sooner, now that somebody looks."""
-        self._go(in_thread((await self.session()).keep_warm))
-
     def warm_up(self) -> None:
-        """Load what the first page needs, then have the next cluster start sooner, then what a record needs."""
-        self._go(self._warm_up(first=not self._warm))
-        self._warm = True
+        """Load what the first page needs, then what a record needs."""
+        if not self._warm:
+            self._warm = True
+            self._go(self._warm_up())
 
-    async def _warm_up(self, *, first: bool) -> None:
-        if first:
-            await in_thread(load, "workbench.workloads.catalogue")
-        await self.keep_warm()
-        if first:
-            await asyncio.sleep(WARM_AFTER)
+    async def _warm_up(self) -> None:
+        await in_thread(load, "workbench.workloads.catalogue")
+        await asyncio.sleep(WARM_AFTER)
+        await self._untouched()
+        await in_thread(load, "workbench.views.drawing")
+        from workbench.views.drawing import WARM_UP
+
+        for load_part in WARM_UP:
             await self._untouched()
-            await in_thread(load, "workbench.views.drawing")
-            from workbench.views.drawing import WARM_UP
-
-            for load_part in WARM_UP:
-                await self._untouched()
-                await in_thread(load_part)
+            await in_thread(load_part)
 
     async def _untouched(self) -> None:
         """Return when nobody types or clicks."""
@@ -171,5 +165,3 @@ class Desk:
         if self._watching is not None:
             await self._watching.close()
             self._watching = None
-        if self._session is not None:
-            await in_thread(self._session.let_go)

@@ -218,6 +218,10 @@ class Profile(ABC):
         """Return what would be submitted elsewhere: a job script, a manifest, commands; None where nothing is."""
         return None
 
+    def environment(self, spec: ClusterSpec) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """Return variables for the process that hosts the cluster: defaults, and those that the user chose."""
+        return {}, {}
+
     @abstractmethod
     def code(self, spec: ClusterSpec) -> str:
         """Return the code that does the same without this package."""

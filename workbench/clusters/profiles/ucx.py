@@ -85,6 +85,14 @@ class Ucx(Here):
         """Return that anybody who reaches this machine may use it."""
         return UCX_OPEN
 
+    def environment(self, spec: ClusterSpec) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """Return the variables of UCX, which workers inherit."""
+        # ucxx sets a variable that its own UCX then complains of.
+        defaults = {"UCX_WARN_UNUSED_ENV_VARS": "n"}
+        if not spec.devices:
+            defaults |= {"DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT": "False", "UCX_NET_DEVICES": "lo"}
+        return defaults, spec.ucx_variables()
+
     async def start(self, spec: ClusterSpec, security: Security | None) -> SpecCluster:
         cluster = await (cuda_cluster if spec.devices else local_cluster)(spec, security)
         cluster.new_spec = {**cluster.new_spec, "cls": _tcp_nanny_class()}
