@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -35,7 +34,7 @@ from workbench.hardware import inventory
 from workbench.runs import failures as failing, store, submit
 from workbench.runs.comparing import compare
 from workbench.runs.run import Run
-from workbench.travelling import _packed, ask, make_ready, take_back
+from workbench.travelling import _packed, ask, make_ready
 from workbench.workloads.generators import normal
 
 pytestmark = pytest.mark.filterwarnings("ignore:Mismatched versions")
@@ -99,27 +98,18 @@ def test_files_are_read_and_written_on_workers_that_have_what_their_format_needs
         assert unwritten(client, tmp_path) == []
 
 
-def test_what_was_sent_by_another_version_gives_way_to_this_one_unless_its_runs_go_on(
-    client: Client, monkeypatch: pytest.MonkeyPatch, bare: dict[str, str]
+def test_workers_with_another_revision_that_was_sent_must_be_restarted(
+    bare: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x = da.random.default_rng(0).random((300, 40), chunks=(100, 40))
-    expected = np.linalg.svd(x.compute(), compute_uv=False)
-    monkeypatch.setattr(travelling, "revision", lambda: "of old")
-    make_ready(client)
-    np.testing.assert_allclose(linalg.svd(x)[1], expected)
-    assert {each.revision for each in ask(client)} == {"of old"}
-    monkeypatch.undo()
-    with Client(client.scheduler.address, name="run-other", set_as_default=False):
-        with pytest.raises(ConflictError, match="Runs of another version of dask-workbench go on there: other"):
+    with other_python.cluster(sys.executable, environment=bare) as address, Client(address) as client:
+        client.wait_for_workers(2)
+        monkeypatch.setattr(travelling, "revision", lambda: "of-old")
+        make_ready(client)
+        assert {each.revision for each in ask(client)} == {"of-old"}
+        monkeypatch.undo()
+        with pytest.raises(ConflictError, match=r"revision of-old .* Restart scheduler and workers"):
             make_ready(client)
-        assert {each.revision for each in ask(client)} == {"of old"}
-    make_ready(client)
-    joins = [sys.executable, "-m", "dask", "worker", client.scheduler.address, "--nthreads", "1", "--no-dashboard"]
-    with subprocess.Popen(joins, env={**os.environ, **bare}, stderr=subprocess.DEVNULL) as worker:
-        client.wait_for_workers(3, timeout=60)
-        np.testing.assert_allclose(linalg.svd(x)[1], expected)
-        assert {each.revision for each in ask(client)} == {travelling.revision()}
-        worker.terminate()
+        assert {each.revision for each in ask(client)} == {"of-old"}
 
 
 def test_another_revision_that_is_installed_gives_way_to_ours_unless_it_is_in_use(
@@ -137,13 +127,14 @@ def test_another_revision_that_is_installed_gives_way_to_ours_unless_it_is_in_us
     paths = {"PYTHONPATH": os.pathsep.join([bare["PYTHONPATH"], str(tmp_path / "other")])}
     with other_python.cluster(sys.executable, environment=paths) as address, Client(address) as client:
         client.wait_for_workers(2)
-        assert {(each.revision, each.sent, each.loaded) for each in ask(client)} == {(theirs, False, False)}
+        assert {(each.revision, each.loaded) for each in ask(client)} == {(theirs, False)}
         np.testing.assert_allclose(linalg.svd(x)[1], np.linalg.svd(x.compute(), compute_uv=False))
-        assert {(each.revision, each.sent) for each in ask(client)} == {(travelling.revision(), True)}
-        take_back(client)
+        assert {(each.revision, each.loaded) for each in ask(client)} == {(travelling.revision(), True)}
+    with other_python.cluster(sys.executable, environment=paths) as address, Client(address) as client:
+        client.wait_for_workers(2)
         client.run(lambda: __import__("workbench"))
         told = f"dask-workbench is revision {theirs} on .*, and revision {travelling.revision()} here"
-        with pytest.raises(ConflictError, match=f"nothing was sent: {told}. Start the cluster anew"):
+        with pytest.raises(ConflictError, match=f"nothing was sent: {told}. Restart scheduler"):
             make_ready(client)
 
 
@@ -257,9 +248,11 @@ def test_a_worker_that_joins_while_a_persons_function_runs_stays_and_computes(
         assert str(run.result).count("tcp://") == 2
 
 
-def test_nothing_is_left_of_a_run_that_was_killed_nor_of_us_when_nobody_there_may_need_it(
+def test_nothing_is_left_of_a_run_that_was_killed_but_the_source_that_was_sent(
     bare: dict[str, str], data_folder: Path, tmp_path: Path
 ) -> None:
+    sent = f"workbench-{travelling.revision()}.zip"
+
     def left(dask_scheduler: Any = None, dask_worker: Any = None) -> list[str]:
         """What there is of ours on a scheduler or a worker."""
         import sys
@@ -272,7 +265,7 @@ def test_nothing_is_left_of_a_run_that_was_killed_nor_of_us_when_nobody_there_ma
             *sys.path,
             *Path(there.local_directory).iterdir(),
         ]
-        return [str(each) for each in names if "workbench" in str(each)]
+        return [str(each) for each in names if "workbench" in str(each) and Path(str(each)).name != sent]
 
     (tmp_path / "mine.py").write_text(
         "import dask\nimport beside\n\n\ndef nap(there=''):\n    return dask.delayed(beside.nap)(there)\n"
@@ -289,8 +282,6 @@ def test_nothing_is_left_of_a_run_that_was_killed_nor_of_us_when_nobody_there_ma
             os.kill(store.get(run.id).pid or 0, signal.SIGKILL)
             (tmp_path / "go").touch()
             there.stop()
-            # This client might need it.
-            assert "workbench.zip" in str(client.run_on_scheduler(left))
         there = workbench.attach(address)
         run = submit.finish(submit.submit(function, {"there": str(tmp_path)}, there.record).id, timeout=200)
         assert (run.error, run.result) == (None, {"value": 0})
@@ -300,19 +291,6 @@ def test_nothing_is_left_of_a_run_that_was_killed_nor_of_us_when_nobody_there_ma
             with workbench.attach(address) as there:
                 run = submit.finish(submit.submit(function, {"there": str(tmp_path)}, there.record).id, timeout=200)
                 assert (run.error, run.result) == (None, {"value": 0})
-
-
-def test_only_a_zip_file_that_we_sent_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "sent").mkdir()
-    sent, own, broken = Path(_packed(tmp_path / "sent")), tmp_path / "workbench.zip", tmp_path / "b" / "workbench.zip"
-    with zipfile.ZipFile(own, "w") as file:
-        file.writestr("workbench/__init__.py", "")
-    broken.parent.mkdir()
-    broken.write_bytes(b"no zip file")
-    monkeypatch.setattr(sys, "path", [str(sent), str(own), str(broken), *sys.path])
-    remote.forget("workbench.zip")
-    assert (sent.exists(), own.exists(), broken.exists()) == (False, True, True)
-    assert sys.path[:2] == [str(own), str(broken)]
 
 
 def test_what_went_wrong_is_said_in_whole_sentences() -> None:

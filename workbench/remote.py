@@ -21,13 +21,8 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile, ZipFile
 
 from dask.system import CPU_COUNT
-
-SENT = "sent by dask-workbench: "
-"""Begins the comment of a zip file that we sent, before the hash of its text."""
-
 
 MODULES = (
     *("numba", "zarr", "xarray", "h5netcdf", "h5py", "scipy", "cfgrib", "tifffile", "imagecodecs", "pandas", "pyarrow"),
@@ -40,16 +35,13 @@ def about() -> dict[str, Any]:
     """Return what a process runs on, and which revision of this package it has: None where it has none."""
     from distributed.system import MEMORY_LIMIT
 
-    there = find_spec("workbench")
-    archive = None if there is None else sent(there.loader)
     return {
         "python": platform.python_version(),
         "packages": packages(),
         "gpus": gpus(),
         "cupy": find_spec("cupy") is not None,
         "missing": missing(MODULES),
-        "revision": archive if archive is not None else revision_of(None if there is None else there.origin),
-        "sent": archive is not None,
+        "revision": revision_here(),
         "loaded": "workbench" in sys.modules,
         "host": platform.node(),
         "place": place(),
@@ -88,65 +80,13 @@ def revision_of(origin: str | None) -> str | None:
     return found.hexdigest()[:8]
 
 
-def sent(loader: Any) -> str | None:
-    """Return the hash of this package's text where we sent it, see `travelling`; None where it is installed."""
-    archive = getattr(loader, "archive", None)
-    if archive is None:
-        return None
-    try:
-        return _mark_of(archive)
-    except (OSError, BadZipFile):
-        return ""  # whatever it is, it should be sent again
-
-
-def _mark_of(archive: str) -> str | None:
-    """Return the hash in a zip file that we sent; None for any other. Raises OSError or BadZipFile."""
-    with ZipFile(archive) as file:
-        comment = file.comment.decode(errors="replace")
-    return comment.removeprefix(SENT) if comment.startswith(SENT) else None
-
-
-def forget(file: str) -> None:
-    """Remove this package where we sent it in a file of this name. A file that we didn't send stays."""
-
-    def is_gone(path: str) -> bool:
-        if os.path.basename(path) != file:  # noqa: PTH119
-            return False
-        try:
-            return _mark_of(path) is not None
-        except FileNotFoundError:
-            return True
-        except (OSError, BadZipFile):
-            return False
-
-    gone = {each for each in sys.path if is_gone(each)}
-    for each in gone:
-        with contextlib.suppress(OSError):
-            os.unlink(each)  # noqa: PTH108
-    sys.path[:] = [each for each in sys.path if each not in gone]
-    for name, module in list(sys.modules.items()):
-        loader = getattr(module.__spec__, "loader", None) if hasattr(module, "__spec__") else None
-        if name.partition(".")[0] == "workbench" and getattr(loader, "archive", None) in gone:
-            del sys.modules[name]
-
-
-def runs_of_others(own: str, dask_scheduler: Any = None) -> list[str]:
-    """Return the ids of runs of this package on a scheduler; `own` is the id of the client that asks."""
-    # 'Client-run-<id>-<uuid>'
-    named = [each.partition("-")[2][: -len("-00000000-0000-0000-0000-000000000000")] for each in dask_scheduler.clients]
-    return [each.removeprefix("run-") for each in named if each.startswith("run-") and f"-{each}-" not in own]
-
-
-async def withdraw(file: str, own: str, dask_scheduler: Any = None) -> bool:
-    """Give workers that come no file of this name any more, and say whether it was so.
-
-    It stays where clients besides the one that asks, or tasks, may need it.
-    """
-    others = dask_scheduler.clients.keys() - {own, "fire-and-forget"}
-    if file not in dask_scheduler.worker_plugins or others or dask_scheduler.tasks:
-        return False
-    await remove_from_workers(file, dask_scheduler)
-    return True
+def revision_here() -> str | None:
+    """Return the revision of this package in this process: the name of the zip file tells one that was sent."""
+    there = find_spec("workbench")
+    archive = None if there is None else getattr(there.loader, "archive", None)
+    if archive is not None:
+        return Path(archive).stem.removeprefix("workbench-")
+    return revision_of(None if there is None else there.origin)
 
 
 async def add_to_workers(plugin: bytes, name: str, own: str, dask_scheduler: Any = None) -> None:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 _CONNECTING = 3.0
 """Seconds for a worker to connect to another."""
 _PACKAGE = Path(__file__).parent
-_FILE = "workbench.zip"
 _SENT = (".py", ".json", ".yaml", ".cu", ".cuh")
 _reached: WeakSet[Any] = WeakSet()
 """Clients whose clusters can run functions of ours."""
@@ -104,8 +103,6 @@ class About(NamedTuple):
     """Those of `remote.MODULES` that can't be imported there."""
     revision: str | None
     """Of this package there, see `remote.revision_of`; None where it isn't."""
-    sent: bool
-    """Whether it was sent there, and not installed."""
     loaded: bool
     """Whether something has imported it there."""
     host: str
@@ -320,13 +317,13 @@ def make_ready(client: Client) -> list[About]:
     """Have functions of ours run on any cluster, and return what its processes said of themselves.
 
     Where this package isn't installed, or another revision of it that nothing has imported yet, it is sent there, in a
-    part of a second, and again when it has changed here.
+    part of a second, and stays there until scheduler and workers end.
 
     Raises
     ------
     ConflictError
-        They run under another minor version of Python, or have imported another revision of this package that is
-        installed there, or runs go on there with one that was sent. Nothing was sent.
+        They run under another minor version of Python, or have imported another revision of this package. Nothing was
+        sent.
     FailedError
         This package isn't there, and can't be sent.
     """
@@ -335,40 +332,16 @@ def make_ready(client: Client) -> list[About]:
     there = [each.versions for each in found]
     for each, (_, theirs) in zip(found, there, strict=True):
         # What nothing has imported gives way to what is sent.
-        fixed = each.loaded and not each.sent and each.revision
+        fixed = each.loaded and each.revision
         theirs["dask-workbench"] = f"revision {fixed or ours}"
     if said := apart(there, own):
         raise ConflictError(
-            f"Code of the one can't run in the other, so nothing was sent: {said}. Start the cluster anew in an "
-            "environment like this one, or work in one like that of the cluster."
+            f"Code of the one can't run in the other, so nothing was sent: {said}. Restart scheduler and workers in an "
+            "environment like this one, or work in one like theirs."
         )
-    if any(each.sent and each.revision != ours for each in found):
-        _forget(client)
     if any(each.revision != ours for each in found):
         _send(client)
     return found
-
-
-def _forget(client: Client) -> None:
-    """Have what was sent from another version of this package be there no more."""
-    if going := client.run_on_scheduler(Travelling(remote.runs_of_others), client.id):
-        raise ConflictError(
-            f"Runs of another version of dask-workbench go on there: {formats.shortened(going)}. Wait until they have "
-            "ended, or work with that version."
-        )
-    _take_back(client)
-
-
-def take_back(client: Client) -> None:
-    """Have this package be no more where it was sent, unless other clients or tasks there may need it."""
-    if client.run_on_scheduler(Travelling(remote.withdraw), _FILE, client.id):
-        _take_back(client)
-
-
-def _take_back(client: Client) -> None:
-    forget = Travelling(remote.forget)
-    client.run_on_scheduler(forget, _FILE)
-    client.run(forget, _FILE, on_error="ignore")
 
 
 def _send(client: Client) -> None:
@@ -377,9 +350,8 @@ def _send(client: Client) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = _packed(Path(folder))
         try:
-            # Under a name, so that workers that come later get the latest alone.
             for plugin in (SchedulerUploadFile(path), UploadFile(path)):
-                client.register_plugin(plugin, name=_FILE)
+                client.register_plugin(plugin, name=Path(path).name)
         except (OSError, RuntimeError, ImportError) as err:
             raise FailedError(
                 f"Scheduler or workers have no dask-workbench, and it could not be sent there ({err}). Install it in "
@@ -454,12 +426,11 @@ def minor(python: str) -> str:
 
 
 def _packed(folder: Path) -> str:
-    """Path of a zip file of this package, as source text."""
-    path = folder / _FILE
+    """Write this package as source text into a zip file that is named by its hash; return the path."""
+    path = folder / f"workbench-{revision()}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         for source in _sources():
             file.write(source, source.relative_to(_PACKAGE.parent))
-        file.comment = f"{remote.SENT}{revision()}".encode()
     return str(path)
 
 

@@ -27,7 +27,6 @@ from workbench.travelling import (
     machine_elsewhere,
     minor,
     missing,
-    take_back,
     without_dasks_table,
 )
 
@@ -101,12 +100,9 @@ class Attached(Handle):
         return await self._asking
 
     async def close(self) -> None:
-        """Let go of it, and leave nothing of ours there that nobody else may need."""
+        """Let go of it."""
         if self._asking is not None:
             self._asking.cancel()
-        if "stop" not in self.can and not await asyncio.to_thread(refuses, self.place):
-            with contextlib.suppress(OSError, TimeoutError, ValueError):
-                await asyncio.wait_for(asyncio.to_thread(_asked, self.place, take_back), ANSWERING)
 
     async def _keep_asking(self) -> str:
         while True:

@@ -122,8 +122,6 @@ def attach(
 ) -> Cluster:
     """Attach to a scheduler that runs already, which is never stopped from here: `stop()` detaches.
 
-    What was sent there is taken back then, unless other clients or tasks there may need it.
-
     Parameters
     ----------
     address
