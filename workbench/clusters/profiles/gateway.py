@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import re
 import time
@@ -97,9 +96,6 @@ class Server(NamedTuple):
             ) from err
         except ImportError as err:
             raise MissingError(f"auth is {self.auth}, which needs a package: {_short(err)}.") from err
-        except ValueError as err:
-            # So says dask-gateway where there is no token.
-            raise BadInputError(f"The gateway at {self.address} can't be asked: {_short(err)}.") from err
 
 
 def _confirmed_login(server: Server) -> Any:
@@ -118,6 +114,8 @@ def _confirmed_login(server: Server) -> Any:
                     f"gateway.auth.kwargs of Dask's configuration don't fit auth {server.auth} ({_short(err)}). Leave "
                     "auth out, or change them."
                 ) from err
+            except ValueError as err:  # there is no token
+                raise BadInputError(f"The gateway at {server.address} can't be asked: {_short(err)}.") from err
             return self.login.pre_request(answer)
 
         def post_response(self, answer: Any, context: Any = None) -> None:
@@ -160,44 +158,42 @@ class Option(BaseModel, frozen=True):
 
 
 async def _options(server: Server, client: Client) -> tuple[Option, ...]:
-    """Return what the server lets one choose. dask-gateway's own client keeps the bounds to itself."""
-    import aiohttp
+    """Return what the server lets one choose."""
+    from aiohttp import ClientResponseError
+    from dask_gateway import GatewayServerError
 
-    proxy = dask.config.get("gateway.http-client.proxy")
-    given: dict[str, Any] = {"proxy": proxy} if isinstance(proxy, str) else {}
-    url = f"{server.address}/api/v1/options"
-    async with aiohttp.ClientSession(trust_env=proxy is True) as session:
-        answer = await session.get(url, **given)
-        if answer.status == 401:
-            headers, _ = client.auth.pre_request(answer)
-            answer = await session.get(url, headers=headers, **given)
-        text = await answer.text(errors="replace")
-    if answer.status in (401, 403):
-        raise BadInputError(
-            f"The gateway at {server.address} doesn't let you in ({answer.status} {answer.reason}). Check auth, and "
-            "the user, password or token: gateway.auth in Dask's configuration, or JUPYTERHUB_API_TOKEN."
-        )
     try:
-        declared = json.loads(text)["cluster_options"]
-    except (ValueError, LookupError, TypeError, RecursionError) as err:
+        declared = await client.cluster_options(use_local_defaults=False)
+    except (ClientResponseError, GatewayServerError, ValueError, LookupError, TypeError, RecursionError) as err:
+        status = getattr(err, "status", None)
+        if status in (401, 403):
+            raise BadInputError(
+                f"The gateway at {server.address} doesn't let you in ({status} {getattr(err, 'message', '')}). Check auth, and the "
+                "user, password or token: gateway.auth in Dask's configuration, or JUPYTERHUB_API_TOKEN."
+            ) from err
         raise BadInputError(
-            f"address is {quoted(server.address)}, where a web server answers {answer.status} {answer.reason}, and no "
-            "Dask-Gateway. Give the address that whoever runs it tells, with its path."
+            f"address is {quoted(server.address)}, where a web server answers, and no Dask-Gateway that this one can "
+            f"use ({_short(err)}). Give the address that whoever runs it gives, with its path."
         ) from err
     try:
-        options = TypeAdapter(tuple[Option, ...]).validate_python(declared)
+        options = tuple(map(_option, declared._fields.values()))  # the bounds have no public name
         # Values of variables that the server has by itself are neither checked nor shown.
-        defaults = {
-            each.field: {} if each.is_mapping and isinstance(each.default, dict) else each.default
-            for each in options
-            if each.field not in GatewayChoices.model_fields
-        }
-        _model(About(options, ())).model_validate({"address": server.address, **defaults})
+        defaults = {each.field: {} if each.is_mapping else each.default for each in options}
+        ours = GatewayChoices.model_fields
+        given = {name: value for name, value in defaults.items() if name not in ours}
+        _model(About(options, ())).model_validate({"address": server.address, **given})
     except Exception as err:  # pydantic has one of many where a server declares what can't be
         raise BadInputError(
             f"The gateway at {server.address} declares options that can't be used ({_short(err)}). Ask whoever runs it."
         ) from err
     return options
+
+
+def _option(declared: Any) -> Option:
+    """Return an option of dask-gateway's as a value that is checked."""
+    bounds = {name: getattr(declared, name, None) for name in Bounds.model_fields if name != "type"}
+    kind = Bounds(type=type(declared).__name__.lower(), **bounds)
+    return Option(field=declared.field, label=declared.label, default=declared.value, spec=kind)
 
 
 async def _running(server: Server, client: Client) -> tuple[str, ...]:
@@ -277,7 +273,7 @@ def _named(value: dict[str, Any]) -> dict[str, str]:
 
 
 _KINDS: Mapping[str, Any] = {
-    "int": Annotated[int, AfterValidator(_writable)],
+    "integer": Annotated[int, AfterValidator(_writable)],
     "float": float,
     "bool": bool,
     "string": str,
