@@ -234,7 +234,7 @@ def test_a_low_rank_is_proved_by_the_trace() -> None:
 def test_an_angle_without_a_gap_is_not_told_as_a_bound() -> None:
     certificate = found(np.eye(40), 0, 1e-3)[1]
     assert certificate.angle >= 1
-    assert certificate.sentence.endswith("; 1 to 10 together can't be told from what follows.")
+    assert certificate.sentence.endswith("; 1 to 10 together can't be separated from those that follow.")
 
 
 @pytest.mark.parametrize("columns", [1, 8, 80])
@@ -367,7 +367,7 @@ def test_of_small_values_is_said_what_holds_of_each(tail: float, limit: str | No
     else:
         assert np.isinf(certificate.bound[4:]).all()
         assert certificate.of_largest[4:].max() < 1e-14
-        assert "values 5 to 10 are too small to be told from zero" in certificate.sentence
+        assert "values 5 to 10 are too small to be distinguished from zero" in certificate.sentence
 
 
 def test_a_tolerance_below_rounding_ends_soon_and_says_that_passes_do_not_help() -> None:

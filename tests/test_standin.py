@@ -208,4 +208,4 @@ try:
 except ValueError as err:
     told = str(err)
 """
-    assert "needs about 20.1 GiB for it, beside the blocks, and the largest worker has 16 GiB" in there(code)
+    assert "needs about 20.1 GiB for it, in addition to the blocks, and the largest worker has 16 GiB" in there(code)

@@ -16,7 +16,7 @@ from workbench.genotypes import kernels
 from workbench.genotypes.kernels import ROWS_IN_SINGLE, Narrow
 from workbench.genotypes.packing import PER_BYTE
 from workbench.linalg.cuda import THREADS, grid, kernel
-from workbench.linalg.gpu import beside, host, namespace, on_device
+from workbench.linalg.gpu import host, namespace, on_device, to_device_of
 
 Matrix = np.ndarray[Any, Any]
 
@@ -103,7 +103,7 @@ def _tiles(packed: Any, sites: Matrix, q: Narrow, left: Any) -> Iterator[tuple[A
     right = np.zeros((PER_BYTE * groups, width), dtype)
     right[: PER_BYTE * n_bytes] = kernels.by_samples(q.planes)
     right[PER_BYTE * n_bytes] = -q.ones
-    there, packed = beside(right, packed), xp.ascontiguousarray(packed)
+    there, packed = to_device_of(right, packed), xp.ascontiguousarray(packed)
     means = xp.ascontiguousarray(kernels.rounded(packed, sites, q)[0][:, 0])
     for start in range(0, height, rows):
         part = slice(start, min(start + rows, height))

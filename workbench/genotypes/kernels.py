@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.genotypes.packing import PER_BYTE, packed_width
 from workbench.linalg import products
-from workbench.linalg.gpu import beside, host, namespace, on_device, single_is_single
+from workbench.linalg.gpu import host, namespace, on_device, single_is_single, to_device_of
 
 Matrix = np.ndarray[Any, Any]
 
@@ -190,7 +190,7 @@ def rounded(packed: Any, sites: Matrix, q: Narrow) -> tuple[Any, Any]:
     """
     numbers = (sites[:, :2] - _THREE).astype(q.planes.dtype)
     numbers += _THREE.astype(numbers.dtype)
-    numbers = beside(numbers, packed)
+    numbers = to_device_of(numbers, packed)
     return numbers[:, :1], numbers[:, 1:]
 
 
@@ -202,8 +202,8 @@ def _tiles(packed: Any, sites: Matrix, means: Any, q: Narrow, left: Any) -> Iter
     xp, (height, n_bytes), width = namespace(packed), packed.shape, q.planes.shape[2]
     rows = _tile_rows(packed, q.planes.dtype.itemsize)
     buffer = xp.empty((rows, PER_BYTE, n_bytes), q.planes.dtype)
-    right = beside(q.planes.reshape(-1, width), packed)
-    ones, masks = beside(q.ones.astype(q.planes.dtype), packed), beside(_MASKS, packed)
+    right = to_device_of(q.planes.reshape(-1, width), packed)
+    ones, masks = to_device_of(q.ones.astype(q.planes.dtype), packed), to_device_of(_MASKS, packed)
     incomplete = [bool((sites[part, 2] != 0).any()) for part in _parts(height, rows)]
     between = xp.empty((rows if any(incomplete) else 0, n_bytes), q.planes.dtype)
     room = products.room_for(buffer.reshape(rows, -1), width)

@@ -21,7 +21,7 @@ from workbench.genotypes.scaling import REASONS, Rule, squares
 from workbench.genotypes.values import Genotypes
 from workbench.linalg.arrays import row_blocks, slices
 from workbench.linalg.compressed import for_passes, most_kept
-from workbench.linalg.gpu import beside, host, namespace, on_device, on_devices
+from workbench.linalg.gpu import host, namespace, on_device, on_devices, to_device_of
 from workbench.linalg.keys import in_pass
 from workbench.linalg.krylov import Operator, orthonormal
 from workbench.linalg.passes import GRAPH_BYTES, reduction
@@ -208,7 +208,9 @@ class GenotypeOperator(Operator):
 
 def _known_at(packed: Any, stays: Matrix, samples: Matrix) -> Matrix:
     """Return which samples have a genotype in the rows of a packed block that stay."""
-    codes = host(packed[:, beside(samples // PER_BYTE, packed)])[stays] >> (2 * (samples % PER_BYTE)).astype(np.uint8)
+    codes = host(packed[:, to_device_of(samples // PER_BYTE, packed)])[stays] >> (2 * (samples % PER_BYTE)).astype(
+        np.uint8
+    )
     known: Matrix = (codes & 3 != 3).any(axis=0)
     return known
 
@@ -297,7 +299,7 @@ def _counted(sites: Sites, n_samples: int) -> Matrix:
 def taking_part(packed: Any, sites: Matrix) -> tuple[Any, Matrix]:
     """The rows of a block that aren't left out."""
     stays = sites[:, 1] != 0
-    return (packed, sites) if stays.all() else (packed[beside(np.flatnonzero(stays), packed)], sites[stays])
+    return (packed, sites) if stays.all() else (packed[to_device_of(np.flatnonzero(stays), packed)], sites[stays])
 
 
 def _triangle(projected: Callable[..., Any], packed: Any, sites: Matrix, q: Narrow) -> Matrix:

@@ -15,7 +15,7 @@ from dask.highlevelgraph import HighLevelGraph
 from workbench.errors import BadInputError
 from workbench.linalg import asked
 from workbench.linalg.arrays import TILE_BYTES, refuse_masked, slices, tiles
-from workbench.linalg.gpu import beside, namespace
+from workbench.linalg.gpu import namespace, to_device_of
 from workbench.linalg.keys import fresh, lasting
 
 MISSING = 255
@@ -320,7 +320,7 @@ def taken(x: da.Array, rows: np.ndarray[Any, Any]) -> da.Array:
 
 
 def _rows(block: Any, rows: Any, count: int | None = None) -> Any:
-    return block[rows if count is None else beside(np.unpackbits(rows, count=count).view(bool), block)]
+    return block[rows if count is None else to_device_of(np.unpackbits(rows, count=count).view(bool), block)]
 
 
 def packed_array(read: ReadRows, n_variants: int, n_samples: int, rows: int) -> da.Array:

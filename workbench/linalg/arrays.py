@@ -1,4 +1,4 @@
-"""What is taken for an array, its types, blocks and tiles that stay in cache, and what isn't finite."""
+"""Array inputs: conversion, types, blocks, cache-sized tiles, and the check for values that aren't finite."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.travelling import reach_cluster
 if TYPE_CHECKING:
     from workbench.hardware import Memory
 
-# What a core's second-level cache holds beside the tile's results; measured flat from 256 KiB to 1 MiB.
+# What a core's second-level cache holds in addition to the tile's results; measured flat from 256 KiB to 1 MiB.
 TILE_BYTES = 512 * 1024
 # An array in memory is cut into blocks of so much, so that several threads can work on it.
 BLOCK_BYTES = 2**26
@@ -32,7 +32,7 @@ class ArrayTypeError(BadInputError, TypeError):
 
 
 def memory_of_host() -> Memory:
-    """Memory of this machine, of which a container or a job may have a part only."""
+    """Return the memory of this machine, of which a container or a job may have a part only."""
     # Workers, on which tasks of ours run, may lack what the inventory of hardware imports.
     from workbench.hardware import memory
 
@@ -46,7 +46,7 @@ def refuse_masked(x: Any) -> None:
 
 
 def dense(block: Any) -> Any:
-    """`block` as a plain array: sparse blocks are written out, masked ones refused."""
+    """Return `block` as a plain array: sparse blocks are written out, masked ones refused."""
     refuse_masked(block)
     if isinstance(block, np.ndarray) or on_device(block):
         return np.asarray(block) if isinstance(block, np.matrix) else block
@@ -57,7 +57,9 @@ def dense(block: Any) -> Any:
 
 
 def as_matrix(a: Any, *, view: bool = False) -> Any:
-    """`a` as a two-dimensional Dask array, or an error that says what it is instead; from here on it is ours.
+    """Return `a` as a two-dimensional Dask array, or raise an error that says what it is instead.
+
+    The caller owns the result.
 
     Parameters
     ----------
@@ -101,7 +103,7 @@ def _of_dask(a: Any, view: bool) -> Any:
 
 
 def _numbers(rows: Any) -> np.ndarray[Any, Any]:
-    """Rows of anything as NumPy's array; numbers of several types, or in objects, become float64."""
+    """Return the rows of anything as NumPy's array; numbers of several types, or in objects, become float64."""
     try:
         found = np.asarray(rows)
         return found.astype(np.float64) if found.dtype == object else found
@@ -110,14 +112,14 @@ def _numbers(rows: Any) -> np.ndarray[Any, Any]:
 
 
 def _chunks(a: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Blocks of a fair size, each of them whole along the shorter axis."""
+    """Return the blocks of a fair size, each of them whole along the shorter axis."""
     rows, columns = a.shape
     along = row_blocks(max(rows, columns), max(1, BLOCK_BYTES // max(1, min(rows, columns) * a.dtype.itemsize)))
     return (along, (columns,)) if rows >= columns else ((rows,), along)
 
 
 def in_blocks(array: Any, heights: Sequence[int]) -> Any:
-    """An array in memory as a Dask array of its own rows, so many in each block.
+    """Return an array in memory as a Dask array of blocks of that many rows.
 
     `da.from_array` copies the whole array, and reads it once more to name it; here blocks are views. The array has to
     stay as it is.
@@ -128,17 +130,17 @@ def in_blocks(array: Any, heights: Sequence[int]) -> Any:
 
 
 def row_blocks(rows: int, height: int) -> tuple[int, ...]:
-    """`rows` in blocks of `height`, the last of what is left."""
+    """Return `rows` in blocks of `height`, the last of what is left."""
     return tuple(min(height, left) for left in range(rows, 0, -height))
 
 
 def slices(heights: Sequence[int]) -> list[slice]:
-    """Rows of so many each, one after the other."""
+    """Yield slices of so many rows each, one after the other."""
     return [slice(*ends) for ends in pairwise(accumulate(heights, initial=0))]
 
 
 def result_dtype(dtype: Any) -> np.dtype[Any]:
-    """The type of the factors of an array of `dtype`: single precision stays, whole numbers become float64."""
+    """Return the dtype of the factors of an array of `dtype`: single precision stays, whole numbers become float64."""
     dtype = np.dtype(dtype)
     if dtype.kind in "biu":
         return np.dtype(np.float64)
@@ -150,7 +152,7 @@ def result_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def working_dtype(dtype: Any) -> np.dtype[Any]:
-    """Double precision of the same kind as `dtype`."""
+    """Return the double-precision dtype of the same kind as `dtype`."""
     return np.promote_types(result_dtype(dtype), np.float64)
 
 
@@ -161,7 +163,7 @@ def tile_rows(columns: int) -> int:
 
 
 def tiles(block: Any, rows: int) -> Iterator[slice]:
-    """Slices of `block`'s rows, `rows` at a time; a device's block is one tile."""
+    """Return the slices of `block`'s rows, `rows` at a time; a device's block is one tile."""
     height = block.shape[0]
     step = max(1, height) if on_device(block) else rows
     return (slice(start, min(start + step, height)) for start in range(0, height, step))

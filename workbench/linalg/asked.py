@@ -1,4 +1,4 @@
-"""What an approximation is asked for, checked before anything is read."""
+"""Arguments of an approximation, checked before anything is read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REAL = (int, float, np.integer, np.floating)
 
 
 def whole(name: str, value: Any, what: str = "", least: int = 1) -> int:
-    """`value` as a whole number; `what` says of what, such as "variants".
+    """Return `value` as a whole number; `what` says of what, such as "variants".
 
     Raises ArrayError where it is none, or below `least`.
     """
@@ -37,9 +37,9 @@ def flags(keep: Any = None, **given: Any) -> None:
 
 
 def accuracy(tol: Any, max_passes: Any) -> tuple[float, int]:
-    """A relative accuracy, and how many passes may be made to reach it.
+    """Return a relative accuracy and the number of passes allowed to reach it.
 
-    Raises ArrayError where one of them is out of its bounds, or no number.
+    Raises ArrayError if one of them is out of bounds or isn't a number.
     """
     if not isinstance(tol, REAL) or not 0 < tol < 1:
         raise ArrayError(f"tol is a relative accuracy between 0 and 1, not {tol!r}.")
@@ -47,9 +47,9 @@ def accuracy(tol: Any, max_passes: Any) -> tuple[float, int]:
 
 
 def start(seed: Any, name: str = "seed") -> int:
-    """A seed from whatever NumPy or Dask take as one: None draws it, so does a generator of random numbers.
+    """Return a seed from anything NumPy or Dask take as one; None and a random generator draw it.
 
-    Raises ArrayError where no numbers can be drawn with it.
+    Raises ArrayError if no numbers can be drawn with it.
     """
     for draw in ("randint", "integers"):
         if hasattr(seed, draw):

@@ -36,7 +36,7 @@ class Remote:
         self.__name__ = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Result of `here`."""
+        """Return the result of `here`."""
         return self._here(*args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -79,24 +79,24 @@ class NumpyOfWorkers(NumpyBackendEntrypoint):
     @classmethod
     def to_backend(cls, data: da.Array, **kwargs: Any) -> da.Array:
         """Copy every block from its worker's GPU; one of NumPy's stays as it is."""
-        # Where nobody asked for GPUs there may be no CuPy either.
+        # Without GPUs, CuPy may not be installed either.
         if dask.config.get("array.backend", "numpy") != "cupy":
             return super().to_backend(data, **kwargs)
         return data.map_blocks(cls._to_host, dtype=data.dtype, meta=data._meta, token=TO_HOST)
 
 
 TO_HOST = "to-host"
-"""Name of the step in which a result leaves the GPU because somebody wants to read it."""
+"""Name of the step in which a result leaves the GPU because it is read."""
 
 
 WAITING = "wait-for-gpu"
-"""Name of the tasks that wait until a worker's GPU has done all that it was told."""
+"""Name of the tasks that wait until a worker's GPU has finished its work."""
 
 
 def wait_for_gpus(client: Any = None) -> None:
-    """Return when the GPUs have done what they were told: a task on each worker, or this process, waits for its own.
+    """Wait until the GPUs have finished their work: one task on each worker, or this process, waits for its own GPU.
 
-    Other tasks end when their kernels are launched. `client` is the cluster's, None for the one that Dask has.
+    Other tasks end when their kernels are launched. `client` is the cluster's; None is Dask's current one.
     """
     client = client or cluster_client()
     if client is None:
@@ -136,7 +136,7 @@ def register() -> None:
 
 @contextlib.contextmanager
 def on_workers() -> Iterator[None]:
-    """Within the block `array.backend` is "cupy", this one, and afterwards all is as it was before."""
+    """Set `array.backend` to "cupy" within the block and restore it afterwards."""
     before = dict(array_creation_dispatch._lookup)
     register()
     try:

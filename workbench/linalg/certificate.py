@@ -1,4 +1,4 @@
-"""How far singular values that were found by iteration can be from the true ones, from what the iteration has at hand.
+"""Bounds on the error of singular values found by iteration, computed from what the iteration already knows.
 
 With B = AᴴA, Ritz values θ₁ ≥ θ₂ ≥ … and residuals R = B V − V Θ:
 
@@ -45,7 +45,7 @@ BEYOND = 2.0
 FEW = 64
 # Vectors with a larger sine than this are put together with their neighbours, which may make it smaller.
 TOLD_APART = 0.5
-# Vectors with a smaller sine than this are summed up in one range; so many others are told one by one.
+# Vectors with a smaller sine than this are summed up in one range; so many others are listed one by one.
 SHARP, MOST = 0.1, 3
 
 
@@ -54,9 +54,9 @@ class AccuracyWarning(UserWarning):
 
 
 class Group(NamedTuple):
-    """Components `first` to `last`, counted from 1, and the largest sine of an angle between their space and the true.
+    """Components `first` to `last`, counted from 1, and the largest sine of an angle between their and the true space.
 
-    Vectors of one group can't be told from each other, or needn't: all that is known is the space that they span.
+    Vectors of one group can't be distinguished, or needn't be: only the space that they span is known.
     """
 
     first: int
@@ -66,17 +66,17 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Certificate:
-    """What is known about the accuracy of some leading singular values, and what it has cost.
+    """Accuracy of the leading singular values, and its cost.
 
     Parameters
     ----------
     tol
-        The relative accuracy that was asked for.
+        The requested relative accuracy.
     bound
-        For each value, how far it may be from the true one, relative to itself. Infinite where a value can't be told
-        from zero.
+        For each value, how far it may be from the true one, relative to itself. Infinite where a value can't be
+        distinguished from zero.
     of_largest
-        The same relative to the largest value, of those that can't be told from zero too.
+        The same relative to the largest value, including those that can't be distinguished from zero.
     status
         "proved": the Frobenius norm leaves no room for anything missed. "very likely": two passes in a row agree; only
         a start that is orthogonal to a singular vector could deceive. "not reached": the bounds don't meet `tol`.
@@ -91,14 +91,14 @@ class Certificate:
         side. 1 where the next singular value is as large as the last one found, so that there is no such space. 0 where
         all min(M, N) were asked for, so that there is no next one: then any space is the whole.
     groups
-        The same for each component, or for several that can only be told from the others together.
+        The same for each component, or for several that can only be separated from the others together.
     residuals
         ‖AᴴA v − σ² v‖ / σ₁² of each.
     shares
         The part of ‖A‖²_F that each value's square is; NaN where it is 0.
     passes, bytes_read
-        How often the array was gone through, and how many of its bytes were made or read to that end. A sample that
-        the start was taken from isn't counted.
+        Number of passes over the array, and bytes made or read for them. The sample for the start isn't
+        counted.
     dtype
         The arithmetic that the result rests on.
     seed
@@ -122,12 +122,12 @@ class Certificate:
 
     @property
     def sentence(self) -> str:
-        """All this for a person."""
+        """The certificate as a message for users."""
         if not self.bound.size:
             return "There are no singular values, so nothing can be wrong with them."
         work = f"{self.passes} pass{'es' * (self.passes != 1)}, {self.dtype}"
         if self.limit == "constant":
-            return f"After centering nothing is left but rounding: no singular value can be told from zero ({work})."
+            return f"After centering only rounding errors are left: no singular value differs from zero ({work})."
         if self.status == "not reached":
             return f"The accuracy of {self.tol:.0e} was not reached: after {work}, {self._values}. {self._advice}"
         head = "It is proved that" if self.status == "proved" else "Very likely"
@@ -144,7 +144,7 @@ class Certificate:
             for mask, what, bound, of in (
                 (right, "right to", self.bound, ""),
                 (~right & ~zero, "off by up to", self.bound, ""),
-                (zero, "too small to be told from zero, which holds to", self.of_largest, "the largest"),
+                (zero, "too small to be distinguished from zero, and known to", self.of_largest, "the largest"),
             )
             if mask.any()
         )
@@ -173,20 +173,20 @@ class Certificate:
         known = [group for group in self.groups if np.isfinite(self.bound[group.first - 1]) and group.angle < 1]
         sharp = [group for group in known if group.angle <= SHARP and group.first == group.last]
         rest = [group for group in known if group not in sharp]
-        told = [f"{group.angle:.1e} for {_named(group)}" for group in rest[:MOST]]
+        angles = [f"{group.angle:.1e} for {_named(group)}" for group in rest[:MOST]]
         if sharp:
             worst = max(group.angle for group in sharp)
-            told.insert(0, f"{worst:.1e} for {_ranges(np.array([group.first for group in sharp]))}")
-        parts = [f"the sine of the angle to the true vectors is at most {', '.join(told)}"] if told else []
+            angles.insert(0, f"{worst:.1e} for {_ranges(np.array([group.first for group in sharp]))}")
+        parts = [f"the sine of the angle to the true vectors is at most {', '.join(angles)}"] if angles else []
         if len(rest) > MOST:
             parts.append(f"{len(rest) - MOST} more are in the certificate's groups")
         if self.groups[-1].angle >= 1:
-            parts.append(f"{_named(self.groups[-1])} can't be told from what follows")
+            parts.append(f"{_named(self.groups[-1])} can't be separated from those that follow")
         return "; ".join(parts)
 
 
 def warn(certificate: Certificate) -> None:
-    """Warn whoever called us that the accuracy was not reached."""
+    """Warn the caller if the accuracy was not reached."""
     if certificate.status == "not reached":
         level, frame = 1, inspect.currentframe()
         while frame is not None and frame.f_globals.get("__name__", "").startswith("workbench."):
@@ -215,14 +215,14 @@ def _named(group: Group) -> str:
 
 
 def _ranges(numbers: Matrix) -> str:
-    """Rising whole numbers in words: 1 to 4, 6."""
+    """Describe ascending whole numbers as ranges: 1 to 4, 6."""
     parts = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
     return ", ".join(f"{part[0]}" if len(part) == 1 else f"{part[0]} to {part[-1]}" for part in parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ritz:
-    """What one pass has found: k values asked for, and some more.
+    """Result of one pass: the requested k Ritz values, and some more.
 
     `s` are √θ, descending; `norms` the residuals' norms; `triangle` the R factor of the residuals, so that the norm of
     any combination of them is that of the same combination of `triangle`'s columns. `floor` is the rounding error in θ,
@@ -241,7 +241,7 @@ class Ritz:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Interval:
-    """Where the true singular values are: `upper` if nothing was missed, `proved` in any case."""
+    """Bounds of the true singular values: `upper` if nothing was missed, `proved` in any case."""
 
     s: Matrix
     lower: Matrix
@@ -249,12 +249,12 @@ class Interval:
     proved: Matrix
 
     def error(self, upper: Matrix) -> Matrix:
-        """The largest distance of the true values from `s`."""
+        """Return the largest distance of the true values from `s`."""
         return np.maximum(upper - self.s, self.s - self.lower)
 
 
 def interval(ritz: Ritz, k: int) -> Interval:
-    """Bounds of the first k singular values."""
+    """Return the bounds of the first k singular values."""
     theta = ritz.s**2
     lower = np.sqrt(np.maximum(theta[:k] - ritz.floor, 0)) - ritz.floor_s[:k]
     if ritz.complete:
@@ -275,7 +275,7 @@ def _widened(theta: Matrix, ritz: Ritz) -> Matrix:
 
 
 def _trace_left(ritz: Ritz) -> float:
-    """What ‖A‖²_F leaves for all that was not found, each Ritz value being too large by no more than its rounding."""
+    """Return the part of ‖A‖²_F not found so far, if each Ritz value is too large by no more than its rounding."""
     rounding = ritz.squares_error + len(ritz.s) * ritz.floor + 2 * float(ritz.s @ ritz.floor_s)
     return max(ritz.squares - float((ritz.s**2).sum()), 0.0) + rounding
 
@@ -289,12 +289,12 @@ def _outside(ritz: Ritz, b: int) -> float:
 
 
 def _residuals_of_a(ritz: Ritz, b: int) -> Matrix:
-    """R Θ^-½: what A V lacks of being singular vectors, which is of use where squares are next to nothing."""
+    """Return the residuals of A V: R Θ^-½, which is useful where squares are close to zero."""
     return ritz.triangle[:, :b] / np.where(ritz.s[:b] > 0, ritz.s[:b], np.inf)
 
 
 def _block_bound(ritz: Ritz, k: int, b: int, beyond: float) -> Matrix:
-    """Upper bounds of the first k ≤ b eigenvalues where none outside of the first b Ritz vectors is above `beyond`."""
+    """Return upper bounds of the first k ≤ b eigenvalues, if none outside the first b Ritz vectors exceeds `beyond`."""
     if not np.isfinite(beyond):
         return np.full(k, np.inf)
     if ritz.floor:
@@ -310,7 +310,7 @@ def _block_bound(ritz: Ritz, k: int, b: int, beyond: float) -> Matrix:
 
 
 def groups(ritz: Ritz, highest: Matrix, k: int) -> tuple[Group, ...]:
-    """The first k components, each by itself or with those after it that it can't be told from.
+    """Return the first k components, each alone or grouped with those after it that it can't be separated from.
 
     `highest` is above the first k + 1 true values, or above all where there are no more.
     """
@@ -328,7 +328,7 @@ def groups(ritz: Ritz, highest: Matrix, k: int) -> tuple[Group, ...]:
 
 
 def sine_of(ritz: Ritz, highest: Matrix, start: int, stop: int) -> float:
-    """Bound of the angle between the space of some vectors, counted from 0, and the true one; on either side of A.
+    """Return a bound of the angle between the space of some vectors, counted from 0, and the true one, on either side.
 
     Rounding changes A by a matrix of norm ε√n ‖A‖ or so, and its vectors as Wedin says.
     """

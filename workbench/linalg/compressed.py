@@ -73,7 +73,7 @@ def svd_compressed(
     keep: bool | None = None,
     axis: int | None = None,
 ) -> SVD:
-    """The `k` largest singular values and their vectors, to the relative accuracy `tol`.
+    """Compute the `k` largest singular values and their vectors, to the relative accuracy `tol`.
 
     Takes the place of `dask.array.linalg.svd_compressed`, with other insides: a block Krylov space from one fused pass
     a step, which ends when bounds on the error say so. Of few columns it begins with the vectors of AᵀA from the first
@@ -165,7 +165,7 @@ def _check_centring(center: int | None, scale: bool) -> None:
 
 
 def _operator(a: Any, view: View, row_name: str, keep: bool | None, compute: bool) -> DaskOperator:
-    """The tall array, in rows of blocks of a fair size, kept in memory where it fits."""
+    """Return the tall array in rows of blocks of a fair size, kept in memory where it fits."""
     panel = max(a.chunks[0]) * a.shape[1] * a.dtype.itemsize
     if panel > PANEL_BYTES and a.shape[0] > 1:
         if a.numblocks[1] > 1:
@@ -196,7 +196,7 @@ def for_passes(a: Any, keep: bool) -> Any:
 
 
 def most_kept(on_devices: bool) -> float:
-    """Bytes that may stay between passes: half of what the workers, or this machine, can still hold, or of their GPUs.
+    """Return the bytes that may stay between passes: half the free memory of the workers, this machine, or their GPUs.
 
     On a GPU little else is needed. What Dask holds there counts, not what is taken: a pool takes it all at once.
     """

@@ -1,4 +1,4 @@
-"""Where a block lies, in the memory of this machine or of a GPU, and the functions that work on it there."""
+"""Location of a block, in the machine's memory or a GPU's, and functions that work on it there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def namespace(block: Any) -> Any:
-    """The module whose functions work on `block` where it lies: numpy or cupy."""
+    """Return the module whose functions work on `block` where it lies: numpy or cupy."""
     if hasattr(block, "__array_namespace__"):
         return block.__array_namespace__()
     return import_module(type(block).__module__.partition(".")[0])
@@ -23,12 +23,12 @@ def on_device(block: Any) -> bool:
 
 
 def on_devices(a: Any) -> bool:
-    """Whether the blocks of a Dask array lie on GPUs: here, or on workers that make them there (see `backend`)."""
+    """Return whether a Dask array's blocks lie on GPUs: here, or on workers that make them there (see `backend`)."""
     return on_device(a._meta) or dask.config.get("array.backend", None) == "cupy"
 
 
 def device_memory() -> int:
-    """Bytes of the GPU that this process computes on."""
+    """Return the bytes of the GPU that this process computes on."""
     return int(import_module("cupy").cuda.Device().mem_info[1])
 
 
@@ -38,10 +38,10 @@ def single_is_single(block: Any) -> bool:
 
 
 def host(block: Any) -> np.ndarray[Any, Any]:
-    """`block` in the machine's own memory; small matrices are worked on there."""
+    """Return `block` in the machine's own memory; small matrices are worked on there."""
     return np.asarray(block.get() if hasattr(block, "get") else block)
 
 
-def beside(matrix: np.ndarray[Any, Any], block: Any) -> Any:
-    """`matrix` where `block` lies."""
+def to_device_of(matrix: np.ndarray[Any, Any], block: Any) -> Any:
+    """Return `matrix` in the memory of `block`: the GPU's or the machine's."""
     return namespace(block).asarray(matrix) if on_device(block) else matrix

@@ -1,15 +1,15 @@
-"""Keys of tasks: either all that a task's value depends on is in its key, or no other call has it.
+"""Keys of tasks: a key contains everything its task's value depends on, or is unique to one call.
 
-A scheduler computes tasks of one key once and gives their value to whoever asks for the key: to another client, another
-run, or another array in the same `dask.compute`. A key that leaves out something gives one caller the answer of
-another, without an error. So every name that this package gives to a graph is made here, in one of two ways:
+A scheduler computes tasks of one key once and gives their value to every client, run or array that requests the key. A
+key that leaves something out gives one caller another's answer, without an error. So every name in this package's
+graphs is made here, in one of two ways:
 
 fresh
-    What is computed at once and by one call alone: the passes over an array. And what is read from outside, files and
-    memory: nothing cheap tells whether they are still as they were at the last call.
+    For values computed at once and by one call alone: the passes over an array. And for files and memory: there is no
+    cheap check that they are unchanged since the last call.
 lasting
-    What stays lazy and is a function of its inputs: equal names for equal values, so that two graphs with the same part
-    compute it once.
+    For lazy values that are functions of their inputs: equal names for equal values, so that two graphs with the same
+    part compute it once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dask.base import tokenize
 
 
 def fresh(what: str) -> str:
-    """A name for tasks of this call alone."""
+    """Return a name for tasks of this call alone."""
     return f"{what}-{uuid.uuid4().hex}"
 
 
@@ -33,20 +33,23 @@ def in_pass(what: str, number: int) -> str:
 
 
 def pass_in(name: str) -> int:
-    """The number of the pass that `fresh(in_pass(…))` named, 0 where it is the name of something else."""
+    """Return the number of the pass that `fresh(in_pass(…))` named, 0 where it is the name of something else."""
     found = re.fullmatch(r".*-pass-(\d+)-[0-9a-f]{32}", name)
     return int(found[1]) if found else 0
 
 
 def lasting(what: str, *inputs: Any) -> str:
-    """A name for what follows from `inputs`: they have to hold all that the values depend on."""
+    """Return a name for a value that follows from `inputs`, which have to contain everything that it depends on."""
     return f"{what}-{tokenize(*inputs)}"
 
 
 def tree(
     graph: dict[Any, Any], keys: list[Any], fan_in: int, add: Callable[[list[Any]], Any], named: Callable[[int], Any]
 ) -> list[list[Any]]:
-    """`keys` and those of their sums, level by level up to one: `add` of so many of the level below, named by level."""
+    """Return `keys` and those of their sums, level by level up to one.
+
+    `add` takes a group of keys of the level below.
+    """
     levels = [keys]
     while len(levels[-1]) > 1 or len(levels) == 1:
         groups = [levels[-1][i : i + fan_in] for i in range(0, len(levels[-1]), fan_in)]

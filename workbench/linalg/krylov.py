@@ -43,18 +43,18 @@ SINGLE = 5e-6
 WITHIN = 0.1
 # Values that are known this well hardly change any more.
 SETTLED = 0.05
-# What is this many times the rounding can't be told from zero; what is known to so many can't become better known.
+# A value below this many times the rounding can't be distinguished from zero, nor can an error become smaller.
 ZERO, LIMITED = 4.0, 3.0
 # Values as dense as those of noise show in how bounds shrank in so many passes.
 TREND = 4
 # Up to so many columns all eigenvectors of a matrix in memory are computed; of a larger one those of spaces of so many
-# columns, one after the other. Residuals so small beside the largest value are those of single precision.
+# columns, one after the other. Residuals so small relative to the largest value are those of single precision.
 SOLVED, SPACES, CONVERGED = 512, (120, 400, 400, 400), 1e-6
 
 
 @cache
 def basis_bytes() -> int:
-    """Bytes that the blocks and products take that are kept, besides what one more makes of them.
+    """Return the bytes of the stored blocks and products, and of the copy that one more block makes.
 
     Beyond, the space is cut down to its best vectors. 6 GiB are 17 passes with 48 columns of half a million samples.
     """
@@ -83,27 +83,30 @@ class Operator:
         return self.nbytes * (min(self.passes, 1) if self.kept else self.passes)
 
     def input_error(self, s: Matrix, single: bool) -> Matrix:
-        """How far values near `s` can be off because A is rounded when it is read, which its products can't show."""
+        """Return the error of values near `s` that comes from rounding A when it is read.
+
+        Its products can't show it.
+        """
         raise NotImplementedError
 
     def prepare(self) -> None:
         """Learn in a pass what other passes have to know, such as means."""
 
     def started(self, q: Matrix, single: bool) -> Matrix:
-        """A start as good as the random `q` or better: itself, or what a first pass leads to."""
+        """Return a start as good as the random `q` or better: `q` itself, or the result of a first pass."""
         raise NotImplementedError
 
     def normal(self, q: Matrix, single: bool) -> Matrix:
-        """AᴴA q."""
+        """Return AᴴA q."""
         return np.asarray(self._read(q, single, False).product)
 
     def triangle(self, v: Matrix) -> tuple[Matrix, Matrix]:
-        """R of the QR factorization of A v, and AᴴA v."""
+        """Return R of the QR factorization of A v, and AᴴA v."""
         sums = self._read(v, False, True)
         return sums.triangle, sums.product
 
     def _read(self, q: Matrix, single: bool, with_triangle: bool) -> Any:
-        """`product` AᴴA q, and `triangle` R of A q where it is asked for."""
+        """Read the array once: `product` is AᴴA q; `triangle` is R of A q where requested."""
         raise NotImplementedError
 
 
@@ -117,10 +120,10 @@ class Leading:
 
 
 def leading(operator: Operator, k: int, *, oversample: int, tol: float, max_passes: int, seed: int) -> Leading:
-    """The k largest singular values of `operator` to the relative accuracy `tol`, in at most about `max_passes` passes.
+    """Compute the k largest singular values of `operator` to the relative accuracy `tol`.
 
-    `k` may be at most the number of columns. One pass more than `max_passes` may be made where the first shows that
-    the arithmetic has to change. An AccuracyWarning says so where the accuracy wasn't reached.
+    `k` may be at most the number of columns. One pass more than `max_passes` is possible where the first shows that
+    the arithmetic has to change. Warns with an AccuracyWarning if the accuracy wasn't reached.
     """
     search = _Search(operator, k, oversample, tol, max_passes, seed)
     with one_thread():
@@ -201,7 +204,7 @@ class _Search:
                 basis = basis.cut(w, ritz.s**2)
 
     def _ritz(self, basis: _Basis, eps: float) -> tuple[Ritz, Matrix]:
-        """Ritz values with their residuals, and what some of their vectors are in the basis."""
+        """Return the Ritz values with their residuals, and some of their vectors in the basis."""
         values, w = np.linalg.eigh((basis.t + basis.t.conj().T) / 2)
         values, w = np.maximum(values[::-1], 0.0), w[:, ::-1]
         n_known = min(basis.columns, self.known)
@@ -234,10 +237,10 @@ class _Search:
         return bool((error > most * ritz.s[: self.k]).any() and ritz.s[0] > 0)
 
     def _next(self, basis: _Basis, largest: float) -> Matrix:
-        """The directions that the last products add; where they add fewer than a block has, random ones.
+        """Return the directions that the last products add, filled up to a block with random ones.
 
-        Only what float64 can't tell from the basis is replaced, of products in float32 too: beside a dominant value
-        their rounding may be more than all the rest, and directions of which a part is rounding still lead on.
+        Only what float64 can't separate from the basis is replaced, of products in float32 too: next to a dominant
+        value their rounding may be more than all the rest, and directions of which a part is rounding still lead on.
         """
         last = slice(-self.width, None)
         u, s, _ = np.linalg.svd(basis.z[:, last] - basis.k @ basis.t[:, last], full_matrices=False)
@@ -291,7 +294,7 @@ class _Search:
     # --- the end -------------------------------------------------------------------------------------------------
 
     def _excess(self, bounds: Interval, upper: Matrix, tol: float) -> Matrix:
-        """How many times each value's error exceeds what is allowed: `tol`, or where it is rounding itself, that."""
+        """Return each value's error relative to the allowed error: `tol`, or the rounding error if that is larger."""
         error, rounding = bounds.error(upper), self._doubt(bounds.s)
         zero = upper <= ZERO * rounding
         return np.where(zero, 0.0, error / np.maximum(tol * bounds.s, _TINY))
@@ -318,10 +321,10 @@ class _Search:
         return self.limit != "passes" or self.operator.passes >= most
 
     def _like_noise(self, bounds: Interval, ritz: Ritz, left: Matrix, most: int) -> bool:
-        """Return whether what isn't known yet lies as close together as noise, so that the passes allowed won't do.
+        """Return whether the values not known yet lie as close together as noise, so that the passes won't suffice.
 
         Of a continuum, bounds shrink as a power of the number of passes, about the second, and no sooner faster than
-        single values of it are told apart: in a space of n dimensions after some 1.8 n^0.3 passes, as tried with noise
+        single values of it are resolved: in a space of n dimensions after some 1.8 n^0.3 passes, as tried with noise
         of n from 1000 to 20 000. Whichever comes first is believed, and what shrinks geometrically is left to do so.
         """
         passes, worst = self.operator.passes, self._worst
@@ -367,11 +370,11 @@ class _Search:
         upper, highest = self._highest(bounds, ritz, likely)
         error = bounds.error(upper)
         nothing = self.operator.only_rounding
-        told = (upper > ZERO * self._doubt(bounds.s)) & (bounds.s > 0) & (not nothing)
+        known = (upper > ZERO * self._doubt(bounds.s)) & (bounds.s > 0) & (not nothing)
         squares = self.operator.squares or np.nan
         certificate = Certificate(
             tol=self.tol,
-            bound=np.divide(error, bounds.s, where=told, out=np.where(error > 0, np.inf, 0.0)),
+            bound=np.divide(error, bounds.s, where=known, out=np.where(error > 0, np.inf, 0.0)),
             # The largest is rounding, too.
             of_largest=np.ones(self.k) if nothing else error / largest,
             status=status,
@@ -390,7 +393,7 @@ class _Search:
 
 
 def leading_vectors(gram: Matrix, start: Matrix) -> Matrix:
-    """As many leading eigenvectors of a symmetric matrix as `start` has columns; that itself where it isn't finite.
+    """Return as many leading eigenvectors of a symmetric matrix as `start` has columns, or `start` if it isn't finite.
 
     Of a small one all are computed. Of others a block Krylov space is begun anew some times from its best vectors.
     """
@@ -428,7 +431,7 @@ class _Basis:
 
     @classmethod
     def empty(cls, n: int, columns: int, dtype: Any) -> _Basis:
-        """One with room for so many columns."""
+        """Return an empty basis with room for so many columns."""
         rooms = np.empty((n, columns), dtype, order="F"), np.empty((n, columns), dtype, order="F")
         return cls(rooms, np.zeros((0, 0), dtype))
 
@@ -449,20 +452,20 @@ class _Basis:
         return 2 * self.k.nbytes > basis_bytes()
 
     def extended(self, block: Matrix, product: Matrix) -> _Basis:
-        """With one block more."""
+        """Return the basis extended by one block."""
         t = np.block([[self.t, self.k.conj().T @ product], [block.conj().T @ self.z, block.conj().T @ product]])
         for room, new in zip(self.rooms, (block, product), strict=True):
             room[:, self.columns : len(t)] = new
         return replace(self, t=t)
 
     def cut(self, w: Matrix, values: Matrix) -> _Basis:
-        """Only the Ritz vectors K w, in the place of all: their products follow without a pass."""
+        """Replace the basis by the Ritz vectors K w; their products follow without a pass."""
         for room, all_ in zip(self.rooms, (self.k, self.z), strict=True):
             room[:, : w.shape[1]] = all_ @ w
         return replace(self, t=np.diag(values[: w.shape[1]]).astype(w.dtype))
 
     def outside(self, x: Matrix) -> tuple[Matrix, float]:
-        """What K doesn't reach of x, but for the rounding, and how long what it reached is of a column at most."""
+        """Return the part of x outside of K, and the largest share of a column that lies within K."""
         within = self.k.conj().T @ x
         return x - self.k @ within, float(np.linalg.norm(within, axis=0).max(initial=0.0))
 
@@ -475,7 +478,7 @@ def _nearest_orthonormal(x: Matrix) -> Matrix:
 
 
 def orthonormal(x: Matrix) -> Matrix:
-    """An orthonormal basis, columns of any scale."""
+    """Return an orthonormal basis of columns of any scale."""
     norms = np.linalg.norm(x, axis=0)
     q: Matrix = np.linalg.qr(x / np.where(norms > 0, norms, 1))[0]
     return q

@@ -24,7 +24,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from workbench.linalg import krylov, products
 from workbench.linalg.arrays import check_finite, dense, result_dtype, working_dtype
-from workbench.linalg.gpu import beside, host, namespace, on_device, on_devices, single_is_single
+from workbench.linalg.gpu import host, namespace, on_device, on_devices, single_is_single, to_device_of
 from workbench.linalg.keys import fresh, in_pass, lasting, tree
 from workbench.linalg.krylov import Operator
 from workbench.travelling import cluster_client, scheduler
@@ -32,7 +32,7 @@ from workbench.travelling import cluster_client, scheduler
 Matrix = np.ndarray[Any, Any]
 Along = Literal["rows", "columns"] | None
 
-# In floating point; the narrow factors beside it. From 0.7 to 3 MB made no difference, above the third level is left.
+# In floating point, next to the narrow factors. From 0.7 to 3 MB made no difference, above the third level is left.
 TILE_BYTES = 1_500_000
 # float32 partial sums are added to a float64 total every so many rows.
 ROWS_IN_SINGLE = 2048
@@ -51,9 +51,9 @@ GRAPH_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """How the numbers of an array are meant: times 2^-exponent, less their means along an axis, over their deviations.
+    """Transformation of an array's numbers: times 2^-exponent, less their means along an axis, over their deviations.
 
-    `along` says whose means: each row's own ("rows"), or each column's ("columns"; `mean` and `factor`, once known).
+    `along` selects the means: each row's own ("rows"), or each column's ("columns"; `mean` and `factor`, once known).
     """
 
     along: Along = None
@@ -64,11 +64,11 @@ class View:
 
     @property
     def known(self) -> bool:
-        """Whether nothing has to be learned from a first pass."""
+        """True if nothing has to be learned from a first pass."""
         return self.along != "columns" or self.mean is not None
 
     def as_given(self) -> tuple[Matrix | None, Matrix | None]:
-        """`mean` and `factor` in the unit of the array itself; what is constant has the factor 1 in any unit."""
+        """Return `mean` and `factor` in the unit of the array itself; what is constant has the factor 1 in any unit."""
         if self.mean is None or self.factor is None:
             return None, None
         constant = self.factor == 1
@@ -77,7 +77,7 @@ class View:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sums:
-    """What one reading of some rows adds up to. `mean` and `deviations` (Σ|x − mean|²) are each column's.
+    """Sums over some rows, from one reading. `mean` and `deviations` (Σ|x − mean|²) are each column's.
 
     `squares` is ‖Ã‖²_F, `means` what centring has taken from it, `factors` the least and the largest by which rows were
     multiplied. `gram` is ÃᵀÃ in single precision, as good as a start has to be.
@@ -106,7 +106,7 @@ class DaskOperator(Operator):
         self._uncentred = 0.0
 
     def input_error(self, s: Matrix, single: bool) -> Matrix:
-        """How far singular values can be off because the numbers, or their means, were rounded when they were read.
+        """Return the error of singular values from rounding the numbers, or their means, when they were read.
 
         Both products of a pass use the same rounded numbers, so that nothing computed from them could show it.
         """
@@ -125,7 +125,7 @@ class DaskOperator(Operator):
             self.normal(np.eye(self.shape[1], 1), False)
 
     def started(self, q: Matrix, single: bool) -> Matrix:
-        """The leading vectors of ÃᵀÃ where that is small, `q`, or ÃᴴÃ q of a first pass that finds columns' means."""
+        """Return the leading vectors of ÃᵀÃ where that is small, else `q`, or ÃᴴÃ q if a first pass finds the means."""
         if self._pays(q.shape[1]):
             sums = self._read(q, single, False, with_gram=True)
             return krylov.leading_vectors(sums.gram.astype(np.float64), q) if sums.gram is not None else sums.product
@@ -171,7 +171,7 @@ class DaskOperator(Operator):
         )
 
     def _learned(self, sums: Sums, q: Matrix) -> Sums:
-        """After a first pass over columns to be centred: their means, and the product as if they had been known."""
+        """Return the columns' means from a first pass, and the product as if they had been known."""
         if self.view.known or sums.mean is None or sums.deviations is None:
             return sums
         deviation = np.sqrt(sums.deviations / sums.rows)
@@ -205,7 +205,7 @@ class DaskOperator(Operator):
         return reduction(in_pass(what, self.passes), self.a, task, q, add, starting, more).computed()
 
     def projected(self, v: Matrix) -> Any:
-        """Ã v as a lazy Dask array: the array is gone through once more when it is computed."""
+        """Return Ã v as a lazy Dask array, which takes one more pass over the array when computed."""
         dtype = result_dtype(self.a.dtype)
         task = _Projecting(self.view, dtype.str, self.row_name)
         name = lasting("project", self.a.name, task, v)
@@ -226,11 +226,11 @@ class Reduction(NamedTuple):
     n_parts: int
 
     def computed(self) -> Any:
-        """The sum."""
+        """Return the sum."""
         return self._here(self.graph, self.name) if cluster_client() is None else self._delayed.compute()
 
     def computed_and_left(self, left: Callable[[Any], Any]) -> tuple[Any, list[Delayed]]:
-        """The sum, and `left` of each task's result, which stays where it was computed."""
+        """Return the sum and `left` of each task's result, which stays where it was computed."""
         graph = {(self.name, "left", i): (left, (self.name, "part", i)) for i in range(self.n_parts)}
         layer, total = f"{self.name}-left", self.graph
         whole = HighLevelGraph({**total.layers, layer: graph}, {**total.dependencies, layer: {self.name}})
@@ -247,7 +247,7 @@ class Reduction(NamedTuple):
 
     @staticmethod
     def _here(graph: HighLevelGraph, keys: Any) -> Any:
-        """All of a graph in this process.
+        """Compute a whole graph in this process.
 
         It is needed as it stands: to look for what could be left out takes Dask as long as the tasks.
         """
@@ -264,7 +264,7 @@ def reduction(
     more: Sequence[tuple[Any, ...]],
     more_bytes: int = 0,
 ) -> Reduction:
-    """`add` of `task(row of blocks, q, *more[i])` over the rows of blocks of `a`.
+    """Return the sum, by `add`, of `task(row of blocks, q, *more[i])` over the rows of blocks of `a`.
 
     `what` names the tasks; `q` has `nbytes`, and a task's result `more_bytes` more. Dask arrays among `more` aren't
     looked for, only keys of `a`.
@@ -288,7 +288,7 @@ def _same(x: Any) -> Any:
 
 
 def _sent(q: Matrix) -> Any:
-    """`q`, or where it is large and a cluster computes, its place there."""
+    """Return `q`, or, if it is large and a cluster computes, its future."""
     client = cluster_client()
     return client.scatter(q, hash=False) if client is not None and q.nbytes > GRAPH_BYTES else q
 
@@ -316,7 +316,7 @@ def _added(parts: Sequence[Sums]) -> Sums:
 
 
 def _added_grams(parts: Sequence[Sums], mean: Matrix | None) -> Matrix | None:
-    """ÃᵀÃ of all parts; where each is about its own means, about those of all."""
+    """Return ÃᵀÃ of all parts, about the mean of all if each part is about its own."""
     total: Matrix | None = None
     with np.errstate(over="ignore", invalid="ignore"):
         for part in parts:
@@ -333,7 +333,7 @@ def _added_grams(parts: Sequence[Sums], mean: Matrix | None) -> Matrix | None:
 
 
 def _largest_exponent(panel: Sequence[Any], q: Matrix, first_row: int) -> int:
-    """The power of two that brings the largest number of finite blocks near 1."""
+    """Return the power of two that brings the largest number of finite blocks near 1."""
     largest = 0.0
     for block in panel:
         x = dense(block)
@@ -347,7 +347,7 @@ _ALL_ZERO = -10_000
 
 
 def _tile_height(panel: Sequence[Any], dtype: np.dtype[Any], tall: bool = False) -> int:
-    """Rows of a tile; on a device all, and where it is multiplied with itself, many."""
+    """Return the height of a tile in rows: all of them on a device, and many where it is multiplied with itself."""
     height, n = panel[0].shape[0], sum(block.shape[1] for block in panel)
     most = products.ROWS if n >= products.MANY and not tall else 4096
     wanted = min(most, max(16, (GRAM_TILE_BYTES if tall else TILE_BYTES) // max(1, n * dtype.itemsize)))
@@ -355,7 +355,7 @@ def _tile_height(panel: Sequence[Any], dtype: np.dtype[Any], tall: bool = False)
 
 
 def _tiles(panel: Sequence[Any], view: View, dtype: np.dtype[Any], tall: bool = False) -> Iterator[Any]:
-    """The rows of a row of blocks in floating point, some at a time. The buffer is used again for the next."""
+    """Yield the rows of a row of blocks in floating point, some at a time. The buffer is used again for the next."""
     xp, height, rows = namespace(panel[0]), panel[0].shape[0], _tile_height(panel, dtype, tall)
     ends = np.cumsum([block.shape[1] for block in panel])
     n = int(ends[-1])
@@ -379,14 +379,14 @@ def _tiles(panel: Sequence[Any], view: View, dtype: np.dtype[Any], tall: bool = 
 
 
 def shifted(x: Any, exponent: int) -> Any:
-    """X times 2^-exponent, in two steps as one may be out of range."""
+    """Return X times 2^-exponent, in two steps as one may be out of range."""
     half = exponent // 2
     return x * 2.0**-half * 2.0 ** (half - exponent)
 
 
 @dataclass(frozen=True, slots=True)
 class _Narrow:
-    """What stands on the right of a tile: Q with the columns' factors, and what the means make of it."""
+    """Right-hand factor of a tile: Q with the columns' factors, and its product with the means."""
 
     q: Any
     of_mean: Any  # cᵀ D_c Q, what is taken from every row
@@ -395,13 +395,13 @@ class _Narrow:
     @classmethod
     def of(cls, q: Matrix, view: View, like: Any, dtype: np.dtype[Any]) -> _Narrow:
         scaled = q if view.factor is None else view.factor[:, None] * q
-        narrow = beside(scaled.astype(dtype), like)
-        of_mean = None if view.mean is None else beside((view.mean @ scaled).astype(dtype), like)
+        narrow = to_device_of(scaled.astype(dtype), like)
+        of_mean = None if view.mean is None else to_device_of((view.mean @ scaled).astype(dtype), like)
         return cls(narrow, of_mean, narrow.sum(axis=0) if view.along == "rows" else None)
 
 
 def _rows_of(x: Any, view: View) -> tuple[Any, Any, Any]:
-    """Each row's mean, factor, and sum of squares about the mean (None where nobody needs it)."""
+    """Return each row's mean, factor, and sum of squares about the mean (None where not needed)."""
     xp = namespace(x)
     mean = _row_means(x)
     deviations = _squares(x - mean, 1)[:, None]
@@ -411,13 +411,13 @@ def _rows_of(x: Any, view: View) -> tuple[Any, Any, Any]:
 
 
 def factor_of(deviation: Any, mean: Any, count: int) -> Any:
-    """What divides by a deviation; 1 where a row or column is constant but for rounding, as StandardScaler has it."""
+    """Return the divisor for a deviation; 1 if a row or column is constant but for rounding, as in StandardScaler."""
     constant = deviation <= 10 * np.finfo(deviation.dtype).eps * abs(mean) * np.sqrt(count)
     return 1 / namespace(deviation).where(constant, 1, deviation)
 
 
 def _projected(x: Any, narrow: _Narrow, view: View, with_squares: bool, out: Any, room: Any) -> tuple[Any, ...]:
-    """Ã Q for a tile, in `out`; each row's mean and factor, and the tile's ‖Ã‖²_F where it is asked for."""
+    """Write Ã Q for a tile to `out`; return each row's mean and factor, and the tile's ‖Ã‖²_F if requested."""
     y = products.right(x, narrow.q, out[: x.shape[0]], room)
     if view.along != "rows":
         if narrow.of_mean is not None:
@@ -437,12 +437,12 @@ def _projected(x: Any, narrow: _Narrow, view: View, with_squares: bool, out: Any
 
 
 def _row_means(x: Any) -> Any:
-    """As a column, by a product: several times faster than NumPy's mean."""
+    """Return the rows' means as a column, by a product: several times faster than NumPy's mean."""
     return x @ namespace(x).full((x.shape[1], 1), 1 / x.shape[1], dtype=x.dtype)
 
 
 def _squares(x: Any, axis: int) -> Any:
-    """Sums of squares along an axis, without an array of them where that can be."""
+    """Return the sums of squares along an axis, without an array of the squares where possible."""
     if on_device(x):
         # One reduction; CuPy's einsum makes a product of matrices for each row, or copies what it reads.
         return namespace(x).linalg.norm(x, axis=axis) ** 2
@@ -531,7 +531,7 @@ class _Reading:
 
 
 def _columns_of(x: Any, work: np.dtype[Any], with_gram: bool) -> Sums:
-    """Each column's mean in a tile, and its squares about it; with ÃᵀÃ about it, too."""
+    """Return each column's mean in a tile, and its squares about it; with ÃᵀÃ about it, too."""
     mean = x.mean(axis=0, dtype=work)
     centred = x - mean
     gram = _gram(centred, None, None) if with_gram else None
@@ -539,7 +539,7 @@ def _columns_of(x: Any, work: np.dtype[Any], with_gram: bool) -> Sums:
 
 
 def _gram(x: Matrix, mean: Matrix | None, factor: Matrix | None) -> Matrix:
-    """ÃᵀÃ of a tile in single precision."""
+    """Return ÃᵀÃ of a tile in single precision."""
     centred = x if mean is None else x - mean
     if factor is not None:
         centred *= factor

@@ -13,7 +13,7 @@ from workbench.linalg import asked
 from workbench.linalg.arrays import ArrayError, as_matrix, result_dtype, working_dtype
 from workbench.linalg.certificate import Certificate
 from workbench.linalg.compressed import SVD, svd_compressed
-from workbench.linalg.gpu import beside, host
+from workbench.linalg.gpu import host, to_device_of
 from workbench.linalg.passes import DaskOperator, View, factor_of, shifted
 
 Matrix = np.ndarray[Any, Any]
@@ -24,7 +24,7 @@ class NotFittedError(ArrayError, AttributeError):
 
 
 def pca(a: Any, n_components: int | float | None, **how: Any) -> PCA:
-    """The principal components of samples × features: `PCA(n_components, **how)`, fitted to `a` now.
+    """Fit principal components to `a` (samples × features) now, as `PCA(n_components, **how)` does.
 
     Raises
     ------
@@ -128,7 +128,7 @@ class PCA:
         return self
 
     def _found(self, a: Any, most: int) -> tuple[SVD, int]:
-        """The components that were asked for, and how many they are; one where they are none."""
+        """Return the requested components and their number; one where there are none."""
         if isinstance(self.n_components, asked.REAL) and 0 < self.n_components < 1:
             found, k = self._share(a, float(self.n_components), most)
         else:
@@ -147,7 +147,7 @@ class PCA:
         return int(k)
 
     def _share(self, a: Any, share: float, most: int) -> tuple[SVD, int]:
-        """At least as many components as explain more than this share of the variance, and how many do."""
+        """Return at least as many components as explain more than this share of the variance, and their number."""
         k = min(16, most)
         while True:
             found = self._leading(a, k)
@@ -172,7 +172,7 @@ class PCA:
         )
 
     def transform(self, X: Any) -> Any:  # noqa: N803
-        """The scores of `X`, samples × components: lazy if `X` is of Dask."""
+        """Return the scores of `X`, samples × components: lazy if `X` is a Dask array."""
         a = self._of_same_features(X)
         factor = np.ones(self.n_features_in_) if self.scale_ is None else 1 / self.scale_
         v = self.components_.T.astype(np.float64)
@@ -182,7 +182,7 @@ class PCA:
         return _lazy_as(X, operator.projected(v))
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:  # noqa: N803
-        """`fit`, then the scores of the same samples."""
+        """Run `fit` and return the scores of the same samples."""
         return self.fit(X, y).transform(X)
 
     def inverse_transform(self, X: Any) -> Any:  # noqa: N803
@@ -218,7 +218,7 @@ class PCA:
         return list(inspect.signature(cls).parameters)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name."""
+        """Return the parameters by name."""
         return {name: getattr(self, name) for name in self._names()}
 
     def set_params(self, **params: Any) -> Self:
@@ -230,16 +230,16 @@ class PCA:
         return self
 
     def get_feature_names_out(self, input_features: Any = None) -> Matrix:
-        """The names of the scores: pca0, pca1 and so on."""
+        """Return the names of the scores: pca0, pca1 and so on."""
         self._fitted()
         return np.asarray([f"pca{i}" for i in range(self.n_components_)], dtype=object)
 
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self)).parameters
         given = {name: getattr(self, name) for name in self._names()}
-        told = [f"{name}={value!r}" for name, value in given.items() if value is not defaults[name].default]
+        changed = [f"{name}={value!r}" for name, value in given.items() if value is not defaults[name].default]
         found = getattr(self, "certificate_", None)
-        return f"PCA({', '.join(told)}{'; accuracy not reached' if found and found.status == 'not reached' else ''})"
+        return f"PCA({', '.join(changed)}{'; accuracy not reached' if found and found.status == 'not reached' else ''})"
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "components_")
@@ -259,7 +259,7 @@ class PCA:
             raise NotFittedError("This PCA instance is not fitted yet. Call fit with some data first.")
 
     def _of_same_features(self, X: Any) -> Any:  # noqa: N803
-        """Samples that have the features, and in the order, that the PCA was fitted to."""
+        """Return samples with the features that the PCA was fitted to, in the same order."""
         self._fitted()
         self._same_names(_feature_names(X))
         a = _samples(X)
@@ -283,7 +283,7 @@ class PCA:
 
 
 def _samples(x: Any) -> Any:
-    """`x` as a Dask array of samples × features."""
+    """Return `x` as a Dask array of samples × features."""
     a = as_matrix(x, view=True)
     if a.dtype.kind == "c":
         raise ArrayError("Complex data not supported: take the SVD, with svd_compressed(a, k, center=0).")
@@ -300,7 +300,7 @@ def _lazy_as(given: Any, result: Any) -> Any:
 
 
 def _columns_of(a: Any, scale: bool, exponent: int) -> tuple[Matrix | None, Matrix | None]:
-    """Mean and factor of each feature where there are more features than samples: the passes only saw samples'."""
+    """Return the mean and factor of each feature, after passes that saw the samples' means only."""
     wide = a.astype(working_dtype(a.dtype))
     wide = shifted(wide, exponent) if exponent else wide
     mean, deviation = dask.compute(wide.mean(axis=0), wide.std(axis=0) if scale else 0)
@@ -330,13 +330,13 @@ def _other_names(given: set[str], fitted: set[str]) -> str:
 
 
 def _restored(block: Any, model: tuple[Matrix, Matrix], dtype: str) -> Any:
-    """The samples of which a block has the scores."""
-    mean, components = (beside(each, block) for each in model)
+    """Return the samples from a block of scores."""
+    mean, components = (to_device_of(each, block) for each in model)
     return (block @ components + mean).astype(np.dtype(dtype))
 
 
 def _fitting(values: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
-    """`values` in a type of fewer bits, or as they are where that would make some infinite or round them to nothing."""
+    """Return `values` in a smaller dtype, or unchanged where that would overflow or round them to zero."""
     with np.errstate(over="ignore", under="ignore"):
         rounded = values.astype(dtype)
     size = abs(rounded)

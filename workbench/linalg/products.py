@@ -35,7 +35,7 @@ def right(x: Any, q: Any, out: Any, room: Any) -> Any:
 
 
 def room_for(x: Any, width: int) -> Any:
-    """Memory for what `right` adds up, of a tile no higher than `x`; None where it needs none."""
+    """Return memory for the sums in `right`, for a tile no higher than `x`; None if it needs none."""
     pieces, _ = _cut(x, width)
     return namespace(x).empty((pieces, len(x), width), x.dtype) if pieces > 1 else None
 

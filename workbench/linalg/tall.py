@@ -55,7 +55,7 @@ from workbench.linalg.arrays import (
     tiles,
     working_dtype,
 )
-from workbench.linalg.gpu import beside, device_memory, namespace, on_device, on_devices
+from workbench.linalg.gpu import device_memory, namespace, on_device, on_devices, to_device_of
 from workbench.linalg.keys import lasting, tree
 from workbench.travelling import cluster_client, workers_of
 
@@ -79,11 +79,11 @@ _TOO_LARGE = "Sums of these numbers are too large for float64. Divide the array 
 
 
 def svd(a: Any, coerce_signs: bool = True, full_matrices: bool = False) -> tuple[Any, Any, Any]:
-    """Singular value decomposition `u, s, vh` of a tall or wide Dask array, lazily: a faster `dask.array.linalg.svd`.
+    """Return the SVD `u, s, vh` of a tall or wide Dask array, lazily: a faster `dask.array.linalg.svd`.
 
     Orthonormal to rounding whatever the conditioning; singular values are as accurate as LAPACK's, that is to a few
     ε times the largest. Single precision is computed in double and rounded once. Every block is needed three times, so
-    it is held until its block of `u` is there: the memory beside the array is that of `u`.
+    it is held until its block of `u` exists: the memory needed besides the array is that of `u`.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def svd(a: Any, coerce_signs: bool = True, full_matrices: bool = False) -> tuple
         In one block along its shorter axis. Blocks along both axes are joined along the shorter one, with a
         `PerformanceWarning`, so all numbers of a few rows (columns) must fit in one worker.
     coerce_signs : bool
-        Whether signs are made definite: each row of `vh` has a sum ≥ 0, as Dask has it.
+        True makes signs definite: each row of `vh` has a sum ≥ 0, as Dask has it.
     full_matrices : bool
         Only False can be had, as in Dask.
 
@@ -120,7 +120,10 @@ def svd(a: Any, coerce_signs: bool = True, full_matrices: bool = False) -> tuple
 
 
 def orthonormal(a: Any) -> tuple[Any, Any]:
-    """`q, r` of a tall Dask array in one column of blocks, r with a positive diagonal: columns keep their order."""
+    """Return `q, r` of a tall Dask array in one column of blocks.
+
+    R has a positive diagonal, so columns keep their order.
+    """
     q, _, r = _factors(a, "qr", None, "row")
     return q, r
 
@@ -136,18 +139,18 @@ def _check_memory(a: Any) -> None:
     if needed < 2**30:
         return
     most, small = _largest(on_devices(a)), int(min(a.shape))
-    told = (
+    message = (
         f"An exact SVD with {small} columns on the shorter side decomposes matrices of {small} × {small}: one task "
-        f"needs about {size(needed)} for it, beside the blocks"
+        f"needs about {size(needed)} for it, in addition to the blocks"
     )
     remedy = "The leading values and vectors take far less: svd_compressed(a, k)."
     if most and needed > most:
-        raise ArrayError(f"{told}, and the largest worker has {size(most)}. {remedy}")
-    warnings.warn(f"{told}. {remedy}", da.PerformanceWarning, stacklevel=3)
+        raise ArrayError(f"{message}, and the largest worker has {size(most)}. {remedy}")
+    warnings.warn(f"{message}. {remedy}", da.PerformanceWarning, stacklevel=3)
 
 
 def _largest(on_devices: bool) -> int:
-    """Bytes of the worker, GPU or machine that has most; 0 where nobody tells."""
+    """Return the memory in bytes of the largest worker, GPU or machine; 0 if unknown."""
     client = cluster_client()
     if client is None:
         return device_memory() if on_devices else memory_of_host().limit
@@ -164,7 +167,7 @@ def _is_wide(a: Any) -> bool:
 
 
 def _joined(a: Any, axis: int) -> Any:
-    """`a` in one block along `axis`, its shorter one."""
+    """Return `a` in one block along `axis`, its shorter one."""
     if a.numblocks[axis] == 1:
         return a
     other = 1 - axis
@@ -182,7 +185,7 @@ def _joined(a: Any, axis: int) -> Any:
 
 
 def _size(a: Any, axis: int) -> int:
-    """Bytes of the largest block, were the other axis in one block."""
+    """Return the bytes of the largest block if the other axis were one block."""
     return int(max(a.chunks[axis]) * a.shape[1 - axis] * a.dtype.itemsize)
 
 
@@ -197,7 +200,7 @@ def _empty(a: Any) -> tuple[Any, Any, Any]:
 
 
 def _factors(a: Any, finish: Finish, signs: Signs, axis_name: str) -> tuple[Any, Any, Any]:
-    """Lazy `u, s, vh` (or q, –, r) of an array in one column of blocks."""
+    """Return lazy `u, s, vh` (or q, –, r) of an array in one column of blocks."""
     inputs = (a.name, finish, signs, axis_name)
     name = {part: lasting(f"{finish}-{part}", *inputs) for part in ("work", "u", "s", "vh")}
     dtype, n = result_dtype(a.dtype), a.shape[1]
@@ -231,7 +234,7 @@ def _factors(a: Any, finish: Finish, signs: Signs, axis_name: str) -> tuple[Any,
 
 
 def _work(a: Any, name: str, finish: Finish, signs: Signs, axis_name: str) -> tuple[dict[Any, Any], Any]:
-    """The tasks that all three factors share, and the key of the last decision."""
+    """Return the tasks that all three factors share, and the key of the last decision."""
     starts = [float(start) for start in np.cumsum([0, *a.chunks[0][:-1]])]
     columns = int(a.shape[1]) if not np.isnan(a.shape[1]) else 0
     ranks, buckets = range(a.numblocks[0]), _buckets(columns)
@@ -265,7 +268,7 @@ def _work(a: Any, name: str, finish: Finish, signs: Signs, axis_name: str) -> tu
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What some rows add up to: a sketch or a Gram matrix, the column sums beside it, and how many rows.
+    """Sums over some rows: a sketch or a Gram matrix, the column sums, and the number of rows.
 
     `lost` is the sum of squares of A along what was taken for nothing, relative to its largest singular value.
     """
@@ -277,7 +280,7 @@ class Total:
 
 
 def _add(totals: Sequence[Total | None]) -> Total | None:
-    """The sum; None where a stage had nothing to do."""
+    """Return the sum; None where a stage had nothing to do."""
     found = [total for total in totals if total is not None]
     if not found:
         return None
@@ -286,7 +289,7 @@ def _add(totals: Sequence[Total | None]) -> Total | None:
 
 
 def _add_sketches(buckets: int, totals: Sequence[Total]) -> Total:
-    """The sketch of rows that follow each other. Of fewer rows than buckets, it has no more than those."""
+    """Return the sketch of rows that follow each other. With fewer rows than buckets, it has no more than those."""
     rows = sum(t.rows for t in totals)
     like = totals[0].matrix
     matrix = namespace(like).zeros((min(rows, buckets), like.shape[1]), like.dtype)
@@ -305,12 +308,15 @@ def _buckets(columns: int) -> int:
 
 
 def _sketch(block: Any, index: int, first_row: float, buckets: int, axis_name: str) -> Total:
-    """Row r of the array goes to bucket r modulo `buckets` with a random sign; raises where the block isn't finite."""
+    """Return the sketch a block: row r goes to bucket r modulo `buckets` with a random sign.
+
+    Raises if the block isn't finite.
+    """
     block = dense(block)
     xp, work = namespace(block), working_dtype(block.dtype)
     height, n = block.shape
     total = xp.zeros((min(buckets, height), n), dtype=work)
-    signs = beside(np.random.default_rng(index).choice([-1.0, 1.0], size=(height, 1)), block)
+    signs = to_device_of(np.random.default_rng(index).choice([-1.0, 1.0], size=(height, 1)), block)
     signed = xp.empty(total.shape, dtype=work)
     with np.errstate(over="ignore", invalid="ignore"):
         for start in range(0, height, buckets):
@@ -345,7 +351,7 @@ class Step:
 
 
 def _first(sketch: Total) -> Step:
-    """Q₁ = A V / S with S and V of the sketch."""
+    """Return Q₁ = A V / S with S and V of the sketch."""
     n = sketch.matrix.shape[1]
     if sketch.rows < n:
         raise ArrayError(
@@ -371,7 +377,10 @@ def _first(sketch: Total) -> Step:
 
 
 def _cholesky(gram: Matrix) -> Matrix | None:
-    """The upper factor, or None where there is none: where that isn't told, on GPUs, the next Gram matrix shows it."""
+    """Return the upper factor, or None where there is none.
+
+    On GPUs that isn't reported; the next Gram matrix shows it.
+    """
     xp = namespace(gram)
     try:
         root = xp.linalg.cholesky(gram).conj().T
@@ -381,7 +390,7 @@ def _cholesky(gram: Matrix) -> Matrix | None:
 
 
 def _second(step: Step, gram: Total) -> Step:
-    """Done where Q₁ is as well conditioned as it should be; else one Cholesky step more, or Householder's way."""
+    """Return the finish if Q₁ is well conditioned; else take one more Cholesky step, or Householder's method."""
     xp = namespace(gram.matrix)
     norms = xp.sqrt(xp.diagonal(gram.matrix).real)
     if not (norms > 0).all() or not xp.isfinite(norms).all() or gram.lost > step.limit:
@@ -403,7 +412,7 @@ def _second(step: Step, gram: Total) -> Step:
 
 
 def _third(step: Step, gram: Total | None) -> Step:
-    """Done where the step before was needed and has worked; Householder's way where it hasn't."""
+    """Return the finish if the last step was needed and has worked; else use Householder's method."""
     if step.route != "turn" or gram is None:
         return step
     if _orthogonality(gram.matrix) > NEARLY_ORTHONORMAL:
@@ -416,7 +425,7 @@ def _given_up(step: Step) -> Step:
 
 
 def _polished(step: Step, gram: Total) -> Step:
-    """Done, as the Gram matrix is well conditioned."""
+    """Return the finish, as the Gram matrix is well conditioned."""
     root = _cholesky(gram.matrix)
     assert root is not None
     inverse = namespace(root).linalg.inv(root)
@@ -445,7 +454,7 @@ def _joined_triangles(triangles: Sequence[Triangle | None]) -> Triangle | None:
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """What each block is multiplied by, and the small factors. `turn`: then Householder's Q, by its part of that."""
+    """Multipliers of each block, and the small factors. `turn` is Householder's Q, relative to that of all parts."""
 
     multipliers: tuple[Matrix, ...]
     turn: Matrix | None
@@ -456,7 +465,7 @@ class Last:
 
 
 def _last(step: Step, triangle: Triangle | None, finish: Finish, signs: Signs) -> Last:
-    """The SVD (or QR) of the small factor, with its signs made definite."""
+    """Return the SVD (or QR) of the small factor, with its signs made definite."""
     small, sums = (step.small, step.sums) if triangle is None else (triangle.r, triangle.sums)
     xp = namespace(small)
     u, s, right = xp.linalg.svd(small, full_matrices=False) if finish == "svd" else _small_qr(small)
@@ -470,7 +479,7 @@ def _last(step: Step, triangle: Triangle | None, finish: Finish, signs: Signs) -
 
 
 def _turn(joined: Triangle | None, place: int, above: Any) -> Matrix | None:
-    """What the Q of one of the parts is multiplied by, from what that of all of them is: `above`, or its `turn`."""
+    """Return the multiplier of one part's Q, from that of all parts: `above`, or its `turn`."""
     if joined is None:
         return None
     turned: Matrix = joined.parts[place] @ (above.turn if isinstance(above, Last) else above)
@@ -478,7 +487,7 @@ def _turn(joined: Triangle | None, place: int, above: Any) -> Matrix | None:
 
 
 def _small_qr(matrix: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-    """Q, R's diagonal and R, with a diagonal that is real and ≥ 0."""
+    """Return Q, R's diagonal and R, with a diagonal that is real and ≥ 0."""
     xp = namespace(matrix)
     q, r = xp.linalg.qr(matrix)
     diagonal = xp.diagonal(r)
@@ -494,9 +503,9 @@ def _small_qr(matrix: Matrix) -> tuple[Matrix, Matrix, Matrix]:
 def _turned(
     block: Any, multipliers: Sequence[Any], rows: int, random: Any = None, lost: Any = None
 ) -> Iterator[tuple[slice, Any]]:
-    """The block's tiles times the multipliers, in double precision; each is overwritten by the next one.
+    """Return the block's tiles times the multipliers, in double precision; each is overwritten by the next one.
 
-    Of what the first gives, `random` takes the place of as many columns; their squares are added to `lost`.
+    `random` replaces as many columns of the first result; their squares are added to `lost`.
     """
     work, xp = working_dtype(block.dtype), namespace(block)
     height = block.shape[0] if on_device(block) else min(rows, block.shape[0])
@@ -515,15 +524,15 @@ def _turned(
 
 
 def _random(block: Any, index: int, of: Step | Last) -> Any:
-    """The same random columns each time, of about length one over all blocks; None where none are needed."""
+    """Return the same random columns each time, of length about one over all blocks; None where none are needed."""
     if not of.filled:
         return None
     drawn = np.random.default_rng([index, 1]).standard_normal((block.shape[0], of.filled))
-    return beside(drawn / np.sqrt(of.rows), block)
+    return to_device_of(drawn / np.sqrt(of.rows), block)
 
 
 def _gram(block: Any, step: Step, index: int, with_sums: bool) -> Total | None:
-    """The Gram matrix of a block times the multipliers so far; None where the decision has been taken."""
+    """Return the Gram matrix of a block times the multipliers so far; None where the decision has been taken."""
     if step.route != "turn":
         return None
     block = dense(block)
@@ -547,7 +556,7 @@ def _triangle(block: Any, step: Step) -> Triangle | None:
 
 
 def _householder(block: Any) -> tuple[Any, Any]:
-    """Q and R of a block, by way of its tiles."""
+    """Return Q and R of a block, by way of its tiles."""
     xp, n, work = namespace(block), block.shape[1], working_dtype(block.dtype)
     pieces = [xp.linalg.qr(block[part].astype(work)) for part in tiles(block, max(8 * n, tile_rows(n)))]
     if not pieces:
@@ -561,7 +570,7 @@ def _householder(block: Any) -> tuple[Any, Any]:
 
 
 def _left(block: Any, last: Last, turn: Matrix | None, index: int, dtype: str) -> Any:
-    """A block of u."""
+    """Return a block of u."""
     block = dense(block)
     factors = last.multipliers
     random = _random(block, index, last)
@@ -597,7 +606,7 @@ def _right(last: Last, dtype: str) -> Any:
 
 
 def _orthogonality(gram: Any) -> float:
-    """‖G − I‖₂ of a Gram matrix; infinite where it isn't finite."""
+    """Return ‖G − I‖₂ of a Gram matrix; infinite where it isn't finite."""
     xp = namespace(gram)
     if not xp.isfinite(gram).all():
         return float("inf")

@@ -34,7 +34,7 @@ _ONE_THREAD = _OneThread()
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """BLAS of this process with one thread: Dask's threads already fill the cores, and small matrices need no more.
+    """Limit this process's BLAS to one thread: Dask's threads already fill the cores, and small matrices need no more.
 
     Two threads by two cost 1.4 times the time on an idle machine, and many times that on a busy one, where BLAS's
     threads wait for each other. Workers of a cluster are other processes; Dask sets theirs to one as they start.
@@ -50,7 +50,7 @@ def one_thread() -> Iterator[None]:
 
 @cache
 def _libraries() -> Any:
-    """Those of this process, looked for once, which takes some milliseconds: NumPy has loaded what multiplies here."""
+    """Return this process's BLAS libraries, searched once because it takes some milliseconds."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

@@ -1,4 +1,4 @@
-"""Kernels in CUDA C: the files beside this one, compiled for a worker's device when it first asks for one of them.
+"""CUDA C kernels: the files in this folder, compiled for a worker's device at its first request.
 
 All of their parameters are arrays, `long long` and `double`, which are what CuPy makes of Python's int and float.
 A thread needs no other one but those of its warp, so that tests run them on a processor from the same text.
@@ -25,7 +25,7 @@ MOST_ROWS = 4096
 
 
 def source(file: str) -> str:
-    """Text of a file of kernels, with what it includes."""
+    """Return the text of a file of kernels, with what it includes."""
     return _text(f"{file}.cu").replace('#include "philox.cuh"\n', _text("philox.cuh"))
 
 
@@ -35,7 +35,7 @@ def _text(name: str) -> str:
 
 @cache
 def kernel(name: str) -> Callable[[tuple[int, ...], tuple[int, ...], tuple[Any, ...]], None]:
-    """A kernel of CuPy's, called with the shape of the grid, of a block, and the parameters; it is compiled once."""
+    """Return a CuPy kernel, called with the shapes of grid and block and the parameters; it is compiled once."""
     file = next(file for file, names in KERNELS.items() if name in names)
     found: Callable[..., None] = _module(file).get_function(name)
     return found
@@ -47,5 +47,5 @@ def _module(file: str) -> Any:
 
 
 def grid(width: int, height: int) -> tuple[int, int]:
-    """Blocks of threads for so many places in each of so many rows."""
+    """Return the grid of thread blocks for so many places in each of so many rows."""
     return max(1, -(-width // THREADS)), max(1, min(height, MOST_ROWS))
