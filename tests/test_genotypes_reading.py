@@ -172,7 +172,7 @@ def test_calls_that_are_damaged_give_a_sentence_when_they_are_read(tmp_path: Pat
         ({"missing": object()}, "missing is a number"),
         ({"samples": "ab"}, "samples are names, one for each sample, not 'ab'"),
         ({"samples": 5}, "samples are names"),
-        ({"variants": "v"}, "variants are told of as workbench.genotypes.Variants, not as str"),
+        ({"variants": "v"}, "variants must be workbench.genotypes.Variants, not str"),
         ({"variants": Variants(id=np.array(["v"]))}, "variants.id has 1 values for 4 variants"),
         ({"labels": {"sex": 5}}, "The column 'sex' has 1 values for 2 samples"),
         ({"labels": 5}, "A path or URL is needed, not 5"),

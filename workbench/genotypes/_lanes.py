@@ -26,7 +26,7 @@ PLANES, THIRD, ROW_BYTES = 4, STRIP // 3, 4 * COLUMNS
 TABLES, TABLE_BYTES = 16, 3**3 * ROW_BYTES
 TABLES_OF_SITES, TABLE_OF_SITES_BYTES = 7, 4**3 * ROW_BYTES
 SITES = 3 * TABLES_OF_SITES
-# Rows that are looked up beside each other: what is added to one sum has to wait for what was added before.
+# Rows looked up side by side: each addition to a sum has to wait for the one before.
 ROWS = 4
 # Rows for which the tables of samples are made once, a multiple of SITES and ROWS, and strips for which those of sites.
 TILE_ROWS, PANEL = 6 * ROWS * SITES, 8
@@ -38,7 +38,7 @@ _LANES, _OCTETS = ir.VectorType(_FLOAT, COLUMNS), ir.VectorType(ir.IntType(8), T
 
 
 def _lowered(result: Any, *kinds: Any) -> Any:
-    """Have a function put its instructions where compiled code calls it: of a builder, and values of these kinds."""
+    """Return a function that emits its instructions into compiled code, for a builder and argument types."""
 
     def declared(put: Any) -> Any:
         def generated(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
@@ -69,33 +69,33 @@ def _add_to(builder: Any, address: Any, value: Any) -> None:
 
 
 def _on(builder: Any, address: Any, n_bytes: int) -> Any:
-    """The address so many bytes further."""
+    """Return the address so many bytes further."""
     return builder.add(address, ir.Constant(_WORD, n_bytes))
 
 
 def _spread(builder: Any, value: Any) -> Any:
-    """The same value in all lanes."""
+    """Return the same value in all lanes."""
     first = builder.insert_element(ir.Constant(_LANES, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
     same = ir.Constant(ir.VectorType(ir.IntType(32), COLUMNS), [0] * COLUMNS)
     return builder.shuffle_vector(first, ir.Constant(_LANES, ir.Undefined), same)
 
 
 def _bits(builder: Any, codes: Any, shift: int, mask: int) -> Any:
-    """The codes moved to the left, or to the right, and what is left of them under a mask."""
+    """Return the codes moved to the left or right, with a mask applied."""
     by = ir.Constant(codes.type, [abs(shift)] * THIRD if codes.type == _OCTETS else abs(shift))
     kept = ir.Constant(codes.type, [mask] * THIRD if codes.type == _OCTETS else mask)
     return builder.and_(builder.shl(codes, by) if shift > 0 else builder.lshr(codes, by), kept)
 
 
 def _entry(builder: Any, table: Any, word: Any, octet: int, bits: int) -> Any:
-    """The lanes of a table that the upper `bits` of a byte of a word name."""
+    """Return the table entries that the upper `bits` of each byte of a word select, in lanes."""
     eighths = _bits(builder, word, bits - 5 - 8 * octet, 2**bits - 1 << 3)
     place = eighths if word.type == _WORD else builder.zext(eighths, _WORD)
     return _load(builder, _LANES, builder.add(table, builder.mul(place, ir.Constant(_WORD, 8))))
 
 
 def _put_sums(builder: Any, multiples: Any, out: Any) -> None:
-    """Put the sums of a multiple of each of three rows into a table: those of the first row beside each other."""
+    """Put the sums of a multiple of each of three rows into a table: those of the first row side by side."""
     sums = [ir.Constant(_LANES, [0.0] * COLUMNS)]
     for of_row in reversed(multiples):
         sums = [each if more is None else builder.fadd(each, more) for each in sums for more in of_row]
@@ -187,7 +187,7 @@ def _add_multiple(builder, source, factor, out):  # type: ignore[no-untyped-def]
 
 @_lowered(types.uint64, types.intp)
 def _eight(builder, address):  # type: ignore[no-untyped-def]
-    """The eight bytes at an address."""
+    """Return the eight bytes at an address."""
     return _load(builder, _WORD, address)
 
 

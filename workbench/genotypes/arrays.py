@@ -40,11 +40,11 @@ class Counts:
     itemsize: int
     """Bytes of a stored value."""
     chunks: tuple[int, int] | None = None
-    """How much is stored together; None where any rectangle reads equally well."""
+    """Shape of the parts stored together; None if any rectangle reads equally well."""
 
 
 def in_zarr(array: Any, read: Callable[..., np.ndarray[Any, Any]], place: str, *more: Any) -> Counts:
-    """Counts that `read` finds in a rectangle of a Zarr array: it is given array, place and more before the slices."""
+    """Return counts that `read` finds in a rectangle of a Zarr array; it gets the array and extra arguments first."""
     rows, columns = (array.shards or array.chunks)[:2]
     itemsize = array.dtype.itemsize * math.prod(array.shape[2:])
     return Counts(partial(read, array, place, *more), tuple(array.shape[:2]), int(itemsize), (int(rows), int(columns)))
@@ -112,7 +112,7 @@ def genotypes_of_counts(
     rows: Rows = "auto",
     source: str | None = None,
 ) -> Genotypes:
-    """Genotypes of counts in a file, read where they are needed; parameters as `open_genotypes` has them."""
+    """Return the genotypes of counts in a file, read where they are needed; parameters as `open_genotypes` has them."""
     transposed = is_transposed(counts.shape, orientation, samples, source or "The array")
     n_variants, n_samples = counts.shape[::-1] if transposed else counts.shape[:2]
     chunks = counts.chunks or (1, n_samples)
@@ -136,7 +136,7 @@ def genotypes_of_array(
     variants: Variants | None = None,
     rows: Rows = "auto",
 ) -> Genotypes:
-    """Genotypes of an array of counts in memory (NumPy, CuPy) or of Dask, packed block by block.
+    """Return the genotypes of an array of counts in memory (NumPy, CuPy) or of Dask, packed block by block.
 
     What is in memory isn't copied, and has to stay as it is.
     """
@@ -243,7 +243,7 @@ def _copies(array: Any, place: str, rows: slice, columns: slice) -> np.ndarray[A
 
 
 def read_vcf_zarr(group: Any, place: str, *, multiallelic: Multiallelic = "any", rows: Rows = "auto") -> Genotypes:
-    """Genotypes of an open VCF Zarr group: copies of the alternate allele.
+    """Return the genotypes of an open VCF Zarr group: copies of the alternate allele.
 
     The one allele of a haploid call, which has a ploidy of 1 or a -2 in place of its second allele, counts twice: males
     on X are as in PLINK's .bed files. Singular values of haploid samples are twice those of counts 0 and 1.

@@ -33,7 +33,7 @@ def warm_up() -> None:
 
 
 def by_sample(packed: Matrix, n_samples: int) -> Matrix:
-    """Both bits of each genotype of a block in our codes, by sample: uint64 of (n_samples, 2, ⌈rows / 64⌉).
+    """Return both bits of each genotype of a block in our codes, by sample: uint64 of (n_samples, 2, ⌈rows / 64⌉).
 
     Bits beyond the last row say that nothing is known.
     """
@@ -56,7 +56,7 @@ def by_sample(packed: Matrix, n_samples: int) -> Matrix:
 
 
 def joined(planes: Sequence[Matrix]) -> Matrix:
-    """Planes of the same samples in several blocks one after the other, filled up with what isn't known."""
+    """Join the planes of the same samples in several blocks, filled up with missing genotypes."""
     words = sum(each.shape[2] for each in planes)
     found = np.full((*planes[0].shape[:2], -(-words // _SIDE_BY_SIDE) * _SIDE_BY_SIDE), ~_WORD(0))
     np.concatenate(planes, axis=2, out=found[:, :, :words])
@@ -64,7 +64,7 @@ def joined(planes: Sequence[Matrix]) -> Matrix:
 
 
 def pairs(one: Matrix, other: Matrix, same: bool) -> Matrix:
-    """Numbers of variants for all pairs of samples of two planes: (4, samples of `one`, samples of `other`).
+    """Count variants for all pairs of samples of two planes: (4, samples of `one`, samples of `other`).
 
     Where both are heterozygous, where they have no allele in common, where the first is heterozygous and the other
     known, and the other way round. Of the `same` samples only what is above the diagonal counts.
@@ -78,13 +78,13 @@ def pairs(one: Matrix, other: Matrix, same: bool) -> Matrix:
     low, high = other[:, 0], other[:, 1]
     het, unknown = low & ~high, low & high
     for i, (a, b) in enumerate(one):
-        told = (a & ~b & het, ~(a | low) & (b ^ high), a & ~b & ~unknown, het & ~(a & b))
-        for which, bits in enumerate(told):
+        planes = (a & ~b & het, ~(a | low) & (b ^ high), a & ~b & ~unknown, het & ~(a & b))
+        for which, bits in enumerate(planes):
             found[which, i] = np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
     return found
 
 
 def known_together(one: Matrix, other: Matrix) -> Matrix:
-    """In how many variants both are known, sample by sample."""
+    """Return the number of variants in which both are known, sample by sample."""
     bits = ~(one[:, 0] & one[:, 1]) & ~(other[:, 0] & other[:, 1])
     return np.bitwise_count(bits).sum(axis=1, dtype=np.int64)

@@ -41,19 +41,19 @@ def of_chosen_samples(
     remove: Names | None = None,
     storage_options: places.Options | None = None,
 ) -> Genotypes:
-    """Genotypes of the samples in `keep_samples` (None: of all) that aren't in `remove`, in the order they have.
+    """Return the genotypes of the samples in `keep_samples` (None: of all) that aren't in `remove`, in their order.
 
-    A name chooses all samples that have it. Names that no sample has, or several, are told of in `remarks`. Raises
-    BadInputError where one of the lists can't be read or knows none of the samples, or no sample is left.
+    A name chooses all samples that have it. `remarks` reports names of no sample or of several. Raises
+    BadInputError if a list can't be read or names none of the samples, or no sample is left.
     """
-    if not genotypes.n_samples:  # whoever needs some says so
+    if not genotypes.n_samples:  # callers that need samples check it
         return genotypes
     mask, remarks = np.ones(genotypes.n_samples, bool), [*genotypes.remarks, *_on_repeats(genotypes)]
     for name, given, stays in (("keep_samples", keep_samples, True), ("remove", remove, False)):
         if given is not None:
-            named, told = _named(genotypes, name, given, storage_options)
+            named, notes = _named(genotypes, name, given, storage_options)
             mask &= named if stays else ~named
-            remarks += told
+            remarks += notes
     if not mask.any():
         raise BadInputError(f"keep_samples and remove leave none of {genotypes.n_samples} samples. Leave out fewer.")
     chosen = genotypes if mask.all() else genotypes.of_samples(mask)
@@ -71,7 +71,7 @@ def _on_repeats(genotypes: Genotypes) -> list[str]:
 def _named(
     genotypes: Genotypes, parameter: str, given: Names, options: places.Options | None
 ) -> tuple[Matrix, list[str]]:
-    """A mask of the samples that are named, and a sentence on names that no sample has."""
+    """Return a mask of the named samples, and a message about names that no sample has."""
     asked, what = _lines(parameter, given, options)
     samples = [str(name) for name in np.asarray(genotypes.samples).tolist()]
     places_of: dict[Any, list[int]] = {}
@@ -99,7 +99,7 @@ def _named(
 
 
 def _lines(parameter: str, given: Names, options: places.Options | None) -> tuple[list[tuple[str, ...]], str]:
-    """Names, as one or two words each, and what they came from."""
+    """Return names, as one or two words each, and their source."""
     if not isinstance(given, (str, Path)):
         words = [str(each) for each in (given.tolist() if hasattr(given, "tolist") else given)]
         return [tuple(each.split(maxsplit=1)) if each.strip() else ("",) for each in words], parameter
@@ -121,7 +121,7 @@ def some_on_x(genotypes: Genotypes) -> bool:
 
 
 def on_autosomes(genotypes: Genotypes) -> np.ndarray[Any, Any]:
-    """A mask of the variants that are on one of the 22 human autosomes.
+    """Return a mask of the variants on one of the 22 human autosomes.
 
     Raises BadInputError where the variants have no contigs, or none of them is an autosome.
     """
@@ -140,7 +140,7 @@ def on_autosomes(genotypes: Genotypes) -> np.ndarray[Any, Any]:
 
 
 def in_regions(genotypes: Genotypes, regions: Regions) -> Matrix:
-    """A mask of the variants that lie in one of the regions, whose ends belong to them.
+    """Return a mask of the variants in any of the regions, ends included.
 
     Contigs are compared by `chromosome`. A BED file counts from 0 and its ends don't belong to the regions.
     Raises BadInputError where the variants lack places, or the regions can't be read.
@@ -163,7 +163,7 @@ def nowhere(genotypes: Genotypes) -> str:
 
 
 def chromosome(contig: str) -> str:
-    """One name for all that files call a contig: "6" for 6, 06, chr6 and NC_000006.12, "x" for chrX and NC_000023.11.
+    """Return one name for all spellings of a contig: "6" for 6, 06, chr6, NC_000006.12; "x" for chrX and NC_000023.11.
 
     PLINK's 23 to 26 stay numbers: of other species they are chromosomes like any other.
     """
@@ -220,7 +220,7 @@ def barred(
     autosomes_only: bool = False,
     leave_out: Regions | None = None,
 ) -> Mapping[str, Matrix]:
-    """Masks of the variants that take no part, by the reason (`scaling.REASONS`); the last that applies counts."""
+    """Return masks of the excluded variants by reason (`scaling.REASONS`); the last reason that applies counts."""
     found: dict[str, Matrix] = {}
     if autosomes_only:
         found["not autosomal"] = ~on_autosomes(genotypes)
@@ -233,12 +233,12 @@ def barred(
 
 
 def rest(barred: Mapping[str, Matrix]) -> Matrix | None:
-    """A mask of the variants for which there is no reason to leave them out; None for all."""
+    """Return a mask of the variants that no reason excludes; None for all."""
     return ~np.logical_or.reduce(list(barred.values())) if barred else None
 
 
 def of_chosen_variants(genotypes: Genotypes, **choices: Any) -> Genotypes:
-    """Genotypes of the variants that `barred` has no reason to leave out, parameters as there.
+    """Return the genotypes of the variants that `barred` doesn't exclude; the parameters are the same.
 
     Raises BadInputError where none is left.
     """
@@ -251,7 +251,7 @@ def of_chosen_variants(genotypes: Genotypes, **choices: Any) -> Genotypes:
 
 
 def as_mask(kept: Any, genotypes: Genotypes) -> Matrix | None:
-    """`kept` as a mask of the variants; None for all."""
+    """Return `kept` as a mask of the variants; None for all."""
     if kept is None:
         return None
     refuse_masked(kept)

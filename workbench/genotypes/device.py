@@ -30,7 +30,7 @@ _COUNTING = (32, 8)
 
 
 def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
-    """ÃᵀÃ Q of a block in our codes, in float64: (n_samples, columns)."""
+    """Return ÃᵀÃ Q of a block in our codes, in float64: (n_samples, columns)."""
     if not on_device(packed):
         return kernels.normal(packed, sites, q)
     xp, n_bytes, width = namespace(packed), packed.shape[1], q.planes.shape[2]
@@ -50,7 +50,7 @@ def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
 
 
 def projected(packed: Any, sites: Matrix, q: Narrow) -> Any:
-    """Ã Q of a block in our codes."""
+    """Return Ã Q of a block in our codes."""
     if not on_device(packed):
         return kernels.projected(packed, sites, q)
     found = namespace(packed).empty((packed.shape[0], q.planes.shape[2]), q.planes.dtype)
@@ -61,7 +61,7 @@ def projected(packed: Any, sites: Matrix, q: Narrow) -> Any:
 
 
 def counted(packed: Any, n_samples: int) -> Matrix:
-    """Samples with 0, 1, 2 copies and with none known, of shape (rows, 4), for a block in our codes."""
+    """Count samples with 0, 1, 2 copies and with none known, of shape (rows, 4), for a block in our codes."""
     if not on_device(packed):
         return kernels.counted(packed, n_samples)
     xp, (height, n_bytes) = namespace(packed), packed.shape
@@ -73,29 +73,29 @@ def counted(packed: Any, n_samples: int) -> Matrix:
 
 
 def oversamples(k: int) -> int:
-    """Columns beyond `k` that are worth their time: at least six, and as many as a tile of a device's product has."""
+    """Return the columns beyond `k` that are worth their time: at least six, and up to the width of a device's tile."""
     return -(-(k + 6) // 16) * 16 - k
 
 
 def tile_bytes(n_variants: int, n_samples: int, itemsize: int = 4) -> int:
-    """Bytes of a tile of floating point, for who wants to know before."""
+    """Return the bytes of a tile of floating point, to plan memory."""
     groups = groups_of(-(-n_samples // PER_BYTE))
     return min(n_variants, rows_of(groups, itemsize)) * PER_BYTE * groups * itemsize
 
 
 def groups_of(n_bytes: int) -> int:
-    """Groups of four numbers in a row of a tile: those of its bytes, the mean's, and up to the next row."""
+    """Return the groups of four numbers in a row of a tile: those of its bytes, the mean's, and up to the next row."""
     return -(-(n_bytes + 1) // _ALIGNED) * _ALIGNED
 
 
 def rows_of(groups: int, itemsize: int) -> int:
-    """Rows of a tile: as many as its bytes allow, in whole sums of single precision."""
+    """Return the rows of a tile: as many as its bytes allow, in whole sums of single precision."""
     rows = TILE_BYTES // (PER_BYTE * groups * itemsize)
     return max(1, rows // ROWS_IN_SINGLE * ROWS_IN_SINGLE or rows)
 
 
 def _tiles(packed: Any, sites: Matrix, q: Narrow, left: Any) -> Iterator[tuple[Any, Any, slice]]:
-    """Decoded rows, in a buffer that is used again, with their X Q − μ 1ᵀQ, which is put into `left`."""
+    """Yield decoded rows, in a buffer that is used again; their X Q − μ 1ᵀQ is put into `left`."""
     xp, dtype, (height, n_bytes), width = namespace(packed), q.planes.dtype, packed.shape, q.planes.shape[2]
     groups = groups_of(n_bytes)
     rows = max(1, min(height, rows_of(groups, dtype.itemsize)))

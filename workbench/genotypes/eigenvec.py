@@ -26,7 +26,7 @@ _BY_FREQUENCY = ("patterson", "hail", "plink")
 
 
 def lines(arrays: Mapping[str, Any]) -> dict[str, Iterator[str]]:
-    """Lines of each file by its suffix, from the arrays of a `genotype_pca`.
+    """Return the lines of each file by its suffix, from the arrays of a `genotype_pca`.
 
     The file of loadings and that of allele counts are left out where sites have no names or alleles, or are scaled
     as PLINK doesn't. Raises BadInputError where the arrays are not those of a PCA of genotypes.
@@ -91,5 +91,5 @@ def along(coords: Mapping[str, Any], name: str) -> Any:
 
 
 def number(value: float) -> str:
-    """A number in eight digits."""
+    """Return a number in eight digits."""
     return f"{value:.8g}"

@@ -37,16 +37,16 @@ class Arranged:
 
     @property
     def nbytes(self) -> int:
-        """What it takes to send."""
+        """Bytes to send."""
         return self.right.nbytes
 
     def trusted(self, packed: Any) -> Arranged:
-        """Itself: blocks are never on a device."""
+        """Return itself: blocks are never on a device."""
         return self
 
 
 def arranged(q: Narrow) -> Narrow | Arranged:
-    """Q as `normal` takes it: arranged once for a pass, which takes as long as some hundred rows of many samples do."""
+    """Return Q as `normal` takes it: arranged once for a pass, which takes as long as some hundred rows do."""
     if q.planes.dtype != np.float32:
         return q
     rows = kernels.by_samples(q.planes)
@@ -61,7 +61,7 @@ def arranged(q: Narrow) -> Narrow | Arranged:
 
 
 def normal(packed: Any, sites: Matrix, q: Narrow | Arranged) -> Matrix:
-    """What `gathered` makes ÃᵀÃ Q of, for a block in our codes: the order of Q, and a last row for centring.
+    """Return a block's sums from which `gathered` makes ÃᵀÃ Q: ordered as Q, and a last row for centering.
 
     It adds up over blocks, in float64: that of few rows is in float32, as they are summed.
     """
@@ -81,7 +81,7 @@ def normal(packed: Any, sites: Matrix, q: Narrow | Arranged) -> Matrix:
 
 
 def gathered(total: Matrix, q: Narrow) -> Matrix:
-    """ÃᵀÃ Q, (n_samples, columns), of the sums of `normal` over all blocks."""
+    """Return ÃᵀÃ Q, (n_samples, columns), from the sums of `normal` over all blocks."""
     if q.planes.dtype != np.float32:
         return total
     groups, _, columns = total.shape
@@ -93,7 +93,7 @@ def gathered(total: Matrix, q: Narrow) -> Matrix:
 
 
 def counted(packed: Any, n_samples: int) -> Matrix:
-    """Samples with 0, 1, 2 copies and with none known, of shape (rows, 4), for a block in our codes."""
+    """Count samples with 0, 1, 2 copies and with none known, of shape (rows, 4), for a block in our codes."""
     if on_device(packed):
         return kernels.counted(packed, n_samples)
     found = np.empty((packed.shape[0], 4), np.int64)
@@ -104,7 +104,7 @@ def counted(packed: Any, n_samples: int) -> Matrix:
 
 
 def oversamples(k: int) -> int:
-    """Columns beyond `k` that are worth their time: at least six, and no idle lane."""
+    """Return the columns beyond `k` that are worth their time: at least six, and no idle lane."""
     return -(-(k + 6) // COLUMNS) * COLUMNS - k
 
 

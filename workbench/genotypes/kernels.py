@@ -26,7 +26,7 @@ TILE_BYTES = 1_500_000
 DEVICE_TILE_BYTES = 2**28
 # float32 sums are added to a float64 total every so many rows.
 ROWS_IN_SINGLE = 2048
-# What several threads have in hand beside each other in a worker's memory.
+# Memory that several threads use at the same time on a worker.
 LARGEST_BLOCK = 2**24
 # Rows that are factorized, or counted on a device, at a time.
 MANY_ROWS = 1024
@@ -35,7 +35,7 @@ COUNTED_ROWS = 128
 
 
 def counted(packed: Any, n_samples: int) -> Matrix:
-    """Samples with 0, 1, 2 copies and with none known, of shape (rows, 4), for a block in our codes."""
+    """Count samples with 0, 1, 2 copies and with none known, of shape (rows, 4), for a block in our codes."""
     xp, width = namespace(packed), packed_width(n_samples)
     words = -(-width // 8)
     found = np.empty((packed.shape[0], 4), np.int64)
@@ -66,12 +66,12 @@ def _ones(xp: Any, words: Any) -> Any:
 
 
 def quiet() -> Any:
-    """Where only finite numbers are multiplied: OpenBLAS now and then raises the processor's flags all the same."""
+    """Ignore floating-point flags while only finite numbers are multiplied: OpenBLAS sometimes raises them."""
     return np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore")
 
 
 def last_byte(n_samples: int) -> Any:
-    """The bits of a row's last byte that belong to samples."""
+    """Return the bits of a row's last byte that belong to samples."""
     return np.uint8((1 << 2 * (n_samples - PER_BYTE * (packed_width(n_samples) - 1))) - 1)
 
 
@@ -80,7 +80,7 @@ def _parts(height: int, rows: int) -> Iterator[slice]:
 
 
 def oversamples(k: int) -> int:
-    """Columns beyond `k` that are worth their time: ten make a pass less, each a quarter longer, and less accuracy."""
+    """Return the columns beyond `k` that are worth their time."""
     return 6
 
 
@@ -88,7 +88,7 @@ def oversamples(k: int) -> int:
 
 
 def to_planes(q: Matrix, dtype: Any) -> Matrix:
-    """Rows of `q`, one for each sample, by planes and over the powers of four: of shape (4, bytes, columns)."""
+    """Return the rows of `q`, one for each sample, by planes and powers of four: of shape (4, bytes, columns)."""
     n, columns = q.shape
     padded = np.zeros((PER_BYTE * packed_width(n), columns), dtype)
     padded[:n] = q
@@ -97,7 +97,7 @@ def to_planes(q: Matrix, dtype: Any) -> Matrix:
 
 
 def by_samples(planes: Matrix) -> Matrix:
-    """What `to_planes` did, undone exactly: rows for the samples of all bytes, in the precision of the planes."""
+    """Undo `to_planes` exactly: return rows for the samples of all bytes, in the precision of the planes."""
     _, n_bytes, columns = planes.shape
     found = np.empty((n_bytes, PER_BYTE, columns), planes.dtype)
     np.multiply(planes.transpose(1, 0, 2), _POWERS[:, 0], out=found, casting="same_kind")
@@ -105,7 +105,7 @@ def by_samples(planes: Matrix) -> Matrix:
 
 
 def from_planes(z: Matrix, n_samples: int) -> Matrix:
-    """What `to_planes` did to sums, undone, from shape (columns, 4, bytes): (n_samples, columns)."""
+    """Undo `to_planes` for sums: from shape (columns, 4, bytes) to (n_samples, columns)."""
     columns, _, n_bytes = z.shape
     found = np.empty((n_bytes, PER_BYTE, columns))
     np.divide(z.transpose(2, 1, 0), _POWERS[:, 0], out=found)
@@ -128,33 +128,33 @@ class Narrow:
 
     @property
     def nbytes(self) -> int:
-        """What it takes to send."""
+        """Bytes to send."""
         return self.planes.nbytes
 
     @classmethod
     def of(cls, q: Matrix, single: bool) -> Narrow:
-        """`q` in float32 or float64."""
+        """Return `q` in float32 or float64."""
         dtype = np.dtype(np.float32 if single else np.float64)
         rounded = q.astype(dtype)
         return cls(to_planes(rounded, dtype), rounded.sum(axis=0, dtype=np.float64), q.shape[0])
 
     def trusted(self, packed: Any) -> Narrow:
-        """Itself, or in float64 where products of a block in float32 wouldn't have its precision."""
+        """Return itself, or its copy in float64 if products of a block in float32 wouldn't have that precision."""
         return self if single_is_single(packed) else replace(self, planes=self.planes.astype(np.float64))
 
 
 def arranged(q: Narrow) -> Narrow:
-    """Q as `normal` takes it."""
+    """Return Q as `normal` takes it."""
     return q
 
 
 def gathered(total: Matrix, q: Narrow) -> Matrix:
-    """ÃᵀÃ Q of the sums of `normal` over all blocks."""
+    """Return ÃᵀÃ Q of the sums of `normal` over all blocks."""
     return total
 
 
 def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
-    """ÃᵀÃ Q of a block in our codes, in float64: (n_samples, columns)."""
+    """Return ÃᵀÃ Q of a block in our codes, in float64: (n_samples, columns)."""
     xp, (height, n_bytes), width = namespace(packed), packed.shape, q.planes.shape[2]
     means, factors = rounded(packed, sites, q)
     left, squared = xp.empty((height, width), q.planes.dtype), factors * factors
@@ -174,7 +174,7 @@ def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
 
 
 def projected(packed: Any, sites: Matrix, q: Narrow) -> Any:
-    """Ã Q of a block in our codes."""
+    """Return Ã Q of a block in our codes."""
     found = namespace(packed).empty((packed.shape[0], q.planes.shape[2]), q.planes.dtype)
     means, factors = rounded(packed, sites, q)
     for _ in _tiles(packed, sites, means, q, found):
@@ -184,7 +184,7 @@ def projected(packed: Any, sites: Matrix, q: Narrow) -> Any:
 
 
 def rounded(packed: Any, sites: Matrix, q: Narrow) -> tuple[Any, Any]:
-    """Means and factors as columns, where the block is and in the precision of Q.
+    """Return the means and factors as columns, where the block is and in the precision of Q.
 
     Means are rounded to what 3 can be taken from, and added to, without rounding again.
     """
@@ -198,7 +198,7 @@ _THREE = np.array([3.0, 0.0])
 
 
 def _tiles(packed: Any, sites: Matrix, means: Any, q: Narrow, left: Any) -> Iterator[tuple[Any, Any, slice]]:
-    """Some rows at a time, decoded in a buffer that is used again, with X Q − μ 1ᵀQ in their rows of `left`."""
+    """Yield some decoded rows at a time, in a reused buffer; X Q − μ 1ᵀQ is put into their rows of `left`."""
     xp, (height, n_bytes), width = namespace(packed), packed.shape, q.planes.shape[2]
     rows = _tile_rows(packed, q.planes.dtype.itemsize)
     buffer = xp.empty((rows, PER_BYTE, n_bytes), q.planes.dtype)
@@ -231,7 +231,7 @@ def _tile_rows(packed: Any, itemsize: int) -> int:
 
 
 def _fill_missing(decoded: Any, p: Any, mean: Any, plane: Any) -> None:
-    """The site's mean where a code is 3, so that centring leaves 0 there. `plane` is for what is computed between.
+    """Put the site's mean where a code is 3, so that centering leaves 0 there. `plane` is working memory.
 
     Every sample is touched: to look for those that are missing takes longer from one in a thousand on.
     """

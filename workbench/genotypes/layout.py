@@ -32,7 +32,7 @@ _KEY = "dask_workbench"
 
 @dataclass(frozen=True)
 class Description:
-    """What a store says of itself in its attributes; a store is gone on with if all of it agrees."""
+    """Attributes that describe a store; packing continues a store only if all of them agree."""
 
     n_variants: int
     n_samples: int
@@ -42,7 +42,7 @@ class Description:
     version: int = VERSION
 
     def attributes(self, *, complete: bool) -> dict[str, Any]:
-        """Attributes of the group."""
+        """Return the attributes of the group."""
         return {_KEY: {**asdict(self), "complete": complete}}
 
     @property
@@ -72,13 +72,13 @@ def description(group: Any, place: Place) -> tuple[Description, bool]:
 
 
 def finished(place: Place) -> set[int]:
-    """Numbers of the blocks whose files are there."""
+    """Return the numbers of the blocks whose files exist."""
     parts = (name.split(".") for name in (place / PACKED).names())
     return {int(part[1]) for part in parts if len(part) == 3 and part[0] == "c" and part[2] == "0"}
 
 
 def read_store(group: Any, place: Place) -> Genotypes:
-    """Genotypes of an open store, read block by block.
+    """Return the genotypes of an open store, read block by block.
 
     Raises BadInputError where it isn't finished, or an array or a part of it is missing.
     """

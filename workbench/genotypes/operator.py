@@ -43,7 +43,7 @@ LINKED = REASONS.index("linked")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Learned:
-    """What a first pass tells of a block's sites to whoever has no block: a byte of each, and what Ã adds to sums."""
+    """Facts about a block's sites from a first pass, for code without the block: a byte each, and Ã's sums."""
 
     verdict: Matrix
     """The place in `REASONS` of why a site takes no part, 0 for those that do."""
@@ -56,14 +56,14 @@ class Learned:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sites:
-    """What `Rule.sites` says of a block, and stays beside it; no array, which on a GPU would count as a block here."""
+    """Result of `Rule.sites` for a block, kept with it; not an array, which on a GPU would count as a block here."""
 
     numbers: Matrix
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sums:
-    """What one reading of some rows adds up to, and on a first pass what it has learned of each block's sites."""
+    """Sums over some rows from one reading, and on a first pass the facts learned about each block's sites."""
 
     product: Matrix
     triangle: Matrix | None
@@ -112,7 +112,7 @@ class GenotypeOperator(Operator):
         return self.verdict == 0
 
     def input_error(self, s: Matrix, single: bool) -> Matrix:
-        """How far singular values can be off because means and factors were rounded; counts never are.
+        """Return the error of singular values from rounding means and factors; counts are never rounded.
 
         Factors, and their squares, that are off by at most 2 ε of themselves change each singular value by at most as
         much of itself (Ostrowski). Means are off by some δ of at most ε, as they are at most 2. That makes Ã + δ 1ᵀ of
@@ -127,7 +127,7 @@ class GenotypeOperator(Operator):
         return 2 * eps * s + eps * math.sqrt(self._imputed) + risen
 
     def started(self, q: Matrix, single: bool) -> Matrix:
-        """`q`, or of many genotypes in memory, q turned towards the leading vectors of a sample of the variants."""
+        """Return `q`, or, for many genotypes in memory, q turned towards the leading vectors of some variants."""
         if not self.kept or math.prod(self.shape) < MANY:
             return q
         rows = np.arange(self.shape[0]) if self.kept_rows is None else np.flatnonzero(self.kept_rows)
@@ -187,20 +187,20 @@ class GenotypeOperator(Operator):
         return self._quiet[~known]
 
     def counted(self) -> da.Array:
-        """Of each site that takes part: copies of the counted allele, and samples in which it is known."""
+        """Return copies of the counted allele and samples in which it is known, for each site that takes part."""
         counting = dask.delayed(_counted, pure=True)
         parts = [counting(sites, self.shape[1]) for sites in self._sites]
         return self._joined(parts, 2, np.empty((0, 2), np.int64))
 
     def projected(self, v: Matrix) -> da.Array:
-        """Ã v as a lazy Dask array, of the sites that take part: the blocks are gone through when it is computed."""
+        """Return Ã v as a lazy Dask array, of the sites that take part: computing it takes a pass over the blocks."""
         narrow, projecting = Narrow.of(v, False), dask.delayed(_projected, pure=True)
         blocks = zip(self.packed.to_delayed()[:, 0], self._sites, strict=True)
         parts = [projecting(self.kernel, block, sites, narrow) for block, sites in blocks]
         return self._joined(parts, v.shape[1], self.packed._meta.astype(np.float64))
 
     def _joined(self, parts: Sequence[Delayed], columns: int, meta: Any) -> da.Array:
-        """One array of what was made of each block's sites that take part."""
+        """Join the results of each block's sites that take part into one array."""
         heights = [int(np.count_nonzero(self.kept_sites[part])) for part in slices(self.packed.chunks[0])]
         arrays = zip(parts, heights, strict=True)
         return da.concatenate([da.from_delayed(part, (height, columns), meta=meta) for part, height in arrays])
@@ -216,7 +216,7 @@ def _known_at(packed: Any, stays: Matrix, samples: Matrix) -> Matrix:
 
 
 def blocked(genotypes: Genotypes, kept: bool = False, largest: int = kernels.LARGEST_BLOCK) -> Any:
-    """The packed blocks, of sizes that keep several threads busy and fit beside each other.
+    """Return the packed blocks, of sizes that keep several threads busy and fit in memory together.
 
     Those to be `kept` are views of what is read or lies there at once; of others only the rows needed are read. Where
     the `largest` are larger than what is read at once, or half of a block is more than any has, blocks are joined.
@@ -234,7 +234,7 @@ def blocked(genotypes: Genotypes, kept: bool = False, largest: int = kernels.LAR
 
 
 def _sent(parts: list[Matrix]) -> list[Any]:
-    """Each block's own numbers, on the workers already where a cluster computes and they're many."""
+    """Return each block's own numbers, already on the workers where a cluster computes and they're many."""
     client = cluster_client()
     if client is None or sum(part.nbytes for part in parts) <= GRAPH_BYTES:
         return list(parts)
@@ -297,7 +297,7 @@ def _counted(sites: Sites, n_samples: int) -> Matrix:
 
 
 def taking_part(packed: Any, sites: Matrix) -> tuple[Any, Matrix]:
-    """The rows of a block that aren't left out."""
+    """Return the rows of a block that aren't left out."""
     stays = sites[:, 1] != 0
     return (packed, sites) if stays.all() else (packed[to_device_of(np.flatnonzero(stays), packed)], sites[stays])
 

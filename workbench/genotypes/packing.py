@@ -19,15 +19,15 @@ from workbench.linalg.gpu import namespace, to_device_of
 from workbench.linalg.keys import fresh, lasting
 
 MISSING = 255
-"""How a missing value is written in an array of counts that this package makes."""
+"""Code of a missing value in an array of counts that this package makes."""
 
 MISSING_CODES = (-127, -9, -2, -1, 3, MISSING, math.nan)
-"""What real files write for a missing value: bed-reader, text files, VCF Zarr (two), the raw code, uint8, floats."""
+"""Codes of missing values in real files: bed-reader, text files, VCF Zarr (two), the raw code, uint8, floats."""
 
 ReadRows = Callable[[int, int], np.ndarray[Any, Any]]
 """Gives the packed rows from the first up to, not including, the last; travels to workers."""
 
-# Read and decoded in a fraction of a second, and small beside a worker's memory with a block in each thread.
+# Read and decoded in a fraction of a second, and small compared to a worker's memory with a block in each thread.
 BLOCK_BYTES = 8 * 2**20
 _LEAST_BYTES = 2**18
 _LEAST_BLOCKS = 16
@@ -43,11 +43,11 @@ _LOW = 0x01010101
 _CODES = 0x03030303
 
 compiled: Callable[..., tuple[int, int]] | None = None
-"""What `fast` has made ready in this process: its own way to pack bytes of which nothing has to be looked up."""
+"""Compiled function for packing, set by `fast` in this process: for bytes that need no further check."""
 
 
 def packed_width(n_samples: int) -> int:
-    """Bytes that a row of so many samples takes."""
+    """Return the bytes that a row of so many samples takes."""
     return -(-n_samples // PER_BYTE)
 
 
@@ -58,7 +58,7 @@ def pack(
     first_row: int = 0,
     first_column: int = 0,
 ) -> Any:
-    """Counts 0, 1 and 2 of variants × samples in two bits each, which are the count, or 3 where it is missing.
+    """Pack counts 0, 1 and 2 of variants × samples into two bits each, which are the count, or 3 where it is missing.
 
     That of sample j is in byte j // 4 of its row, from bit 2 · (j mod 4) upwards.
 
@@ -70,16 +70,16 @@ def pack(
         The value, or values, that stand for "not known". Left out, all of `MISSING_CODES` do: -127, -9, -2, -1, 3, 255
         and NaN. A 3 can be one of them because a diploid has at most two copies of an allele.
     first_row, first_column
-        Where in the whole array the block starts, for the error's sake.
+        Start of the block in the whole array, for the error message.
 
     Returns
     -------
-    Array of uint8 beside `counts`, of shape (variants, ⌈samples / 4⌉). Bits past the last sample are 0.
+    Array of uint8 in the memory of `counts`, of shape (variants, ⌈samples / 4⌉). Bits past the last sample are 0.
 
     Raises
     ------
     BadInputError
-        A value is neither a count nor missing; the sentence says which and where.
+        A value is neither a count nor missing; the message says which and where.
     """
     if counts.ndim != 2:
         raise BadInputError(f"Counts have two dimensions, variants × samples; these have {counts.ndim}.")
@@ -119,7 +119,7 @@ def _packed_by_compiled(counts: Any, packed: Any, three_is_missing: bool) -> boo
 
 
 def unpack(packed: Any, n_samples: int, *, missing: int = MISSING) -> Any:
-    """Counts of variants × samples, uint8, of a packed block of NumPy or CuPy.
+    """Return the counts of variants × samples, uint8, of a packed block of NumPy or CuPy.
 
     `missing` is written where none is known. Bits past the last sample may be anything.
     """
@@ -137,7 +137,7 @@ def unpack(packed: Any, n_samples: int, *, missing: int = MISSING) -> Any:
 
 
 def chosen(packed: Any, samples: Any) -> Any:
-    """Packed rows of some of the samples, by their places and in that order; codes stay as they are, two bits each."""
+    """Return the packed rows of some of the samples, by their places and in that order; the codes stay the same."""
     xp, width = namespace(packed), packed_width(len(samples))
     places = np.zeros(PER_BYTE * width, np.int64)
     places[: len(samples)] = samples
@@ -158,7 +158,10 @@ def chosen(packed: Any, samples: Any) -> Any:
 
 
 def missing_codes(missing: float | Iterable[float] | None) -> tuple[float, ...]:
-    """Missing values that were named, or all that are understood. Raises BadInputError where one of them is a count."""
+    """Return the given codes for missing values, or all known ones.
+
+    Raises BadInputError where one of them is a count.
+    """
     if missing is None:
         return MISSING_CODES
     codes = tuple(missing) if isinstance(missing, Iterable) else (missing,)
@@ -169,7 +172,7 @@ def missing_codes(missing: float | Iterable[float] | None) -> tuple[float, ...]:
 
 
 def _decoded(packed: Any, missing: int) -> Any:
-    """Four bytes for each byte of a tile, as one integer: first the codes, then `missing` where they are 3."""
+    """Return four bytes for each byte of a tile, as one integer: first the codes, then `missing` where they are 3."""
     four = packed.astype(_FOUR)
     four |= four << 12
     four |= four << 6
@@ -180,7 +183,7 @@ def _decoded(packed: Any, missing: int) -> Any:
 
 
 def _codes(counts: Any, missing: Sequence[float], first_row: int, first_column: int) -> Any:
-    """Two-bit codes of a tile of counts, a byte each, every value checked."""
+    """Return the two-bit codes of a tile of counts, a byte each, with every value checked."""
     xp = namespace(counts)
     if counts.dtype.kind not in "biuf":
         raise BadInputError(f"Counts are whole numbers; these are {counts.dtype}.")
@@ -240,7 +243,7 @@ def _neither(value: float, row: int, column: int, missing: Sequence[float]) -> s
 
 @dataclass(frozen=True, eq=False)
 class PackedRows:
-    """What `da.from_array` takes blocks of: a shape and a way to read some of the rows."""
+    """Source of blocks for `da.from_array`: a shape and a way to read some of the rows."""
 
     read: ReadRows
     shape: tuple[int, int]
@@ -267,7 +270,7 @@ class PackedRows:
 def block_rows(
     n_variants: int, n_samples: int, rows: int | Literal["auto"] = "auto", *, multiple: int = 1, bytes_each: int = 0
 ) -> int:
-    """Rows of a block: as asked, or as many as keep it near 8 MiB and leave work for many threads.
+    """Return the rows in a block: as requested, or as many as keep it near 8 MiB and leave work for many threads.
 
     `multiple` is how many rows lie together in the file; `bytes_each` is what a row takes there, if more than packed.
     """
@@ -284,12 +287,12 @@ def block_rows(
 
 
 def at_most(nbytes: int, width: int) -> int:
-    """Bytes of a block, of rows of `width` bytes: as given, or more where samples are so many that rows are few."""
+    """Return the bytes of a block with rows of `width` bytes: as given, or more if few rows would fit."""
     return max(nbytes, min(_LEAST_ROWS * width, _MOST_BYTES))
 
 
 def cut(x: da.Array, heights: Sequence[Sequence[int]]) -> da.Array:
-    """Each block of rows cut into views of so many: Dask's own slices would be copies."""
+    """Cut each block of rows into views of so many: Dask's own slices would be copies."""
     if all(len(each) == 1 for each in heights):
         return x
     name = lasting("cut", x.name, heights)
@@ -301,7 +304,10 @@ def cut(x: da.Array, heights: Sequence[Sequence[int]]) -> da.Array:
 
 
 def taken(x: da.Array, rows: np.ndarray[Any, Any]) -> da.Array:
-    """Some rows; those that ascend are taken from their own blocks, by a bit for each row: Dask would shuffle them."""
+    """Return some of the rows; ascending ones come from their own blocks, by a bit for each row.
+
+    Dask would shuffle them.
+    """
     if not (rows.size and rows[0] >= 0 and rows[-1] < len(x) and (np.diff(rows) > 0).all()):
         return x[rows]
     first = int(rows[0])
@@ -324,7 +330,7 @@ def _rows(block: Any, rows: Any, count: int | None = None) -> Any:
 
 
 def packed_array(read: ReadRows, n_variants: int, n_samples: int, rows: int) -> da.Array:
-    """Packed rows of a file as a lazy array in blocks of `rows`."""
+    """Return the packed rows of a file as a lazy array in blocks of `rows`."""
     source = PackedRows(read, (n_variants, packed_width(n_samples)))
     chunks = (rows, max(1, source.shape[1]))
     meta = np.empty((0, 0), np.uint8)

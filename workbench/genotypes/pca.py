@@ -33,7 +33,7 @@ Matrix = np.ndarray[Any, Any]
 # Fewer genotypes than this are gone through as soon by NumPy.
 LARGE = 2 * 10**7
 _LABELS = 20
-"""Groups that are told apart."""
+"""Largest number of groups that a plot distinguishes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class GenotypePCA:
     kept: Matrix
     """A mask of the variants: which took part."""
     dropped: Mapping[str, int]
-    """How many did not, by reason; the first that applies to a site counts."""
+    """Number of excluded sites by reason; the first reason that applies to a site counts."""
     samples: Matrix
     """All of them; the scores of those in `unknown_samples` are NaN."""
     unknown_samples: Matrix
@@ -59,7 +59,7 @@ class GenotypePCA:
     """Those that were kept."""
     scaler: Scaler
     certificate: Certificate
-    """How accurate the singular values are."""
+    """Accuracy of the singular values."""
     _operator: GenotypeOperator = field(repr=False)
     _vectors: Matrix = field(repr=False)
 
@@ -81,7 +81,7 @@ class GenotypePCA:
         return self._operator.counted()
 
     def anew(self) -> tuple[Matrix, Matrix]:
-        """What one more pass, in double precision, says of the vectors: singular values, and ‖ÃᵀÃ v − σ² v‖ / σ₁²."""
+        """Make one more pass in double precision; return singular values, and ‖ÃᵀÃ v − σ² v‖ / σ₁²."""
         products = self._operator.normal(self._vectors, False)
         squares = (self._vectors * products).sum(axis=0)
         residuals = np.linalg.norm(products - squares * self._vectors, axis=0) / (squares[0] or 1.0)
@@ -89,13 +89,13 @@ class GenotypePCA:
         return np.sqrt(np.maximum(squares, 0) / by), residuals
 
     def project(self, source: Any, *, correct: bool = False, ambiguous: bool = False) -> Projection:
-        """Scores of new samples on these components, as `genotypes.project` gives them."""
+        """Return scores of new samples on these components, as `genotypes.project` does."""
         from workbench.genotypes.projection import project
 
         return project(self, source, correct=correct, ambiguous=ambiguous)
 
     def plot(self, color: Any = None, components: tuple[int, int] = (1, 2)) -> Any:
-        """A Bokeh scatter plot of two components, counted from 1.
+        """Draw a Bokeh scatter plot of two components, counted from 1.
 
         `color` is the name of a column on the samples (`sample_table`), or a label for each sample.
         """
@@ -132,7 +132,7 @@ def pca(
     keep: bool | None = None,
     kernel: Literal["auto", "numpy", "fast", "device"] = "auto",
 ) -> GenotypePCA:
-    """The `n_components` leading principal components of the samples, to the relative accuracy `tol`.
+    """Compute the `n_components` leading principal components of the samples, to the relative accuracy `tol`.
 
     Works on packed blocks, with whatever Dask is set to compute with; no genotype is ever a floating-point number for
     longer than a tile takes. A missing value counts as its site's mean. Sites without variation, or where nothing is
@@ -155,10 +155,10 @@ def pca(
         Sites that are unknown in a larger part of the samples are left out.
     hwe
         Sites where the exact test of Hardy-Weinberg equilibrium has a smaller p are left out. It counts two copies of
-        each sample, which males haven't of X: use `autosomes_only` beside it.
+        each sample, which males haven't of X: use `autosomes_only` with it.
     keep_samples, remove
         Samples to keep (None: all), and to leave out: names, or a file with a name, or a family and a name, on each
-        line. What is said of sites (`maf`, `hwe` and so on) is of those that are left.
+        line. Limits on sites (`maf`, `hwe` and so on) apply to the samples left.
     leave_out
         Regions whose variants are left out, such as "6:25000000-35000000", or a BED file.
     ld_prune
@@ -166,10 +166,10 @@ def pca(
     kept
         A mask of the variants that may take part.
     autosomes_only
-        Whether variants elsewhere than on one of the 22 human autosomes are left out. PLINK leaves out those on X, Y
+        True leaves out variants elsewhere than on one of the 22 human autosomes. PLINK leaves out those on X, Y
         and mitochondria, and keeps those that aren't placed (0) or are on both X and Y (25).
     keep
-        Whether the packed blocks stay in memory between passes; None: where they take less than half of it.
+        True keeps the packed blocks in memory between passes; None does if they take less than half of it.
     kernel
         "numpy", "fast" (numba: `pip install numba`), "device" (on GPUs, where Dask's array.backend is "cupy"), or
         "auto": "device" there, else "fast" where it is installed. Blocks on a device are multiplied there, whichever
@@ -243,7 +243,7 @@ def _pruned(genotypes: Genotypes, given: Any, rule: Rule, mask: Matrix | None) -
 
 
 def _kernel(name: str, genotypes: Genotypes) -> Kernel:
-    """The kernel of that name, ready to be used by every worker."""
+    """Return the kernel of that name, ready to be used by every worker."""
     if name not in ("auto", "numpy", "fast", "device"):
         raise BadInputError(f"Unknown kernel {name!r}. Choose one of: auto, numpy, fast, device.")
     large = genotypes.n_variants * genotypes.n_samples >= LARGE
@@ -291,7 +291,7 @@ def _result(
 
 
 def _signs(v: Matrix) -> Matrix:
-    """The largest entry of each vector becomes positive."""
+    """Return signs that make the largest entry of each vector positive."""
     return np.where(v[np.abs(v).argmax(axis=0), np.arange(v.shape[1])] < 0, -1.0, 1.0)
 
 
@@ -306,7 +306,7 @@ def _dropped(reasons: Matrix, barred: Mapping[str, Matrix]) -> dict[str, int]:
 
 
 def _scatter(result: GenotypePCA, color: Any, components: tuple[int, int]) -> Any:
-    """A Bokeh figure of two components, with a legend whose entries hide their samples."""
+    """Return a Bokeh figure of two components, with a legend whose entries hide their samples."""
     from bokeh.models import ColumnDataSource
     from bokeh.plotting import figure
 

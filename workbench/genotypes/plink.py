@@ -33,7 +33,7 @@ _FIRST_BYTES = 2**16
 _RECODED = 2**17
 # Bytes of a table that are words of Python's at a time.
 _PIECE = 2**22
-_THREE = "a PLINK .bed file with a .bim and a .fam of the same name beside it"
+_THREE = "a PLINK .bed file with a .bim and a .fam of the same name next to it"
 _SEX = {"1": "male", "2": "female"}
 
 
@@ -102,7 +102,7 @@ class _ReadBed:
 def read_plink(
     path: str | Path, *, rows: int | Literal["auto"] = "auto", storage_options: places.Options | None = None
 ) -> Genotypes:
-    """Genotypes of a PLINK .bed file, whose counted allele is A1.
+    """Return the genotypes of a PLINK .bed file, whose counted allele is A1.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def read_plink(
     rows
         Variants in a block.
     storage_options
-        What fsspec is told of a URL's server.
+        Options for fsspec about a URL's server.
 
     Raises
     ------
@@ -199,7 +199,7 @@ def _samples(fam: Place) -> tuple[np.ndarray[Any, Any], dict[str, np.ndarray[Any
 
 
 def _phenotype(column: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Numbers, with NaN for -9 and NA, or the words as they are."""
+    """Return the numbers, with NaN for -9 and NA, or the words as they are."""
     try:
         return np.array([np.nan if word in ("-9", "NA") else float(word) for word in column], np.float64)
     except ValueError:
@@ -209,7 +209,7 @@ def _phenotype(column: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _columns(
     place: Place, kinds: Mapping[int, Sequence[np.dtype[Any] | None]], what: str
 ) -> list[np.ndarray[Any, Any]]:
-    """Columns of a text file without a header, separated by spaces or tabs; few words at a time are Python's.
+    """Return the columns of a text file without a header, separated by spaces or tabs; few words become Python's.
 
     `kinds` are the types of the columns of a file that has so many; None is not wanted.
     """

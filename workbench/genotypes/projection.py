@@ -41,7 +41,7 @@ _ROWS = 256
 _LEAST = 0.1
 _AMBIGUOUS = "{} more have alleles that read the same on both strands, and were left out."
 _NO_ALLELE = ("0", ".", "")
-"""What stands in a .bim, a VCF and VCF Zarr for an allele that no sample of the file has."""
+"""Placeholders in a .bim, a VCF and VCF Zarr for an allele that no sample of the file has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +61,12 @@ class Reference:
     n_samples: int
     scaler: Scaler
     rows: Matrix
-    """Which variants these were, of so many:"""
+    """Indices of these variants, and their total number:"""
     n_variants: int
 
     @classmethod
     def of(cls, found: GenotypePCA) -> Reference:
-        """Of components just found; goes through the genotypes once more for the loadings."""
+        """Make a reference from computed components; takes one more pass over the genotypes for the loadings."""
         loadings, counted = dask.compute(found.loadings, found.counted)
         return cls(
             np.asarray(loadings),
@@ -83,7 +83,7 @@ class Reference:
 
     @classmethod
     def read(cls, path: str, storage_options: places.Options | None = None) -> Reference:
-        """Of what a run of genotype_pca kept or saved as Zarr.
+        """Read the components that a run of genotype_pca stored or saved as Zarr.
 
         Raises
         ------
@@ -103,7 +103,7 @@ class Reference:
             lacking = [name for name in needed if name not in members]
             if lacking:
                 raise BadInputError(f"{place} has no {lacking[0]}. Expected {_STORE}.")
-            told = {name: members[name][...] for name in needed[:-1]}
+            stored = {name: members[name][...] for name in needed[:-1]}
             column = {
                 name: members[name][...] if name in members else None
                 for name in ("contig", "position", "variant", "other_allele", "counted_allele")
@@ -112,21 +112,21 @@ class Reference:
         ids, contig = (None if column[name] is None else as_text(column[name]) for name in ("variant", "contig"))
         both = None if any(each is None for each in alleles) else np.stack([as_text(each) for each in alleles], axis=1)
         return cls(
-            np.asarray(told["loadings"], float),
-            told["copies"],
-            told["known"],
+            np.asarray(stored["loadings"], float),
+            stored["copies"],
+            stored["known"],
             Variants(contig, column["position"], ids, both),
-            told["singular_values"],
-            told["explained_variance_ratio"],
+            stored["singular_values"],
+            stored["explained_variance_ratio"],
             int(members["scores"].shape[0]),
             members["scores"].attrs["scaler"],
-            told["row"],
+            stored["row"],
             int(members["scores"].attrs["variants"]),
         )
 
     @property
     def shrinkage(self) -> Matrix:
-        """By what factor scores of new samples fall short, for each component; NaN where it can't be told from noise.
+        """Factor by which scores of new samples fall short, for each component; NaN where it is hidden by noise.
 
         With γ variants for each sample and a component's variance λ times that of noise, it is (λ − 1) / (λ + γ − 1);
         λ follows from the variance of the samples that were there, λ (1 + γ / (λ − 1)).
@@ -158,7 +158,7 @@ class Projection:
     shrinkage: Matrix
     """By what factor scores are nearer to the middle than those of the reference's own samples: see `Reference`."""
     corrected: bool
-    """Whether scores were divided by it."""
+    """True if scores were divided by it."""
     matched: int
     """Variants of the reference that were found."""
     swapped: int
@@ -190,7 +190,7 @@ class Projection:
 def project(
     reference: GenotypePCA | Reference | str, source: Any, *, correct: bool = False, ambiguous: bool = False
 ) -> Projection:
-    """Scores of new samples on the components of a PCA of others, from packed blocks.
+    """Return scores of new samples on the components of a PCA of others, from packed blocks.
 
     Variants are found again by their contig, position and alleles, else by their names, whichever allele is counted. An
     allele that a file lacks, as no sample has it, is that of the reference. Of variants that are lacking the scores are
@@ -204,9 +204,9 @@ def project(
     source
         `Genotypes` of the new samples, or what `open_genotypes` reads.
     correct
-        Whether to divide scores by the shrinkage that theory expects; see `Projection.shrinkage`.
+        True divides scores by the shrinkage that theory expects; see `Projection.shrinkage`.
     ambiguous
-        Whether to use variants with the alleles A and T, or C and G. They read the same on both strands, so a file of
+        True uses variants with the alleles A and T, or C and G. They read the same on both strands, so a file of
         the other strand would count the wrong allele; use them where both come from one laboratory.
 
     Raises
@@ -222,7 +222,7 @@ def project(
         reference = Reference.read(reference)
     if reference.scaler == "standard":
         raise BadInputError(
-            "Components of scaler='standard' can't be projected onto: of a site nobody kept its spread."
+            "Components of scaler='standard' can't be projected onto: the sites' standard deviations weren't stored."
         )
     genotypes = as_genotypes(source)
     rows, places_there, swapped, left_out = _matched(reference, genotypes, ambiguous)
@@ -287,7 +287,7 @@ def _projected(packed: Any, n_samples: int, means: Matrix, weighted: Matrix) -> 
 
 
 def _matched(reference: Reference, genotypes: Genotypes, ambiguous: bool) -> tuple[Matrix, Matrix, Matrix, int]:
-    """Rows here, in their order, the places there of the same variants, and where the other allele is counted.
+    """Return rows here, in their order, the places there of the same variants, and where the other allele is counted.
 
     Last, how many more there would be if `ambiguous` ones were used.
     """
@@ -326,7 +326,7 @@ def _matched(reference: Reference, genotypes: Genotypes, ambiguous: bool) -> tup
 
 
 def _completed(names_here: Sequence[Any], here: Any, names_there: Sequence[Any], there: Any) -> Any:
-    """Alleles here, where those that a file lacks, as its samples don't have them, are of the reference."""
+    """Return the alleles here; those that a file lacks because its samples don't have them come from the reference."""
     if here is None or there is None:
         return here
     lacking = np.logical_or.reduce([here == word for word in _NO_ALLELE])
@@ -350,7 +350,7 @@ def _with_alleles(names: Sequence[Any], alleles: Any) -> list[Any]:
 
 
 def _names(variants: Variants) -> dict[str, list[Any]]:
-    """What variants may be found by, the surest first; places need alleles beside them."""
+    """Return the identifiers by which variants may be found, the surest first; positions need alleles with them."""
     found: dict[str, list[Any]] = {}
     if variants.contig is not None and variants.position is not None and variants.alleles is not None:
         contigs = [choosing.chromosome(str(name)) for name in variants.contig.tolist()]

@@ -44,7 +44,7 @@ def ld_prune(
     kept: Matrix | None = None,
     rule: Rule | None = None,
 ) -> Matrix:
-    """A mask of the variants that stay when linked ones are thinned out, as sgkit's `ld_prune` does.
+    """Return a mask of the variants that stay when linked ones are thinned out, as sgkit's `ld_prune` does.
 
     Two are linked whose counts have a squared correlation of at least `r2` over the samples where both are known
     (Rogers and Huff 2008). From the first variant on, each that is still there removes the later ones of its window.
@@ -114,13 +114,13 @@ def _windows(genotypes: Genotypes, window: int, step: int, unit: str) -> tuple[M
 
 
 def _ends(starts: Matrix, ends: Matrix, n_variants: int) -> Matrix:
-    """For each variant the end of the last window that has begun there; what lies between windows ends with itself."""
+    """Return each variant's end of the last window begun there; variants between windows end with themselves."""
     rows = np.arange(n_variants)
     return np.asarray(np.maximum(ends[np.searchsorted(starts, rows, side="right") - 1], rows + 1))
 
 
 def _asked(genotypes: Genotypes, window: int, step: int, unit: str) -> tuple[int, int, list[int]]:
-    """Window and step as whole numbers, and where contigs begin and end."""
+    """Return window and step as whole numbers, and the limits of the contigs."""
     window, step = (min(asked.whole(name, n, str(unit)), _FAR) for name, n in (("window", window), ("step", step)))
     contigs = genotypes.variants.contig
     if unit not in ("variants", "bp"):
@@ -141,7 +141,7 @@ def _in_order(places: Matrix) -> Matrix:
 def _compared(
     genotypes: Genotypes, reach: Matrix, comparing: _Comparing, allowed: Matrix
 ) -> Iterator[tuple[int, Matrix, Matrix]]:
-    """The first row of each block, and what `comparing` says of it, in order."""
+    """Yield the first row of each block, and its result of `comparing`, in order."""
     packed = blocked(genotypes)
     parts = packed.to_delayed()[:, 0]
     edges = np.cumsum([0, *packed.chunks[0]])

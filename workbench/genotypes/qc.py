@@ -70,7 +70,7 @@ class Quality:
         return _share(self.by_sample[:, 1], self.by_sample[:, :3].sum(axis=1))
 
     def would_go(self) -> dict[str, int]:
-        """Number of variants that each of the usual thresholds would exclude."""
+        """Return the number of variants that each of the usual thresholds would exclude."""
         kinds = {"missing": ("missing >", self.missing), "maf": ("maf <", self.maf), "hwe": ("hwe p <", self.hwe)}
         found = {"monomorphic or unknown": int((~(self.maf > 0)).sum())}
         for kind, (words, values) in kinds.items():
@@ -93,14 +93,14 @@ def qc(
     kept: Any = None,
     mid_p: bool = False,
 ) -> Quality:
-    """Missing values, allele counts, equilibrium and heterozygosity, in one pass over packed blocks.
+    """Compute missing values, allele counts, equilibrium and heterozygosity, in one pass over packed blocks.
 
     Parameters
     ----------
     source, keep_samples, remove, leave_out, autosomes_only, kept
         As `pca` has them.
     mid_p
-        Whether in the exact test what is as likely as what was found counts half.
+        True counts outcomes as likely as the observed one half in the exact test.
     """
     genotypes = choosing.of_chosen_samples(as_genotypes(source), keep_samples, remove)
     genotypes = choosing.of_chosen_variants(genotypes, kept=kept, autosomes_only=autosomes_only, leave_out=leave_out)
@@ -137,7 +137,7 @@ def _added(parts: Sequence[Matrix]) -> Matrix:
 
 
 def by_sample(packed: Matrix, n_samples: int) -> Matrix:
-    """Rows of a block in our codes in which each sample has 0, 1, 2 copies or none known: (n_samples, 4)."""
+    """Return the rows of a block in our codes in which each sample has 0, 1, 2 copies or none known: (n_samples, 4)."""
     found = np.zeros((n_samples, 4), np.int64)
     for start, stop in pairwise([*range(0, len(packed), _TOGETHER), len(packed)]):
         tile = packed[start:stop]

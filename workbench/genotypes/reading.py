@@ -75,7 +75,7 @@ def open_genotypes(
     rows: Rows = "auto",
     storage_options: places.Options | None = None,
 ) -> Genotypes:
-    """Genotypes of variants × samples, lazily, of a path, URL or array; the format is found out.
+    """Return the genotypes of variants × samples, lazily, from a path, URL or array; the format is detected.
 
     Parameters
     ----------
@@ -103,22 +103,22 @@ def open_genotypes(
     rows
         Variants in a block; "auto" makes blocks of about 8 MiB.
     storage_options
-        What fsspec is told of the server of URLs, such as {"anon": True, "endpoint_url": "https://s3.example.org"}.
+        Options for fsspec about the server of URLs, such as {"anon": True, "endpoint_url": "https://s3.example.org"}.
 
     Raises
     ------
     BadInputError
-        It can't be read; one sentence says what it is and what was expected.
+        It can't be read; the message says what it is and what was expected.
     """
     missing = tuple(missing) if isinstance(missing, Iterable) else missing
-    _check_told(orientation, missing, samples, variants)
-    told = {"array": array, "orientation": orientation, "missing": missing, "samples": samples, "variants": variants}
+    _check_options(orientation, missing, samples, variants)
+    options = {"array": array, "orientation": orientation, "missing": missing, "samples": samples, "variants": variants}
     if isinstance(source, Genotypes):
-        found = _self_describing(source, told, "Genotypes")
+        found = _self_describing(source, options, "Genotypes")
     elif isinstance(source, (str, Path)):
-        found = _at(places.full(source, storage_options), told, multiallelic, rows)
+        found = _at(places.full(source, storage_options), options, multiallelic, rows)
     else:
-        found = _of_array(source, told, rows)
+        found = _of_array(source, options, rows)
     if labels is not None:
         at_url = isinstance(labels, str) and Place(labels).is_url
         found = with_labels(found, labels, storage_options if at_url else None)
@@ -126,12 +126,12 @@ def open_genotypes(
 
 
 def as_genotypes(source: Any) -> Genotypes:
-    """`source` as `Genotypes`, which it may be, or as `open_genotypes` reads it."""
+    """Return `source` as `Genotypes`, which it may be, or as `open_genotypes` reads it."""
     reach_cluster()
     return source if isinstance(source, Genotypes) else open_genotypes(source)
 
 
-def _check_told(orientation: Any, missing: Any, samples: Any, variants: Any) -> None:
+def _check_options(orientation: Any, missing: Any, samples: Any, variants: Any) -> None:
     if orientation is not None and not isinstance(orientation, str):
         raise BadInputError(f"Unknown orientation {orientation!r}. Choose one of: {', '.join(ORIENTATIONS)}.")
     codes = missing if isinstance(missing, tuple) else (missing,)
@@ -140,22 +140,22 @@ def _check_told(orientation: Any, missing: Any, samples: Any, variants: Any) -> 
     if samples is not None and (isinstance(samples, str) or np.ndim(samples) != 1):
         raise BadInputError(f"samples are names, one for each sample, not {samples!r}.")
     if variants is not None and not isinstance(variants, Variants):
-        raise BadInputError(f"variants are told of as workbench.genotypes.Variants, not as {type(variants).__name__}.")
+        raise BadInputError(f"variants must be workbench.genotypes.Variants, not {type(variants).__name__}.")
 
 
-def _self_describing(found: Genotypes, told: Mapping[str, Any], what: str) -> Genotypes:
-    needless = [name for name, value in told.items() if value is not None]
+def _self_describing(found: Genotypes, options: Mapping[str, Any], what: str) -> Genotypes:
+    needless = [name for name, value in options.items() if value is not None]
     if needless:
         raise BadInputError(f"{what} says itself what is in it: leave out {', '.join(needless)}.")
     return found
 
 
-def _of_array(source: Any, told: Mapping[str, Any], rows: Rows) -> Genotypes:
-    given = {name: value for name, value in told.items() if name != "array"}
-    if told["array"] is not None:
+def _of_array(source: Any, options: Mapping[str, Any], rows: Rows) -> Genotypes:
+    given = {name: value for name, value in options.items() if name != "array"}
+    if options["array"] is not None:
         raise BadInputError("An array has no arrays in it: leave out array.")
     if type(source).__module__.startswith("zarr."):
-        return _opened_zarr(source, Place(str(source.store_path)), told, "any", rows, counted=_is_in_folder(source))
+        return _opened_zarr(source, Place(str(source.store_path)), options, "any", rows, counted=_is_in_folder(source))
     if isinstance(source, (list, tuple)):
         try:
             source = np.asarray(source)
@@ -170,43 +170,43 @@ def _of_array(source: Any, told: Mapping[str, Any], rows: Rows) -> Genotypes:
     return genotypes_of_array(source, rows=rows, **given)
 
 
-def _at(place: Place, told: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
+def _at(place: Place, options: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
     with places.sentences_about(place, _EXPECTED):
         bed = is_plink(place.path)
         if not bed and place.is_url and is_marked(place):
-            return _zarr(place, told, multiallelic, rows)
+            return _zarr(place, options, multiallelic, rows)
         kind = None if bed else place.kind()
         if bed or (kind is None and (place + ".bed").kind() == "file"):
             found = read_plink(place.path, rows=rows, storage_options=place.options)
-            return _self_describing(found, told, place.path)
+            return _self_describing(found, options, place.path)
         if kind == "file":
-            return _file(place, told, multiallelic, rows)
+            return _file(place, options, multiallelic, rows)
         if kind is None:
             raise BadInputError(f"{place} isn't there. Expected {_EXPECTED}.")
-        return _zarr(place, told, multiallelic, rows)
+        return _zarr(place, options, multiallelic, rows)
 
 
-def _file(place: Place, told: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
+def _file(place: Place, options: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
     for endings, what, remedy in _REMEDIES:
         if place.path.endswith(endings):
             raise BadInputError(f"{place} is {what}, which is not read here. Make a file that is: {remedy}.")
     start = place.read(0, 8)
     for format in OF_COUNTS:
         if format.starts(start, place):
-            return _array(place, format, told, rows)
+            return _array(place, format, options, rows)
     if start.startswith(b"PK") and not place.is_url:
-        return _zarr(place, told, multiallelic, rows)
+        return _zarr(place, options, multiallelic, rows)
     if place.name in MARKS:
         raise BadInputError(f"{place} belongs to a Zarr array. Give the folder that it is in.")
     what = f"starts with {start.hex(' ')}" if start else "is empty"
     raise BadInputError(f"{place} {what}, which is no format that is read here. Expected {_EXPECTED}.")
 
 
-def _array(place: Place, format: Format, told: Mapping[str, Any], rows: Rows) -> Genotypes:
+def _array(place: Place, format: Format, options: Mapping[str, Any], rows: Rows) -> Genotypes:
     """Return counts in a file of a format of which any block can be read."""
     assert format.find is not None
     held, _ = format.look(place)
-    name = told["array"]
+    name = options["array"]
     if [each.name for each in held] == [""] and name is not None:
         raise BadInputError(f"{place} holds one array, which has no name: leave out array.")
     if held and held[0].name:
@@ -214,13 +214,13 @@ def _array(place: Place, format: Format, told: Mapping[str, Any], rows: Rows) ->
         name = _chosen(place.path, name, matrices, f"a file of several arrays ({format.title})")
     found = format.find(place, name)
     check_decoders(place, found.format, name)
-    told = _as_said(told, str(found), found.dtype, found.attributes)
+    options = _as_said(options, str(found), found.dtype, found.attributes)
     stored = found.chunks if found.chunks and len(found.chunks) == 2 else None
     counts = Counts(reader_of(found), found.shape, found.dtype.itemsize, stored)
-    return _of_counts(counts, found.dtype, told, rows, place.path)
+    return _of_counts(counts, found.dtype, options, rows, place.path)
 
 
-def _zarr(place: Place, told: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
+def _zarr(place: Place, options: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
     import zarr
 
     with places.sentences_about(place, "a Zarr group or array"):
@@ -231,7 +231,7 @@ def _zarr(place: Place, told: Mapping[str, Any], multiallelic: Multiallelic, row
             found = zarr.open(store_at(place) if place.is_url else path, mode="r", **how)
         except FileNotFoundError as err:
             raise BadInputError(_no_zarr(place, zipped=zipped)) from err
-        genotypes = _opened_zarr(found, place, told, multiallelic, rows)
+        genotypes = _opened_zarr(found, place, options, multiallelic, rows)
         return replace(genotypes, remarks=(*outdated_remark(place), *genotypes.remarks))
 
 
@@ -252,71 +252,75 @@ def _is_in_folder(array: Any) -> bool:
 def _opened_zarr(
     found: Any,
     place: Place,
-    told: Mapping[str, Any],
+    options: Mapping[str, Any],
     multiallelic: Multiallelic,
     rows: Rows,
     *,
     counted: bool = True,
 ) -> Genotypes:
     if hasattr(found, "shape"):
-        if told["array"] is not None:
+        if options["array"] is not None:
             raise BadInputError(f"{place} is one array: leave out array.")
-        return _zarr_array(found, place, "", told, rows, counted)
-    if told["array"] is None:
+        return _zarr_array(found, place, "", options, rows, counted)
+    if options["array"] is None:
         if is_store(found):
-            return _self_describing(read_store(found, place), told, place.path)
+            return _self_describing(read_store(found, place), options, place.path)
         if "call_genotype" in found:
             genotypes = read_vcf_zarr(found, place.path, multiallelic=multiallelic, rows=rows)
             remarks = of_whole_arrays(found, place, _NEVER_EMPTY) if counted else ()
             genotypes = replace(genotypes, remarks=(*remarks, *genotypes.remarks))
-            return _self_describing(genotypes, told, place.path)
+            return _self_describing(genotypes, options, place.path)
     matrices = sorted(name for name, array in found.arrays() if array.ndim == 2)
-    if told["array"] is not None and told["array"] in found:  # also one further down
-        matrices.append(told["array"])
-    name = _chosen(place.path, told["array"], matrices, "a Zarr group without call_genotype, as VCF Zarr has it")
-    return _zarr_array(found[name], place, name, told, rows, counted)
+    if options["array"] is not None and options["array"] in found:  # also one further down
+        matrices.append(options["array"])
+    name = _chosen(place.path, options["array"], matrices, "a Zarr group without call_genotype, as VCF Zarr has it")
+    return _zarr_array(found[name], place, name, options, rows, counted)
 
 
-def _zarr_array(array: Any, whole: Place, name: str, told: Mapping[str, Any], rows: Rows, counted: bool) -> Genotypes:
+def _zarr_array(
+    array: Any, whole: Place, name: str, options: Mapping[str, Any], rows: Rows, counted: bool
+) -> Genotypes:
     place = f"{whole}/{name}" if name else whole.path
     declared = _declared(safe(array, place))
-    orientation = told["orientation"]
+    orientation = options["orientation"]
     if declared and orientation and orientation.replace(" ", "").replace("x", "×") != declared:
         raise BadInputError(
             f"{place} says that it is {declared}, which contradicts orientation={orientation!r}: leave it out."
         )
-    told = _as_said(told, place, np.dtype(array.dtype), array.attrs.asdict()) | {"orientation": declared or orientation}
+    options = _as_said(options, place, np.dtype(array.dtype), array.attrs.asdict()) | {
+        "orientation": declared or orientation
+    }
     remarks: tuple[str, ...] = ()
     if counted:
-        codes = missing_codes(told["missing"])
+        codes = missing_codes(options["missing"])
         known = remark(place, of_zarr(array, whole, name), missing=codes, remedy="write empty chunks, too")
         remarks = (known,) if known else ()
-    found = _of_counts(in_zarr(array, read_zarr, place), np.dtype(array.dtype), told, rows, place)
+    found = _of_counts(in_zarr(array, read_zarr, place), np.dtype(array.dtype), options, rows, place)
     return replace(found, remarks=(*remarks, *found.remarks))
 
 
-def _as_said(told: Mapping[str, Any], what: str, dtype: np.dtype[Any], attributes: Any) -> dict[str, Any]:
-    """What is told of counts, with the values that their attributes call missing."""
+def _as_said(options: Mapping[str, Any], what: str, dtype: np.dtype[Any], attributes: Any) -> dict[str, Any]:
+    """Return the options for counts, with the values that their attributes call missing."""
     refuse_words(dtype, what)
     known = conventions.stored(
         what, dtype, {name: attributes[name] for name in conventions.ATTRIBUTES if name in attributes}
     )
     if known.is_packed or known.dtype != dtype:
         raise BadInputError(f"{what} holds no counts: {known.remarks[0]} Write the counts 0, 1 and 2 themselves.")
-    missing = told["missing"]
-    return {**told, "missing": (*MISSING_CODES, *known.missing) if missing is None and known.missing else missing}
+    missing = options["missing"]
+    return {**options, "missing": (*MISSING_CODES, *known.missing) if missing is None and known.missing else missing}
 
 
 def _declared(array: Any) -> str | None:
-    """Orientation by the names of an array's dimensions, which sgkit and xarray write."""
+    """Return the orientation by the names of an array's dimensions, which sgkit and xarray write."""
     names = getattr(array.metadata, "dimension_names", None) or array.attrs.asdict().get("_ARRAY_DIMENSIONS") or ()
     declared = "×".join(str(name) for name in names)
     return declared if declared in ORIENTATIONS else None
 
 
-def _of_counts(counts: Counts, dtype: np.dtype[Any], told: Mapping[str, Any], rows: Rows, place: str) -> Genotypes:
+def _of_counts(counts: Counts, dtype: np.dtype[Any], options: Mapping[str, Any], rows: Rows, place: str) -> Genotypes:
     refuse_words(dtype, place)
-    given = {name: value for name, value in told.items() if name != "array"}
+    given = {name: value for name, value in options.items() if name != "array"}
     return genotypes_of_counts(counts, rows=rows, source=place, **given)
 
 
@@ -338,11 +342,11 @@ def with_labels(
     labels: str | Path | Mapping[str, Sequence[Any]],
     storage_options: places.Options | None = None,
 ) -> Genotypes:
-    """Genotypes with further columns in their `sample_table`.
+    """Return genotypes with further columns in their `sample_table`.
 
     `labels` is a mapping of columns in the order of the samples, or the path of a text table with a header, of
     which the column that knows most of the samples names them; its lines may be in any order and about others too.
-    Where it is a URL, `storage_options` are what fsspec is told of the server. Raises BadInputError where the table
+    Where it is a URL, `storage_options` are what fsspec is options of the server. Raises BadInputError where the table
     knows none of the samples, or a column has another length.
     """
     if isinstance(labels, Mapping):

@@ -70,7 +70,7 @@ class Relatedness:
         return np.asarray(self.samples)[sorted(gone)]
 
     def table(self) -> dict[str, Matrix]:
-        """Columns of the pairs by name, for `pandas.DataFrame` and others."""
+        """Return columns of the pairs by name, for `pandas.DataFrame` and others."""
         names = np.asarray(self.samples)
         return {
             "sample_1": names[self.pairs[:, 0]],
@@ -102,7 +102,7 @@ def kinship(
     autosomes_only: bool = False,
     kept: Any = None,
 ) -> Relatedness:
-    """KING-robust kinship of all pairs, of which those of at least `cutoff` are kept.
+    """Compute KING-robust kinship of all pairs, and keep the pairs of at least `cutoff`.
 
     Each pair is counted over the variants where both are known. The workers hold planes of a quarter of a byte for
     each genotype, and twice that while they are made; a task works on those of 2048 samples at most, and counts in 64
@@ -166,12 +166,12 @@ class _Turning:
 
 
 def _joined(blocks: Sequence[tuple[Matrix, int]], samples: slice) -> Matrix:
-    """The planes of some samples in all variants."""
+    """Return the planes of some samples in all variants."""
     return bits.joined([planes[samples] for planes, _ in blocks])
 
 
 def _related(left: Matrix, other: Matrix | None, starts: tuple[int, int], cutoff: float) -> tuple[Matrix, Matrix, int]:
-    """Pairs of two tiles of samples; their kinship, variants known, and shares of both kinds; of how many it can be."""
+    """Return pairs of two tiles of samples: kinship, variants known, both kinds of shares, and the number of pairs."""
     right = left if other is None else other
     hethet, ibs0, het, other_het = bits.pairs(left, right, other is None)
     least = np.minimum(het, other_het)

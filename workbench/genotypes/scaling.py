@@ -41,7 +41,7 @@ REASONS = (
     "in a region left out",
     "not asked for",
 )
-"""Why a site takes no part, by the number that `Rule.verdict` gives; the first of several counts."""
+"""Reasons for leaving out a site, by the number that `Rule.verdict` returns; the first that applies counts."""
 
 # Probabilities that differ by less of themselves are equal, and differ by rounding alone.
 _EQUAL = 1e-8
@@ -75,7 +75,7 @@ class Rule:
             raise BadInputError(f"hwe is the least p of the exact test, from 0 to below 1, not {self.hwe!r}.")
 
     def verdict(self, counts: Matrix) -> Matrix:
-        """For each site the place in `REASONS` of why it is left out, 0 for those that stay.
+        """Return for each site the index in `REASONS` of the reason to leave it out, 0 for those that stay.
 
         `counts` holds the samples with 0, 1 and 2 copies and those that are missing, of shape (sites, 4).
         """
@@ -89,7 +89,7 @@ class Rule:
         return np.select(tests, range(1, 1 + len(tests)), 0).astype(np.uint8)
 
     def sites(self, counts: Matrix, stays: Matrix | None = None) -> Matrix:
-        """Each site's mean, factor and missing values, of shape (sites, 3); factor 0 means left out.
+        """Return each site's mean, factor and missing values, of shape (sites, 3); factor 0 means left out.
 
         `stays` says which take part, by default those on which `verdict` says so.
         """
@@ -113,14 +113,14 @@ def _mean(counts: Matrix) -> Matrix:
 
 
 def _squares(counts: Matrix) -> Matrix:
-    """Each site's Σ (x − μ)², without the cancellation of the shorter formula."""
+    """Return each site's Σ (x − μ)², without the cancellation of the shorter formula."""
     mean = _mean(counts)
     squares: Matrix = counts[:, 0] * mean**2 + counts[:, 1] * (1 - mean) ** 2 + counts[:, 2] * (2 - mean) ** 2
     return squares
 
 
 def squares(counts: Matrix, sites: Matrix) -> float:
-    """‖Ã‖²_F of the centred and scaled matrix, exactly but for rounding: the sum of all its eigenvalues."""
+    """Return ‖Ã‖²_F of the centered and scaled matrix, exact but for rounding: the sum of all its eigenvalues."""
     return float((_squares(counts) * sites[:, 1] ** 2).sum())
 
 
@@ -134,20 +134,20 @@ _FACTORS: Mapping[Scaler, Callable[[Matrix, Matrix], Matrix]] = {
 
 
 def factor_of(scaler: Scaler, mean: Matrix) -> Matrix:
-    """What sites of these mean counts are multiplied by; "standard" takes more than a mean."""
+    """Return the factors for sites of these mean counts; "standard" takes more than a mean."""
     return _FACTORS[scaler](mean / 2, np.empty((0, 4)))
 
 
 @dataclass(frozen=True, slots=True)
 class Convention:
-    """What a scaler's numbers mean, and by what factor they differ from Patterson's."""
+    """Meaning of a scaler's numbers, and the factor between them and Patterson's."""
 
     by_variants: bool
-    """Whether the matrix is also divided by √m, of the m sites kept."""
+    """True if the matrix is also divided by √m, of the m sites kept."""
     unit_scores: bool
-    """Whether scores are the singular vectors themselves, of length 1."""
+    """True if scores are the singular vectors themselves, of length 1."""
     eigenvalues: bool
-    """Whether a component's variance is σ², and not σ² over the number of samples."""
+    """True if a component's variance is σ², and not σ² over the number of samples."""
     sentence: str
 
 
@@ -198,7 +198,7 @@ CONVENTIONS: Mapping[Scaler, Convention] = {
 
 
 def exact_p(counts: Matrix, *, mid: bool = False) -> Matrix:
-    """The p of each site: how likely a number of heterozygotes is that is no more likely than the one there.
+    """Return the p of each site: the probability of a number of heterozygotes at most as likely as the observed one.
 
     `counts` holds the samples with 0, 1 and 2 copies, of shape (sites, 3 or more). With `mid` what is as likely as the
     one there counts half. Where nothing is known, p is 1.
@@ -236,7 +236,7 @@ def _log_factorials(bits: int) -> Matrix:
 
 
 class _Chance:
-    """How likely each number of heterozygotes is, given how often either allele is there: as a logarithm."""
+    """Log probability of each number of heterozygotes, given the counts of both alleles."""
 
     def __init__(self, rare: Matrix, common: Matrix, factorials: Matrix) -> None:
         self.rare, self.common, self.factorials = rare, common, factorials
@@ -251,7 +251,7 @@ class _Chance:
         return found
 
     def tail(self, hets: Matrix, step: int, nothing: Matrix) -> Matrix:
-        """The sum over `hets` and all that lie beyond, downwards or upwards; 0 where there is `nothing`."""
+        """Return the sum over `hets` and all that lie beyond, downwards or upwards; 0 where there is `nothing`."""
         total = np.where(nothing, 0.0, np.exp(self(np.clip(hets, 0, self.rare))))
         (open_,) = np.nonzero(total)
         h, rare, common = (each[open_].astype(float) for each in (hets, self.rare, self.common))
@@ -272,7 +272,7 @@ class _Chance:
 
 
 def _beyond(chance: _Chance, top: Matrix, direction: Matrix, level: Matrix) -> Matrix:
-    """The first number from the likeliest on, upwards or downwards, that is no likelier than `level`.
+    """Return the first number from the likeliest on, upwards or downwards, that is no likelier than `level`.
 
     One past the last where there is none: chances only fall from the likeliest on, so halving finds it.
     """

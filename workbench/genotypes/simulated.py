@@ -39,7 +39,7 @@ def simulate(
     rows: int | Literal["auto"] = "auto",
     on_device: bool = False,
 ) -> Genotypes:
-    """Unlinked sites of Balding–Nichols populations, generated where they are needed.
+    """Return unlinked sites of Balding–Nichols populations, generated where they are needed.
 
     Each site's ancestral frequency p is uniform in 0.05 to 0.95; in a population with F_ST = F it is Beta distributed
     with parameters p(1 − F)/F and (1 − p)(1 − F)/F; a genotype is two draws with that frequency. The result depends
@@ -62,7 +62,7 @@ def simulate(
     rows
         Variants in a block.
     on_device
-        Whether the workers' GPUs draw the genotypes, and keep them: other ones from the same frequencies.
+        True draws the genotypes on the workers' GPUs and leaves them there: other ones from the same frequencies.
 
     Notes
     -----
@@ -126,7 +126,7 @@ class _Draw:
         return packed
 
     def on_device(self, block_info: Any = None) -> Any:
-        """Packed rows of a block, drawn by the GPU of the worker that calls it from frequencies made on the host."""
+        """Return a block's packed rows, drawn by the calling worker's GPU from frequencies made on the host."""
         (start, stop), _ = block_info[None]["array-location"]
         xp, n_bytes = import_module("cupy"), packed_width(self.n_samples)
         tiles = range(start // _TILE, -(-stop // _TILE))
@@ -152,13 +152,13 @@ class _Draw:
         return packed
 
     def _levels(self, tile: int) -> np.ndarray[Any, Any]:
-        """Of sites and populations, below which draws there is no copy, at most one, and anything known."""
+        """Return thresholds by site and population for draws of no copy, at most one, and a known genotype."""
         _, frequency, unknown = self._frequencies(tile)
         chances = np.stack([(1 - frequency) ** 2, 1 - frequency**2, np.ones_like(frequency)], axis=2)
         return np.round(chances * ~unknown[:, :, None] * (1 - self.missing) * _DEVICE_LEVELS).astype(np.uint32)
 
     def _frequencies(self, tile: int) -> tuple[np.random.Generator, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Those of a tile's sites in all populations, and which sites are unknown; what else is drawn comes after."""
+        """Return the frequencies of a tile's sites in all populations, and the unknown sites; draws come after."""
         rng = np.random.Generator(np.random.SFC64(np.random.SeedSequence([self.seed, tile])))
         ancestral = rng.uniform(*_FREQUENCIES, (_TILE, 1))
         odds = (1 - np.array(self.drifts)) / np.array(self.drifts)

@@ -48,14 +48,14 @@ def pack_to_zarr(
     to_storage_options: places.Options | None = None,
     **opening: Any,
 ) -> Genotypes:
-    """Write genotypes as a Zarr store, four samples in a byte, and give them as read from there.
+    """Write genotypes as a Zarr store, four samples in a byte, and return them as read from there.
 
     Each block is read, packed and written by one Dask task: on the cluster of the current client, or in this process.
-    A block's file appears whole or not at all, so a call with the same source goes on where another was killed. Labels
+    A block's file appears whole or not at all, so a call with the same source resumes one that was killed. Labels
     that are new since are written to a store that is there.
 
-    Whether a source is the same is told by its labels and, of files that are read here, by their names, sizes and times
-    of change. Genotypes that are given as an array or as `Genotypes` are read once for it, all of them.
+    A source is the same if its labels are and, for files read here, their names, sizes and modification times.
+    Genotypes given as an array or as `Genotypes` are all read once for this check.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def pack_to_zarr(
     overwrite
         Replace the store that is there.
     to_storage_options
-        What fsspec is told of the server of a `path` that is a URL; `storage_options` are for that of the source.
+        Options for fsspec about the server of a `path` that is a URL; `storage_options` are for the source.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def _stamp(source: str | None, options: places.Options | None) -> list[str]:
 
 
 def _content(genotypes: Genotypes, stamp: Sequence[str]) -> str:
-    """A name for labels and genotypes: of these the stamp of their files, or where there is none, all of them."""
+    """Return a name for labels and genotypes, from the stamp of their files, or from all of them if there is none."""
     found = blake2b("\0".join(stamp).encode(), digest_size=16)
     columns = [genotypes.samples, *(getattr(genotypes.variants, field.name) for field in fields(genotypes.variants))]
     for column in columns:
@@ -139,14 +139,14 @@ def _content(genotypes: Genotypes, stamp: Sequence[str]) -> str:
 
 
 def _digest(block: Any) -> np.ndarray[Any, Any]:
-    # Rows one after the other, so that their number in a block is told apart from their width.
+    # Rows one after the other, so that their number in a block is distinct from their width.
     content = np.ascontiguousarray(host(block))
     digest = blake2b(str(content.shape).encode() + content.tobytes(), digest_size=16).digest()
     return np.array([[digest]], object)
 
 
 def _begun(place: Place, wanted: Description, *, overwrite: bool) -> tuple[Any, bool]:
-    """The group at a place, new or begun earlier, and whether it is complete."""
+    """Return the group at a path, new or begun earlier, and whether it is complete."""
     import zarr
 
     existing = _existing(place)
@@ -175,7 +175,7 @@ def _differing(place: Place, said: Description, wanted: Description) -> str:
 
 
 def _existing(place: Place) -> Any:
-    """The store that is at a place, None where there is nothing."""
+    """Return the store at a path, None where there is nothing."""
     import zarr
 
     kind = place.kind()
@@ -255,7 +255,7 @@ def _write_blocks(genotypes: Genotypes, place: Place, wanted: Description, progr
 
 
 def _computed(tasks: Sequence[Any]) -> Iterator[int]:
-    """Variants that each task, or some tasks together, have written, as they finish."""
+    """Yield the variants that each task, or some tasks together, have written, as they finish."""
     client = cluster_client()
     if client is None:
         some = 2 * (os.cpu_count() or 1)

@@ -92,7 +92,7 @@ class Genotypes:
         return self.n_samples - PER_BYTE * max(0, packed_width(self.n_samples) - 1)
 
     def counts(self, missing: int = MISSING) -> da.Array:
-        """Copies of the counted allele, lazily: uint8 of variants × samples, with `missing` where none is known."""
+        """Return copies of the counted allele, lazily: uint8 of variants × samples; `missing` where none is known."""
         reach_cluster()
         return self.packed.map_blocks(
             unpack,
@@ -105,7 +105,7 @@ class Genotypes:
         )
 
     def __getitem__(self, rows: Any) -> Genotypes:
-        """Some of the variants: a slice, a mask or indices; all samples."""
+        """Return some of the variants (a slice, a mask or indices) of all samples."""
         if isinstance(rows, tuple):
             raise BadInputError("Genotypes are indexed by variant alone: a slice, a mask or an array of row numbers.")
         if not isinstance(rows, slice):
@@ -115,7 +115,7 @@ class Genotypes:
         return replace(self, packed=packed, variants=self.variants[rows])
 
     def of_samples(self, samples: Any) -> Genotypes:
-        """Some of the samples, of all variants: a mask, or places in any order. They stay packed throughout."""
+        """Return some of the samples of all variants: a mask, or places in any order. They stay packed throughout."""
         places = np.asarray(samples)
         if places.dtype == bool:
             if places.shape != (self.n_samples,):

@@ -1,1 +1,1 @@
-"""Workloads of genotypes, and what the forms, files and pictures of this package take beside."""
+"""Genotype workloads, and their extensions to forms, files and pictures."""

@@ -93,7 +93,7 @@ _LABELS = 20
 
 _BLOCK_BYTES = 8 * 2**20
 _TILES = 12_000_000
-"""Bytes of tiles and narrow factors in floating point that a thread has beside its block, as measured."""
+"""Bytes of tiles and narrow factors in floating point that a thread needs in addition to its block, as measured."""
 _COMPILED = 200_000_000
 """Bytes that numba takes in a worker that has to compile; about 50 MB less where an earlier process has."""
 
@@ -132,7 +132,7 @@ def genotype_pca(
     endpoint_url: fields.Endpoint | None = None,
     token_variable: fields.TokenVariable | None = None,
 ) -> Any:
-    """Principal components of samples from their genotypes, read from a file or simulated.
+    """Compute principal components of samples from their genotypes, read from a file or simulated.
 
     Reads PLINK .bed, VCF Zarr, packed stores and arrays of counts in blocks of two bits per genotype, and converts only
     a small tile at a time to floating point. A missing genotype counts as the mean of its site; sites without variation
@@ -234,7 +234,7 @@ def _without_effect(given: Mapping[str, Any], parameters: Sequence[str], why: st
 
 
 def _needs(threads_per_worker: int, **resolved: Any) -> Needs:
-    """Passes over packed blocks, until the accuracy is reached."""
+    """Estimate passes over packed blocks, until the accuracy is reached."""
     from workbench.genotypes import device
     from workbench.genotypes.kernels import ROWS_IN_SINGLE
 
@@ -270,7 +270,7 @@ def _needs(threads_per_worker: int, **resolved: Any) -> Needs:
 
 
 def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Singular values, variances, what was kept, and the scores of some samples for a plot."""
+    """Return singular values, variances, sites kept, and the scores of some samples for a plot."""
     found: GenotypePCA = results["components"]
     return {
         "singular_values": [float(each) for each in found.singular_values],
@@ -286,7 +286,7 @@ def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _arrays(results: Mapping[str, Any]) -> xr.Dataset:
-    """Scores of all samples, loadings of the variants that took part, and the components' values, with their labels."""
+    """Return scores of samples, loadings of the variants that took part, and the components' values, with labels."""
     found: GenotypePCA = results["components"]
     components = {"component": [f"PC{i + 1}" for i in range(len(found.singular_values))]}
     samples = {"sample": found.samples} | {
@@ -298,12 +298,12 @@ def _arrays(results: Mapping[str, Any]) -> xr.Dataset:
         named["other_allele"], named["counted_allele"] = found.variants.alleles.T
     named["copies"], named["known"] = found.counted.T
     variants = {name: ("variant", values) for name, values in named.items() if values is not None}
-    told = {"scaler": found.scaler, "convention": found.convention, "variants": len(found.kept)}
+    attributes = {"scaler": found.scaler, "convention": found.convention, "variants": len(found.kept)}
     arrays = {
-        "scores": (("sample", "component"), found.scores, told),
+        "scores": (("sample", "component"), found.scores, attributes),
         "loadings": (("variant", "component"), found.loadings),
         **{
-            name: ("component", getattr(found, name), told)
+            name: ("component", getattr(found, name), attributes)
             for name in ("singular_values", "explained_variance", "explained_variance_ratio")
         },
     }
@@ -318,7 +318,7 @@ _NAMES_OF_ARRAYS = {
 
 
 def _scatter(found: GenotypePCA) -> dict[str, Any]:
-    """Scores of samples spread evenly over all, with the label that tells groups apart."""
+    """Return scores of samples spread evenly over all, with the label that distinguishes groups."""
     known = np.flatnonzero(np.isfinite(found.scores[:, 0]))
     n_samples = len(found.samples)
     chosen = known[np.unique(np.linspace(0, len(known) - 1, min(_SHOWN, len(known))).round().astype(int))]
@@ -335,7 +335,7 @@ def _scatter(found: GenotypePCA) -> dict[str, Any]:
 
 
 def _label_column(table: Mapping[str, Any], n_samples: int) -> str | None:
-    """The column by which samples are told apart: one called population if there is one, else one of few values."""
+    """Return the column that distinguishes samples: one called population if there is one, else one of few values."""
     distinct = {name: len(np.unique(as_text(column))) for name, column in table.items()}
     useful = [name for name, count in distinct.items() if 1 < count < max(2, min(n_samples, 200))]
     named = [name for name in useful if "pop" in name.lower()]
@@ -364,10 +364,10 @@ def _check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -
         f"singular values by {off.max():.1e} of the largest."
     )
     if not ((off <= found.certificate.of_largest + 1e-12).all() and (apart <= expected).all()):
-        told = "Read once more, the genotypes don't agree with the components as closely as their error bounds say."
-        return Check(passed=False, what=told, detail=detail)
-    told = "Read once more, the genotypes agree with the components as closely as their error bounds say."
-    agreed = Check(passed=True, what=told, detail=detail)
+        message = "Read once more, the genotypes don't agree with the components as closely as their error bounds say."
+        return Check(passed=False, what=message, detail=detail)
+    message = "Read once more, the genotypes agree with the components as closely as their error bounds say."
+    agreed = Check(passed=True, what=message, detail=detail)
     return agreed if resolved["path"] is not None else _populations_are_apart(resolved, found, agreed)
 
 
@@ -376,7 +376,7 @@ def _populations_are_apart(resolved: Mapping[str, Any], found: GenotypePCA, agre
     threshold = 1 / math.sqrt(max(1, int(found.kept.sum())) * len(found.samples))
     n_populations = resolved["n_populations"]
     if n_populations < 2 or resolved["fst"] < _TELLING * threshold or len(found.samples) < 3 * n_populations:
-        said = f"{agreed.what} Populations are too near to each other, or too few, to be told apart."
+        said = f"{agreed.what} Populations are too near to each other, or too few, to be separated."
         return agreed.model_copy(update={"what": said})
     labels, first = np.asarray(found.sample_table["population"]), np.asarray(found.scores[:, 0])
     between = sum(
@@ -390,7 +390,7 @@ def _populations_are_apart(resolved: Mapping[str, Any], found: GenotypePCA, agre
 
 
 def _code(on_gpu: bool, **resolved: Any) -> str:
-    """Notebook cell of a PCA of genotypes in a file or of simulated ones."""
+    """Return the notebook cell of a PCA of genotypes in a file or of simulated ones."""
     names = ("scaler", "maf", "max_missing", "hwe", "leave_out", "autosomes_only", "tol", "seed")
     given = {name: resolved[name] for name in names}
     given |= {"n_components": resolved["n_components"], "kernel": "device" if on_gpu else resolved["kernel"]}

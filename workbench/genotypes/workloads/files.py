@@ -47,7 +47,7 @@ def genotype_qc(
     endpoint_url: fields.Endpoint | None = None,
     token_variable: fields.TokenVariable | None = None,
 ) -> Any:
-    """Quality control of genotypes: missing values, allele counts, Hardy-Weinberg equilibrium and heterozygosity.
+    """Check genotypes: missing values, allele counts, Hardy-Weinberg equilibrium and heterozygosity.
 
     One pass over blocks of two bits per genotype. For each site: the number of samples with 0, 1 and 2 copies or
     missing, the frequency of the counted allele, and the p-value of the exact test of Hardy-Weinberg equilibrium
@@ -66,7 +66,7 @@ def _quality_resolved(given: Mapping[str, Any], cluster: Surroundings, **values:
 
 
 def _quality_needs(threads_per_worker: int, **resolved: Any) -> Needs:
-    """One pass in which blocks are read, and numbers of each site and sample come back."""
+    """Estimate one pass in which blocks are read, and numbers of each site and sample come back."""
     n_variants, n_samples = resolved["shape"]
     packed = n_variants * -(-n_samples // 4)
     # The block in the file's codes and in ours, and two planes of the bits that are counted.
@@ -82,7 +82,7 @@ def _quality_needs(threads_per_worker: int, **resolved: Any) -> Needs:
 
 
 def _quality_summary(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Counts at the usual thresholds, and the samples that stand out."""
+    """Return counts at the usual thresholds, and the samples that stand out."""
     found: Quality = results["quality"]
     het, worst = found.sample_het[~np.isnan(found.sample_het)], int(found.sample_missing.argmax())
     apart = np.abs(het - het.mean()) > 3 * het.std() if het.size else het
@@ -116,7 +116,7 @@ def _quality_arrays(results: Mapping[str, Any]) -> xr.Dataset:
 
 
 def _quality_check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
-    """The counts of some variants, unpacked and counted otherwise; and both tables' sums."""
+    """Compare the counts of some variants with unpacked ones counted otherwise, and both tables' sums."""
     found: Quality = results["quality"]
     if (found.counts.sum(axis=0) != found.by_sample.sum(axis=0)).any():
         return Check(passed=False, what="Counts by site and by sample come to different sums.")
@@ -183,7 +183,7 @@ def genotype_relatedness(
     endpoint_url: fields.Endpoint | None = None,
     token_variable: fields.TokenVariable | None = None,
 ) -> Any:
-    """Related samples by KING-robust kinship, and which samples to remove so that none are related.
+    """Find related samples by KING-robust kinship, and which samples to remove so that none are related.
 
     All pairs are compared on the bits of packed blocks, each over the variants that both samples have (Manichaikul et
     al., 2010). Variants on X and Y distort kinship: exclude them. The samples to remove are chosen one at a time,
@@ -211,7 +211,7 @@ def _relatives_resolved(given: Mapping[str, Any], cluster: Surroundings, **value
 
 
 def _relatives_needs(threads_per_worker: int, **resolved: Any) -> Needs:
-    """Bits of all genotypes by sample, and for each pair of tiles the counts of all pairs in them."""
+    """Estimate bits of all genotypes by sample, and for each pair of tiles the counts of all pairs in them."""
     from workbench.genotypes.relatives import TILE
 
     n_variants, n_samples = resolved["shape"]
@@ -263,7 +263,7 @@ def _relatives_arrays(results: Mapping[str, Any]) -> xr.Dataset:
 
 
 def _relatives_check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
-    """Some pairs counted otherwise: from their genotypes, unpacked; and none left among those that stay."""
+    """Recount some pairs from their unpacked genotypes, and check that the remaining samples are unrelated."""
     from workbench.genotypes import qc
     from workbench.genotypes.scaling import Rule
 
@@ -288,7 +288,7 @@ def _relatives_check(results: Mapping[str, Any], client: Client | None, **resolv
 
 
 def _kinship(x: Any, y: Any) -> float:
-    """By the distance of both, as the paper's equation 11 can be written."""
+    """Return the kinship by the distance of both, as the paper's equation 11 can be written."""
     known = (x < 3) & (y < 3)
     least = min(int((x[known] == 1).sum()), int((y[known] == 1).sum()))
     return 0.5 - float(((x[known] - y[known]) ** 2).sum()) / (4 * least)
@@ -360,14 +360,14 @@ def _packing_resolved(given: Mapping[str, Any], cluster: Surroundings, **values:
     """Inspect the file, and make the output path absolute."""
     where, (shape, remarks, _) = studies.looked_at("pack_genotypes", values, at_least=0)
     to = places.full(values["to"]).path
-    options_of("pack_genotypes", to, values, "to_")  # Raises where nobody could write there so.
+    options_of("pack_genotypes", to, values, "to_")  # Raises if the options don't allow writing there.
     if places.overlap(to, where["path"]):
         raise BadParameterError(f"to of pack_genotypes is {to}, what is read from. Give another path.", "to")
     return values | where | {"to": to, "shape": shape}, remarks
 
 
 def _packing_needs(threads_per_worker: int, **resolved: Any) -> Needs:
-    """One pass, in which a block is read, packed and written."""
+    """Estimate one pass, in which a block is read, packed and written."""
     from workbench.genotypes.packing import block_rows
 
     n_variants, n_samples = resolved["shape"]
@@ -400,7 +400,7 @@ def _packing_summary(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _packing_check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
-    """Sampled blocks of the store, read again, against the source."""
+    """Compare sampled blocks of the store, read again, with the source."""
     from workbench.genotypes import open_genotypes
 
     source = studies.opened_for_check("pack_genotypes", resolved)

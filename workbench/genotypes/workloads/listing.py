@@ -13,7 +13,7 @@ from workbench.storage.places import Place
 # Of these some aren't read: it is said what makes a .bed of them.
 ENDINGS = (".bed", ".vcf", ".vcf.gz", ".vcf.bgz", ".bcf", ".pgen", ".ped", ".bgen")
 _SITES = 1000
-"""Variants of which it is told how much is unknown."""
+"""Number of variants whose unknown share is reported."""
 
 
 def look(place: Place) -> Listed:
@@ -23,10 +23,10 @@ def look(place: Place) -> Listed:
     found = open_genotypes(place.path, storage_options=place.options or None)
     first = np.asarray(found[: min(_SITES, found.n_variants)].counts(3).compute())
     contigs = [str(each) for each in dict.fromkeys(np.asarray(found.variants.contig).tolist())]
-    told = [f"Contigs: {', '.join(contigs[:30])}."] if contigs else []
-    told.append(f"Of the first {formats.count(len(first), 'variant')} {100 * (first == 3).mean():.2g} % are unknown.")
+    facts = [f"Contigs: {', '.join(contigs[:30])}."] if contigs else []
+    facts.append(f"Of the first {formats.count(len(first), 'variant')} {100 * (first == 3).mean():.2g} % are unknown.")
     names = [str(each) for each in found.samples[:3]]
-    told.append(f"Samples: {', '.join(names)}{' …' if found.n_samples > len(names) else ''}.")
+    facts.append(f"Samples: {', '.join(names)}{' …' if found.n_samples > len(names) else ''}.")
     n_bytes = found.n_variants * -(-found.n_samples // 4)
     genotypes = held_as("genotypes", found.shape, "uint8", dims=("variant", "sample"), compression="two bits each")
-    return (replace(genotypes, n_bytes=n_bytes),), (*told, *found.remarks)
+    return (replace(genotypes, n_bytes=n_bytes),), (*facts, *found.remarks)

@@ -62,7 +62,7 @@ def _contigs(array: xr.DataArray, counter: str) -> str | None:
 
 
 def _of_quality(arrays: xr.Dataset) -> Iterator[Picture]:
-    """Samples by what is unknown and heterozygous, and how often sites have which frequency, p and unknown share."""
+    """Draw samples by unknown and heterozygous shares, and histograms of the sites' frequency, p and unknown share."""
     missing, het = (vector(arrays[f"sample_{name}"]) for name in ("missing", "heterozygosity"))
     names, chosen = labels_along(arrays["sample_missing"], "sample").get("sample"), spread(len(missing))
     dots = Dots(
@@ -97,24 +97,24 @@ def _histogram(name: str, title: str, across: str, values: Numbers, bins: int | 
 
 
 def _of_pairs(kinship: xr.DataArray, ibs0: xr.DataArray) -> Iterator[Picture]:
-    """Related pairs by kinship and by how often they have no allele in common, which tells children from siblings."""
-    told, chosen = labels_along(kinship, "pair"), spread(kinship.data.shape[0])
+    """Draw related pairs by kinship and by the share without a common allele, which separates kinds of relatives."""
+    labels, chosen = labels_along(kinship, "pair"), spread(kinship.data.shape[0])
     if not len(chosen):
         return
-    one, other, degree = (as_text(told[name])[chosen].tolist() for name in ("sample_1", "sample_2", "degree"))
+    one, other, degree = (as_text(labels[name])[chosen].tolist() for name in ("sample_1", "sample_2", "degree"))
     names = tuple(f"{a}, {b}" for a, b in zip(one, other, strict=True))
     dots = Dots(vector(ibs0)[chosen], vector(kinship)[chosen], names, tuple(degree), "degree")
     yield Picture("pairs", f"{len(kinship.data)} related pairs", "No allele in common", "Kinship", dots)
 
 
 def _along_a_genome(name: str, array: xr.DataArray, counter: str) -> Iterator[Picture]:
-    """Sizes of a vector's elements, contig after contig; of many the largest of each stretch."""
+    """Draw the sizes of a vector's elements, contig after contig; if they are many, the largest of each stretch."""
     where, along = _contigs(array, counter), _along(array, counter)
     if where is None:
         yield over(name, array, counter, along)
         return
-    told = labels_along(array, along)
-    contigs, positions = as_text(told[where]), np.asarray(told[_POSITION[where]], "float64")
+    labels = labels_along(array, along)
+    contigs, positions = as_text(labels[where]), np.asarray(labels[_POSITION[where]], "float64")
     names, first = np.unique(contigs, return_index=True)
     order = names[np.argsort(first)]
     offset, start = np.empty(len(contigs)), 0.0
@@ -131,7 +131,7 @@ def _along_a_genome(name: str, array: xr.DataArray, counter: str) -> Iterator[Pi
 
 
 def _tallest(x: Numbers, y: Numbers) -> npt.NDArray[np.intp]:
-    """Places of the largest values of all stretches, as many as a picture shows."""
+    """Return the places of the largest values of all stretches, as many as a picture shows."""
     if len(x) <= MOST_DOTS:
         return np.arange(len(x))
     # Half for the tops of stretches, half spread evenly, so that what is ordinary is seen too.

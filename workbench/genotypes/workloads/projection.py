@@ -63,7 +63,7 @@ def genotype_project(
     endpoint_url: fields.Endpoint | None = None,
     token_variable: fields.TokenVariable | None = None,
 ) -> Any:
-    """Scores of new samples on the principal components of a run of genotype_pca.
+    """Compute scores of new samples on the principal components of a run of genotype_pca.
 
     Variants are matched by contig, position and alleles, whichever allele is counted, or else by their names. Projected
     scores are closer to the center than those of the reference samples. The result reports by how much, and correct
@@ -88,7 +88,7 @@ def _projection_resolved(given: Mapping[str, Any], cluster: Surroundings, **valu
 
 
 def _store(text: str) -> str:
-    """Path of the components of a run whose id this is, or begins or ends so; else the path that `text` is."""
+    """Return the path of the components of the run with this id, its beginning or end; else the path that `text` is."""
     kept = {path.parent.name: path for path in config.data_folder().glob(f"runs/*/{_KEPT}")}
     if text == "last":
         late = (name for name in kept if name.startswith("genotype_pca-"))
@@ -98,7 +98,7 @@ def _store(text: str) -> str:
 
 
 def _projection_needs(threads_per_worker: int, **resolved: Any) -> Needs:
-    """One pass over the variants that both have."""
+    """Estimate one pass over the variants that both have."""
     (n_variants, n_samples), (m, k) = resolved["shape"], resolved["loadings"]
     packed = min(m, n_variants) * -(-n_samples // 4)
     block = min(2**23, packed)
@@ -122,7 +122,7 @@ def _projection_summary(results: Mapping[str, Any]) -> dict[str, Any]:
         "alleles_swapped": found.swapped,
         "strand_ambiguous": found.ambiguous,
         "shrinkage": [None if np.isnan(each) else float(each) for each in found.shrinkage],
-        "told": found.sentence,
+        "message": found.sentence,
         **studies.without_genotypes(found),
     }
 
@@ -135,13 +135,16 @@ def _projection_arrays(results: Mapping[str, Any]) -> xr.Dataset:
         for name, column in found.sample_table.items()
         if name not in ("sample", "component", "scores", "shrinkage")
     }
-    told = {"corrected": found.corrected, "told": found.sentence}
-    arrays = {"scores": (("sample", "component"), found.scores, told), "shrinkage": ("component", found.shrinkage)}
+    attributes = {"corrected": found.corrected, "message": found.sentence}
+    arrays = {
+        "scores": (("sample", "component"), found.scores, attributes),
+        "shrinkage": ("component", found.shrinkage),
+    }
     return dataset(arrays, samples | components)
 
 
 def _projection_check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
-    """One sample projected for itself, which its place among the bits must not change."""
+    """Project one sample alone, which its place among the bits must not change."""
     from workbench.genotypes import project
 
     found: Projection = results["projected"]

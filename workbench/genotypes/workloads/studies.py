@@ -117,7 +117,7 @@ RegionsOut = Annotated[
 
 _ON_X = "Some variants are on X: plink2 refuses to project with loadings of those. Choose autosomes_only for that."
 OF_FILES = ("keep_samples", "remove", "leave_out", "autosomes_only")
-"""Choices that simulated genotypes have nothing for: neither names that a person knows, nor contigs."""
+"""Choices that don't apply to simulated genotypes, which have neither known names nor contigs."""
 
 
 _SHOWN = 500
@@ -134,7 +134,7 @@ class Study(NamedTuple):
 
 
 def looked_at(workload: str, values: Mapping[str, Any], at_least: int = 1) -> tuple[dict[str, Any], Study]:
-    """Absolute paths, and what is there: so many variants and samples. BadParameterError names what can't be used."""
+    """Return absolute paths, and the variants and samples there. BadParameterError names what can't be used."""
     from workbench.genotypes.choosing import are_regions
 
     path = places.full(values["path"]).path
@@ -146,10 +146,10 @@ def looked_at(workload: str, values: Mapping[str, Any], at_least: int = 1) -> tu
     if "leave_out" in values:
         given = values["leave_out"]
         where["leave_out"] = given if not given or are_regions(given) else places.full(given).path
-    told = {name: values[name] for name in ("array", "orientation", "missing")}
+    layout = {name: values[name] for name in ("array", "orientation", "missing")}
     choices = {name: where.get(name, values.get(name)) for name in ("labels", *OF_FILES)}
     stamps = [_stamp(place) for place in (path, *choices.values()) if isinstance(place, str)]
-    found = _opened(workload, path, *(tuple(each.items()) for each in (told, options, choices)), *stamps)
+    found = _opened(workload, path, *(tuple(each.items()) for each in (layout, options, choices)), *stamps)
     if min(found.shape) < at_least:
         raise BadParameterError(
             f"path of {workload}: {path} has {found.shape[0]} variants of {found.shape[1]} samples, expected some.",
@@ -170,8 +170,8 @@ def opened(workload: str, given: Mapping[str, Any]) -> Genotypes:
     from workbench.genotypes import open_genotypes
 
     names = ("array", "orientation", "missing", "labels", "keep_samples", "remove")
-    told = {name: given[name] for name in names if name in given}
-    return open_genotypes(given["path"], **told, storage_options=options_of(workload, given["path"], given))
+    options = {name: given[name] for name in names if name in given}
+    return open_genotypes(given["path"], **options, storage_options=options_of(workload, given["path"], given))
 
 
 def opened_for_check(workload: str, resolved: Mapping[str, Any]) -> Genotypes:
@@ -184,32 +184,32 @@ def opened_for_check(workload: str, resolved: Mapping[str, Any]) -> Genotypes:
 
 
 def code(workload: str, given: Mapping[str, Any], function: str, *before: str, **options: Any) -> str:
-    """Notebook cell that opens genotypes and calls a function of `workbench.genotypes` on them.
+    """Return the notebook cell that opens genotypes and calls a function of `workbench.genotypes` on them.
 
     `before` is the code of what the function takes before genotypes; options that are None, 0 or False are left out.
     """
     names = ("array", "orientation", "missing", "labels", "keep_samples", "remove")
-    told = {name: given.get(name) for name in names}
-    told["storage_options"] = options_of(workload, given["path"], given) or None
-    opened = calling("genotypes", "open_genotypes", literal(given["path"]), **told)
+    opening = {name: given.get(name) for name in names}
+    opening["storage_options"] = options_of(workload, given["path"], given) or None
+    opened = calling("genotypes", "open_genotypes", literal(given["path"]), **opening)
     found = calling("found", function, *before, "genotypes", **{name: each or None for name, each in options.items()})
     return f"from workbench.genotypes import {function}, open_genotypes\n\n{opened}{found}found\n"
 
 
 def calling(result: str, function: str, *arguments: str, **options: Any) -> str:
-    """Code that calls a function, without the options that are None."""
+    """Return the code that calls a function, without the options that are None."""
     lines = (f"    {name}={literal(value)},\n" for name, value in options.items() if value is not None)
     return f"{result} = {function}(\n{''.join(f'    {each},{chr(10)}' for each in arguments)}{''.join(lines)})\n"
 
 
 def template(function: Callable[..., Any], *answers: str, **known: Any) -> Template:
-    """A workload that computes its answers itself from files of genotypes, on processors if nothing else is said."""
-    told: dict[str, Any] = {"by_processors": True, "imports": imports_of, **known}
-    return Template(function, returns=answers, small=(), values=answers, **told)
+    """Return a workload that computes its answers itself from genotype files, on processors by default."""
+    settings: dict[str, Any] = {"by_processors": True, "imports": imports_of, **known}
+    return Template(function, returns=answers, small=(), values=answers, **settings)
 
 
 @lru_cache(maxsize=16)
-def _opened(workload: str, path: str, told: Any, options: Any, choices: Any, *_: Any) -> Study:
+def _opened(workload: str, path: str, layout: Any, options: Any, choices: Any, *_: Any) -> Study:
     """Return facts about a file. A form asks for it at each key, and a .bim file may have millions of lines."""
     from workbench.genotypes import choosing, open_genotypes
     from workbench.genotypes.choosing import some_on_x
@@ -219,7 +219,7 @@ def _opened(workload: str, path: str, told: Any, options: Any, choices: Any, *_:
     given: dict[str, Any] = {"storage_options": dict(options)}
     parameter = "path"
     try:
-        found = open_genotypes(path, **dict(told), **given)
+        found = open_genotypes(path, **dict(layout), **given)
         for parameter in ("labels", "keep_samples", "remove"):
             if parameter not in chosen:
                 continue
@@ -251,7 +251,7 @@ def _reader(path: str, options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _stamp(path: str) -> Any:
-    """What changes when somebody writes to a file of this machine; something new each time where that can't be told."""
+    """Return a value that changes when a local file is written; a new value each time where that is unknown."""
     from workbench.genotypes.plink import three_files
 
     there = [Path(name) for name in (path, *three_files(path))]
@@ -263,7 +263,7 @@ def _stamp(path: str) -> Any:
 
 
 def size_of(path: str, options: Mapping[str, Any]) -> int:
-    """Bytes of a file, or of all files of a folder; of PLINK's three files together."""
+    """Return the bytes of a file, or of all files of a folder; of PLINK's three files together."""
     from workbench.genotypes.plink import is_plink, three_files
 
     if is_plink(path):
