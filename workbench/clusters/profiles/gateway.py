@@ -168,8 +168,8 @@ async def _options(server: Server, client: Client) -> tuple[Option, ...]:
         status = getattr(err, "status", None)
         if status in (401, 403):
             raise BadInputError(
-                f"The gateway at {server.address} doesn't let you in ({status} {getattr(err, 'message', '')}). Check auth, and the "
-                "user, password or token: gateway.auth in Dask's configuration, or JUPYTERHUB_API_TOKEN."
+                f"The gateway at {server.address} doesn't let you in ({status} {getattr(err, 'message', '')}). Check "
+                "auth, and the user, password or token: gateway.auth in Dask's configuration, or JUPYTERHUB_API_TOKEN."
             ) from err
         raise BadInputError(
             f"address is {quoted(server.address)}, where a web server answers, and no Dask-Gateway that this one can "
