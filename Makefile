@@ -49,7 +49,7 @@ test: tools
 	@status=0; mkdir -p build; \
 	python -m pytest -n 4 --no-loadscope-reorder -m "not ui and not daemons" $(ARGS) || [ $$? -eq 5 ] || status=1; \
 	python -m pytest -m daemons $(ARGS) >build/daemons.log 2>&1 & daemons=$$!; \
-	python -m pytest -m ui $(ARGS) || [ $$? -eq 5 ] || status=1; \
+	python -m pytest -n 2 --no-loadscope-reorder -m ui $(ARGS) || [ $$? -eq 5 ] || status=1; \
 	wait $$daemons || [ $$? -eq 5 ] || status=1; \
 	cat build/daemons.log; exit $$status
 
