@@ -54,7 +54,7 @@ _RUN: dict[str, Any] = {
         "python": "x",
     },
     "inventory": {
-        "gpus": [{"name": "SIMULATED x"}],
+        "gpus": [{"name": "SIMULATED x", "simulated": True}],
         "topology": {"gpus": ["x", "y"], "cards": ["x"], "rows": [["X", "NV2", "SYS"], ["NV2", "X", None]]},
     },
     "versions": {"x": "x"},
@@ -135,7 +135,7 @@ def _replaced(run: dict[str, Any], path: tuple[Any, ...], is_name: bool) -> dict
         holder[TEXT] = holder.pop(path[-1])
     else:
         text = TEXT[:200] if path == ("marks", "name") else TEXT
-        holder[path[-1]] = f"SIMULATED {text}" if "SIMULATED" in holder[path[-1]] else text
+        holder[path[-1]] = text
     return changed
 
 

@@ -53,23 +53,23 @@ def shown(*batches):
     return page
 
 
-def titled(name):
+def titled(**changes):
     """A figure in Python, and the titles of the plots that any figure has."""
     figure = LiveFigure()
-    figure.feed([batch(replace(sample(second), name=name)) for second in range(2)])
+    figure.feed([batch(replace(sample(second), **changes)) for second in range(2)])
     figure.apply(figure.patches())
     return figure, [figure.layout.named[f"{name}_title"].text for name in TITLES]
 
 
 def test_all_plots_of_a_figure_say_that_its_gpus_are_simulated():
-    figure, titles = titled("SIMULATED GPU 0")
+    figure, titles = titled(simulated=True)
     names = ("Tasks", "Progress", "CPU, % of a core", "Memory, GiB")
     assert titles == [f"{name} · SIMULATED GPUs" for name in names]
     assert all("SIMULATED" in plot.title.text for plot in figure.layout.gpus.plots)
 
 
 def test_a_figure_with_gpus_says_what_the_end_of_a_task_means_there():
-    figure, _ = titled("NVIDIA H200")
+    figure, _ = titled(name="NVIDIA H200")
     assert LAUNCHED in figure.layout.kinds.text
     figure = LiveFigure()
     figure.feed([Batch(START, samples=())])
@@ -100,7 +100,7 @@ def test_memory_that_nobody_can_tell_has_a_reason_and_no_empty_plot():
 
 
 def test_other_gpus_are_named_by_their_own_plots_alone():
-    figure, titles = titled("NVIDIA H200")
+    figure, titles = titled(name="NVIDIA H200")
     assert titles == ["Tasks", "Progress", "CPU, % of a core", "Memory, GiB"]
     assert figure.layout.gpus.plots[0].title.text == "GPU use, % · NVIDIA H200"
 

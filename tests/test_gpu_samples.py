@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from pyarrow import parquet
 
 from tests.simulated import SimulatedNvml
 from workbench.hardware.gauges import GpuSample
 from workbench.monitor import plugin
 from workbench.monitor.energy import Energy, Meter
 from workbench.monitor.events import Batch, NoGpus
+from workbench.monitor.gpu_record import gpu_path
 from workbench.monitor.record import Recorder, finish_recording, read_events
 from workbench.monitor.wire import unpack
 from workbench.packages import installed_version
@@ -331,6 +333,16 @@ def test_without_gpus_there_is_no_file_for_them(tmp_path: Path) -> None:
         recorder.write(Batch(10.0, no_gpus=(NoGpus("a", "No NVIDIA driver was found.", False),)))
     assert [file.name for file in tmp_path.iterdir()] == ["events.parquet"]
     assert read_events(tmp_path / "events.parquet").gpus == ()
+
+
+def test_a_file_from_before_simulated_gpus_were_marked_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "events.parquet"
+    with Recorder(path) as recorder:
+        recorder.write(Batch(10.0, gpus=(replace(FULL, simulated=True),)))
+    assert read_events(path).gpus == (replace(FULL, simulated=True),)
+    file = gpu_path(path)
+    parquet.write_table(parquet.read_table(file).drop_columns("simulated"), file)
+    assert read_events(path).gpus == (FULL,)
 
 
 def test_samples_of_a_killed_recorder_are_finished(tmp_path: Path) -> None:

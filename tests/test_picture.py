@@ -64,9 +64,7 @@ def test_gpus_are_drawn_where_there_are_samples_of_them() -> None:
     assert "GPU use" not in words(picture(Batch(12.0, tasks_of([ADD]))))
     samples = (GPU, replace(GPU, time=11.0, utilisation=90.0), replace(GPU, time=11.5, utilisation=None))
     assert {"GPU use", "100 %", "GPU memory", "2 GiB", "GPU 0"} <= set(words(picture(Batch(12.0, gpus=samples))))
-    assert (
-        words(picture(Batch(12.0, gpus=(replace(GPU, name="SIMULATED GPU 0"),))))[0] == "All of this on SIMULATED GPUs"
-    )
+    assert words(picture(Batch(12.0, gpus=(replace(GPU, simulated=True),))))[0] == "All of this on SIMULATED GPUs"
 
 
 def test_the_table_has_the_names_that_took_longest_and_the_rest_in_one() -> None:

@@ -80,8 +80,9 @@ def test_a_comparison_on_gpus_shows_what_lies_between_them() -> None:
 
     assert shown(devices=("GPU-0", "GPU-1"))
     assert not shown()
-    for name in ("SIMULATED GPU 0", "NVIDIA H200"):
-        found = comparison(row("tcp", devices=("GPU-0", "GPU-1")), inventory=told | {"gpus": [{"name": name}]})
+    for simulated in (True, False):
+        gpus = [{"name": "GPU 0", "simulated": simulated}]
+        found = comparison(row("tcp", devices=("GPU-0", "GPU-1")), inventory=told | {"gpus": gpus})
         figure = ComparisonFigure("light", found)
         figure.item()
         titles = [plot.title.text for plot in figure.model.select({"type": Plot}) if plot.title.text]
@@ -89,7 +90,7 @@ def test_a_comparison_on_gpus_shows_what_lies_between_them() -> None:
             r"<caption>(Between.*?)</caption>", "".join(div.text for div in figure.model.select({"type": Div}))
         )
         assert len(titles) == 3
-        assert {title.endswith(" · SIMULATED GPUs") for title in titles} == {name.startswith("SIMULATED")}
+        assert {title.endswith(" · SIMULATED GPUs") for title in titles} == {simulated}
 
 
 def test_a_preset_whose_text_is_about_ucx_brings_a_line_for_each_protocol() -> None:

@@ -160,7 +160,7 @@ def test_what_comes_of_simulated_gpus_is_marked_in_every_face(capsys):
     from workbench.views.runs import _run as in_view
 
     gpu = row("gpu", [1.0], devices=("GPU-1",))
-    machine = {"cpu": {}, "gpus": [{"name": "SIMULATED GPU 0", "uuid": "GPU-1"}]}
+    machine = {"cpu": {}, "gpus": [{"name": "SIMULATED GPU 0", "uuid": "GPU-1", "simulated": True}]}
     fields = {"workload": "array_sum", "cluster": "c", "status": "done", "seconds": 1.0, "result": {"value": 1.5}}
     run = Run(id="r", spec=gpu.spec, inventory=machine, **fields)
     pages = (

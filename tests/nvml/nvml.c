@@ -180,6 +180,9 @@ int nvmlShutdown(void) {
     initialized--;
     return SUCCESS;
 }
+/* A symbol that no driver has: by it our readers know that these devices are simulated. */
+const int workbench_simulated_nvml = 1;
+
 int nvmlSystemGetDriverVersion(char *to, unsigned size) { CHECK(NULL); return say(to, size, "580.00 SIMULATED"); }
 int nvmlSystemGetNVMLVersion(char *to, unsigned size) { CHECK(NULL); return say(to, size, "13.580.00"); }
 int nvmlSystemGetCudaDriverVersion(int *version) { CHECK(NULL); *version = 13000; return SUCCESS; }

@@ -90,7 +90,7 @@ class LiveFigure:
             self.timeline.feed(batch)
             self._follow.feed(batch)
             self.gpus.feed(batch)
-            self._simulated = self._simulated or any(gpu.name.startswith("SIMULATED") for gpu in batch.gpus)
+            self._simulated = self._simulated or any(gpu.simulated for gpu in batch.gpus)
             self._on_gpus = self._on_gpus or bool(batch.gpus)
             self._others = self._others or not batch.tasks.own.all()
             self._samples.add(batch.samples)

@@ -91,7 +91,7 @@ class Picture:
             self._samples.add(batch.samples)
             for gpu in batch.gpus:
                 self._gpus.setdefault(gpu.uuid, GpuSeries()).add(gpu)
-                self._simulated = self._simulated or gpu.name.startswith("SIMULATED")
+                self._simulated = self._simulated or gpu.simulated
             if batch.samples:
                 latest = [series.latest for series in self._series.values() if series.latest is not None]
                 self._peak = max(self._peak, sum(sample.memory for sample in latest))

@@ -60,6 +60,7 @@ class GpuSample:
     nvlink_tx: float | None = None
     absent: Mapping[str, str] = field(default_factory=dict)
     """Reasons by field, such as {"power": "not supported by this GPU"}."""
+    simulated: bool = False
 
 
 def sample_of(told: Mapping[str, Any]) -> GpuSample:

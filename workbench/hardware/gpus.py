@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
-from workbench.hardware.sampling import NoGpusError, text_of, visible
+from workbench.hardware.sampling import NoGpusError, is_simulated, text_of, visible
 from workbench.hardware.sources import Missing, Sources, UnreadableError, nvml_call, nvml_opened, text
 from workbench.hardware.values import Cuda, Gpu, GpuProcess, GpuSlice, NvLinks, Pcie
 
@@ -127,6 +127,7 @@ class _Device:
             cpu_affinity=self._missing.ask(f"{self._place}.cpu_affinity", self._cpu_affinity),
             power_limit=self._ask("power_limit", "nvmlDeviceGetEnforcedPowerLimit", convert=lambda mw: mw / 1000),
             processes=self._missing.ask(f"{self._place}.processes", self._processes),
+            simulated=is_simulated(),
         )
 
     def ancestor(self, other: _Device) -> int:

@@ -7,6 +7,7 @@ It may therefore import only what any Python has; nvidia-ml-py where it is.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import sys
 import time
@@ -128,6 +129,7 @@ class Device:
         self._slow: dict[str, Any] = {}
         self._refused: dict[str, str] = {}
         self._links: tuple[float, int, int] | None = None
+        self.simulated = is_simulated()
         self.name = self._ask("name", lambda: text_of(self._call("nvmlDeviceGetName"))) or f"GPU {index}"
         self._sliced = sliced or bool(self._ask("mig", lambda: self._call("nvmlDeviceGetMigMode")[0]))
 
@@ -143,6 +145,7 @@ class Device:
             "uuid": self.uuid,
             "name": self.name,
             "index": self.index,
+            "simulated": self.simulated,
             "time": now,
             **found,
             "absent": {name: self._why(name) for name in QUANTITIES if name not in found},
@@ -249,6 +252,14 @@ def own_processes_named() -> bool:
 def _has_nodes() -> bool:
     """Return whether the system has a device file of an NVIDIA GPU."""
     return sys.platform == "linux" and Path("/dev/nvidiactl").exists()
+
+
+def is_simulated() -> bool:
+    """Return whether the NVML that is loaded is the one of demos and tests, which has a symbol of its own."""
+    try:
+        return hasattr(ctypes.CDLL("libnvidia-ml.so.1"), "workbench_simulated_nvml")
+    except OSError:
+        return False
 
 
 def initialise(library: Any) -> None:

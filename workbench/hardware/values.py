@@ -104,6 +104,8 @@ class Gpu(_Value):
     """Who holds its memory. Inside a container NVML tells of none."""
     visible: bool = True
     """False where CUDA_VISIBLE_DEVICES hides it."""
+    simulated: bool = False
+    """True for the devices of demos and tests. No time of theirs is that of a GPU."""
 
 
 class Cuda(_Value):
@@ -212,8 +214,8 @@ class Inventory(_Value):
 
     @property
     def simulated(self) -> bool:
-        """Whether a GPU is simulated: its name says so, and with it every title has to."""
-        return any((gpu.name or "").startswith("SIMULATED") for gpu in self.gpus)
+        """Return whether a GPU is simulated, which every title then says."""
+        return any(gpu.simulated for gpu in self.gpus)
 
     def visible_gpus(self) -> tuple[Gpu, ...]:
         """The GPUs that CUDA_VISIBLE_DEVICES leaves in sight."""

@@ -20,7 +20,7 @@ import pyarrow as pa
 from workbench.hardware.gauges import GpuSample
 from workbench.monitor.events import Batch, NoGpus
 
-_OTHERS = ("uuid", "name", "index", "host", "time", "processes", "throttle", "absent")
+_OTHERS = ("uuid", "name", "index", "host", "time", "processes", "throttle", "absent", "simulated")
 _NUMBERS = {
     name: pa.int64() if name.startswith("memory") else pa.float64()
     for name in GpuSample.__slots__
@@ -39,8 +39,12 @@ SCHEMA = pa.schema(
         ("absent", pa.string()),
         ("reason", pa.string()),
         ("expected", pa.bool_()),
+        ("simulated", pa.bool_()),
     ]
 )
+
+ADDED = ("simulated",)
+"""Columns that older files lack."""
 
 _FIELDS = tuple(name for name in GpuSample.__slots__ if name in SCHEMA.names)
 
@@ -84,5 +88,5 @@ def _samples(rows: Iterable[dict[str, Any]]) -> Iterable[GpuSample]:
     load = cache(json.loads)
     for row in rows:
         throttle = None if row["throttle"] is None else tuple(filter(None, row["throttle"].split(", ")))
-        values = {name: row[name] for name in _FIELDS}
-        yield GpuSample(**values | {"absent": load(row["absent"] or "{}"), "throttle": throttle})
+        values = {name: row.get(name) for name in _FIELDS} | {"throttle": throttle}
+        yield GpuSample(**values | {"absent": load(row["absent"] or "{}"), "simulated": bool(row.get("simulated"))})

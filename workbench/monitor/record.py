@@ -68,7 +68,7 @@ from workbench.monitor.events import (
     microseconds,
     seconds,
 )
-from workbench.monitor.gpu_record import SCHEMA as GPU_SCHEMA, gpu_path, gpu_table, with_gpus
+from workbench.monitor.gpu_record import ADDED, SCHEMA as GPU_SCHEMA, gpu_path, gpu_table, with_gpus
 
 VERSION = 3
 """Version of the files that this module writes."""
@@ -307,7 +307,7 @@ def check_record(path: Path, *, most_rows: int, most_bytes: int) -> None:
         expected = GPU_SCHEMA if path.name == gpu_path(path).name else SCHEMA
         if expected is SCHEMA and 0 < int(version) < VERSION:
             raise BadInputError("was written by an older dask-workbench, which was never released.")
-        lacking = [name for name in expected.names if name not in found.names]
+        lacking = [name for name in expected.names if name not in (*found.names, *ADDED)]
         wrong = [
             name
             for name in expected.names

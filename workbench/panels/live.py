@@ -23,7 +23,6 @@ from workbench.runs import store
 from workbench.runs.comparing.table import export
 from workbench.session import Session
 from workbench.threads import in_thread
-from workbench.travelling import workers_of
 from workbench.views import comparing, watching
 from workbench.views.bodies import check_theme
 from workbench.views.drawing import document, scripts, with_own_ids
@@ -162,7 +161,6 @@ class Watch(Figure):
         super().__init__("cluster", name, **options)
         self.client = client
         self._name = name
-        self._simulated = _simulated(client)
         self._past = watching.Past(_KEPT_BATCHES, _KEPT_TASKS)
         self._feed: Feed | None = None
         self._following: Future[Any] | None = None
@@ -229,7 +227,7 @@ class Watch(Figure):
             await asyncio.sleep(_LOOK)
 
     async def _begin(self, theme: str, on_change: Callable[[], None]) -> watching.Watch:
-        figure = await in_thread(watching.live_figure, theme, self._name, self._simulated)
+        figure = await in_thread(watching.live_figure, theme, self._name)
         watch = self._watch(figure, on_change, self._past, sources_of(self.parts), self._name)
         self._past.join(watch)
         return watch
@@ -422,14 +420,3 @@ def _draw_record(title: str, batches: list[Batch]) -> tuple[str, str]:
     picture = Picture()
     picture.feed(batches)
     return drawn(title, picture)
-
-
-def _simulated(client: Client) -> bool:
-    """Return whether GPUs of a cluster are simulated, as its scheduler knows before the first sample."""
-    if client.asynchronous or client.status != "running":
-        return False
-    try:
-        workers = workers_of(client).values()
-    except OSError:  # who can't be reached is told of in the figure
-        return False
-    return any((worker.get("gpu") or {}).get("name", "").startswith("SIMULATED") for worker in workers)

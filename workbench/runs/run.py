@@ -315,9 +315,9 @@ class Run(Lasting, frozen=True, ser_json_inf_nan="constants"):
 
 
 def on_simulated(spec: ClusterSpec | None, inventory: Mapping[str, Any] | None) -> bool:
-    """Whether a cluster had GPUs that are simulated, as its machine told: no GPU computed there."""
-    names = [gpu["name"] or "" for gpu in (inventory or {}).get("gpus") or ()]
-    return spec is not None and bool(spec.devices) and any("SIMULATED" in name for name in names)
+    """Return whether the GPUs of a cluster were simulated, as its machine's inventory says."""
+    gpus = (inventory or {}).get("gpus") or ()
+    return spec is not None and bool(spec.devices) and any(gpu.get("simulated") for gpu in gpus)
 
 
 def answered(workload: str, result: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

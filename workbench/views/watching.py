@@ -426,7 +426,7 @@ class Watch(OnScreen):
         return [patch_answer(each) for each in patches if drawn is None or each.mode == "set" or each.source in drawn]
 
 
-def live_figure(theme: str, name: str, simulated: bool) -> LiveFigure:
+def live_figure(theme: str, name: str, simulated: bool = False) -> LiveFigure:
     """Make a figure of a cluster of this name."""
     from workbench.figures.live import LiveFigure
 
