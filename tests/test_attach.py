@@ -345,7 +345,7 @@ def test_a_scheduler_that_is_stuck_is_told_and_one_that_has_ended_is_lost(data_f
         with Client(found, set_as_default=False) as client:
             (pid,) = client.run(os.getpid).values()
         psutil.Process(pid).suspend()
-        logs = asyncio.run(Session().logs(there.name))
+        logs = Session().logs(there.name)
         assert [text for name, text in logs.items() if "worker" in name or "tcp" in name] == [
             "It didn't answer within 3 s."
         ]
@@ -354,7 +354,7 @@ def test_a_scheduler_that_is_stuck_is_told_and_one_that_has_ended_is_lost(data_f
         scheduler.suspend()
         until(lambda: "hasn't answered" in (there.record.warning or ""))
         assert not there.record.can_compute
-        logs = asyncio.run(Session().logs(there.name))
+        logs = Session().logs(there.name)
         assert f"does not answer at {found} (within 5 s)" in logs["scheduler"]
         scheduler.resume()
         until(lambda: there.record.warning is None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -44,7 +43,7 @@ def test_three_architectures_are_measured_in_turn_agree_and_their_clusters_are_s
     one, *others = (row.spec.memory for row in started.rows[:3])
     assert others == pytest.approx([one] * 2, abs=2)
     assert one == pytest.approx(left, rel=0.2)
-    ended = asyncio.run(session.wait_comparison(started.id, lambda seen: stages.append(seen.stage)))
+    ended = session.wait_comparison(started.id, lambda seen: stages.append(seen.stage))
     assert ended.status == "done", log_of(ended)
     assert {"starting clusters", "warming up", "measuring"} <= set(stages)
     assert (ended.done, ended.total) == (9, 9)
@@ -63,7 +62,7 @@ def test_a_cluster_that_runs_is_measured_and_left_alone(data_folder):
     session = Session()
     spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=2**29)
     session.start(spec, name="calm-otter")
-    asyncio.run(session.wait("calm-otter", timeout=60))
+    session.wait("calm-otter", timeout=60)
     # NumPy's own generator draws other numbers where the blocks are others.
     drawn = {**SMALL, "generator": "RandomState"}
     found = workbench.compare(
@@ -74,7 +73,7 @@ def test_a_cluster_that_runs_is_measured_and_left_alone(data_folder):
     assert "each passed its own check" in found.agreement
     assert [record.name for record in records.read_all()] == ["calm-otter"]
     with pytest.raises(ConflictError, match="has ended already"):
-        asyncio.run(session.cancel_comparison("last"))
+        session.cancel_comparison("last")
 
 
 def test_a_texts_experiment_is_compared_at_a_scale_from_the_terminal(
@@ -103,17 +102,17 @@ def test_two_comparisons_wait_for_one_another_and_one_that_waits_can_be_cancelle
     first = session.compare("array_sum", LONG, on=[plain], repeats=1, warmup=0)
     until(lambda: store.select())
     fourth = session.compare("array_sum", SMALL, on=[plain], repeats=1, warmup=0)
-    asyncio.run(session.cancel_comparison(fourth.id))
+    session.cancel_comparison(fourth.id)
     # Not from what the cluster of another leaves, which is gone by then.
     assert fourth.rows[0].spec.memory == pytest.approx(first.rows[0].spec.memory, rel=0.2)
     second, third = (session.compare("array_sum", SMALL, on=[ONE], repeats=1, warmup=1) for _ in range(2))
     for waiting in (second, third):
         until(lambda id=waiting.id: comparisons.get(id).stage == "waiting for another comparison")
-    asyncio.run(session.cancel_comparison(third.id))
-    assert asyncio.run(session.wait_comparison(third.id, timeout=20)).status == "cancelled"
+    session.cancel_comparison(third.id)
+    assert session.wait_comparison(third.id, timeout=20).status == "cancelled"
     assert comparisons.get(second.id).stage == "waiting for another comparison"
-    asyncio.run(session.cancel_comparison(first.id))
-    ended = asyncio.run(session.wait_comparison(second.id))
+    session.cancel_comparison(first.id)
+    ended = session.wait_comparison(second.id)
     assert ended.status == "done", log_of(ended)
     one, *others = sorted(store.select(), key=lambda run: run.created)
     assert len(others) == 2

@@ -63,15 +63,15 @@ def test_from_nothing_to_a_comparison_each_empty_list_has_the_click_that_begins_
     assert button("run-example", f"bandwidth:{cluster.name}").body["workload"] == "transpose_sum"
     assert example.click() == 202
     (run,) = store.select()
-    run = asyncio.run(Session().wait_run(run.id))
+    run = Session().wait_run(run.id)
     assert (run.status, run.check and run.check.passed) == ("done", True)
     assert button("compare-example", "comparisons").click() == 202
     (comparison,) = Session().comparisons()
     assert [row.spec and row.spec.n_workers for row in comparison.rows] == [1, 2]
-    asyncio.run(Session().cancel_comparison(comparison.id))
+    Session().cancel_comparison(comparison.id)
     assert "run-example" not in html_of("runs")
     assert "compare-example" not in html_of("comparisons")
-    asyncio.run(Session().stop_all())
+    Session().stop_all()
 
 
 def test_a_folder_without_a_file_offers_one_that_a_workload_can_read(tmp_path: Path, data_folder: Path) -> None:

@@ -1,4 +1,3 @@
-import asyncio
 import gc
 import json
 import math
@@ -449,9 +448,9 @@ def test_a_measurement_is_at_least_64_mib_of_the_array():
 def test_a_measurement_is_a_run_that_gives_the_order_of_magnitude_of_the_whole(data_folder):
     session = Session()
     session.start(SPEC.model_copy(update={"protocol": "tcp"}), name="calm-otter", force=True, agreed=True)
-    asyncio.run(session.wait("calm-otter", timeout=60))
+    session.wait("calm-otter", timeout=60)
     run = session.measure("array_sum", {"size": "1GiB"}, "calm-otter")
-    done = asyncio.run(session.wait_run(run.id, timeout=60))
+    done = session.wait_run(run.id, timeout=60)
     assert (done.status, done.measurement, done.bytes) == ("done", True, pytest.approx(2**26, rel=0.01))
     assert done.title == "array_sum (measurement)"
     with connect("calm-otter") as client:
@@ -812,7 +811,7 @@ def test_the_command_line_measures_and_tells_the_forecast(data_folder, capsys):
 
     session = Session()
     session.start(SPEC.model_copy(update={"protocol": "tcp"}), name="calm-otter", force=True, agreed=True)
-    asyncio.run(session.wait("calm-otter", timeout=60))
+    session.wait("calm-otter", timeout=60)
     asked = ["array_sum", "--cluster", "calm-otter", "-p", "size=256MiB"]
     assert main(["measure", *asked, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -73,7 +71,7 @@ def test_what_can_not_be_joined_is_refused_in_a_sentence(name, value):
 def test_a_run_tells_how_fast_rows_travelled_and_holds_no_more_than_was_said(data_folder, spec):
     session = Session()
     session.start(spec, name="calm-otter")
-    record = asyncio.run(session.wait("calm-otter", timeout=60))
+    record = session.wait("calm-otter", timeout=60)
     run = submit.finish(submit.submit("dataframe_join", {"n_rows": 2_000_000}, record).id, timeout=200)
     assert (run.status, run.error, run.check.passed) == ("done", None, True)
     assert run.result["bandwidth"]["n_messages"] > 0

@@ -220,9 +220,9 @@ def test_no_module_beside_the_user_is_imported_by_a_cluster_and_its_runs(
 ) -> None:
     session = workbench.Session()
     record = session.start(spec, name="calm-otter", force=True)
-    record = asyncio.run(session.wait("calm-otter", timeout=60))
+    record = session.wait("calm-otter", timeout=60)
     run = session.run("array_sum", {"size": "1MiB"}, "calm-otter")
-    assert asyncio.run(session.wait_run(run.id, timeout=60)).status == "done"
+    assert session.wait_run(run.id, timeout=60).status == "done"
     asyncio.run(control.stop(record))
     assert not (clone / "imported").exists()
 

@@ -620,7 +620,7 @@ def cluster(tmp_path_factory, spec):
     with using_data_folder(tmp_path_factory.mktemp("own") / "data"):
         session = Session()
         session.start(spec, name="own", force=True)
-        yield asyncio.run(session.wait("own", timeout=60))
+        yield session.wait("own", timeout=60)
 
 
 def test_a_run_of_a_function_is_kept_with_its_code_and_judged_by_its_check(cluster, project):

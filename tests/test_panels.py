@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import io
 import json
@@ -297,7 +296,7 @@ def test_what_another_face_does_is_seen_and_two_places_show_the_same(bench: Work
     other = Person(bench)
     for person in (otter, other):
         person.finds("clusters", "heron")
-    asyncio.run(session.stop(record.name))
+    session.stop(record.name)
     for person in (otter, other):
         until(lambda person=person: "heron" not in person.reads("clusters"))
 

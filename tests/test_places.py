@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -211,7 +210,7 @@ def test_a_run_on_gpus_makes_its_blocks_there_and_tells_so(
     assert counts == sorted(set(counts))
     terminal.show_run(run)
     assert f"All {run.on_gpu.blocks} blocks were on a GPU." in " ".join(capsys.readouterr().out.split())
-    asyncio.run(Session().stop("calm-otter"))
+    Session().stop("calm-otter")
 
 
 def test_the_report_tells_where_data_fell_back() -> None:

@@ -225,7 +225,7 @@ def test_a_run_keeps_its_preset_and_what_the_text_says(data_folder: Path, capsys
     assert str(kept.beside_text) in html.unescape(html_of(f"run:{kept.id}:"))
     assert main(["forecast", "tall_skinny_svd", "--json", *scaled]) == 0
     assert json.loads(capsys.readouterr().out)["parameters"]["shape"] == [5000, 20]
-    asyncio.run(Session().stop("calm-otter"))
+    Session().stop("calm-otter")
 
 
 def test_a_preset_picks_the_profile_that_its_text_is_about(capsys: Any) -> None:
@@ -264,7 +264,7 @@ def test_the_textbooks_svd_is_run_and_a_held_array_is_not_in_the_time(data_folde
     plain = finish(submit("tall_skinny_svd", {"shape": [2000, 100], "chunks": [200, 100]}, record).id, timeout=60)
     assert plain.result is not None
     assert "seconds_to_make" not in plain.result
-    asyncio.run(Session().stop("calm-otter"))
+    Session().stop("calm-otter")
 
 
 def test_a_preset_of_ones_own_is_kept_runs_and_is_forgotten(

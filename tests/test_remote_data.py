@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import json
 import os
@@ -231,7 +230,7 @@ def test_runs_of_a_cluster_in_its_own_processes_reach_s3_by_fields_alone(
     assert json.loads(capsys.readouterr().out)["check"]["passed"]
     assert main(["run", "genotype_pca", *given, "-p", "path=s3://data/out/r.zarr", "-p", "n_components=2"]) == 0
     assert json.loads(capsys.readouterr().out)["check"]["passed"]
-    asyncio.run(Session().stop("calm-otter"))
+    Session().stop("calm-otter")
 
 
 @pytest.mark.parametrize(
@@ -287,7 +286,7 @@ def test_what_runs_killed_while_they_save_to_s3_leave_is_removed_by_the_next(
         # Not on the cluster that other tests of this file may have left as Dask's: it knows no endpoint.
         u, s, v = (there[array].compute(scheduler="threads") for array in "usv")
         np.testing.assert_allclose((u * s) @ v, x, atol=1e-10)
-    asyncio.run(Session().stop("killed-otter"))
+    Session().stop("killed-otter")
 
 
 @pytest.mark.parametrize("name", ["out.zarr", "out.npz"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -43,7 +42,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A cluster of processes, with a data folder of its own."""
     with dask.config.set({"workbench.data-folder": str(tmp_path_factory.mktemp("data"))}):
         yield start_cluster("keeping-otter", n_workers=2)
-        asyncio.run(Session().stop("keeping-otter"))
+        Session().stop("keeping-otter")
 
 
 @pytest.fixture

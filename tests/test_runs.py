@@ -23,7 +23,7 @@ from workbench.errors import BadInputError, ConflictError, FailedError, NotFound
 from workbench.remote import executing_keys
 from workbench.runs import runner, store, submit as submit_module
 from workbench.runs.run import Run
-from workbench.runs.submit import cancel, finish, submit, wait
+from workbench.runs.submit import cancel, finish, submit
 from workbench.session import Session
 from workbench.workloads.values import Needs, Parameters
 
@@ -41,13 +41,13 @@ def start_cluster(name, n_workers=2):
     spec = ClusterSpec(n_workers=n_workers, threads_per_worker=1, memory_limit=2**30, protocol="tcp")
     session = Session()
     session.start(spec, name=name, force=True, agreed=True)
-    return asyncio.run(session.wait(name, timeout=60))
+    return session.wait(name, timeout=60)
 
 
 @pytest.fixture(scope="module")
 def cluster():
     yield start_cluster("calm-otter")
-    asyncio.run(Session().stop("calm-otter"))
+    Session().stop("calm-otter")
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def mortal(monkeypatch):
     record = start_cluster("short-lived", n_workers=1)
     yield record
     with contextlib.suppress(NotFoundError):
-        asyncio.run(Session().stop("short-lived"))
+        Session().stop("short-lived")
 
 
 def under_way(record):
@@ -258,7 +258,7 @@ def test_a_run_leaves_no_process_and_no_client_behind(cluster):
 def test_whoever_waits_hears_of_progress_and_of_the_end(cluster):
     run = submit("array_sum", {"size": "512MiB", "chunks": 1000}, cluster)
     heard = []
-    asyncio.run(wait(run.id, heard.append, timeout=60))
+    finish(run.id, heard.append, timeout=60)
     assert heard[-1].status == "done"
     assert {"running", "done"} <= {told.status for told in heard}
     counts = [told.progress.done for told in heard]
@@ -334,7 +334,7 @@ def test_a_run_is_cancelled_though_another_wants_the_same_tasks(cluster):
     assert (kept.status, kept.check.passed) == ("done", True), log_of(kept)
     assert "computed the same there at the same time" in kept.notes[-1]
     with connect(cluster.name) as client:
-        assert "AssertionError" not in asyncio.run(Session().logs(cluster.name))["scheduler"]
+        assert "AssertionError" not in Session().logs(cluster.name)["scheduler"]
         assert client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) == 0
 
 
@@ -441,7 +441,7 @@ def test_a_worker_that_ends_while_workers_get_a_plugin_is_no_reason_to_fail():
 
 def test_a_cluster_that_is_stopped_ends_its_run_with_a_sentence(mortal):
     run = under_way(mortal)
-    asyncio.run(Session().stop(mortal.name))
+    Session().stop(mortal.name)
     run = finish(run.id, timeout=20)
     assert run.status == "failed"
     assert "The cluster short-lived ended while the run was going on. It was stopped." in run.error

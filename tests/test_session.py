@@ -149,7 +149,7 @@ def test_a_cluster_is_heard_of_from_start_to_kill():
             spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=2**29)
             record = session.start(spec, name="calm-otter", force=True)
             await listener.hears(Change("cluster", "calm-otter"))
-            record = await session.wait("calm-otter", timeout=60)
+            record = await asyncio.to_thread(session.wait, "calm-otter", timeout=60)
             listener.heard.clear()
             os.kill(record.pid, signal.SIGKILL)
             # Nobody but the listener looks.
@@ -157,7 +157,7 @@ def test_a_cluster_is_heard_of_from_start_to_kill():
                 await listener.hears(Change("cluster", "calm-otter"), patience=10)
                 listener.heard.clear()
             listener.heard.clear()
-            await session.stop("calm-otter")
+            await asyncio.to_thread(session.stop, "calm-otter")
             await listener.hears(Change("cluster", "calm-otter"))
             assert session.clusters() == ()
 
@@ -218,11 +218,11 @@ def test_a_workload_is_run_from_a_script_in_one_call():
     session = Session()
     spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=2**29)
     session.start(spec, name="calm-otter", force=True)
-    asyncio.run(session.wait("calm-otter", timeout=60))
+    session.wait("calm-otter", timeout=60)
     try:
         run = session_module.run("array_sum", "calm-otter", size="16MiB")
     finally:
-        asyncio.run(session.stop("calm-otter"))
+        session.stop("calm-otter")
     assert run.status == "done"
     assert run.check.passed
     assert run.inventory["memory"]["total"] > 0

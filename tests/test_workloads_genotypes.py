@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import json
 import shutil
@@ -93,7 +92,7 @@ def test_plinks_files_have_numpys_eigenvalues_from_the_command_line(
     assert f"{run['result']['certificate']['bound'][0]:.1e}" in told
     assert "scores (" in told
     assert "scatter" not in told
-    asyncio.run(Session().stop("calm-otter"))
+    Session().stop("calm-otter")
 
 
 def _truncated(folder: Path) -> Path:

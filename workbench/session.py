@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Unpack
 
@@ -19,10 +19,9 @@ from workbench.clusters.profiles import own
 from workbench.clusters.spec import ClusterSpec
 from workbench.clusters.start import Cluster, record_of
 from workbench.credentials import by_command, confirm
-from workbench.errors import FailedError, WorkbenchError
 from workbench.runs import exchange, room, savings, store
 from workbench.runs.comparing import comparisons
-from workbench.threads import in_thread
+from workbench.threads import finish, in_thread, synchronous
 from workbench.workloads import presets, registry
 from workbench.workloads.listing import Broken, listed
 from workbench.workloads.own import functions
@@ -69,8 +68,14 @@ class Change(NamedTuple):
 class Session:
     """All that the sidebar, the panels and the command line can do.
 
+    Methods return when it is done, also in a notebook, whose event loop runs. An event loop that must not wait, as that
+    of a server, uses the coroutine functions of `control`, and threads. Only `changes`, which never ends, is
+    asynchronous itself.
+
     Where a method takes an `inventory`, that is what `hardware` found: it saves another reading of the machine.
     """
+
+    control = control
 
     hardware = staticmethod(hardware.inventory)
 
@@ -118,39 +123,21 @@ class Session:
 
     clusters = staticmethod(records.read_all)
     cluster = staticmethod(records.read)
-    wait = staticmethod(control.wait)
+    wait = staticmethod(synchronous(control.wait))
 
-    scale = staticmethod(control.scale)
-    adapt = staticmethod(control.adapt)
-    restart_workers = staticmethod(control.restart_workers)
-    restart_worker = staticmethod(control.restart_worker)
-    workers = staticmethod(control.workers)
-    held = staticmethod(control.held)
-    profile = staticmethod(control.profile)
-    logs = staticmethod(control.logs)
+    scale = staticmethod(synchronous(control.scale))
+    adapt = staticmethod(synchronous(control.adapt))
+    restart_workers = staticmethod(synchronous(control.restart_workers))
+    logs = staticmethod(synchronous(control.logs))
+    stop_all = staticmethod(synchronous(control.stop_all))
 
-    async def stop(self, name: str) -> None:
+    def stop(self, name: str) -> None:
         """Stop a cluster, cancel its start, or dismiss one that failed or was lost."""
-        await control.stop(self.cluster(name))
+        finish(control.stop(self.cluster(name)))
 
-    async def forget(self, name: str) -> str | None:
+    def forget(self, name: str) -> str | None:
         """Remove the record of a cluster that can't be ended from here, after a try; why it may go on, or None."""
-        return await control.forget(self.cluster(name))
-
-    async def stop_all(self) -> tuple[str, ...]:
-        """Stop every cluster that is known here; their names.
-
-        Raises FailedError, when all others are stopped, where some go on elsewhere.
-        """
-        names = tuple(record.name for record in self.clusters() if record.status != "unknown")
-        ended = await asyncio.gather(*(self.stop(name) for name in names), return_exceptions=True)
-        errors = [each for each in ended if isinstance(each, BaseException)]
-        for error in errors:
-            if not isinstance(error, WorkbenchError):
-                raise error
-        if errors:
-            raise FailedError(" ".join(map(str, errors)))
-        return names
+        return finish(control.forget(self.cluster(name)))
 
     def workloads(self, *, wait: bool = True) -> tuple[Template, ...]:
         """All workloads: ours, those of packages, and a person's; without `wait` those only that are known by now."""
@@ -272,23 +259,23 @@ class Session:
         """Return the end of what the run's process printed, tracebacks included."""
         return config.read_tail(store.folder(self.show(run).id) / "log.txt")
 
-    async def cancel(self, run: str) -> Run:
+    def cancel(self, run: str) -> Run:
         """Ask a run to end; it has ended when `wait_run` returns."""
         from workbench.runs.submit import cancel
 
-        return await in_thread(cancel, run)
+        return cancel(run)
 
-    async def wait_run(
+    def wait_run(
         self,
         run: str,
-        on_change: Callable[[Run], Awaitable[None] | None] | None = None,
+        on_change: Callable[[Run], None] | None = None,
         *,
         timeout: float | None = None,
     ) -> Run:
         """Run when it has ended, or as it is after `timeout` seconds."""
-        from workbench.runs.submit import wait
+        from workbench.runs.submit import finish
 
-        return await wait(run, on_change, timeout=timeout)
+        return finish(run, on_change, timeout=timeout)
 
     def export_run(self, run: str, path: str | Path, *, replace: bool = False, with_answers: bool = False) -> Path:
         """Write a run that has ended as one zip file, which `import_run` reads on any machine, and return its path.
@@ -401,24 +388,23 @@ class Session:
 
         return summarise(self.comparison(comparison) if isinstance(comparison, str) else comparison)
 
-    async def cancel_comparison(self, name: str) -> Comparison:
+    def cancel_comparison(self, name: str) -> Comparison:
         """Ask a comparison to end: what it started is stopped, what it measured is kept."""
         from workbench.runs.comparing.compare import cancel
 
-        found = await in_thread(self.comparison, name)
-        return await in_thread(cancel, found.id)
+        return cancel(self.comparison(name).id)
 
-    async def wait_comparison(
+    def wait_comparison(
         self,
         name: str,
-        on_change: Callable[[Comparison], Awaitable[None] | None] | None = None,
+        on_change: Callable[[Comparison], None] | None = None,
         *,
         timeout: float | None = None,
     ) -> Comparison:
         """Comparison when it has ended, or as it is after `timeout` seconds."""
-        from workbench.runs.comparing.compare import wait
+        from workbench.runs.comparing.compare import finish
 
-        return await wait(name, on_change, timeout=timeout)
+        return finish(name, on_change, timeout=timeout)
 
     async def changes(self) -> AsyncIterator[set[Change]]:
         """Clusters, runs and comparisons that changed, as soon as they do, for as long as somebody listens.
@@ -457,19 +443,18 @@ def run(workload: str, cluster: str | Cluster | Client, /, **parameters: Any) ->
     >>> workbench.run("array_sum", "calm-otter", size="256MiB").result
     {'value': 92258885.28...}
     """
-    from workbench.runs.submit import cancel, finish
+    session = Session()
+    started = session.run(workload, parameters, cluster)
+    return _finished(started.id, session.wait_run, session.cancel)
 
-    started = Session().run(workload, parameters, cluster)
-    return _finished(started.id, finish, cancel)
 
-
-def _finished(id: str, finish: Callable[..., T], cancel: Callable[[str], T]) -> T:
+def _finished(id: str, wait: Callable[..., T], cancel: Callable[[str], T]) -> T:
     """Return what has ended; where somebody interrupts the waiting, it is called off."""
     try:
-        return finish(id)
+        return wait(id)
     except KeyboardInterrupt:
         cancel(id)
-        finish(id, timeout=_CANCEL_PATIENCE)
+        wait(id, timeout=_CANCEL_PATIENCE)
         raise
 
 
@@ -484,11 +469,9 @@ def compare(
     >>> workbench.compare("array_sum", on=["cpu --workers 1", "cpu --workers 2"]).verdict
     'cpu --workers 2 is the fastest (0.61 s), 1.9 times as fast as cpu --workers 1.'
     """
-    from workbench.runs.comparing.compare import cancel, finish
-
     session = Session()
     started = session.compare(workload, parameters, on=on, **options)
-    return session.summary(_finished(started.id, finish, cancel))
+    return session.summary(_finished(started.id, session.wait_comparison, session.cancel_comparison))
 
 
 def change_at(folder: Path, path: Path) -> Change | None:

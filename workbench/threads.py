@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
 from importlib.metadata import EntryPoint
 from typing import Any, ParamSpec, TypeVar
 
@@ -123,6 +124,16 @@ def finish(coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(coroutine)
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(contextvars.copy_context().run, asyncio.run, coroutine).result()
+
+
+def synchronous(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """Return a coroutine function as one that returns when it has ended, also where an event loop runs."""
+
+    @wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        return finish(function(*args, **kwargs))
+
+    return wrapper
 
 
 def _tell(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T], tell: Callable[..., None], what: object) -> None:

@@ -10,7 +10,6 @@ what others do on the machine meanwhile meets all of them; its load is noted. A 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import datetime
 import math
 import os
@@ -89,14 +88,14 @@ def _measured(workers: int) -> Iterator[str]:
         spec = session.plan("cpu", n_workers=workers, threads_per_worker=1, memory="4GiB")
         session.start(spec, name="bench", force=True)
         try:
-            asyncio.run(session.wait("bench", timeout=120))
+            session.wait("bench", timeout=120)
             # Workers that have never computed anything first load what everything needs.
             session.delete_run(_run(session, "tall_skinny_svd", {"size": "16MiB"}).id)
             yield f"{platform.machine()}, {spec.describe()}; load at the start {os.getloadavg()[0]:.1f}"
             yield from _tables(_judged(session, Path(folder)))
             yield f"\nload at the end {os.getloadavg()[0]:.1f}"
         finally:
-            asyncio.run(session.stop("bench"))
+            session.stop("bench")
 
 
 def _judged(session: Session, folder: Path) -> list[Judged]:
@@ -149,7 +148,7 @@ def _run(session: Session, name: str, given: dict[str, Any]) -> Any:
 
 
 def _ended(session: Session, started: Any) -> Any:
-    done = asyncio.run(session.wait_run(started.id))
+    done = session.wait_run(started.id)
     assert done.seconds is not None, done.error
     return done
 

@@ -12,7 +12,6 @@ side of an array is SIMULATED_SIDES times shorter, which the JSON says.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import importlib
 import json
 import math
@@ -247,7 +246,7 @@ class Clusters:
             session = Session()
             # Under a name of its own: an earlier benchmark that was killed may have left a cluster.
             self._record, self._profile = session.start(session.plan(profile), force=True), profile
-            self._record = asyncio.run(session.wait(self._record.name, timeout=60))
+            self._record = session.wait(self._record.name, timeout=60)
         return self._record
 
     def stop(self) -> None:
@@ -256,7 +255,7 @@ class Clusters:
 
         record, self._record = self._record, None
         if record is not None:
-            asyncio.run(Session().stop(record.name))
+            Session().stop(record.name)
 
 
 def on_cluster(clusters: Clusters, known: Measured, found: Measured, limit: float) -> Measured:

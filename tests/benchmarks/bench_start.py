@@ -54,12 +54,12 @@ async def ours(session: Session, *, answer: float) -> tuple[float, float]:
     began = time.perf_counter()
     spec = session.plan("cpu", n_workers=2, threads_per_worker=1)
     name = session.start(spec).name
-    await session.wait(name)
+    await asyncio.to_thread(session.wait, name)
     ready = time.perf_counter() - began
     run = session.run("array_sum", _PARAMETERS, name)
-    run = await session.wait_run(run.id)
+    run = await asyncio.to_thread(session.wait_run, run.id)
     seconds = time.perf_counter() - began
-    await session.stop(name)
+    await asyncio.to_thread(session.stop, name)
     if run.status != "done":
         raise SystemExit(f"The run {run.id} is {run.status}: {run.error}")
     assert run.result is not None

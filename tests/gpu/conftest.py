@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import importlib.util
 from collections.abc import Callable, Iterator
@@ -78,11 +77,11 @@ def cluster_of(name: str, profile: str = "gpu", **choices: Any) -> Iterator[Any]
     session = Session()
     session.start(session.plan(profile, **choices), name=name, force=True)
     try:
-        record = asyncio.run(session.wait(name, timeout=120))
+        record = session.wait(name, timeout=120)
         assert record.warning is None, record.warning
         yield record
     finally:
-        asyncio.run(session.stop(name))
+        session.stop(name)
 
 
 @pytest.fixture

@@ -217,7 +217,6 @@ def _run(report: Report, workload: str, parameters: Report, limit: float) -> Rep
 
 def _cluster() -> Any:
     """Return the record of the shared cluster, started by the first step and after one that was ended."""
-    import asyncio
 
     from workbench.session import Session
 
@@ -226,7 +225,7 @@ def _cluster() -> Any:
         if record.name == CLUSTER and record.status == "ready":
             return record
     session.start(session.plan("gpu"), name=CLUSTER, force=True)
-    return asyncio.run(session.wait(CLUSTER, timeout=40))
+    return session.wait(CLUSTER, timeout=40)
 
 
 def _passes(run: Report) -> int | None:

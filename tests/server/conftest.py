@@ -167,6 +167,11 @@ class FakeSession:
             raise NotFoundError(f"There is no cluster {name!r}. There are: {', '.join(self.records) or 'none'}.")
         return self.records[name]
 
+    @property
+    def control(self) -> FakeSession:
+        """What a server asks clusters with."""
+        return self
+
     async def scale(self, name: str, n_workers: int, *, force: bool = False) -> ClusterRecord:
         if n_workers < 0:
             raise BadInputError(f"n_workers is {n_workers}. Give a whole number, 0 or more.")
@@ -200,10 +205,9 @@ class FakeSession:
     async def logs(self, name: str) -> dict[str, str]:
         return {"host": f"{self.cluster(name).name} started", "scheduler": "", "tls://127.0.0.1:40001": "a worker"}
 
-    async def stop(self, name: str) -> None:
+    async def stop(self, record: ClusterRecord) -> None:
         await asyncio.sleep(self.delay)
-        self.cluster(name)
-        del self.records[name]
+        del self.records[record.name]
         self.touch()
 
     async def stop_all(self) -> tuple[str, ...]:
@@ -280,7 +284,7 @@ class FakeSession:
     def log(self, run: str) -> str:
         return f"log of {self.show(run).id}"
 
-    async def cancel(self, run: str) -> Run:
+    def cancel(self, run: str) -> Run:
         self.all_runs[run] = self.show(run).model_copy(update={"status": "cancelled"})
         return self.all_runs[run]
 
@@ -338,7 +342,7 @@ class FakeSession:
     def summary(self, comparison: Comparison) -> Any:
         return summarise(comparison)
 
-    async def cancel_comparison(self, name: str) -> Comparison:
+    def cancel_comparison(self, name: str) -> Comparison:
         return self.add_comparison(self.comparison(name).id, status="cancelled")
 
     def delete_comparison(self, name: str) -> None:

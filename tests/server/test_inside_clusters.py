@@ -68,7 +68,7 @@ def seen(**names: str) -> Any:
     async def held(_: str) -> dict[str, int]:
         return {"svd": 2**20}
 
-    return SimpleNamespace(heard=latest, choices={}, session=SimpleNamespace(held=held))
+    return SimpleNamespace(heard=latest, choices={}, session=SimpleNamespace(control=SimpleNamespace(held=held)))
 
 
 async def test_bandwidth_is_told_between_workers_by_their_names() -> None:

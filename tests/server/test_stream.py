@@ -237,7 +237,7 @@ async def test_a_watched_cluster_that_ends_is_gone_with_a_sentence(
         await page.send(type="watch", watch="w", cluster="calm-otter")
         await until(lambda: feeds.open)
         if status is None:
-            await session.stop("calm-otter")
+            await session.stop(session.cluster("calm-otter"))
         else:
             session.change("calm-otter", status=status, message=message)
         assert await page.next("gone") == {"type": "gone", "watch": "w", "message": said}
@@ -472,7 +472,7 @@ async def test_a_page_without_a_websocket_can_poll_a_figure(api: Any, session: A
     assert [patch["columns"] for patch in second["patches"]] == [{"time": [1.0]}, {"range": [1.0, 2.0, 3]}]
     assert second["status"]["summary"].startswith("1 worker")
     assert second["gone"] is None
-    await session.stop("calm-otter")
+    await session.stop(session.cluster("calm-otter"))
     await asyncio.sleep(0.2)
     third = (await api("POST", "figures/cluster/calm-otter/patches", {"cursor": first["cursor"]})).content
     assert third["gone"] == "calm-otter was stopped, so there is nothing more to watch."

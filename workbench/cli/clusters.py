@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import shlex
 import signal
@@ -93,21 +92,21 @@ def _scale(arguments: argparse.Namespace) -> int:
     if (arguments.workers is None) == (arguments.adapt is None):
         raise BadInputError("Give either a number of workers, or --adapt MIN MAX.")
     if arguments.adapt is None:
-        asyncio.run(session.scale(arguments.name, arguments.workers, force=arguments.force))
+        session.scale(arguments.name, arguments.workers, force=arguments.force)
         record = _until_scaled(session, arguments.name)
     else:
-        record = asyncio.run(session.adapt(arguments.name, *arguments.adapt, force=arguments.force))
+        record = session.adapt(arguments.name, *arguments.adapt, force=arguments.force)
     bounds = f", adapting between {record.adaptive[0]} and {record.adaptive[1]}" if record.adaptive else ""
     return answer(arguments, cluster_json(record), f"{record.name}: {record.waiting}{bounds}")
 
 
 def _restart(arguments: argparse.Namespace) -> int:
-    record = asyncio.run(new_session().restart_workers(arguments.name))
+    record = new_session().restart_workers(arguments.name)
     return answer(arguments, cluster_json(record), f"{record.name}: workers restarted")
 
 
 def _logs(arguments: argparse.Namespace) -> int:
-    logs = asyncio.run(new_session().logs(arguments.name))
+    logs = new_session().logs(arguments.name)
     text = "\n\n".join(f"==> {who} <==\n{text.rstrip()}" for who, text in logs.items())
     return answer(arguments, {"logs": logs}, text)
 
@@ -119,14 +118,14 @@ def _down(arguments: argparse.Namespace) -> int:
     if arguments.forget:
         if arguments.all:
             raise BadInputError("--forget is for one cluster. Give its name.")
-        why = asyncio.run(session.forget(arguments.name))
+        why = session.forget(arguments.name)
         told = {"forgotten": arguments.name, "may_go_on": why}
         return answer(arguments, told, ". ".join(filter(None, (f"Forgotten: {arguments.name}", why))))
     endings = {one.name: one.ending for one in session.clusters()}
     if arguments.all:
-        ended = asyncio.run(session.stop_all())
+        ended = session.stop_all()
     else:
-        asyncio.run(session.stop(arguments.name))
+        session.stop(arguments.name)
         ended = (arguments.name,)
     become = {how: [one for one in ended if endings.get(one, "stopped") == how] for how in _ENDINGS}
     left = [f"Left as it is: {one.name}. {one.message}" for one in session.clusters() if one.status == "unknown"]
@@ -190,11 +189,11 @@ def start(
             # Asked for before.
             record = session.start(spec, name=name, force=force, agreed=True)
         with shown("stages", record, arguments) as on_change:
-            return asyncio.run(session.wait(record.name, on_change))
+            return session.wait(record.name, on_change)
     except (KeyboardInterrupt, SystemExit, FailedError) as err:
         # One that failed stays in the list, to say why.
         if record is not None and (own or not isinstance(err, FailedError)):
-            asyncio.run(session.stop(record.name))
+            session.stop(record.name)
             if not isinstance(err, FailedError):
                 complain(f"The start of {record.name} was cancelled. Nothing of it is left.")
         raise
@@ -217,7 +216,7 @@ def own_cluster(
             complain(f"The cluster {record.name}, which was started for this, is being stopped.")
             raise
         finally:
-            asyncio.run(session.stop(record.name))
+            session.stop(record.name)
 
 
 def _until_scaled(session: Session, name: str, patience: float = 30.0) -> ClusterRecord:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import shlex
 import signal
@@ -86,14 +85,14 @@ def _conducted(session: Session, arguments: argparse.Namespace, *, judged: bool)
             with holding_back_signals():
                 comparison = session.compare(**given, agreed=arguments.yes or agreed, judged=judged)
             with shown("comparison_progress", comparison, arguments) as on_change:
-                return asyncio.run(session.wait_comparison(comparison.id, on_change))
+                return session.wait_comparison(comparison.id, on_change)
     except (KeyboardInterrupt, SystemExit):
         if comparison is not None:
             complain(f"{comparison.id} is being cancelled: its run ends, and the clusters that it started are stopped.")
             with holding_back_signals():
                 with contextlib.suppress(WorkbenchError):
-                    asyncio.run(session.cancel_comparison(comparison.id))
-                ended = asyncio.run(session.wait_comparison(comparison.id, timeout=_CANCEL_PATIENCE))
+                    session.cancel_comparison(comparison.id)
+                ended = session.wait_comparison(comparison.id, timeout=_CANCEL_PATIENCE)
                 goes_on = "What was measured is kept" if not ended.active else "It goes on until its run has ended"
                 complain(f"{goes_on}. See: workbench comparisons {ended.id}")
                 if any(row.seconds for row in ended.rows):

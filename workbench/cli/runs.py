@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import signal
 from collections.abc import Callable
@@ -124,8 +123,8 @@ def _show_run(run: Run, arguments: argparse.Namespace) -> int:
 def _cancel(arguments: argparse.Namespace) -> int:
     session = new_session()
     run = session.show(arguments.run)
-    asyncio.run(session.cancel(run.id))
-    run = asyncio.run(session.wait_run(run.id))
+    session.cancel(run.id)
+    run = session.wait_run(run.id)
     return answer(arguments, run, f"{run.id}: {run.status}")
 
 
@@ -145,12 +144,12 @@ def run_on(session: Session, begin: Callable[[], Run], arguments: argparse.Names
             with holding_back_signals():
                 run = begin()
             with shown("progress", run, arguments) as on_change:
-                return asyncio.run(session.wait_run(run.id, on_change))
+                return session.wait_run(run.id, on_change)
     except (KeyboardInterrupt, SystemExit):
         if run is not None:
             with contextlib.suppress(WorkbenchError):
-                asyncio.run(session.cancel(run.id))
-            ended = asyncio.run(session.wait_run(run.id, timeout=_CANCEL_PATIENCE))
+                session.cancel(run.id)
+            ended = session.wait_run(run.id, timeout=_CANCEL_PATIENCE)
             how = f"{run.id} is {ended.status}." if not ended.active else f"{run.id} was asked to end, and hasn't yet."
             complain(f"{how} {arguments.cluster} goes on." if arguments.cluster else how)
         raise

@@ -201,6 +201,22 @@ async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
     await in_thread(_clear, record)
 
 
+async def stop_all() -> tuple[str, ...]:
+    """Stop every cluster that is known here, and return their names.
+
+    Raises FailedError, when all others are stopped, where some go on elsewhere.
+    """
+    found = [record for record in await in_thread(records.read_all) if record.status != "unknown"]
+    ended = await asyncio.gather(*map(stop, found), return_exceptions=True)
+    errors = [each for each in ended if isinstance(each, BaseException)]
+    for error in errors:
+        if not isinstance(error, WorkbenchError):
+            raise error
+    if errors:
+        raise FailedError(" ".join(map(str, errors)))
+    return tuple(record.name for record in found)
+
+
 async def forget(record: ClusterRecord) -> str | None:
     """Stop the cluster as far as that is possible from here, and remove its record; why it may go on, or None.
 

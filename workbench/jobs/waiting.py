@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Generic
 
 from workbench.jobs.folders import L
@@ -20,32 +20,25 @@ class Waiting(Generic[L]):
     def __init__(self, reader: Callable[[str], Callable[[], L]], poll: float) -> None:
         self._reader, self._poll = reader, poll
 
-    async def wait(
-        self, id: str, on_change: Callable[[L], Awaitable[None] | None] | None = None, *, timeout: float | None = None
-    ) -> L:
-        """The record when it has ended, or as it is after `timeout` seconds.
+    async def wait(self, id: str, *, timeout: float | None = None) -> L:
+        """Return the record when it has ended, or as it is after `timeout` seconds."""
+        read, deadline = self._reader(id), _deadline(timeout)
+        while (found := await asyncio.to_thread(read)).active and time.monotonic() < deadline:
+            await asyncio.sleep(self._poll)
+        return found
 
-        `on_change` hears of it at the beginning, and each time that it is another.
-        """
+    def finish(self, id: str, on_change: Callable[[L], None] | None = None, *, timeout: float | None = None) -> L:
+        """Wait as `wait` does, without an event loop; call `on_change` with the record at first and when it changes."""
         read, deadline = self._reader(id), _deadline(timeout)
         seen: L | None = None
         while True:
-            found = await asyncio.to_thread(read)
+            found = read()
             if found != seen and on_change is not None:
-                heard = on_change(found)
-                if heard is not None:
-                    await heard
+                on_change(found)
             seen = found
             if not found.active or time.monotonic() >= deadline:
                 return found
-            await asyncio.sleep(self._poll)
-
-    def finish(self, id: str, *, timeout: float | None = None) -> L:
-        """Wait as `wait` does, where there is no event loop or another one is running, as in a notebook."""
-        read, deadline = self._reader(id), _deadline(timeout)
-        while (found := read()).active and time.monotonic() < deadline:
             time.sleep(self._poll)
-        return found
 
 
 def _deadline(timeout: float | None) -> float:

@@ -391,7 +391,7 @@ def log_tail(sight: Sight, name: str) -> str:
 
 async def logs(sight: Sight, name: str) -> str:
     """What host, scheduler and workers wrote, each below its name; when asked one of them, or lines with a text."""
-    found = await sight.session.logs(name)
+    found = await sight.session.control.logs(name)
     prefix = f"logs.{name}."
     asked = given(sight.choices, prefix)
     who, text = asked.get("who", ""), str(asked.get("text") or "").lower()

@@ -110,9 +110,9 @@ async def _scale(desk: Desk, asked: Asked) -> Answer:
     fields = {"n_workers": int, "minimum": int, "maximum": int, "force": bool}
     body, session = asked.body({}, fields), await desk.session()
     if body.keys() - {"force"} == {"n_workers"}:
-        await desk.begin(session.scale(asked["cluster"], **body))
+        await desk.begin(session.control.scale(asked["cluster"], **body))
     elif body.keys() - {"force"} == {"minimum", "maximum"}:
-        await desk.begin(session.adapt(asked["cluster"], **body))
+        await desk.begin(session.control.adapt(asked["cluster"], **body))
     else:
         raise BadInputError("Give either n_workers, or minimum and maximum.")
     return BEGUN
@@ -121,17 +121,19 @@ async def _scale(desk: Desk, asked: Asked) -> Answer:
 async def _restart(desk: Desk, asked: Asked) -> Answer:
     session, one = await desk.session(), asked.body({}, {"worker": str}).get("worker")
     name = asked["cluster"]
-    await desk.begin(session.restart_workers(name) if one is None else session.restart_worker(name, one))
+    control = session.control
+    await desk.begin(control.restart_workers(name) if one is None else control.restart_worker(name, one))
     return BEGUN
 
 
 async def _stop(desk: Desk, asked: Asked) -> Answer:
-    await desk.begin((await desk.session()).stop(asked["cluster"]))
+    session = await desk.session()
+    await desk.begin(session.control.stop(await in_thread(session.cluster, asked["cluster"])))
     return BEGUN
 
 
 async def _stop_all(desk: Desk, asked: Asked) -> Answer:
-    await desk.begin((await desk.session()).stop_all())
+    await desk.begin((await desk.session()).control.stop_all())
     return BEGUN
 
 
@@ -165,7 +167,7 @@ def _delete_run(session: Session, asked: Asked) -> None:
 
 async def _cancel(desk: Desk, asked: Asked) -> Answer:
     asked.body({})
-    await (await desk.session()).cancel(asked["run"])
+    await in_thread((await desk.session()).cancel, asked["run"])
     return BEGUN
 
 
@@ -232,7 +234,7 @@ def _delete_comparison(session: Session, asked: Asked) -> None:
 
 async def _cancel_comparison(desk: Desk, asked: Asked) -> Answer:
     asked.body({})
-    await (await desk.session()).cancel_comparison(asked["comparison"])
+    await in_thread((await desk.session()).cancel_comparison, asked["comparison"])
     return BEGUN
 
 

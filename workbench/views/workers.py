@@ -64,7 +64,7 @@ _COLUMNS = {
 
 async def workers(sight: Sight, name: str) -> str:
     """A table of the workers, by the column that was clicked; again, the other way round."""
-    found = await sight.session.workers(name)
+    found = await sight.session.control.workers(name)
     by = str(sight.choices.get("workers.by") or "name")
     key, falls = by.removeprefix("-"), by.startswith("-")
     column = _COLUMNS.get(key, _COLUMNS["name"])
@@ -131,7 +131,7 @@ def _empty(name: str, trouble: str | None, sentence: str, workload: str = "array
 
 async def groups(sight: Sight, name: str) -> str:
     """How many tasks of each name are done, and what their results hold, the largest first."""
-    heard, held = await sight.heard(name), await sight.session.held(name)
+    heard, held = await sight.heard(name), await sight.session.control.held(name)
     # Of Dask's own counts those lack that are queued.
     counts = heard.progress.counts if heard.progress is not None else {}
     most = max(held.values(), default=0)
@@ -184,7 +184,7 @@ async def bandwidth(sight: Sight, name: str) -> str:
 
 async def profile(sight: Sight, name: str) -> str:
     """Flame graph of what the workers' code does: what a function calls lies below it, as wide as its share."""
-    tree = await sight.session.profile(name)
+    tree = await sight.session.control.profile(name)
     whole = tree.get("count") or 0
     if not whole:
         return _panes(name, "profile") + _empty(name, None, "No code of a task has been seen yet.")
