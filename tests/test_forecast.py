@@ -31,6 +31,7 @@ from workbench.runs.submit import submit
 from workbench.session import Session
 from workbench.workloads.estimates import expected_passes
 from workbench.workloads.registry import template, templates
+from workbench.workloads.values import Needs
 
 SPEC = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**30)
 RANDOM = [found.name for found in templates() if "size" in found.schema()["properties"]]
@@ -656,6 +657,22 @@ def test_at_least_three_in_four_times_lie_in_the_range_of_runs_of_other_sizes_an
             within += found.low <= math.exp(drawn(source, 1, 1, 0.1).log) <= found.high
     assert told > 100
     assert within / told >= 0.75
+
+
+def test_time_grows_with_the_work_that_a_workload_names_instead_of_its_bytes():
+    def needs(n, *, named=True):
+        return Needs(sentence="", input_bytes=n, work=float(n) ** 2 if named else None)
+
+    def run(n, of):
+        facts = {"workload": "f", "cluster": "c", "spec": SPEC, "status": "done", "inventory": HERE}
+        return Run(id=f"f-{n}", seconds=1e-4 * n**2, resolved={}, needs=of.model_dump(), **facts)
+
+    runs = [run(n, needs(n)) for n in (100, 200, 300)]
+    found = history.seconds_of(runs, {}, needs(1000), SPEC, None)
+    assert found.low <= 100 <= found.high
+    assert found.middle == pytest.approx(100, rel=0.2)
+    # Runs that were recorded before the work was named tell nothing of it.
+    assert history.seconds_of([run(100, needs(100, named=False))], {}, needs(1000), SPEC, None) is None
 
 
 def test_as_many_runs_as_unknowns_give_no_range_that_four_in_five_lie_in():

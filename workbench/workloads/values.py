@@ -88,6 +88,8 @@ class Needs(BaseModel, frozen=True):
     """Size of the array."""
     passes: int = 1
     """How often the whole array is gone through."""
+    work: float | None = None
+    """What its time grows with, in any unit, where that isn't the bytes that are gone through: pairs, for instance."""
     held_per_worker: int = 0
     """Bytes that tasks have in hand in one worker at once, which can't be spilled."""
     held_total: int = 0

@@ -221,6 +221,7 @@ def _relatives_needs(threads_per_worker: int, **resolved: Any) -> Needs:
     held = (80 * tile**2 + 4 * tile * -(-n_variants // 4)) * threads_per_worker
     return Needs.of(
         input_bytes=packed,
+        work=float(n_variants) * n_samples**2,
         held=held,
         kept=2 * packed,
         received=tile * -(-n_variants // 4),

@@ -221,10 +221,10 @@ def elsewhere(template: Template, checked: Parameters, needs: Needs, runs: Seque
     """Yield the machines of imported runs, then those of which a time for the same workload was published."""
     for machine, theirs in groupby(sorted(filter(_machine_of, runs), key=_machine_of), key=_machine_of):
         there = list(theirs)
-        spec, size = there[0].spec, _size(template, needs)
+        spec, scaling = there[0].spec, _scaling(template, needs)
         if spec is None:
             continue
-        lasting = history.seconds_of(there, checked.resolved, size, spec, there[0].inventory or {}, "imported")
+        lasting = history.seconds_of(there, checked.resolved, scaling, spec, there[0].inventory or {}, "imported")
         if lasting is not None:
             source = f"{formats.count(lasting.n_runs, 'imported run')} with {spec.describe()}"
             yield _there(machine, (lasting.low, lasting.high), lasting.middle, lasting.basis, source)
@@ -236,9 +236,9 @@ def _machine_of(run: Run) -> str:
     return "" if run.imported is None else run.imported.machine
 
 
-def _size(template: Template, needs: Needs) -> float | None:
-    """Return the size by which times are scaled; None of a user's function, which says only what memory it needs."""
-    return None if template.pinned is not None else history.size_of(needs)
+def _scaling(template: Template, needs: Needs) -> Needs | None:
+    """Return the needs by which times are scaled; None of a user's function, which says only what memory it needs."""
+    return None if template.pinned is not None else needs
 
 
 def _there(machine: str, ends: tuple[float, float], middle: float, basis: str, source: str) -> dict[str, Any]:
@@ -281,7 +281,7 @@ def _duration(
     runs: Sequence[Run],
 ) -> Duration | None:
     try:
-        return history.seconds_of(runs, checked.resolved, _size(template, needs), spec, machine)
+        return history.seconds_of(runs, checked.resolved, _scaling(template, needs), spec, machine)
     except (ArithmeticError, TypeError, ValueError) as err:
         # Numbers of a record of which there is no logarithm: a run starts without, too.
         _log.warning("There is no forecast of how long %s takes: %r", template.name, err)

@@ -75,35 +75,35 @@ def done_there(
 def seconds_of(
     runs: Sequence[Run],
     resolved: Mapping[str, Any],
-    size: float | None,
+    needs: Needs | None,
     spec: ClusterSpec,
     machine: Mapping[str, Any] | None,
     basis: Basis = "history",
 ) -> Duration | None:
     """Return the time that these runs foretell on a cluster; None if none of them was on such hardware.
 
-    `size` is that of the request; if it isn't known, as of a function of a user's, its numbers take its place.
+    `needs` are those of the request; if its size isn't known, as of a function of a user's, its numbers take its place.
     """
     here = [run for run in runs if run.seconds and ran_on(run, spec, machine)]
-    points = [point for run in here if (point := _point(run, resolved, size, spec)) is not None]
+    points = [point for run in here if (point := _point(run, resolved, needs, spec)) is not None]
     source = f"{count(len(points), 'run')} on such a cluster"
     return duration.fit(points, source, basis, duration.off_by(here))
 
 
-def _point(run: Run, resolved: Mapping[str, Any], size: float | None, spec: ClusterSpec) -> Point | None:
+def _point(run: Run, resolved: Mapping[str, Any], needs: Needs | None, spec: ClusterSpec) -> Point | None:
     """Return a run relative to the request; None if it tells nothing of it."""
     if run.spec is None or not run.seconds:
         return None
     away = {"threads": math.log(run.spec.threads / spec.threads)}
     doubts = [_OTHER_SHAPE if _shape(run.spec) != _shape(spec) else 0.0]
-    if size is None:
+    if needs is None or (size := size_of(needs)) is None:
         numbers = _away(_numbers(run.resolved), _numbers(resolved))
         if numbers is None:
             return None
         away |= numbers
     else:
         past = _needs(run)
-        if past is None or not (its := size_of(past)):
+        if past is None or not (its := size_of(past)) or (past.work is None) != (needs.work is None):
             return None
         away["size"] = math.log(its / size)
         doubts.append(_OTHER_NUMBERS if _numbers(run.resolved) != _numbers(resolved) else 0.0)
@@ -124,8 +124,8 @@ def _away(numbers: Mapping[str, float], wanted: Mapping[str, float]) -> dict[str
 
 
 def size_of(needs: Needs) -> float | None:
-    """Return the bytes that are gone through, all passes together, or those that must be held."""
-    return (needs.bytes_processed or needs.held_total or None) if needs.known else None
+    """Return what the time grows with: the work, the bytes that all passes go through, or those that must be held."""
+    return (needs.work or needs.bytes_processed or needs.held_total or None) if needs.known else None
 
 
 def _shape(spec: ClusterSpec) -> tuple[int, int, str]:
