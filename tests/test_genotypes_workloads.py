@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tests.test_genotypes_pca import bed_file
-from workbench.errors import BadInputError
+from workbench.errors import BadInputError, FailedError
 from workbench.figures.answers import Dots, pictures
+from workbench.runs import inputs
 from workbench.storage.variables import dataset
 from workbench.workloads.contents import look
 from workbench.workloads.registry import templates
@@ -84,3 +85,15 @@ def test_quality_of_genotypes_is_drawn_as_an_analyst_looks_at_it() -> None:
     (picture,) = pictures(dataset(related, pairs), {})
     assert isinstance(picture.drawn, Dots)
     assert (picture.drawn.names, picture.drawn.labels) == (("a, b",), ("1",))
+
+
+@pytest.mark.parametrize("suffix", [".bed", ".bim", ".fam"])
+def test_a_change_of_any_of_the_three_files_is_noticed(tmp_path: Path, suffix: str) -> None:
+    path = bed_file(tmp_path, np.zeros((4, 5), np.int8), ["1"] * 4)
+    workload = next(each for each in templates() if each.name == "genotype_qc")
+    before = inputs.states(workload, {"path": path})
+    assert before == inputs.states(workload, {"path": path})
+    with Path(path).with_suffix(suffix).open("a") as file:
+        file.write("more")
+    with pytest.raises(FailedError, match="changed after the run was submitted"):
+        inputs.check_unchanged(workload, {"path": path}, before)

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import FailedError, WorkbenchError
 from workbench.storage.places import Place, matches
 from workbench.storage.servers import options_of
 from workbench.threads import ended_after
+from workbench.workloads.extensions import format_of
 
 if TYPE_CHECKING:
     from workbench.workloads.registry import Template
 
-_MOST = 1000  # entries of a folder that are looked at: a Zarr array may have millions of chunks
+_MOST = 1000  # files that match a pattern
 _ANSWERING = 30.0  # seconds for a disk or server
 
 
 def states(template: Template, resolved: Mapping[str, Any]) -> dict[str, str]:
     """Return the state of each file that parameters name; files whose state can't be found are left out.
 
-    The state of a file is its size and time, or what a server says of it. The state of a folder is a hash of the sizes
-    and times of its direct entries.
+    The state of a file is its size and time, or what a server says of it. That of a folder, or of files that are read
+    together such as a table with its index, is a hash of the states of its direct entries, or of all these files.
     """
     found = {}
     for name, field in template.schema()["properties"].items():
@@ -46,31 +46,16 @@ def check_unchanged(template: Template, resolved: Mapping[str, Any], before: Map
 
 
 def _state(path: str, resolved: Mapping[str, Any]) -> str:
+    is_url, kind = Place(path).is_url, format_of(path)
     try:
-        if not Place(path).is_url:
-            return _joined([_of_file(each) for each in _local(path)])
-        options = options_of("the run", path, resolved)
-        return ", ".join(each.removeprefix(f"{path} ") for each in Place(path, options).stamp(deep=False))
+        options = options_of("the run", path, resolved) if is_url else {}
+        names = kind.files(path) if kind else [path] if is_url else matches(path)
+        found = {name: told for each in names[:_MOST] for name, told in Place(each, options).state(deep=False).items()}
     except (OSError, ValueError, WorkbenchError):
         # The workload itself says what is wrong with it.
         return ""
-
-
-def _local(path: str) -> Sequence[str]:
-    """Return the file, the files that match a pattern, or the folder with what lies directly in it."""
-    if not os.path.isdir(path):  # noqa: PTH112
-        return matches(path)[:_MOST]
-    with os.scandir(path) as entries:
-        names = sorted(entry.name for entry in entries)
-    return [path, *(f"{path}/{name}" for name in names[:_MOST])]
-
-
-def _of_file(path: str) -> str:
-    about = os.stat(path)  # noqa: PTH116
-    return f"{about.st_size} bytes of {about.st_mtime_ns / 1e9:.6f}"
-
-
-def _joined(states: Sequence[str]) -> str:
+    states = [", ".join(f"{key} {value}" for key, value in told.items()) for told in found.values()]
     if len(states) < 2:
         return "".join(states)
-    return f"{len(states)} files with hash {hashlib.sha256(' '.join(states).encode()).hexdigest()[:16]}"
+    lines = " ".join(map(" ".join, zip(found, states, strict=True)))
+    return f"{len(states)} files with hash {hashlib.sha256(lines.encode()).hexdigest()[:16]}"

@@ -38,6 +38,7 @@ _WITHOUT_KEYS = {
 }
 """Protocols of fsspec that send no keys, or only to the server that is configured for them."""
 
+_ENTRIES = 1000
 _PATTERN = re.compile(r"[*?[]")
 _REFUSED = (401, 403)
 _TELLING = {"size", "mtime", "ETag", "etag", "LastModified", "last_modified", "Last-Modified", "updated", "created"}
@@ -136,19 +137,30 @@ class Place:
         fs, root = self.storage()
         return int(fs.du(root))
 
-    def stamp(self, *, deep: bool = True) -> list[str]:
-        """What changes when somebody writes to a file, or with `deep` to one in a folder; empty if that is unknown."""
+    def stamp(self) -> list[str]:
+        """Return lines that change when somebody writes to a file or to one in a folder; none if that is unknown."""
+        return [f"{name} {key} {value}" for name, told in self.state().items() for key, value in told.items()]
+
+    def state(self, *, deep: bool = True) -> dict[str, dict[str, Any]]:
+        """Return what changes when somebody writes to a file, by name: of a folder that of its files.
+
+        Without `deep`, of a folder only itself and its first entries are looked at, and behind a URL only itself: a
+        Zarr array may have millions of chunks.
+        """
         fs, root = self.storage()
         try:
             found = {root: fs.info(root)}
-            if deep and found[root]["type"] == "directory":
-                found = fs.find(root, detail=True)
+            if found[root]["type"] == "directory":
+                if deep:
+                    found = fs.find(root, detail=True)
+                elif not self.is_url:
+                    found |= {name: fs.info(name) for name in sorted(fs.ls(root, detail=False))[:_ENTRIES]}
         except (OSError, NotImplementedError):
-            return []
+            return {}
         # A page that lists a folder changes without the files, and here a link or a mode changes when one was created.
         telling = _TELLING if self.is_url else _TELLING - {"created"}
         files = [(name, told) for name, told in sorted(found.items()) if told.get("mimetype") != "text/html"]
-        return [f"{name} {key} {told[key]}" for name, told in files for key in sorted(telling & set(told))]
+        return {name: {key: told[key] for key in sorted(telling & set(told))} for name, told in files}
 
     def read(self, start: int | None = None, stop: int | None = None) -> bytes:
         """Bytes of a file, or a part of them."""

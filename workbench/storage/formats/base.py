@@ -168,6 +168,8 @@ class Format:
     """By `Found.format`."""
     modules: tuple[str, ...] = ()
     """Modules with which tasks read it."""
+    files: Callable[[str], Sequence[str]] = lambda path: (path,)
+    """Return the paths of all files that are read with one."""
     dims: Literal["none", "some", "all"] = "none"
     """Whether its dimensions have names, which xarray tells."""
     is_table: bool = False
