@@ -34,7 +34,7 @@ from workbench.runs.comparing.comparisons import Comparison, Request, Row, Sampl
 from workbench.runs.comparing.past import compare_runs
 from workbench.runs.comparing.table import as_markdown, export, summarise
 from workbench.runs.run import WATCHED, Run
-from workbench.runs.statistics import Spread, advice, amdahl, compared, more_repeats, outliers, spread, student
+from workbench.runs.statistics import Spread, advice, amdahl, compared, more_repeats, spread, student
 from workbench.session import Session
 from workbench.views.answers import read_state
 from workbench.views.comparisons import _bars
@@ -218,13 +218,6 @@ def test_each_round_has_an_order_of_its_own_that_the_record_gives_again():
     assert summarise(found).seed == 7
 
 
-def test_a_stray_time_is_an_outlier_and_ordinary_noise_is_not():
-    assert [each.place for each in outliers([1.0, 1.01, 0.99, 1.8, 1.02])] == [3]
-    assert outliers([1.0, 1.001, 1.0, 1.0, 1.004]) == ()
-    assert outliers([1.0, 5.0, 1.0]) == ()
-    assert [each.place for each in outliers([1.0, 1.0, 1.0, 1.0, 2.0])] == [4]
-
-
 def test_amdahls_law_is_found_again_from_times_that_follow_it():
     law = amdahl([(cores, 2 + 8 / cores) for cores in (1, 2, 4, 8)])
     assert law.serial == pytest.approx(2)
@@ -313,13 +306,10 @@ def test_answers_that_do_not_agree_make_the_times_worth_nothing():
     assert found.verdict.startswith("The answers do not agree")
 
 
-def test_an_outlier_is_named_and_does_not_pass_for_equality():
+def test_an_outlier_does_not_pass_for_equality():
     same = times(6, seed=1, noise=0.002)
     found = summarise(comparison(row("one", times(6, noise=0.002)), row("two", [*same[:4], 12.5])))
-    (strayed,) = found.rows[1].outliers
-    assert (strayed.run, strayed.round) == ("two-4", 4)
     assert found.rows[1].difference == "undecided"
-    assert "Outlier: two-4 on two (round 5)" in as_markdown(found)
 
 
 def test_what_could_not_be_had_stands_in_the_table_with_its_reason():

@@ -200,26 +200,6 @@ def test_a_step_that_all_others_wait_for_is_named(client: Client, record: Any) -
     assert "no more than half of the 2 threads had work, most of it in the step 'alone'" in found.sentence
 
 
-def test_blocks_of_float64_are_seen_where_float32_was_asked_for(client: Client, record: Any) -> None:
-    shape, chunks = (2000, 1000), (250, 1000)
-
-    def widened() -> Any:
-        return da.ones(shape, chunks=chunks, dtype="float32").map_blocks(wide, dtype="float32")
-
-    run, recorded = record(client, widened, shape=shape, chunks=chunks, dtype="float32")
-    found = diagnose(run, recorded)
-    assert first_rule(found) == "float64 for float32"
-    assert found is not None
-    assert "8 blocks were made as float64, first by the step" in found.sentence
-    asked = run.model_copy(update={"resolved": {**run.resolved, "dtype": "float64"}})
-    assert "float64 for float32" not in rules(diagnose(asked, recorded))
-
-
-def wide(block: Any) -> Any:
-    time.sleep(0.05)
-    return block * np.ones(block.shape[1])
-
-
 def rules(found: Diagnosis | None) -> list[str]:
     return [] if found is None else [each.rule for each in found.suggestions]
 

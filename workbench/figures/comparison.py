@@ -220,11 +220,8 @@ def _bar_text(each: Any) -> str:
 def _samples(measured: Sequence[Any], theme: Theme) -> dict[str, list[Any]]:
     rows = []
     for index, each in enumerate(measured):
-        strayed = {outlier.run for outlier in each.outliers}
         for run, seconds in zip(each.runs, each.seconds.all, strict=False):
-            colors = (theme.limit, theme.limit) if run in strayed else (theme.background, theme.text)
-            outlier = ", an outlier" if run in strayed else ""
-            rows.append((seconds, index + 0.12, *colors, f"{run}: {duration(seconds)}{outlier}"))
+            rows.append((seconds, index + 0.12, theme.background, theme.text, f"{run}: {duration(seconds)}"))
     return columns(COLUMNS["samples"], rows)
 
 

@@ -1,4 +1,4 @@
-"""Judge repeated times: spread, outliers, whether two things differ, how they scale. Functions of numbers."""
+"""Judge repeated times: spread, whether two things differ, how they scale. Functions of numbers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,6 @@ CONFIDENCE = 0.95
 
 FEWEST_REPEATS = 4
 """Fewer times don't show a busy machine: two that it slowed by as much look like a difference, and not like noise."""
-
-_OUTLIER_SCORE = 3.5
-_LEAST_OUTLIER = 0.05
-_SCALE_OF_MAD = 0.6745
-_FEWEST_FOR_OUTLIERS = 4
 
 EQUAL = 0.05
 """Part by which two times may differ and still be called equal."""
@@ -49,15 +44,6 @@ class Spread(BaseModel, frozen=True):
     """A quarter of the times are shorter."""
     q3: float
     """A quarter of the times are longer."""
-
-
-class Outlier(NamedTuple):
-    """A time far from the others."""
-
-    place: int
-    """Among the times, from 0."""
-    factor: float
-    """Times the median."""
 
 
 class Ratio(NamedTuple):
@@ -97,26 +83,6 @@ def speed(n_bytes: float | None, seconds: float | None) -> float | None:
         return None
     found = n_bytes / seconds
     return found if math.isfinite(found) else None
-
-
-def outliers(seconds: Sequence[float]) -> tuple[Outlier, ...]:
-    """Times whose modified z-score is above 3.5 and that are off by 5 % at least; none among fewer than four.
-
-    The score is that of Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993): 0.6745 times the distance to
-    the median, over the median of those distances. Of times that lie within a thousandth of one another, one that is
-    two thousandths off scores high and matters to nobody: hence the 5 %.
-    """
-    if len(seconds) < _FEWEST_FOR_OUTLIERS:
-        return ()
-    middle = statistics.median(seconds)
-    deviation = statistics.median(abs(each - middle) for each in seconds)
-    found = []
-    for index, each in enumerate(seconds):
-        off = abs(each - middle)
-        score = _SCALE_OF_MAD * off / deviation if deviation else math.inf if off else 0.0
-        if score > _OUTLIER_SCORE and off > _LEAST_OUTLIER * middle:
-            found.append(Outlier(index, each / middle))
-    return tuple(found)
 
 
 def compared(times: Mapping[int, float], reference: Mapping[int, float], *, paired: bool) -> Ratio:

@@ -19,7 +19,7 @@ from workbench.runs.comparing.differences import Differing, differences
 from workbench.runs.comparing.scaling import Scaling, efficiency_text, scalings
 from workbench.runs.forecasting import devices, machines
 from workbench.runs.run import WATCHED, answered
-from workbench.runs.statistics import Ratio, Spread, compared, more_repeats, outliers, speed, spread
+from workbench.runs.statistics import Ratio, Spread, compared, more_repeats, speed, spread
 from workbench.runs.transfers import speeds
 from workbench.workloads.values import Check
 
@@ -27,6 +27,7 @@ Format = Literal["markdown", "csv", "json"]
 
 _BUSY = 2.0
 """Times that the end of an interval is its beginning where what else runs, and not the hardware, made the times."""
+
 
 _APART = 0.02
 """Part by which a ratio differs from that of the medians before it is said how it is found."""
@@ -48,16 +49,6 @@ class Times(Spread, frozen=True):
     def beside(self, other: Times) -> Ratio:
         """Return how many times as long these times are as the other's."""
         return compared(self.by_round, other.by_round, paired=bool(self.rounds and other.rounds))
-
-
-class Strayed(BaseModel, frozen=True):
-    """A run that took much longer or shorter than the others of its row."""
-
-    run: str
-    round: int
-    seconds: float
-    factor: float
-    """Times the median."""
 
 
 class RowSummary(BaseModel, frozen=True):
@@ -87,7 +78,6 @@ class RowSummary(BaseModel, frozen=True):
     """Joules that the row's GPUs took, median of the runs."""
     check: Check | None
     """Of all runs together: passed where each did."""
-    outliers: tuple[Strayed, ...]
     runs: tuple[str, ...]
     reason: str | None
     """Why it can't be had, or what ended its measuring early."""
@@ -220,20 +210,14 @@ def cells(summary: Summary) -> tuple[list[str], list[list[str]]]:
 
 
 def remarks(summary: Summary) -> tuple[str, ...]:
-    """Sentences below the table: agreement, outliers, notes."""
-    strayed = (
-        f"Outlier: {each.run} on {row.title} (round {each.round + 1}) took {formats.duration(each.seconds)}, "
-        f"{each.factor:.2f} times the median. It is counted in the table."
-        for row in summary.rows
-        for each in row.outliers
-    )
+    """Return the sentences below the table: agreement, what ended early, notes."""
     ended = (f"{row.title} ended early: {row.reason}" for row in summary.rows if row.reason and row.seconds)
     several = sum(row.seconds is not None for row in summary.rows) > 1
     agreed = summary.agreement if several or summary.agree is not None else None
     first = next((row.seconds.median for row in summary.rows if row.seconds), 1.0)
     apart = any(r.seconds and r.ratio and abs(r.ratio * first / r.seconds.median - 1) > _APART for r in summary.rows)
     how = "A ratio is the geometric mean over the rounds, which isn't that of the medians." if apart else None
-    found = (summary.error, agreed, how, *strayed, *ended, *summary.notes)
+    found = (summary.error, agreed, how, *ended, *summary.notes)
     return tuple(" ".join(each.split()) for each in found if each)
 
 
@@ -365,18 +349,8 @@ def _row(row: Row, first: Row | None, *, in_rounds: bool) -> RowSummary:
         cost=None if times is None else machines.cost(times.median, _price_per_hour(row)),
         energy=spread(energies).median if energies else None,
         check=_check(row),
-        outliers=_outliers(row),
         runs=tuple(sample.run for sample in row.samples),
         reason=row.reason,
-    )
-
-
-def _outliers(row: Row) -> tuple[Strayed, ...]:
-    measured = [sample for sample in row.samples if sample.seconds is not None]
-    found = ((measured[each.place], each.factor) for each in outliers(row.seconds))
-    return tuple(
-        Strayed(run=sample.run, round=sample.round, seconds=sample.seconds or 0.0, factor=factor)
-        for sample, factor in found
     )
 
 

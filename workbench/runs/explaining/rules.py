@@ -66,9 +66,7 @@ class Facts:
         """The columns of all tasks that were computed."""
         tasks = self.events.tasks
         rows = tasks.kind == _COMPUTE
-        return Computed(
-            tasks.name.codes[rows], tasks.worker.codes[rows], tasks.start[rows], tasks.stop[rows], tasks.nbytes[rows]
-        )
+        return Computed(tasks.name.codes[rows], tasks.worker.codes[rows], tasks.start[rows], tasks.stop[rows])
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -89,16 +87,11 @@ class Facts:
         return math.prod(math.ceil(length / part) for length, part in zip(self.shape, self.chunks, strict=True))
 
     @property
-    def block_elements(self) -> int | None:
-        """Elements of a whole block."""
-        if self.shape is None or self.chunks is None:
-            return None
-        return math.prod(map(min, self.shape, self.chunks))
-
-    @property
     def block_bytes(self) -> int | None:
         """Bytes of a whole block, in the type in which it is worked on."""
-        return None if self.block_elements is None else self.block_elements * self._worked
+        if self.shape is None or self.chunks is None:
+            return None
+        return math.prod(map(min, self.shape, self.chunks)) * self._worked
 
     @property
     def _worked(self) -> int:
@@ -130,7 +123,6 @@ class Computed(NamedTuple):
     worker: npt.NDArray[np.int32]
     start: npt.NDArray[np.float64]
     stop: npt.NDArray[np.float64]
-    nbytes: npt.NDArray[np.int64]
 
     @property
     def seconds(self) -> npt.NDArray[np.float64]:
@@ -358,27 +350,6 @@ def _alone(facts: Facts) -> tuple[str, float] | None:
     return facts.events.tasks.name.values[name], seconds
 
 
-def wide_numbers(facts: Facts) -> Found | None:
-    """Blocks of float64 where float32 was asked for."""
-    elements = facts.block_elements
-    if facts.run.resolved.get("dtype") != "float32" or not elements:
-        return None
-    done = facts.computed
-    # A block of the array in float64 has exactly twice its bytes; nothing else of a run has this size.
-    wide = np.abs(done.nbytes / (8 * elements) - 1) < 0.01
-    share = float(done.seconds[wide].sum()) / facts.thread_seconds / 2
-    if not wide.any() or share < WORTH_WHILE:
-        return None
-    names = np.unique(done.name[wide])
-    first = facts.events.tasks.name.values[int(names[np.argmin([done.start[done.name == n].min() for n in names])])]
-    return Found(
-        share=share,
-        found=f"float32 was asked for, and {formats.count(int(wide.sum()))} blocks were made as float64, first by the "
-        f"step '{first}': twice the bytes for {percent(2 * share)} of the workers' time",
-        change=f"look in '{first}' for what turns float32 into float64, such as a float64 array, and give it a dtype",
-    )
-
-
 def fell_back_to_numpy(facts: Facts) -> Found | None:
     """GPUs were there, and blocks were made on the CPU."""
     found = facts.run.on_gpu
@@ -404,7 +375,6 @@ RULES: Mapping[str, Callable[[Facts], Found | None]] = {
     "transfers": transfers,
     "one slow worker": slow_worker,
     "idle workers": idle_workers,
-    "float64 for float32": wide_numbers,
     "NumPy on GPUs": fell_back_to_numpy,
 }
 
