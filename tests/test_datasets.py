@@ -448,7 +448,7 @@ OTHERS: list[tuple[Any, str]] = [
     (_with_other(lambda data: data.assign_coords(time=TIMES[5:15])), r"a?c?\.nc and .*\.nc overlap: both have time"),
     (_with_other(lambda data: data.astype("float64")), r"its type is float64 in .*b\.nc|its type is float32 in"),
     (_with_other(lambda data: data.transpose("lat", "time", "lon")), "its dimensions is"),
-    (_with_other(lambda data: data.drop_vars("time")), "time has no values, so that their order can't be told"),
+    (_with_other(lambda data: data.drop_vars("time")), "time has no values, so that their order is unknown"),
     (lambda folder: (folder / "series" / "b.nc").write_bytes(b"no file of NetCDF"), r"b\.nc is in no format"),
     (lambda folder: (folder / "series" / "b.nc").write_bytes(b""), r"b\.nc is empty"),
     (_lacks_a_file, "No file matches"),

@@ -467,7 +467,7 @@ def test_places_without_a_latitude_count_as_missing(
 
     winds.values[:, 2:4, 5] = np.nan
     _agrees({name: np.asarray(each.data) for name, each in EOFS.arrays(results).items()}, _by_numpy(winds))
-    assert "Of 2 places the latitude isn't known: what is there counts as missing." in parameters.notes
+    assert "Of 2 places the latitude is unknown: their values count as missing." in parameters.notes
     assert EOFS.summarise(results)["other_places"]["without values"] == np.isnan(winds.values[0]).sum()
 
 

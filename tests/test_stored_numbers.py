@@ -230,7 +230,7 @@ def test_zeros_of_plain_zarr_are_zeros_and_those_that_xarray_calls_missing_are_m
         ({"scale_factor": [0.1, 0.2]}, "scale_factor [0.1, 0.2], expected a number"),
         ({"scale_factor": 0.0}, "scale_factor 0.0, expected a number"),
         ({"add_offset": np.nan}, "add_offset nan, expected a number"),
-        ({"missing_value": "none"}, "missing_value 'none', expected a number: which values are missing can't be told"),
+        ({"missing_value": "none"}, "missing_value 'none', expected a number, so missing values are unknown"),
         ({"valid_range": [1, 2, 3]}, "valid_range [1, 2, 3], expected two numbers"),
         ({"_Unsigned": "maybe"}, "_Unsigned 'maybe', expected true or false"),
         ({"units": "days since 1970-01-01"}, "holds dates (days since 1970-01-01)"),
@@ -265,9 +265,7 @@ def test_a_mask_saved_beside_an_array_is_not_passed_over(tmp_path: Path) -> None
     x = np.ma.masked_greater(_RANDOM.normal(size=(40, 5)), 1)
     np.savez(tmp_path / "x.npz", data=x.data, mask=x.mask)
     path = str(tmp_path / "x.npz")
-    with pytest.raises(
-        BadInputError, match=rf"\(data\) has a mask beside it, which hides {x.mask.sum()} of its values"
-    ):
+    with pytest.raises(BadInputError, match=rf"\(data\) comes with a mask, which hides {x.mask.sum()} of its values"):
         SVD.validate({"path": path})
     np.savez(tmp_path / "x.npz", data=x.data, mask=np.zeros((40, 5), bool))
     assert SVD.validate({"path": path}).resolved["array"] == "data"

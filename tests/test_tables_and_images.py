@@ -220,7 +220,7 @@ def test_names_of_columns_may_be_quoted_and_stand_twice(tmp_path: Path) -> None:
     (tmp_path / "q.csv").write_text('"t, K",b,a,a,a.1\n1,2,3,4,9\n5,6,7,8,9\n')
     found = find_array(str(tmp_path / "q.csv"), None)
     assert found.shape == (2, 5)
-    assert any("told apart by numbers, as pandas does: a, a.2." in each for each in found.remarks)
+    assert any("with the same name are numbered, as pandas does: a, a.2." in each for each in found.remarks)
     found = find_array(str(tmp_path / "q.csv"), '"t, K", a.2')
     read = READERS["csv"](found.path, found.array, dict(found.recipe or {}), slice(0, 2), slice(0, 2))
     np.testing.assert_array_equal(read, [[1, 4], [5, 8]])

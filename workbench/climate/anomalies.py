@@ -11,12 +11,12 @@ import numpy as np
 Matrix = np.ndarray[Any, Any]
 
 ABSENT, PRESENT, LEFT_OUT, FILLED = range(4)
-"""What is said of a series: it has no value at all; it has all; it has some and is left out, or filled."""
+"""Outcome for a series: it has no value at all; it has all; it has some and is left out, or filled."""
 
 
 @dataclass(frozen=True, eq=False)
 class Removed:
-    """What to subtract from each series: the mean of each group of times, and a straight line."""
+    """Terms subtracted from each series: the mean of each group of times, and a straight line."""
 
     groups: Matrix | None = None
     """The group of each time, such as its month; None where no mean is taken off."""
@@ -25,7 +25,7 @@ class Removed:
 
     @classmethod
     def of(cls, groups: Matrix | None, times: Matrix | None) -> Removed:
-        """Groups as they are given, and the line that is left of `times`, so that both together are least squares."""
+        """Return groups as given, and the part of `times` orthogonal to them, so both together are least squares."""
         if times is None:
             return cls(groups)
         line = times.astype("float64") - times.mean()
@@ -40,7 +40,10 @@ class Removed:
         return (0 if self.groups is None else len(np.unique(self.groups))) + (self.trend is not None)
 
     def members(self, n_times: int) -> Matrix:
-        """The group of each time; 0 for all where no mean is taken off, which gaps are filled with all the same."""
+        """Return the group of each time; 0 for all where no mean is subtracted.
+
+        Gaps are filled with the mean all the same.
+        """
         return np.zeros(n_times, int) if self.groups is None else np.unique(self.groups, return_inverse=True)[1]
 
 
@@ -66,7 +69,7 @@ class Fit(NamedTuple):
 
 
 def sums(block: Matrix, first: int, n_times: int, removed: Removed) -> Sums:
-    """Of a block of some of so many times, the first of this number, and all places."""
+    """Return the sums of a block of some of so many times, the first of this number, and all places."""
     there, places = list(_by_group(removed.members(n_times)[first : first + len(block)])), block[0].size
     counts, values, lines = (np.zeros((len(there), places)) for _ in range(3))
     slopes = np.zeros(places)
@@ -83,14 +86,14 @@ def sums(block: Matrix, first: int, n_times: int, removed: Removed) -> Sums:
 
 
 def _by_group(members: Matrix) -> Iterator[tuple[int, Any]]:
-    """Each group that is there, and which of these times are its."""
+    """Yield each group that occurs, and its times among these."""
     there, counts = np.unique(members, return_counts=True)
     rows = np.split(members.argsort(kind="stable"), counts.cumsum()[:-1]) if len(there) > 1 else [slice(None)]
     return zip(there.tolist(), rows, strict=True)
 
 
 def added(parts: Sequence[Sums]) -> Sums:
-    """Those of all parts' times."""
+    """Add the sums over the times of all parts."""
     groups = np.unique(np.concatenate([part.groups for part in parts]))
     found = [np.zeros((len(groups), part.shape[1])) for part in parts[0][1:4]]
     for part in parts:
@@ -131,9 +134,9 @@ def fitted_anomalies(
     title: str,
     found: Matrix | None = None,
 ) -> Matrix:
-    """Weighted anomalies of some times of all places, from what all times add up to. Places left out are zeros.
+    """Compute weighted anomalies of some times of all places, from the sums over all times. Places left out are zeros.
 
-    `where` says in words which place of the whole array an index is. They are put into `found` where one is given.
+    `where` describes the place of an index in the whole array. The anomalies are written to `found` if it is given.
     """
     first, shape = block_info[0]["array-location"][0][0], block.shape[1:]
     if missing == "refuse":
@@ -158,18 +161,25 @@ def fitted_anomalies(
 
 
 def _largest(x: Matrix) -> Matrix:
-    """The largest absolute value of each place, without a copy of all."""
+    """Return the largest absolute value of each place, without a copy of all."""
     return np.maximum(x.max(axis=0), -x.min(axis=0))
 
 
 def anomalies(
-    block: Matrix, weights: Matrix, block_info: Any = None, *, removed: Removed, missing: str, as_type: str, **told: Any
+    block: Matrix,
+    weights: Matrix,
+    block_info: Any = None,
+    *,
+    removed: Removed,
+    missing: str,
+    as_type: str,
+    **options: Any,
 ) -> Matrix:
-    """`fitted_anomalies` of all times of some places, and a last row that says of each place what became of it."""
+    """Return `fitted_anomalies` of all times of some places, and a last row with the outcome for each place."""
     how: dict[str, Any] = {"removed": removed, "n_times": len(block), "missing": missing, "as_type": as_type}
     fit = fitted(sums(block, 0, len(block), removed), removed, len(block), missing)
     found = np.empty((len(block) + 1, *block.shape[1:]), as_type)
-    fitted_anomalies(block, weights, fit, block_info, found=found[:-1], **how, **told)
+    fitted_anomalies(block, weights, fit, block_info, found=found[:-1], **how, **options)
     found[-1] = fit.state.reshape(block.shape[1:])
     return found
 

@@ -137,10 +137,10 @@ def eofs(
     endpoint_url: fields.Endpoint | None = None,
     token_variable: fields.TokenVariable | None = None,
 ) -> tuple[da.Array, da.Array, da.Array, da.Array, Any, Any]:
-    """Empirical orthogonal functions of a variable: spatial patterns and their time series, for climate and images.
+    """Compute empirical orthogonal functions: spatial patterns and their time series, for climate and images.
 
-    Reads NetCDF, Zarr as written by xarray, and GRIB. The mean or seasonal cycle of each place is subtracted, and
-    optionally a trend; places are weighted by the square root of the cosine of their latitude. The SVD of these
+    Reads NetCDF, Zarr as written by xarray, and GRIB. A variable's mean or seasonal cycle at each place is subtracted,
+    and optionally a trend; places are weighted by the square root of the cosine of their latitude. The SVD of these
     anomalies gives patterns in the variable's units, time series with variance one, and the fraction of the variance
     that each mode explains. North's rule tells whether neighboring modes can be distinguished. The sign of each mode
     makes the largest weighted value of its pattern positive.
@@ -206,7 +206,7 @@ def _resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) ->
     block_size = _block_size(values["block_size"], n_bytes, cluster.threads)
     compute = values["compute"] or not cluster.keeps(n_bytes)
     blocks = blocks_of(grid, values["tol"], compute, block_size)
-    notes = (*found.remarks, *grid.told)
+    notes = (*found.remarks, *grid.remarks)
     if blocks.slabs != blocks.reads:
         said = (
             f"Read in blocks of {by(blocks.reads)} and worked on in blocks of {by(blocks.slabs)}, which have all times."
@@ -278,7 +278,7 @@ def blocks_of(grid: Grid, tol: float, compute: bool, block_size: int | str = "au
 def _blocks(
     shape: tuple[int, ...], stored: tuple[int, ...], item: int, n_bytes: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Blocks of all times and some places, of whole stored ones where that can be, and blocks in which to read."""
+    """Return blocks of all times and some places, of whole stored ones where possible, and blocks in which to read."""
     times, places = shape[0], shape[1:]
     target = max(1, n_bytes // (times * item))
     of_places = stored[1:]
@@ -294,7 +294,7 @@ def _blocks(
 
 
 def _needs(threads_per_worker: int, **resolved: Any) -> Needs:
-    """As for the SVD of a file, whose blocks are in hand as they are read, in float64 and as they are decomposed."""
+    """Estimate as for the SVD of a file, with blocks both as read, in float64, and as decomposed."""
     times, item = resolved["shape"][0], np.dtype(resolved["dtype"]).itemsize
     slab = math.prod(resolved["slabs"])
     taken = max(math.prod(resolved["reads"]) * item, slab * (2 * item + 17))
@@ -311,19 +311,19 @@ def _needs(threads_per_worker: int, **resolved: Any) -> Needs:
 
 
 def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Singular values, variances with their shares and North's rule, and what became of the places."""
+    """Return singular values, variances with their shares and North's rule, and the outcome for the places."""
     grid, s = results["grid"], np.asarray(results["s"], "float64")
     apart = separated(s**2, grid.shares, grid.shape[0])
-    told = certificate_json(results["certificate"])
+    certificate = certificate_json(results["certificate"])
     if results["u"].dtype == np.float32:
         # Held in float32, anomalies are rounded to half of eps of themselves; together that moves a value by so much.
         rounding = float(np.finfo("float32").eps) / 2 / np.sqrt(np.maximum(grid.shares, 1e-300))
         for name, scale in (("bound", 1.0), ("of_largest", s / (s[0] or 1.0))):
-            both = zip(told[name], rounding * scale, strict=True)
-            told[name] = [None if each is None else each + float(more) for each, more in both]
-        told["sentence"] += " That is of anomalies in float32, which are rounded to 6e-8 of themselves."
+            both = zip(certificate[name], rounding * scale, strict=True)
+            certificate[name] = [None if each is None else each + float(more) for each, more in both]
+        certificate["sentence"] += " That holds for anomalies in float32, which are rounded to 6e-8 of themselves."
     if grid.without:
-        told["sentence"] += f"{grid.remark_without()} What isn't known there is filled."
+        certificate["sentence"] += f"{grid.remark_without()} Missing values there are filled."
     return {
         "singular_values": [float(each) for each in s],
         "explained_variance": [float(each) for each in s**2 / max(1, grid.shape[0] - 1)],
@@ -331,15 +331,15 @@ def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
         "separated": apart,
         "north": _north(apart),
         **grid.counts(),
-        "certificate": told,
+        "certificate": certificate,
     }
 
 
 def separated(variances: np.ndarray[Any, Any], shares: np.ndarray[Any, Any], n_samples: int) -> list[bool | None]:
-    """By North's rule, whether each mode can be told from its neighbours; None where the one after it isn't known.
+    """Return for each mode if North's rule separates it from its neighbors; None where the next one isn't known.
 
     A variance has a sampling error of sqrt(2 / n) of itself. Modes are apart where the distance of their variances is
-    more than the error of the larger one. Samples are taken as independent, which those of a climate seldom are.
+    more than the error of the larger one. Samples are assumed to be independent, which climate data seldom are.
     """
     errors = variances * math.sqrt(2 / n_samples)
     apart: list[bool | None] = [bool(each) for each in variances[:-1] - variances[1:] > errors[:-1]]
@@ -356,12 +356,14 @@ def separated(variances: np.ndarray[Any, Any], shares: np.ndarray[Any, Any], n_s
 def _north(apart: Sequence[bool | None]) -> str:
     names = [str(number) for number, each in enumerate(apart, 1) if each]
     mixed = [str(number) for number, each in enumerate(apart, 1) if each is False]
-    said = [f"{', '.join(names)} can be told from {'their' if len(names) > 1 else 'its'} neighbours"] if names else []
+    said = (
+        [f"{', '.join(names)} can be separated from {'their' if len(names) > 1 else 'its'} neighbors"] if names else []
+    )
     said += (
         [
             f"{', '.join(mixed)} can't, and may be mixtures"
             if said
-            else f"{', '.join(mixed)} can't be told from their neighbours and may be mixtures"
+            else f"{', '.join(mixed)} can't be separated from their neighbors and may be mixtures"
         ]
         if mixed
         else []
@@ -371,7 +373,7 @@ def _north(apart: Sequence[bool | None]) -> str:
 
 
 def _arrays(results: Mapping[str, Any]) -> xr.Dataset:
-    """Patterns in the variable's units on its grid, series of variance one, and what belongs to each mode."""
+    """Return patterns in the variable's units on its grid, series of variance one, and the values of each mode."""
     grid, u, v = results["grid"], results["u"], results["v"]
     picked, s, n = grid.picked, np.asarray(results["s"], "float64"), max(1, grid.shape[0] - 1)
     modes = {"mode": np.arange(1, len(s) + 1)}
@@ -427,7 +429,7 @@ def _right(results: Mapping[str, Any], client: Client | None, **resolved: Any) -
 
 
 def _code(on_gpu: bool, **resolved: Any) -> str:
-    """Notebook cell that calls the function and computes the singular values."""
+    """Return the notebook cell that calls the function and computes the singular values."""
     names = ("u", "s", "v", "polar", "certificate", "grid")
     call = calling(eofs, arguments(eofs, resolved), ", ".join(names))
     return f"import dask\n{call}u, s, v = dask.persist(u, s, v)\ns{to_host(on_gpu)}, certificate"

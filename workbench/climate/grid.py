@@ -47,7 +47,7 @@ class Grid:
     removed: Removed
     weights: np.ndarray[Any, Any]
     """By place; of length 1 along dimensions on which they don't depend."""
-    told: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     slabs: tuple[int, ...] = ()
     """Blocks of all times and some places, one after the other of which the columns of the matrix are."""
     states: Any = None
@@ -73,12 +73,12 @@ class Grid:
         return (math.prod(self.lengths), *_lengths(self.picked, self.features))
 
     def unfolded(self, block: Sequence[int]) -> tuple[int, ...]:
-        """Lengths along `dims` of a block that has all along each but the first dimension of the samples."""
+        """Return the lengths along `dims` of a block that is whole along all but the first dimension of the samples."""
         inner = self.lengths[1:]
         return (block[0] // math.prod(inner), *inner, *block[1:])
 
     def near_poles(self) -> np.ndarray[Any, Any]:
-        """Columns of the matrix whose weight is below a tenth of the largest."""
+        """Return the columns of the matrix whose weight is below a tenth of the largest."""
         weights = np.broadcast_to(self.weights, self.shape[1:])
         small = (weights > 0) & (weights < 0.1 * np.nanmax(weights))
         parts = da.core.slices_from_chunks(da.core.normalize_chunks(self.slabs[1:], self.shape[1:]))
@@ -110,7 +110,7 @@ class Grid:
         return {"samples_without_values": {"count": len(self.without), "first": named}}
 
     def of_states(self, states: Any, k: int) -> Grid:
-        """The same with what became of each place; BadInputError where fewer than `k` are left."""
+        """Return the same grid with the outcome for each place; BadInputError where fewer than `k` are left."""
         found = replace(self, states=states.astype("uint8"))
         counts = found.counts()
         others = counts["other_places"]
@@ -125,7 +125,7 @@ class Grid:
 
 
 def near_poles(x: da.Array, us: da.Array, grid: Grid) -> da.Array:
-    """S² V of the columns of small weight, lazily, from U S: what series have in common with the anomalies themselves.
+    """Return S² V of the columns of small weight, lazily, from U S: the anomalies' products with the series.
 
     Patterns are divided by weights. An error of V, which is about equal in all columns, would become large there.
     """
@@ -150,16 +150,16 @@ def grid_of(picked: Picked, samples: str | None, remove: str, detrend: bool, wei
     others = tuple(dim for dim in picked.dims if dim not in dims)
     if not others:
         raise BadParameterError(
-            f"{picked.title} has the dimension {', '.join(dims)} alone. Expected places beside it, such as latitude.",
+            f"{picked.title} has the dimension {', '.join(dims)} alone. Expected places in addition, such as latitude.",
             "variable",
         )
     if taken := _OURS & {*picked.dims, *datasets.along(picked.coords, picked.dims)}:
         raise BadParameterError(
             f"{picked.title} has {', '.join(sorted(taken))}, as eofs calls what it finds. Rename it there.", "path"
         )
-    removed, told = _removed(picked, dims, remove, detrend)
+    removed, remarks = _removed(picked, dims, remove, detrend)
     weight, more = _weights(picked, others, weights)
-    return Grid(picked, dims, others, removed, weight, (*picked.numbers.remarks, *told, *more))
+    return Grid(picked, dims, others, removed, weight, (*picked.numbers.remarks, *remarks, *more))
 
 
 def _lengths(picked: Picked, dims: Sequence[str]) -> tuple[int, ...]:
@@ -197,7 +197,7 @@ def _removed(picked: Picked, samples: tuple[str, ...], remove: str, detrend: boo
             )
     days = _days(picked, time)
     groups: Any = np.zeros(length, int) if remove == "mean" else None
-    told: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     if remove == "seasonal cycle":
         if days is None or picked.coords[time].dtype.kind not in "MO":
             units = str(picked.coords[time].attrs.get("units", "")) if days is not None else ""
@@ -221,18 +221,18 @@ def _removed(picked: Picked, samples: tuple[str, ...], remove: str, detrend: boo
             groups, unit = dates.month.values, "month"
             why = "" if step >= _MONTH else f", as calendar days have {each:.2g} samples each"
         count = formats.count(len(np.unique(groups)), f"calendar {unit}")
-        told = (f"The seasonal cycle is the mean of each of {count}{why}.",)
+        remarks = (f"The seasonal cycle is the mean of each of {count}{why}.",)
     line = (np.arange(length) if days is None else days) if detrend else None
 
     def of_all(by_time: Any) -> Any:
         return by_time if by_time is None else np.moveaxis(np.broadcast_to(by_time, others), -1, at).ravel()
 
     others = (*lengths[:at], *lengths[at + 1 :], length)
-    return Removed.of(of_all(groups), of_all(line)), told
+    return Removed.of(of_all(groups), of_all(line)), remarks
 
 
 def _days(picked: Picked, time: str) -> np.ndarray[Any, Any] | None:
-    """Times in days (in what they are numbers of, where they are numbers); None where they are none."""
+    """Return times in days (in their own unit, if they are numbers); None if they aren't times."""
     if time not in picked.coords.variables:
         return None
     values = picked.coords[time].values
@@ -246,7 +246,7 @@ def _days(picked: Picked, time: str) -> np.ndarray[Any, Any] | None:
 
 
 def _weights(picked: Picked, features: Sequence[str], weights: str) -> tuple[np.ndarray[Any, Any], tuple[str, ...]]:
-    """Weights by place, and a sentence on them."""
+    """Return weights by place, and messages about them."""
     ones = np.ones((1,) * len(features))
     latitude = None if weights == "none" else cf.latitude_of(picked.coords, features)
     if latitude is None:
@@ -265,10 +265,10 @@ def _weights(picked: Picked, features: Sequence[str], weights: str) -> tuple[np.
         )
     found = np.sqrt(np.cos(np.deg2rad(np.clip(values, -90, 90))))
     shape = [latitude.sizes[dim] if dim in dims else 1 for dim in features]
-    told = ["Places are weighted by the root of the cosine of their latitude."]
+    remarks = ["Places are weighted by the root of the cosine of their latitude."]
     if nowhere := int(np.isnan(values).sum()):
-        told.append(f"Of {formats.count(nowhere, 'place')} the latitude isn't known: what is there counts as missing.")
-    return found.reshape(shape), tuple(told)
+        remarks.append(f"Of {formats.count(nowhere, 'place')} the latitude is unknown: their values count as missing.")
+    return found.reshape(shape), tuple(remarks)
 
 
 def weighted_anomalies(
@@ -279,11 +279,11 @@ def weighted_anomalies(
     dtype: str,
     missing: str,
 ) -> tuple[da.Array, da.Array, da.Array]:
-    """Samples × features, lazily, what became of each place, and whether each sample has any value.
+    """Return samples × features, lazily, the outcome for each place, and for each sample if it has any value.
 
     The file is read in blocks of `reads`, which become blocks of all times and some places, `slabs`; of the matrix,
     columns are those blocks one after the other, cut into `chunks`. Slabs of some times and all places are read as they
-    are: what to take off is found out by going through them once.
+    are: the terms to subtract come from one pass over them.
     """
     picked, shape = grid.picked, grid.shape
     unpack = picked.numbers.recipe(picked.dtype)
@@ -303,7 +303,7 @@ def weighted_anomalies(
     if (nowhere := np.isnan(grid.weights)).any():
         raw = da.where(da.from_array(nowhere[None], chunks=weights.chunks), np.nan, raw)
     known = da.isfinite(raw).any(axis=tuple(range(1, raw.ndim)))
-    told: dict[str, Any] = {
+    options: dict[str, Any] = {
         "removed": grid.removed,
         "missing": missing,
         "where": picked.names(grid.dims, grid.lengths),
@@ -315,10 +315,10 @@ def weighted_anomalies(
     if slabs[0] < shape[0]:
         fit = _fit(raw, grid.removed, missing).persist()
         more = {"n_times": shape[0], "chunks": raw.chunks}
-        x = da.map_blocks(anomalies.fitted_anomalies, raw, weights, fit=fit, **more, **told)
+        x = da.map_blocks(anomalies.fitted_anomalies, raw, weights, fit=fit, **more, **options)
         states = da.from_delayed(fit.state, (math.prod(shape[1:]),), dtype=int).reshape(shape[1:])
         return da.reshape_blockwise(x, (shape[0], math.prod(shape[1:]))).to_backend(), states, known
-    both = da.map_blocks(anomalies.anomalies, raw, weights, chunks=((shape[0] + 1,), *raw.chunks[1:]), **told)
+    both = da.map_blocks(anomalies.anomalies, raw, weights, chunks=((shape[0] + 1,), *raw.chunks[1:]), **options)
     x = da.reshape_blockwise(both[:-1], (shape[0], math.prod(shape[1:])))
     return x.rechunk(tuple(chunks)).to_backend(), both[-1], known
 

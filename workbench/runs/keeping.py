@@ -173,9 +173,9 @@ def clear(run_id: str, to: Target | None) -> None:
 def sweep(to: Target) -> None:
     """Remove what processes that were killed left unfinished next to a target, and put back what they had set aside."""
     before = f".{to.place.name}."
-    for name in to.place.beside("").names():
+    for name in to.place.sibling("").names():
         mark, _, kind = name.removeprefix(before).rpartition(".")
-        there = to.place.beside(name)
+        there = to.place.sibling(name)
         # Another user's folder is left alone.
         if not (name.startswith(before) and kind in (PART, OLD) and _is_left(mark) and writing.is_own(there)):
             continue

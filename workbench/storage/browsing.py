@@ -1,4 +1,4 @@
-"""What lies in a folder, here or behind a URL, for a person who looks for a file."""
+"""Entries of a folder, local or behind a URL, for users looking for a file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Folder(NamedTuple):
     entries: tuple[Entry, ...]
     more: int = 0
     is_store: bool = False
-    """Whether it is itself a store that can be chosen."""
+    """True if the folder is itself a store that can be chosen."""
 
 
 def browse(path: str, options: Options | None = None) -> Folder:
@@ -65,14 +65,14 @@ def browse(path: str, options: Options | None = None) -> Folder:
     )
 
 
-def _entry(folder: Place, told: dict[str, object]) -> Entry:
-    name = _last(told["name"])
+def _entry(folder: Place, info: dict[str, object]) -> Entry:
+    name = _last(info["name"])
     is_store = name.endswith(_STORES)
-    n_bytes = told.get("size") if told["type"] == "file" else None
+    n_bytes = info.get("size") if info["type"] == "file" else None
     return Entry(
         name,
         f"{folder.path.rstrip('/')}/{name}",
-        told["type"] == "directory" and not is_store,
+        info["type"] == "directory" and not is_store,
         n_bytes if isinstance(n_bytes, int) else None,
     )
 
@@ -82,7 +82,7 @@ def _last(path: object) -> str:
 
 
 def _above(place: Place) -> Place | None:
-    """The folder that a place is in; None for the root of a disk, a bucket or a server."""
+    """Return the parent folder of a path; None for the root of a disk, a bucket or a server."""
     scheme, separator, rest = place.path.rpartition("://")
     inside = rest.rstrip("/")
     if separator:

@@ -1,4 +1,4 @@
-"""Which coordinate is time, latitude or longitude.
+"""Coordinates of time, latitude and longitude.
 
 Source: "NetCDF Climate and Forecast (CF) Metadata Conventions" 1.11, chapter 4.
 """
@@ -20,14 +20,14 @@ _LONGITUDES = {"lon", "longitude"}
 
 
 def time_of(coords: Any, dims: Sequence[str]) -> str | None:
-    """The dimension of the times, by CF; None where there is none, or several."""
+    """Return the dimension of the times, by CF; None where there is none, or several."""
     found = [dim for dim in dims if dim in coords.variables and is_time(coords[dim])]
     found = found or [dim for dim in dims if dim.lower() in _TIMES]
     return found[0] if len(found) == 1 else None
 
 
 def latitude_of(coords: Any, dims: Sequence[str]) -> Any | None:
-    """The coordinate of latitudes along these dimensions, by CF, in degrees; None where there is none."""
+    """Return the coordinate of latitudes along these dimensions, by CF, in degrees; None where there is none."""
     found = [
         each
         for name, each in coords.variables.items()
@@ -54,14 +54,14 @@ def is_longitude(name: str, coord: Any) -> bool:
 
 
 def _is_latitude(name: str, coord: Any) -> bool:
-    """Whether a coordinate of this name has latitudes, by CF."""
+    """Return whether a coordinate of this name has latitudes, by CF."""
     if coord.attrs.get("standard_name") == "latitude" or str(coord.attrs.get("units", "")).lower() in _NORTH:
         return True
     return name.lower() in _LATITUDES and "rot" not in str(coord.attrs.get("standard_name", ""))
 
 
 def variables(dataset: Any) -> list[str]:
-    """Names of the variables that hold numbers along some dimension, without bounds of cells."""
+    """Return the names of the variables that hold numbers along some dimension, without bounds of cells."""
     bounds = {each.attrs.get("bounds") for each in dataset.variables.values()}
     sizes = {str(name): each.shape for name, each in dataset.variables.items()}
     return [

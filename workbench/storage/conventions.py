@@ -1,4 +1,4 @@
-"""What attributes say of stored numbers: packed by a scale, unsigned, missing. CF's conventions, and xarray's for Zarr.
+"""Attributes of stored numbers: scale, sign and missing values, by CF's conventions and xarray's for Zarr.
 
 Sources: "NetCDF Climate and Forecast (CF) Metadata Conventions" 1.11, sections 2.5 and 8.1; "NetCDF Users Guide",
 attribute conventions; xarray's encoding of `_FillValue` in Zarr.
@@ -18,7 +18,7 @@ import numpy as np
 
 from workbench.errors import BadInputError
 
-# What NetCDF fills the variables of a new file with where nobody said another value, by type.
+# NetCDF's default fill values of variables in a new file, by type.
 _NETCDF_FILLS = {
     "i2": -32767,
     "i4": -2147483647,
@@ -39,7 +39,7 @@ _DATES = re.compile(r"\b(since|after|from) ")
 
 @dataclass(frozen=True)
 class Stored:
-    """How stored values are to be read: first as `dtype`, then what is missing, then times `scale` plus `offset`."""
+    """Recipe to read stored values: first as `dtype`, then mask missing ones, then times `scale` plus `offset`."""
 
     dtype: np.dtype[Any]
     missing: tuple[int | float, ...] = ()
@@ -50,11 +50,11 @@ class Stored:
     scale: float = 1.0
     offset: float = 0.0
     remarks: tuple[str, ...] = ()
-    """Sentences for whoever reads them."""
+    """Messages for users."""
 
     @property
     def is_packed(self) -> bool:
-        """Whether stored numbers stand for other numbers."""
+        """True if stored numbers stand for other numbers."""
         return (self.scale, self.offset) != (1.0, 0.0)
 
     def numbers_of(self, block: Any) -> Any:
@@ -66,7 +66,7 @@ class Stored:
         return np.where(absent, np.nan, block * np.float64(self.scale) + self.offset)
 
     def recipe(self, stored: np.dtype[Any]) -> dict[str, Any] | None:
-        """The same as JSON, of what matters; None where numbers are as they are stored."""
+        """Return the same as JSON, of what matters; None where numbers are as they are stored."""
         plain: dict[str, Any] = {"dtype": self.dtype.name} if self.dtype.kind != stored.kind else {}
         plain |= {"missing": list(self.missing)} if self.missing else {}
         plain |= {name: value for name, value in (("low", self.low), ("high", self.high)) if value is not None}
@@ -74,20 +74,20 @@ class Stored:
 
 
 def stored(what: str, dtype: np.dtype[Any], attributes: Mapping[str, Any], fill: Any = None) -> Stored:
-    """What attributes of an array say of its numbers.
+    """Interpret the attributes of an array as a recipe for its numbers.
 
     Parameters
     ----------
     what
-        Path and name of the array, for the sentences.
+        Path and name of the array, for messages.
     fill
-        What an array is filled with beside its attributes, where that stands for "missing": of Zarr format 2 as xarray
-        writes it, and of NetCDF.
+        Fill value from outside the attributes, if it stands for "missing": in Zarr format 2 as xarray
+        writes it, and in NetCDF.
 
     Raises
     ------
     BadInputError
-        The attributes are such that nobody can tell what the numbers mean, or they are dates.
+        The attributes leave the meaning of the numbers open, or they are dates.
     """
     said = {name: _plain(attributes[name]) for name in attributes}
     if isinstance(units := said.get("units"), str) and _DATES.search(units):
@@ -104,18 +104,18 @@ def stored(what: str, dtype: np.dtype[Any], attributes: Mapping[str, Any], fill:
 
 
 def netcdf_default(dtype: np.dtype[Any]) -> Any:
-    """What NetCDF fills an array of this type with where nobody said another value; None of bytes, as it fills none."""
+    """Return NetCDF's default fill value for an array of this type; None for bytes, which it doesn't fill."""
     return _NETCDF_FILLS.get(dtype.str[1:])
 
 
 def netcdf_fill(dtype: np.dtype[Any], fill: Any) -> Any:
-    """`fill` where it is what NetCDF fills such an array with, which readers of NetCDF take as missing; else None."""
+    """Return `fill` if it is NetCDF's default for such an array, which its readers take as missing; else None."""
     default = netcdf_default(dtype)
     return None if default is None or fill is None or fill != default else default
 
 
 def _plain(value: Any) -> Any:
-    """An attribute as Python's values: HDF5 has arrays of one element where others have a number."""
+    """Return an attribute as Python values: HDF5 has arrays of one element where others have a number."""
     found = value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
     if isinstance(found, list) and len(found) == 1:
         found = found[0]
@@ -127,7 +127,7 @@ def _number(what: str, said: Mapping[str, Any], name: str, start: float) -> floa
     if isinstance(value, (int, float)) and not isinstance(value, bool) and np.isfinite(value) and (value or start == 0):
         return float(value)
     raise BadInputError(
-        f"{what} has the attribute {name} {value!r}, expected a number: what its values mean can't be told. Mend it."
+        f"{what} has the attribute {name} {value!r}, expected a number: its values have no clear meaning. Correct it."
     )
 
 
@@ -139,13 +139,12 @@ def _values(what: str, said: Mapping[str, Any], name: str, dtype: np.dtype[Any])
     if all(isinstance(each, (int, float)) for each in found):
         return found
     raise BadInputError(
-        f"{what} has the attribute {name} {value!r}, expected a number: which values are missing can't be told. "
-        "Mend it."
+        f"{what} has the attribute {name} {value!r}, expected a number, so missing values are unknown. Mend it."
     )
 
 
 def _of_xarray(text: str) -> float | str:
-    """The number that xarray writes as base64 among the attributes of Zarr format 3."""
+    """Return the number that xarray writes as base64 among the attributes of Zarr format 3."""
     try:
         return float(struct.unpack("<d", base64.b64decode(text, validate=True))[0])
     except (ValueError, struct.error):
@@ -153,7 +152,7 @@ def _of_xarray(text: str) -> float | str:
 
 
 def _signed(what: str, dtype: np.dtype[Any], said: Mapping[str, Any]) -> np.dtype[Any]:
-    """The type that `_Unsigned` says, which older NetCDF and OPeNDAP have instead of types of their own."""
+    """Return the type that `_Unsigned` says, which older NetCDF and OPeNDAP have instead of types of their own."""
     word = str(said.get("_Unsigned", "")).lower()
     kind = {"true": "u", "false": "i"}.get(word)
     if kind is None and word:
@@ -162,7 +161,7 @@ def _signed(what: str, dtype: np.dtype[Any], said: Mapping[str, Any]) -> np.dtyp
 
 
 def _code(value: Any, dtype: np.dtype[Any], known: np.dtype[Any]) -> int | float | None:
-    """A value as the array holds it; None where it holds no such value, or NaN, which is missing anyway."""
+    """Return a value as the array holds it; None where it holds no such value, or NaN, which is missing anyway."""
     if dtype.kind == "b" or not np.isfinite(value):
         return None
     if dtype.kind == "f":
@@ -181,7 +180,7 @@ def _code(value: Any, dtype: np.dtype[Any], known: np.dtype[Any]) -> int | float
 def _range(
     what: str, said: Mapping[str, Any], known: np.dtype[Any], scale: float, offset: float
 ) -> tuple[float | None, float | None, str]:
-    """The least and largest stored value that counts, and how the attributes put it."""
+    """Return the least and largest stored value that counts, and the text of the attributes."""
     both = _values(what, said, "valid_range", known)
     if both and len(both) != 2:
         raise BadInputError(f"{what} has the attribute valid_range {both}, expected two numbers. Mend it.")
@@ -226,7 +225,7 @@ def _absent(missing: Mapping[int | float, str], ranged: str) -> str:
 
 
 def _left_aside(said: Mapping[str, Any]) -> str:
-    """Attributes by other names that look like packing: nobody can tell, so it is said."""
+    """Report attributes with other names that look like packing, whose meaning is unclear."""
     numbers = [
         f"{name} {value:.12g}"
         for name, value in said.items()

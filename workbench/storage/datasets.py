@@ -51,11 +51,11 @@ class Picked:
     attrs: Mapping[str, Any]
     """All that are stored, those of packing too."""
     fill: Any = None
-    """What it is filled with where nothing was written, if that stands for "missing" and no attribute says so."""
+    """Fill value where nothing was written, if it stands for "missing" and no attribute says so."""
 
     @property
     def numbers(self) -> Stored:
-        """What the stored numbers mean."""
+        """Recipe for the stored numbers."""
         found = conventions.stored(self.title, self.dtype, self.attrs, self.fill)
         if not self.source.packed_apart:
             return found
@@ -66,12 +66,12 @@ class Picked:
         return partial(_read, name=self.name, recipe=self.recipe() | {"dims": list(dims)})
 
     def recipe(self) -> dict[str, Any]:
-        """What `read_part` needs beside the name, as JSON."""
+        """Return the other arguments of `read_part` besides the name, as JSON."""
         places = {dim: each if isinstance(each, int) else list(each) for dim, each in self.places.items()}
         return {"places": places, "dims": list(self.dims), "source": asdict(self.source)}
 
     def names(self, dims: Sequence[str], folded: Sequence[int]) -> Callable[[Sequence[int]], str]:
-        """Function that says in words which place an index is, whose first number counts along all of `folded`."""
+        """Return a function that describes an index, whose first number counts along `folded`, by coordinates."""
         known = [self.coords[dim].values if dim in self.coords.variables else None for dim in dims]
         return partial(_in_words, tuple(dims), known, tuple(folded))
 
@@ -91,7 +91,7 @@ def _read(*where: slice, name: str, recipe: Mapping[str, Any]) -> np.ndarray[Any
 
 
 def read_part(name: str, where: Sequence[slice], recipe: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-    """Block of a variable as it was selected, of the numbers that are stored."""
+    """Read a block of the selected part of a variable, as stored."""
     parts = _parts(recipe["places"], dict(zip(recipe["dims"], where, strict=True)))
     source, dims = Source(**recipe["source"]), recipe["dims"]
     if not source.files:
@@ -123,7 +123,7 @@ def _block(source: Source, name: str, parts: Mapping[str, Any], dims: Sequence[s
 
 
 def _range_of(part: Any, length: int) -> slice:
-    """The range that a part of a dimension lies in."""
+    """Return the range of a part of a dimension."""
     if isinstance(part, slice):
         start, stop, _ = part.indices(length)
         return slice(start, stop)
@@ -131,7 +131,7 @@ def _range_of(part: Any, length: int) -> slice:
 
 
 def _of_files(source: Source, part: Any) -> Iterator[tuple[str, slice | int]]:
-    """The files in which a part of the shared dimension lies, and which part of each."""
+    """Yield the files that contain a part of the shared dimension, and the part of each."""
     if isinstance(part, np.ndarray):
         for each in (part[part < 0] + source.ends[-1], part[part >= 0]):
             yield from _of_files(source, slice(each[0], each[-1] + 1, 1)) if len(each) else ()
@@ -145,7 +145,7 @@ def _of_files(source: Source, part: Any) -> Iterator[tuple[str, slice | int]]:
 
 
 def along(coords: Any, dims: Sequence[str]) -> dict[str, Any]:
-    """Coordinates along these dimensions, and those of one value; dates of other calendars than ours as text."""
+    """Return coordinates along these dimensions, and those of one value; dates of unusual calendars as text."""
     found: dict[str, Any] = {}
     for name, each in coords.variables.items():
         values = plain(each.values)
@@ -156,7 +156,7 @@ def along(coords: Any, dims: Sequence[str]) -> dict[str, Any]:
 
 
 def plain(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Values as formats hold them: objects, such as dates of other calendars than ours, as text."""
+    """Return values as formats hold them: objects, such as dates of unusual calendars, as text."""
     if values.dtype.kind != "O":
         return values
     texts = [getattr(value, "isoformat", value.__str__)() for value in values.flat]
@@ -164,7 +164,7 @@ def plain(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def said(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """What attributes tell of a coordinate by itself, as text and numbers of Python's."""
+    """Return a coordinate's own attributes as Python text and numbers."""
     known = {str(name): value.item() if isinstance(value, np.generic) else value for name, value in attrs.items()}
     return {
         name: value
@@ -180,7 +180,7 @@ def _in_words(dims: Sequence[str], known: Sequence[Any], folded: Sequence[int], 
 
 
 def pick(path: Any, variable: str | None = None, select: str | None = None, options: Options | None = None) -> Picked:
-    """The variable of a dataset that is meant, and the part of it that is selected.
+    """Return the named variable of a dataset, and the selected part of it.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def pick(path: Any, variable: str | None = None, select: str | None = None, opti
     Raises
     ------
     BadInputError
-        There is no such thing, in one sentence; BadParameterError where the file itself is in order.
+        There is no such variable or part; BadParameterError if the file itself is in order.
     MissingError
         A package that reads it isn't installed.
     """
@@ -228,7 +228,7 @@ def pick(path: Any, variable: str | None = None, select: str | None = None, opti
 
 
 def files_of(place: Place) -> list[str]:
-    """The NetCDF files that a folder or a pattern such as series/*.nc means; none where it means something else.
+    """Return the NetCDF files of a folder or a pattern such as series/*.nc; none for anything else.
 
     Raises
     ------
@@ -247,7 +247,7 @@ def files_of(place: Place) -> list[str]:
 
 
 def _together(place: Place, files: Sequence[str], variable: str | None, select: str | None) -> Picked:
-    """The variable of several NetCDF files, one after the other along the dimension in which they differ."""
+    """Return the variable of several NetCDF files, one after the other along the dimension in which they differ."""
     import xarray as xr
 
     first = pick(files[0], variable)
@@ -295,7 +295,7 @@ def _together(place: Place, files: Sequence[str], variable: str | None, select: 
 
 def _check_alike(first: Picked, other: Picked) -> None:
     """Raise BadInputError where the same variable of two files can't be one after the other."""
-    told = [
+    facts = [
         {
             "dimensions": ", ".join(one.dims),
             "type": one.dtype.name,
@@ -304,16 +304,16 @@ def _check_alike(first: Picked, other: Picked) -> None:
         }
         for one in (first, other)
     ]
-    for name, value in told[0].items():
-        if told[1][name] != value:
+    for name, value in facts[0].items():
+        if facts[1][name] != value:
             raise BadInputError(
                 f"{first.name} isn't the same in all files: its {name} is {value} in {first.source.path}, and "
-                f"{told[1][name]} in {other.source.path}. Give files that were written alike."
+                f"{facts[1][name]} in {other.source.path}. Give files that were written alike."
             )
 
 
 def _shared(place: Place, each: Sequence[Picked]) -> str:
-    """The one dimension in which files differ."""
+    """Return the one dimension in which files differ."""
     first = each[0]
 
     def differs(dim: str, other: Picked) -> bool:
@@ -332,7 +332,7 @@ def _shared(place: Place, each: Sequence[Picked]) -> str:
     units = {str(one.coords[found[0]].attrs.get("units")) for one in each if found[0] in one.coords.variables}
     if len(units) != 1 or not all(found[0] in one.coords.variables for one in each):
         why = f"counts from different times: {formats.shortened(sorted(units))}" if len(units) > 1 else "has no values"
-        raise BadInputError(f"In the files of {place} {found[0]} {why}, so that their order can't be told.")
+        raise BadInputError(f"In the files of {place} {found[0]} {why}, so that their order is unknown.")
     return found[0]
 
 
@@ -346,7 +346,7 @@ def _check_apart(each: Sequence[Picked], dim: str) -> None:
 
 
 def _fill(source: Source, name: str, dtype: np.dtype[Any]) -> Any:
-    """What NetCDF fills such a variable with, where this one is filled so."""
+    """Return NetCDF's default fill value of such a variable, if this one is filled so."""
     if source.engine == "scipy":
         return conventions.netcdf_default(dtype)
     if source.engine != "h5netcdf" or conventions.netcdf_default(dtype) is None:
@@ -381,7 +381,7 @@ def _named(place: Place, dataset: Any, name: str | None, elsewhere: Sequence[str
 
 
 def _part(found: Any, places: Mapping[str, Sequence[int] | int]) -> Any:
-    """What was selected of an array or of coordinates; longitudes across the file's ends go on rising."""
+    """Return the selected part of an array or of coordinates; longitudes across the file's ends keep rising."""
     parts = {dim: where for dim, where in _parts(places).items() if dim in found.sizes}
     part = (found if hasattr(found, "isel") else found.to_dataset()).isel(parts)
     for dim, where in parts.items():
@@ -392,7 +392,7 @@ def _part(found: Any, places: Mapping[str, Sequence[int] | int]) -> Any:
 
 
 def _parts(places: Mapping[str, Sequence[int] | int], where: Mapping[str, slice] | None = None) -> dict[str, Any]:
-    """Positions in the file of what was selected, or of a part of that."""
+    """Return positions in the file of the selected part, or of a part of that."""
     found: dict[str, Any] = {}
     for dim, each in places.items():
         if isinstance(each, int):
@@ -405,7 +405,7 @@ def _parts(places: Mapping[str, Sequence[int] | int], where: Mapping[str, slice]
 
 
 def _chunks(array: Any, stored: Any, picked: Any, where: Mapping[str, Any]) -> tuple[int, ...]:
-    """Lengths of stored chunks along the dimensions that are left; of a contiguous variable the last one's are read."""
+    """Return the lengths of stored chunks along the remaining dimensions; of a contiguous variable the last read."""
     dims = [str(dim) for dim in array.dims]
     if stored is None:
         stored = dict(zip(dims, (1,) * (len(dims) - 1) + array.shape[-1:], strict=True))

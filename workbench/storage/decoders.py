@@ -74,7 +74,7 @@ def _is_plain(page: Any) -> bool:
 
 
 def unknown_codec(place: object, text: str) -> Exception:
-    """Return the error on a Zarr array whose codec nobody knows here, from Zarr's words."""
+    """Return the error about a Zarr array with an unknown codec, from Zarr's message."""
     quoted = re.search(r"'+([^']+)'+", text)
     codec = quoted[1].removeprefix("numcodecs.") if quoted else text
     module = _CODECS.get(codec) or ("imagecodecs" if codec.startswith("imagecodecs_") else None)

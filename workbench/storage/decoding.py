@@ -1,4 +1,4 @@
-"""What xarray makes of stored variables: coordinates and dates decoded, images as datasets."""
+"""Stored variables as xarray reads them: coordinates and dates decoded, images as datasets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.storage.zarrs import images_of
 
 
 def with_coordinates(raw: Any, above: Any) -> Any:
-    """A group's dataset with those coordinates that are in a group above it, where CF has readers look for them."""
+    """Return a group's dataset with those coordinates from the groups above it where CF has readers look for them."""
     named = " ".join(str(each.attrs.get("coordinates", "")) for each in raw.variables.values()).split()
     wanted = {*raw.sizes, *(name.rpartition("/")[2] for name in named)} - set(raw.variables)
     found = {
@@ -24,7 +24,7 @@ def with_coordinates(raw: Any, above: Any) -> Any:
 
 
 def decoded(raw: Any) -> Any:
-    """The dataset with coordinates, dates and gaps by CF; times that nobody can tell the dates of stay numbers."""
+    """Return the dataset with coordinates, dates and gaps by CF; times with unclear dates stay numbers."""
     import xarray as xr
 
     # Packing by words leaves no numbers to choose from: `conventions` refuses it by name.
@@ -59,7 +59,7 @@ def _is_decodable(raw: Any, name: Any) -> bool:
 
 @contextmanager
 def images(place: Place) -> Iterator[Any]:
-    """The first images of a TIFF file, or the finest of OME-Zarr, with names of their dimensions."""
+    """Open the first images of a TIFF file, or the finest of OME-Zarr, with names of their dimensions."""
     import zarr
     from xarray import Dataset, Variable
     from xarray.backends import BackendArray

@@ -69,16 +69,16 @@ def table(answer: xr.Dataset, count: Count | None = None) -> Iterator[str]:
     for dim in others:
         numbered = [f"{dim}{i + 1}" for i in range(each.data.shape[1])]
         columns = list(map(str, along.get(dim, numbered)))
-    beside = {
+    columns_along = {
         key: np.asarray(other.data) for key, other in answer.data_vars.items() if key != name and other.dims == (rows,)
     }
-    yield "\t".join((*labels, *columns, *beside))
+    yield "\t".join((*labels, *columns, *columns_along))
     data = da.asarray(each.data)
     rows_at_once = max(1, min(data.chunksize[0], _PIECE // (data.dtype.itemsize * len(columns))))
     number = 0
     for _, block in _blocks(data.rechunk((rows_at_once, *data.shape[1:])), count or _count_nothing):
         for row in block.reshape(-1, len(columns)).tolist():
-            before, after = ([str(values[number]) for values in given.values()] for given in (labels, beside))
+            before, after = ([str(values[number]) for values in given.values()] for given in (labels, columns_along))
             yield "\t".join((*before, *map(str, row), *after))
             number += 1
 

@@ -37,19 +37,19 @@ def find_array(
     Parameters
     ----------
     options
-        What fsspec is told of a URL's server.
+        Options for fsspec about a URL's server.
     rows, select
-        Which dimensions the rows go through, and which part is meant, by names of dimensions or by their numbers.
-        With rows="" names of dimensions are found, however few there are.
+        Dimensions of the rows, and the selected part, by names of dimensions or by their numbers. With rows=""
+        names of dimensions are found, however few there are.
     as_matrix
-        Whether rows and columns are meant, and not all dimensions that it has.
+        True for rows and columns instead of all dimensions of the array.
     format
-        Where it is known already: to find it out takes requests to a URL's server.
+        If already known: detecting it takes requests to a URL's server.
 
     Raises
     ------
     BadParameterError
-        There is no such array, or it is none that has an SVD.
+        There is no such array, or it has no SVD.
     MissingError
         The package that reads this kind of URL isn't installed.
     """
@@ -102,8 +102,8 @@ def existing_chunks(found: Found, missing_chunks: str) -> tuple[str, ...]:
     said = outdated_remark(place, group) if format in ("zarr", "zarr-zip") else ()
     written = of_place(place, format, name, bounds_of(found.recipe))
     known = {"missing": (found.unpack or {}).get("missing", ()), "accept": missing_chunks == "fill"}
-    told = remark(str(found), written, **known)
-    return (*said, told) if told else said
+    note = remark(str(found), written, **known)
+    return (*said, note) if note else said
 
 
 def stored_as(found: Found) -> tuple[str, str | None]:
@@ -130,7 +130,7 @@ def _decoded(found: Found) -> Found:
         raise bad(f"{err} Or open it in a function of your own, with xarray and decode_cf=False.") from err
     if found.hidden:
         raise bad(
-            f"{found} has a mask beside it, which hides {found.hidden} of its values if it is that of a NumPy array. "
+            f"{found} comes with a mask, which hides {found.hidden} of its values if it is that of a NumPy array. "
             "Fill them and save it without a mask, or load it in a function of your own."
         )
     turned = "MATLAB_class" in found.attributes
@@ -139,7 +139,7 @@ def _decoded(found: Found) -> Found:
 
 
 def _part(place: Place, found: Found, select: str) -> Found:
-    """A part of an array whose dimensions have no coordinates, by positions along them."""
+    """Return a part of an array whose dimensions have no coordinates, by positions along them."""
     if found.recipe is not None:
         raise bad(f"{found} is a table, of which no rows can be selected. Leave select out.", "select")
     import xarray as xr
@@ -157,12 +157,12 @@ def _part(place: Place, found: Found, select: str) -> Found:
 
 
 def names_in(names: str | None) -> list[str]:
-    """Names, or numbers, of dimensions that stand in a text with commas between."""
+    """Return names, or numbers, of dimensions from a comma-separated text."""
     return [each.strip() for each in (names or "").split(",") if each.strip()]
 
 
 def _folded(found: Found, rows: str | None) -> Found:
-    """A matrix, whose rows go through some dimensions of an array, and its columns through all others."""
+    """Return a matrix, whose rows go through some dimensions of an array, and its columns through all others."""
     if len(found.shape) < 2 and found.dims:
         raise bad(f"{found} has one dimension as it was selected. Select less, so that two are left.", "select")
     if len(found.shape) < 2 or (found.dims is None and rows is None):

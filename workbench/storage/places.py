@@ -24,13 +24,13 @@ Options = Mapping[str, Any]
 TOKEN = "token_variable"
 """Among options: the variable of the environment that holds a token. No secret is in a form, a graph or a record."""
 TOKEN_SERVER = "token_server"
-"""Who is told the token, where that isn't whoever is asked: of files that are read together one may be elsewhere."""
+"""Server that gets the token, if not every server: of files read together one may be elsewhere."""
 TOKENS = {
     **dict.fromkeys(("http", "https"), None),
     **dict.fromkeys(("abfs", "abfss", "az"), "sas_token"),
     "hf": "token",
 }
-"""What fsspec calls a token, by protocol; the web has a header for it."""
+"""fsspec's names for a token, by protocol; the web has a header for it."""
 
 _WITHOUT_KEYS = {
     *("file", "local", "memory", "data", "http", "https", "ftp", "zip", "tar", "simplecache", "filecache"),
@@ -42,7 +42,7 @@ _ENTRIES = 1000
 _PATTERN = re.compile(r"[*?[]")
 _REFUSED = (401, 403)
 _TELLING = {"size", "mtime", "ETag", "etag", "LastModified", "last_modified", "Last-Modified", "updated", "created"}
-"""What file systems of fsspec call what changes when somebody writes to a file."""
+"""fsspec's names for facts that change when a file is written."""
 _BUSY = (429, 500, 502, 503, 504)
 _PART = 206
 _KEPT = 2**26
@@ -50,7 +50,7 @@ _KEPT = 2**26
 _PAUSES = (0.2, 0.5, 1, 2)
 """Seconds before a web server is asked again."""
 _NO_PARTS = ("block_size=0", "Cannot seek streaming HTTP file")
-"""What fsspec says where a web server sends files as a whole only, or doesn't tell how long they are."""
+"""fsspec's messages where a web server sends files as a whole only, or doesn't report their size."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLOUD = tuple(f"{each}://" for each in ("s3", "s3a", "gs", "gcs", "http", "https"))
 """URLs of which the extra `cloud` brings what reads them."""
@@ -63,7 +63,7 @@ _KEYS = {
 
 @dataclass(frozen=True)
 class Place:
-    """A path from the root, or a URL and what fsspec is told of its server (`storage_options`); travels to workers.
+    """A path from the root, or a URL with its server's options for fsspec (`storage_options`); it is sent to workers.
 
     Among the options may be the name of a variable of the environment that holds a token (`with_token`).
     """
@@ -75,20 +75,20 @@ class Place:
         return self.path
 
     def __truediv__(self, name: str) -> Place:
-        """What is called so in this folder."""
+        """Return the place of this name in this folder."""
         return Place(f"{self.path}/{name}", self.options)
 
     def __add__(self, ending: str) -> Place:
-        """What lies beside it under this name and an ending more."""
+        """Return the place with this ending added to its name."""
         return Place(self.path + ending, self.options)
 
-    def beside(self, name: str) -> Place:
-        """What is called so in the folder that it is in."""
+    def sibling(self, name: str) -> Place:
+        """Return the place of this name in the same folder."""
         return Place(f"{self.path.rpartition('/')[0]}/{name}", self.options)
 
     @property
     def is_url(self) -> bool:
-        """Whether it is on another machine, or in another kind of storage."""
+        """True if it is on another machine, or in another kind of storage."""
         return "://" in self.path or "::" in self.path
 
     @property
@@ -99,13 +99,13 @@ class Place:
     @property
     def zarr_options(self) -> dict[str, Any]:
         """Zarr's argument for the options, which it refuses for paths."""
-        told = with_token(self.path, self.options, whole=True)
-        return {"storage_options": told} if self.is_url and told else {}
+        settings = with_token(self.path, self.options, whole=True)
+        return {"storage_options": settings} if self.is_url and settings else {}
 
     def storage(self, *, whole: bool = False) -> tuple[Any, str]:
-        """The file system of fsspec, and the path in it; `whole` where files are read at once, see `with_token`.
+        """Return the file system of fsspec, and the path in it; `whole` if files are read at once, see `with_token`.
 
-        Lists of folders are not kept: what another process writes must be seen, and what this one writes by other ways.
+        Folder listings are not cached: files that other processes or libraries write must be visible.
         """
         import fsspec
 
@@ -120,26 +120,26 @@ class Place:
 
     @contextmanager
     def open(self) -> Iterator[IO[bytes]]:
-        """The file, to be read."""
+        """Open the file for reading."""
         fs, root = self.storage()
         with fs.open(root, "rb") as file:
             yield file
 
     def kind(self) -> str | None:
-        """What is there: "file", "folder", or None for nothing."""
+        """Return the kind of the entry: "file", "folder", or None if there is nothing."""
         fs, root = self.storage()
         if fs.isfile(root):
             return "file"
         return "folder" if fs.isdir(root) else None
 
     def size(self) -> int:
-        """Bytes of a file, or of all files of a folder."""
+        """Return the bytes of a file, or of all files of a folder."""
         fs, root = self.storage()
         return int(fs.du(root))
 
     def stamp(self) -> list[str]:
         """Return lines that change when somebody writes to a file or to one in a folder; none if that is unknown."""
-        return [f"{name} {key} {value}" for name, told in self.state().items() for key, value in told.items()]
+        return [f"{name} {key} {value}" for name, info in self.state().items() for key, value in info.items()]
 
     def state(self, *, deep: bool = True) -> dict[str, dict[str, Any]]:
         """Return what changes when somebody writes to a file, by name: of a folder that of its files.
@@ -159,11 +159,11 @@ class Place:
             return {}
         # A page that lists a folder changes without the files, and here a link or a mode changes when one was created.
         telling = _TELLING if self.is_url else _TELLING - {"created"}
-        files = [(name, told) for name, told in sorted(found.items()) if told.get("mimetype") != "text/html"]
-        return {name: {key: told[key] for key in sorted(telling & set(told))} for name, told in files}
+        files = [(name, info) for name, info in sorted(found.items()) if info.get("mimetype") != "text/html"]
+        return {name: {key: info[key] for key in sorted(telling & set(info))} for name, info in files}
 
     def read(self, start: int | None = None, stop: int | None = None) -> bytes:
-        """Bytes of a file, or a part of them."""
+        """Return the bytes of a file, or a part of them."""
         fs, root = self.storage(whole=True)
         found = bytes(fs.cat_file(root, start=start, end=stop))
         if stop is not None and len(found) > stop - (start or 0):
@@ -171,7 +171,7 @@ class Place:
         return found
 
     def names(self) -> list[str]:
-        """Names of what a folder holds; none where a server can't list."""
+        """Return the names in a folder; none where a server can't list."""
         fs, root = self.storage()
         try:
             return [str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in fs.ls(root, detail=False)]
@@ -196,7 +196,7 @@ def modules_of(path: str) -> tuple[str, ...]:
 
 
 def full(path: Any, options: Options | None = None) -> Place:
-    """The place of a path, made absolute, or of a URL.
+    """Return the place of a path, made absolute, or of a URL.
 
     Raises
     ------
@@ -217,7 +217,7 @@ def full(path: Any, options: Options | None = None) -> Place:
 
 
 def matches(path: str) -> list[str]:
-    """The path from the root if something is there, else what matches it as a pattern, such as /series/*.nc."""
+    """Return the path from the root if something is there, else its matches as a pattern, such as /series/*.nc."""
     found = Path(path)
     if found.exists():
         return [path]
@@ -227,19 +227,19 @@ def matches(path: str) -> list[str]:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether one of two paths or URLs is the other, or lies in it, whatever links lead there."""
+    """Return whether one of two paths or URLs is the other, or lies in it, after resolving links."""
     real = [path.rstrip("/") if Place(path).is_url else os.path.realpath(path) for path in (one, other)]
     return any(inner == outer or inner.startswith(f"{outer}/") for inner, outer in (real, real[::-1]))
 
 
 def server_of(path: str) -> str:
-    """Who is asked for a URL, and how: 'https://data.example.org' of 'https://data.example.org/x.nc'."""
+    """Return the server of a URL with its protocol: 'https://data.example.org' of 'https://data.example.org/x.nc'."""
     protocol, separator, rest = path.partition("://")
     return f"{protocol}{separator}{rest.partition('/')[0]}"
 
 
 def check_protocols(path: str) -> None:
-    """Raise UnconfirmedError where a URL's server would get keys that nobody chose for it, such as those of SSH."""
+    """Raise UnconfirmedError if a URL's server would get keys not chosen for it, such as those of SSH."""
     for part in path.split("::"):
         protocol, separator, _ = part.partition("://")
         if not separator or protocol in _WITHOUT_KEYS:
@@ -247,16 +247,16 @@ def check_protocols(path: str) -> None:
         # Not for a path of this machine, of which a form asks at each key.
         import fsspec
 
-        # A protocol that nobody speaks is refused when it is opened.
+        # An unknown protocol is refused when it is opened.
         if protocol in fsspec.available_protocols():
             credentials.check(f"Your keys for {protocol}", credentials.origin(part), "path")
 
 
 def with_token(path: str, options: Options, *, whole: bool = False) -> dict[str, Any]:
-    """What fsspec is told of a URL's server: the options, with the token that a variable of the environment holds.
+    """Return the options for fsspec about a URL's server, with the token from an environment variable.
 
-    Web servers are asked again where they are busy, and where a connection breaks in the middle of a part of a file;
-    with `whole` in the middle of a file too. That is not for who only asks what there is, or reads a file as it comes.
+    Requests to web servers are repeated if the server is busy or a connection breaks in the middle of a part of a file;
+    with `whole` in the middle of a file too. Leave `whole` out to list files or to read a file as a stream.
     On the web a token goes as `Authorization: Bearer TOKEN`; a value with a space in it, such as 'Basic …', as it is.
 
     Raises
@@ -264,15 +264,15 @@ def with_token(path: str, options: Options, *, whole: bool = False) -> dict[str,
     BadInputError
         The environment of this process has no such variable, or such URLs are read without a token.
     """
-    told = {name: value for name, value in options.items() if name not in (TOKEN, TOKEN_SERVER)}
+    settings = {name: value for name, value in options.items() if name not in (TOKEN, TOKEN_SERVER)}
     if path.startswith(("http://", "https://")):
-        told["client_kwargs"] = {
+        settings["client_kwargs"] = {
             "middlewares": (_patiently_whole if whole else _patiently,),
-            **told.get("client_kwargs", {}),
+            **settings.get("client_kwargs", {}),
         }
     variable, server = options.get(TOKEN), server_of(path)
     if variable is None or options.get(TOKEN_SERVER, server) != server:
-        return told
+        return settings
     token = os.environ.get(variable, "").strip()
     if not token:
         raise BadInputError(
@@ -285,9 +285,9 @@ def with_token(path: str, options: Options, *, whole: bool = False) -> dict[str,
             f"{TOKEN} is for {', '.join(f'{each}://' for each in TOKENS)}, not for {path}: leave it out."
         )
     if name := TOKENS[protocol]:
-        return {**told, name: token}
+        return {**settings, name: token}
     header = {"Authorization": token if " " in token else f"Bearer {token}"}
-    return {**told, "client_kwargs": {**told.get("client_kwargs", {}), "headers": header}}
+    return {**settings, "client_kwargs": {**settings.get("client_kwargs", {}), "headers": header}}
 
 
 async def _patiently(request: Any, send: Any, *, whole: bool = False) -> Any:
@@ -328,14 +328,14 @@ def sentences_about(place: Place | str, expected: str) -> Iterator[None]:
         cause = err.__cause__
         if type(cause).__name__ == "ClientConnectorCertificateError":
             raise BadInputError(
-                f"{place} can't be opened: nobody known here vouches for its server's certificate. Give the file of "
+                f"{place} can't be opened: its server's certificate is signed by no known authority. Give the file of "
                 "certificates that does as SSL_CERT_FILE in the environment, of workers too."
             ) from err
         if (status := getattr(cause, "status", None)) in _BUSY:
             raise BadInputError(f"{place} can't be read: its server answers {status}. Try again later.") from err
         own = str(place).startswith("memory:")
-        told = "Each process has a memory: of its own, a run as well. Give a path" if own else f"Expected {expected}"
-        raise BadInputError(f"{place} isn't there. {told}.") from err
+        advice = "Each process has a memory: of its own, a run as well. Give a path" if own else f"Expected {expected}"
+        raise BadInputError(f"{place} isn't there. {advice}.") from err
     except ImportError as err:
         # fsspec says in words what a protocol needs, and its cause which package that is.
         name = getattr(err.__cause__ or err, "name", None) or ""
@@ -387,5 +387,5 @@ def writing_to(place: Place) -> Iterator[None]:
 
 
 def of_server(error: BaseException) -> bool:
-    """Whether a package that asks servers says in an error of its own what was wrong with one."""
+    """Return whether the error comes from a package that explains a server's error itself."""
     return type(error).__module__.partition(".")[0] in ("aiohttp", "botocore", "gcsfs")

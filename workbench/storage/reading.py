@@ -18,7 +18,7 @@ from workbench.storage.formats.base import Found
 def read_stored(
     format: str, path: str, array: str | None, options: dict[str, Any], *where: slice
 ) -> np.ndarray[Any, Any]:
-    """Block of an array in a file, as it is stored; an error names the file and the chunk that can't be decoded."""
+    """Read a block of an array in a file, as stored; an error names the file and the chunk that can't be decoded."""
     try:
         return READERS[format](path, array, options, *where)
     except Exception as err:
@@ -31,7 +31,7 @@ def read_stored(
 
 
 def part_of(read: Callable[..., Any], part: Sequence[Sequence[int]], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of what was selected of an array that `read` reads; dimensions of which one position was are gone."""
+    """Read a block of the selected part of an array that `read` reads; single positions lose their dimension."""
     left = iter(where)
     wanted = ((at[0], slice(0, 1) if len(at) == 1 else next(left)) for at in part)
     found = read(*(slice(start + each.start, start + each.stop) for start, each in wanted))
@@ -47,7 +47,7 @@ def unpacked(
     scale: float = 1.0,
     offset: float = 0.0,
 ) -> np.ndarray[Any, Any]:
-    """Numbers that stored ones stand for: bits read as dtype, NaN where none is known, times scale, plus offset."""
+    """Convert stored numbers: bits read as dtype, NaN where none is known, times scale, plus offset."""
     if dtype is not None:
         block = block.astype(block.dtype.newbyteorder("=")).view(dtype)
     absent = np.isin(block, np.array(missing, block.dtype))
@@ -65,7 +65,7 @@ def unpacked(
 def folded(
     read: Callable[..., Any], lengths: Sequence[int], axes: Sequence[Sequence[int]], *where: slice
 ) -> np.ndarray[Any, Any]:
-    """Block of a matrix, whose rows and columns each go through some axes of an array that `read` reads."""
+    """Read a block of a matrix, whose rows and columns each go through some axes of an array that `read` reads."""
     parts = [slice(0, length) for length in lengths]
     inside, sides = [], []
     for group, part in zip(axes, where, strict=True):
@@ -88,9 +88,9 @@ def read_block(
     dims: Sequence[str] | None = None,
     instead: str = "",
 ) -> np.ndarray[Any, Any]:
-    """Block of the numbers that stored ones stand for.
+    """Read a block of numbers, converted from the stored ones.
 
-    `read` is given a slice for each dimension. What is missing is NaN, or refused if `missing` is "refuse"; what is
+    `read` gets a slice for each dimension. What is missing is NaN, or refused if `missing` is "refuse"; what is
     infinite is refused unless `missing` is None.
     """
     about = block_info[None]
@@ -137,7 +137,7 @@ def reader_of(found: Found) -> Callable[..., np.ndarray[Any, Any]]:
 
 
 def array_of(found: Found, blocks: Any, missing: str | None = None, instead: str = "mean, rows or columns") -> da.Array:
-    """Array in a file, read block by block where the blocks are needed; `missing` as `read_block` takes it."""
+    """Return an array in a file, read block by block where needed; `missing` as in `read_block`."""
     dtype = found.number_type
     read = partial(
         read_block,

@@ -1,4 +1,4 @@
-"""Where what is asked for lies along dimensions: "time=1990:2020, level=500"."""
+"""Positions of a selection along dimensions: "time=1990:2020, level=500"."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LAST = (9999, 12, 31, 23, 59, 59)
 
 
 def asked(select: str | None) -> dict[str, str]:
-    """What is asked for of each dimension: "time=1990:2020, level=500"."""
+    """Parse the selection for each dimension: "time=1990:2020, level=500"."""
     found: dict[str, str] = {}
     for part in filter(None, map(str.strip, re.split(r"[,;]", select or ""))):
         name, sign, value = map(str.strip, part.partition("="))
@@ -36,7 +36,7 @@ def asked(select: str | None) -> dict[str, str]:
 
 
 def positions(place: Place, array: Any, asked: Mapping[str, str]) -> dict[str, Sequence[int] | int]:
-    """Where what is asked for lies along each dimension: one position, or start, stop and step."""
+    """Return the selection along each dimension: one position, or start, stop and step."""
     dims = [str(dim) for dim in array.dims]
     if 0 in array.shape:
         lengths = formats.by(array.shape)
@@ -51,7 +51,7 @@ def positions(place: Place, array: Any, asked: Mapping[str, str]) -> dict[str, S
 
 
 def _of_dimension(place: Place, array: Any, dim: str, asked: str | None) -> Sequence[int] | int:
-    """One position, or start, stop and step of several; longitudes across the file's ends start below 0."""
+    """Return one position, or start, stop and step of several; longitudes across the file's ends start below 0."""
     length = array.sizes[dim]
     if asked is None:
         return (0, length, 1)
@@ -82,7 +82,7 @@ def _of_dimension(place: Place, array: Any, dim: str, asked: str | None) -> Sequ
 
 
 def _ends(asked: str) -> tuple[str, str, str]:
-    """Both ends of a range, which may be times of day with colons of their own."""
+    """Split a range into its ends, which may be times of day with colons of their own."""
     found = _RANGE.fullmatch(asked)
     return (found[1].strip(), found[2] or "", (found[3] or "").strip()) if found else (asked, "", "")
 
@@ -107,7 +107,10 @@ def _chosen(
 
 
 def _in_order(dim: str, values: np.ndarray[Any, Any], first: Any, last: Any, falls: bool) -> tuple[Any, Any]:
-    """Both ends of a range, the smaller first. It may fall as its dimension does, where nothing else can be meant."""
+    """Return both ends of a range, the smaller first.
+
+    A range may fall as its dimension does, unless it has another meaning.
+    """
     if falls and not values[0] > values[-1]:
         raise BadParameterError(
             f"select has {dim} from the larger to the smaller, and {dim} goes from {shown(values[0])} to "
@@ -118,7 +121,7 @@ def _in_order(dim: str, values: np.ndarray[Any, Any], first: Any, last: Any, fal
 
 
 def _goes_around(dim: str, coordinate: Any) -> bool:
-    """Whether these are longitudes in degrees, in rising order, all around the earth."""
+    """Return whether these are longitudes in degrees, in rising order, all around the earth."""
     if coordinate is None or not is_longitude(dim, coordinate):
         return False
     steps, whole = np.diff(coordinate.values), np.ptp(coordinate.values)
@@ -126,7 +129,7 @@ def _goes_around(dim: str, coordinate: Any) -> bool:
 
 
 def _eastwards(values: np.ndarray[Any, Any], first: float, last: float) -> np.ndarray[Any, Any] | None:
-    """Where longitudes all around the earth lie from one to the other; None where no end of the file is between."""
+    """Return the positions of longitudes from one to the other; None if the file's ends aren't between."""
     room = _room(values)
     if first <= last and values[0] - room[0] <= first and last <= values[-1] + room[-1]:
         return None
@@ -140,7 +143,7 @@ def _eastwards(values: np.ndarray[Any, Any], first: float, last: float) -> np.nd
 
 
 def _near(values: np.ndarray[Any, Any], low: float, high: float, ranged: bool) -> np.ndarray[Any, Any]:
-    """Where numbers lie from one to another, or, of a single one, nearest to it."""
+    """Return the positions of numbers from one to another, or the nearest to a single one."""
     numbers = values.astype("float64")
     off = np.maximum(low - numbers, numbers - high)
     found = np.flatnonzero(off <= _room(values))
@@ -148,7 +151,7 @@ def _near(values: np.ndarray[Any, Any], low: float, high: float, ranged: bool) -
 
 
 def _room(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """How far what is asked for may be from each value: a thousandth of the way to its neighbour, or its rounding."""
+    """Return the tolerance around each value: a thousandth of the way to its neighbor, or its rounding."""
     numbers = values.astype("float64")
     known, inverse = np.unique(numbers, return_inverse=True)
     with np.errstate(invalid="ignore"):
@@ -160,7 +163,7 @@ def _room(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _at_times(times: Any, dim: str, first: str, last: str | None) -> np.ndarray[Any, Any]:
-    """Where times lie from one to another, in any calendar and any order: "1990" is the whole year."""
+    """Return the positions of times from one to another, in any calendar and any order: "1990" is the whole year."""
     found = np.ones(times.size, dtype=bool)
     bounds = [_time(dim, each) for each in (first, last) if each]
     if first and last:
@@ -174,7 +177,7 @@ def _at_times(times: Any, dim: str, first: str, last: str | None) -> np.ndarray[
 
 
 def _time(dim: str, text: str) -> tuple[int, ...]:
-    """Year, month, day, hour, minute and second, as far as they are given."""
+    """Parse year, month, day, hour, minute and second, as far as given."""
     found = _TIME.fullmatch(text)
     given = [int(each) for each in found.groups() if each is not None] if found else []
     if not given or any(not least <= each <= most for each, least, most in zip(given, _FIRST, _LAST, strict=False)):
@@ -187,18 +190,18 @@ def _time(dim: str, text: str) -> tuple[int, ...]:
 
 
 def _whole(parts: Sequence[int]) -> int:
-    """Fields of a time as one number, by which times are in order."""
+    """Return the fields of a time as one number that sorts like the times."""
     return sum(each * 100**place for place, each in enumerate(reversed(parts)))
 
 
 def _fields(times: Any, count: int) -> Any:
-    """The first of the fields of each time, as `_whole` has them; NaN where there is no time."""
+    """Return the first of the fields of each time, as `_whole` has them; NaN where there is no time."""
     there = [getattr(times.dt, name).values for name in ("year", "month", "day", "hour", "minute", "second")[:count]]
     return sum(each.astype("float64") * 100**place for place, each in enumerate(reversed(there)))
 
 
 def shown(value: Any) -> str:
-    """A coordinate's value as text, as one may give it back."""
+    """Return a coordinate's value as text that can be given back."""
     if isinstance(value, (float, np.floating)):
         # As many digits as its type has, but not those of rounding: 0.1 in float32, 20200131 of dates as numbers.
         return f"{float(str(value)):.10g}"

@@ -1,4 +1,4 @@
-"""What fsspec is told of a URL's server, and which credentials may go there."""
+"""Options for fsspec about a URL's server, and the credentials that may go there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.storage.formats.base import bad
 from workbench.storage.places import Options
 
 ASKED = ("anon", "endpoint_url", places.TOKEN)
-"""Names of what a person may say of a server."""
+"""Names of a server's options for users."""
 
 _ANONYMOUS: Mapping[str, Options] = {
     **{protocol: {"anon": True} for protocol in ("s3", "s3a", "abfs", "abfss", "az")},
@@ -26,12 +26,12 @@ _ENDPOINTS = ("s3", "s3a", "gs", "gcs")
 
 
 def options_of(workload: str, path: str, given: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """What fsspec is told of the server of a URL: to ask without keys, where it is, and which variable holds a token.
+    """Return the options for fsspec about a URL's server: anonymous access, endpoint, and the token's variable.
 
     Raises
     ------
     BadParameterError
-        Nobody could read such a URL so; the names of parameters begin with `prefix`.
+        Such a URL can't be read with these options; parameter names begin with `prefix`.
     """
     protocol = path.split("://")[0] if "://" in path else None
     asked = {name: given[prefix + name] for name in ASKED if given.get(prefix + name)}
@@ -55,7 +55,7 @@ def options_of(workload: str, path: str, given: Mapping[str, Any], prefix: str =
 
 
 def _check_keys(path: str, asked: Mapping[str, Any], prefix: str) -> None:
-    """Raise UnconfirmedError where the keys of this environment would go to a server that nobody configured."""
+    """Raise UnconfirmedError if the keys of this environment would go to a server that isn't configured."""
     protocol = path.partition("://")[0]
     endpoint = asked.get("endpoint_url")
     if endpoint is not None and credentials.origin(endpoint) not in map(credentials.origin, _configured()):
@@ -67,6 +67,6 @@ def _check_keys(path: str, asked: Mapping[str, Any], prefix: str) -> None:
 
 
 def _configured() -> list[str]:
-    """Servers of S3 and Google's storage that the environment names."""
+    """Return the servers of S3 and Google's storage that the environment names."""
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST")
     return [each for name in names if "://" in (each := os.environ.get(name, ""))]

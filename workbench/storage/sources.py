@@ -1,4 +1,4 @@
-"""Where a dataset is, and how xarray opens it: NetCDF, Zarr groups, GRIB and images."""
+"""Datasets and how xarray opens them: NetCDF, Zarr groups, GRIB and images."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.storage.zarrs import images_of, is_marked, opened_at, outdated
 
 FORMATS = "NetCDF, a Zarr group as xarray writes it, GRIB, or images as TIFF or OME-Zarr"
 IMAGES = "images"
-"""What opens these: xarray has no engine for them."""
+"""Name of our reader for these: xarray has no engine for them."""
 _STARTS = {b"CDF": "scipy", b"\x89HDF": "h5netcdf", b"GRIB": "cfgrib", b"PK": "zarr"}
 TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 """Bytes with which such a file begins."""
@@ -28,7 +28,7 @@ _NEEDED = {"cfgrib": ("cfgrib", "grib"), IMAGES: ("tifffile", "images")}
 
 @dataclass(frozen=True)
 class Source:
-    """Where a dataset is and how it is opened: plain data, with which each worker opens it for itself."""
+    """Location and opener of a dataset, as plain data, so that each worker opens it for itself."""
 
     path: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -39,13 +39,13 @@ class Source:
     """NetCDF files that are read as one, in their order along the dimension `along`."""
     along: str = ""
     ends: Sequence[int] = ()
-    """Where along it each file ends."""
+    """End of each file along it."""
     packed_apart: bool = False
-    """Whether each file's numbers are unpacked by its own attributes, which differ."""
+    """True if each file's numbers are unpacked by its own attributes, which differ."""
 
     @contextmanager
     def opened(self) -> Iterator[Any]:
-        """The dataset as it is stored; values of its variables are read when they are asked for."""
+        """Open the dataset as stored; values of its variables are read on demand."""
         if self.engine == IMAGES:
             with images(Place(self.path, self.options)) as dataset:
                 yield dataset
@@ -68,7 +68,7 @@ class Source:
 
     @contextmanager
     def decoded(self, raw: Any) -> Iterator[Any]:
-        """The same dataset with its coordinates, of the groups above it, too: dates are dates, and gaps NaN."""
+        """Open the dataset with its coordinates and those of the groups above; dates are decoded, and gaps are NaN."""
         with ExitStack() as stack:
             parts = (self.group or "").split("/")
             for count in range(len(parts) - 1, -1, -1) if self.group else ():
@@ -80,7 +80,7 @@ class Source:
             yield found.reset_coords([name for name in found.coords if found[name].ndim > 1 and name in found.dims])
 
     def in_groups(self) -> list[str]:
-        """Names of the variables in the groups below, "group/name"; none where that can't be told."""
+        """Return names of the variables in the groups below, "group/name"; none where they are unknown."""
         import xarray as xr
 
         with suppress(ValueError, OSError, LookupError, NotImplementedError), self._place() as (where, how):
@@ -91,11 +91,11 @@ class Source:
 
     @contextmanager
     def _place(self) -> Iterator[tuple[Any, dict[str, Any]]]:
-        """What xarray opens, and how."""
+        """Yield the object that xarray opens, and the arguments."""
         place = Place(self.path, self.options)
         how: dict[str, Any] = {"engine": self.engine, "chunks": None, "cache": False, "decode_cf": False}
         how |= {"phony_dims": "sort"} if self.engine == "h5netcdf" else {}
-        # What cfgrib would write beside the file is for whoever opens it often.
+        # cfgrib's index file next to the data pays only if the data are opened often.
         how |= {"indexpath": ""} if self.engine == "cfgrib" else {}
         with ExitStack() as stack:
             where: Any = self.path
@@ -115,7 +115,7 @@ _NO_NAMES = ("_ARRAY_DIMENSIONS", "dimension_names")
 
 
 def source_of(place: Place, group: str | None = None) -> Source:
-    """How the dataset at a place is opened."""
+    """Return the source of the dataset at a place."""
     with places.sentences_about(place, FORMATS):
         source = Source(place.path, dict(place.options), _engine(place), group)
         if source.engine == "zarr" and group is None and images_of(*place.storage(whole=True)):

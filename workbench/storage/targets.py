@@ -1,4 +1,4 @@
-"""Where arrays are saved to: the kind of file that a name means, and what must not be written over."""
+"""Targets of saved arrays: the kind of file that a name means, and protection from overwriting."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SAVED = (*KINDS, "tsv", *PICTURES)
 _READ_ONLY = ("http", "https")
 
 COPYING = ".workbench-copying"
-"""Beside the blocks of a store behind a URL while they are copied there: what a killed process left is known by it."""
+"""Suffix next to the blocks of a store behind a URL during the copy: it marks the remains of a killed process."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,16 @@ class Target:
 
 
 def target(path: Any, kind: str | None = None, *, replace: bool = False, kinds: Sequence[str] = tuple(KINDS)) -> Target:
-    """The target that a path or URL names, by its ending where no kind is given, when it may be written to.
+    """Return the target that a path or URL names, by its ending where no kind is given, if it may be written.
 
     Raises
     ------
     BadInputError
         Nothing can be written there, or the ending says nothing.
     ConflictError
-        Something is there, and isn't to be replaced, or isn't what would replace it.
+        Something is there that must not be replaced, or is of another kind.
     MissingError
-        What writes files of this kind isn't installed.
+        The package that writes files of this kind isn't installed.
     """
     place = places.full(path, _server(path))
     found = kind or _kind(place, kinds)
@@ -75,13 +75,13 @@ def target(path: Any, kind: str | None = None, *, replace: bool = False, kinds: 
 
 
 def _server(path: Any) -> places.Options | None:
-    """The server of s3:// that the environment names here, and maybe not where workers are."""
+    """Return the server of s3:// that the environment names here, and maybe not where workers are."""
     named = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     return {"endpoint_url": named} if named and str(path).startswith("s3://") else None
 
 
 def kind_of(path: str) -> str:
-    """The kind of file that a path's ending means: a folder's is "zarr"."""
+    """Return the kind of file that a path's ending means: a folder's is "zarr"."""
     return Path(path).suffix.lower().removeprefix(".") or "zarr"
 
 
@@ -108,7 +108,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def what_is_at(place: Place) -> str | None:
-    """What is there, "file" or "folder", or None for nothing."""
+    """Return what is there, "file" or "folder", or None for nothing."""
     with places.sentences_about(place, "a place to write to"):
         if place.is_url:
             return place.kind()
@@ -123,7 +123,7 @@ def _check_replaced(place: Place, kind: str, there: str, *, replace: bool) -> No
     if (there == "folder") != (kind == "zarr"):
         raise ConflictError(f"{place} is a {there}, which {kind} doesn't replace. Give another path.")
     if there == "folder":
-        # A path that was mistyped may be somebody's home.
+        # A mistyped path may be a home directory.
         names = set(place.names())
         if names and names.isdisjoint((*MARKS, COPYING)):
             raise ConflictError(f"{place} is a folder, and no Zarr store: it isn't replaced. Give another path.")

@@ -23,7 +23,7 @@ def dataset(
 ) -> xr.Dataset:
     """Return `xarray.Dataset(arrays, coords, attrs)` without indexes, which take seconds for millions of names.
 
-    `indexed` makes them, for whoever selects by labels.
+    `indexed` makes them, to select by labels.
     """
     return xr.Dataset(arrays, xr.Coordinates(coords, indexes={}), attrs)
 

@@ -51,7 +51,7 @@ class Writer:
     """
 
     is_local = True
-    """Whether this process computes the blocks."""
+    """True if this process computes the blocks."""
     notes: tuple[str, ...] = ()
     """Sentences on blocks that weren't written in the usual way."""
 
@@ -113,7 +113,7 @@ def write(answer: xr.Dataset, to: Target, *, mark: str, writer: Writer | None = 
     Parameters
     ----------
     mark
-        Part of the name of the hidden folder, which nobody else uses.
+        Unique part of the name of the hidden folder.
 
     Raises
     ------
@@ -157,12 +157,12 @@ def write_parts(parts: Iterable[bytes], to: Target, *, mark: str) -> None:
 
 def unfinished(place: Place, mark: str) -> Place:
     """Return the hidden folder next to `place` in which it is written first."""
-    return place.beside(f".{place.name}.{mark}.{PART}")
+    return place.sibling(f".{place.name}.{mark}.{PART}")
 
 
 def set_aside(place: Place, mark: str) -> Place:
     """Return the hidden folder to which a store at `place` is moved before another takes its place."""
-    return place.beside(f".{place.name}.{mark}.{OLD}")
+    return place.sibling(f".{place.name}.{mark}.{OLD}")
 
 
 def remove(place: Place) -> None:
@@ -228,7 +228,7 @@ def _make_own(folder: Path) -> None:
 
 
 def is_own(place: Place) -> bool:
-    """Return whether the folder at a place is this user's, and no link; True behind a URL, where nobody knows."""
+    """Return whether the folder at a place is this user's, and no link; True behind a URL, whose owner is unknown."""
     if place.is_url:
         return True
     about = Path(place.path).lstat()
@@ -236,12 +236,12 @@ def is_own(place: Place) -> bool:
 
 
 def try_out(to: Target) -> None:
-    """Write a byte next to a target behind a URL, and remove it: no question tells whether its server accepts it.
+    """Write a byte next to a target behind a URL, and remove it: only writing shows if the server accepts it.
 
     Raises
     ------
     FailedError
-        There is no such bucket, or nobody lets us write there.
+        There is no such bucket, or writing there isn't allowed.
     """
     if to.place.is_url:
         trial = unfinished(to.place, f"trial-{uuid.uuid4().hex}")
@@ -261,7 +261,7 @@ def _move(place: Place, to: Place) -> None:
     if not fs.async_impl:
         fs.mv(root, there, recursive=True)
         return
-    # A bucket has no folders that could be renamed. What makes it a store comes last: before that nobody reads it.
+    # A bucket has no folders that could be renamed. The metadata is written last: without it, readers see no store.
     marks = {f"{root}/{mark}" for mark in MARKS}
     found = set(fs.find(root))
     fs.pipe_file(f"{there}/{COPYING}", b"")

@@ -47,7 +47,7 @@ class Written:
     misplaced: str | None = None
     """Sentence on chunks that exist under keys with the other separator."""
     is_sample: bool = False
-    """Whether only some chunks were looked for."""
+    """True if only some chunks were checked."""
     lost: str | None = None
     """Key of the first chunk that doesn't exist, where it is known."""
 
@@ -59,7 +59,7 @@ class Written:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all chunks exist, as far as was counted."""
+        """True if all chunks exist, as far as counted."""
         return self.existing >= self.expected
 
 

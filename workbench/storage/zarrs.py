@@ -19,7 +19,7 @@ from workbench.storage.places import Place, with_token
 MARKS = (".zarray", ".zgroup", "zarr.json")
 """Files of which a folder of any name has one that is a Zarr array or group."""
 HALF = ".partial"
-"""What Zarr calls a file before it is whole."""
+"""Zarr's suffix of a file before it is complete."""
 
 
 _SLOW, _FRESH = 0.2, 20.0
@@ -100,8 +100,8 @@ def _json(text: bytes) -> Any:
 
 def _comparable(said: Any) -> str:
     """Return metadata as text, without what stands for nothing."""
-    told = (_SEPARATOR if "chunks" in said else {}) | said
-    return json.dumps({name: value for name, value in told.items() if value not in (None, [], {})}, sort_keys=True)
+    metadata = (_SEPARATOR if "chunks" in said else {}) | said
+    return json.dumps({name: value for name, value in metadata.items() if value not in (None, [], {})}, sort_keys=True)
 
 
 def _is_array(fs: Any, folder: str) -> bool:
@@ -123,12 +123,15 @@ def outdated_remark(place: Place, group: str | None = None) -> tuple[str, ...]:
 
 
 def is_marked(place: Place) -> bool:
-    """Whether a folder is a Zarr array or group. A web server that can't list, or lists as a page, knows its files."""
+    """Return whether a folder is a Zarr array or group.
+
+    A web server that can't list, or lists as a page, knows its files.
+    """
     return any((place / mark).kind() == "file" for mark in MARKS)
 
 
 def files_at(place: Place) -> tuple[Any, str]:
-    """The file system that a Zarr group is in, which a .zip file is one of, and where in it."""
+    """Yield the file system of a Zarr group, which may be a .zip file, and the path in it."""
     import fsspec
 
     return (fsspec.filesystem("zip", fo=place.path), "") if _is_zip(place) else place.storage(whole=True)
@@ -136,7 +139,7 @@ def files_at(place: Place) -> tuple[Any, str]:
 
 @contextlib.contextmanager
 def opened_at(place: Place) -> Iterator[Any]:
-    """What Zarr and xarray open at a place: its path or URL, or the store in a .zip file."""
+    """Open a place for Zarr and xarray: its path or URL, or the store in a .zip file."""
     if not _is_zip(place):
         yield place.path
         return
@@ -151,7 +154,7 @@ def _is_zip(place: Place) -> bool:
 
 
 def images_of(fs: Any, root: str) -> dict[str, tuple[str, ...]]:
-    """Images of a Zarr group of microscopy (OME-NGFF), finest first, with names of their dimensions; none of others."""
+    """Return images of a Zarr group of microscopy (OME-NGFF), finest first, with their dimensions' names; else none."""
     for file in ("zarr.json", ".zattrs"):
         with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
             said = json.loads(fs.cat_file(f"{root.rstrip('/')}/{file}"))
@@ -163,7 +166,7 @@ def images_of(fs: Any, root: str) -> dict[str, tuple[str, ...]]:
 
 
 def store_at(place: Place) -> Any:
-    """A store to read from, which travels to workers as its place: so no graph holds what is asked for with a token."""
+    """Return a store to read from, sent to workers as its place, so that no graph holds token requests."""
     from zarr.storage import FsspecStore
 
     class Store(FsspecStore):
@@ -205,7 +208,7 @@ class OnDisk:
 
 
 def from_store(array: Any) -> Any:
-    """A Zarr array as Dask's, in its blocks."""
+    """Return a Zarr array as a Dask array with the same blocks."""
     import dask.array as da
 
     return da.from_array(OnDisk(array), chunks=array.chunks)
@@ -218,7 +221,7 @@ def remove_halves(folder: Path) -> None:
 
 
 def safe(array: Any, place: object) -> Any:
-    """`array`, unless one of its codecs unpickles, which runs whatever the file says.
+    """Return `array`, unless one of its codecs unpickles, which runs any code in the file.
 
     Of numcodecs' codecs `pickle` alone does; from 0.16.6 on it refuses by itself, unless a process allows it.
 

@@ -1,4 +1,4 @@
-"""What describes an array in a file, and what the formats share."""
+"""Descriptions of arrays in files, and functions shared by the formats."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ class Found:
     """It can only be read as a whole."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     fill: Any = None
-    """What it is filled with where nothing was written, if that stands for "missing"."""
+    """Fill value where nothing was written, if that stands for "missing"."""
     hidden: int = 0
-    """Values that a mask beside it hides."""
+    """Number of values hidden by a separate mask."""
     unpack: Mapping[str, Any] | None = None
-    """What makes numbers of the stored ones, as `workbench.storage.reading.unpacked` takes it."""
+    """Recipe from stored numbers to their values, as `workbench.storage.reading.unpacked` takes it."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What fsspec is told of a URL's server."""
+    """Options for fsspec about a URL's server."""
     remarks: tuple[str, ...] = ()
-    """How the numbers are read, where that isn't plain."""
+    """Messages about how the numbers are read, where that isn't plain."""
     recipe: Mapping[str, Any] | None = None
-    """Which part of a variable of a dataset is meant, or what else its reader must know."""
+    """Selected part of a variable of a dataset, or other facts for its reader."""
     coords: Any = field(default=None, compare=False, repr=False)
     """Coordinates of a variable of a dataset, as xarray has them."""
     dims: tuple[str, ...] | None = None
@@ -86,7 +86,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Held:
-    """An array in a file, as far as it can be told without reading its numbers."""
+    """An array in a file, described without reading its numbers."""
 
     name: str
     """Empty where a file holds one array without a name."""
@@ -102,20 +102,20 @@ class Held:
     """Lengths of what lies in one file, of several chunks each."""
     compression: str | None = None
     packing: str | None = None
-    """How its numbers become those that they stand for, which is done where they are read."""
+    """Conversion from stored numbers to their values, applied when they are read."""
     title: str | None = None
-    """What it is, and in which units, as its attributes say."""
+    """Name and units, from its attributes."""
     written: str | None = None
-    """How many of its chunks exist, where not all do: "4 of 8 chunks exist"."""
+    """Number of its chunks that exist, if not all: "4 of 8 chunks exist"."""
 
     @property
     def has_numbers(self) -> bool:
-        """Whether it holds some real numbers."""
+        """True if it holds some real numbers."""
         # NumPy's text of types with fields isn't read again.
         return self.n_bytes > 0 and self.dtype[0] not in "[{(" and np.dtype(self.dtype).kind in "biuf"
 
     def line(self) -> str:
-        """All but its name, on one line."""
+        """Return everything but its name, on one line."""
         lengths = (
             (f"{dim} {length}" for dim, length in zip(self.dims, self.shape, strict=True))
             if self.dims
@@ -137,7 +137,7 @@ class Held:
 
 
 def held_as(name: str, shape: Any, dtype: Any, **more: Any) -> Held:
-    """An array of this shape and type; what else is known of it is named as its fields are."""
+    """Describe an array of this shape and type; further facts are named as the fields are."""
     shape, known = tuple(map(int, shape)), np.dtype(dtype)
     # NumPy's text of any length has a name that isn't read again.
     called = "str" if known.kind == "T" else str(known)
@@ -161,7 +161,7 @@ class Format:
     endings: tuple[str, ...] = ()
     """Of the names of its files, in lower case, where that is how it is known."""
     starts: Callable[[bytes, Place], bool] = lambda start, place: False
-    """Whether it is known by the first eight bytes of a file."""
+    """True for the first eight bytes of a file in this format."""
     find: Callable[[Place, str | None], Found] | None = None
     """Describe one array; None where only workloads of a scientific field read the format."""
     readers: Mapping[str, Reader] = field(default_factory=dict)
@@ -171,9 +171,9 @@ class Format:
     files: Callable[[str], Sequence[str]] = lambda path: (path,)
     """Return the paths of all files that are read with one."""
     dims: Literal["none", "some", "all"] = "none"
-    """Whether its dimensions have names, which xarray tells."""
+    """Dimensions with names, which xarray knows."""
     is_table: bool = False
-    """Whether its arrays are columns."""
+    """True if its arrays are columns."""
 
 
 def check_any(place: Place, arrays: Sequence[Any]) -> None:
@@ -230,9 +230,9 @@ def count_written(place: Place, format: str, name: str, until: float) -> dict[st
 
 
 def described(dtype: Any, said: Mapping[str, Any]) -> dict[str, str | None]:
-    """What attributes say of an array: how it is packed, what it is and in which units."""
+    """Return what attributes say about an array: its packing, title and units."""
     packing = None
-    # What nobody can read says so where somebody wants to compute with it.
+    # Unreadable attributes raise an error when the numbers are computed.
     with contextlib.suppress(BadInputError):
         found = conventions.stored("it", np.dtype(dtype), said)
         packing = f"packed (× {found.scale:.6g} + {found.offset:.6g})" if found.is_packed else None
@@ -252,7 +252,7 @@ def text_of(value: Any) -> str:
 
 
 def known(path: str, options: dict[str, Any], *, whole: bool = False) -> dict[str, Any]:
-    """What fsspec is told of a URL's server, with the token that a variable of the environment holds."""
+    """Return the options for fsspec about a URL's server, with the token from an environment variable."""
     if "token_variable" not in options and not path.startswith(("http://", "https://")):
         return options
     from workbench.storage.places import with_token

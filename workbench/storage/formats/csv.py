@@ -82,7 +82,7 @@ def _check_decimals(place: Place, rows: Any, wanted: Sequence[str]) -> None:
 
 
 def _unlike(names: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Names of which no two are the same, as pandas tells columns apart: a, a.1; and a sentence where it had to."""
+    """Return unique names, as pandas makes them: a, a.1; and a message if it had to rename any."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     found: list[str] = []
     taken = set(names)
@@ -93,7 +93,7 @@ def _unlike(names: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     if not twice:
         return found, ()
     called = ", ".join(name for name, given in zip(found, names, strict=True) if given in twice[:4])
-    return found, (f"Columns of one name are told apart by numbers, as pandas does: {called}.",)
+    return found, (f"Columns with the same name are numbered, as pandas does: {called}.",)
 
 
 def _is_number(text: str) -> bool:
@@ -136,7 +136,7 @@ def look_csv(place: Place) -> Listed:
 
 
 def read_csv(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of columns of a table in text; `options` say which, and where its pieces begin and end."""
+    """Read a block of columns of a table in text; `options` name them, and the limits of the file's pieces."""
     import io
 
     import fsspec

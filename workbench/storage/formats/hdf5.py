@@ -32,7 +32,7 @@ from workbench.storage.written import NON_COORDINATE
 
 @contextlib.contextmanager
 def hdf5_datasets(place: Place, array: str | None = None) -> Iterator[dict[str, Any]]:
-    """All datasets of an HDF5 file by name, while it is open; behind links only the one that is named."""
+    """Yield all datasets of an HDF5 file by name, while it is open; behind links only the one that is named."""
     import h5py
 
     found = {}
@@ -87,7 +87,7 @@ def look_hdf5(place: Place) -> Listed:
 
 
 def _scales(name: str, item: Any) -> tuple[str, ...] | None:
-    """Names of an HDF5 dataset's dimensions, by the scales that are attached to them."""
+    """Return names of an HDF5 dataset's dimensions, by the scales that are attached to them."""
     import h5py
 
     if h5py.h5ds.is_scale(item.id):
@@ -97,7 +97,7 @@ def _scales(name: str, item: Any) -> tuple[str, ...] | None:
 
 
 def read_hdf5(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of a dataset in an HDF5 file."""
+    """Read a block of a dataset in an HDF5 file."""
     import contextlib
 
     import fsspec
@@ -109,7 +109,7 @@ def read_hdf5(path: str, array: str | None, options: dict[str, Any], *where: sli
         if not (datasets[array].is_virtual or datasets[array].external):
             return datasets[array][where]
     # What other files hold of it is found by the path of this one. Otherwise nothing is opened by its path: HDF5 would
-    # refuse what somebody has open to write.
+    # refuse a file that another process has open for writing.
     with h5py.File(path, "r") as datasets:
         access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
         # HDF5 looks for such files in the working directory, which is another one on a worker.

@@ -14,7 +14,7 @@ from workbench.storage.places import Place
 
 
 def find_dataset(place: Place, array: str | None, select: str | None = None) -> Found:
-    """A variable as xarray opens it."""
+    """Find a variable as xarray opens it."""
     return found_of(datasets.pick(place.path, array, select, place.options))
 
 
@@ -38,7 +38,7 @@ def found_of(picked: datasets.Picked) -> Found:
 
 
 def find_named(place: Place, array: str | None, select: str | None) -> Found | None:
-    """A variable whose dimensions have names; None of other arrays, of which xarray can't say more."""
+    """Find a variable whose dimensions have names; None for other arrays, about which xarray knows no more."""
     try:
         named = find_dataset(place, array, None)
     except (BadParameterError, MissingError):
@@ -67,12 +67,12 @@ def look_by_files(place: Place) -> Listed:
     """Return the arrays of the first of several files, and a sentence on the others."""
     files = datasets.files_of(place)
     found, _ = look_by_xarray(Place(files[0]))
-    told = f"Lengths are those of the first of {formats.count(len(files), 'file')}."
-    return found, (f"{told} They are read as one if they differ along one dimension alone.",)
+    lengths = f"Lengths are those of the first of {formats.count(len(files), 'file')}."
+    return found, (f"{lengths} They are read as one if they differ along one dimension alone.",)
 
 
 def read_dataset(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of a variable of a dataset as xarray opens it; `options` say which part of it is meant."""
+    """Read a block of a variable of a dataset as xarray opens it; `options` select a part of it."""
     from workbench.storage.datasets import read_part
 
     return read_part(array or "", where, options)

@@ -19,7 +19,7 @@ _HEADERS = SerializableLock("headers of .npy")
 
 
 def npy_whole(place: Place) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether it lies column by column, and type of a .npy. Raises BadInputError where it is cut short."""
+    """Return shape, True if stored column by column, and dtype of a .npy. Raises BadInputError if it is cut short."""
     with place.open() as file:
         shape, fortran, dtype = npy_header(file)
         needed = file.tell() + math.prod(shape) * dtype.itemsize
@@ -59,7 +59,7 @@ def find_npz(place: Place, array: str | None) -> Found:
 
 
 def _hidden(members: zipfile.ZipFile, mask: str, shape: tuple[int, ...]) -> int:
-    """How many values a mask of this shape hides, as NumPy's masked arrays mean it."""
+    """Return the number of values that a mask of this shape hides, as NumPy's masked arrays mean it."""
     with members.open(f"{mask}.npy") as member:
         size, _, dtype = npy_header(member)
     if size != shape or dtype.kind != "b":
@@ -69,7 +69,7 @@ def _hidden(members: zipfile.ZipFile, mask: str, shape: tuple[int, ...]) -> int:
 
 
 def npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether it lies column by column, and type."""
+    """Return shape, True if stored column by column, and dtype."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(file)
@@ -81,8 +81,8 @@ def npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 def look_npy(place: Place) -> Listed:
     """Return the arrays of such a file, and sentences on them."""
     shape, fortran, dtype = npy_whole(place)
-    told = ("It is stored column by column (Fortran order).",) if fortran and len(shape) > 1 else ()
-    return (held_as("", shape, dtype),), told
+    remarks = ("It is stored column by column (Fortran order).",) if fortran and len(shape) > 1 else ()
+    return (held_as("", shape, dtype),), remarks
 
 
 def look_npz(place: Place) -> Listed:
@@ -98,7 +98,7 @@ def look_npz(place: Place) -> Listed:
 
 
 def read_npy(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of a .npy file, which is mapped into memory: only the block itself is read."""
+    """Read a block of a .npy file, which is mapped into memory: only the block itself is read."""
     # Python before 3.11.8 and 3.12.2 raises a SystemError where threads read headers at once (gh-106905).
     with SerializableLock("headers of .npy"):
         stored = np.load(path, mmap_mode="r")
@@ -106,7 +106,7 @@ def read_npy(path: str, array: str | None, options: dict[str, Any], *where: slic
 
 
 def read_npy_url(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of a .npy file that is somewhere else; only its rows are fetched."""
+    """Read a block of a .npy file that is somewhere else; only its rows are fetched."""
     import fsspec
 
     with fsspec.open(path, "rb", **known(path, options)) as file:
@@ -121,7 +121,7 @@ def read_npy_url(path: str, array: str | None, options: dict[str, Any], *where: 
 
 
 def read_npz(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of an array in a .npz file, which can only be read as a whole."""
+    """Read a block of an array in a .npz file, which can only be read as a whole."""
     import fsspec
 
     with (

@@ -18,12 +18,12 @@ from workbench.storage.places import Place
 
 
 def is_part(name: str) -> bool:
-    """Whether a file in a folder is a part of a Parquet table, as pandas, Dask and Spark write them."""
+    """Return whether a file in a folder is a part of a Parquet table, as pandas, Dask and Spark write them."""
     return name.endswith((".parquet", ".parq")) and not name.startswith(("_", "."))
 
 
 def parquet_parts(place: Place) -> list[Place]:
-    """Files of a Parquet table, those of a folder by the numbers in their names."""
+    """Return the files of a Parquet table, those of a folder by the numbers in their names."""
     fs, root = place.storage()
     if fs.isfile(root):
         return [place]
@@ -71,9 +71,9 @@ def look_parquet(place: Place) -> Listed:
         with places.sentences_about(part, "a Parquet file"), part.open() as file, ParquetFile(file) as table:
             n_rows, n_groups = n_rows + table.metadata.num_rows, n_groups + table.num_row_groups
             columns = table.schema_arrow
-    told = f" in {formats.count(len(parts), 'file')}" if len(parts) > 1 else ""
+    files = f" in {formats.count(len(parts), 'file')}" if len(parts) > 1 else ""
     found = tuple(_column(each.name, n_rows, each.type) for each in columns)
-    return found, (f"{formats.count(n_groups, 'group')} of rows{told}.",)
+    return found, (f"{formats.count(n_groups, 'group')} of rows{files}.",)
 
 
 def _column(name: str, n_rows: int, kind: Any) -> Held:
@@ -84,9 +84,9 @@ def _column(name: str, n_rows: int, kind: Any) -> Held:
 
 
 def read_parquet(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of the columns of a Parquet table: only the groups of rows are read that it is in.
+    """Read a block of the columns of a Parquet table, from those groups of rows that contain it.
 
-    `options` say which files it is made of, how many rows there are up to the end of each, and which columns are meant.
+    `options` name its files, the number of rows up to the end of each, and the columns.
     """
     import fsspec
     from pyarrow.parquet import ParquetFile

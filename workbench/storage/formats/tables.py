@@ -13,14 +13,14 @@ from workbench.storage.places import Place
 
 
 def split(line: str, delimiter: str = ",") -> list[str]:
-    """Names that stand in a line, in quotes where the delimiter is in one."""
+    """Split a line into names, in quotes if they contain the delimiter."""
     import csv
 
     return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
 
 
 def joined(names: Sequence[str]) -> str:
-    """The line that `split` makes these names of."""
+    """Join names into the line that `split` splits."""
     import csv
     import io
 
@@ -29,7 +29,7 @@ def joined(names: Sequence[str]) -> str:
 
 
 def columns_of(place: Place, array: str | None, schema: Any) -> list[str]:
-    """Names of a table's columns that are meant, all of them numbers."""
+    """Return the selected columns' names, all of them numeric."""
     from pyarrow import types
 
     numbers = [
@@ -41,7 +41,7 @@ def columns_of(place: Place, array: str | None, schema: Any) -> list[str]:
         or types.is_null(each.type)
     ]
     labels = [name for name in schema.names if not name or name.startswith("__index_level_")]
-    # pandas says beside the columns which of them are its index; one that only counts is no column, and a dict.
+    # pandas also records which columns are its index; one that only counts is no column, and a dict.
     labels += [each for each in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(each, str)]
     there = [name for name in schema.names if name not in labels] or list(schema.names)
     wanted = split(array) if array else there
@@ -67,10 +67,10 @@ class NoNumbersError(BadParameterError):
 def as_matrix(
     place: Place, array: str | None, columns: Sequence[str], format: str, n_rows: int, rows: int, n_columns: int
 ) -> Found:
-    """So many rows, read a group of `rows` at a time, of some of a table's columns."""
+    """Find some of a table's columns as a matrix with so many rows, read a group of `rows` at a time."""
     shape, dtype = (n_rows, len(columns)), np.dtype("float64")
     remarks: tuple[str, ...] = ()
     check(place, None, shape, dtype)
     if array is None and len(columns) < n_columns:
-        array, remarks = joined(columns), ("The labels of the rows, which pandas wrote beside them, are left out.",)
+        array, remarks = joined(columns), ("The row labels that pandas wrote are left out.",)
     return Found(place.path, array, format, shape, dtype, (max(1, rows), len(columns)), remarks=remarks)

@@ -28,23 +28,26 @@ from workbench.storage.places import Place
 
 
 def tiff_of(file: Any, place: Place) -> Any:
-    """A TIFF file's pages. MissingError where tifffile isn't installed, BadParameterError where it is cut off."""
+    """Return a TIFF file's pages.
+
+    MissingError if tifffile isn't installed, BadParameterError if the file is cut off.
+    """
     if find_spec("tifffile") is None:
         raise MissingError(f"Reading {place} needs tifffile: {install('images')}.")
     from tifffile import TiffFile
 
     # Of pages that can't be found tifffile speaks in its log alone.
-    heard = logging.handlers.BufferingHandler(100)
+    records = logging.handlers.BufferingHandler(100)
     log = logging.getLogger("tifffile")
-    log.addHandler(heard)
+    log.addHandler(records)
     try:
         found = TiffFile(file)
         pages = list(found.pages)
     finally:
-        log.removeHandler(heard)
+        log.removeHandler(records)
     size = file.seek(0, os.SEEK_END)
     ends = (start + count for page in pages for start, count in zip(page.dataoffsets, page.databytecounts, strict=True))
-    if max(ends, default=0) > size or any("invalid page offset" in each.getMessage() for each in heard.buffer):
+    if max(ends, default=0) > size or any("invalid page offset" in each.getMessage() for each in records.buffer):
         raise bad(f"{place} is cut short: it goes on beyond its {size} bytes. Save or copy it again.")
     return found
 
@@ -75,16 +78,16 @@ def look_tiff(place: Place) -> Listed:
         for number, each in enumerate(pages.series):
             name = str(number) if len(pages.series) > 1 else ""
             packed = each.keyframe.compression.name.lower().replace("none", "") or None
-            told = count_written(place, "tiff", str(number), math.inf)
+            facts = count_written(place, "tiff", str(number), math.inf)
             # Of a page; a series has more dimensions, or leaves out those of one sample.
             piece = each.keyframe.chunks[-len(each.shape) :]
-            told |= {"chunks": (1,) * (len(each.shape) - len(piece)) + piece, "dims": tuple(each.axes.lower())}
-            found.append(held_as(name, each.shape, each.dtype, compression=packed, **told))
+            facts |= {"chunks": (1,) * (len(each.shape) - len(piece)) + piece, "dims": tuple(each.axes.lower())}
+            found.append(held_as(name, each.shape, each.dtype, compression=packed, **facts))
     return tuple(found), ()
 
 
 def read_tiff(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of a series of pages in a TIFF file, the first where none is named; only its pages or tiles are read."""
+    """Read a block of a series of pages in a TIFF file, by default the first; only its pages or tiles are read."""
     import fsspec
     import zarr
     from tifffile import TiffFile

@@ -67,7 +67,7 @@ def _in_group(place: Place, array: str | None) -> tuple[str | None, tuple[str, .
 
 
 def numpy_type(array: Any) -> np.dtype[Any]:
-    """Type of a Zarr array; that of objects where NumPy has no such type."""
+    """Return the dtype of a Zarr array; object where NumPy has no such type."""
     try:
         return np.dtype(array.dtype)
     except TypeError:
@@ -75,7 +75,7 @@ def numpy_type(array: Any) -> np.dtype[Any]:
 
 
 def zarr_arrays(fs: Any, root: str) -> list[str]:
-    """Names of the arrays below a folder, '' for the folder itself.
+    """Return names of the arrays below a folder, '' for the folder itself.
 
     Where files can't be listed, those of the group's consolidated metadata; without these there are none.
     """
@@ -95,7 +95,7 @@ def zarr_arrays(fs: Any, root: str) -> list[str]:
 
 
 def _consolidated(fs: Any, root: str) -> list[str]:
-    """Names of the arrays that a group's own file tells of, as xarray writes it."""
+    """Return names of the arrays in a group's consolidated metadata, as xarray writes it."""
     with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
         said = json.loads(fs.cat_file(f"{root.rstrip('/')}/zarr.json"))["consolidated_metadata"]["metadata"]
         return [name for name, each in said.items() if each["node_type"] == "array"]
@@ -123,7 +123,7 @@ def _is_array(fs: Any, folder: str, listed: dict[str, str]) -> bool:
 
 
 def _is_coordinate(fs: Any, root: str, name: str) -> bool:
-    """Whether an array numbers one dimension, which has its name, as xarray writes them."""
+    """Return whether an array numbers one dimension and has its name, as xarray writes them."""
     folder = f"{root.rstrip('/')}/{name}" if root else name
     for file, key in (("zarr.json", "dimension_names"), (".zattrs", "_ARRAY_DIMENSIONS")):
         with contextlib.suppress(OSError, LookupError, ValueError, TypeError):
@@ -161,23 +161,23 @@ def _of_zarr(name: str, array: Any, axes: tuple[str, ...] | None) -> Held:
 
 
 def _codec(codec: Any) -> str:
-    """A compressor's name; Blosc's has that of the one inside."""
+    """Return a compressor's name; Blosc's has that of the one inside."""
     inner = getattr(codec, "cname", None)
     name = getattr(codec, "codec_id", None) or type(codec).__name__.removesuffix("Codec").lower()
     return f"{name} ({getattr(inner, 'value', inner)})" if inner else str(name)
 
 
 def read_zarr(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of a Zarr array in a folder or at a URL."""
+    """Read a block of a Zarr array in a folder or at a URL."""
     import zarr
 
     # For a path on this machine there are no options, and Zarr wants to hear of none.
-    told = known(path, options, whole=True) or None
-    return plain(zarr.open_array(path, path=array, mode="r", storage_options=told))[where]
+    server = known(path, options, whole=True) or None
+    return plain(zarr.open_array(path, path=array, mode="r", storage_options=server))[where]
 
 
 def read_zarr_zip(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of a Zarr array in a .zip file."""
+    """Read a block of a Zarr array in a .zip file."""
     import zarr
 
     with zarr.storage.ZipStore(path, mode="r") as store:
@@ -185,7 +185,7 @@ def read_zarr_zip(path: str, array: str | None, options: dict[str, Any], *where:
 
 
 def plain(array: Any) -> Any:
-    """The Zarr array, unless reading it unpickles, which runs what the file says."""
+    """Return the Zarr array, unless reading it unpickles, which runs code from the file."""
     if "pickle" in f"{array.filters} {array.compressors}".lower():
         raise ValueError(f"{array.store} is written with the codec pickle, which could run anything: it isn't read.")
     return array
