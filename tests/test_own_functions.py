@@ -109,7 +109,7 @@ def _patient(monkeypatch):
 
 @pytest.fixture
 def project(tmp_path):
-    """A folder with a file of workloads and a module beside it."""
+    """A folder with a file of workloads and a module next to it."""
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "mine.py").write_text(FILE)

@@ -19,7 +19,7 @@ from workbench.errors import MODULES, FailedError, WorkbenchError, named, said
 from workbench.runs.run import Run
 from workbench.storage.places import of_server, sentences_about
 from workbench.travelling import check_readable
-from workbench.workloads.importing import is_beside
+from workbench.workloads.importing import is_next_to
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -156,7 +156,7 @@ def _lacking(error: BaseException | None, run: Run) -> str | None:
         return None
     module = error.name.partition(".")[0]
     where = "" if run.function is None else run.function.reference.rpartition(":")[0]
-    if where.endswith(".py") and is_beside(where, module):
+    if where.endswith(".py") and is_next_to(where, module):
         file = Path(where).name
         return (
             f"Tasks can't import {module}, which is next to {file} on this machine only. Import it at the top of "

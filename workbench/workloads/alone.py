@@ -22,7 +22,7 @@ Resolved = Mapping[str, Any]
 
 
 class Alone(NamedTuple):
-    """What of a workload NumPy does alone, and what it takes."""
+    """A workload run by plain NumPy or CuPy, without Dask, as a baseline."""
 
     array: Callable[[Resolved], da.Array]
     """The numbers, which are the same as on a cluster."""
@@ -31,11 +31,11 @@ class Alone(NamedTuple):
     copies: int
     """Arrays of that size that are in memory at once, as measured by what the process held at most."""
     check: Callable[[Any, Resolved, dict[str, Any]], Check] | None = None
-    """Whether they are right for the array; None for the workload's own check."""
+    """Check of the answer for the array; None for the workload's own check."""
 
 
 class Computed(NamedTuple):
-    """What came out."""
+    """Result of such a run."""
 
     seconds: float
     """As a run on a cluster counts them."""
@@ -59,18 +59,20 @@ def compute(template: Template, parameters: Parameters, module: str) -> Computed
     held = resolved.get("persist", False)
     # CuPy's answers are there when they are on the host.
     seconds = time.perf_counter() - (made if held else began)
-    told = dict.fromkeys(template.values) | ({"seconds_to_make": made - began} if held else {})
+    defaults = dict.fromkeys(template.values) | ({"seconds_to_make": made - began} if held else {})
 
     def check() -> Check | None:
         if alone.check is None:
             return template.check(parameters, results)
         return alone.check(host(x), resolved, results)
 
-    return Computed(seconds, template.summarise(told | results), template.arrays(told | results, resolved), check)
+    return Computed(
+        seconds, template.summarise(defaults | results), template.arrays(defaults | results, resolved), check
+    )
 
 
 def memory(template: Template, resolved: Resolved) -> int:
-    """Bytes that the process needs at once."""
+    """Return the bytes that the process needs at once."""
     # What LAPACK decomposes are float64's, whatever the array holds.
     itemsize = max(np.dtype(resolved["dtype"]).itemsize, 0 if _of(template).check is None else 8)
     return _of(template).copies * math.prod(resolved["shape"]) * itemsize
@@ -100,5 +102,5 @@ def _svd_is_right(x: Any, resolved: Resolved, results: dict[str, Any]) -> Check:
 
 
 def decomposed(matrix: Callable[[Resolved], da.Array]) -> Alone:
-    """The singular value decomposition of a matrix, of which the first k are kept."""
+    """Return the singular value decomposition of a matrix, cut to the first k."""
     return Alone(matrix, _svd, copies=4, check=_svd_is_right)

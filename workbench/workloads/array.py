@@ -33,7 +33,7 @@ Reduction = Annotated[Literal["sum", "mean"], Words("Reduction over the elements
 def random_normal(
     shape: tuple[int, int], chunks: int | tuple[int, int] | str, dtype: str, seed: int, generator: str
 ) -> da.Array:
-    """Normal numbers of mean 10 and standard deviation 1, from a generator of NumPy's or CuPy's."""
+    """Return normal numbers of mean 10 and standard deviation 1, from a generator of NumPy's or CuPy's."""
     rs = da.random.RandomState(seed) if generator == "RandomState" else da.random.default_rng(seed)
     return rs.normal(10, 1, size=shape, chunks=chunks).astype(dtype)
 
@@ -109,25 +109,25 @@ _BLOCKS_OF: dict[str, dict[str, Any]] = {
 
 
 def _summed(given: Mapping[str, Any], cluster: Surroundings, *, workload: str, **values: Any) -> Resolution:
-    """Blocks that suit the generator, which on GPUs is CuPy's RandomState or a kernel of ours."""
+    """Choose blocks that suit the generator, which on GPUs is CuPy's RandomState or our kernel."""
     generator: str = values["generator"]
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     if generator == "fused":
-        told = ("Every number is made in a register and added up; none is stored.",)
+        notes = ("Every number is made in a register and added up; none is stored.",)
         if cluster.threads is not None and not cluster.makes_on_gpu():
             raise BadParameterError(
                 f"generator of {workload} is 'fused', which is for GPUs. Give tiles or fast, or use a cluster on GPUs.",
                 "generator",
             )
     elif generator != "RandomState" and cluster.makes_on_gpu():
-        told = (
+        notes = (
             f"GPUs make the numbers with CuPy's RandomState: generator={generator} is for processors, fused for GPUs.",
         )
         generator = "RandomState"
     layout = random_array(given, cluster, workload=workload, layout="square", liked=_BLOCKS_OF[generator], **values)
     if generator == "fused" and max(layout[0]["chunks"]) < _LARGE_SIDE < min(layout[0]["shape"]):
-        told = (*told, f"Fewer blocks cost nothing, as they are not stored: chunks={_LARGE_SIDE} takes least time.")
-    return layout[0] | {"generator": generator}, (*told, *layout[1])
+        notes = (*notes, f"Fewer blocks cost nothing, as they are not stored: chunks={_LARGE_SIDE} takes least time.")
+    return layout[0] | {"generator": generator}, (*notes, *layout[1])
 
 
 _TILED = ("tiles", "fast", "fused")
@@ -137,7 +137,7 @@ _PARTIAL_SUMS = 20 * 2**20
 
 
 def _streaming_sum(threads_per_worker: int, **resolved: Any) -> Needs:
-    """One pass in which blocks are made and forgotten, or only tiles of them."""
+    """Estimate one pass in which blocks are made and forgotten, or only tiles of them."""
     x = matrix(resolved)
     generator = resolved.get("generator", "RandomState")
     if generator in _TILED:
@@ -164,7 +164,7 @@ def _tiled_sum(x: Matrix, generator: str, threads_per_worker: int) -> Needs:
 
 
 def _transposed_sum(threads_per_worker: int, **resolved: Any) -> Needs:
-    """One pass in which a block waits for the one across the diagonal."""
+    """Estimate one pass in which a block waits for the one across the diagonal."""
     x = matrix(resolved)
     # However large the array was, three blocks in each thread and three that waited were in a worker, and three more
     # that were on their way where there were several workers.
@@ -195,7 +195,7 @@ def _is_expected(results: Mapping[str, Any], client: Client | None, **resolved: 
 
 
 def _transpose_sum_is_expected(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
-    """Twice the sum of n uniform elements against n, with deviation 2 sqrt(n / 12)."""
+    """Compare twice the sum of n uniform elements with n; its deviation is 2 sqrt(n / 12)."""
     count = math.prod(resolved["shape"])
     return _statistical(resolved, results, float(count), math.sqrt(count / 3), "twice a half for each element")
 
@@ -250,7 +250,7 @@ TRANSPOSE = (
 
 
 def _sum_code(on_gpu: bool, **resolved: Any) -> str:
-    """Notebook cell of the sum or mean of a random array."""
+    """Return the notebook cell of the sum or mean of a random array."""
     if resolved["generator"] in _TILED:
         return computing(array_sum, arguments(array_sum, resolved), ("value",), (), on_gpu)
     made = random_code(f"{resolved['generator']}({resolved['seed']}).normal(10, 1, ", resolved)
@@ -259,7 +259,7 @@ def _sum_code(on_gpu: bool, **resolved: Any) -> str:
 
 
 def _transpose_code(on_gpu: bool, **resolved: Any) -> str:
-    """Notebook cell of the sum of a random array and its transpose."""
+    """Return the notebook cell of the sum of a random array and its transpose."""
     return f"import dask.array as da\n\n{uniform_code(resolved)}\nvalue = (x + x.T).sum()\nvalue{to_host(on_gpu)}"
 
 

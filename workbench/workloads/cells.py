@@ -43,7 +43,7 @@ def save(cell: str, name: str = "") -> str:
     with tempfile.TemporaryDirectory() as folder:
         tried = Path(folder, "cell.py")
         tried.write_text(text, encoding="utf-8")
-        name = own.find_once(tried, name).told.name
+        name = own.find_once(tried, name).description.name
     path = listing.added_folder() / f"{name}.py"
     if name in {each.name for each in templates()}:
         raise ConflictError(f"There is a built-in workload {name}. Give your function another name.")

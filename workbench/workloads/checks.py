@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def svd_is_right(x: Any, resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
-    """The check for the method and the number of components that were asked for."""
+    """Run the check for the method and the requested number of components."""
     if resolved.get("k") is None:
         return svd_is_exact(x, results, client)
     if resolved["method"] == "workbench":
@@ -24,7 +24,7 @@ def svd_is_right(x: Any, resolved: Mapping[str, Any], results: Mapping[str, Any]
 
 
 def svd_is_exact(x: Any, results: Mapping[str, Any], client: Client | None) -> Check:
-    """A against U S V on sampled blocks, and whether U and V are orthonormal. Exact means up to rounding."""
+    """Compare A with U S V on sampled blocks, and check that U and V are orthonormal, up to rounding."""
     import dask.array as da
 
     u, v, s = results["u"].to_backend(), results["v"].to_backend(), np.asarray(results["s"])
@@ -56,7 +56,7 @@ def svd_is_exact(x: Any, results: Mapping[str, Any], client: Client | None) -> C
 
 
 def svd_is_close(x: Any, results: Mapping[str, Any], tolerance: float, client: Client | None) -> Check:
-    """Residuals A v − s u and Aᵀ u − s v over one more pass, which bound how far off each singular value may be.
+    """Compute residuals A v − s u and Aᵀ u − s v in one more pass, which bound the error of each singular value.
 
     With u and v of length one, a singular value of A lies within sqrt((‖A v − s u‖² + ‖Aᵀ u − s v‖²) / 2) of s: these
     are the residuals of an eigenvector of the symmetric matrix [[0, A], [Aᵀ, 0]]. Whether it is the one of the same
@@ -91,11 +91,11 @@ def svd_is_close(x: Any, results: Mapping[str, Any], tolerance: float, client: C
 
 
 def svd_is_certified(x: Any, results: Mapping[str, Any], client: Client | None, *, axis: int | None = None) -> Check:
-    """Whether the certificate is reached, U and V are orthonormal, and Aᴴ U is V S over one more pass.
+    """Check that the certificate is reached, U and V are orthonormal, and Aᴴ U is V S, in one more pass.
 
-    U was made as A V / S, so that these two agree whatever V is. Aᴴ U, by Dask's own product, tells more: along V it is
-    S, as near as the certificate says, and what is left of it is (AᴴA v − s² v) / s, of which the certificate says how
-    long it is. `axis` is that of `workbench.linalg.svd_compressed`.
+    U was made as A V / S, so that these two agree whatever V is. Aᴴ U, by Dask's own product, shows more: along V it is
+    S, as near as the certificate says; the rest is (AᴴA v − s² v) / s, whose length the certificate bounds. `axis` is
+    that of `workbench.linalg.svd_compressed`.
     """
     certificate = results["certificate"]
     wide = x.shape[1] > x.shape[0] if axis is None else axis == 1
@@ -121,9 +121,9 @@ def svd_is_certified(x: Any, results: Mapping[str, Any], client: Client | None, 
     eps = float(np.finfo(u.dtype).eps)
     bound = 1e4 * eps * math.sqrt(len(s))
     products = float(np.finfo(certificate.dtype.partition(",")[0]).eps)
-    told = np.isfinite(certificate.bound) & (s > 0)  # Of what can't be told from zero, the vectors are any.
-    shares = np.where(told, s, np.inf)
-    off, apart = np.abs(along - s), np.where(told, np.sqrt(left), 0.0)
+    nonzero = np.isfinite(certificate.bound) & (s > 0)  # Values close to zero may have any vectors.
+    shares = np.where(nonzero, s, np.inf)
+    off, apart = np.abs(along - s), np.where(nonzero, np.sqrt(left), 0.0)
     expected = (1.5 * certificate.residuals + 16 * products) / shares + 1e3 * eps
     passed = bool(skew <= bound and (off <= certificate.of_largest + 1e2 * eps).all() and (apart <= expected).all())
     return Check(
@@ -171,12 +171,12 @@ def _not_singular_values(s: np.ndarray[Any, Any]) -> str | None:
 
 
 def _largest(s: np.ndarray[Any, Any]) -> float:
-    """What numbers are divided by before they are squared: squares of 1e200 are infinite, and of 1e-200 nothing."""
+    """Return a divisor for numbers before they are squared: squares of 1e200 are infinite, of 1e-200 zero."""
     return float(s[0]) or 1.0
 
 
 def _in_range(x: Any, largest: float) -> Any:
-    """The array in double precision where its products would leave the range of single precision."""
+    """Return the array in double precision if its products would leave the range of single precision."""
     return x if x.dtype != np.float32 or 1e-20 < largest < 1e30 else x.astype("float64")
 
 
@@ -196,14 +196,14 @@ def _sampled_blocks(x: Any) -> list[tuple[Any, slice, slice]]:
 
 
 def _on_cluster(values: np.ndarray[Any, Any]) -> Any:
-    """`values` as a Dask array that is where the others are: CuPy's don't mix with NumPy's."""
+    """Return `values` as a Dask array where the others are: CuPy's don't mix with NumPy's."""
     import dask.array as da
 
     return da.from_array(values, chunks=-1).to_backend()
 
 
 def computed(client: Client | None, *collections: Any) -> Any:
-    """Values of collections, from the client's cluster or from Dask's scheduler of the moment."""
+    """Return the values of collections, from the client's cluster or from Dask's scheduler of the moment."""
     import dask
 
     read = [collection.to_backend("numpy") for collection in collections]

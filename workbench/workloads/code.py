@@ -17,7 +17,7 @@ _OURS = ("workbench", "typing", "__future__", "collections.abc")
 
 @lru_cache(maxsize=128)
 def plain_source(function: Callable[..., Any]) -> str:
-    """Source of a function without annotations: they make the form and mean nothing to whoever reads the code."""
+    """Return the source of a function without annotations: they make the form and don't help to read the code."""
     source = textwrap.dedent(inspect.getsource(function))
     (tree,) = ast.parse(source).body
     assert isinstance(tree, ast.FunctionDef)
@@ -36,7 +36,7 @@ def _head(tree: ast.FunctionDef) -> str:
 
 
 def _arguments(arguments: ast.arguments) -> list[str]:
-    """Each argument with its default, as code."""
+    """Return each argument with its default, as code."""
     names = [argument.arg for argument in arguments.args]
     defaults = [ast.unparse(value).replace("'", '"') for value in arguments.defaults]
     bare = len(names) - len(defaults)
@@ -44,14 +44,14 @@ def _arguments(arguments: ast.arguments) -> list[str]:
 
 
 def on_cluster(code: str, cluster: str | None, *, on_gpu: bool) -> str:
-    """Notebook cell of code that begins with its imports, on a cluster of ours if one is named."""
+    """Return the notebook cell of code that begins with its imports, on a cluster of ours if one is named."""
     connect = "" if cluster is None else f'import workbench\n\nclient = workbench.connect("{cluster}")\n\n'
     cupy = 'import dask\n\ndask.config.set({"array.backend": "cupy"})\n\n' if on_gpu else ""
     return f"{connect}{cupy}{code.strip()}\n"
 
 
 def calling(function: Callable[..., Any], arguments: Mapping[str, Any], result: str) -> str:
-    """Code that imports a function and calls it."""
+    """Return the code that imports a function and calls it."""
     given = "".join(f"    {key}={literal(value)},\n" for key, value in arguments.items() if value is not None)
     return f"from {function.__module__} import {function.__name__}\n\n{result} = {function.__name__}(\n{given})\n"
 
@@ -63,21 +63,21 @@ def computing(
     values: Sequence[str],
     on_gpu: bool,
 ) -> str:
-    """Code that imports a function, calls it and computes what it returns but for `values`."""
+    """Return the code that imports a function, calls it and computes what it returns but for `values`."""
     computed = ", ".join(name if name in values else f"{name}{to_host(on_gpu)}" for name in returns)
     return f"{calling(function, arguments, ', '.join(returns))}\n{computed}"
 
 
 def to_host(on_gpu: bool) -> str:
-    """Code after a Dask array that computes it as NumPy's."""
+    """Return the code after a Dask array that computes it as NumPy's."""
     return '.to_backend("numpy").compute()' if on_gpu else ".compute()"
 
 
 def opening(resolved: Mapping[str, Any]) -> str:
-    """Code that makes `x`, the selected part of an array in a file, as `storage.open` and xarray have it."""
+    """Return the code that makes `x`, the selected part of an array in a file, as `storage.open` and xarray have it."""
     server = {name: resolved.get(name) for name in ("anon", "endpoint_url", "token_variable", "missing_chunks")}
-    told = {name: value for name, value in server.items() if value not in (None, False, "refuse")}
-    more = "".join(f", {name}={literal(value)}" for name, value in told.items())
+    options = {name: value for name, value in server.items() if value not in (None, False, "refuse")}
+    more = "".join(f", {name}={literal(value)}" for name, value in options.items())
     opened = f"storage.open({literal(resolved['path'])}{more})"
     if (columns := resolved.get("columns")) is not None:
         return f'x = {opened}[{literal(columns)}].to_dataarray("column").transpose("row", "column")'
@@ -91,7 +91,7 @@ def opening(resolved: Mapping[str, Any]) -> str:
 
 
 def random_code(made: str, resolved: Mapping[str, Any]) -> str:
-    """Code that makes a random array of these parameters: `made` begins the call of a generator of `da.random`."""
+    """Return code that makes a random array of these parameters: `made` begins a call of a `da.random` generator."""
     shape, chunks = (tuple(resolved[name]) for name in ("shape", "chunks"))
     typed = "" if resolved["dtype"] in ("float64", "uint8") else f'.astype("{resolved["dtype"]}")'
     held = "\nx = x.persist()" if resolved.get("persist") else ""

@@ -1,4 +1,4 @@
-"""What a file holds, before anything runs on it: arrays with shape, type, chunks and compression, and dimensions."""
+"""Contents of a file, before anything runs on it: arrays with shape, dtype, chunks and compression, and dimensions."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Dimension(BaseModel, frozen=True):
     last: str | None = None
 
     def line(self) -> str:
-        """All but its name, on one line."""
+        """Return everything but its name, on one line."""
         return f"{self.length}" + (f", {self.first} to {self.last}" if self.first is not None else "")
 
 
 class Contents(BaseModel, frozen=True):
-    """What a file, folder or URL holds."""
+    """Contents of a file, folder or URL."""
 
     path: str
     format: str
@@ -47,7 +47,7 @@ class Contents(BaseModel, frozen=True):
     arrays: tuple[Held, ...]
     dimensions: tuple[Dimension, ...] = ()
     choices: dict[str, tuple[str, ...]]
-    """What can be chosen in a form, by the field's name: array, variable, time."""
+    """Choices for a form, by the field's name: array, variable, time."""
     remarks: tuple[str, ...] = ()
 
     def sentence(self) -> str:
@@ -57,14 +57,14 @@ class Contents(BaseModel, frozen=True):
 
 
 def look(path: str, options: Options | None = None) -> Contents:
-    """What there is at a path or URL; of its numbers only coordinates are read.
+    """Return the contents of a path or URL; of the numbers, only coordinates are read.
 
     Raises
     ------
     BadInputError
-        There is nothing, or nothing that can be read here.
+        There is nothing, or nothing readable.
     MissingError
-        The package that reads it isn't installed; the sentence has the command that installs it.
+        The package that reads it isn't installed; the message has the command that installs it.
     """
     place = places.full(path, options)
     with places.sentences_about(place, FORMATS):
@@ -120,7 +120,7 @@ def _choices(held: tuple[Held, ...], dimensions: tuple[Dimension, ...]) -> dict[
 
 
 def _dimensions(place: Place, held: tuple[Held, ...]) -> tuple[Dimension, ...]:
-    """Named dimensions with the ends of their coordinates, from each group that has some."""
+    """Return named dimensions with the ends of their coordinates, from each group that has some."""
     groups = dict.fromkeys(each.name.rpartition("/")[0] for each in held if each.dims)
     found: dict[str, Dimension] = {}
     for group in list(groups)[:20]:

@@ -1,4 +1,4 @@
-"""What each workload moves, does, and must fit in memory, from its parameters alone.
+"""Estimates of data moved, work and memory for each workload, from its parameters alone.
 
 Memory is stated so that no worker was seen to need more, and less than half as much again as most did: peaks of worker
 processes over what they held before, one to two workers of one or two threads, November 2026. A test measures it anew.
@@ -39,7 +39,7 @@ class Matrix:
 
     @property
     def elements(self) -> int:
-        """How many numbers."""
+        """Number of elements."""
         return self.rows * self.columns
 
     @property
@@ -59,16 +59,16 @@ class Matrix:
 
     @property
     def n_blocks(self) -> int:
-        """How many blocks."""
+        """Number of blocks."""
         return number_of_blocks((self.rows, self.columns), (self.block_rows, self.block_columns))
 
     @property
     def made(self) -> int:
-        """Bytes held while a block is made: the generator's float64 beside what it becomes."""
+        """Bytes held while a block is made: the generator's float64 and the result."""
         return self.block + (self.block_elements * 8 if self.dtype == np.float32 else 0)
 
     def needs(self, *, held: int, kept: int = 0, passes: int = 1, **others: Any) -> Needs:
-        """What passes over it need, of which `held` is in hand in one worker at once while `kept` stays."""
+        """Return the needs of passes over it: `held` is in use in one worker at once while `kept` stays."""
         return Needs.of(held=held, kept=kept, passes=passes, input_bytes=self.n_bytes, **others)
 
 
@@ -77,7 +77,7 @@ def _on_all(kept: int, held: int) -> str:
 
 
 def matrix(resolved: Mapping[str, Any]) -> Matrix:
-    """The array of a workload's parameters."""
+    """Return the array of a workload's parameters."""
     (rows, columns), (block_rows, block_columns) = resolved["shape"], resolved["chunks"]
     return Matrix(rows, columns, min(block_rows, rows), min(block_columns, columns), np.dtype(resolved["dtype"]))
 
@@ -105,7 +105,7 @@ def _svd(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per_worker:
 
 
 def _exact(x: Matrix, taken: int, threads_per_worker: int, verb: str) -> Needs:
-    """One pass; the orthogonal factor of each block stays until the small factors are decomposed."""
+    """Estimate one pass; the orthogonal factor of each block stays until the small factors are decomposed."""
     small = min(x.rows, x.columns)
     itemsize = x.dtype.itemsize
     stack = x.n_blocks * small * small * itemsize
@@ -126,7 +126,7 @@ def _exact(x: Matrix, taken: int, threads_per_worker: int, verb: str) -> Needs:
 
 
 def _approximate(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per_worker: int, verb: str) -> Needs:
-    """Two passes and two for each power iteration."""
+    """Estimate two passes and two for each power iteration."""
     width = min(max(20, resolved["k"] + 10), x.rows, x.columns)  # da.linalg.compression_level
     iterations, again = resolved["n_power_iter"], resolved["compute"]
     passes = 2 + 2 * iterations
@@ -137,7 +137,7 @@ def _approximate(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per
     checking = taken + 5 * copy // 2
     times = threads_per_worker
     held = max(taken, in_product, checking) * times + products // 8
-    beside = max(taken, in_product) * times + products // 8
+    with_kept = max(taken, in_product) * times + products // 8
     stays = 0 if again else x.n_bytes
     hold = (
         f"{verb} it again at each pass"
@@ -148,7 +148,7 @@ def _approximate(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per
         passes=passes,
         held=held,
         kept=products + stays,
-        beside_kept=beside,
+        with_kept=with_kept,
         received=x.block,
         n_rounds=passes,
         sentence=f"Goes through {formats.size(x.n_bytes)} {passes} times, and once more for the check. {hold}: "
@@ -157,7 +157,7 @@ def _approximate(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per
 
 
 def _orthonormalised(x: Matrix, taken: int, threads_per_worker: int, verb: str) -> Needs:
-    """Cholesky QR of workbench.linalg: each block waits for its block of U."""
+    """Estimate the Cholesky QR of workbench.linalg: each block waits for its block of U."""
     from workbench.linalg.tall import small_bytes
 
     small = min(x.rows, x.columns)
@@ -175,10 +175,10 @@ def _orthonormalised(x: Matrix, taken: int, threads_per_worker: int, verb: str) 
 
 
 def expected_passes(tol: float, rows: float = 20, columns: float = 1, width: float = 0) -> int:
-    """How often an array is gone through for an accuracy, as it was found for random numbers, the hardest case.
+    """Return the passes needed for an accuracy, as measured for random numbers, the hardest case.
 
     Singular values of random numbers lie the closer together, the less square the array is (Marchenko and Pastur,
-    1967), which leaves as little to find out as a larger `tol` does. Blocks of `width` columns fill the space of all
+    1967), which saves as many passes as a larger `tol` does. Blocks of `width` columns fill the space of all
     `columns` at last; 0 is for so many columns that they don't.
     """
     spread = math.sqrt(min(rows, columns) / max(rows, columns) * 20)
@@ -188,15 +188,15 @@ def expected_passes(tol: float, rows: float = 20, columns: float = 1, width: flo
 
 
 def times_gone_through(passes: int) -> str:
-    """What is known of the passes before: that one is enough, or how many there are at most.
+    """Return a message about the passes: one is enough, or their largest number.
 
-    `expected_passes` may be off by a factor of two: it serves for times, and isn't said.
+    `expected_passes` may be off by a factor of two: it serves for times, and isn't shown.
     """
     return "once" if passes == 1 else f"at most {_MOST_PASSES} times"
 
 
 def _certified(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per_worker: int, verb: str) -> Needs:
-    """Block Krylov of workbench.linalg: fused passes over rows of blocks, until the accuracy is reached."""
+    """Estimate the block Krylov method of workbench.linalg: fused passes over rows of blocks, up to the accuracy."""
     long, short = max(x.rows, x.columns), min(x.rows, x.columns)
     width = min(max(16, resolved["k"] + 10), short)
     passes = 1 if short <= max(_EXACT_COLUMNS, width) else expected_passes(resolved["tol"], long, short, width)

@@ -1,4 +1,4 @@
-"""Scientific fields: packages that bring workloads, and what their files and answers take beside.
+"""Scientific fields: packages that bring workloads, and the extensions for their files and answers.
 
 An entry point names the `Extension` of each, as those of `workbench.climate` and `workbench.genotypes` do:
 
@@ -33,7 +33,7 @@ class Pictures:
     """Pictures of an answer that only this field knows how to draw."""
 
     draws: Callable[[xr.DataArray], bool]
-    """Whether an array is drawn here, and in no other way."""
+    """Predicate of the arrays drawn here, and in no other way."""
     draw: Callable[[xr.Dataset], Iterator[Any]]
     """Return the pictures of an answer's arrays, each a `workbench.figures.answers.Picture`."""
 
@@ -68,7 +68,7 @@ class Unusable(NamedTuple):
 
 @cache
 def loaded() -> tuple[tuple[Extension, ...], tuple[Unusable, ...]]:
-    """All extensions in the order of their names, and what can't be used."""
+    """Return all extensions in the order of their names, and those that can't be used."""
     found, unusable = [], []
     for point in entry_points(GROUP):
         try:
@@ -84,7 +84,7 @@ def loaded() -> tuple[tuple[Extension, ...], tuple[Unusable, ...]]:
 
 
 def extensions() -> tuple[Extension, ...]:
-    """All that are installed, in the order of their names."""
+    """Return all installed extensions in the order of their names."""
     return loaded()[0]
 
 
@@ -99,7 +99,7 @@ def writers() -> Mapping[str, Writer]:
 
 
 def format_of(name: str) -> Format | None:
-    """The format that the name of a file ends with, of a field; None of others."""
+    """Return the field's format for the ending of a file name; None for other endings."""
     lower = name.lower()
     found = (each for extension in extensions() for each in extension.formats if lower.endswith(each.endings))
     return next(found, None)

@@ -30,13 +30,13 @@ _SEEDING = _U(1)  # last word of the counter, so that other uses of the same key
 
 @njit
 def _bits(x: Any) -> Any:
-    """Bits of a float64 as an int64."""
+    """Return the bits of a float64 as an int64."""
     return np.float64(x).view(np.int64)
 
 
 @njit
 def _float(x: Any) -> Any:
-    """float64 of these bits."""
+    """Return float64 of these bits."""
     return np.int64(x).view(np.float64)
 
 
@@ -70,7 +70,7 @@ def seed_states(seed: int, row: int, column: int, states: Any) -> None:
 
 @njit(inline="always")
 def step(states: Any, first: Any, second: Any) -> None:
-    """Two whole numbers from each generator."""
+    """Draw two whole numbers from each generator."""
     s0, s1, s2, s3 = states[0], states[1], states[2], states[3]
     for lane in range(LANES):
         a, b, c, d = s0[lane], s1[lane], s2[lane], s3[lane]
@@ -94,7 +94,7 @@ def step(states: Any, first: Any, second: Any) -> None:
 
 @njit(inline="always")
 def _radius(random: Any) -> Any:
-    """sqrt(-2 log u) of u from 0 (never reached) to 1, from the upper 52 bits."""
+    """Return sqrt(-2 log u) of u from 0 (never reached) to 1, from the upper 52 bits."""
     u = _bits(2.0 - _float(_I(random >> _U(12)) | _ONE))
     exponent = (u - _ROOT_OF_HALF) >> _I(52)
     mantissa = _float(u - (exponent << _I(52)))
@@ -115,7 +115,7 @@ def _radius(random: Any) -> Any:
 
 @njit(inline="always")
 def _pair(first: Any, second: Any) -> Any:
-    """Two independent standard normal numbers from two random whole ones."""
+    """Return two independent standard normal numbers from two random whole ones."""
     radius = _radius(first)
     # Two bits say which quarter of the circle, the others the angle within it, -pi/4 to pi/4.
     quarter = second >> _U(62)

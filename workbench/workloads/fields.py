@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 try:
     from pydantic import Field as Field
-except ImportError:  # on a worker, where tasks find their functions beside these fields and nobody fills in a form
+except ImportError:  # on a worker, where tasks only need the functions next to these fields, and no form is shown
 
     def Field(**_: Any) -> Any:  # type: ignore[no-redef]  # noqa: N802
-        """Nothing."""
+        """Return None: pydantic is missing."""
 
 
 TITLES = {
@@ -44,26 +44,26 @@ ALLOWED_CHUNKS = "'auto', a length such as 2000, two lengths such as 2000, 1000,
 
 @dataclass(frozen=True)
 class Words:
-    """What the form says beside a field."""
+    """Texts of a form next to a field."""
 
     description: str = ""
     allowed: str = ""
-    """What ends the sentence 'Give …' where a value can't be used, if type, bounds and the first example don't say."""
+    """End of the message 'Give …' for an invalid value, if type, bounds and the first example don't suffice."""
     unit: str | None = None
     examples: tuple[Any, ...] = ()
     only: str | None = None
-    """Where it does something: 'method=dask', 'path' (where one is given), '!path' (where none is)."""
+    """Condition for an effect: 'method=dask', 'path' (if one is given), '!path' (if none is)."""
     instead: str | None = None
     """The parameter in whose place it is given: a form takes that one back."""
     title: str | None = None
-    """What the form calls it; None for what `TITLES` says, or the parameter's name."""
+    """Title in the form; None for that in `TITLES`, or the parameter's name."""
     path: bool | Literal["new"] = False
-    """Whether the text names a file or a folder, or one to be written: of the folder where it is given, if relative."""
+    """True if the text names a file or folder, "new" if one to be written; relative to the current folder."""
 
 
 @dataclass(frozen=True)
 class Sized:
-    """Marks a shape that may be given as a size: the form gets a field `size` with this default beside it."""
+    """Marker of a shape that may be given as a size: the form gets an additional field `size` with this default."""
 
     layout: Layout
     size: str

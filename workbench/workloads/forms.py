@@ -1,4 +1,4 @@
-"""Values that fit the JSON Schema of a form, from a person's input, which may be text."""
+"""Conversion of user input, which may be text, to values that fit the JSON Schema of a form."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def _float(text: str) -> float | None:
 
 
 def _lengths(text: str) -> list[Any] | None:
-    """Several whole numbers: '[1000, 1000]', '(1000, 1000)', '1000,1000' or '1000x1000'."""
+    """Parse several whole numbers: '[1000, 1000]', '(1000, 1000)', '1000,1000' or '1000x1000'."""
     inner = text.strip("[]() ")
     for sign in ("×", "x"):
         inner = inner.replace(sign, ",")
@@ -198,13 +198,13 @@ def _lengths(text: str) -> list[Any] | None:
 
 
 def _listed(text: str) -> list[Any]:
-    """Several values that are not all whole numbers, or one alone: '[0.1, 0.5]', '0.1, 0.5'."""
+    """Parse several values that are not all whole numbers, or one alone: '[0.1, 0.5]', '0.1, 0.5'."""
     parts = [part.strip() for part in text.strip("[]() ").split(",") if part.strip()]
     return [next((each for each in (_int(part), _float(part)) if each is not None), part) for part in parts]
 
 
 def _without_numpy(value: Any) -> Any:
-    """NumPy's numbers and arrays as Python's."""
+    """Convert NumPy's numbers and arrays to Python's."""
     if type(value).__module__ == "numpy" and hasattr(value, "ndim"):
         return value.tolist()
     if isinstance(value, (list, tuple)):

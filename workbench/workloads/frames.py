@@ -71,19 +71,19 @@ def dataframe_join(
 
 
 def _resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) -> Resolution:
-    """No larger a partition than there are rows."""
+    """Limit the partition to the number of rows."""
     on_gpu = cluster.makes_on_gpu()
     partition = min(values["partition"], values["n_rows"])
-    told = ("Processors make the rows, and cuDF takes them to the GPUs: with persist that isn't timed.",)
-    return values | {"partition": partition}, told if on_gpu else ()
+    notes = ("Processors make the rows, and cuDF takes them to the GPUs: with persist that isn't timed.",)
+    return values | {"partition": partition}, notes if on_gpu else ()
 
 
 def _needs(threads_per_worker: int, **resolved: Any) -> Needs:
-    """Both dataframes wait until the rows of each key have met."""
+    """Estimate memory: both dataframes wait until the rows of each key have met."""
     frames = 2 * _ROW * resolved["n_rows"]
     # Measured with 500 000 to 8 000 000 rows: pandas itself, and what is split, put together or joined at a time.
     held = 60 * 2**20 + 64 * resolved["partition"] * threads_per_worker
-    # Rows that have travelled wait beside those that will.
+    # Rows already sent wait together with those still to be sent.
     kept = int(frames * (3.25 if resolved["persist"] else 2.25))
     return Needs.of(
         input_bytes=frames,
@@ -96,14 +96,14 @@ def _needs(threads_per_worker: int, **resolved: Any) -> Needs:
 
 
 def _check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
-    """Rows and sum against those that the left keys and values alone tell, made once more and never joined."""
+    """Compare rows and sum with those computed from the left keys and values alone, made once more and never joined."""
     n_rows, n_parts = resolved["n_rows"], -(-resolved["n_rows"] // resolved["partition"])
 
     made = {"n_parts": n_parts, "n_rows": n_rows, "matching": resolved["matching"], "seed": resolved["seed"]}
-    told = da.arange(n_parts, chunks=1).map_blocks(
+    expected = da.arange(n_parts, chunks=1).map_blocks(
         joined, **made, new_axis=1, chunks=((1,) * n_parts, (2,)), dtype="int64", meta=np.empty((0, 0))
     )
-    rows, total = (int(each) for each in computed(client, told.sum(axis=0))[0])
+    rows, total = (int(each) for each in computed(client, expected.sum(axis=0))[0])
     found = int(results["rows"]), int(results["total"])
     words = "as" if found == (rows, total) else f"and not {formats.count(rows)} and {formats.count(total)}, as"
     said = f"{formats.count(found[0])} rows match and their products come to {formats.count(found[1])}"
@@ -114,7 +114,7 @@ def _check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -
 
 
 def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Rows that matched, and the sum of their products."""
+    """Return the number of rows that matched, and the sum of their products."""
     return {"rows": int(results["rows"]), "value": int(results["total"])} | made(results)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 
 def without_gaps(x: da.Array, missing: str, path: str) -> tuple[da.Array, Any]:
-    """The array without NaN, filled or without rows or columns that hold one; and which of these are kept."""
+    """Return the array without NaN, filled or without rows or columns that hold one; and a mask of those kept."""
     if missing == "refuse":
         return x, None
     known = ~da.isnan(x)

@@ -27,7 +27,7 @@ LANES = 32
 """Generators of a tile that run side by side: four vectors of the widest instructions there are."""
 
 Engine = Literal["numpy", "fast"]
-"""Who makes the numbers: NumPy's SFC64, or xoshiro256++ compiled by numba, which is several times as fast."""
+"""Generator of the numbers: NumPy's SFC64, or xoshiro256++ compiled by numba, which is several times as fast."""
 
 _DEVICE_GRID = (4, 512)
 """Blocks of threads for a sum, along columns and rows: more than any device runs at once, and 8 MB of partial sums."""
@@ -41,7 +41,7 @@ Chunks = tuple[tuple[int, ...], tuple[int, ...]]
 def normal(
     loc: float, scale: float, *, chunks: Chunks, dtype: str = "float64", seed: int = 0, engine: Engine = "numpy"
 ) -> da.Array:
-    """Array of normal numbers of this mean and deviation; the same for one seed and engine, whatever the chunks.
+    """Return an array of normal numbers of this mean and deviation; equal for one seed and engine, whatever the chunks.
 
     Blocks that begin and end at multiples of 256 lose no time at their edges.
 
@@ -93,7 +93,7 @@ def sum_every_other(
 
 
 def counts(chunks: Chunks, seed: int) -> da.Array:
-    """Array of 0, 1 and 2, each as likely, as uint8: drawn by GPUs (Philox4x32-10) that aren't waited for.
+    """Return an array of 0, 1 and 2, equally likely, as uint8: drawn on GPUs (Philox4x32-10) without waiting for them.
 
     CuPy's `randint` draws the same kind of numbers by way of uint32, and waits for the GPU at each block.
     """
@@ -108,7 +108,7 @@ def counts(chunks: Chunks, seed: int) -> da.Array:
 
 
 def fast_reason() -> str | None:
-    """Why the engine "fast" can't be had in this process; None where it can."""
+    """Return the reason why the engine "fast" is unavailable in this process; None if it is available."""
     return None if installed() else _NO_NUMBA
 
 
@@ -184,7 +184,7 @@ def block_sum(
 
 
 def _tiles(top: int, bottom: int, left: int, right: int) -> Iterator[tuple[int, int]]:
-    """Rows and columns of the tiles that a block touches."""
+    """Yield rows and columns of the tiles that a block touches."""
     return product(range(top // TILE, -(-bottom // TILE)), range(left // TILE, -(-right // TILE)))
 
 
@@ -207,7 +207,7 @@ def _compiled(name: str, place: Sequence[int], moments: Sequence[float], tile: n
 
 
 def table(part: int, n_parts: int, n_rows: int, matching: float, seed: int, side: str, library: str) -> Any:
-    """Rows of one partition: random keys and values on the left, each key once and in random order on the right."""
+    """Return a partition's rows: random keys and values on the left, each key once, in random order, on the right."""
     rng = np.random.default_rng([seed, part, side == "left"])
     if side == "left":
         keys = rng.integers(0, round(n_rows / matching), len(range(part, n_rows, n_parts)))
@@ -219,7 +219,7 @@ def table(part: int, n_parts: int, n_rows: int, matching: float, seed: int, side
 
 
 def joined(part: Any, n_parts: int, n_rows: int, matching: float, seed: int) -> Any:
-    """Rows and sum of products that a join has of a partition, as its left keys and values alone tell."""
+    """Return rows and sum of products of a partition's join, computed from its left keys and values alone."""
     left = table(int(part[0]), n_parts, n_rows, matching, seed, "left", "pandas")
     there = left[left.key < n_rows]
     return np.array([[len(there), int((there.x * (there.key % 997)).sum())]])

@@ -1,7 +1,7 @@
-"""The one place where a file of a person's is imported: in a run's process, and in one that only tells what is in it.
+"""The only place that imports a user's file: in a run's process, and in a process that only describes it.
 
-`python -m workbench.workloads.importing` reads a question as JSON and writes the answer, see `own`, which asks. What
-the file prints goes nowhere, and a file that takes too long is ended with the line at which it was.
+`python -m workbench.workloads.importing` reads a question as JSON and writes the answer; `own` sends it. The file's
+prints are discarded, and a file that takes too long is ended with the line that it had reached.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _roots: set[str] = set()
 
 
 class Described(BaseModel, frozen=True):
-    """What is known of a function without importing it."""
+    """Facts about a function, known without importing it."""
 
     name: str
     title: str
@@ -60,21 +60,21 @@ class Described(BaseModel, frozen=True):
     form: dict[str, Any] = {}
     """JSON Schema of its parameters."""
     problem: str | None = None
-    """Why it can't be a workload; None where it can."""
+    """Reason why it can't be a workload; None if it can."""
     declares: tuple[str, ...] = ()
-    """Which functions are declared with it: prepare, needs, check, code."""
+    """Functions declared with it: prepare, needs, check, code."""
     presets: dict[str, dict[str, Any]] = {}
     """Parameters that are declared under a name."""
 
 
 class Contents(BaseModel, frozen=True):
-    """What a file, or a module of a package, holds."""
+    """Contents of a file, or a module of a package."""
 
     functions: tuple[Described, ...] = ()
     others: dict[str, str] = {}
-    """What else it has that can be called, and why that is no workload."""
+    """Other callables in it, with the reason why each is no workload."""
     error: str | None = None
-    """Why it can't be imported, with the line; None where it can."""
+    """Error that prevents its import, with the line; None if it can be imported."""
     files: tuple[tuple[str, int, int], ...] = ()
     """Path, time of change (ns) and size of what was imported: while these stand, so does this."""
     sha: str = ""
@@ -82,7 +82,7 @@ class Contents(BaseModel, frozen=True):
 
 
 class CannotImportError(BadInputError):
-    """A file of a person's that can't be imported; the sentence names the line."""
+    """A user's file can't be imported; the message names the line."""
 
 
 def is_added(path: Path) -> bool:
@@ -135,7 +135,7 @@ def load(where: str, *, ships: bool = False) -> ModuleType:
         raise CannotImportError(f"{file} can't be read: {line}{err.msg}.") from err
     except (Exception, SystemExit) as err:
         why = "it ends Python" if isinstance(err, SystemExit) else whole(f"{type(err).__name__}: {said(err)}", 300)
-        # The innermost line of the person's own, in this file or beside it.
+        # The innermost line of the user's own code, in this file or next to it.
         files = traceback.extract_tb(err.__traceback__)
         frames = [each for each in files if each.filename == where or _is_own(each.filename, folder_of(where))]
         line = f"line {frames[-1].lineno}: " if frames else ""
@@ -149,9 +149,9 @@ _trusted_folders: set[str] = set()
 
 
 def _enforce_trust(path: Path) -> None:
-    """Import only what the user has trusted, where a file is one of a folder's workloads and that is trusted.
+    """Import only trusted files of a folder's workloads, if the folder is trusted.
 
-    Between the look at the folder and the import, somebody else may write there: so each text is compared before it
+    Another user may write to the folder between the check and the import: so each text is compared before it
     runs. Raises CannotImportError where the folder was changed since.
     """
     folder = path.parent.parent
@@ -177,7 +177,7 @@ def _check_trusted(path: str, text: bytes) -> bytes:
 def _import_file(path: Path) -> ModuleType:
     check_openable(path)
     _enforce_trust(path)
-    # After the standard library, which a random.py of a person's must not stand in for; before installed packages.
+    # After the standard library, which a user's random.py must not replace; before installed packages.
     at = next((n for n, each in enumerate(sys.path) if each.endswith("-packages")), len(sys.path))
     added, folder = is_added(path), folder_of(str(path))
     above, name = folder, path.stem
@@ -191,7 +191,7 @@ def _import_file(path: Path) -> ModuleType:
     there = importlib.util.find_spec(top) if "." in name else None
     # Not where the standard library, say, has another package of this name.
     packaged = there is not None and Path(there.origin or "").resolve() == (above / top / "__init__.py").resolve()
-    # A module beside the notebook may have the name of what is added.
+    # A module next to the notebook may have the name of the added workload.
     taken = added or path.stem in sys.modules or path.stem in sys.stdlib_module_names
     name = name.removesuffix(".__init__") if packaged else f"{path.stem}_of_yours" if taken else path.stem
     if packaged:
@@ -210,7 +210,7 @@ class _FromSource(SourceFileLoader):
     """Imports a module from its text, as the user trusted it: bytecode next to it may say something else."""
 
     ships = False
-    """Whether modules travel to tasks."""
+    """True if modules are sent to tasks."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Run the module's text."""
@@ -230,7 +230,7 @@ class _FromSource(SourceFileLoader):
 
 
 def _import_from_source(folder: Path) -> None:
-    """Have Python import a user's modules in a folder without their bytecode."""
+    """Make Python import a user's modules in a folder without their bytecode."""
 
     def finder(path: str) -> FileFinder:
         if not _is_own(f"{path}/any.py", folder):
@@ -243,9 +243,9 @@ def _import_from_source(folder: Path) -> None:
 
 
 def own_modules(module: ModuleType) -> dict[str, ModuleType]:
-    """Return a module of a person's and those beside it that it imported, by the paths of their files.
+    """Return a user's module and its neighbors that it imported, by the paths of their files.
 
-    Beside a file in a package is what lies beside the package, too. Beside an installed one is what others installed.
+    Neighbors of a file in a package include those of the package. An installed file has no neighbors of the user's.
     """
     file, above = module.__file__ or "", _above(module)
     top, *inside = module.__name__.split(".")
@@ -260,24 +260,24 @@ def own_modules(module: ModuleType) -> dict[str, ModuleType]:
 
 
 def _above(module: ModuleType) -> Path:
-    """Folder where a module, or the package that it is in, is found by its name."""
+    """Return the folder in which a module, or its package, is found by its name."""
     file = Path(module.__file__ or "")
     if is_added(file):
         return folder_of(str(file))
     return Path(*file.parts[: -1 - module.__name__.count(".") - (file.name == "__init__.py")])
 
 
-def is_beside(where: str, name: str) -> bool:
+def is_next_to(where: str, name: str) -> bool:
     """Return whether a module of this name is next to a file, or next to the package that the file is in."""
     return PathFinder.find_spec(name.partition(".")[0], [str(folder_of(where)), *_roots]) is not None
 
 
 def _is_own(file: str, folder: Path) -> bool:
-    """Whether a file is of the folder, and none of what is installed below it or of this package."""
+    """Return whether a file is of the folder, and not of a package installed below it or of this package."""
     path, ours = Path(file), Path(__file__).parents[1]
     if path.suffix != ".py" or not path.is_relative_to(folder):
         return False
-    # Whoever made the folder chose its name and those above.
+    # The folder's name and those above are the user's choice.
     installed = "-packages" in str(path.relative_to(folder))
     return not installed and not any(path.is_relative_to(each) for each in (sys.prefix, _STANDARD, ours))
 
@@ -305,7 +305,7 @@ def contents(where: str) -> Contents:
 
 
 def functions(module: ModuleType) -> dict[str, Any]:
-    """Functions of a module that are workloads: those that are declared as such, or else all public ones."""
+    """Return the functions of a module that are workloads: declared ones, or else all public ones."""
     there = {
         name: each
         for name, each in vars(module).items()
@@ -319,12 +319,12 @@ def functions(module: ModuleType) -> dict[str, Any]:
 
 
 def is_function(value: Any) -> bool:
-    """Whether a value is a function, or what functools.lru_cache and others make of one, who say what they wrap."""
+    """Return whether a value is a function, or a wrapper such as functools.lru_cache makes, with `__wrapped__`."""
     return inspect.isfunction(value) or inspect.isfunction(inspect.getattr_static(value, "__wrapped__", None))
 
 
 def _others(module: ModuleType) -> Iterator[tuple[str, str]]:
-    """What else can be called by a name of a module, and why it is no workload."""
+    """Return other callables of a module by name, with the reason why each is no workload."""
     found = functions(module)
     for name, each in vars(module).items():
         if name in found or name.startswith("__") or not callable(each):
@@ -388,7 +388,7 @@ def _wrong_presets(name: str, presets: Any, fields: Mapping[str, Any]) -> str | 
 
 
 def stamp(path: str) -> tuple[str, int, int] | None:
-    """Path, time of change and size of a file; None where there is none."""
+    """Return path, modification time and size of a file; None where there is none."""
     try:
         about = Path(path).stat()
     except OSError:

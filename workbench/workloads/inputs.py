@@ -73,7 +73,7 @@ def modules_of(found: Found) -> tuple[str, ...]:
     format, name = stored_as(found)
     modules = MODULES.get(format, (format,) if source.get("engine") else ())
     modules = ("xarray", *modules) if source.get("engine") else modules
-    # What can't be read any more is told by what opens it.
+    # Opening the file reports if it can't be read any more.
     with contextlib.suppress(WorkbenchError, OSError, LookupError, ValueError):
         if not source.get("files"):
             modules += decoders(Place(found.path, found.options), format, name)

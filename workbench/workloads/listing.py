@@ -1,4 +1,4 @@
-"""Which functions of a person's, and of other packages, are listed as workloads.
+"""Functions of users and other packages that are listed as workloads.
 
 Listed are those of files in `workloads/` of the working folder, once the user trusts it (see `workbench.trust`), and of
 the data folder, and those that other packages bring by entry points:
@@ -36,7 +36,7 @@ class Broken(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """What there is beside our own."""
+    """Listed workloads besides our own."""
 
     workloads: tuple[Own, ...]
     broken: tuple[Broken, ...]
@@ -60,15 +60,15 @@ def listed(*, wait: bool = True) -> Listed:
     asked = list(dict.fromkeys(source.where for source in sources))
     if wait:
         with ThreadPoolExecutor(_AT_ONCE) as threads:
-            told = dict(zip(asked, threads.map(contents, asked), strict=True))
+            by_file = dict(zip(asked, threads.map(contents, asked), strict=True))
     else:
-        told = {where: there for where in asked if (there := known(where)) is not None}
+        by_file = {where: there for where in asked if (there := known(where)) is not None}
     taken = {each.name for each in templates()}
     found: list[Own] = []
     broken = [*_waiting(), *(Broken(*each) for each in unusable())]
     for source in sources:
-        if source.where in told:
-            for each in _of(source, told[source.where], taken):
+        if source.where in by_file:
+            for each in _of(source, by_file[source.where], taken):
                 if isinstance(each, Broken):
                     broken.append(each)
                 else:
@@ -85,18 +85,18 @@ def _waiting() -> Iterator[Broken]:
 
 
 def title_of(workload: str) -> str:
-    """What a workload is called, or its name where nothing more of it is known by now."""
+    """Return the title of a workload, or its name if the title isn't known yet."""
     there = (*templates(), *listed(wait=False).workloads)
     return next((each.title for each in there if each.name == workload), workload)
 
 
 def stamp() -> list[Any]:
-    """What changes when a file that is listed comes, goes or is written to."""
+    """Return a stamp that changes when a listed file is added, removed or written."""
     return [importing.stamp(str(path)) for folder in _folders() for path in trust.workload_files(folder)]
 
 
 def _folders() -> tuple[Path, ...]:
-    """Folders in which workloads may be: the working folder, while there is one, and the data folder."""
+    """Yield folders that may contain workloads: the working folder, while there is one, and the data folder."""
     mine = config.data_folder()
     try:
         return tuple({Path.cwd(): None, mine: None})
@@ -115,13 +115,13 @@ def _sources() -> Iterator[_Source]:
         yield _Source(point.module, f"package {package}", point)
 
 
-def _of(source: _Source, told: Contents, taken: set[str]) -> Iterator[Own | Broken]:
-    if told.error is not None:
-        yield Broken(source.where, told.error)
+def _of(source: _Source, module: Contents, taken: set[str]) -> Iterator[Own | Broken]:
+    if module.error is not None:
+        yield Broken(source.where, module.error)
         return
     point, path = source.only, Path(source.where)
     only = point.attr if point else path.stem if importing.is_added(path) else None
-    wanted = [each for each in told.functions if only in (None, each.name)]
+    wanted = [each for each in module.functions if only in (None, each.name)]
     if not wanted:
         yield Broken(source.where, f"It has no function {only!r}." if only else "It has no public function.")
     for each in wanted:
@@ -134,6 +134,6 @@ def _of(source: _Source, told: Contents, taken: set[str]) -> Iterator[Own | Brok
             )
             continue
         try:
-            yield made(each, source.where, name, told.sha, source.origin)
+            yield made(each, source.where, name, module.sha, source.origin)
         except BadInputError as err:
             yield Broken(f"{source.where}:{each.name}", str(err))

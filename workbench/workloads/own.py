@@ -1,7 +1,7 @@
-"""Functions of a person's as workloads: `mine.py:total`.
+"""User functions as workloads: `mine.py:total`.
 
-Nothing of theirs is imported here, whoever asks: what is in a file is told by a process of its own (see `importing`),
-which ends after some seconds, and is remembered while the file stands as it is. Only a run's process has the function.
+Nothing of the user's is imported here: a separate process describes a file (see `importing`), ends after some seconds,
+and its answer is cached while the file is unchanged. Only a run's process has the function.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ _remembered: dict[str, tuple[float, Contents]] = {}
 
 
 def _absent(*_: Any, **__: Any) -> Any:
-    raise FailedError("A function of a person's is called in a run's process only.")
+    raise FailedError("User functions can only be called in a run's process.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Own(Template):
-    """A function of a person's. `function` is in a run's process; elsewhere, only what was told of it."""
+    """A user's function. `function` is set in a run's process; elsewhere only its description is."""
 
-    told: Described
+    description: Described
     where: str
     """Path of its file, or name of its module."""
     brought_by: str
     """A file or a package."""
     shown: str
-    """What it is called: its name, with the file before it where it stands in no list."""
+    """Displayed name: the function's, after the file's if it isn't listed."""
     sha: str
 
     @property
@@ -72,29 +72,32 @@ class Own(Template):
 
     @property
     def origin(self) -> str:
-        """Where it comes from, in few words."""
+        """Short description of its origin."""
         return self.brought_by
 
     @property
     def reference(self) -> str:
-        """What it is found by from everywhere."""
-        return f"{self.where}:{self.told.name}"
+        """Reference that finds it from everywhere."""
+        return f"{self.where}:{self.description.name}"
 
     @property
     def help(self) -> str:
         """Its docstring, or where it is."""
-        return self.told.help or f"{self.told.name} of {self.where}."
+        return self.description.help or f"{self.description.name} of {self.where}."
 
     @property
     def source(self) -> str:
         """Its text, as it stands in the file."""
-        return self.told.source
+        return self.description.source
 
     @property
     def pinned(self) -> Function:
-        """What a record keeps of it."""
+        """Facts that a record stores about it."""
         return Function(
-            reference=self.reference, source=self.told.source, sha=self.sha, checked="check" in self.told.declares
+            reference=self.reference,
+            source=self.description.source,
+            sha=self.sha,
+            checked="check" in self.description.declares,
         )
 
     def _own_presets(self) -> tuple[dict[str, Preset], tuple[str, ...]]:
@@ -103,37 +106,37 @@ class Own(Template):
         if not self._takes_preset:
             return mine, wrong
         file = Path(self.where).name
-        theirs = {name: presets.named(name, each, file) for name, each in self.told.presets.items()}
+        theirs = {name: presets.named(name, each, file) for name, each in self.description.presets.items()}
         return {**mine, **theirs}, wrong
 
     @property
     def _saving(self) -> Mapping[str, tuple[Any, Any]]:
-        """What says where arrays go, unless it has parameters of these names itself."""
-        return {} if super()._saving.keys() & self.told.form["properties"].keys() else super()._saving
+        """Parameters that say where arrays go, unless it has parameters of these names itself."""
+        return {} if super()._saving.keys() & self.description.form["properties"].keys() else super()._saving
 
     @property
     def title(self) -> str:
         """Its name in lists."""
-        return self.told.title
+        return self.description.title
 
     @property
     def declares(self) -> tuple[str, ...]:
         """Names of the functions that are declared with it."""
-        return self.told.declares
+        return self.description.declares
 
     def _ask(self, which: str, parameters: Mapping[str, Any], **around: Any) -> Any:
         """Ask a process that can be killed to call a function that is declared with it."""
-        return _asked(self.where, self.told.name, which, parameters, around)
+        return _asked(self.where, self.description.name, which, parameters, around)
 
     def _prepared(self, values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
-        """Paths that were given are of the folder where they were given, defaults of that in which it works."""
+        """Resolve given paths against the folder where they were given, default paths against the working folder."""
         works_in = importing.folder_of(self.where) if self.where.endswith(".py") else Path()
-        for name, field in self.told.form["properties"].items():
+        for name, field in self.description.form["properties"].items():
             values[name] = signatures.absolute(field, values[name], Path() if name in given else works_in)
         return super()._prepared(values, given, around)
 
     def _changed(self, values: dict[str, Any], changed: dict[str, Any]) -> dict[str, Any]:
-        return values | forms.read(self.told.form, {**values, **changed})
+        return values | forms.read(self.description.form, {**values, **changed})
 
     def build(self, parameters: Parameters) -> dict[str, Any]:
         """Call it: what it returns, by name."""
@@ -142,27 +145,27 @@ class Own(Template):
                 found = self.function(**self._arguments(parameters))
         except (SystemExit, KeyboardInterrupt) as err:
             did = "ended Python (sys.exit)" if isinstance(err, SystemExit) else "raised KeyboardInterrupt"
-            raise FailedError(f"{self.told.name} {did}. Let it return, or raise an error.") from err
-        return returned.named(found, self.told.name, signatures.returned_names(self.function))
+            raise FailedError(f"{self.description.name} {did}. Let it return, or raise an error.") from err
+        return returned.named(found, self.description.name, signatures.returned_names(self.function))
 
     def collections(self, built: Mapping[str, Any]) -> dict[str, Any]:
-        """Those parts of the answer that are Dask's."""
+        """Return those parts of the answer that are Dask's."""
         return returned.collections(built)
 
     def gathered(self, collections: Mapping[str, Any]) -> tuple[str, ...]:
-        """Small parts of the answer come back; the others stay on the cluster."""
+        """Return the names of small parts, which come back; the others stay on the cluster."""
         return returned.gathered(collections)
 
     def measured(self, built: Mapping[str, Any], threads_per_worker: int) -> Needs | None:
-        """What it needs by its graph and the sizes of its blocks."""
+        """Return its needs by its graph and the sizes of its blocks."""
         return returned.needs(self.collections(built), threads_per_worker)
 
     def remarks(self, results: Mapping[str, Any]) -> tuple[str, ...]:
         """Return sentences on what of the answer isn't kept, and why."""
-        return returned.remarks(results, self.told.name)
+        return returned.remarks(results, self.description.name)
 
     def arrays(self, results: Mapping[str, Any], resolved: Mapping[str, Any] | None = None) -> xr.Dataset:
-        """Arrays, columns of tables, and xarray's own with their dimensions."""
+        """Return arrays, columns of tables, and xarray's own with their dimensions."""
         return returned.arrays(results)
 
     def _checked(self, parameters: Parameters, results: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
@@ -172,22 +175,24 @@ class Own(Template):
         """Return the text of the file, or an import, and the call."""
         given = "".join(f"    {name}={value!r},\n" for name, value in self._arguments(parameters).items())
         path = Path(self.where)
-        named = f"from {self.where} import {self.told.name}\n"
+        named = f"from {self.where} import {self.description.name}\n"
         text = path.read_text(encoding="utf-8", errors="replace").strip() + "\n" if path.suffix == ".py" else named
         connected = [] if cluster is None else [f'import workbench\n\nclient = workbench.connect("{cluster}")\n']
         kind = type(path).__name__
         imports = f"import dask\nfrom pathlib import {kind}\n" if f"{kind}(" in given else "import dask\n"
-        call = f"{imports}\n(answer,) = dask.compute({self.told.name}(\n{given}))\nanswer\n"
+        call = f"{imports}\n(answer,) = dask.compute({self.description.name}(\n{given}))\nanswer\n"
         # A future import comes first in its cell.
         return "\n\n".join((text, *connected, call))
 
     def _arguments(self, parameters: Parameters) -> dict[str, Any]:
-        return signatures.arguments(self.told.form, parameters.resolved)
+        return signatures.arguments(self.description.form, parameters.resolved)
 
     @cached_property
     def _form(self) -> signatures.Schema:
         return signatures.joined(
-            self.told.name, self.told.form, signatures.of_fields(self._saving, self.told.name, TITLES)
+            self.description.name,
+            self.description.form,
+            signatures.of_fields(self._saving, self.description.name, TITLES),
         )
 
 
@@ -195,7 +200,7 @@ _NAMED = re.compile(r"(?P<where>.+?\.py)(?::(?P<function>.*))?", re.DOTALL)
 
 
 def is_named(name: object) -> bool:
-    """Whether a text names a function by its file, there or not."""
+    """Return whether a text names a function by its file, which may not exist."""
     return isinstance(name, str) and _NAMED.fullmatch(name) is not None
 
 
@@ -226,14 +231,14 @@ def find_once(path: Path, function: str) -> Own:
 
 
 def functions(where: str) -> tuple[Described, ...]:
-    """Public functions of a Python file, each of which is a workload as `path:name`, or has a problem.
+    """Return the public functions of a Python file, each of which is a workload as `path:name`, or has a problem.
 
     Raises BadInputError where it can't be imported, and NotFoundError where there is no such file.
     """
-    told = contents(str(_there(where)))
-    if told.error is not None:
-        raise BadInputError(told.error)
-    return told.functions
+    result = contents(str(_there(where)))
+    if result.error is not None:
+        raise BadInputError(result.error)
+    return result.functions
 
 
 def _there(where: str) -> Path:
@@ -250,35 +255,35 @@ def again(reference: str) -> Own:
 
 
 def _one(where: str, name: str | None, shown: str) -> Own:
-    told = contents(where)
-    if told.error is not None:
-        raise BadInputError(told.error)
-    there = {each.name: each for each in told.functions}
+    result = contents(where)
+    if result.error is not None:
+        raise BadInputError(result.error)
+    there = {each.name: each for each in result.functions}
     if not name and len(there) == 1:
         name = next(iter(there))
-    if name in told.others:
-        raise BadInputError(f"{Path(where).name} has {name}, but {told.others[name]}")
+    if name in result.others:
+        raise BadInputError(f"{Path(where).name} has {name}, but {result.others[name]}")
     if name not in there:
         which = f"no function {quoted(name)}" if name else "several functions" if there else "no public function"
         have = f" It has: {', '.join(there)}." if there else ""
         raise NotFoundError(f"{Path(where).name} has {which}.{formats.meant(name or '', there)}{have}")
-    return made(there[name], where, shown.format(name), told.sha)
+    return made(there[name], where, shown.format(name), result.sha)
 
 
-def made(told: Described, where: str, shown: str, sha: str, origin: str | None = None) -> Own:
-    """Return the workload of what was told of a function. Raises BadInputError where it can be none."""
-    if told.problem is not None:
-        raise BadInputError(told.problem)
+def made(description: Described, where: str, shown: str, sha: str, origin: str | None = None) -> Own:
+    """Return the workload of a function's description. Raises BadInputError if it can't be one."""
+    if description.problem is not None:
+        raise BadInputError(description.problem)
     return Own(
         _absent,
         returns=(),
         small=(),
-        referring=tuple(name for name, each in told.form["properties"].items() if signatures.sequence(each)),
+        referring=tuple(name for name, each in description.form["properties"].items() if signatures.sequence(each)),
         summary_of=returned.values,
-        # Whether it has some nobody knows before it has returned.
+        # Unknown before it has returned.
         arrays_of=returned.arrays,
         computes=True,
-        told=told,
+        description=description,
         where=where,
         brought_by=origin or Path(where).name,
         shown=shown,
@@ -300,7 +305,7 @@ def loaded(function: Function, shown: str) -> Own:
     # After all was read that travels.
     if importing.sha_of(module) != function.sha:
         raise FailedError(
-            f"{Path(where).name}, or a module beside it, was changed after this was asked for. Run it again."
+            f"{Path(where).name}, or a module next to it, was changed after this run was submitted. Run it again."
         )
     if callable_ is None:
         raise FailedError(f"{Path(where).name} has no function {name!r} any more when its run imports it.")
@@ -324,49 +329,49 @@ class _Brief(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Have it written."""
+        """Write the buffer out."""
         self._to.flush()
 
 
 @contextlib.contextmanager
 def _briefly() -> Iterator[None]:
-    """Keep a limited part of what a person's code prints, so that no log fills the disk."""
+    """Limit what a user's code prints, so that no log fills the disk."""
     with contextlib.redirect_stdout(_Brief(sys.stdout)), contextlib.redirect_stderr(_Brief(sys.stderr)):
         yield
 
 
 def contents(where: str) -> Contents:
-    """What is in a file, or a module; asked of a process where that isn't known already."""
-    told = known(where)
-    if told is None:
+    """Return the contents of a file, or a module; a process finds them if they aren't known already."""
+    result = known(where)
+    if result is None:
         began = time.time()
         try:
-            told = Contents.model_validate(_asked(where))
+            result = Contents.model_validate(_asked(where))
         except BadInputError as err:
-            told = Contents(error=str(err), files=(found,) if (found := importing.stamp(where)) else ())
+            result = Contents(error=str(err), files=(found,) if (found := importing.stamp(where)) else ())
         asked = time.time()
-        _remembered[where] = asked, told
+        _remembered[where] = asked, result
         # What fails at once is asked again by the next command, since what it lacked may be there.
-        if told.files and (told.error is None or asked - began > DEADLINE):
+        if result.files and (result.error is None or asked - began > DEADLINE):
             with contextlib.suppress(OSError, FailedError):
                 _kept(where).parent.mkdir(mode=0o700, exist_ok=True)
-                config.write_atomically(_kept(where), told.model_dump_json())
-    return told
+                config.write_atomically(_kept(where), result.model_dump_json())
+    return result
 
 
 def known(where: str) -> Contents | None:
-    """What was told of a file that stands as it did then."""
-    asked, told = _remembered.get(where, (0.0, None))
-    if told is None:
+    """Return the known contents of a file if it is unchanged since."""
+    asked, result = _remembered.get(where, (0.0, None))
+    if result is None:
         try:
-            told = Contents.model_validate_json(_kept(where).read_bytes())
+            result = Contents.model_validate_json(_kept(where).read_bytes())
             asked = _kept(where).stat().st_mtime
         except (OSError, ValidationError):
             return None
-    if told.error is not None and time.time() - asked > _FORGET:
+    if result.error is not None and time.time() - asked > _FORGET:
         return None
-    same = all(importing.stamp(path) == (path, *rest) for path, *rest in told.files)
-    return told if same and (told.files or told.error) else None
+    same = all(importing.stamp(path) == (path, *rest) for path, *rest in result.files)
+    return result if same and (result.files or result.error) else None
 
 
 def _kept(where: str) -> Path:
@@ -426,8 +431,8 @@ def _asked(
             process.wait()
         answer.seek(0)
         stack.seek(0)
-        if told := answer.read():
-            return json.loads(told)
+        if result := answer.read():
+            return json.loads(result)
         late = stack.read().decode(errors="replace")
         line = re.search(rf'File "{re.escape(where)}", line (\d+)', late)
         if late or process.returncode == -signal.SIGKILL:

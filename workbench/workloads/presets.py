@@ -1,4 +1,4 @@
-"""The experiments of the posts and of a textbook as parameters of their workloads, at any scale; and a person's own."""
+"""Presets: the experiments of blog posts and a textbook as parameters, at any scale; and the user's own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.workloads.values import BadParameterError
 
 
 class Preset(BaseModel, frozen=True):
-    """Parameters that somebody has used before."""
+    """Parameters that have been used before."""
 
     name: str
     title: str
@@ -27,7 +27,7 @@ class Preset(BaseModel, frozen=True):
     profile: str | None = None
     """Kind of cluster that the text is about; None where it tries several."""
     removable: bool = False
-    """Whether this person kept it, and may forget it."""
+    """True if the user saved it, and may delete it."""
 
 
 DASK_CUDA = "Dask-CUDA’s benchmark local_cudf_merge"
@@ -46,14 +46,14 @@ _LEAST_BLOCK = 10**6
 
 
 def own(names: Sequence[str]) -> tuple[dict[str, Preset], tuple[str, ...]]:
-    """Presets of a person's own for a workload of these names, and sentences on those that can't be read."""
+    """Return the user's presets for a workload of these names, and messages about those that can't be read."""
     found: dict[str, Preset] = {}
     wrong: list[str] = []
     for place in kept.places("presets"):
         wrong += [place.error] if place.error else []
         for workload in dict.fromkeys(names):
-            told = place.told.get(workload) or {}
-            for name, parameters in told.items() if isinstance(told, dict) else [(workload, told)]:
+            saved = place.told.get(workload) or {}
+            for name, parameters in saved.items() if isinstance(saved, dict) else [(workload, saved)]:
                 if not kept.is_name(name) or not isinstance(parameters, dict):
                     wrong.append(
                         f"A preset of {workload} is {quoted(name)}: {quoted(parameters)} (in {place.where}). Give a "
@@ -67,7 +67,7 @@ def own(names: Sequence[str]) -> tuple[dict[str, Preset], tuple[str, ...]]:
 
 
 def named(name: str, parameters: dict[str, Any], source: str, *, removable: bool = False) -> Preset:
-    """Return a preset of somebody's own, whose title is what it holds."""
+    """Return a user's preset, titled by its parameters."""
     title = ", ".join(f"{key}={value}" for key, value in parameters.items())
     return Preset(name=name, title=f"{name}: {title}", source=source, parameters=parameters, removable=removable)
 
@@ -104,7 +104,7 @@ def forget(workload: str, name: str) -> None:
 
 
 def find(workload: str, presets: Sequence[Preset], name: str, wrong: Sequence[str] = ()) -> Preset:
-    """One of the presets of a workload. NotFoundError lists which there are, and what is wrong with others."""
+    """Return one of the presets of a workload. NotFoundError lists them, and the problems of others."""
     for preset in presets:
         if preset.name == name:
             return preset
@@ -128,7 +128,7 @@ def fields(presets: tuple[Preset, ...]) -> dict[str, tuple[Any, Any]]:
 
 
 def filled(workload: str, preset: Preset | None, scale: float | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of a preset at a scale, with those in their place that were given; a size replaces a shape."""
+    """Return the parameters of a preset at a scale, replaced by given ones; a size replaces a shape."""
     own = {name: value for name, value in given.items() if name not in ("preset", "scale") and value not in (None, "")}
     sized = next((name for name in ("size", "shape") if name in own), None)
     if scale is not None and preset is None:
@@ -149,7 +149,7 @@ def filled(workload: str, preset: Preset | None, scale: float | None, given: Map
 
 
 def scaled(parameters: dict[str, Any], scale: float) -> dict[str, Any]:
-    """Parameters of arrays or dataframes so many times as large, of the same form; see `_scaled_chunks`."""
+    """Return the parameters of arrays or dataframes so many times as large, of the same form; see `_scaled_chunks`."""
     if "n_rows" in parameters:
         return parameters | {name: math.ceil(scale * parameters[name]) for name in ("n_rows", "partition")}
     shape = parameters["shape"]
@@ -182,22 +182,26 @@ def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str
     """Say in what the parameters of a run differ from those of a text, both as the workload's function gets them."""
     if "n_rows" in theirs:
         return tuple(_other(name, theirs[name], ours[name]) for name in theirs if theirs[name] != ours[name])
-    told = []
+    differences = []
     part = math.prod(ours["shape"]) / math.prod(theirs["shape"])
     if theirs["shape"] != ours["shape"]:
-        told.append(f"{part:.3g} of its numbers, {ours['shape'][0]} × {ours['shape'][1]}")
+        differences.append(f"{part:.3g} of its numbers, {ours['shape'][0]} × {ours['shape'][1]}")
     n_theirs, n_ours = (
         math.prod(math.ceil(a / b) for a, b in zip(each["shape"], each["chunks"], strict=True))
         for each in (theirs, ours)
     )
     if n_theirs != n_ours:
-        told.append(f"{n_ours} blocks, not {n_theirs}")
+        differences.append(f"{n_ours} blocks, not {n_theirs}")
     # The texts give no seed.
     others = [name for name in theirs if name not in ("shape", "chunks", "seed")]
-    return (*told, *(_other(name, theirs[name], ours[name]) for name in others if theirs[name] != ours[name]))
+    return (*differences, *(_other(name, theirs[name], ours[name]) for name in others if theirs[name] != ours[name]))
 
 
 def _other(name: str, theirs: Any, ours: Any) -> str:
     text = [str(value).lower() if isinstance(value, bool) else str(value) for value in (ours, theirs)]
-    told = f"{name} {text[0]}, not {text[1]}"
-    return f"{told}: every number is made, and none is stored" if (name, ours) == ("generator", "fused") else told
+    difference = f"{name} {text[0]}, not {text[1]}"
+    return (
+        f"{difference}: every number is made, and none is stored"
+        if (name, ours) == ("generator", "fused")
+        else difference
+    )

@@ -117,11 +117,11 @@ def reduce_file(
     endpoint_url: fields.Endpoint | None = None,
     token_variable: fields.TokenVariable | None = None,
 ) -> tuple[da.Array, da.Array, da.Array, Any, Any, float | None]:
-    """Sum, mean, standard deviation, variance, extremes, a percentile or a histogram of an array in a file.
+    """Compute the sum, mean, standard deviation, variance, extremes, a percentile or a histogram of an array in a file.
 
     Of all of it, or along some of its dimensions: over=time of a NetCDF variable, over=0 of an array whose dimensions
     have no names. Each block is read, worked on and forgotten; with persist all are held in memory first, and the
-    seconds that reading took are told apart from those of computing. Whole numbers are added up as float64. The values
+    times of reading and computing are reported separately. Whole numbers are added up as float64. The values
     of one percentile must fit in a worker's memory.
     """
     found, axes, dims = _found(locals())
@@ -157,8 +157,8 @@ def _resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) ->
         "dims": dims,
     }
     over = f" over {', '.join(dims[axis] for axis in axes)}" if axes else ""
-    told = f"{values['what']}{over}: {' × '.join(left) or 'one number'}."
-    return values | facts, (*found.remarks, told)
+    description = f"{values['what']}{over}: {' × '.join(left) or 'one number'}."
+    return values | facts, (*found.remarks, description)
 
 
 def _found(values: Mapping[str, Any]) -> tuple[Found, tuple[int, ...], tuple[str, ...]]:
@@ -201,7 +201,7 @@ def _axes(found: Found, wanted: Sequence[str]) -> tuple[int, ...]:
 
 
 def _blocks(found: Found, dtype: str) -> tuple[int, ...]:
-    """Several stored blocks that are read as one, about 32 MB; a part of one where it is larger."""
+    """Return blocks that join several stored ones, about 32 MB; a part of one where it is larger."""
     if found.whole:
         return found.shape
     room = max(1, _BLOCK_BYTES // np.dtype(dtype).itemsize)
@@ -243,9 +243,9 @@ def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
     value, head = results["value"], np.asarray(results["head"])
     # JSON has no NaN: None where there was no value.
     first = [each.item() if np.isfinite(each) else None for each in head]
-    told: dict[str, Any] = {"value": first[0]} if value.ndim == 0 else {"shape": list(value.shape), "first": first}
+    answer: dict[str, Any] = {"value": first[0]} if value.ndim == 0 else {"shape": list(value.shape), "first": first}
     gaps = int(results["gaps"])
-    return told | ({"missing": gaps} if gaps else {}) | made(results, READ)
+    return answer | ({"missing": gaps} if gaps else {}) | made(results, READ)
 
 
 def _arrays(results: Mapping[str, Any]) -> xr.Dataset:
@@ -331,7 +331,7 @@ def _counted(resolved: Mapping[str, Any], results: Mapping[str, Any], x: da.Arra
     nearest = da.where(x < value, x, -np.inf).max(), da.where(x > value, x, np.inf).min()
     low, high, before, after = map(float, computed(client, (x < value).sum(), (x <= value).sum(), *nearest))
     rank = resolved["percent"] / 100 * (n_known - 1)
-    # The numbers of the two ranks around it, told by how many are smaller: the value itself, or one beside it.
+    # The numbers of the two ranks around it, by the count of smaller ones: the value itself, or its neighbor.
     below, above = (value if low <= at < high else before if at < low else after for at in (rank // 1, -(-rank // 1)))
     off, size = abs(value - below - (above - below) * (rank % 1)), max(abs(below), abs(above))
     passed = low <= rank // 1 + 1 <= high and off <= 64 * float(np.finfo(resolved["dtype"]).eps) * size
@@ -340,7 +340,7 @@ def _counted(resolved: Mapping[str, Any], results: Mapping[str, Any], x: da.Arra
 
 
 def _code(on_gpu: bool, **resolved: Any) -> str:
-    """Notebook cell of a statistic of an array in a file."""
+    """Return the notebook cell of a statistic of an array in a file."""
     what, axes, skipna = resolved["what"], list(resolved["axes"]), resolved["missing"] == "leave out"
     lines = [opening(resolved), f"over = [x.dims[axis] for axis in {axes}]"]
     if what == "histogram":

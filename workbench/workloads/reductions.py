@@ -9,7 +9,7 @@ import numpy as np
 
 
 def histograms(numbers: Any, edges: Any, axis: tuple[int, ...]) -> Any:
-    """How many lie in each bin, along some axes, whose length is one then; bins are the last axis."""
+    """Count the values in each bin, along some axes, whose length is one then; bins are the last axis."""
     edges, bins = np.asarray(edges, like=numbers), len(edges) - 1
     left = [each for each in range(numbers.ndim) if each not in axis]
     rows = numbers.transpose(*left, *axis).reshape(math.prod(numbers.shape[each] for each in left), -1)
@@ -21,7 +21,7 @@ def histograms(numbers: Any, edges: Any, axis: tuple[int, ...]) -> Any:
 
 
 def moments(numbers: Any, axis: tuple[int, ...]) -> Any:
-    """How many are known along some axes, their mean, and the sum of squares around it; along the last axis."""
+    """Return the count of known values along some axes, their mean, and squares around it; along the last axis."""
     numbers = numbers.astype("float64")
     count = (~np.isnan(numbers)).sum(axis=axis, keepdims=True)
     mean = np.nansum(numbers, axis=axis, keepdims=True) / np.maximum(count, 1)
@@ -40,7 +40,7 @@ def variance(parts: Any, axis: tuple[int, ...]) -> Any:
 
 
 def percentiles(numbers: Any, percent: float, axis: tuple[int, ...]) -> Any:
-    """A percentile along some axes as NumPy interpolates it; what is missing is left out, NaN where all is."""
+    """Return a percentile along some axes as NumPy interpolates it; missing values are left out, NaN where all are."""
     left = [each for each in range(numbers.ndim) if each not in axis]
     rows = numbers.transpose(*left, *axis).reshape(*(numbers.shape[each] for each in left), -1)
     rows = np.sort(rows, axis=-1)  # NaN comes last
@@ -55,7 +55,7 @@ def percentiles(numbers: Any, percent: float, axis: tuple[int, ...]) -> Any:
 
 
 def absent(count: Any, size: int, where: str) -> Any:
-    """How many are missing. Raises ValueError where all are: there is nothing to reduce."""
+    """Count missing values. Raises ValueError if all are missing: there is nothing to reduce."""
     if int(count) == size:
         raise ValueError(f"All values of {where} are missing.")
     return count

@@ -58,9 +58,9 @@ def _imports_nothing(_: Mapping[str, Any]) -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class Template:
-    """A workload that can be run: a plain function of Dask code, and what is known about it.
+    """A workload that can be run: a plain function of Dask code, and facts about it.
 
-    `compute` runs one from `validate`'s parameters to the check; whoever runs it in steps takes them from there.
+    `compute` runs one from `validate`'s parameters to the check, and shows the steps to run it otherwise.
     """
 
     function: Callable[..., Any]
@@ -70,30 +70,30 @@ class Template:
     """Those of them that come back from the cluster; the others stay there."""
     summary_of: Callable[[Mapping[str, Any]], dict[str, Any]] = field(repr=False)
     arrays_of: Callable[[Mapping[str, Any]], xr.Dataset] | None = field(default=None, repr=False)
-    """From the results to the arrays that a person takes away; None for workloads that answer with numbers."""
+    """Function from the results to the arrays of the answer; None for workloads that answer with numbers."""
     extra: Mapping[str, tuple[Any, Any]] = field(default_factory=dict, repr=False)
     """Fields of the form, with type and default, that the function doesn't take: what the check asks for."""
     reports_bandwidth: bool = False
-    """Whether its runs tell how fast data travelled between the workers."""
+    """True if its runs report the bandwidth between the workers."""
     presets: tuple[Preset, ...] = ()
-    """Parameters with which somebody has used it before."""
+    """Parameters that have been used before."""
     values: tuple[str, ...] = ()
     """Those of `returns` that are values and no Dask collections: the function itself computes them, or gives None."""
     computes: bool = False
-    """Whether the function may compute where `values` doesn't tell."""
+    """True if the function may compute something that `values` doesn't list."""
     on_gpus: tuple[str, str] | None = None
-    """Package that it needs on GPUs beside CuPy, and the extra that brings it; None where it needs none."""
+    """Package that it needs on GPUs in addition to CuPy, and the extra that brings it; None where it needs none."""
     imports: Callable[[Mapping[str, Any]], Mapping[str, str]] = field(default=_imports_nothing, repr=False)
     """From resolved parameters to the modules that tasks import besides Dask and NumPy, of `workbench.remote.MODULES`.
 
     With each, what else can be chosen where workers can't import it, or ''.
     """
     by_processors: bool = False
-    """Whether processors work on its blocks also where workers have GPUs, which is no fault then."""
+    """True if processors work on its blocks even where workers have GPUs, which is then no fault."""
     referring: tuple[str, ...] = ()
     """Parameters that are kept as they were understood, as paths are: another run may be the last one tomorrow."""
     alone: Alone | None = field(default=None, repr=False)
-    """What of it NumPy or CuPy does without Dask, for a row beside clusters; None where they have nothing for it."""
+    """The same workload by NumPy or CuPy without Dask, for a row next to clusters; None if there is none."""
 
     @property
     def name(self) -> str:
@@ -107,22 +107,22 @@ class Template:
 
     @property
     def reference(self) -> str:
-        """What `template` finds it by, in whatever folder it is asked."""
+        """Reference by which `template` finds it from any folder."""
         return self.name
 
     @property
     def pinned(self) -> Function | None:
-        """What a record keeps of a person's function; None of ours."""
+        """Facts that a record stores about a user's function; None for ours."""
         return None
 
     @property
     def origin(self) -> str:
-        """Where it comes from, in few words."""
+        """Short description of its origin."""
         return "dask-workbench"
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
-        """Parameters that name a file or a folder. Where none is given, nothing of a person's is opened."""
+        """Parameters that name a file or a folder. Without any of them, no user file is opened."""
         return tuple(name for name, field in self.schema()["properties"].items() if field.get("path"))
 
     @property
@@ -141,7 +141,7 @@ class Template:
         return plain_source(self.function)
 
     def lacking(self, *, on_gpu: bool) -> str | None:
-        """Why it can't be run on processors or GPUs with what is installed here; None where it can."""
+        """Return why it can't run on processors or GPUs with the installed packages; None if it can."""
         if not on_gpu or self.on_gpus is None or find_spec(self.on_gpus[0]) is not None:
             return None
         package, extra = self.on_gpus
@@ -151,13 +151,13 @@ class Template:
         )
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of the form: properties with title, description, default, bounds, unit and examples."""
+        """Return the JSON Schema of the form: properties with title, description, default, bounds and examples."""
         # At each key that is typed a form is drawn anew.
         return deepcopy(self._form)
 
     @property
     def offered(self) -> tuple[Preset, ...]:
-        """Its presets, and those of a person's own."""
+        """Its presets, and the user's own."""
         return (*self.presets, *self._own_presets()[0].values())
 
     @property
@@ -166,7 +166,7 @@ class Template:
         return self._own_presets()[1]
 
     def preset(self, name: str) -> Preset:
-        """One of the presets. NotFoundError lists which there are."""
+        """Return one of the presets. NotFoundError lists them."""
         mine, wrong = self._own_presets()
         return presets.find(self.name, (*self.presets, *mine.values()), name, wrong)
 
@@ -179,11 +179,11 @@ class Template:
 
     @property
     def _takes_preset(self) -> bool:
-        """Whether `preset` names a preset: a person's function may have a parameter of that name."""
+        """True if `preset` names a preset: a user's function may have a parameter of that name."""
         return bool(self.presets) or "preset" not in self._form["properties"]
 
     def spelt_out(self, raw: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Parameters with what a preset of one's own stands for in its place: another process may not have it.
+        """Return the parameters with a user's preset replaced by its values: another process may not have it.
 
         Raises BadParameterError where there is no such preset.
         """
@@ -203,14 +203,14 @@ class Template:
         return presets.filled(self.name, chosen, None, raw)
 
     def validate(self, raw: Mapping[str, Any], **cluster: Any) -> Parameters:
-        """Check parameters, which may be text from a command line, and find out shape and blocks.
+        """Validate parameters, which may be text from a command line, and resolve shape and blocks.
 
-        What is known of the `cluster` is told as `Surroundings` has it: memory, threads and so on.
+        Facts about the `cluster` are `Surroundings`: memory, threads and so on.
 
         Raises
         ------
         BadParameterError
-            In one sentence: the parameter, what was given, what is allowed.
+            The message has the parameter, the given value and the allowed ones.
         """
         mine, raw = raw.get("preset"), self.spelt_out(raw)
         values = forms.read(self._form, raw)
@@ -279,7 +279,7 @@ class Template:
         return values | changed
 
     def needs(self, parameters: Parameters) -> Needs:
-        """Estimate what it moves and what must fit in memory; unknown where nobody said."""
+        """Estimate the data moved and the memory needed; unknown if not declared."""
         if "needs" not in self.declares:
             return _UNKNOWN
         found = self._ask("needs", parameters.resolved, threads_per_worker=parameters.threads_per_worker)
@@ -295,29 +295,29 @@ class Template:
             ) from err
 
     def build(self, parameters: Parameters) -> dict[str, Any]:
-        """Dask collections of the answer by name, and those of its `values` that were computed at once."""
+        """Return Dask collections of the answer by name, and those of its `values` that were computed at once."""
         from workbench.linalg import AccuracyWarning
 
         with warnings.catch_warnings():
-            # An accuracy that isn't reached is told by the check.
+            # The check reports an accuracy that isn't reached.
             warnings.simplefilter("ignore", AccuracyWarning)
             found = self.function(**self._arguments(parameters))
         return dict(zip(self.returns, found if isinstance(found, tuple) else (found,), strict=True))
 
     def collections(self, built: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of the results that are Dask collections."""
+        """Return those of the results that are Dask collections."""
         return {name: found for name, found in built.items() if name not in self.values}
 
     def gathered(self, collections: Mapping[str, Any]) -> tuple[str, ...]:
-        """Names of the persisted results that come back as values; the others stay on the cluster for the check."""
+        """Return names of the persisted results that come back as values; the others stay on the cluster."""
         return self.small
 
     def measured(self, built: Mapping[str, Any], threads_per_worker: int) -> Needs | None:
-        """What it needs by its graph, where nobody could tell before that was there."""
+        """Return its needs by its graph, if they were unknown before."""
         return None
 
     def remarks(self, results: Mapping[str, Any]) -> tuple[str, ...]:
-        """Sentences on what of the answer isn't kept, and why."""
+        """Return messages about parts of the answer that aren't stored."""
         return ()
 
     def summarise(self, results: Mapping[str, Any]) -> dict[str, Any]:
@@ -325,34 +325,34 @@ class Template:
         return self.summary_of(results)
 
     def arrays(self, results: Mapping[str, Any], resolved: Mapping[str, Any] | None = None) -> xr.Dataset | None:
-        """Arrays of the answer, which may be on the cluster; None of an answer without arrays."""
+        """Return the arrays of the answer, which may be on the cluster; None for an answer without arrays."""
         return None if self.arrays_of is None else self.arrays_of({**(resolved or {}), **results})
 
     def check(self, parameters: Parameters, results: Mapping[str, Any], client: Client | None = None) -> Check | None:
-        """Compare the answer with what it must be; None where nobody said what that is.
+        """Compare the answer with the expected one; None if no check is declared.
 
         Parameters
         ----------
         results
-            All that `build` named: values for what `gathered` names, persisted collections for the rest.
+            Everything from `build`: values for the names in `gathered`, persisted collections for the rest.
         client
-            Where the check's own graph is computed; None for Dask's scheduler of the moment.
+            Client that computes the check's own graph; None for Dask's current scheduler.
         """
         judge = declared(self.function).check
         if judge is None:
             return None
         whose = f"{getattr(judge, '__name__', 'its check')} of {self.origin}"
         try:
-            told = called(judge, *self._checked(parameters, results), client=client)
+            verdict = called(judge, *self._checked(parameters, results), client=client)
         except AssertionError as err:
             return Check(passed=False, what=f"{whose}: {said(err) or 'its assertion failed'}.".replace("..", "."))
-        if isinstance(told, Check):
-            return told
-        if isinstance(told, tuple) and len(told) in (2, 3):
-            rounding = float(told[2]) if len(told) == 3 else None
-            what = printable(f"{whose}: {told[1]}.").replace("..", ".")
-            return Check(passed=bool(told[0]), what=what, rounding=rounding)
-        return Check(passed=bool(told), what=f"{whose} says so.")
+        if isinstance(verdict, Check):
+            return verdict
+        if isinstance(verdict, tuple) and len(verdict) in (2, 3):
+            rounding = float(verdict[2]) if len(verdict) == 3 else None
+            what = printable(f"{whose}: {verdict[1]}.").replace("..", ".")
+            return Check(passed=bool(verdict[0]), what=what, rounding=rounding)
+        return Check(passed=bool(verdict), what=f"{whose} says so.")
 
     def _checked(self, parameters: Parameters, results: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
         """Return the parameters and the answer as `check` gets them."""
@@ -370,7 +370,7 @@ class Template:
         return self.summarise(results), self.check(parameters, results, client)
 
     def cell(self, parameters: Parameters, cluster: str | None = None, *, on_gpu: bool = False) -> str:
-        """Notebook cell that does the same with Dask or with CuPy, on a cluster of ours if one is named."""
+        """Return the notebook cell that does the same with Dask or with CuPy, on a cluster of ours if one is named."""
         if "code" not in self.declares:
             return self._plain_cell(parameters, cluster, on_gpu)
         text = self._ask("code", parameters.resolved, on_gpu=on_gpu)
@@ -388,7 +388,7 @@ class Template:
 
     @property
     def has_arrays(self) -> bool:
-        """Whether its answer has arrays, which can be saved."""
+        """True if its answer has arrays, which can be saved."""
         return self.arrays_of is not None
 
     @property
@@ -396,7 +396,7 @@ class Template:
         return _SAVING if self.has_arrays else {}
 
     def _target(self, resolved: Mapping[str, Any], save: str, replace: bool) -> str:
-        """Where the answer is saved to; BadParameterError where that can't be."""
+        """Return the target where the answer is saved; BadParameterError if that is impossible."""
         from workbench.storage.places import matches, overlap
         from workbench.storage.targets import target
 
@@ -412,7 +412,7 @@ class Template:
                 "save",
             )
         for name, value in resolved.items():
-            # Any parameter may name a file that is read, those of a person's function as well.
+            # Any parameter may name a file that is read, in a user's function as well.
             read = [] if not isinstance(value, str) else [value] if "://" in value else matches(value)
             if any(overlap(each, str(found)) for each in read):
                 raise BadParameterError(
@@ -436,13 +436,13 @@ def _is_replaced(field: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
 
 
 def _holding(n_bytes: int) -> Needs:
-    """Return the needs of a function that holds so much, and goes through it nobody knows how often."""
+    """Return the needs of a function that holds so many bytes, with an unknown number of passes."""
     sentence = f"Needs {formats.size(n_bytes)} of all workers together, as its own function says."
     return Needs(input_bytes=n_bytes, passes=0, held_total=n_bytes, kept=n_bytes, sentence=sentence)
 
 
 def described(template: Template) -> dict[str, Any]:
-    """What whoever offers a workload is told of it, as JSON."""
+    """Return the description of a workload for user interfaces, as JSON."""
     return {
         "name": template.name,
         "title": template.title,
@@ -467,7 +467,7 @@ def on_host(collection: Any) -> Any:
 
 
 def templates() -> tuple[Template, ...]:
-    """All workloads of ours, in the order in which they are shown."""
+    """Return all workloads of ours, in the order in which they are shown."""
     load("workbench.workloads.catalogue")
     from workbench.workloads.catalogue import TEMPLATES
 
@@ -475,12 +475,12 @@ def templates() -> tuple[Template, ...]:
 
 
 def template(name: str) -> Template:
-    """One workload: of ours, a function of a person's as `mine.py:total`, or one that is listed.
+    """Return one workload: of ours, a user's function as `mine.py:total`, or one that is listed.
 
     Raises
     ------
     NotFoundError
-        There is none of that name; it lists which there are.
+        There is none of that name; the message lists those available.
     UntrustedError
         The same, while the working folder has workloads that the user hasn't trusted yet.
     BadInputError
@@ -518,7 +518,7 @@ def template(name: str) -> Template:
 
 
 def arguments(function: Callable[..., Any], resolved: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the parameters that a function takes, from their JSON: lists are tuples again."""
+    """Return those of the parameters that a function takes, from their JSON: lists are tuples again."""
     taken = inspect.signature(function).parameters
     given = {name: value for name, value in resolved.items() if name in taken}
     return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}

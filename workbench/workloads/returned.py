@@ -1,4 +1,4 @@
-"""What a person's function returned: which of it is Dask's, what comes back, what are numbers and what are arrays."""
+"""Results of a user's function: its Dask collections, the parts that come back, its numbers and its arrays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LARGEST = 2**30
 """Bytes of one object of a process, beyond which it is not taken as an answer."""
 _SMALL = 2**20  # bytes of a Dask array that comes back
 _KEPT = "biufcMmU"
-_SHOWN = 20  # numbers of an array that are told one by one
+_SHOWN = 20  # numbers of an array that are listed one by one
 _LONGEST = 10_000  # characters of a value as JSON
 _MOST = 100  # values in a list or dict whose arrays are kept by name
 _OTHERS = frozenset({"bandwidth", "certificate", "scatter", "seconds_to_make", "seconds_to_read"})
@@ -30,14 +30,14 @@ _OTHERS = frozenset({"bandwidth", "certificate", "scatter", "seconds_to_make", "
 _DRAWN = frozenset(
     {"singular_values", "explained_variance", "explained_variance_ratio", "variance_fraction", "separated"}
 )
-"""Names under which numbers are drawn, a person's as well as ours."""
+"""Names under which numbers are drawn, the user's as well as ours."""
 
 
 _Making = Callable[[], "xr.DataArray"]
 
 
 def named(found: Any, whose: str, variables: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Parts of what a function returned by name: of a dict, of a tuple, or one called `value`."""
+    """Return the parts of a function's result by name: of a dict, of a tuple, or one called `value`."""
     if _is_of("xarray", "Dataset", found):
         found = dict(found.data_vars)
     if isinstance(found, tuple):
@@ -58,13 +58,12 @@ def named(found: Any, whose: str, variables: tuple[str, ...] = ()) -> dict[str, 
         return {name: _lazy(each) for name, each in _spread(parts).items()}
     except RecursionError as err:
         raise FailedError(
-            f"The answer of {whose} holds itself, or is a list or dict of a depth that nobody can follow. Return "
-            "its parts by name."
+            f"The answer of {whose} holds itself, or is a list or dict nested too deeply. Return its parts by name."
         ) from err
 
 
 def _lazy(found: Any) -> Any:
-    """One collection for a list or dict with some in it, and for futures."""
+    """Wrap a list or dict with collections, or futures, in one collection."""
     import dask
     from distributed import Future, futures_of
 
@@ -76,12 +75,12 @@ def _lazy(found: Any) -> Any:
 
 
 def _spread(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Parts of an answer, those of lists and dicts with arrays in them by names such as `pair_1` and `fit.w`."""
+    """Yield the parts of an answer; lists and dicts with arrays give names such as `pair_1` and `fit.w`."""
     return _apart(pair for part in results.items() for pair in _parts(*part))
 
 
 def _apart(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """All of them by name, a later one of the same name with a _ behind it: 1 and "1" are two keys of a dict."""
+    """Return all of them by name, a later one of the same name with a _ behind it: 1 and "1" are two keys of a dict."""
     found: dict[str, Any] = {}
     for name, each in pairs:
         stored = name
@@ -103,7 +102,7 @@ def _parts(name: str, found: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _inside(found: Any) -> list[tuple[str, Any]]:
-    """What a list or dict holds, behind what its name has behind that of the whole: `_1` or `.w`."""
+    """Yield the parts of a list or dict, with the suffix of each name: `_1` or `.w`."""
     if hasattr(found, "_fields"):
         found = found._asdict()
     if isinstance(found, dict):
@@ -112,7 +111,7 @@ def _inside(found: Any) -> list[tuple[str, Any]]:
 
 
 def _is_array(found: Any) -> bool:
-    """Whether it needs a name of its own: an array, or a table or dataset with some."""
+    """Return whether it needs a name of its own: an array, or a table or dataset with some."""
     if _is_of("dask", "Scalar", found):  # of a table, which Dask can't delay in a list
         return True
     if _is_one_piece(found) or isinstance(found, type) or getattr(found, "ndim", 1) == 0:
@@ -122,12 +121,12 @@ def _is_array(found: Any) -> bool:
 
 
 def whole(results: Mapping[str, Any]) -> Any:
-    """The parts as a check gets them: the one there is, or all by name."""
+    """Return the parts as a check gets them: a single one, or all by name."""
     return results["value"] if results.keys() == {"value"} else dict(results)
 
 
 def collections(built: Mapping[str, Any]) -> dict[str, Any]:
-    """Those parts that are Dask's, those of one kind beside each other: `Client.persist` confuses them else."""
+    """Return those parts that are Dask's, grouped by kind, or else `Client.persist` confuses them."""
     import dask
 
     found = {name: each for name, each in built.items() if dask.is_dask_collection(each)}
@@ -136,7 +135,7 @@ def collections(built: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def gathered(persisted: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of persisted parts that come back: all but large ones, which stay on the cluster."""
+    """Return names of persisted parts that come back: all but large ones, which stay on the cluster."""
     return tuple(name for name, each in persisted.items() if _comes_back(each))
 
 
@@ -155,9 +154,9 @@ def _comes_back(persisted: Any) -> bool:
 
 
 def values(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers, texts and what else is small, as JSON."""
-    told = ((name, value) for name, each in _spread(results).items() if (value := _plain(each)) is not _NONE)
-    return _apart((f"{name}_" if name in _DRAWN and not _are_numbers(value) else name, value) for name, value in told)
+    """Return numbers, texts and other small values, as JSON."""
+    pairs = ((name, value) for name, each in _spread(results).items() if (value := _plain(each)) is not _NONE)
+    return _apart((f"{name}_" if name in _DRAWN and not _are_numbers(value) else name, value) for name, value in pairs)
 
 
 def _are_numbers(found: Any) -> bool:
@@ -168,7 +167,7 @@ _NONE = object()
 
 
 def _plain(found: Any) -> Any:
-    """What is told of a value in a line; nothing of an array that is kept as one."""
+    """Summarize a value in one line; return None for arrays saved separately."""
     if _is_one_piece(found):
         return _NONE
     # Tables, xarray and Dask; a date of pandas has no shape.
@@ -191,7 +190,7 @@ def _plain(found: Any) -> Any:
 
 
 def _spelled(value: Any) -> Any:
-    """What JSON has no number for as text: 'nan', 'inf' and '-inf'; and text that can be written."""
+    """Return numbers that JSON lacks as text: 'nan', 'inf' and '-inf'; and text that can be written."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict):
@@ -208,7 +207,7 @@ def _number(value: Any) -> Any:
 
 
 def arrays(results: Mapping[str, Any]) -> xr.Dataset:
-    """All arrays of an answer, with names of their dimensions; columns of tables are arrays too."""
+    """Return all arrays of an answer, with names of their dimensions; columns of tables are arrays too."""
     from workbench.storage.variables import combined
 
     parts = ((stored, made()) for _, stored, made in _pieces(_spread(results)))
@@ -216,7 +215,7 @@ def arrays(results: Mapping[str, Any]) -> xr.Dataset:
 
 
 def _stored_names(names: Iterable[Any]) -> dict[Any, str]:
-    """What arrays are called where they are kept: a store takes / for a folder, and names without a letter for none."""
+    """Return names for stored arrays: a store takes / for a folder, and names without a letter for none."""
     given = list(names)
     # A name that can stay stays, whichever comes first.
     taken = {str(name) for name in given if _stored_name(name) == str(name)}
@@ -236,7 +235,7 @@ def _stored_name(given: object) -> str:
 
 
 def _pieces(results: Mapping[Any, Any], before: str = "", place: str = "") -> Iterator[tuple[str, str, _Making]]:
-    """Names of arrays as they were given and as they are stored, and what makes each: no values are asked for."""
+    """Yield names of arrays as given and as stored, and a function that makes each: no values are computed."""
     for given, kept in _stored_names(results).items():
         name, stored, found = f"{before}{given}", f"{place}{kept}", results[given]
         if _is_one_piece(found):
@@ -281,7 +280,7 @@ def _of_xarray(found: Any) -> xr.DataArray:
 
 
 def _without_gaps(data: Any) -> Any:
-    """NaN, NaT or no text where an array is masked, whole numbers as float64 then; and no long doubles."""
+    """Return the array with NaN, NaT or no text where it is masked, integers as float64 then; no long doubles."""
     import dask.array as da
     import numpy as np
 
@@ -332,7 +331,7 @@ def _of_table(table: str, column: Any) -> xr.DataArray:
 
 
 def _of_column(column: Any) -> Any:
-    """The array of a table's column; of Dask's its lengths aren't known, and nothing is computed."""
+    """Return the array of a table's column; with Dask its lengths are unknown, and nothing is computed."""
     if hasattr(column, "to_dask_array"):
         with warnings.catch_warnings():
             # Of text, which isn't kept then.
@@ -351,7 +350,7 @@ def _is_kept(data: Any) -> bool:
 
 
 def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
-    """Sentences on parts that are too large to be taken as an answer."""
+    """Return messages about parts that are too large to be taken as an answer."""
     import dask
 
     said, results = [], _spread(results)
@@ -399,12 +398,12 @@ def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
 
 
 def _is_object(found: Any) -> bool:
-    """Whether there is more to it than its text: a figure or a model, but no date."""
+    """Return whether there is more to it than its text: a figure or a model, but no date."""
     return hasattr(found, "__dict__") and not (hasattr(found, "isoformat") or hasattr(found, "dtype"))
 
 
 def _is_lost(found: Any) -> bool:
-    """Whether an array holds what isn't kept; labels and columns of objects are text where they can be."""
+    """Return whether an array holds values that aren't stored; labels and object columns become text if possible."""
     if not (hasattr(found, "dtype") and found.ndim) or _is_of("xarray", "DataArray", found):
         return False
     kind = (_of_column(found) if hasattr(found, "to_frame") else found).dtype.kind
@@ -432,17 +431,17 @@ def needs(found: Mapping[str, Any], threads_per_worker: int) -> Needs | None:
     largest = max(sizes, default=output)
     # A task has its input, what it makes, and most often something between in its hands.
     in_hand = 3 * max(held)
-    told = (
+    message = (
         f"Estimated from its graph: blocks of up to {formats.size(max(blocks))}, three of them in each thread, "
         f"and an answer of {formats.size(output)}."
         if blocks
-        else f"Its graph has {formats.count(n_tasks, 'task')}, whose sizes nobody knows before they run."
+        else f"Its graph has {formats.count(n_tasks, 'task')}, whose sizes are unknown before they run."
     )
     return Needs(
         input_bytes=largest,
         held_per_worker=in_hand,
         held_total=in_hand + output,
-        sentence=told,
+        sentence=message,
         known=bool(blocks),
     )
 
@@ -455,7 +454,7 @@ def _bytes(collection: Any) -> float:
 
 
 def _is_one_piece(collection: Any) -> bool:
-    """Whether a collection is a delayed value, which says yes to every question."""
+    """Return whether a collection is a delayed value, which says yes to every question."""
     return _is_of("dask", "Delayed", collection)
 
 
@@ -464,5 +463,5 @@ def _graph(collection: Any) -> Any:
 
 
 def _is_of(package: str, name: str, found: Any) -> bool:
-    """Whether a value is of a class of a package, which isn't imported for the question."""
+    """Return whether a value is of a class of a package, which isn't imported for the question."""
     return any(each.__name__ == name and each.__module__.split(".")[0] == package for each in type(found).__mro__)

@@ -38,7 +38,7 @@ class Shipped(ModuleType):
 
 
 def ship(module: ModuleType) -> None:
-    """Have a module, which was just imported, and its functions and classes travel by value."""
+    """Make a just imported module, and its functions and classes, be pickled by value."""
     cloudpickle.register_pickle_by_value(module)
     _move(vars(module).values(), module.__name__)
     for name in accumulate(module.__name__.split("."), "{}.{}".format):
@@ -46,7 +46,7 @@ def ship(module: ModuleType) -> None:
 
 
 def _move(values: Iterable[Any], module: str) -> None:
-    """Have functions and classes of a module claim to be in `__main__`."""
+    """Make functions and classes of a module claim to be in `__main__`."""
     for value in list(values):
         while isinstance(value, (FunctionType, type, type(_unpacked))) and value.__module__ == module:
             value.__module__ = "__main__"

@@ -1,4 +1,4 @@
-"""From what a person asks for (a size, a shape, blocks) to a shape and blocks, with the reason for each choice."""
+"""Shape and blocks of an array from the user's input (a size, a shape, blocks), with the reason for each choice."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _TEXT_OF_SIZE = re.compile(r"\d+(\.\d*)?\s*([kmgtp]i?)?b?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What shape and blocks a workload wants of its random array."""
+class ArrayRequest:
+    """Requirements of a workload for the shape and blocks of its random array."""
 
     workload: str
     layout: Layout
@@ -51,35 +51,37 @@ class Wish:
     multiple: int = 1
     """Of which the sides of a block are multiples."""
     turned: bool = False
-    """Rows and columns are given here the other way round than the person knows them."""
+    """True if rows and columns are swapped relative to the user's view."""
     reason: str | None = None
-    """Why blocks are as large as they are, where it isn't that they were quickest when measured."""
+    """Reason for the block size, if it isn't the one that was quickest when measured."""
 
 
-def shape_of(wish: Wish, values: Mapping[str, Any], given: Mapping[str, Any], around: Surroundings) -> tuple[int, int]:
-    """Shape that `size` or `shape` asks for."""
+def shape_of(
+    request: ArrayRequest, values: Mapping[str, Any], given: Mapping[str, Any], around: Surroundings
+) -> tuple[int, int]:
+    """Return the shape that `size` or `shape` requests."""
     shape = values["shape"]
     if shape is None:
-        n_bytes = size_in_bytes(wish.workload, values["size"], around)
-        return _shape_of_size(wish, n_bytes, values["size"])
+        n_bytes = size_in_bytes(request.workload, values["size"], around)
+        return _shape_of_size(request, n_bytes, values["size"])
     if given.get("size") is not None:
         raise BadParameterError(
-            f"{wish.workload} was given both size ({given['size']!r}) and shape ({list(shape)}). Give one of them.",
+            f"{request.workload} was given both size ({given['size']!r}) and shape ({list(shape)}). Give one of them.",
             "size",
         )
-    if math.prod(shape) * wish.stored.itemsize > _MOST_BYTES:
+    if math.prod(shape) * request.stored.itemsize > _MOST_BYTES:
         raise bad(
-            wish.workload, "shape", list(shape), f"rows and columns that make at most {formats.size(_MOST_BYTES)}"
+            request.workload, "shape", list(shape), f"rows and columns that make at most {formats.size(_MOST_BYTES)}"
         )
-    if wish.layout == "square" and wish.workload == "transpose_sum" and shape[0] != shape[1]:
-        raise bad(wish.workload, "shape", list(shape), "as many rows as columns, such as 10000, 10000")
-    if wish.layout == "tall" and shape[0] < shape[1]:
-        raise bad(wish.workload, "shape", list(shape), "at least as many rows as columns, such as 1000000, 100")
+    if request.layout == "square" and request.workload == "transpose_sum" and shape[0] != shape[1]:
+        raise bad(request.workload, "shape", list(shape), "as many rows as columns, such as 10000, 10000")
+    if request.layout == "tall" and shape[0] < shape[1]:
+        raise bad(request.workload, "shape", list(shape), "at least as many rows as columns, such as 1000000, 100")
     return (int(shape[0]), int(shape[1]))
 
 
 def size_in_bytes(workload: str, size: int | float | str, around: Surroundings) -> int:
-    """Bytes that a size means, which may be a fraction of the cluster's memory."""
+    """Return the bytes of a size, which may be a fraction of the cluster's memory."""
     fraction = _fraction(size)
     if fraction is not None:
         if around.memory is None:
@@ -98,27 +100,27 @@ def size_in_bytes(workload: str, size: int | float | str, around: Surroundings) 
 
 
 def chunks_of(
-    wish: Wish, shape: tuple[int, int], chunks: Any, around: Surroundings
+    request: ArrayRequest, shape: tuple[int, int], chunks: Any, around: Surroundings
 ) -> tuple[tuple[int, int], tuple[str, ...]]:
-    """Rows and columns of a block, and why where they were chosen here."""
+    """Return rows and columns of a block, and the reason if they were chosen here."""
     notes: tuple[str, ...]
     if chunks == "auto":
-        block = _good_block(wish, shape, around.threads)
-        notes = (_why(wish, shape, block, around.threads),)
+        block = _good_block(request, shape, around.threads)
+        notes = (_why(request, shape, block, around.threads),)
     elif isinstance(chunks, str):
         n_bytes = _bytes(chunks)
         if n_bytes is None:
-            raise bad(wish.workload, "chunks", chunks, ALLOWED_CHUNKS)
-        block = _block_of_size(wish, shape, n_bytes)
-        notes = (f"Blocks of at most {formats.size(n_bytes)}: {_pair(block[:: -1 if wish.turned else 1])}.",)
+            raise bad(request.workload, "chunks", chunks, ALLOWED_CHUNKS)
+        block = _block_of_size(request, shape, n_bytes)
+        notes = (f"Blocks of at most {formats.size(n_bytes)}: {_pair(block[:: -1 if request.turned else 1])}.",)
     else:
-        block, notes = _block_as_given(wish, shape, chunks), ()
-    _refuse_too_many(wish, shape, block, chunks)
+        block, notes = _block_as_given(request, shape, chunks), ()
+    _refuse_too_many(request, shape, block, chunks)
     return block, notes
 
 
 def number_of_blocks(shape: tuple[int, ...], block: tuple[int, ...]) -> int:
-    """Blocks of this size that cover the shape."""
+    """Return the number of blocks of this size that cover the shape."""
     return math.prod(math.ceil(length / part) for length, part in zip(shape, block, strict=True))
 
 
@@ -132,7 +134,7 @@ def block_rows(
     most: int = _GOOD_NUMBER_OF_BLOCKS,
     n_bytes: int = _BLOCK_BYTES,
 ) -> int:
-    """Rows of a block of these columns: about `n_bytes`, several blocks for each thread, at most `most` of them."""
+    """Return rows of a block of these columns: about `n_bytes`, several blocks a thread, at most `most` of them."""
     wanted = max(1, n_bytes // (columns * itemsize))
     smallest = max(1, _SMALLEST_BLOCK // (columns * itemsize))
     share = math.ceil(rows / ((threads or 1) * _BLOCKS_PER_THREAD))
@@ -145,7 +147,7 @@ def block_rows(
 
 
 def grown(part: Sequence[int], whole: Sequence[int], most: int) -> tuple[int, ...]:
-    """A multiple of a block that has at most so many places, larger along the last dimensions first."""
+    """Return a multiple of a block that has at most so many places, larger along the last dimensions first."""
     found = list(part)
     for axis in reversed(range(len(found))):
         found[axis] = min(whole[axis], found[axis] * max(1, most // math.prod(found)))
@@ -155,7 +157,7 @@ def grown(part: Sequence[int], whole: Sequence[int], most: int) -> tuple[int, ..
 
 
 def shrunk(part: Sequence[int], most: int) -> tuple[int, ...]:
-    """A part of a block that has about so many places, smaller along the first dimensions first."""
+    """Return a part of a block that has about so many places, smaller along the first dimensions first."""
     found = list(part)
     for axis in range(len(found)):
         found[axis] = max(1, min(found[axis], most * found[axis] // math.prod(found)))
@@ -163,7 +165,7 @@ def shrunk(part: Sequence[int], most: int) -> tuple[int, ...]:
 
 
 def _fraction(size: int | float | str) -> float | None:
-    """Size as a fraction of the memory, None where it means bytes."""
+    """Return the size as a fraction of the memory, None if it means bytes."""
     number: float
     if isinstance(size, str):
         text = size.strip()
@@ -186,43 +188,43 @@ def _bytes(size: int | float | str) -> int | None:
     return size if isinstance(size, int) else int(size) if math.isfinite(size) and size.is_integer() else None
 
 
-def _shape_of_size(wish: Wish, n_bytes: int, size: Any) -> tuple[int, int]:
-    elements = n_bytes // wish.stored.itemsize
-    if wish.layout == "square":
+def _shape_of_size(request: ArrayRequest, n_bytes: int, size: Any) -> tuple[int, int]:
+    elements = n_bytes // request.stored.itemsize
+    if request.layout == "square":
         side = math.isqrt(elements)
         shape = (side, side)
-    elif wish.layout == "tall":
+    elif request.layout == "tall":
         columns = min(_COLUMNS_OF_TALL, math.isqrt(elements))
         shape = (elements // columns if columns else 0, columns)
     else:
         columns = math.isqrt(elements // _ROWS_PER_COLUMN_OF_WIDE)
         shape = (elements // columns if columns else 0, columns)
     if 0 in shape:
-        least = wish.stored.itemsize * (_ROWS_PER_COLUMN_OF_WIDE if wish.layout == "wide" else 1)
-        raise bad(wish.workload, "size", size, f"at least {least} bytes, which hold the smallest array")
+        least = request.stored.itemsize * (_ROWS_PER_COLUMN_OF_WIDE if request.layout == "wide" else 1)
+        raise bad(request.workload, "size", size, f"at least {least} bytes, which hold the smallest array")
     return shape
 
 
-def _good_block(wish: Wish, shape: tuple[int, int], threads: int | None) -> tuple[int, int]:
+def _good_block(request: ArrayRequest, shape: tuple[int, int], threads: int | None) -> tuple[int, int]:
     rows, columns = shape
-    if wish.layout == "tall":
-        return block_rows(rows, columns, wish.dtype.itemsize, at_least=min(rows, columns), threads=threads), columns
-    if wish.layout == "wide":
+    if request.layout == "tall":
+        return block_rows(rows, columns, request.dtype.itemsize, at_least=min(rows, columns), threads=threads), columns
+    if request.layout == "wide":
         width = _even_out(columns, max(_COLUMNS_OF_BLOCK, columns * 10 // math.isqrt(_GOOD_NUMBER_OF_BLOCKS)))
         most = _GOOD_NUMBER_OF_BLOCKS // math.ceil(columns / width)
-        n_bytes, itemsize = wish.block_bytes, wish.dtype.itemsize
+        n_bytes, itemsize = request.block_bytes, request.dtype.itemsize
         return block_rows(rows, width, itemsize, threads=threads, most=most, n_bytes=n_bytes), width
     # Of whole tiles each block is a task, and nothing of it but a tile is ever in memory.
-    tiled = wish.multiple > 1
-    smallest = wish.multiple if tiled else math.isqrt(_SMALLEST_BLOCK // wish.dtype.itemsize)
+    tiled = request.multiple > 1
+    smallest = request.multiple if tiled else math.isqrt(_SMALLEST_BLOCK // request.dtype.itemsize)
 
     def rounded(length: int) -> int:
-        return length // wish.multiple * wish.multiple if tiled else _round(length)
+        return length // request.multiple * request.multiple if tiled else _round(length)
 
     def n_blocks() -> int:
         return number_of_blocks(shape, (min(side, rows), min(side, columns)))
 
-    side = rounded(math.isqrt(wish.block_bytes // wish.dtype.itemsize))
+    side = rounded(math.isqrt(request.block_bytes // request.dtype.itemsize))
     while side > smallest and n_blocks() < (threads or 1) * _BLOCKS_PER_THREAD:
         side = max(rounded(side // 2), smallest)
     while n_blocks() > _GOOD_NUMBER_OF_BLOCKS:
@@ -232,39 +234,41 @@ def _good_block(wish: Wish, shape: tuple[int, int], threads: int | None) -> tupl
     return _even_out(rows, side), _even_out(columns, side)
 
 
-def _why(wish: Wish, shape: tuple[int, int], block: tuple[int, int], threads: int | None) -> str:
+def _why(request: ArrayRequest, shape: tuple[int, int], block: tuple[int, int], threads: int | None) -> str:
     count = number_of_blocks(shape, block)
-    n_bytes = formats.size(math.prod(block) * wish.dtype.itemsize)
-    worked = " as float64" if wish.dtype != wish.stored else ""
-    shown = block[::-1] if wish.turned else block
+    n_bytes = formats.size(math.prod(block) * request.dtype.itemsize)
+    worked = " as float64" if request.dtype != request.stored else ""
+    shown = block[::-1] if request.turned else block
     text = f"{formats.count(count, 'block')} of {shown[0]} × {shown[1]} ({n_bytes}{worked})"
     if threads:
         text += f" for {formats.count(threads, 'thread')}"
-    if wish.layout == "tall":
-        text += f", each with all {'rows' if wish.turned else 'columns'}, as a full SVD needs"
-    return f"{text}: {_reason(wish, math.prod(block) * wish.dtype.itemsize, count)}"
+    if request.layout == "tall":
+        text += f", each with all {'rows' if request.turned else 'columns'}, as a full SVD needs"
+    return f"{text}: {_reason(request, math.prod(block) * request.dtype.itemsize, count)}"
 
 
-def _reason(wish: Wish, n_bytes: int, count: int) -> str:
-    good = formats.size(wish.block_bytes)
+def _reason(request: ArrayRequest, n_bytes: int, count: int) -> str:
+    good = formats.size(request.block_bytes)
     if count == 1:
         return "the array is small."
-    if wish.reason is not None:
-        return wish.reason
-    if n_bytes < wish.block_bytes / 2:
+    if request.reason is not None:
+        return request.reason
+    if n_bytes < request.block_bytes / 2:
         return f"smaller than the {good} that were quickest when measured, so that every thread gets several."
-    if n_bytes > wish.block_bytes * 2:
+    if n_bytes > request.block_bytes * 2:
         return f"larger than the {good} that were quickest when measured, so that there are not too many of them."
     return f"about {good} were quickest when measured; smaller ones cost more scheduling, larger ones more memory."
 
 
-def _block_of_size(wish: Wish, shape: tuple[int, int], n_bytes: int) -> tuple[int, int]:
-    elements = n_bytes // wish.stored.itemsize
+def _block_of_size(request: ArrayRequest, shape: tuple[int, int], n_bytes: int) -> tuple[int, int]:
+    elements = n_bytes // request.stored.itemsize
     rows, columns = shape
-    if elements < (columns if wish.layout == "tall" else 1):
+    if elements < (columns if request.layout == "tall" else 1):
         size = formats.size(n_bytes)
-        raise bad(wish.workload, "chunks", size, "a size that holds at least one element, or one row of a tall array")
-    if wish.layout == "tall":
+        raise bad(
+            request.workload, "chunks", size, "a size that holds at least one element, or one row of a tall array"
+        )
+    if request.layout == "tall":
         return min(rows, elements // columns), columns
     side = math.isqrt(elements)
     if rows == columns:
@@ -274,31 +278,33 @@ def _block_of_size(wish: Wish, shape: tuple[int, int], n_bytes: int) -> tuple[in
     return min(rows, elements // width), width
 
 
-def _block_as_given(wish: Wish, shape: tuple[int, int], chunks: int | tuple[int, int]) -> tuple[int, int]:
+def _block_as_given(request: ArrayRequest, shape: tuple[int, int], chunks: int | tuple[int, int]) -> tuple[int, int]:
     rows, columns = shape
-    turn = -1 if wish.turned else 1
+    turn = -1 if request.turned else 1
     shown = chunks if isinstance(chunks, int) else list(chunks[::turn])
     if isinstance(chunks, int):
         if chunks < 1:
-            raise bad(wish.workload, "chunks", chunks, "lengths of at least 1")
-        block = (chunks, columns) if wish.layout == "tall" else (chunks, chunks)
+            raise bad(request.workload, "chunks", chunks, "lengths of at least 1")
+        block = (chunks, columns) if request.layout == "tall" else (chunks, chunks)
     else:
         block = (int(chunks[0]), int(chunks[1]))
     if block[0] > rows or block[1] > columns:
-        raise bad(wish.workload, "chunks", shown, f"at most {_pair((rows, columns)[::turn])}, the shape of the array")
-    if wish.layout == "tall" and block[1] != columns:
         raise bad(
-            wish.workload, "chunks", shown, f"blocks that hold all {columns} columns, such as {block[0]}, {columns}"
+            request.workload, "chunks", shown, f"at most {_pair((rows, columns)[::turn])}, the shape of the array"
+        )
+    if request.layout == "tall" and block[1] != columns:
+        raise bad(
+            request.workload, "chunks", shown, f"blocks that hold all {columns} columns, such as {block[0]}, {columns}"
         )
     return block
 
 
-def _refuse_too_many(wish: Wish, shape: tuple[int, int], block: tuple[int, int], chunks: Any) -> None:
+def _refuse_too_many(request: ArrayRequest, shape: tuple[int, int], block: tuple[int, int], chunks: Any) -> None:
     count = number_of_blocks(shape, block)
     if count > _MOST_BLOCKS:
         shown = chunks if isinstance(chunks, (int, str)) else list(chunks)
         raise bad(
-            wish.workload,
+            request.workload,
             "chunks",
             shown,
             f"larger blocks: an array of {shape[0]} × {shape[1]} would have {count} of them, and {_MOST_BLOCKS} are "
@@ -317,7 +323,7 @@ def _even_out(length: int, part: int) -> int:
 
 
 def _round(length: int) -> int:
-    """Two leading digits, for numbers that read well."""
+    """Round to two leading digits, for numbers that read well."""
     if length < 100:
         return max(length, 1)
     step = 10 ** (len(str(length)) - 2)
@@ -333,14 +339,14 @@ def random_array(
     liked: Mapping[str, Any] = {},
     **values: Any,
 ) -> Resolution:
-    """Shape, block sizes and type of an array that is made, from what was given and what there is room for."""
+    """Return shape, block sizes and dtype of a generated array, from the user's input and the available memory."""
     stored = np.dtype(values["dtype"])
     # Dask's products make float64 of whole blocks, and ours of a tile at a time.
     whole = stored.kind != "f" and values.get("method") != "workbench"
     if whole and layout == "wide":
         liked = {**liked, "block_bytes": _WHOLE_BLOCK_BYTES}
-    wish = Wish(workload, layout, np.dtype("float64") if whole else stored, stored, **liked)
-    shape = shape_of(wish, values, given, cluster)
-    chunks, notes = chunks_of(wish, shape, values["chunks"], cluster)
+    request = ArrayRequest(workload, layout, np.dtype("float64") if whole else stored, stored, **liked)
+    shape = shape_of(request, values, given, cluster)
+    chunks, notes = chunks_of(request, shape, values["chunks"], cluster)
     rest = {name: value for name, value in values.items() if name not in ("size", "shape", "chunks")}
     return {"shape": shape, "chunks": chunks, **rest}, notes

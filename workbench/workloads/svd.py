@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 
 READ = "seconds_to_read"
-"""What seconds to make an array are called where that is to read a file."""
+"""Name of the seconds to make an array, if that is to read a file."""
 
 
 def random_matrix(shape: tuple[int, int], chunks: int | tuple[int, int] | str, dtype: str, seed: int) -> da.Array:
-    """Numbers from 0 to 1, or 0, 1 and 2 like genotypes where they are whole."""
+    """Return numbers from 0 to 1, or 0, 1 and 2 like genotypes if they are whole."""
     if dtype == "uint8" and dask.config.get("array.backend", "numpy") == "cupy":
         from workbench.workloads.generators import counts
 
@@ -51,7 +51,7 @@ def random_matrix(shape: tuple[int, int], chunks: int | tuple[int, int] | str, d
 
 
 def held(*collections: Any) -> tuple[Any, ...]:
-    """Collections in the memory of the workers, and the seconds that it took."""
+    """Persist collections in the workers' memory; return them and the seconds it took."""
     began = time.perf_counter()
     collections = dask.persist(*collections)
     wait(collections)
@@ -71,7 +71,7 @@ def tall_skinny_svd(
     seed: fields.Seed = 0,
     persist: fields.Persist = False,
 ) -> tuple[da.Array, da.Array, da.Array, float | None]:
-    """Full SVD of a random matrix with many rows and few columns.
+    """Compute the full SVD of a random matrix with many rows and few columns.
 
     The result is exact and takes one pass. Dask computes a QR decomposition of each block of rows, stacks the small
     factors and decomposes them. workbench.linalg uses Cholesky QR, which is several times faster and takes half the
@@ -104,7 +104,7 @@ def compressed_svd(
     seed: fields.Seed = 0,
     persist: fields.Persist = False,
 ) -> tuple[da.Array, da.Array, da.Array, Any, float | None]:
-    """First k singular values and vectors of a large random matrix, approximately.
+    """Compute the first k singular values and vectors of a large random matrix, approximately.
 
     The matrix is multiplied by a few random vectors, and the small product is decomposed. The values of Dask's own
     function can be far too small without a warning, so the check makes one more pass and reports how large the error
@@ -132,42 +132,42 @@ def _compressible(given: Mapping[str, Any], cluster: Surroundings, **values: Any
     shape = resolved["shape"]
     refuse_more("compressed_svd", "k", resolved["k"], min(shape), f": the array is {formats.by(shape)}")
     n_bytes = math.prod(resolved["shape"]) * np.dtype(resolved["dtype"]).itemsize
-    compute, told = recomputed(resolved, n_bytes, cluster)
+    compute, reasons = recomputed(resolved, n_bytes, cluster)
     if resolved["dtype"] == "uint8" and cluster.makes_on_gpu():
         notes = (
             *notes,
             "GPUs draw 0, 1 and 2 with a kernel of ours: for CuPy's randint each block would be waited for.",
         )
-    return resolved | {"compute": compute}, (*notes, *told)
+    return resolved | {"compute": compute}, (*notes, *reasons)
 
 
 def recomputed(resolved: Mapping[str, Any], n_bytes: int, around: Surroundings) -> tuple[bool, tuple[str, ...]]:
-    """Whether the array is made or read again at each pass, and why where nobody asked for it."""
+    """Return whether the array is made or read again at each pass, and the reason if the user didn't choose."""
     if resolved["compute"] or resolved["method"] == "dask" or resolved.get("persist") or around.keeps(n_bytes):
         return resolved["compute"], ()
     return True, (f"{formats.size(n_bytes)} are more than {around.too_much}: made or read again at each pass.",)
 
 
 def matrix_of(resolved: Mapping[str, Any]) -> da.Array:
-    """The matrix of such parameters."""
+    """Return the matrix of such parameters."""
     return random_matrix(**arguments(random_matrix, resolved))
 
 
 def uniform_code(resolved: Mapping[str, Any]) -> str:
-    """Code that makes such a matrix."""
+    """Return code that makes such a matrix."""
     if resolved["dtype"] == "uint8":
         return random_code(f'RandomState({resolved["seed"]}).randint(0, 3, dtype="uint8", ', resolved)
     return random_code(f"RandomState({resolved['seed']}).random(", resolved)
 
 
 def imports_for(resolved: Mapping[str, Any], *names: str) -> str:
-    """Code that imports what decomposes `x`, and these names of the package."""
+    """Return code that imports what decomposes `x`, and these names of the package."""
     used = sorted((*(["linalg"] if resolved["method"] == "workbench" else []), *names))
     return "import dask.array as da\n" + (f"from workbench import {', '.join(used)}\n" if used else "")
 
 
 def decomposing(resolved: Mapping[str, Any], on_gpu: bool) -> str:
-    """Code that decomposes `x`."""
+    """Return code that decomposes `x`."""
     ours, k, seed = resolved["method"] == "workbench", resolved.get("k"), resolved["seed"]
     if k is None:
         return f"u, s, v = {'linalg' if ours else 'da.linalg'}.svd(x)\ns{to_host(on_gpu)}"
@@ -182,25 +182,25 @@ def decomposing(resolved: Mapping[str, Any], on_gpu: bool) -> str:
 
 
 def made(results: Mapping[str, Any], called: str = "seconds_to_make") -> dict[str, Any]:
-    """Seconds that it took to make the array, or to read it, where that isn't in the time."""
+    """Return the seconds that it took to make the array, or to read it, where that isn't in the time."""
     seconds = results.get("seconds_to_make")
     return {} if seconds is None else {called: float(seconds)}
 
 
 def singular_values(results: Mapping[str, Any], called: str = "seconds_to_make") -> dict[str, Any]:
-    """Singular values, what is certified of them, and how long it took to make the array."""
-    told: dict[str, Any] = {"singular_values": [float(value) for value in results["s"]]}
+    """Return singular values, their certificate, and the seconds that it took to make the array."""
+    answer: dict[str, Any] = {"singular_values": [float(value) for value in results["s"]]}
     if results.get("certificate") is not None:
-        told["certificate"] = certificate_json(results["certificate"])
-    return told | made(results, called)
+        answer["certificate"] = certificate_json(results["certificate"])
+    return answer | made(results, called)
 
 
 def certificate_json(found: Certificate) -> dict[str, Any]:
-    """What a certificate says, as JSON."""
+    """Return a certificate as JSON."""
     return {
         "sentence": found.sentence,
         "status": found.status,
-        # JSON has no infinity: None for what can't be told from zero.
+        # JSON has no infinity: None for values that can't be distinguished from zero.
         "bound": [float(each) if np.isfinite(each) else None for each in found.bound],
         "of_largest": [float(each) for each in found.of_largest],
         "tol": float(found.tol),
@@ -216,7 +216,7 @@ def certificate_json(found: Certificate) -> dict[str, Any]:
 
 
 def factors(results: Mapping[str, Any]) -> xr.Dataset:
-    """U, s and Vᵀ of an SVD: the array is nearest to (u * s) @ v among those of so few components."""
+    """Return U, s and Vᵀ of an SVD: the array is nearest to (u * s) @ v among those of so few components."""
     dims = {"u": ("row", "component"), "s": ("component",), "v": ("component", "column")}
     return dataset({name: (named, results[name]) for name, named in dims.items()}, results.get("kept"))
 

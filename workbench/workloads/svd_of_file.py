@@ -24,7 +24,7 @@ from workbench.workloads.forms import refuse_more
 from workbench.workloads.gaps import without_gaps
 from workbench.workloads.inputs import checked, facts_of, found_in, imports_of
 from workbench.workloads.registry import Resolution, Template
-from workbench.workloads.sizes import Wish, chunks_of, grown
+from workbench.workloads.sizes import ArrayRequest, chunks_of, grown
 from workbench.workloads.svd import READ, decomposing, factors, held, imports_for, recomputed, singular_values
 from workbench.workloads.values import BadParameterError, Check, Surroundings
 
@@ -57,7 +57,7 @@ def svd_of_file(
     endpoint_url: fields.Endpoint | None = None,
     token_variable: fields.TokenVariable | None = None,
 ) -> tuple[da.Array, da.Array, da.Array, Any, Any, float | None]:
-    """SVD of your own array, from .npy, .npz, HDF5, NetCDF, Zarr, TIFF, Parquet or CSV.
+    """Compute the SVD of your own array, from .npy, .npz, HDF5, NetCDF, Zarr, TIFF, Parquet or CSV.
 
     Without k, all singular values are computed exactly in one pass; the array must be narrow in one direction. With k,
     only the first k are computed: by workbench.linalg to the accuracy tol with a certificate, or by Dask approximately,
@@ -96,9 +96,9 @@ def svd_of_file(
 
 
 def matrix_of_file(found: Found, k: int | None, chunks: Any, missing: str) -> tuple[da.Array, Any]:
-    """Array in a file as a matrix in blocks that suit its SVD, and which rows or columns of it are kept.
+    """Return an array in a file as a matrix in blocks that suit its SVD, and a mask of the rows or columns kept.
 
-    What is missing is refused, filled or left out; for the last two, the array is gone through once more, first.
+    Missing values are refused, filled or left out; the last two take one more pass first.
     """
     chunks = tuple(chunks) if isinstance(chunks, list) else chunks
     blocks, chunks, _ = cut(found, k, chunks, Surroundings())
@@ -108,7 +108,7 @@ def matrix_of_file(found: Found, k: int | None, chunks: Any, missing: str) -> tu
 
 
 def means(x: da.Array, compute: bool) -> da.Array:
-    """Means of the columns."""
+    """Return the means of the columns."""
     mean = x.mean(axis=0)
     if compute:
         # Known beforehand, the means let each block pass by; otherwise all of them wait in memory for the means.
@@ -129,14 +129,14 @@ def _resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) ->
     if found.dtype.name != found.working_type:
         notes = (*notes, f"The array holds {found.dtype.name} and is decomposed as {found.working_type}.")
     n_bytes = math.prod(found.shape) * np.dtype(found.working_type).itemsize
-    compute, told = (values["compute"], ()) if values["k"] is None else recomputed(values, n_bytes, cluster)
-    return values | facts | {"compute": compute}, (*found.remarks, *notes, *told)
+    compute, reasons = (values["compute"], ()) if values["k"] is None else recomputed(values, n_bytes, cluster)
+    return values | facts | {"compute": compute}, (*found.remarks, *notes, *reasons)
 
 
 def cut(
     found: Found, k: int | None, chunks: Any, around: Surroundings
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...]]:
-    """Blocks in which the file is read, blocks in which it is decomposed, and the reasons."""
+    """Return blocks in which the file is read, blocks in which it is decomposed, and the reasons."""
     refuse_impossible(found, k)
     wanted, notes = _wanted(found, k, chunks, around)
     if found.whole:
@@ -178,14 +178,14 @@ def _wanted(found: Found, k: int | None, chunks: Any, around: Surroundings) -> t
     dtype = np.dtype(found.working_type)
     rows, columns = found.shape
     fat = k is None and rows < columns
-    wish = Wish("svd_of_file", "wide" if k is not None else "tall", dtype, dtype, turned=fat)
+    request = ArrayRequest("svd_of_file", "wide" if k is not None else "tall", dtype, dtype, turned=fat)
     turned = chunks[::-1] if fat and isinstance(chunks, tuple) else chunks
-    block, notes = chunks_of(wish, (columns, rows) if fat else (rows, columns), turned, around)
+    block, notes = chunks_of(request, (columns, rows) if fat else (rows, columns), turned, around)
     return (block[::-1] if fat else block), notes
 
 
 def _aligned(found: Found, wanted: tuple[int, ...]) -> tuple[int, ...]:
-    """Nearest block that is made of whole stored blocks."""
+    """Return the nearest block that is made of whole stored blocks."""
     return tuple(
         min(length, max(stored, part // stored * stored)) if part < length else length
         for part, stored, length in _axes(found, wanted)
@@ -214,7 +214,7 @@ def _matrix_of_file(resolved: Mapping[str, Any]) -> da.Array:
 
 
 def _check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
-    """Whether the answer is right, and of which numbers it is."""
+    """Check the answer, and say which numbers it covers."""
     checked = checks.svd_is_right(_matrix_of_file(resolved), resolved, results, client)
     gone = [
         f"{resolved['shape'][dim == 'column'] - len(kept)} of {resolved['shape'][dim == 'column']} {dim}s hold missing "
@@ -225,7 +225,7 @@ def _check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -
 
 
 def _factors(results: Mapping[str, Any]) -> xr.Dataset:
-    """U, s and Vᵀ, which say of rows or columns that go through two dimensions of the file how long these are."""
+    """Return U, s and Vᵀ, with the lengths of rows or columns that go through two dimensions of the file."""
     found, lengths = factors(results), results.get("lengths") or ()
     for name, axes in zip(("u", "v"), results.get("axes") or (), strict=False):
         if len(axes) == 2 and not found[name].coords:
@@ -235,7 +235,7 @@ def _factors(results: Mapping[str, Any]) -> xr.Dataset:
 
 
 def _code(on_gpu: bool, **resolved: Any) -> str:
-    """Notebook cell of the SVD of an array in a file."""
+    """Return the notebook cell of the SVD of an array in a file."""
     lines, axes = [opening(resolved)], resolved["axes"]
     folded = ".to_backend()" if on_gpu else ""
     if axes is not None:
