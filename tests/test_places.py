@@ -148,7 +148,7 @@ def test_what_others_compute_meanwhile_is_not_counted(quick_client: Any, quick_c
 def test_after_counting_the_workers_are_as_before(quick_client: Any) -> None:
     with places.counted(quick_client, "test", is_device):
         assert places.collected(quick_client, "test")["sentence"] == "There was no block, on a GPU or elsewhere."
-    assert quick_client.run(placed.told, "test") == dict.fromkeys(quick_client.run(len, [1]))
+    assert quick_client.run(placed.read_tallies, "test") == dict.fromkeys(quick_client.run(len, [1]))
 
 
 def run_on(record: Any, workload: str, env: Mapping[str, str] = os.environ, **parameters: Any) -> Run:

@@ -195,13 +195,13 @@ def test_in_what_a_run_differs_from_the_text_is_said() -> None:
         assert machines.text(drawn, checked, cluster).differs == differs
     spec = ClusterSpec(n_workers=1, threads_per_worker=2, memory_limit=2**30)
     run = Run(id="a", workload="array_sum", cluster="c", status="done", seconds=142.3, spec=spec, text=text)
-    assert run.beside_text == (
+    assert run.text_comparison == (
         "GPU Dask Arrays, first steps (2019): 2 h 39 min on one CPU core (2019), 11 min 30 s on forty CPU cores "
         "(2019), 1 min 37 s on one V100 (2019), 19 s on eight V100 (2019); here: 2 min 22 s on 2 CPU threads. Here "
         "differ: 0.01 of its numbers, 50000 × 50000; 100 blocks, not 2500; dtype float32, not float64; "
         "generator tiles, not RandomState."
     )
-    assert Run(id="a", workload="array_sum", cluster="c").beside_text is None
+    assert Run(id="a", workload="array_sum", cluster="c").text_comparison is None
 
 
 def test_a_run_keeps_its_preset_and_what_the_text_says(data_folder: Path, capsys: Any) -> None:
@@ -212,7 +212,7 @@ def test_a_run_keeps_its_preset_and_what_the_text_says(data_folder: Path, capsys
     assert run["preset"] == "tall"
     assert run["text"]["source"] == "Large SVDs (2020)"
     assert run["text"]["differs"] == ["0.0005 of its numbers, 5000 × 20", "2 blocks, not 16"]
-    assert run["beside_text"].startswith("Large SVDs (2020): gives no time; here: ")
+    assert run["text_comparison"].startswith("Large SVDs (2020): gives no time; here: ")
     assert run["resolved"]["shape"] == [5000, 20]
     assert n_blocks(run["resolved"]) == 2
     assert run["check"]["passed"]
@@ -221,8 +221,8 @@ def test_a_run_keeps_its_preset_and_what_the_text_says(data_folder: Path, capsys
     from workbench.figures.report import report_html
 
     kept = Session().show(run["id"])
-    assert kept.beside_text in html.unescape(report_html(kept, None))
-    assert str(kept.beside_text) in html.unescape(html_of(f"run:{kept.id}:"))
+    assert kept.text_comparison in html.unescape(report_html(kept, None))
+    assert str(kept.text_comparison) in html.unescape(html_of(f"run:{kept.id}:"))
     assert main(["forecast", "tall_skinny_svd", "--json", *scaled]) == 0
     assert json.loads(capsys.readouterr().out)["parameters"]["shape"] == [5000, 20]
     Session().stop("calm-otter")

@@ -74,7 +74,7 @@ def test_the_table_names_the_transport_and_who_sent_to_whom() -> None:
 
 def test_one_worker_had_nobody_to_talk_to() -> None:
     alone = told({ONE: Transfers([], 0, False)})
-    assert "nobody to talk to" in transfers.text(alone)
+    assert "no partner" in transfers.text(alone)
     assert bandwidth_html(alone) == ""
 
 

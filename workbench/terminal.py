@@ -257,7 +257,7 @@ def show_run(run: Run) -> None:
     if run.seconds is not None:
         about["Time"] = ", ".join(filter(None, (formats.duration(run.seconds), _speed(run))))
         about |= _forecast(run)
-    about["Text"] = run.beside_text
+    about["Text"] = run.text_comparison
     if run.seconds is None and run.progress.total:
         about["Progress"] = run.progress.words()
         about["Waits"] = run.progress.waits
@@ -613,7 +613,7 @@ def _answers(result: dict[str, Any], *, as_given: bool) -> dict[str, Any]:
     """What is told of a result by name; a person's own names stay, which else may be another's or one of ours."""
     table = singular.values(result)
     about: dict[str, Any] = {} if table is None else {"Singular values": _values(table)}
-    shown = singular.beside_values(result, ("scatter",))
+    shown = singular.other_values(result, ("scatter",))
     words = {name: name if as_given else name.replace("_", " ").capitalize() for name in shown}
     return about | {words[name]: _answer(value) for name, value in shown.items()}
 

@@ -408,7 +408,7 @@ def test_what_wont_fit_asks_first_and_a_preset_fills_the_form(lab: Lab, open_lab
     (new,) = wait_for_new(before)
     run = store.get(new)
     assert (run.preset, run.settings) == ("post", {"array.rechunk.threshold": 5})
-    assert (run.beside_text or "").startswith("GPU Dask Arrays, first steps (2019): 2 h 39 min on one CPU core")
+    assert (run.text_comparison or "").startswith("GPU Dask Arrays, first steps (2019): 2 h 39 min on one CPU core")
     hook(page, "preset").select_option("")
     expect(hook(page, "field-scale")).to_have_count(0)
     expect(hook(page, "field-shape")).to_have_value("")

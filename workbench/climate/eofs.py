@@ -316,7 +316,7 @@ def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
     apart = separated(s**2, grid.shares, grid.shape[0])
     certificate = certificate_json(results["certificate"])
     if results["u"].dtype == np.float32:
-        # Held in float32, anomalies are rounded to half of eps of themselves; together that moves a value by so much.
+        # Held in float32, anomalies are rounded to half of eps of themselves; together that moves a value by this much.
         rounding = float(np.finfo("float32").eps) / 2 / np.sqrt(np.maximum(grid.shares, 1e-300))
         for name, scale in (("bound", 1.0), ("of_largest", s / (s[0] or 1.0))):
             both = zip(certificate[name], rounding * scale, strict=True)

@@ -95,7 +95,7 @@ class Grid:
         }
 
     def remark_without(self) -> str:
-        """Return a sentence on samples without any value, '' where all have some."""
+        """Return a message about samples without any value, '' where all have some."""
         if not (found := self.empty_samples().get("samples_without_values")):
             return ""
         first = "; ".join(found["first"])

@@ -31,7 +31,7 @@ class Section(NamedTuple):
 
 def plain(result: Mapping[str, Any] | None) -> dict[str, Any]:
     """Parts of a result that are shown as they are."""
-    return singular.beside_values(result or {}, _OWN)
+    return singular.other_values(result or {}, _OWN)
 
 
 def sections(run: Mapping[str, Any], arrays: xr.Dataset | None = None) -> list[Section]:

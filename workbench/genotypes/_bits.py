@@ -9,7 +9,7 @@ from numba import types
 from workbench.compiled import cached
 
 _U = np.uint64
-# Words of a plane that are gone through at a time: those of two tiles of samples stay in the second cache.
+# Words of a plane that are processed at a time: those of two tiles of samples stay in the second cache.
 WORDS = 256
 SAMPLES = 32
 

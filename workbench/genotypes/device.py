@@ -20,7 +20,7 @@ from workbench.linalg.gpu import host, namespace, on_device, to_device_of
 
 Matrix = np.ndarray[Any, Any]
 
-# A task costs Dask a millisecond or more; a GPU goes through so many packed bytes in about thirty, by estimate.
+# A task costs Dask a millisecond or more; a GPU processes so many packed bytes in about thirty, by estimate.
 LARGEST_BLOCK = 2**30
 TILE_BYTES = 2**30
 # A row of a tile is a multiple of so many groups of four numbers: 128 bytes of float32, as a device reads them.

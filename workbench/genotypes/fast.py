@@ -111,7 +111,7 @@ def oversamples(k: int) -> int:
 FAST = replace(
     kernels.NUMPY, arranged=arranged, normal=normal, gathered=gathered, counted=counted, oversamples=oversamples
 )
-"""The functions of this module. What is needed once, and in float64, is projected as `kernels` has it."""
+"""The functions of this module. Values needed once, and in float64, are projected by `kernels`."""
 
 
 def warm_up() -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Matrix = np.ndarray[Any, Any]
 
-# Fewer genotypes than this are gone through as soon by NumPy.
+# With fewer genotypes than this, NumPy is as fast.
 LARGE = 2 * 10**7
 _LABELS = 20
 """Largest number of groups that a plot distinguishes."""

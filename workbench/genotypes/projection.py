@@ -193,7 +193,7 @@ def project(
     """Return scores of new samples on the components of a PCA of others, from packed blocks.
 
     Variants are found again by their contig, position and alleles, else by their names, whichever allele is counted. An
-    allele that a file lacks, as no sample has it, is that of the reference. Of variants that are lacking the scores are
+    allele that a file lacks, as no sample has it, is that of the reference. If variants are missing, the scores are
     the best fit to the others. A missing genotype counts as the mean of the reference, so samples with many are nearer
     to the middle.
 

@@ -48,7 +48,7 @@ def simulate(
     Parameters
     ----------
     n_variants, n_samples
-        Size of any order: only what is asked for is generated.
+        Any size: only the requested part is generated.
     n_populations
         Samples are shared out among them evenly, in order; `sample_table["population"]` names them.
     fst

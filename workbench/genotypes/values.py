@@ -50,7 +50,7 @@ class Genotypes:
     source: str | None = None
     """Path or URL that they came from."""
     remarks: tuple[str, ...] = ()
-    """Sentences on what a reader noticed that may be wrong with the files."""
+    """Warnings of a reader about possible errors in the files."""
 
     def __post_init__(self) -> None:
         if self.packed.ndim != 2 or self.packed.dtype != np.uint8:

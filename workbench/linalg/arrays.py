@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # What a core's second-level cache holds in addition to the tile's results; measured flat from 256 KiB to 1 MiB.
 TILE_BYTES = 512 * 1024
-# An array in memory is cut into blocks of so much, so that several threads can work on it.
+# An array in memory is cut into blocks of this size, so that several threads can work on it.
 BLOCK_BYTES = 2**26
 
 

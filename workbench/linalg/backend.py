@@ -26,7 +26,7 @@ from workbench.travelling import cluster_client, workers_of
 class Remote:
     """A function or class that others know by its name; pickled, it is that name.
 
-    Called here, where only types and shapes are asked for, it does what `here` does.
+    Called in this process, for types and shapes only, it does what `here` does.
     """
 
     def __init__(self, module: str, name: str, here: Callable[..., Any]) -> None:

@@ -50,7 +50,7 @@ SHARP, MOST = 0.1, 3
 
 
 class AccuracyWarning(UserWarning):
-    """The accuracy that was asked for was not reached. Scikit-learn's ConvergenceWarning, too, where that is loaded."""
+    """The requested accuracy was not reached. Also scikit-learn's ConvergenceWarning, where that is loaded."""
 
 
 class Group(NamedTuple):
@@ -89,7 +89,7 @@ class Certificate:
     angle
         Upper bound of the sine of the largest angle between the found and the true space of all k vectors, on either
         side. 1 where the next singular value is as large as the last one found, so that there is no such space. 0 where
-        all min(M, N) were asked for, so that there is no next one: then any space is the whole.
+        all min(M, N) were requested, so that there is no next one: then any space is the whole.
     groups
         The same for each component, or for several that can only be separated from the others together.
     residuals

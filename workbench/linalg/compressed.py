@@ -1,4 +1,4 @@
-"""The leading part of the SVD of a large Dask array, as accurate as is asked for, and said how accurate it is."""
+"""Leading part of the SVD of a large Dask array, to a requested accuracy, with bounds on the error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Matrix = np.ndarray[Any, Any]
 
 # A row of blocks should be at most this in one worker.
 PANEL_BYTES = 2**28
-# Of a card: Dask-CUDA moves blocks to the host's memory from 0.8 on, and a pass has some in hand.
+# Of a card: Dask-CUDA moves blocks to the host's memory from 0.8 on, and a pass uses some itself.
 _OF_CARD = 0.6
 
 
@@ -75,11 +75,11 @@ def svd_compressed(
 ) -> SVD:
     """Compute the `k` largest singular values and their vectors, to the relative accuracy `tol`.
 
-    Takes the place of `dask.array.linalg.svd_compressed`, with other insides: a block Krylov space from one fused pass
-    a step, which ends when bounds on the error say so. Of few columns it begins with the vectors of AᵀA from the first
+    Replaces `dask.array.linalg.svd_compressed`, with another method: a block Krylov space from one fused pass
+    a step, which ends when the error bounds are met. With few columns it starts from the vectors of AᵀA of the first
     pass, and ends after two more. The passes are made at once, by whatever Dask is set to compute
-    with (`dask.config.set(scheduler=…)`, or the current `distributed.Client`). Of the singular vectors, those along the
-    shorter axis are then at hand; those along the longer one are lazy, and cost one pass more when computed.
+    with (`dask.config.set(scheduler=…)`, or the current `distributed.Client`). Singular vectors along the
+    shorter axis are then at hand; those along the longer one are lazy, and take one more pass when computed.
 
     Parameters
     ----------
@@ -87,34 +87,34 @@ def svd_compressed(
         Any chunks; one block along the shorter axis is best. Whole numbers are never copied to floating point as a
         whole.
     k
-        How many; at most min(M, N) are there.
+        Number of singular values, at most min(M, N).
     iterator, n_power_iter
-        As Dask has them, without effect: `tol` decides how many passes are made.
+        As in Dask, but without effect: `tol` decides the number of passes.
     n_oversamples
         Columns beyond `k` in a block of the Krylov space, at least 16 in all.
     seed
-        Of the random start: a whole number, or a generator of random numbers. None draws one; the certificate's `seed`
+        Seed of the random start: a whole number, or a random generator. None draws one; the certificate's `seed`
         repeats it.
     compute
-        As Dask has it: True makes blocks anew in each pass, which is `keep=False`.
+        As in Dask: True makes blocks anew in each pass, which is `keep=False`.
     coerce_signs
-        Singular vectors along the shorter axis have a sum ≥ 0: rows of `vh`, as Dask has it, if M ≥ N, else columns of
-        `u`, so that they can be had without a pass.
+        Singular vectors along the shorter axis have a sum ≥ 0: rows of `vh`, as in Dask, if M ≥ N, else columns of
+        `u`, so that they are known without a pass.
     tol
-        How far each value may be from the true one, relative to it.
+        Largest error of each value, relative to the true one.
     max_passes
-        Passes end there at the latest, one more where the arithmetic had to change; sooner where it shows that they
-        won't do. The certificate then says "not reached" and why, and an `AccuracyWarning` says so.
+        Largest number of passes, one more if the arithmetic had to change; fewer if they turn out not to
+        suffice. The certificate then says "not reached" and why, and an `AccuracyWarning` says so.
     center
-        0 takes from each column its mean, 1 from each row; None leaves the numbers as they are. Without a copy.
+        0 subtracts from each column its mean, 1 from each row; None leaves the numbers as they are. Without a copy.
     scale
-        With `center`: divides by the standard deviations (of the population), too. What is constant stays.
+        With `center`: also divide by the standard deviations (of the population). Constant rows or columns stay.
     keep
-        Whether blocks are kept in memory between the passes. None keeps them if they take less than half of it, or less
-        than 0.6 of the GPUs' where they lie there.
+        True keeps blocks in memory between the passes. None does if they take less than half of it, or less than 0.6 of
+        the GPUs' if they lie there.
     axis
-        Blocks are gone through one after the other along this axis, and are needed whole along the other, whose vectors
-        are then at hand. None is the longer axis, which takes least memory where blocks can be had of any shape.
+        Blocks are read one after the other along this axis, and are needed whole along the other, whose vectors are
+        then at hand. None is the longer axis, which takes least memory if blocks of any shape are possible.
 
     Returns
     -------
@@ -127,12 +127,12 @@ def svd_compressed(
         A ValueError: not two-dimensional, blocks of unknown size, a parameter out of bounds, or NaN or infinity, with
         their place.
     ArrayTypeError
-        A TypeError: no array, or not of numbers of at most 64 bits (128 if complex).
+        A TypeError: not an array, or not of numbers of at most 64 bits (128 if complex).
 
     Notes
     -----
     float32 is used for whole numbers of up to 16 bits, and for others after a first pass, as long as its rounding takes
-    less than the tolerance; `certificate.dtype` says what the result rests on. A space of singular vectors is only as
+    less than the tolerance; `certificate.dtype` names the final dtype. A space of singular vectors is only as
     sharp as the gap behind it: see `certificate.angle`.
     """
     a, k, (tol, max_passes) = as_matrix(a), asked.whole("k", k), asked.accuracy(tol, max_passes)

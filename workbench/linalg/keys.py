@@ -28,7 +28,7 @@ def fresh(what: str) -> str:
 
 
 def in_pass(what: str, number: int) -> str:
-    """Return what the tasks are called that go through all of an array for the `number`-th time."""
+    """Return the name of the tasks of the `number`-th pass over an array."""
     return f"{what}-pass-{number}"
 
 

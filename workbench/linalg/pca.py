@@ -161,7 +161,7 @@ class PCA:
         return svd_compressed(
             a,
             k,
-            # Where all are asked for, no start could miss one.
+            # If all are requested, no start can miss one.
             seed=0 if k == min(a.shape) else asked.start(self.random_state, "random_state"),
             coerce_signs=False,
             tol=self.tol,

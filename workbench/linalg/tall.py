@@ -91,9 +91,9 @@ def svd(a: Any, coerce_signs: bool = True, full_matrices: bool = False) -> tuple
         In one block along its shorter axis. Blocks along both axes are joined along the shorter one, with a
         `PerformanceWarning`, so all numbers of a few rows (columns) must fit in one worker.
     coerce_signs : bool
-        True makes signs definite: each row of `vh` has a sum ≥ 0, as Dask has it.
+        True makes signs definite: each row of `vh` has a sum ≥ 0, as in Dask.
     full_matrices : bool
-        Only False can be had, as in Dask.
+        Only False is allowed, as in Dask.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Which arrays a run answered with, where they lie, and how they are read again."""
+"""Arrays of a run's answer: their locations, and how to read them again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Array(BaseModel, frozen=True):
     """In memory."""
 
     def words(self) -> str:
-        """Such as '4000 × 3 float64'."""
+        """Return a description such as '4000 × 3 float64'."""
         return f"{' × '.join(map(str, self.shape)) or 'one'} {self.dtype}"
 
 
@@ -54,21 +54,21 @@ class Answers(BaseModel, frozen=True):
     saved: str | None = None
     """Path or URL that all were saved to."""
     mark: tuple[str, ...] = ()
-    """What `saved` is known by: a Zarr store or NetCDF names its run, a NumPy file has a size and a time."""
+    """Fingerprint of `saved`: a Zarr store or NetCDF names its run, a NumPy file has a size and a time."""
     dropped: Annotated[float, Field(ge=0, le=2e11)] | None = None
     """When those that were kept were dropped for later ones (seconds since the epoch)."""
     remark: str | None = None
-    """Why some are not kept."""
+    """Reason why some are not kept."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def sentence(self) -> str:
-        """What there is, how large, and where."""
+        """Summary of the arrays, their size and location."""
         return " ".join(filter(None, (f"{_words(self.arrays)}, {self._where}.", self.remark)))
 
     @property
     def apart(self) -> str | None:
-        """Which arrays are not kept with the run, and where they are; None where all are kept."""
+        """Summary of the arrays not kept with the run, and their location; None if all are kept."""
         found = {name: each for name, each in self.arrays.items() if name not in self.kept}
         where = f"saved to {self.saved}" if self.saved else "and saved nowhere"
         return f"{_words(found)}, {where}." if found else None
@@ -84,12 +84,12 @@ class Answers(BaseModel, frozen=True):
 
 
 def _words(arrays: Mapping[str, Array]) -> str:
-    told = ", ".join(f"{name} ({each.words()})" for name, each in arrays.items())
-    return f"{told}: {formats.size(sum(each.bytes for each in arrays.values()))}"
+    summary = ", ".join(f"{name} ({each.words()})" for name, each in arrays.items())
+    return f"{summary}: {formats.size(sum(each.bytes for each in arrays.values()))}"
 
 
 class Arrays(dict[str, Any]):
-    """Arrays by name; one that isn't there is told of in a sentence."""
+    """Arrays by name; a missing one raises an error with the reason."""
 
     def __init__(self, found: Mapping[str, Any], run: Run) -> None:
         super().__init__(found)
@@ -101,7 +101,7 @@ class Arrays(dict[str, Any]):
 
 
 def lacking(run: Run, name: str | None = None) -> str:
-    """Why a run has no such array, or none at all."""
+    """Return why a run has no such array, or none at all."""
     if run.answers is None:
         return f"The run {run.id} has no arrays."
     if name is not None and name not in run.answers.arrays:
@@ -115,12 +115,12 @@ def lacking(run: Run, name: str | None = None) -> str:
 
 
 def arrays(run: Run) -> Arrays:
-    """Arrays of a run's answer by name, as Dask arrays that are read when they are computed."""
+    """Return the arrays of a run's answer by name, as Dask arrays that are read when they are computed."""
     return Arrays({str(name): each.data for name, each in there(run).items()}, run)
 
 
 def there(run: Run) -> xr.Dataset:
-    """Those arrays of a run's answer that can be read; `lacking` says why another one can't."""
+    """Return those arrays of a run's answer that can be read; `lacking` says why another one can't."""
     found, answers = kept(run), run.answers
     if answers is None:
         return found
@@ -131,7 +131,7 @@ def there(run: Run) -> xr.Dataset:
 
 
 def kept(run: Run) -> xr.Dataset:
-    """Those that lie in the run's folder, for pages: what was saved elsewhere may be slow to read, or gone."""
+    """Return those in the run's folder, for pages: arrays saved elsewhere may be slow to read, or gone."""
     import xarray as xr
 
     from workbench.runs.store import folder
@@ -174,7 +174,7 @@ def provenance(run: Run) -> dict[str, Any]:
 
 
 def _saved(run: Run, answers: Answers) -> xr.Dataset:
-    """Arrays from where all were saved; NotFoundError where they aren't any more, BadInputError where none is read."""
+    """Return arrays from where all were saved; NotFoundError if they are gone, BadInputError if none can be read."""
     import xarray as xr
 
     from workbench.storage.places import sentences_about
@@ -206,7 +206,7 @@ def _saved(run: Run, answers: Answers) -> xr.Dataset:
 
 
 def mark_at(path: str, kind: str) -> tuple[str, ...]:
-    """What tells arrays at a path or URL from others: `Answers.mark`; empty where nothing does."""
+    """Return the fingerprint of arrays at a path or URL (`Answers.mark`); empty where there is none."""
     from workbench.storage.places import full
 
     if kind not in NAMING:
@@ -223,18 +223,18 @@ def mark_at(path: str, kind: str) -> tuple[str, ...]:
     return (str(attrs["run"]),) if "run" in attrs else ()
 
 
-def _check_fits(data: Any, told: Array, path: str) -> None:
+def _check_fits(data: Any, expected: Array, path: str) -> None:
     """Raise NotFoundError where these numbers aren't those that a record tells of; NetCDF has no float16."""
     import numpy as np
 
-    dtype = np.dtype(told.dtype)
-    if data.shape != told.shape or (dtype.kind in "iufc" and not np.can_cast(dtype, data.dtype)):
+    dtype = np.dtype(expected.dtype)
+    if data.shape != expected.shape or (dtype.kind in "iufc" and not np.can_cast(dtype, data.dtype)):
         there = f"{' × '.join(map(str, data.shape))} {data.dtype}"
-        raise NotFoundError(f"{path} holds {there} where {told.words()} was saved: something else is there.")
+        raise NotFoundError(f"{path} holds {there} where {expected.words()} was saved: something else is there.")
 
 
 def _members(path: str) -> dict[str, Any]:
-    """Arrays of a store; BadInputError where reading one would run what it says: it may have been imported."""
+    """Return arrays of a store; BadInputError if reading one would run code in it: it may have been imported."""
     import zarr
 
     from workbench.storage.zarrs import safe
@@ -309,11 +309,11 @@ def _from_zarr(path: str, answers: Answers) -> xr.Dataset:
         attrs = each.attrs.asdict()
         data = dates(from_store(each) if name in answers.arrays else each[...], attrs)
         # Dates say by themselves what they count.
-        told = {key: value for key, value in attrs.items() if data.dtype.kind != "M" or key not in _COUNTED}
+        attributes = {key: value for key, value in attrs.items() if data.dtype.kind != "M" or key not in _COUNTED}
         if (known := answers.arrays.get(name)) is not None:
-            arrays[name] = xr.Variable(known.dims, data, told)
+            arrays[name] = xr.Variable(known.dims, data, attributes)
         else:
-            coords[name] = xr.Variable(each.metadata.dimension_names or (), data, told)
+            coords[name] = xr.Variable(each.metadata.dimension_names or (), data, attributes)
     return dataset(arrays, coords)
 
 
@@ -349,7 +349,7 @@ def _labels(path: str, answers: Answers) -> dict[str, Any]:
         return {dim: found[dim] for dim in dims.intersection(found.files)}
 
 
-def _loaded(path: str, name: str, told: Array) -> Any:
+def _loaded(path: str, name: str, expected: Array) -> Any:
     import numpy as np
 
     from workbench.storage.places import full
@@ -357,7 +357,7 @@ def _loaded(path: str, name: str, told: Array) -> Any:
     with full(path).open() as file, contextlib.ExitStack() as stack:
         found = np.load(file, allow_pickle=False)
         data = stack.enter_context(found)[name] if hasattr(found, "files") else found
-    _check_fits(data, told, path)
+    _check_fits(data, expected, path)
     return data
 
 

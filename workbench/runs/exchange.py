@@ -1,4 +1,4 @@
-"""A run as one file that travels: `workbench export` writes it, `workbench import` reads it, on any machine.
+"""A run as one portable file: `workbench export` writes it, `workbench import` reads it, on any machine.
 
 It is a zip of these members and no others, so that any language can read it:
 
@@ -7,18 +7,18 @@ member          content
 ==============  ======================================================================================================
 run.json        JSON object: `format` ("dask-workbench run"), `version` (1), `exported` (seconds since the epoch),
                 `machine` (name of the host it ran on), `package` (version of dask-workbench that wrote it) and `run`
-events.parquet  what every worker did when, as `workbench.monitor.record` describes it; not in every file
+events.parquet  the workers' tasks with their times, as `workbench.monitor.record` describes it; not in every file
 gpus.parquet    samples of its GPUs, as `workbench.monitor.gpu_record` describes them; not in every file
-log.txt         what the run's process printed; not in every file
-answer.zarr/…   the arrays that are kept with it, a Zarr store; only where they were asked for. None that is only saved
-                elsewhere: `run.answers.kept` and `saved` tell which are where
+log.txt         output of the run's process; not in every file
+answer.zarr/…   the arrays kept with it, a Zarr store; only if requested. Arrays saved elsewhere are not
+                included: `run.answers.kept` and `saved` list both
 ==============  ======================================================================================================
 
 `run` is what `workbench show RUN --json` prints: workload, parameters as given and as used, the spec of the cluster,
 the inventory of the machine, versions, times (seconds, and seconds since the epoch), result, check, diagnosis and
-energy. Fields that a later version adds may be passed over; a change that can't be passed over makes `version` 2.
+energy. Fields that a later version adds may be ignored; a change that can't be ignored makes `version` 2.
 
-A run that was imported keeps its machine, and whoever shows it says so: see `Run.imported`.
+An imported run keeps its machine, which is shown with it: see `Run.imported`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ VERSION = 1
 
 MEMBERS = ("run.json", "events.parquet", "gpus.parquet", "log.txt")
 MOST_BYTES = 2**31
-"""What a file may be unpacked to: a record of a hundred million tasks."""
+"""Largest size of an unpacked file: a record of a hundred million tasks."""
 MOST_MEMORY = 2**28
 """Bytes that reading its tables, or one of its arrays, may take: a record of some hundred thousand tasks."""
 MOST_MEMBERS = 2**16
@@ -250,12 +250,12 @@ def _read_run(folder: Path, name: str) -> Run:
             raise BadInputError(
                 f"The run.json in {name} has more than {count(MOST_VALUES)} values. No run has so many."
             )
-        told = json.loads(content)
+        document = json.loads(content)
     except (ValueError, RecursionError) as err:
         raise BadInputError(f"The run.json in {name} is not JSON ({err}).") from err
-    if not isinstance(told, dict) or told.get("format") != FORMAT or not isinstance(told.get("run"), dict):
+    if not isinstance(document, dict) or document.get("format") != FORMAT or not isinstance(document.get("run"), dict):
         raise BadInputError(f"The run.json in {name} doesn't describe a run. Give a file that workbench export wrote.")
-    version = told.get("version")
+    version = document.get("version")
     if not isinstance(version, int) or version < 1:
         raise BadInputError(f"The run.json in {name} has the version {quoted(version)}; known are 1 to {VERSION}.")
     if version > VERSION:
@@ -263,9 +263,9 @@ def _read_run(folder: Path, name: str) -> Run:
             f"{name} was written by a later dask-workbench (format {version}, this one reads up to {VERSION}). "
             "Update dask-workbench."
         )
-    imported = Imported(machine=str(told.get("machine") or "another machine")[:200], at=time.time())
+    imported = Imported(machine=str(document.get("machine") or "another machine")[:200], at=time.time())
     try:
-        whole_run = {**told["run"], "pid": None, "pid_created": None, "place": ""}
+        whole_run = {**document["run"], "pid": None, "pid_created": None, "place": ""}
         run = Run.model_validate_json(redact_json(json.dumps(whole_run)))
         # What follows from its fields is shown in lists, which one such run must not break.
         run.model_dump()
@@ -279,7 +279,7 @@ def _read_run(folder: Path, name: str) -> Run:
 
 
 def _answers_of(run: Run, folder: Path) -> Answers | None:
-    """What came along of a run's arrays; what it saved lies on its own machine."""
+    """Return the imported arrays of a run; arrays saved elsewhere lie on its own machine."""
     if run.answers is None:
         return None
     there = (folder / FILE / "zarr.json").is_file()
@@ -335,7 +335,7 @@ def _keep(run: Run, folder: Path, *, new_id: bool) -> Run:
         for name in (*MEMBERS[1:], FILE):
             if (folder / name).exists():
                 (folder / name).replace(target / name)
-        # The record comes last: whoever sees the run finds all of it.
+        # The record is written last, so that a listed run is complete.
         return store.save(run)
     except BaseException:
         records.discard(target)

@@ -1,4 +1,4 @@
-"""What went wrong in a run, in one sentence with a remedy."""
+"""Messages about failed runs, with a remedy."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _DATA_GONE = ("already forgotten", "scattered data")
-"""What Dask says of tasks whose data were sent by a client to a worker that is gone."""
+"""Dask's messages about tasks whose data were sent by a client to a worker that is gone."""
 
 _LESS_MEMORY = "Use smaller chunks or a smaller size, or a cluster with more memory for each worker."
 
 
 def sentence(error: BaseException, run: Run, cluster_end: str | None) -> str:
-    """Sentence for a person: that on how the cluster, or jobs of it, ended, where they did, whatever was raised."""
+    """Return a message for users: how the cluster, or jobs of it, ended, if they did, whatever was raised."""
     if cluster_end is not None:
         return cluster_end
     if isinstance(error, WorkbenchError):
@@ -55,7 +55,7 @@ def sentence(error: BaseException, run: Run, cluster_end: str | None) -> str:
         except WorkbenchError as err:
             return said(err)
     text = said(error).strip()
-    # A workload that finds fault with its data says so in a sentence of its own, which needs no name of a class.
+    # A workload that finds fault with its data says so in a message of its own, which needs no name of a class.
     if isinstance(error, ValueError) and text.endswith(".") and "\n" not in text:
         return text
     why = _lacking(error, run) or _unpicklable(error, run) or f"{_line(error, run)}{named(error)}."
@@ -63,7 +63,7 @@ def sentence(error: BaseException, run: Run, cluster_end: str | None) -> str:
 
 
 def out_of_reach(error: OSError, run: Run, client: Client) -> str | None:
-    """Sentence on a file that a task couldn't read, and that is there for this process; None where that isn't so."""
+    """Return a message about a file that exists for this process, but not for a task; None otherwise."""
     # HDF5's library names the file in its text only.
     inside = re.search(r"'([^']+)'", said(error))
     path = error.filename or (inside and inside[1])
@@ -95,7 +95,7 @@ def _killed(error: Any, run: Run) -> str:
 
 
 def may_be_the_clusters_end(error: BaseException) -> bool:
-    """Whether this is what a run sees of a cluster that ends: no scheduler any more, or, just before, no workers."""
+    """Return whether the error may mean the end of a cluster: no scheduler any more, or, just before, no workers."""
     return lost_connection(error) or _killed_worker(error)
 
 
@@ -104,14 +104,14 @@ def _killed_worker(error: BaseException) -> bool:
 
 
 def lost_connection(error: BaseException) -> bool:
-    """Whether it says that the scheduler can't be reached any more."""
+    """Return whether the error says that the scheduler is unreachable."""
     # Dask cancels tasks for other reasons, too, which its error tells.
     cancelled = isinstance(error, CancelledError) and "lost dependencies" not in str(error)
     return cancelled or isinstance(error, (ConnectionError, TimeoutError)) or "Comm" in type(error).__name__
 
 
 def _line(error: BaseException, run: Run) -> str:
-    """The innermost line of the person's own file in which it was raised; nothing where none was."""
+    """Return the innermost line of the user's own file in which it was raised; nothing if there is none."""
     file = "" if run.function is None else run.function.reference.rpartition(":")[0]
     frames = traceback.extract_tb(error.__traceback__) if file else ()
     lines = [each.lineno for each in frames if each.filename == file or _was_sent(each, file)]
@@ -119,7 +119,7 @@ def _line(error: BaseException, run: Run) -> str:
 
 
 def _was_sent(frame: traceback.FrameSummary, file: str) -> bool:
-    """Whether it is of a function in `file` that cloudpickle sent, which from 3.1.3 on leaves out that name."""
+    """Return whether it comes from a function in `file` sent by cloudpickle, which since 3.1.3 drops that name."""
     if frame.filename != "<dynamic-code>" or frame.lineno is None:
         return False
     nodes = ast.walk(ast.parse("".join(linecache.getlines(file))))
@@ -138,7 +138,7 @@ def _cause(error: BaseException | None, is_meant: Callable[[BaseException], bool
 
 
 def _unpicklable(error: BaseException | None, run: Run) -> str | None:
-    """Return a sentence on a value that can't travel to tasks; None where that isn't what went wrong."""
+    """Return a message about a value that can't be sent to tasks; None for other errors."""
     error = _cause(error, lambda each: bool(re.match(r"(cannot|can't) pickle", said(each), re.IGNORECASE)))
     if error is None or run.function is None:
         return None
@@ -150,7 +150,7 @@ def _unpicklable(error: BaseException | None, run: Run) -> str | None:
 
 
 def _lacking(error: BaseException | None, run: Run) -> str | None:
-    """Return a sentence on a module that isn't where the tasks are; None where that isn't what went wrong."""
+    """Return a message about a module that is missing where the tasks run; None for other errors."""
     error = _cause(error, lambda each: isinstance(each, ModuleNotFoundError))
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         return None

@@ -1,4 +1,4 @@
-"""Leaves the arrays of an answer with its run, and where a person wants them, within the data folder's budget."""
+"""Storage of an answer's arrays with its run, and at the user's target, within the data folder's budget."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def leave(run_id: str, answer: xr.Dataset, to: Target | None, client: Client | N
 
 
 def _small(described: Mapping[str, Array], most: int) -> tuple[str, ...]:
-    """Names of the smallest, as many as take no more than `most` bytes together."""
+    """Return the names of the smallest, as many as take no more than `most` bytes together."""
     chosen: list[str] = []
     for name in sorted(described, key=lambda name: described[name].bytes):
         most -= described[name].bytes
@@ -85,7 +85,7 @@ def _small(described: Mapping[str, Array], most: int) -> tuple[str, ...]:
 
 
 def _kept(run: Run, answer: xr.Dataset, answers: Answers, writer: writing.Writer) -> tuple[Answers, tuple[str, ...]]:
-    """Keep arrays in the run's folder; the answer with what was kept, and a sentence on what was dropped for it."""
+    """Keep arrays in the run's folder; return the answer with what was kept, and a message about dropped arrays."""
     place = _kept_at(run.id)
     dropped = make_room(sum(answers.arrays[str(name)].bytes for name in answer))
     notes = () if not dropped else (f"To keep these arrays, those of {', '.join(dropped)} were dropped, the oldest.",)
@@ -133,7 +133,7 @@ class _Workers(writing.Writer):
                     self.count()
 
     def _written(self, sources: list[Any], targets: list[Any], path: str | None) -> list[Any]:
-        """Have workers write blocks, and return for each source a mask of those that were written."""
+        """Write blocks on the workers, and return for each source a mask of those that were written."""
         from distributed.client import as_completed, futures_of
 
         tasks = self._client.persist(self._tasks(sources, targets, path))
@@ -196,7 +196,7 @@ def _here() -> str:
 
 
 def _is_left(mark: str) -> bool:
-    """Return whether nobody writes under this mark of a run any more, as far as that is known."""
+    """Return whether no process is known to write under this mark of a run any more."""
     run_id, _, saver = mark.partition("+")
     here, pid, created, *_ = saver.split("-") if saver else (_here(), "0", "0")
     try:
@@ -209,7 +209,7 @@ def _is_left(mark: str) -> bool:
 def wanted(
     run: Run, path: Any, kind: str | None = None, *, only: Sequence[str] = (), replace: bool = False
 ) -> tuple[Target, xr.Dataset]:
-    """Where a run's answer is to be written, when it may, and which arrays: none for a picture.
+    """Return the target of a run's answer, if it may be written, and the arrays: none for a picture.
 
     Raises NotFoundError where some of them are not kept.
     """
@@ -228,7 +228,7 @@ def wanted(
 
 
 def chosen_target(save: str | None, *, replace: bool) -> Target | None:
-    """Where a run is to save its arrays, when it may: asked before it computes them."""
+    """Return the target of a run's arrays, if it may be written: checked before they are computed."""
     if save is None:
         return None
     to = target(save, replace=replace)

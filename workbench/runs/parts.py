@@ -1,7 +1,7 @@
 """Parts of a run's result that pages, reports and comparisons read: their names, and the form that each must have.
 
 A record may come from anywhere. What it calls a certificate and isn't one is refused where the record is read.
-Functions of a person's own can't return parts of these names (see `workloads.returned`), except lists of numbers.
+User functions can't return parts of these names (see `workloads.returned`), except lists of numbers.
 """
 
 from __future__ import annotations
@@ -104,11 +104,11 @@ def _checked(result: dict[str, Any]) -> dict[str, Any]:
 
 
 Result = Annotated[dict[str, Any], AfterValidator(_checked)]
-"""What a run answered, as JSON. Its parts of these names have these forms."""
+"""Result of a run, as JSON. Its parts of these names have these forms."""
 
 
 def most_off(result: Mapping[str, Any]) -> float | None:
-    """How far singular values may be off, in parts of the largest, as their certificate says; None without one."""
+    """Return the largest error of singular values, relative to the largest, by their certificate; None without one."""
     certificate = result.get("certificate")
     if not certificate:
         return None

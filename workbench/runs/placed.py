@@ -1,4 +1,4 @@
-"""What workers count of the blocks that they make; travels as text."""
+"""Counts on workers of the blocks that they make; sent to them as text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SUMMARY = 0.01
 
 
 def is_device_array(kind: type) -> bool:
-    """Whether arrays of this type lie in a GPU's memory."""
+    """Return whether arrays of this type lie in a GPU's memory."""
     return hasattr(kind, "__cuda_array_interface__")
 
 
@@ -41,8 +41,8 @@ class Places(WorkerPlugin):
         elif finish in ("released", "forgotten"):
             self._there.discard(key)
 
-    def told(self) -> dict[str, Any]:
-        """Where this worker computes, and the tallies by group of tasks."""
+    def tallies(self) -> dict[str, Any]:
+        """Return this worker's device, and the tallies by group of tasks."""
         device = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0]
         return {"device": device, "tallies": self._tallies}
 
@@ -86,7 +86,7 @@ def _kinds_in(value: Any) -> Iterable[type]:
 
 
 def _held(data: Any, key: Any) -> Any:
-    """Value of a key as it is held in memory; None for one that was moved out already, which reading would undo."""
+    """Return the value of a key as held in memory; None for one that was moved out, which reading would undo."""
     stores = [getattr(data, name, None) for name in ("device", "host", "fast")]
     there = [store for store in stores if store is not None]
     if not there:
@@ -94,7 +94,7 @@ def _held(data: Any, key: Any) -> Any:
     return next((store[key] for store in there if key in store), None)
 
 
-def told(name: str, dask_worker: Any) -> dict[str, Any] | None:
-    """What the plugin of this name counted on a worker."""
+def read_tallies(name: str, dask_worker: Any) -> dict[str, Any] | None:
+    """Return the counts of the plugin of this name on a worker."""
     plugin = dask_worker.plugins.get(name)
-    return None if plugin is None else dict(plugin.told())
+    return None if plugin is None else dict(plugin.tallies())

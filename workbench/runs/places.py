@@ -1,4 +1,4 @@
-"""On the GPU? Where the blocks of a run lay, told by their types when the workers got to keep them.
+"""Location of a run's blocks, on GPUs or not, from their types when the workers stored them.
 
 A plugin counts on each worker; nothing is read from a device, and of a block only its type and its size are looked at.
 What it counts belongs to a task's name, its step. What Dask made one task of several steps is seen as one: its result.
@@ -22,7 +22,7 @@ from workbench.travelling import Travelling
 if TYPE_CHECKING:
     from distributed import Client
 
-# Steps in which a result leaves the GPU because somebody wants to read it, workbench.linalg.backend's and Dask's: what
+# Steps in which a result leaves the GPU because it is read, workbench.linalg.backend's and Dask's: what
 # begins or, made one with what was before, ends so.
 _READING = ("to-host", "finalize")
 
@@ -47,12 +47,12 @@ def counted(client: Client, name: str, *is_device: Callable[[type], bool]) -> It
 
 
 def collected(client: Client, name: str, own: Container[str] | None = None) -> dict[str, Any]:
-    """Fields of `OnGpu` for what was computed since counting began under this name, in `own` groups of tasks."""
-    return summary(client.run(Travelling(placed.told), name, on_error="ignore").values(), own)
+    """Return fields of `OnGpu` for what was computed since counting began under this name, in `own` groups of tasks."""
+    return summary(client.run(Travelling(placed.read_tallies), name, on_error="ignore").values(), own)
 
 
 def summary(answers: Iterable[Mapping[str, Any] | None], own: Container[str] | None = None) -> dict[str, Any]:
-    """Fields of `OnGpu`, from what the workers told of `own` groups of tasks, or of all."""
+    """Return fields of `OnGpu`, from the workers' counts for `own` groups of tasks, or for all."""
     steps: dict[str, Tally] = {}
     devices: dict[str, int] = {}
     for answer in filter(None, answers):

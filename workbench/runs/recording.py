@@ -1,4 +1,4 @@
-"""What a process that computes a run does beside it: records the cluster's events, and tells how far it is."""
+"""Recording during a run: the cluster's events, and the progress."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _STILL = 30.0
 
 
 class Recording:
-    """Records the cluster's events beside a run, from `start` to `stop`; the file is whole at the end of the block.
+    """Recording of the cluster's events during a run, from `start` to `stop`; the file is complete at the block's end.
 
     The writing is done in a thread. `on_batch` is called with each batch as well, in the client's event loop: it must
     be quick. `alone` says that this process does nothing else, so that pyarrow may do without pandas for good.
@@ -49,11 +49,11 @@ class Recording:
         self._counts: Mapping[str, Mapping[str, int]] = {}
         self.groups: set[str] = set()
         """Groups of tasks that were computed for this client."""
-        self._told = Progress()
+        self._latest = Progress()
         self.stage: Any = None
         """Of `Progress`: what this process is doing."""
         self.problem: str | None = None
-        """What the record lacks, and why, in a sentence; None where it is whole, at the end of the block."""
+        """What the record lacks, and why, in a message; None where it is whole, at the end of the block."""
         self._waiting: deque[Batch] = deque()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._record, name="recorder")
@@ -75,11 +75,11 @@ class Recording:
         self._ended.set()
 
     def energy(self) -> Energy | None:
-        """What the GPUs took until `stop`; None without any."""
+        """Energy of the GPUs until `stop`; None without any."""
         return self._meter.energy()
 
     def progress(self) -> Progress:
-        """How far is what this client computes, as the scheduler told last."""
+        """Progress of this client's computation, by the scheduler's last report."""
         by_name = {
             name: Count(done=count["done"] + count["erred"], total=count["total"])
             for name, count in sorted(self._counts.items())
@@ -87,14 +87,14 @@ class Recording:
         done, total = (sum(getattr(count, of) for count in by_name.values()) for of in ("done", "total"))
         passes = max(map(pass_in, list(self.groups)), default=0)
         now = Progress(done=done, total=total, by_name=by_name, passes=passes, stage=self.stage)
-        self._told = now.after(self._told)
-        return self._told
+        self._latest = now.after(self._latest)
+        return self._latest
 
     def telling(self, writer: Writer[Run], client: Client) -> contextlib.AbstractContextManager[None]:
         """Write how far a run is, a few times a second until the block ends; and where it stands still, why."""
         run = writer.record
         # A workload of several passes makes the graph of each when the one before has ended.
-        self._told = before = Progress(more=((run.needs or {}).get("n_rounds") or 1) > 1)
+        self._latest = before = Progress(more=((run.needs or {}).get("n_rounds") or 1) > 1)
         due = time.monotonic() + _STILL
 
         def tell() -> None:
@@ -141,8 +141,8 @@ class Recording:
 
 
 def _why_it_waits(run: Run, client: Client) -> str | None:
-    """Why nothing of a run goes on: what its cluster says where all its jobs have ended, or what we find."""
-    # Somebody may have dismissed it.
+    """Return why a run stands still: its cluster's message if all its jobs have ended, or our own finding."""
+    # The user may have deleted it.
     with contextlib.suppress(NotFoundError):
         record = records.read(run.cluster)
         if not record.can_compute and record.jobs:
@@ -151,9 +151,9 @@ def _why_it_waits(run: Run, client: Client) -> str | None:
 
 
 def diagnose(writer: Writer[Run], problem: str | None = None) -> None:
-    """Tell where the time went, when whoever waited for the answer has it, and the events are whole.
+    """Find where the time went, after the answer is out and the events are complete.
 
-    What can't be written is found again by whoever reads the run. `problem` says what the record of events lacks.
+    If it can't be written, each reader of the run finds it again. `problem` says what the record of events lacks.
     """
     from workbench.runs.explaining.diagnosis import diagnosis
 

@@ -16,7 +16,7 @@ from workbench.runs.answers import FILE
 
 
 class Room(NamedTuple):
-    """What the arrays that are kept take together."""
+    """Room that the kept arrays take together."""
 
     used: int
     most: int
@@ -24,15 +24,15 @@ class Room(NamedTuple):
     """Runs whose arrays are dropped next, the oldest first, where less than a tenth is left."""
 
     def words(self) -> str:
-        """Such as '9.1 of 10 GiB', and what goes next."""
-        told = f"Arrays kept with runs take {formats.size(self.used)} of {formats.size(self.most)}."
+        """Return a text such as '9.1 of 10 GiB', and the runs whose arrays are dropped next."""
+        text = f"Arrays kept with runs take {formats.size(self.used)} of {formats.size(self.most)}."
         if not self.next:
-            return told
-        return f"{told} Dropped next are those of {', '.join(self.next)}; a star on a run keeps its own."
+            return text
+        return f"{text} Dropped next are those of {', '.join(self.next)}; a star on a run keeps its own."
 
 
 def room() -> Room:
-    """What the arrays that are kept with runs take, of how much, and which would be dropped next."""
+    """Return the room taken by arrays kept with runs, its limit, and those that would be dropped next."""
     most, kept = config.size("answers.all"), _keeping()
     used = sum(map(_size, kept))
     return Room(used, most, _oldest(kept, used - most + most // 10))
@@ -67,7 +67,7 @@ def _size(run: store.Listed) -> int:
 
 
 def _oldest(kept: Sequence[store.Listed], needed: int) -> tuple[str, ...]:
-    """Ids of the oldest without a star that hold so many bytes together."""
+    """Return ids of the oldest without a star that hold so many bytes together."""
     chosen = []
     for run in kept:
         if needed <= 0:

@@ -22,13 +22,13 @@ ON_SIMULATED = " · SIMULATED GPUs"
 """Stands behind the title of what is drawn of them."""
 
 WATCHED = "watched"
-"""Workload of a run that a notebook or script of the person's computed, while `workbench.watch` recorded it."""
+"""Workload of a run that a user's notebook or script computed, while `workbench.watch` recorded it."""
 
 _MOST = 2**63 - 1
 
 Number = Annotated[int, Field(ge=0, le=_MOST)]
 Pid = Annotated[int, Field(gt=0, lt=2**31)]
-"""Of one process: 0 and -1 mean a group of them, or all, to whoever sends a signal."""
+"""Id of one process: as targets of signals, 0 and -1 mean a group of processes, or all."""
 Moment = Annotated[float, Field(ge=0, le=2e11)]
 """Seconds since the epoch, in years that a calendar knows."""
 
@@ -45,27 +45,27 @@ class Progress(Count):
 
     by_name: dict[str, Count] = {}
     stage: Literal["building", "computing", "saving", "checking"] | None = None
-    """What a run that goes on is doing; None before and after."""
+    """Stage of a current run; None before and after."""
     more: bool = False
-    """Whether more tasks come than are known, so that a bar of these would go backwards."""
+    """True if more tasks come than are known, so that a progress bar would go backwards."""
     passes: Number = 0
     """Passes over the array that have begun, where their tasks tell."""
     waits: str | None = None
-    """Why nothing goes on, in a sentence, where that is known."""
+    """Reason why the run stands still, if known."""
 
     def after(self, before: Progress) -> Progress:
-        """The same, told whether more tasks came since `before`."""
+        """Return the same, with `more` set if more tasks came since `before`."""
         kinds = ((count, before.by_name.get(name, Count())) for name, count in self.by_name.items())
         fell = any(now.done * then.total < then.done * now.total for now, then in ((self, before), *kinds))
         return self.model_copy(update={"more": before.more or fell})
 
     def finished(self) -> Progress:
-        """The same of a computation that is known to have ended well, whenever it was last counted."""
+        """Return the same for a computation that is known to have ended well, whenever it was last counted."""
         by_name = {name: Count(done=count.total, total=count.total) for name, count in self.by_name.items()}
         return self.model_copy(update={"done": self.total, "by_name": by_name, "more": False})
 
     def words(self) -> str:
-        """How far it is: '303 of 312 tasks', or where more tasks come, 'pass 4: 572 tasks done, more come'."""
+        """Return the progress: '303 of 312 tasks', or where more tasks come, 'pass 4: 572 tasks done, more come'."""
         if not self.more:
             return f"{formats.count(self.done)} of {formats.count(self.total, 'task')}"
         begun = f"pass {self.passes}: " if self.passes else ""
@@ -88,7 +88,7 @@ class Step(Blocks, frozen=True):
 
 
 class OnGpu(Blocks, frozen=True):
-    """Where the blocks of a run lay, found from their types on the workers."""
+    """Location of the blocks of a run, from their types on the workers."""
 
     share: float | None
     """Of the blocks; None where there were none."""
@@ -109,7 +109,7 @@ class Suggestion(BaseModel, frozen=True):
     share: float
     """Of the workers' time: at most this much can be won."""
     found: str
-    """What was found, with its number."""
+    """The finding, with its number."""
     change: str
 
 
@@ -119,7 +119,7 @@ class Peak(BaseModel, frozen=True):
     worker: str
     """Its name."""
     task: str
-    """What it computed then."""
+    """Task that it computed then."""
     bytes: Number
     limit: Number
     """0 where it has none."""
@@ -130,13 +130,13 @@ class Peak(BaseModel, frozen=True):
         return self.bytes / self.limit if self.limit else 0.0
 
     def text(self) -> str:
-        """Such as "782 MiB of 1 GiB (76 %) by worker 0, in 'sum'"."""
+        """Return a text such as "782 MiB of 1 GiB (76 %) by worker 0, in 'sum'"."""
         of = f" of {formats.size(self.limit)} ({100 * self.share:.0f} %)" if self.limit else ""
         return f"{formats.size(self.bytes)}{of} by worker {self.worker}, in '{self.task}'"
 
 
 class Diagnosis(BaseModel, frozen=True):
-    """Where the time of a run's workers went, as `runs.explaining.diagnosis` finds it."""
+    """Use of the workers' time in a run, from `runs.explaining.diagnosis`."""
 
     seconds: float
     threads: int
@@ -157,27 +157,27 @@ class Figure(BaseModel, frozen=True):
     seconds: tuple[float, float]
 
     def words(self) -> str:
-        """Such as '10 s to 15 s on sixteen V100'."""
+        """Return a text such as '10 s to 15 s on sixteen V100'."""
         return f"{' to '.join(dict.fromkeys(map(formats.duration, self.seconds)))} on {self.machine}"
 
 
 class Text(BaseModel, frozen=True):
-    """What the text says of whose experiment a run is a repetition, and in what the run differs."""
+    """Figures of the text whose experiment a run repeats, and the run's differences."""
 
     source: str
     figures: tuple[Figure, ...] = ()
     """Empty where the text gives no time."""
     differs: tuple[str, ...] = ()
 
-    def beside(self, here: str = "") -> str:
-        """Its figures, then what was measured here, and in what that differs."""
-        told = ", ".join(figure.words() for figure in self.figures) or "gives no time"
+    def compare(self, here: str = "") -> str:
+        """Return its figures, then what was measured here, and the differences."""
+        figures = ", ".join(figure.words() for figure in self.figures) or "gives no time"
         differs = f" Here differ: {'; '.join(self.differs)}." if self.differs else ""
-        return f"{self.source}: {told}{here}.{differs}"
+        return f"{self.source}: {figures}{here}.{differs}"
 
 
 class Imported(BaseModel, frozen=True):
-    """Where a run came from that was taken in with `workbench import`."""
+    """Origin of a run that was imported with `workbench import`."""
 
     machine: str
     """Name of the host it ran on."""
@@ -186,7 +186,7 @@ class Imported(BaseModel, frozen=True):
 
 
 class Marks(BaseModel, frozen=True):
-    """What a person wrote on a run."""
+    """A user's marks on a run."""
 
     name: Annotated[str, Field(max_length=200)] = ""
     note: Annotated[str, Field(max_length=10_000)] = ""
@@ -207,7 +207,7 @@ class Run(Lasting, frozen=True, ser_json_inf_nan="constants"):
     save: str | None = None
     """Path or URL that the arrays of its answer are saved to."""
     replace: bool = False
-    """Whether what is there may be replaced."""
+    """True if existing files may be replaced."""
     files: dict[str, str] = Field(default_factory=dict)
     """State of each file that it reads when it was submitted, by parameter."""
     cluster: str
@@ -221,32 +221,32 @@ class Run(Lasting, frozen=True, ser_json_inf_nan="constants"):
     seconds: Annotated[float, Field(ge=0, le=2e11)] | None = None
     """Time to build the graph and compute it; neither the start of a process nor the check is in it."""
     bytes: Number | None = None
-    """Size of the array, however often it was gone through."""
+    """Size of the array, whatever the number of passes."""
     result: Result | None = None
     check: Check | None = None
     progress: Progress = Progress()
     needs: dict[str, Any] | None = None
     energy: Energy | None = None
-    """What all GPUs of the cluster took from the run's beginning to its end; None without GPUs that tell."""
+    """Energy of all GPUs of the cluster from the run's start to its end; None without GPUs that report it."""
     on_gpu: OnGpu | None = None
     """None for a run on a cluster without GPUs."""
     diagnosis: Diagnosis | None = None
-    """Where its time went; it comes a moment after the answer."""
+    """Use of the time; added a moment after the answer."""
     forecast: dict[str, Any] | None = None
-    """What was forecast before it began: verdict, seconds from low to high, memory, and the price of an hour."""
+    """Forecast before it started: verdict, seconds from low to high, memory, and the price of an hour."""
     imported: Imported | None = None
     """None for a run that was made here."""
     preset: str | None = None
     """Name of the text's experiment, or of the preset of one's own, whose parameters it began from."""
     text: Text | None = None
     measurement: bool = False
-    """Whether it ran only so that forecasts know the hardware, with a part of a workload."""
+    """True if it ran only so that forecasts know the hardware, with a part of a workload."""
     settings: dict[str, Any] | None = None
-    """Settings of Dask that it was computed with beside those that held anyway."""
+    """Settings of Dask for this run, in addition to those of the environment."""
     function: Function | None = None
-    """The person's function that it is a run of; None for a workload of ours."""
+    """The user's function that it runs; None for a workload of ours."""
     marks: Marks | None = None
-    """Name, note and star that a person gave it later."""
+    """Name, note and star that a user gave it later."""
     answers: Answers | None = None
     """The arrays of its answer, and where they lie; None where it has none."""
     pid: Pid | None = None
@@ -267,14 +267,14 @@ class Run(Lasting, frozen=True, ser_json_inf_nan="constants"):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def cost(self) -> float | None:
-        """What its time cost at the price of an hour when it began; None without a price."""
+        """Cost of its time at the price of an hour when it started; None without a price."""
         price = (self.forecast or {}).get("price_per_hour")
         return None if price is None or self.seconds is None else float(price) * self.seconds / 3600
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def title(self) -> str:
-        """What a person called it, then or later, else its workload."""
+        """Name given by the user, then or later, else its workload."""
         if self.marks and self.marks.name:
             return self.marks.name
         if self.measurement:
@@ -284,11 +284,11 @@ class Run(Lasting, frozen=True, ser_json_inf_nan="constants"):
 
     @computed_field  # type: ignore[prop-decorator]
     @property
-    def beside_text(self) -> str | None:
-        """The text's figures beside its own time, with what differs; None where it repeats no text's experiment."""
+    def text_comparison(self) -> str | None:
+        """The text's figures and its own time, with the differences; None if it repeats no text's experiment."""
         took = "an unknown time" if self.seconds is None else formats.duration(self.seconds)
         here = f"; here: {took} on {self._processors}" if self.status == "done" else ""
-        return None if self.text is None else self.text.beside(here)
+        return None if self.text is None else self.text.compare(here)
 
     @property
     def _processors(self) -> str:
@@ -300,7 +300,7 @@ class Run(Lasting, frozen=True, ser_json_inf_nan="constants"):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def simulated(self) -> bool:
-        """Whether its GPUs were simulated, as its machine told: then neither time nor answer is one of a GPU."""
+        """True if its GPUs were simulated, as its machine reported: then neither time nor answer is one of a GPU."""
         return on_simulated(self.spec, self.inventory)
 
     @property
@@ -321,7 +321,7 @@ def on_simulated(spec: ClusterSpec | None, inventory: Mapping[str, Any] | None) 
 
 
 def answered(workload: str, result: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """What a run answered: what was watched may have kept nothing, but only how many tasks there were."""
+    """Return a run's answer; a watched run may have stored nothing but the number of tasks."""
     if workload != WATCHED or result is None:
         return result
     return {name: value for name, value in result.items() if name not in ("tasks", "tasks_of_others")} or None

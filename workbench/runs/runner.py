@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 
     from workbench.workloads.registry import Template
 
-_HOST_GONE, _QUEUE_TOLD = 2.0, 8.0
-"""Seconds within which a host that goes down is gone, whose scheduler's connections break first, and within which a
-queue has told that a job ended whose worker is gone."""
+_HOST_GONE, _QUEUE_REPORTED = 2.0, 8.0
+"""Seconds until a host that shuts down is gone, after its scheduler's connections break; and until a queue reports the
+end of a job whose worker is gone."""
 
 _PATIENCE = 3600.0  # seconds for which a run waits for room on the disk
 _CONNECTING = 30.0  # seconds, as Dask's own clients wait
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with folders.signs_of_life(folder), Recording(folder / "events.parquet", alone=True) as recording:
         changes = outcome(lambda: _done(writer, recording), folder, lambda err: _explain(err, writer.record))
         counted = writer.record.progress.model_copy(update={"stage": None})
-        # Whoever waits for the answer has it before the events are in their final form.
+        # The answer is available before the events are in their final form.
         ended = {"progress": counted, "stopped": time.time(), "energy": recording.energy()}
         writer.note(patience=_PATIENCE, **ended, **changes)
     diagnose(writer, recording.problem)
@@ -92,7 +92,7 @@ def _done(writer: Writer[Run], recording: Recording) -> dict[str, Any]:
 
 
 def _alone(writer: Writer[Run], spec: ClusterSpec) -> dict[str, Any]:
-    """Outcome of a run without Dask: this process computes it, and knows the most that it held."""
+    """Compute a run without Dask in this process, and return its outcome, with the most memory that it held."""
     import resource
 
     from workbench.workloads import alone
@@ -102,8 +102,8 @@ def _alone(writer: Writer[Run], spec: ClusterSpec) -> dict[str, Any]:
     chosen, parameters = template(run.workload), _parameters(run)
     inputs.check_unchanged(chosen, run.resolved, run.files)
     to = keeping.chosen_target(parameters.save, replace=parameters.replace)
-    told = Progress(done=0, total=1, stage="computing")
-    writer.note(status="running", started=time.time(), versions=versions(), progress=told)
+    progress = Progress(done=0, total=1, stage="computing")
+    writer.note(status="running", started=time.time(), versions=versions(), progress=progress)
     found = alone.compute(chosen, parameters, spec.profile)
     n_bytes = chosen.needs(parameters).array_bytes
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
@@ -120,7 +120,7 @@ def _alone(writer: Writer[Run], spec: ClusterSpec) -> dict[str, Any]:
             sentence="One process computed, without Dask: there are no tasks to tell apart.",
             peak=peak,
         ),
-        progress=told.model_copy(update={"done": 1, "stage": "checking"}),
+        progress=progress.model_copy(update={"done": 1, "stage": "checking"}),
     )
     left = None
     if found.arrays is not None:
@@ -144,7 +144,7 @@ def _compute(writer: Writer[Run], recording: Recording) -> dict[str, Any]:
         places.counted(client, run.id) if _has_gpus(run) else contextlib.nullcontext(),
     ):
         try:
-            # A function of a person's is imported here and nowhere else.
+            # A user's function is imported here and nowhere else.
             chosen = template(run.workload) if run.function is None else own.loaded(run.function, run.workload)
             parameters = _parameters(run)
             _check_modules(run, chosen, parameters, spec)
@@ -169,8 +169,8 @@ def _compute(writer: Writer[Run], recording: Recording) -> dict[str, Any]:
                 def note(estimated: Needs) -> None:
                     nonlocal needs
                     needs = estimated
-                    foretold = foreseen(chosen, run.parameters, needs, run.spec)
-                    writer.note(needs=needs.model_dump(mode="json"), notes=(*run.notes, foretold))
+                    warning = foreseen(chosen, run.parameters, needs, run.spec)
+                    writer.note(needs=needs.model_dump(mode="json"), notes=(*run.notes, warning))
 
                 results, collections, seconds = timed(chosen, parameters, compute, note)
             recording.stop()
@@ -263,7 +263,7 @@ def timed(
 
 
 def _twins(run: Run) -> Iterator[str]:
-    """That other runs computed the same at the same time, where some did."""
+    """Yield a message if other runs computed the same at the same time."""
     alike = store.select(workload=run.workload, cluster=run.cluster, limit=20)
     found = [
         each.id
@@ -284,7 +284,7 @@ def _computed(unsaved: WorkbenchError | None, checked: Check | None) -> dict[str
 
 @contextlib.contextmanager
 def _connected(writer: Writer[Run]) -> Iterator[tuple[Client, ClusterSpec | None]]:
-    """Client of the run's cluster, on which functions of ours can run, and its spec with what its workers lack now."""
+    """Connect to the run's cluster and make it run our functions; yield client, spec and what its workers lack now."""
     from workbench.clusters.connect import connect
 
     run = writer.record
@@ -297,7 +297,7 @@ def _connected(writer: Writer[Run]) -> Iterator[tuple[Client, ClusterSpec | None
         inventory = elsewhere or run.inventory or hardware.inventory().model_dump(mode="json")
         writer.note(versions=versions(found), inventory=inventory)
         path = run.resolved.get("path")
-        # Of a person's function it may be any text.
+        # For a user's function it may be any text.
         read = path if isinstance(path, str) and os.path.isabs(path) else None  # noqa: PTH117
         check_readable(client, read)
         spec = None if run.spec is None else run.spec.model_copy(update={"missing": missing(found)})
@@ -365,7 +365,7 @@ def _while_cluster_lasts(run: Run) -> Iterator[None]:
 
 
 def _lost_cluster(run: Run) -> str | None:
-    """How the cluster of a run was lost, in a sentence; None where it is there, or ends in order."""
+    """Return how the cluster of a run was lost; None if it is there, or ends normally."""
     # The record may not be readable just now.
     with contextlib.suppress(WorkbenchError):
         if records.read(run.cluster).is_over:
@@ -409,7 +409,7 @@ def _free_workers(client: Client) -> None:
 
 
 async def _workers_in_unwanted_tasks(client: Client) -> list[str] | None:
-    """Addresses of workers in tasks that nobody wants any more; None where this run still wanted something."""
+    """Return addresses of workers in tasks that are no longer wanted; None if this run still wanted something."""
     workers = await client.run_on_scheduler(Travelling(remote.worker_addresses))
     answers = await asyncio.gather(*(_executing(client, worker) for worker in workers))
     executing = dict(zip(workers, answers, strict=True))
@@ -417,7 +417,7 @@ async def _workers_in_unwanted_tasks(client: Client) -> list[str] | None:
 
 
 async def _executing(client: Client, worker: str) -> list[Any] | None:
-    """Keys of the tasks that a worker is in, None where it doesn't even answer."""
+    """Return keys of the tasks that a worker is in, None if it doesn't answer."""
     try:
         asked = client.run(Travelling(remote.executing_keys), workers=[worker])
         answers = await asyncio.wait_for(asked, _WORKER_ANSWER)
@@ -437,7 +437,7 @@ def _explain(error: Exception, run: Run) -> str:
 
 
 def _end_of_cluster(name: str) -> str | None:
-    """How the cluster ended, or jobs of it and the workers with them, in a sentence; None where all is there."""
+    """Return how the cluster ended, or its jobs with their workers; None if all is there."""
     from workbench.clusters.reaching import Place, refuses
 
     ended, began = f"The cluster {name} ended while the run was going on.", time.monotonic()
@@ -454,7 +454,7 @@ def _end_of_cluster(name: str) -> str | None:
                 f"Jobs of {name} ended while the run was going on: {queued(jobs)}. If their time was up, give a "
                 "longer walltime or fewer data."
             )
-        if time.monotonic() - began > (_QUEUE_TOLD if record.jobs else _HOST_GONE):
+        if time.monotonic() - began > (_QUEUE_REPORTED if record.jobs else _HOST_GONE):
             # The owner of one that is only attached asks now and then.
             gone = record.contact and refuses(Place(record.contact))
             return f"{ended} The scheduler at {record.contact} has ended." if gone else None
@@ -462,7 +462,7 @@ def _end_of_cluster(name: str) -> str | None:
 
 
 def _finite(value: Any) -> Any:
-    """`value` as JSON can hold it: what isn't a finite number becomes None."""
+    """Return `value` as JSON can hold it: numbers that aren't finite become None."""
     if isinstance(value, dict):
         return {name: _finite(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,6 +1,6 @@
-"""What is being saved of runs in the background: for each run the latest, which outlives whoever asked for it.
+"""Background saves of runs: for each run the latest, which outlives the process that requested it.
 
-What `workbench.jobs.records` says of records is true of these.
+They are records in the sense of `workbench.jobs.records`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Saving(Lasting, frozen=True):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def sentence(self) -> str:
-        """How far it is, or how it ended."""
+        """Progress of the save, or its outcome."""
         if self.active:
             blocks = f": {self.done} of {formats.count(self.total, 'block')}" if self.total else ""
             return " ".join(filter(None, (f"Saving to {self.path} …{blocks}", self.error)))
@@ -53,12 +53,12 @@ class Saving(Lasting, frozen=True):
 
 
 def folder(run_id: str) -> Path:
-    """Folder of what is being saved of a run: record.json, log.txt, and signs of its process."""
+    """Return the folder of a run's save: record.json, log.txt, and signs of its process."""
     return store.folder(run_id) / "saving"
 
 
 def read(run_id: str) -> Saving | None:
-    """What is being saved of a run or was saved last, told truthfully; None where nothing was."""
+    """Return the current or last save of a run, after a check that its process is alive; None if there is none."""
     place = folder(run_id)
     try:
         return records.settled(
@@ -83,7 +83,7 @@ def _remove_unfinished(saving: Saving) -> None:
 
 
 def get(run_id: str) -> Saving:
-    """What is being saved of a run, or was saved last. NotFoundError where nothing was."""
+    """Return the current or last save of a run. NotFoundError if there is none."""
     found = read(run_id)
     if found is None:
         raise NotFoundError(f"Nothing of the run {run_id} was saved in the background. See: workbench save RUN FILE")

@@ -46,12 +46,12 @@ def read_settings(given: Any) -> dict[str, Any]:
 
 
 def of_graphs(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """Those of the optimization of graphs, which the scheduler does with its own where nobody did it before."""
+    """Return the settings of graph optimization, which the scheduler applies with its own unless it was done before."""
     return tuple(name for name in settings if name.startswith("optimization."))
 
 
 def without_effect(settings: Mapping[str, Any], *, computes: bool) -> str | None:
-    """A sentence on settings of graphs that change nothing; `computes` says that a run had no graph to optimize."""
+    """Return a message about graph settings without effect; `computes` says that a run had no graph to optimize."""
     named = of_graphs(settings)
     if named and computes:
         return f"{listed(named)}: nothing was changed by it. This computes as it goes, and the scheduler has its own."
@@ -71,7 +71,7 @@ def _check_known(name: str) -> None:
     there = dask.config.get(section, None) if section else None
     if dask.config.get(name, _ABSENT) is _ABSENT and isinstance(there, Mapping):
         hint = meant(last, there)
-        raise BadInputError(f"Dask has no setting {quoted(name)}.{hint} Beside it are: {', '.join(sorted(there))}.")
+        raise BadInputError(f"Dask has no setting {quoted(name)}.{hint} Available there: {', '.join(sorted(there))}.")
 
 
 def _read(name: str, value: Any) -> Any:

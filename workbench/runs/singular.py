@@ -26,7 +26,7 @@ _LISTS = ("singular_values", "explained_variance", "explained_variance_ratio", "
 
 
 def values(result: Mapping[str, Any]) -> Values | None:
-    """The table of a result; None where no certificate says how far its values may be off."""
+    """Return the table of a result; None if no certificate bounds the error of its values."""
     certificate, singular = result.get("certificate") or {}, result.get("singular_values")
     if not singular or not certificate.get("bound"):
         return None
@@ -58,18 +58,18 @@ def bounds_of(certificate: Mapping[str, Any]) -> tuple[list[float | None], list[
 
 
 def counts(numbers: Mapping[str, int]) -> str:
-    """How many there are of each kind, in words, such as variants that took no part in a PCA by the reason."""
+    """Return the counts of each kind as text, such as variants that took no part in a PCA by the reason."""
     return ", ".join(f"{count} {kind}" for kind, count in numbers.items() if count) or "none"
 
 
-def beside_values(result: Mapping[str, Any], elsewhere: Sequence[str]) -> dict[str, Any]:
-    """What `in_words` says of what is neither in the table of a result nor shown elsewhere."""
-    told = elsewhere if values(result) is None else (*elsewhere, *_LISTS)
-    return in_words({name: value for name, value in result.items() if name not in told})
+def other_values(result: Mapping[str, Any], elsewhere: Sequence[str]) -> dict[str, Any]:
+    """Return the texts of `in_words` for values neither in the table of a result nor shown elsewhere."""
+    shown = elsewhere if values(result) is None else (*elsewhere, *_LISTS)
+    return in_words({name: value for name, value in result.items() if name not in shown})
 
 
 def in_words(result: Mapping[str, Any]) -> dict[str, Any]:
-    """The same as a person reads it: seconds as 'time_to_make': '8.51 s', and counts by kind as one text."""
+    """Return the values as text for users: seconds as 'time_to_make': '8.51 s', and counts by kind as one text."""
     return dict(_worded(name, value, result) for name, value in result.items())
 
 
@@ -79,20 +79,20 @@ def _worded(name: str, value: Any, result: Mapping[str, Any]) -> tuple[str, Any]
     if isinstance(value, Mapping) and all(isinstance(each, int) for each in value.values()):
         return name, counts(value)
     time = f"time_{name.removeprefix('seconds_')}"
-    # Names of a person's function are its own, and so is what they hold.
+    # Names in a user's function are its own, and so are their values.
     ours = name.startswith("seconds_") and time not in result and isinstance(value, float) and math.isfinite(value)
     return (time, duration(value)) if ours else (name, value)
 
 
 def _bound(bound: float | None, absolute: float | None) -> str:
-    """How far a value may be off, of itself or of the largest one; a dash where neither is known."""
+    """Return the error of a value, relative to itself or to the largest one; a dash if neither is known."""
     if bound is not None:
         return f"{bound:.1e}"
     return "–" if absolute is None else f"of the largest: {absolute:.1e}"
 
 
 def _digits(value: float | None, bound: float | None, times: int = 1) -> str:
-    """As many digits as are right, and one; few of what can't be told from zero."""
+    """Return as many digits as are right, and one; few for values that can't be distinguished from zero."""
     if value is None:
         return "–"
     least, most = _DIGITS

@@ -20,10 +20,10 @@ EQUAL = 0.05
 """Part by which two times may differ and still be called equal."""
 
 MOST_MORE = 1000
-"""Repeats beyond which nobody is advised to measure more: the times scatter too much."""
+"""Repeats beyond which no more measurements are advised: the times scatter too much."""
 
 _MOST_ADVISED = 100
-"""Repeats that a person may still make."""
+"""Repeats that are still feasible for a user."""
 
 _POWER = 0.84
 """Standard errors beyond half an interval with which four in five intervals exclude a bound."""
@@ -47,7 +47,7 @@ class Spread(BaseModel, frozen=True):
 
 
 class Ratio(NamedTuple):
-    """How many times as long one thing takes as another."""
+    """Ratio of the times of two things."""
 
     ratio: float
     """Geometric mean of the quotients."""
@@ -71,7 +71,7 @@ class Amdahl(NamedTuple):
 
 
 def spread(seconds: Sequence[float]) -> Spread:
-    """Median and spread of times; quartiles lie between the times, as NumPy's default has them."""
+    """Return the median and spread of times; quartiles lie between the times, as NumPy's default has them."""
     median = statistics.median(seconds)
     q1, _, q3 = statistics.quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else (median,) * 3
     return Spread(median=median, min=min(seconds), max=max(seconds), q1=q1, q3=q3)
@@ -158,7 +158,7 @@ def advice(more: int | None, *, busy: bool = False) -> str:
 
 
 def amdahl(points: Sequence[tuple[float, float]]) -> Amdahl | None:
-    """Amdahl's law through (cores, seconds), by least squares of the relative error, with neither part below 0.
+    """Fit Amdahl's law to (cores, seconds), by least squares of the relative error, with neither part below 0.
 
     None where fewer than two numbers of cores were measured.
     """

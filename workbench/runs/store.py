@@ -30,7 +30,7 @@ _MOST = 2**63 - 1
 
 
 def folder(run_id: str) -> Path:
-    """Folder of this run: record.json, log.txt, events.parquet."""
+    """Return the folder of this run: record.json, log.txt, events.parquet."""
     if not folders.is_id(run_id):
         raise BadInputError(f"'{run_id}' is not the id of a run. See: workbench runs")
     return _all() / run_id
@@ -77,7 +77,7 @@ def claim(run_id: str, pid: int, pid_created: float | None) -> Run | None:
 
 
 def get(run_id: str) -> Run:
-    """Run of this id, told truthfully: one whose runner died is lost. NotFoundError names the latest runs."""
+    """Return the run of this id; a run whose process died is lost. NotFoundError names the latest runs."""
     run = _read(str(folder(run_id)))
     if run is None:
         raise _missing(run_id)
@@ -85,7 +85,7 @@ def get(run_id: str) -> Run:
 
 
 class Wanted(TypedDict, total=False):
-    """Which runs are meant; what is None or left out doesn't matter."""
+    """Criteria of a search for runs; None and omitted ones don't matter."""
 
     workload: str | None
     status: str | None
@@ -126,7 +126,7 @@ def find(text: str) -> Run:
 
 
 def of_name(name: str) -> tuple[Run, ...]:
-    """Runs that a person called so, the newest first."""
+    """Return runs with this name from the user, the newest first."""
     return tuple(run for run in select(limit=None, text=name) if run.title == name)
 
 
@@ -161,7 +161,7 @@ def settle() -> tuple[str, ...]:
 
 
 def alive(run: Run) -> bool:
-    """Whether the run's own process is here."""
+    """Return whether the run's own process is here."""
     return folders.state(run, folder(run.id)) == "here"
 
 
@@ -170,7 +170,7 @@ class _Kept(BaseModel, frozen=True):
 
 
 class Listed(BaseModel, frozen=True):
-    """What of a run is held in memory, to list, filter and search ten thousand of them."""
+    """Facts about a run that are held in memory, to list, filter and search ten thousand of them."""
 
     id: str
     workload: str
@@ -183,7 +183,7 @@ class Listed(BaseModel, frozen=True):
 
     @cached_property
     def text(self) -> str:
-        """What is searched, in small letters."""
+        """Text to search, in lower case."""
         marks = () if self.marks is None else (self.marks.name, self.marks.note)
         return "\n".join((self.id, self.workload, self.cluster, *_texts(self.parameters), *marks)).casefold()
 
@@ -223,7 +223,7 @@ def _matching(wanted: Mapping[str, Any]) -> list[Listed]:
 
 
 def _texts(value: Any, name: str = "") -> Iterator[str]:
-    """Names and values of parameters, as one types them: 'size=2GiB'."""
+    """Yield names and values of parameters, as one types them: 'size=2GiB'."""
     if isinstance(value, dict):
         for key, each in value.items():
             yield from _texts(each, key)
@@ -328,7 +328,7 @@ def _with_marks(run: Run) -> Run:
 
 
 def _bury(run: Run) -> dict[str, Any]:
-    """What changes of a run whose process has ended without saying so."""
+    """Return the changes to a run whose process has ended without a final report."""
     status, error = _epitaph(run)
     return {"status": status, "error": error, "stopped": time.time()}
 
@@ -337,7 +337,7 @@ def _epitaph(run: Run) -> tuple[Status, str]:
     if folders.asked_to_end(folder(run.id)):
         return "cancelled", "Cancelled before it began to compute."
     if run.pid is None:
-        return "lost", "Its runner process never started. The program that asked for the run was ended too early."
+        return "lost", "Its runner process never started. The program that submitted the run ended too early."
     if run.status == "starting":
         return "lost", (
             f"Its runner process (pid {run.pid}) ended before it began. Its log may say why: "

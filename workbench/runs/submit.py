@@ -1,4 +1,4 @@
-"""Start, cancel and await runs. Each is computed by a process of its own, so nobody who asks for one is blocked."""
+"""Start, cancel and await runs. Each has a process of its own, so that callers aren't blocked."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from workbench.workloads.registry import Template
 
 _RUNNER = "workbench.runs.runner"
-_POLL = 0.05  # seconds between two looks at a run that somebody waits for
+_POLL = 0.05  # seconds between two checks of an awaited run
 
 
 def submit(
@@ -44,18 +44,18 @@ def submit(
     """Start a run and return at once.
 
     Raises BadInputError where a parameter can't be used, and ConflictError where the cluster isn't ready, its GPUs
-    can't compute, or the workload won't fit and nobody insists.
+    can't compute, or the workload won't fit and isn't forced.
 
     Parameters
     ----------
     force
-        Start it also where it won't fit.
+        Start it even if it won't fit.
     sha
-        Of the text of a person's function, where only that may be run.
+        Hash of the text of a user's function, if only that text may be run.
     settings
-        Of Dask, by their names, for this run.
+        Dask's settings by name, for this run.
     measurement
-        Whether it is only made so that forecasts know the cluster.
+        True if it only runs so that forecasts know the cluster.
     """
     from workbench.workloads.registry import template
 

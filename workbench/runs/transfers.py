@@ -1,7 +1,7 @@
-"""What travelled between workers and how fast, from the logs that the workers keep of what they fetch.
+"""Amount and speed of data sent between workers, from the workers' own logs of what they fetch.
 
 The benchmark is that of the post "Experiments in high performance networking with UCX and DGX" (2019), which Dask-CUDA
-has as well: of messages above 1 MB, the quartiles of bandwidth for each pair of workers. A worker notes a block when
+has as well: of messages above 1 MB, the quartiles of bandwidth for each pair of workers. A worker logs a block when
 it first fetches it, and none that it has already.
 """
 
@@ -29,36 +29,36 @@ _FEW = 5
 
 
 class Transfers(NamedTuple):
-    """What one worker fetched since some moment."""
+    """Blocks that one worker fetched since some moment."""
 
     large: list[tuple[str, int, float]]
     """Sender, bytes and bytes per second of each message above `LEAST_BYTES`."""
     n_messages: int
     cut: bool
-    """Whether the log was too short to hold all."""
+    """True if the log was too short to hold all."""
 
 
 def clock(client: Client) -> float:
-    """Time of the scheduler, after which the workers' logs are set."""
+    """Return the scheduler's time, by which the workers' logs are aligned."""
     now: float = client.run_on_scheduler(Travelling(remote.now))
     return now
 
 
 def bandwidth(client: Client, since: float, *, gpus: bool = False) -> dict[str, Any]:
-    """Bandwidth between workers, with GPUs or without, of what they fetched after `since` on the scheduler's clock.
+    """Return the bandwidth between workers of what they fetched after `since` on the scheduler's clock.
 
-    It is JSON. `matrix` has a row for each worker that received, and in it for each worker that sent None, or `count`
-    messages and `bandwidth`, the `quantiles` of their bytes per second. `transport` names what carried them.
+    It is JSON. `matrix` has a row for each receiving worker, with an entry for each sending one: None, or `count`
+    messages and `bandwidth`, the `quantiles` of their bytes per second. `transport` names the transport.
     """
     fetched = client.run(Travelling(remote.fetched), since, LEAST_BYTES, on_error="ignore")
-    told = summary({worker: Transfers(*of_worker) for worker, of_worker in fetched.items()})
-    if gpus and told["n_messages"]:
-        told["sentence"] += _FROM_GPUS
-    return {**told, "transport": transport(client, fetched)}
+    found = summary({worker: Transfers(*of_worker) for worker, of_worker in fetched.items()})
+    if gpus and found["n_messages"]:
+        found["sentence"] += _FROM_GPUS
+    return {**found, "transport": transport(client, fetched)}
 
 
 def summary(found: Mapping[str, Transfers]) -> dict[str, Any]:
-    """Matrix of workers with the quartiles of bandwidth, and a sentence on what they rest on."""
+    """Return a matrix of workers with the quartiles of bandwidth, and a message about its basis."""
     workers = sorted(found, key=_by_host_and_port)
     matrix = [_row(found[worker].large, workers) for worker in workers]
     large = [speed for fetched in found.values() for _, _, speed in fetched.large]
@@ -79,19 +79,19 @@ def transport(client: Client, workers: Iterable[str]) -> str:
     if "ucx" not in schemes and "ucxx" not in schemes:
         return " and ".join(schemes) or "none"
     lanes = sorted(
-        {lane for told in client.run(Travelling(remote.ucx_lanes), on_error="ignore").values() for lane in told}
+        {lane for answer in client.run(Travelling(remote.ucx_lanes), on_error="ignore").values() for lane in answer}
     )
     return f"ucx ({', '.join(lanes)})" if lanes else "ucx (it didn't tell which transport it uses)"
 
 
-def text(told: Mapping[str, Any]) -> str:
+def text(found: Mapping[str, Any]) -> str:
     """Return what `bandwidth` found as a table for a terminal, in MiB/s: a row for each worker that received."""
-    heading = f"Over {told['transport']}. {told['sentence']}"
-    names, matrix = labels(told["workers"]), told["matrix"]
-    if not told["n_messages"]:
+    heading = f"Over {found['transport']}. {found['sentence']}"
+    names, matrix = labels(found["workers"]), found["matrix"]
+    if not found["n_messages"]:
         return heading
     if len(names) > _MOST_IN_TEXT:
-        return f"{heading}\nAll together {speeds(told['overall'])} MiB/s; the matrix is in the report."
+        return f"{heading}\nAll together {speeds(found['overall'])} MiB/s; the matrix is in the report."
     rows = [("MiB/s", *(f"from {name}" for name in names))]
     rows += [
         (f"to {name}", *("–" if cell is None else f"{speeds(cell['bandwidth'])} ({cell['count']})" for cell in row))
@@ -103,14 +103,14 @@ def text(told: Mapping[str, Any]) -> str:
 
 
 def labels(workers: Sequence[str]) -> list[str]:
-    """Short names of workers: their port where all are on one host, else host and port."""
+    """Return short names of workers: their port if all are on one host, else host and port."""
     places = [worker.partition("://")[2] or worker for worker in workers]
     hosts = {place.rpartition(":")[0] for place in places}
     return [f":{place.rpartition(':')[2]}" for place in places] if len(hosts) == 1 else places
 
 
 def speeds(quantiles: Sequence[float]) -> str:
-    """Bandwidths in MiB/s: '70 | 85 | 102'."""
+    """Return bandwidths in MiB/s: '70 | 85 | 102'."""
     numbers = [value / 2**20 for value in quantiles]
     return " | ".join(count(round(number)) if number >= 10 else f"{number:.2g}" for number in numbers)
 
@@ -133,7 +133,7 @@ def _quantiles(speeds: Sequence[float]) -> list[float]:
 
 def _sentence(matrix: Sequence[Sequence[dict[str, Any] | None]], found: Mapping[str, Transfers]) -> str:
     if len(found) < 2:
-        return "There is one worker, so it had nobody to talk to: take two or more to measure bandwidth."
+        return "There is one worker, which has no partner: take two or more to measure bandwidth."
     counts = [cell["count"] for row in matrix for cell in row if cell is not None]
     small = sum(each.n_messages for each in found.values()) - sum(counts)
     if not counts:

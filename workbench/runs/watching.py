@@ -1,7 +1,7 @@
-"""Watch whatever a Dask client computes, and keep it as a run: `with workbench.watch(): …`.
+"""Watch a Dask client's computations, and store them as a run: `with workbench.watch(): …`.
 
-Nothing is computed here. The person's own code goes on as it would without this, on any Dask cluster, and what the
-cluster does for it meanwhile is recorded as that of any run.
+Nothing is computed here. The user's own code runs unchanged, on any Dask cluster, and the cluster's work is recorded
+as in any run.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Watching:
 
     @property
     def answer(self) -> dict[str, Any]:
-        """What was found, as it is kept: set it within the block to a value, or a tuple or dict of such."""
+        """Result to store: set it within the block to a value, or a tuple or dict of values."""
         return dict(self._answer)
 
     @answer.setter
@@ -126,7 +126,7 @@ class Watching:
 
     @property
     def name(self) -> str | None:
-        """What the run is called."""
+        """Name of the run."""
         return self._given.get("name")
 
     def stop(self) -> None:
@@ -167,7 +167,7 @@ class Watching:
         from workbench.runs.forecasting.forecast import actual_spec
 
         address = self.client.scheduler.address
-        # None where the person made the cluster by hand.
+        # None if the user made the cluster without this package.
         record = next((each for each in records.read_all() if each.scheduler_address == address), None)
         # An address tells nothing: behind a tunnel, 127.0.0.1 is another machine.
         found = ask(self.client)
@@ -211,7 +211,7 @@ class Watching:
 
 
 def current_client() -> Client | None:
-    """Dask's current client, None where computations run in threads of this process."""
+    """Return Dask's current client, None if computations run in threads of this process."""
     from distributed import Client
 
     try:
@@ -267,7 +267,7 @@ def _outcome(error: BaseException | None) -> tuple[Status, str | None]:
 
 
 def _source_of(frame: FrameType) -> str | None:
-    """Text of the `with` statement that a frame is in, None where it can't be had."""
+    """Return the text of the `with` statement that a frame is in, None if it isn't available."""
     name, line = frame.f_code.co_filename, frame.f_lineno
     text = "".join(linecache.getlines(name, frame.f_globals))
     try:

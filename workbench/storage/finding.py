@@ -88,7 +88,7 @@ def find_array(
 
 
 def existing_chunks(found: Found, missing_chunks: str) -> tuple[str, ...]:
-    """Return sentences on metadata that contradict each other and on chunks that don't exist.
+    """Return messages about metadata that contradict each other and on chunks that don't exist.
 
     Raises BadInputError where most chunks don't exist and `missing_chunks` isn't "fill", and MissingError where a
     package that decompresses them isn't installed.

@@ -299,7 +299,7 @@ async def _patiently(request: Any, send: Any, *, whole: bool = False) -> Any:
         try:
             response = await send(request)
             if response.status == _PART or (whole and response.ok and 0 < (response.content_length or 0) <= _KEPT):
-                await response.read()  # is kept, for who asked
+                await response.read()  # cached for the caller
             if not pauses or response.status not in _BUSY:
                 return response
             response.release()
@@ -337,7 +337,7 @@ def sentences_about(place: Place | str, expected: str) -> Iterator[None]:
         advice = "Each process has a memory: of its own, a run as well. Give a path" if own else f"Expected {expected}"
         raise BadInputError(f"{place} isn't there. {advice}.") from err
     except ImportError as err:
-        # fsspec says in words what a protocol needs, and its cause which package that is.
+        # fsspec's message says what a protocol needs, and its cause names the package.
         name = getattr(err.__cause__ or err, "name", None) or ""
         bring = install("cloud") if str(place).startswith(_CLOUD) else install_module(name)
         remedy = f"Try: {bring}" if bring else "Install the package that brings it."

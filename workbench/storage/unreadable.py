@@ -64,7 +64,7 @@ def explained(
 
 
 def sentence(what: object, error: BaseException, where: Sequence[slice] = ()) -> str:
-    """Return a sentence on a block of which no chunk is known."""
+    """Return a message about a block of which no chunk is known."""
     spans = " × ".join(f"{part.start} to {part.stop - 1}" for part in where if part.start is not None)
     block = f", block {spans}," if spans else ""
     return f"{what}{block} can't be decoded ({_reason(error)}). Copy or write it again."
@@ -73,7 +73,7 @@ def sentence(what: object, error: BaseException, where: Sequence[slice] = ()) ->
 def of_zarr(
     array: Any, what: str, where: Sequence[slice], size: Callable[[str], int | None], unit: str = "Chunk"
 ) -> str | None:
-    """Return a sentence on the first chunk of a Zarr array, in a part of it, that can't be decoded."""
+    """Return a message about the first chunk of a Zarr array, in a part of it, that can't be decoded."""
     sides = array.shards or array.chunks
     for at, part in _chunks(array.shape, sides, where):
         try:
@@ -101,7 +101,7 @@ def in_array(array: Any, place: str, *where: slice) -> Callable[[Exception], str
 
 
 def of_hdf5(place: Place, name: str, where: Sequence[slice]) -> str | None:
-    """Return a sentence on the first chunk of an HDF5 dataset, in a part of it, that can't be decoded."""
+    """Return a message about the first chunk of an HDF5 dataset, in a part of it, that can't be decoded."""
     import h5py
 
     from workbench.storage.written import hdf5_name

@@ -53,7 +53,7 @@ class Writer:
     is_local = True
     """True if this process computes the blocks."""
     notes: tuple[str, ...] = ()
-    """Sentences on blocks that weren't written in the usual way."""
+    """Messages about blocks that were written in an unusual way."""
 
     def __init__(self, report: Callable[[int, int], None] | None = None) -> None:
         self._report, self._done, self._total = report, 0, 0

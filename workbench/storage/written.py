@@ -23,7 +23,7 @@ Bounds = Sequence[tuple[int, int] | None] | None
 MOST_LOCAL, MOST_REMOTE, MOST_WEB = 500_000, 100_000, 1000
 """Chunks up to which they are counted: one listing takes about 1 s for so many files, or so many keys of a bucket.
 
-A web server is asked for one page for each folder.
+A web server gets one request for each folder.
 """
 _SAMPLE = 8
 """Chunks that are looked for where they can't be listed, or are more."""
@@ -45,7 +45,7 @@ class Written:
     """Value that readers give where a chunk doesn't exist; None where it isn't defined."""
     unit: str = "chunk"
     misplaced: str | None = None
-    """Sentence on chunks that exist under keys with the other separator."""
+    """Message about chunks that exist under keys with the other separator."""
     is_sample: bool = False
     """True if only some chunks were checked."""
     lost: str | None = None
@@ -72,7 +72,7 @@ def remark(
     never: bool = False,
     remedy: str = "choose missing_chunks=fill if they were left out on purpose",
 ) -> str | None:
-    """Return a sentence on chunks that don't exist, None where all do.
+    """Return a message about chunks that don't exist, None where all do.
 
     Parameters
     ----------
@@ -298,7 +298,7 @@ def _of_hdf5(place: Place, name: str, bounds: Bounds, *, by_xarray: bool) -> Wri
 
 
 def hdf5_name(opened: Any, name: str) -> str:
-    """Return the name of a NetCDF variable in its HDF5 file: the plain one is taken where a dimension has it."""
+    """Return the name of a NetCDF variable in its HDF5 file: the plain one may belong to a dimension."""
     folder, _, last = name.rpartition("/")
     other = "/".join(filter(None, (folder, f"{NON_COORDINATE}{last}")))
     return other if other in opened else name

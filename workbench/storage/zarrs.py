@@ -112,7 +112,7 @@ def _is_array(fs: Any, folder: str) -> bool:
 
 
 def outdated_remark(place: Place, group: str | None = None) -> tuple[str, ...]:
-    """Return a sentence on consolidated metadata that aren't used, if there are such."""
+    """Return a message about consolidated metadata that aren't used, if there are such."""
     names = outdated(place, group)
     if not names:
         return ()

@@ -460,7 +460,7 @@ def _details(run: dict[str, Any]) -> str:
     result, check = run["result"] or {}, run["check"]
     told = {
         "Forecast": _forecast(run),
-        "Text": run.get("beside_text"),
+        "Text": run.get("text_comparison"),
         "Energy": Energy.model_validate(run["energy"]).text() if run.get("energy") else None,
         "On the GPU?": (run.get("on_gpu") or {}).get("sentence"),
         "Check": check and f"{check['what']} {check['detail']}".strip(),

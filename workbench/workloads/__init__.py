@@ -1,6 +1,6 @@
 """Workloads: plain functions of plain Dask code, and the registry that makes forms, checks and cells of them.
 
-What is named here comes when it is asked for: tasks find their functions in these modules on workers that have Dask and
+Names are imported on first use: tasks find their functions in these modules on workers that have Dask and
 NumPy, and nothing of what forms need.
 """
 

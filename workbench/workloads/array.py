@@ -152,7 +152,7 @@ def _streaming_sum(threads_per_worker: int, **resolved: Any) -> Needs:
 
 
 def _tiled_sum(x: Matrix, generator: str, threads_per_worker: int) -> Needs:
-    # The tile as it is made and as it is asked for, and what is added up of it.
+    # The tile as made and as requested, and its part that is added up.
     fused, tile = generator == "fused", 5 * TILE**2 * 8 // 2
     held = (_PARTIAL_SUMS if fused else tile) * threads_per_worker
     return x.needs(

@@ -65,7 +65,7 @@ def workload(
         Called before anything runs, also with `cluster` and `given` if it names them: the cluster's `memory` in bytes,
         `threads`, `threads_per_worker` and `on_gpu`, as far as they are known, and the parameters that the user gave.
         It returns the parameters that it changes, such as {"chunks": 500}, or these and sentences on them. Raise an
-        error with one sentence for what cannot be computed.
+        error with one message for what cannot be computed.
     needs
         Called before anything runs, also with `threads_per_worker` if it names that. It returns what all workers
         together must hold: bytes, a text such as '2GiB', or `workbench.Needs`.

@@ -29,7 +29,7 @@ _WITH_GRAM = 3
 
 @dataclass(frozen=True)
 class Matrix:
-    """Array in blocks, as a workload has it."""
+    """An array in blocks, as a workload uses it."""
 
     rows: int
     columns: int

@@ -67,7 +67,7 @@ def read(form: Mapping[str, Any], raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fitting(field: Mapping[str, Any], value: Any) -> Any:
-    """Return a value of JSON as a field has it: 1.0 of 1 where it takes numbers. Raises NotFittingError."""
+    """Convert a value of JSON for a field: 1 to 1.0 where it takes floats. Raises NotFittingError."""
     found = list(_fits(field, value))
     if not found:
         raise NotFittingError(value)
@@ -126,7 +126,7 @@ def bad(workload: str, name: str, given: Any, allowed: str) -> BadParameterError
 
 
 def refuse_more(workload: str, name: str, given: int, most: int, why: str) -> None:
-    """Raise BadParameterError where more is asked for than there is."""
+    """Raise BadParameterError if more is requested than there is."""
     if given > most:
         raise bad(workload, name, given, f"a whole number from 1 to {most}{why}")
 

@@ -369,7 +369,7 @@ def _described(function: Any) -> Described:
 
 
 def _wrong_presets(name: str, presets: Any, fields: Mapping[str, Any]) -> str | None:
-    """Return a sentence on declared presets that are none; None where all are."""
+    """Return a message about declared presets that are none; None where all are."""
     if presets is None:
         return None
     if not isinstance(presets, Mapping) or not all(isinstance(each, Mapping) for each in presets.values()):

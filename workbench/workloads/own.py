@@ -101,7 +101,7 @@ class Own(Template):
         )
 
     def _own_presets(self) -> tuple[dict[str, Preset], tuple[str, ...]]:
-        """Return those that are declared with it, and those that this person kept."""
+        """Return those that are declared with it, and those that the user saved."""
         mine, wrong = super()._own_presets()
         if not self._takes_preset:
             return mine, wrong
@@ -161,7 +161,7 @@ class Own(Template):
         return returned.needs(self.collections(built), threads_per_worker)
 
     def remarks(self, results: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return sentences on what of the answer isn't kept, and why."""
+        """Return messages about parts of the answer that aren't stored, and the reasons."""
         return returned.remarks(results, self.description.name)
 
     def arrays(self, results: Mapping[str, Any], resolved: Mapping[str, Any] | None = None) -> xr.Dataset:
@@ -294,7 +294,7 @@ def made(description: Described, where: str, shown: str, sha: str, origin: str |
 def loaded(function: Function, shown: str) -> Own:
     """Import the function of a record, in the run's process, and work in the folder of its file from here on.
 
-    Raises FailedError where it is no longer what was asked for.
+    Raises FailedError if it is no longer the requested one.
     """
     where, _, name = function.reference.rpartition(":")
     if where.endswith(".py"):
@@ -313,7 +313,7 @@ def loaded(function: Function, shown: str) -> Own:
 
 
 class _Brief(io.TextIOBase):
-    """Passes on so much of what is printed, and says that there was more."""
+    """A limited stream: passes on the first part of what is printed, and says that there was more."""
 
     def __init__(self, to: IO[str]) -> None:
         self._to = to

@@ -77,7 +77,7 @@ _WHOLE = 2**53
 def reduced(
     x: xr.DataArray, what: str, over: Sequence[str], percent: float, bins: int, skipna: bool, where: str
 ) -> tuple[xr.DataArray, Any]:
-    """Return what is asked for and the edges of a histogram's bins."""
+    """Return the requested statistic and the edges of a histogram's bins."""
     if what in ("min", "max"):
         return getattr(x, what)(over, skipna=skipna), None
     axes, left, numbers = x.get_axis_num(over), [dim for dim in x.dims if dim not in over], x.data
@@ -336,7 +336,7 @@ def _counted(resolved: Mapping[str, Any], results: Mapping[str, Any], x: da.Arra
     off, size = abs(value - below - (above - below) * (rank % 1)), max(abs(below), abs(above))
     passed = low <= rank // 1 + 1 <= high and off <= 64 * float(np.finfo(resolved["dtype"]).eps) * size
     words = f"{low:.0f} of {n_known} values are below {value:.10g}, and {high:.0f} not above"
-    return Check(passed=passed, what=f"{words}: {resolved['percent']:g} % are asked for. {remarks}".strip())
+    return Check(passed=passed, what=f"{words}: {resolved['percent']:g} % were requested. {remarks}".strip())
 
 
 def _code(on_gpu: bool, **resolved: Any) -> str:

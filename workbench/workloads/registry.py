@@ -162,7 +162,7 @@ class Template:
 
     @property
     def wrong_presets(self) -> tuple[str, ...]:
-        """Sentences on presets of one's own that can't be read."""
+        """Messages about presets of one's own that can't be read."""
         return self._own_presets()[1]
 
     def preset(self, name: str) -> Preset:

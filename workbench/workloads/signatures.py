@@ -216,7 +216,7 @@ def _kind_of(default: Any) -> Any:
 
 
 def _default(field: Mapping[str, Any], default: Any, whose: str) -> Any:
-    """Return a default as its annotation has it: 1.0 of 1 for a float. Raises NoFieldError where it can't be given."""
+    """Convert a default to its annotation: 1 to 1.0 for a float. Raises NoFieldError if that is impossible."""
     if default is None:
         return None
     try:

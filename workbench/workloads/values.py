@@ -64,8 +64,8 @@ class Surroundings:
 class Parameters(BaseModel, frozen=True):
     """Checked parameters of one workload.
 
-    `given` is what was asked for, with paths made absolute; `resolved` what the workload's function gets. Both are
-    JSON: tuples are lists. `notes` are sentences on what was chosen for the person, and why.
+    `given` is the request, with paths made absolute; `resolved` are the arguments of the workload's function. Both are
+    JSON: tuples are lists. `notes` are messages about automatic choices, and the reasons.
     """
 
     workload: str
@@ -151,6 +151,6 @@ class Check(BaseModel, frozen=True):
     what: str
     """Comparison that was made, in a message for everybody."""
     detail: str = ""
-    """By how much it differed, and by how much it may, for who knows the method."""
+    """The difference, and the largest allowed one, for experts in the method."""
     rounding: float | None = None
     """By how much rounding may put the numbers of the answer off, which may exceed an answer near zero by far."""

@@ -387,7 +387,7 @@ def _rows(
         if judged.name == "won't fit":
             notes.append(f"{label}: {judged.sentence}")
         if (text := machines.text(chosen, checked, size_of(spec))) is not None:
-            texts.append(text.beside())
+            texts.append(text.compare())
         resolved_by.append(checked.resolved)
         rows.append(Row(**common, **had_as, cluster=wish.line.cluster))
     if not had:

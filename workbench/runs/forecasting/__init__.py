@@ -1,1 +1,1 @@
-"""How long a run takes and whether it fits, from what the hardware was measured to do and from the runs before it."""
+"""Forecasts of a run's duration and memory, from measurements of the hardware and earlier runs."""

@@ -45,7 +45,7 @@ class Duration(BaseModel, frozen=True):
     off_by: float | None = None
     """Median part by which earlier forecasts of this workload missed the time that it took."""
     rough: bool = False
-    """Whether the range is only the order of magnitude, since too few runs tell how far they lie apart."""
+    """True if the range is only the order of magnitude, since too few runs show the spread."""
 
     @property
     def middle(self) -> float:
@@ -125,7 +125,9 @@ def _is_open(points: Sequence[Point], names: Sequence[str]) -> bool:
 def off_by(runs: Sequence[Run]) -> float | None:
     """Return the median part by which the forecasts made before these runs missed; None if none was made."""
     misses = [
-        abs(told / run.seconds - 1) for run in runs if run.seconds and (told := forecast_seconds(run)) is not None
+        abs(forecast / run.seconds - 1)
+        for run in runs
+        if run.seconds and (forecast := forecast_seconds(run)) is not None
     ]
     return statistics.median(misses) if misses else None
 

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class Forecast(NamedTuple):
-    """What a workload would need, against what a cluster has, and how long it would take there."""
+    """Needs of a workload compared with a cluster's resources, and its duration there."""
 
     parameters: dict[str, Any]
     """As the workload's function would get them."""
@@ -44,7 +44,7 @@ class Forecast(NamedTuple):
     seconds: dict[str, float] | None = None
     """`low` and `high`, between which four in five lie; None where nothing is known of this hardware."""
     rough: bool = False
-    """Whether these are only the order of magnitude, since too few runs tell how far they lie apart."""
+    """True if these are only the order of magnitude, since too few runs show the spread."""
     memory_per_worker: int | None = None
     """Bytes in the fullest worker."""
     device_memory: int | None = None
@@ -52,9 +52,9 @@ class Forecast(NamedTuple):
     chunks: str | None = None
     """Size of blocks with which it would fit."""
     basis: Basis | None = None
-    """What the seconds rest on."""
+    """Basis of the seconds."""
     source: str | None = None
-    """Which measurement, or how many runs."""
+    """Measurement, or number of runs."""
     off_by: float | None = None
     """Median part by which earlier forecasts of this workload missed."""
     cost: float | None = None
@@ -68,7 +68,7 @@ class Forecast(NamedTuple):
 def forecast(
     template: Template, parameters: Mapping[str, Any], cluster: ClusterRecord | ClusterSpec | None
 ) -> Forecast:
-    """Will it fit, how long will it take? Raises BadInputError where a parameter can't be used."""
+    """Return whether it fits, and how long it takes. Raises BadInputError if a parameter can't be used."""
     spec = actual_spec(cluster) if isinstance(cluster, ClusterRecord) else cluster
     if spec is not None and not spec.is_known:
         # What its workers have shows when they are there.
@@ -103,11 +103,11 @@ def forecast(
         cost=None if lasting is None else machines.cost(lasting.middle, price),
         measure=measure,
         elsewhere=tuple(elsewhere(template, checked, needs, runs)),
-        **_told(judged, lasting),
+        **_stored_part(judged, lasting),
     )
 
 
-def _told(judged: Verdict | None, lasting: Duration | None) -> dict[str, Any]:
+def _stored_part(judged: Verdict | None, lasting: Duration | None) -> dict[str, Any]:
     """Return what a run keeps of its forecast, too."""
     return {
         "verdict": judged and judged.name,
@@ -119,7 +119,7 @@ def _told(judged: Verdict | None, lasting: Duration | None) -> dict[str, Any]:
 
 
 def _past(template: Template, checked: Parameters) -> tuple[Run, ...]:
-    """Return the past runs that may tell how long it takes; none if that fails, since a run may start all the same."""
+    """Return the past runs for a forecast of time; none on failure, since a run may start without."""
     try:
         return history.runs_of(template, checked.resolved)
     except (ArithmeticError, TypeError, ValueError) as err:
@@ -156,7 +156,7 @@ def _unknown(
 def needs_of(
     template: Template, checked: Parameters, spec: ClusterSpec | None, machine: Mapping[str, Any] | None = None
 ) -> Needs:
-    """What it needs, as the workload says, or for a person's function as its last run of these parameters found."""
+    """Return the needs of a workload; those of a user's function come from its last run with these parameters."""
     needs = template.needs(checked)
     if needs.known:
         return needs
@@ -172,7 +172,10 @@ def needs_of(
 
 
 def refusal(cluster: ClusterRecord | ClusterSpec, template: Template) -> str | None:
-    """Why a workload can't be run on a cluster, whatever its size; None where it can. Forecasts and runs ask this."""
+    """Return why a workload can't be run on a cluster, whatever its size; None if it can.
+
+    Forecasts and runs check this.
+    """
     if isinstance(cluster, ClusterSpec):
         if cluster.devices and not cluster.cupy:
             return f"Its workers {_NO_CUPY}"
@@ -202,17 +205,17 @@ _NO_CUPY = (
 def kept_with_run(
     template: Template, checked: Parameters, needs: Needs, cluster: ClusterRecord, *, force: bool
 ) -> dict[str, Any]:
-    """Return what a run keeps of its forecast. Raises ConflictError where it won't fit and nobody insists."""
+    """Return the stored part of a run's forecast. Raises ConflictError if it won't fit and isn't forced."""
     spec, machine = actual_spec(cluster), cluster.machine
     judged = verdict(template, checked.given, needs, spec, cluster) if needs.known else None
     if judged is not None and judged.name == "won't fit" and not force:
-        raise ConflictError(f"{judged.sentence} To run it all the same, force it.")
+        raise ConflictError(f"{judged.sentence} To run it anyway, force it.")
     lasting = _duration(template, checked, needs, spec, machine, _past(template, checked))
-    return {**_told(judged, lasting), "price_per_hour": machines.price_per_hour(spec, devices.host(machine))}
+    return {**_stored_part(judged, lasting), "price_per_hour": machines.price_per_hour(spec, devices.host(machine))}
 
 
 def foreseen(template: Template, parameters: Mapping[str, Any], needs: Needs, spec: ClusterSpec | None) -> str:
-    """What a run needs by its graph, which says it only when it has begun; and why that won't fit, or will spill."""
+    """Return the needs of a run by its graph, known only once it has started; and why it won't fit, or will spill."""
     judged = verdict(template, parameters, needs, spec) if spec is not None and needs.known else None
     return needs.sentence if judged is None or judged.name == "fits" else f"{needs.sentence} If so: {judged.sentence}"
 
@@ -248,7 +251,7 @@ def _there(machine: str, ends: tuple[float, float], middle: float, basis: str, s
 
 
 def actual_spec(record: ClusterRecord) -> ClusterSpec:
-    """Spec of a cluster with the workers that it has now, which scaling may have changed."""
+    """Return the spec of a cluster with its current workers, which scaling may have changed."""
     return record.spec.model_copy(update={"n_workers": max(1, record.n_workers), "missing": record.missing})
 
 
@@ -321,5 +324,5 @@ def _time(lasting: Duration, spec: ClusterSpec | None, price: float | None, meas
         late = f" That {likely} be longer than the walltime of a job, {formats.duration(walltime)}: ask for more."
     span = formats.span(lasting.low, lasting.high)
     more = "" if measure is None else f" Measure it (about {formats.duration(round(measure))})."
-    told = f"Too few runs to say how long; to an order of magnitude {span}" if lasting.rough else f"Takes {span}"
-    return f"{told}{costs} ({formats.count(lasting.n_runs, 'run')}{off}).{more}{late}"
+    duration = f"Too few runs to say how long; to an order of magnitude {span}" if lasting.rough else f"Takes {span}"
+    return f"{duration}{costs} ({formats.count(lasting.n_runs, 'run')}{off}).{more}{late}"

@@ -26,7 +26,7 @@ _FILE = Path(__file__).with_name("machines.json")
 
 
 class Published(BaseModel, frozen=True):
-    """Time that somebody published for one workload of one size on one machine."""
+    """Published time of one workload of one size on one machine."""
 
     name: str
     workload: str
@@ -39,21 +39,21 @@ class Published(BaseModel, frozen=True):
     """Of the workload: the text's experiment that it is the time of, in each way of reading it."""
 
     def scaled(self, numbers: float) -> tuple[float, float]:
-        """Seconds for so many numbers, as if the time grew with them."""
+        """Return seconds for so many numbers, as if the time grew with them."""
         factor = numbers / self.numbers_processed
         return self.seconds[0] * factor, self.seconds[1] * factor
 
 
 @cache
 def published() -> tuple[Published, ...]:
-    """All published figures."""
+    """Return all published figures."""
     return tuple(Published.model_validate(one) for one in json.loads(_FILE.read_text(encoding="utf-8")))
 
 
 def comparable(
     workload: str, resolved: Mapping[str, Any], bytes_processed: int
 ) -> tuple[tuple[Published, tuple[float, float]], ...]:
-    """Published figures for the same workload on the same type of numbers, with their seconds for this size."""
+    """Return published figures for the same workload on the same type of numbers, with their seconds for this size."""
     dtype = resolved.get("dtype")
     return tuple(
         (one, one.scaled(bytes_processed / np.dtype(one.dtype).itemsize))
@@ -63,7 +63,7 @@ def comparable(
 
 
 def text(template: Template, checked: Parameters, around: Mapping[str, Any]) -> Text | None:
-    """What the text says of whose preset `checked` are the parameters, on a cluster of this size; None of one's own."""
+    """Return the source's figures for the preset with the parameters `checked` on this cluster; None for user's own."""
     preset = next((each for each in template.presets if each.name == checked.preset), None)
     if preset is None:
         return None
@@ -79,7 +79,7 @@ def text(template: Template, checked: Parameters, around: Mapping[str, Any]) -> 
 
 
 def price_per_hour(spec: ClusterSpec | None, machine: str | None = None) -> float | None:
-    """Price of an hour, from `workbench.prices`: the machine's own if it is named there, else the profile's.
+    """Return the price of an hour, from `workbench.prices`: the machine's own if it is named there, else the profile's.
 
     Several machines, with commas between them, cost what they cost together, each of them by its own price.
     """
@@ -95,7 +95,7 @@ def price_per_hour(spec: ClusterSpec | None, machine: str | None = None) -> floa
 
 
 def cost(seconds: float, per_hour: float | None) -> float | None:
-    """Price of so many seconds; None without a price."""
+    """Return the price of so many seconds; None without a price."""
     return None if per_hour is None else seconds / 3600 * per_hour
 
 

@@ -1,6 +1,6 @@
 """Will it fit? Memory that a workload needs against that of the workers, by Dask's own thresholds.
 
-A worker spills to disk from 70 % of its limit on and is ended at 95 %. What tasks have in hand can't be spilled. On
+A worker spills to disk from 70 % of its limit on and is ended at 95 %. Memory in use by tasks can't be spilled. On
 GPUs arrays must fit the card's memory, and from `device_memory_limit` on Dask-CUDA moves their blocks to the host's.
 """
 
@@ -44,7 +44,7 @@ _CONTEXT = 512 * 2**20
 
 
 class Verdict(NamedTuple):
-    """Whether it fits, in a word and a sentence."""
+    """Verdict on the fit of a workload, as one word and a message."""
 
     name: VerdictName
     sentence: str
@@ -85,9 +85,9 @@ def verdict(
 
 
 def missing_on(spec: ClusterSpec) -> Mapping[str, Mapping[str, int]] | None:
-    """Return the modules that workers can't import; of a cluster that isn't there yet, those missing in its Python.
+    """Return the modules that workers can't import; for a planned cluster, those missing in its Python.
 
-    None where nobody knows: of another Python, or of other machines.
+    None if unknown: for another Python, or other machines.
     """
     if spec.missing is not None or spec.elsewhere or spec.python not in (None, sys.executable):
         return spec.missing
@@ -95,7 +95,7 @@ def missing_on(spec: ClusterSpec) -> Mapping[str, Mapping[str, int]] | None:
 
 
 def size_of(spec: ClusterSpec | None) -> dict[str, Any]:
-    """Return what a template's `validate` wants to know of a cluster."""
+    """Return the facts about a cluster that a template's `validate` takes."""
     if spec is None:
         return {}
     return {
@@ -118,7 +118,7 @@ def judge(needs: Needs, spec: ClusterSpec) -> Verdict:
 
 
 def _judge_workers(in_hand: int, peak: int, spec: ClusterSpec) -> Verdict:
-    """Verdict on so many bytes in the hands of one worker, and so many at most with what can be spilled."""
+    """Judge so many bytes in use in one worker, and so many at most with what can be spilled."""
     limit, n_workers = spec.memory_limit, spec.n_workers
     if in_hand > _ENDS * limit:
         return Verdict(
@@ -153,7 +153,7 @@ def _judge_workers(in_hand: int, peak: int, spec: ClusterSpec) -> Verdict:
 
 
 def _taken_by_others(judged: Verdict, spec: ClusterSpec, cluster: ClusterRecord | ClusterSpec | None) -> str | None:
-    """Say that other programs hold what the workers were promised; None where this machine still has it."""
+    """Report that other programs use the memory meant for the workers; None if this machine still has it."""
     free = None if spec.elsewhere else memory().available
     # A worker spills what is above that share of its limit.
     needed = spec.n_workers * min(judged.memory_per_worker, int(_SPILLS * spec.memory_limit))
@@ -176,22 +176,22 @@ def _judge_devices(needs: Needs, spec: ClusterSpec, card: int) -> Verdict:
     several = needs.received if spec.n_workers > 1 else 0
     in_hand, peak = needs.held_per_worker + several + _CONTEXT, needs.peak(spec.n_workers) + _CONTEXT
     over, read = max(0, peak - limit), needs.on_host + _process(spec)
-    beside = _judge_workers(read, read + over, spec)._replace(device_memory=peak)
+    on_workers = _judge_workers(read, read + over, spec)._replace(device_memory=peak)
     if in_hand > card:
-        return beside._replace(
+        return on_workers._replace(
             name="won't fit",
             sentence=f"Won't fit: needs {formats.size(in_hand)} on one GPU at once, and a GPU has {has} of memory. "
             "CuPy would find none left.",
         )
-    if beside.name != "fits":
+    if on_workers.name != "fits":
         why = f" {formats.size(over)} of it is what a GPU of {has} has no room for." if over else ""
-        return beside._replace(sentence=f"{beside.sentence}{why}")
+        return on_workers._replace(sentence=f"{on_workers.sentence}{why}")
     if not over:
-        return beside._replace(
+        return on_workers._replace(
             sentence=f"Fits: {formats.size(peak)} on a GPU at most, which has {has}, and "
-            f"{formats.size(beside.memory_per_worker)} in its worker, which has {formats.size(spec.memory_limit)}.",
+            f"{formats.size(on_workers.memory_per_worker)} in its worker, which has {formats.size(spec.memory_limit)}.",
         )
-    return beside._replace(
+    return on_workers._replace(
         name="will spill",
         sentence=f"Will spill: needs {formats.size(peak)} on a GPU of {has}, and from {formats.size(limit)} on its "
         f"blocks move to the memory of its worker, which has {formats.size(spec.memory_limit)}. About "
@@ -200,7 +200,7 @@ def _judge_devices(needs: Needs, spec: ClusterSpec, card: int) -> Verdict:
 
 
 def _card(spec: ClusterSpec) -> int | None:
-    """Bytes of a worker's GPU; of one that isn't on this machine, what the spec says that it has at least."""
+    """Return bytes of a worker's GPU; for another machine, the least that the spec says."""
     if not spec.devices:
         return None
     asked = max(spec.device_memory_limit or 0, spec.rmm_pool_size or 0)
@@ -208,12 +208,12 @@ def _card(spec: ClusterSpec) -> int | None:
 
 
 def _room(spec: ClusterSpec, card: int) -> int:
-    """Bytes of a GPU that blocks may fill before they move to the memory of its worker."""
+    """Return the bytes of a GPU that blocks may fill before they move to the memory of its worker."""
     return min(spec.device_memory_limit or int(MOVES_TO_HOST * card), card)
 
 
 def _process(spec: ClusterSpec) -> int:
-    """Bytes that a worker's process takes by itself."""
+    """Return the bytes that a worker's process takes by itself."""
     return min(_PROCESS, int(spec.memory_limit * _PROCESS_SHARE)) + min(_MARGIN, spec.memory_limit // 32)
 
 
@@ -225,7 +225,7 @@ def _free_disk() -> int:
 
 
 def _chunks_that_fit(template: Template, parameters: Mapping[str, Any], needs: Needs, spec: ClusterSpec) -> str | None:
-    """Largest size of blocks, halved from what it is, with which the verdict is the best that blocks can make it."""
+    """Return the largest size of blocks, halved from the current one, with the best verdict that blocks can give."""
     if "chunks" not in template.schema()["properties"]:
         return None
     # The memory of a worker, or of its GPU, is the most that a block could fill.

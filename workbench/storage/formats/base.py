@@ -157,7 +157,7 @@ class Format:
 
     title: str
     look: Callable[[Place], Listed]
-    """Return the arrays in such a file, and sentences on them."""
+    """Return the arrays in such a file, and messages about them."""
     endings: tuple[str, ...] = ()
     """Of the names of its files, in lower case, where that is how it is known."""
     starts: Callable[[bytes, Place], bool] = lambda start, place: False

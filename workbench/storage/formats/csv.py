@@ -122,7 +122,7 @@ def _known_pieces(path: str, begin: int, *_: str) -> tuple[list[int], list[int]]
 
 
 def look_csv(place: Place) -> Listed:
-    """Return the arrays of such a file, and sentences on them."""
+    """Return the arrays of such a file, and messages about them."""
     text: tuple[str, ...] = ()
     try:
         found = find_csv(place, None)

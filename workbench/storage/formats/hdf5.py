@@ -73,7 +73,7 @@ def find_hdf5(place: Place, array: str | None) -> Found:
 
 
 def look_hdf5(place: Place) -> Listed:
-    """Return the arrays of such a file, and sentences on them."""
+    """Return the arrays of such a file, and messages about them."""
     found = []
     until = time.monotonic() + COUNTING
     with hdf5_datasets(place) as datasets:

@@ -52,7 +52,7 @@ def find_named(place: Place, array: str | None, select: str | None) -> Found | N
 
 
 def look_by_xarray(place: Place) -> Listed:
-    """Return the arrays of such a file, and sentences on them."""
+    """Return the arrays of such a file, and messages about them."""
     found = []
     source = sources.source_of(place)
     with source.opened() as raw, source.decoded(raw) as dataset:
@@ -64,7 +64,7 @@ def look_by_xarray(place: Place) -> Listed:
 
 
 def look_by_files(place: Place) -> Listed:
-    """Return the arrays of the first of several files, and a sentence on the others."""
+    """Return the arrays of the first of several files, and a message about the others."""
     files = datasets.files_of(place)
     found, _ = look_by_xarray(Place(files[0]))
     lengths = f"Lengths are those of the first of {formats.count(len(files), 'file')}."

@@ -79,14 +79,14 @@ def npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 
 def look_npy(place: Place) -> Listed:
-    """Return the arrays of such a file, and sentences on them."""
+    """Return the arrays of such a file, and messages about them."""
     shape, fortran, dtype = npy_whole(place)
     remarks = ("It is stored column by column (Fortran order).",) if fortran and len(shape) > 1 else ()
     return (held_as("", shape, dtype),), remarks
 
 
 def look_npz(place: Place) -> Listed:
-    """Return the arrays of such a file, and sentences on them."""
+    """Return the arrays of such a file, and messages about them."""
     found = []
     with place.open() as file, zipfile.ZipFile(file) as members:
         for info in members.infolist():

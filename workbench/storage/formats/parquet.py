@@ -62,7 +62,7 @@ def find_parquet(place: Place, array: str | None) -> Found:
 
 
 def look_parquet(place: Place) -> Listed:
-    """Return the arrays of such a file, and sentences on them."""
+    """Return the arrays of such a file, and messages about them."""
     from pyarrow.parquet import ParquetFile
 
     parts = parquet_parts(place)

@@ -53,7 +53,7 @@ def columns_of(place: Place, array: str | None, schema: Any) -> list[str]:
 
 
 class NoNumbersError(BadParameterError):
-    """Columns of a table that hold no numbers were asked for; `numbers` are those that do, `others` those."""
+    """Columns without numbers were requested; `numbers` are those with numbers, `others` those without."""
 
     def __init__(self, what: str, numbers: Sequence[str], others: Sequence[str]) -> None:
         offered = joined(numbers[:20]) or "none"

@@ -72,7 +72,7 @@ def find_tiff(place: Place, array: str | None) -> Found:
 
 
 def look_tiff(place: Place) -> Listed:
-    """Return the arrays of such a file, and sentences on them."""
+    """Return the arrays of such a file, and messages about them."""
     found = []
     with place.open() as file, tiff_of(file, place) as pages:
         for number, each in enumerate(pages.series):

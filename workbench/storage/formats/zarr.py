@@ -133,7 +133,7 @@ def _is_coordinate(fs: Any, root: str, name: str) -> bool:
 
 
 def look_zarr(place: Place) -> Listed:
-    """Return the arrays of such a file, and sentences on them."""
+    """Return the arrays of such a file, and messages about them."""
     import zarr
 
     group = files_at(place)
@@ -171,7 +171,7 @@ def read_zarr(path: str, array: str | None, options: dict[str, Any], *where: sli
     """Read a block of a Zarr array in a folder or at a URL."""
     import zarr
 
-    # For a path on this machine there are no options, and Zarr wants to hear of none.
+    # For a path on this machine there are no options, and Zarr accepts none.
     server = known(path, options, whole=True) or None
     return plain(zarr.open_array(path, path=array, mode="r", storage_options=server))[where]
 
