@@ -135,7 +135,7 @@ def test_the_labels_of_rows_that_pandas_writes_are_no_numbers_of_a_table(tmp_pat
     np.testing.assert_allclose(told["singular_values"], np.linalg.svd(TABLE, compute_uv=False))
     assert check is not None
     assert check.passed
-    assert any("labels of the rows" in note for note in parameters.notes)
+    assert any("row labels that pandas wrote" in note for note in parameters.notes)
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""Fields of climate, and series of images: empirical orthogonal functions of what is left without mean and season."""
+"""Climate fields and series of images: empirical orthogonal functions of their anomalies."""

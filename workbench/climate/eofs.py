@@ -1,4 +1,4 @@
-"""Empirical orthogonal functions: patterns in space and series in time of a variable of climate, or of images.
+"""Empirical orthogonal functions: spatial patterns and time series of a climate variable, or of images.
 
 Sources: von Storch, Zwiers: Statistical Analysis in Climate Research, chapter 13. North, Bell, Cahalan, Moeng: Sampling
 errors in the estimation of empirical orthogonal functions, Monthly Weather Review 110, 1982.
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _SLAB_BYTES = 32_000_000
-"""Of a block with all times, which is worked on at once."""
+"""Bytes of a block with all times, which is processed at once."""
 _SMALLEST_SLAB = 1_000_000
 _SINGLE = 1e-6
 """Accuracy that anomalies in float32 still have: they are rounded to 6e-8 of themselves."""
 _READ_BYTES = 64_000_000
 _STREAMED_BYTES = 8_000_000
-"""Of a block of some times and all places, which is read anew at each pass."""
+"""Bytes of a block of some times and all places, which is read again in each pass."""
 
 Samples = Annotated[
     Text,
@@ -113,7 +113,7 @@ class Blocks:
     reads: tuple[int, ...]
     """Samples and places along each dimension of a block that is read."""
     slabs: tuple[int, ...]
-    """The same of a block that is worked on: all samples and some places, or if streamed, the reverse."""
+    """The same for a block in computations: all samples and some places, or if streamed, the reverse."""
     chunks: tuple[int, int]
     """Rows and columns of a block of the matrix."""
     dtype: str
@@ -228,7 +228,7 @@ def _resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) ->
 
 
 def _found(picked: Picked) -> Found:
-    """Return a variable as an array in a file, without remarks on its numbers, which the grid makes."""
+    """Return a variable as an array in a file, without remarks on its numbers, which come from the grid."""
     unpack, options = {"missing": picked.numbers.missing}, dict(picked.source.options)
     return replace(found_of(picked), unpack=unpack, options=options, remarks=())
 
@@ -239,7 +239,7 @@ def _type(grid: Grid, tol: float) -> str:
 
 
 def _block_size(asked: int | str, n_bytes: int, threads: int | None) -> int:
-    """Return the bytes of a block: as asked, or so that every thread gets several."""
+    """Return the bytes of a block: as requested, or so that every thread gets several."""
     if asked == "auto":
         return min(_SLAB_BYTES, max(n_bytes // (4 * (threads or 1)), _SMALLEST_SLAB))
     try:

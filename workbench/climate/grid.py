@@ -1,4 +1,4 @@
-"""A variable of climate, or images, as a matrix of samples and places: what is removed, how places are weighted."""
+"""Climate variables or images as a matrix of samples and places: terms removed, and weights of places."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ from workbench.storage.reading import read_block
 from workbench.workloads.values import BadParameterError
 
 ROUNDING = 1e-13
-"""Below which singular values in float64 are rounding."""
+"""Limit below which singular values in float64 are rounding errors."""
 FEW = 512
-"""Times or places of which all modes are found at once, in about the time of the passes that some of them take."""
+"""Number of times or places up to which all modes are computed at once, in about the time of some passes."""
 _FAN_IN = 8
 _NAMED = 5
 _MONTH, _YEAR = 27.0, 300.0
-"""Days between times from which on they are months, or years."""
+"""Days between times from which on they count as months, or years."""
 _OF_A_DAY = 5
-"""Samples of each calendar day, without which its mean is mostly theirs: then months are taken."""
+"""Least number of samples of each calendar day, or else its mean is mostly theirs; with fewer, months are used."""
 _OURS = {"patterns", "series", "mode", "explained_variance", "explained_variance_ratio"}
 _OURS |= {"sampling_error", "singular_values"}
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """A variable as samples and features: where its values are, what is removed, how places are weighted."""
+    """A variable as samples and features, with the terms removed and the weights of places."""
 
     picked: Picked
     samples: tuple[str, ...]
     features: tuple[str, ...]
     removed: Removed
     weights: np.ndarray[Any, Any]
-    """By place; of length 1 along dimensions on which they don't depend."""
+    """Weights by place; of length 1 along dimensions on which they don't depend."""
     remarks: tuple[str, ...] = ()
     slabs: tuple[int, ...] = ()
-    """Blocks of all times and some places, one after the other of which the columns of the matrix are."""
+    """Blocks of all times and some places; the columns of the matrix are these blocks one after the other."""
     states: Any = None
-    """Of each place, what became of it (`workbench.climate.anomalies`); None before it is known."""
+    """Outcome for each place (`workbench.climate.anomalies`); None before it is known."""
     without: tuple[int, ...] = ()
     """Samples at which no place has a value."""
     shares: Any = None
@@ -183,7 +183,7 @@ def _of_samples(picked: Picked, samples: str | None) -> tuple[str, ...]:
 
 
 def _removed(picked: Picked, samples: tuple[str, ...], remove: str, detrend: bool) -> tuple[Removed, tuple[str, ...]]:
-    """Return what to subtract, with a note."""
+    """Return the terms to subtract, with a note."""
     time = cf.time_of(picked.coords, samples) or samples[0]
     lengths, at = _lengths(picked, samples), samples.index(time)
     length = lengths[at]
@@ -324,7 +324,7 @@ def weighted_anomalies(
 
 
 def _fit(raw: da.Array, removed: Removed, missing: str) -> Any:
-    """Return what to subtract at each place, lazily, from one pass over all blocks."""
+    """Return the terms to subtract at each place, lazily, from one pass over all blocks."""
     of_all = dask.delayed(removed, traverse=False)
     starts = np.cumsum((0, *raw.chunks[0]))
     parts = [

@@ -1,4 +1,4 @@
-"""Genotypes in two bits each, lazily from files; knows NumPy, CuPy, Dask, Zarr and linalg, and nothing above them.
+"""Genotypes in two bits each, lazily from files; imports NumPy, CuPy, Dask, Zarr and linalg, and no higher layer.
 
 >>> from workbench import genotypes
 >>> g = genotypes.open_genotypes("study.bed")  # or VCF Zarr, or an array of counts

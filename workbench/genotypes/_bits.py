@@ -16,7 +16,7 @@ SAMPLES = 32
 
 @numba.njit(inline="always")
 def _ones(x):  # type: ignore[no-untyped-def]
-    """Return the number of bits that are set: LLVM knows this text (Hacker's Delight, 5-1) as one instruction."""
+    """Return the number of set bits: LLVM turns this text (Hacker's Delight, 5-1) into one instruction."""
     x = x - (x >> _U(1) & _U(0x5555555555555555))
     x = (x & _U(0x3333333333333333)) + (x >> _U(2) & _U(0x3333333333333333))
     x = x + (x >> _U(4)) & _U(0x0F0F0F0F0F0F0F0F)
@@ -28,7 +28,7 @@ _PLANES = types.Array(types.uint64, 3, "C", readonly=True)
 
 @cached(types.void(_PLANES, _PLANES, types.boolean, types.int64[:, :, ::1]))
 def pairs(one, other, same, found):  # type: ignore[no-untyped-def]
-    """Add to `found` what `bits.pairs` counts for all pairs; where both are the `same`, of those above the diagonal."""
+    """Add the counts of `bits.pairs` for all pairs to `found`; if both are the `same`, of those above the diagonal."""
     (n, _, words), m = one.shape, len(other)
     for start in range(0, words, WORDS):
         stop = min(start + WORDS, words)

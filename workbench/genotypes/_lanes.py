@@ -213,7 +213,7 @@ def _aligned(n_bytes):  # type: ignore[no-untyped-def]
 
 @numba.njit
 def _unknown(places, incomplete, n_incomplete, at, unknown):  # type: ignore[no-untyped-def]
-    """Put which genotypes of sixteen bytes of rows aren't known into `unknown`, and return how many there are.
+    """Mark the unknown genotypes of sixteen bytes of rows in `unknown`, and return their number.
 
     Each is 64 times its row, and the bit of it in the first eight bytes, or the odd one after that bit in the others.
     """
@@ -254,7 +254,7 @@ def _add_unknown(places, means, incomplete, n_incomplete, strip, q, unknown, y):
 
 @numba.njit
 def _add_rows(places, rows, strip, q, named, tables, y):  # type: ignore[no-untyped-def]
-    """Add what the samples of a strip give to X Q of all rows, where a genotype that isn't known counts 0."""
+    """Add the samples of a strip to X Q of all rows; a genotype that isn't known counts 0."""
     (groups, lanes, _), tile_rows = q.shape, y.shape[1]
     at_named, at_tables, at_y = _address(named), _address(tables), _address(y)
     at_q = _address(q) + strip * PLANES * STRIP * ROW_BYTES
@@ -274,7 +274,7 @@ def _add_rows(places, rows, strip, q, named, tables, y):  # type: ignore[no-unty
 
 @numba.njit
 def _add_samples(places, means, panel, end, row, y, named, tables, sums):  # type: ignore[no-untyped-def]
-    """Add what SITES rows give to XᵀY of the samples of a panel, its strips up to `end`."""
+    """Add SITES rows to XᵀY of the samples of a panel, its strips up to `end`."""
     (groups, tile_rows, _), (_, lanes, _) = y.shape, sums.shape
     at_named, at_tables, at_y, at_sums = _address(named), _address(tables), _address(y), _address(sums)
     at_means, plane_bytes = _address(means) + 4 * row, TABLES_OF_SITES * STRIP
@@ -308,7 +308,7 @@ def _given(kind: Any, n_dimensions: int) -> Any:
     constants=(COLUMNS, STRIP, ROWS_IN_SINGLE),
 )
 def normal(packed, tail, sites, q, ones, few, total):  # type: ignore[no-untyped-def]
-    """Add ÃᵀÃ Q of a block to `few`, or every so many rows to `total` where that isn't empty, but for centring.
+    """Add ÃᵀÃ Q of a block, up to centering, to `few`, or every so many rows to `total` if that isn't empty.
 
     Both hold groups of columns, whose rows are those of `q` and one for what centring takes from every other. The last
     rows are read from `tail`, which has room for a strip behind them.

@@ -1,4 +1,4 @@
-"""Counts of an allele in an array: NumPy, CuPy, Dask, or in a .npy, HDF5 or Zarr file, packed where they are needed."""
+"""Counts of an allele in an array: NumPy, CuPy, Dask, or a .npy, HDF5 or Zarr file, packed where they are needed."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ ZARR = "a Zarr array of counts, whole"
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts that lie somewhere and are read a rectangle at a time."""
+    """Stored counts that are read a rectangle at a time."""
 
     read: Callable[[slice, slice], np.ndarray[Any, Any]]
-    """Gives the counts in a rectangle."""
+    """Function that returns the counts in a rectangle."""
     shape: tuple[int, ...]
     """Rows × columns as they are stored."""
     itemsize: int
@@ -51,7 +51,7 @@ def in_zarr(array: Any, read: Callable[..., np.ndarray[Any, Any]], place: str, *
 
 
 def of_whole_arrays(group: Any, place: Place, names: Sequence[str]) -> tuple[str, ...]:
-    """Return a sentence where it isn't known whether all chunks of some arrays of a Zarr group exist.
+    """Return a message if it is unknown whether all chunks of some arrays of a Zarr group exist.
 
     Raises BadInputError where some don't: these arrays are never empty in part, and Zarr would give zeros.
     """
@@ -64,7 +64,7 @@ def of_whole_arrays(group: Any, place: Place, names: Sequence[str]) -> tuple[str
 
 
 def read_zarr(array: Any, place: str, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
-    """Give a rectangle of a Zarr array."""
+    """Read a rectangle of a Zarr array."""
     known = places.sentences_about(f"{place}, rows {rows.start} to {rows.stop - 1}", ZARR)
     with known, naming_chunks(in_array(array, place, rows, columns)):
         return np.asarray(OnDisk(array)[rows, columns])
@@ -72,7 +72,7 @@ def read_zarr(array: Any, place: str, rows: slice, columns: slice) -> np.ndarray
 
 @dataclass(frozen=True)
 class _ReadCounts:
-    """Reads rows of stored counts and packs them, some columns at a time."""
+    """Reader of rows of stored counts that packs them, some columns at a time."""
 
     counts: Counts
     n_samples: int
@@ -93,7 +93,7 @@ class _ReadCounts:
 
 @dataclass(frozen=True)
 class _PackBlock:
-    """Packs a block of a Dask array, which knows its place."""
+    """Packer of a block of a Dask array, which knows its place."""
 
     missing: tuple[float, ...]
 

@@ -32,7 +32,7 @@ _REFSEQ = re.compile(r"nc_0000(0[1-9]|1\d|2[0-4])\.\d+")
 _AUTOSOMES = frozenset(map(str, range(1, 23)))
 _HEADS = ("FID", "IID")
 _SAVED = "REMOVE"
-"""Header of what a run of genotype_relatedness saves as a table."""
+"""Header of the table that a run of genotype_relatedness saves."""
 
 
 def of_chosen_samples(

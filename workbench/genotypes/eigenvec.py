@@ -22,7 +22,7 @@ from workbench.genotypes.values import IN_FAMILY
 SUFFIXES = ("eigenvec", "eigenval", "eigenvec.var", "acount")
 _ROWS = 100_000
 _BY_FREQUENCY = ("patterson", "hail", "plink")
-"""Scalers whose sites are centred and scaled by p alone, as PLINK does it where it projects."""
+"""Scalers that center and scale sites by p alone, as PLINK does in projections."""
 
 
 def lines(arrays: Mapping[str, Any]) -> dict[str, Iterator[str]]:

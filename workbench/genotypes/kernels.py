@@ -252,7 +252,7 @@ class Kernel:
     arranged: Callable[[Narrow], Any]
     """Q as `normal` takes it, made once for a pass."""
     normal: Callable[[Any, Matrix, Any], Matrix]
-    """Of a block, its sites and Q, what adds up in float64 over all blocks."""
+    """Sums over a block, from its sites and Q, that add up in float64 over all blocks."""
     gathered: Callable[[Matrix, Narrow], Matrix]
     """ÃᵀÃ Q in float64 of those sums."""
     counted: Callable[[Any, int], Matrix]

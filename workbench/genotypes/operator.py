@@ -46,7 +46,7 @@ class Learned:
     """Facts about a block's sites from a first pass, for code without the block: a byte each, and Ã's sums."""
 
     verdict: Matrix
-    """The place in `REASONS` of why a site takes no part, 0 for those that do."""
+    """Index in `REASONS` of the reason to leave out a site, 0 for those that take part."""
     squares: float
     entries: float
     """Σ f² of all sites."""
@@ -69,7 +69,7 @@ class Sums:
     triangle: Matrix | None
     learned: tuple[Learned, ...] = ()
     sites: Sites | None = None
-    """Of one block."""
+    """Values of one block."""
 
 
 class GenotypeOperator(Operator):
@@ -173,7 +173,7 @@ class GenotypeOperator(Operator):
         self._more = [each.dask[each.key] for each in self._sites]
 
     def unknown_samples(self) -> Matrix:
-        """Return the numbers of the samples of which no site that takes part is known.
+        """Return the indices of samples without a known site among those that take part.
 
         Their columns of Ã are zero, so that they change no component. Only samples whose part of the first product is
         next to nothing are looked up, which is mostly none; otherwise the blocks are read once more.
@@ -207,7 +207,7 @@ class GenotypeOperator(Operator):
 
 
 def _known_at(packed: Any, stays: Matrix, samples: Matrix) -> Matrix:
-    """Return which samples have a genotype in the rows of a packed block that stay."""
+    """Return a mask of the samples with a genotype in the remaining rows of a packed block."""
     codes = host(packed[:, to_device_of(samples // PER_BYTE, packed)])[stays] >> (2 * (samples % PER_BYTE)).astype(
         np.uint8
     )

@@ -1,4 +1,4 @@
-"""Counts of an allele in two bits each: packs and unpacks blocks of NumPy and CuPy where they lie, and rows of Dask."""
+"""Counts of an allele in two bits each: packing of blocks of NumPy and CuPy where they lie, and of rows of Dask."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MISSING_CODES = (-127, -9, -2, -1, 3, MISSING, math.nan)
 """Codes of missing values in real files: bed-reader, text files, VCF Zarr (two), the raw code, uint8, floats."""
 
 ReadRows = Callable[[int, int], np.ndarray[Any, Any]]
-"""Gives the packed rows from the first up to, not including, the last; travels to workers."""
+"""Function that returns the packed rows from the first up to, not including, the last; sent to workers."""
 
 # Read and decoded in a fraction of a second, and small compared to a worker's memory with a block in each thread.
 BLOCK_BYTES = 8 * 2**20

@@ -38,25 +38,25 @@ _LABELS = 20
 
 @dataclass(frozen=True, eq=False)
 class GenotypePCA:
-    """The leading principal components of samples, and what they rest on."""
+    """Leading principal components of samples, and the data behind them."""
 
     scores: Matrix
     """Samples × components."""
     singular_values: Matrix
     explained_variance: Matrix
     explained_variance_ratio: Matrix
-    """Of the variance of all sites that were kept, exactly."""
+    """Share of the variance of all sites that were kept, exactly."""
     kept: Matrix
-    """A mask of the variants: which took part."""
+    """A mask of the variants that took part."""
     dropped: Mapping[str, int]
     """Number of excluded sites by reason; the first reason that applies to a site counts."""
     samples: Matrix
-    """All of them; the scores of those in `unknown_samples` are NaN."""
+    """All samples; the scores of those in `unknown_samples` are NaN."""
     unknown_samples: Matrix
     """Names of the samples left out because no variant that took part is known of them."""
     sample_table: Mapping[str, Matrix]
     variants: Variants
-    """Those that were kept."""
+    """Variants that were kept."""
     scaler: Scaler
     certificate: Certificate
     """Accuracy of the singular values."""
@@ -65,19 +65,19 @@ class GenotypePCA:
 
     @property
     def convention(self) -> str:
-        """Whose centring and scaling this is, and by what factor the numbers differ from others'."""
+        """Source of the centering and scaling, and the factors between the numbers and others'."""
         return CONVENTIONS[self.scaler].sentence
 
     @cached_property
     def loadings(self) -> Any:
-        """Kept variants × components, of unit length, as a Dask array: it costs one more pass when computed."""
+        """Kept variants × components, of unit length, as a Dask array: computing it takes one more pass."""
         s = self.singular_values * (np.sqrt(self.kept.sum()) if CONVENTIONS[self.scaler].by_variants else 1.0)
         safe = np.where(s > 0, s, np.inf)
         return self._operator.projected(self._vectors / safe)
 
     @property
     def counted(self) -> Any:
-        """Of each kept variant, copies of the counted allele and samples that know it: a Dask array, kept × 2."""
+        """Copies of the counted allele and samples that know it, for each kept variant: a Dask array, kept × 2."""
         return self._operator.counted()
 
     def anew(self) -> tuple[Matrix, Matrix]:

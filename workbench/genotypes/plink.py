@@ -51,7 +51,7 @@ def three_files(path: str) -> tuple[str, str, str]:
 
 @dataclass(frozen=True)
 class _ReadBed:
-    """Reads rows of a .bed file in our own codes, and checks that they are of so many samples."""
+    """Reader of rows of a .bed file in our own codes, which checks the number of samples."""
 
     place: Place
     n_samples: int
@@ -83,7 +83,7 @@ class _ReadBed:
         return packed
 
     def _check_padding(self, packed: np.ndarray[Any, Any], start: int) -> None:
-        """Refuse rows that go on after the last sample, where PLINK writes zeros: the length tells nothing of them."""
+        """Raise if rows don't end with zeros after the last sample, as in PLINK: the file's length can't show it."""
         if self.n_samples % PER_BYTE == 0:
             return
         (more,) = np.nonzero(packed[:, -1] & ~last_byte(self.n_samples))

@@ -1,4 +1,4 @@
-"""New samples among the principal components of others, and how much nearer to the middle that puts them.
+"""New samples among the principal components of others, and the shrinkage of their scores.
 
 References
 ----------
@@ -46,14 +46,14 @@ _NO_ALLELE = ("0", ".", "")
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """Components that samples are projected onto: what `GenotypePCA` knows, or what was saved of it."""
+    """Components to project samples onto: from a `GenotypePCA`, or its saved form."""
 
     loadings: Matrix
     """Variants × components, each of length one."""
     copies: Matrix
-    """Copies of the counted allele, of each variant among the samples that the components were found of."""
+    """Copies of the counted allele of each variant, among the samples behind the components."""
     known: Matrix
-    """In how many of these it was known."""
+    """Number of these samples in which it was known."""
     variants: Variants
     singular_values: Matrix
     ratio: Matrix
@@ -156,17 +156,17 @@ class Projection:
     """Names of the samples without a genotype at any variant that was found; their scores are NaN."""
     sample_table: Mapping[str, Matrix]
     shrinkage: Matrix
-    """By what factor scores are nearer to the middle than those of the reference's own samples: see `Reference`."""
+    """Factor by which scores are nearer to the middle than those of the reference's own samples: see `Reference`."""
     corrected: bool
     """True if scores were divided by it."""
     matched: int
     """Variants of the reference that were found."""
     swapped: int
-    """Of these, where the other allele is counted."""
+    """Number of these whose other allele is counted."""
     lacking: int
     """Variants of the reference that aren't there, or have other alleles."""
     ambiguous: int
-    """Of these, how many are there, but have alleles A and T, or C and G."""
+    """Number of these that exist, but have alleles A and T, or C and G."""
 
     @property
     def sentence(self) -> str:

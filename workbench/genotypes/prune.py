@@ -1,4 +1,4 @@
-"""Linked variants are thinned out: of two that vary together within a window, one is left out."""
+"""Pruning of linked variants: of two that vary together within a window, one is left out."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def ld_prune(
 
 
 def _windows(genotypes: Genotypes, window: int, step: int, unit: str) -> tuple[Matrix, Matrix]:
-    """Start and end of windows, all contigs one after the other."""
+    """Return start and end of windows, all contigs one after the other."""
     window, step, edges = _asked(genotypes, window, step, unit)
     starts, ends = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for first, last in pairwise(edges):

@@ -1,4 +1,4 @@
-"""Quality control of sites and samples before an analysis: counts, what is missing, and what is improbable."""
+"""Quality control of sites and samples before an analysis: counts, missing values, and improbable ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FAN_IN = 8
 
 @dataclass(frozen=True, eq=False)
 class Quality:
-    """Counts of genotypes by site and by sample, and what follows from them."""
+    """Counts of genotypes by site and by sample, and derived statistics."""
 
     samples: Matrix
     variants: Variants
@@ -51,7 +51,7 @@ class Quality:
 
     @cached_property
     def frequency(self) -> Matrix:
-        """Of the counted allele; NaN where nothing is known."""
+        """Frequency of the counted allele; NaN where nothing is known."""
         return _share(self.counts[:, 1] + 2 * self.counts[:, 2], 2 * self.counts[:, :3].sum(axis=1))
 
     @property

@@ -1,4 +1,4 @@
-"""Opens genotypes, whatever they are in."""
+"""Opening of genotypes in any format."""
 
 from __future__ import annotations
 

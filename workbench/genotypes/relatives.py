@@ -44,10 +44,10 @@ class Relatedness:
     samples: Matrix
     cutoff: float
     pairs: Matrix
-    """Places of both in `samples`: (pairs, 2)."""
+    """Indices of both in `samples`: (pairs, 2)."""
     kinship: Matrix
     known: Matrix
-    """In how many variants both are known; next, in which part of them both are heterozygous, or share no allele."""
+    """Number of variants in which both are known; next, the shares where both are heterozygous, or share no allele."""
     hethet: Matrix
     ibs0: Matrix
     n_variants: int
@@ -60,7 +60,7 @@ class Relatedness:
 
     @property
     def remove(self) -> Matrix:
-        """Names of samples without which no pair is left: again and again the one with most relatives, the later."""
+        """Names of samples to remove until no pair is left: repeatedly the one with most relatives, the later one."""
         left, gone = self.pairs, []
         while len(left):
             relatives = np.bincount(left.ravel(), minlength=len(self.samples))
@@ -153,7 +153,7 @@ def kinship(
 
 @dataclass(frozen=True, slots=True)
 class _Turning:
-    """The task of a block: its bits by sample, of the sites that the rule keeps, and how many those are."""
+    """The task of a block: its bits by sample, of the sites that the rule keeps, and their number."""
 
     n_samples: int
     rule: Rule | None

@@ -1,4 +1,4 @@
-"""Genotypes of populations that drifted apart, for those without data."""
+"""Simulated genotypes of populations that drifted apart, to use without data."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _population(n_samples: int, n_populations: int) -> np.ndarray[Any, Any]:
 
 @dataclass(frozen=True)
 class _Draw:
-    """Generates packed rows, whole tiles at a time."""
+    """Generator of packed rows, whole tiles at a time."""
 
     n_samples: int
     drifts: tuple[float, ...]

@@ -1,4 +1,4 @@
-"""Writes genotypes packed into a Zarr store, block by block, and goes on after it was stopped."""
+"""Writing of packed genotypes to a Zarr store, block by block, which resumes after an interruption."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def _create_array(group: Any, wanted: Description) -> None:
 
 @dataclass(frozen=True)
 class _WriteBlock:
-    """The task that writes a block where it belongs and gives its number of variants."""
+    """The task that writes a block to its place and returns its number of variants."""
 
     place: Place
 
@@ -223,7 +223,7 @@ class _WriteBlock:
 
 
 def _check_workers(place: Place) -> None:
-    """Raise FailedError where a worker can't write blocks to the store, and leave none that has no block."""
+    """Raise FailedError if a worker can't write blocks to the store; remove workers' folders without blocks."""
     client = cluster_client()
     if client is None:
         return

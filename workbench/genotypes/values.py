@@ -1,4 +1,4 @@
-"""Genotypes as they pass from readers to analyses: packed rows of two bits, and what the rows and columns are."""
+"""Genotypes as passed from readers to analyses: packed rows of two bits, and the labels of rows and columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.genotypes.packing import MISSING, PER_BYTE, chosen, packed_width,
 from workbench.travelling import reach_cluster
 
 IN_FAMILY = "name_in_family"
-"""Column of names that repeat across families, where those of the samples are joined of both."""
+"""Column of names that repeat across families, if the samples' names combine both."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,10 +23,10 @@ class Variants:
 
     contig: np.ndarray[Any, Any] | None = None
     position: np.ndarray[Any, Any] | None = None
-    """In base pairs, as in the file."""
+    """Position in base pairs, as in the file."""
     id: np.ndarray[Any, Any] | None = None
     alleles: np.ndarray[Any, Any] | None = None
-    """Of shape (variants, 2): the other allele, then the counted one: a VCF's REF and ALT, a .bim file's A2 and A1."""
+    """Alleles of shape (variants, 2): the other one, then the counted one: a VCF's REF and ALT, a .bim's A2 and A1."""
 
     def __getitem__(self, rows: Any) -> Variants:
         columns = {column.name: getattr(self, column.name) for column in fields(self)}
@@ -35,7 +35,7 @@ class Variants:
 
 @dataclass(frozen=True, eq=False)
 class Genotypes:
-    """Copies of an allele of variants × samples, two bits each, in a Dask array that is read where it is needed.
+    """Copies of an allele of variants × samples, two bits each, in a Dask array that is read on demand.
 
     Bits of a row's last byte past the last sample may be anything; `tail` says how many samples that byte holds.
     """
@@ -48,7 +48,7 @@ class Genotypes:
     sample_table: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     """Further columns on the samples by name, such as family, sex, phenotype or population."""
     source: str | None = None
-    """Path or URL that they came from."""
+    """Path or URL of the source."""
     remarks: tuple[str, ...] = ()
     """Warnings of a reader about possible errors in the files."""
 

@@ -1,4 +1,4 @@
-"""SVD and PCA of Dask arrays that say how accurate they are. Knows NumPy, CuPy and Dask, and nothing above them.
+"""SVD and PCA of Dask arrays with bounds on their error. Imports NumPy, CuPy and Dask, and no higher layer.
 
 >>> from workbench.linalg import svd, svd_compressed, pca
 

@@ -28,7 +28,7 @@ class ArrayError(BadInputError, ValueError):
 
 
 class ArrayTypeError(BadInputError, TypeError):
-    """A thing that isn't an array, or an array of a kind of numbers that can't be used."""
+    """An object that isn't an array, or an array of unsupported numbers."""
 
 
 def memory_of_host() -> Memory:
@@ -40,7 +40,7 @@ def memory_of_host() -> Memory:
 
 
 def refuse_masked(x: Any) -> None:
-    """Raise if `x` is a masked array: nothing here knows what is hidden in it."""
+    """Raise if `x` is a masked array: its hidden values are ignored here."""
     if isinstance(x, np.ma.MaskedArray):
         raise ArrayTypeError("A masked array has to be filled first: a.filled(value), or da.ma.filled(a, value).")
 
@@ -103,7 +103,7 @@ def _of_dask(a: Any, view: bool) -> Any:
 
 
 def _numbers(rows: Any) -> np.ndarray[Any, Any]:
-    """Return the rows of anything as NumPy's array; numbers of several types, or in objects, become float64."""
+    """Return rows of any kind as a NumPy array; numbers of several types, or in objects, become float64."""
     try:
         found = np.asarray(rows)
         return found.astype(np.float64) if found.dtype == object else found
@@ -112,7 +112,7 @@ def _numbers(rows: Any) -> np.ndarray[Any, Any]:
 
 
 def _chunks(a: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the blocks of a fair size, each of them whole along the shorter axis."""
+    """Return blocks of a fair size, each of them whole along the shorter axis."""
     rows, columns = a.shape
     along = row_blocks(max(rows, columns), max(1, BLOCK_BYTES // max(1, min(rows, columns) * a.dtype.itemsize)))
     return (along, (columns,)) if rows >= columns else ((rows,), along)
@@ -157,13 +157,13 @@ def working_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def tile_rows(columns: int) -> int:
-    """Return how many rows of so many columns of float64 stay in cache: a power of two, at least 64."""
+    """Return the number of rows of so many float64 columns that stay in cache: a power of two, at least 64."""
     rows = TILE_BYTES // max(1, columns * 8)
     return int(max(64, 2 ** (max(1, rows).bit_length() - 1)))
 
 
 def tiles(block: Any, rows: int) -> Iterator[slice]:
-    """Return the slices of `block`'s rows, `rows` at a time; a device's block is one tile."""
+    """Yield slices of `block`'s rows, `rows` at a time; a device's block is one tile."""
     height = block.shape[0]
     step = max(1, height) if on_device(block) else rows
     return (slice(start, min(start + step, height)) for start in range(0, height, step))

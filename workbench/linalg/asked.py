@@ -9,7 +9,7 @@ import numpy as np
 from workbench.linalg.arrays import ArrayError
 
 REAL = (int, float, np.integer, np.floating)
-"""Types of a real number, to ask isinstance for."""
+"""Types of real numbers, for isinstance."""
 
 
 def whole(name: str, value: Any, what: str = "", least: int = 1) -> int:
@@ -25,7 +25,7 @@ def whole(name: str, value: Any, what: str = "", least: int = 1) -> int:
 
 
 def flags(keep: Any = None, **given: Any) -> None:
-    """See that each is true or false; `keep` may be None, too.
+    """Check that each is a bool; `keep` may be None, too.
 
     Raises ArrayError where one of them is something else.
     """

@@ -24,7 +24,7 @@ from workbench.travelling import cluster_client, workers_of
 
 
 class Remote:
-    """A function or class that others know by its name; pickled, it is that name.
+    """A function or class that is pickled as its name.
 
     Called in this process, for types and shapes only, it does what `here` does.
     """
@@ -47,7 +47,7 @@ class Remote:
 
 
 class CupyOnWorkers(ArrayBackendEntrypoint):
-    """Dask's array backend whose blocks are CuPy's on the workers, and NumPy's as far as this process can tell."""
+    """Dask's array backend whose blocks are CuPy's on the workers, and NumPy's from this process's point of view."""
 
     _random_state = Remote("cupy.random", "RandomState", np.random.RandomState)
     _to_device = Remote("cupy", "asarray", np.asarray)
@@ -59,7 +59,7 @@ class CupyOnWorkers(ArrayBackendEntrypoint):
 
     @property
     def default_bit_generator(self) -> Any:
-        """Raise an error: Dask makes the generator here, on a GPU, before any worker gets to see it."""
+        """Raise an error: Dask would make the generator here, on a GPU, and not on a worker."""
         raise BadInputError(
             "da.random.default_rng needs a GPU in this process, and there is none. Use da.random.RandomState(seed), "
             "whose blocks are made on the workers."
@@ -67,18 +67,18 @@ class CupyOnWorkers(ArrayBackendEntrypoint):
 
     @classmethod
     def to_backend(cls, data: da.Array, **kwargs: Any) -> da.Array:
-        """Move every block to its worker's GPU; one that is there stays."""
+        """Move every block to its worker's GPU; a block on a GPU stays."""
         return data.map_blocks(cls._to_device, dtype=data.dtype, meta=data._meta, token="to-device")
 
 
 class NumpyOfWorkers(NumpyBackendEntrypoint):
-    """Dask's array backend "numpy", which here can't tell an array on the workers' GPUs from one that is NumPy's."""
+    """Dask's array backend "numpy", which can't distinguish arrays on the workers' GPUs from NumPy's here."""
 
     _to_host = Remote("cupy", "asnumpy", np.asarray)
 
     @classmethod
     def to_backend(cls, data: da.Array, **kwargs: Any) -> da.Array:
-        """Copy every block from its worker's GPU; one of NumPy's stays as it is."""
+        """Copy every block from its worker's GPU; a NumPy block stays as it is."""
         # Without GPUs, CuPy may not be installed either.
         if dask.config.get("array.backend", "numpy") != "cupy":
             return super().to_backend(data, **kwargs)

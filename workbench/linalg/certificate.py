@@ -281,7 +281,7 @@ def _trace_left(ritz: Ritz) -> float:
 
 
 def _outside(ritz: Ritz, b: int) -> float:
-    """Return what the largest eigenvalue outside of the first b Ritz vectors is taken to be at most."""
+    """Return the assumed bound of the largest eigenvalue outside of the first b Ritz vectors."""
     highest = float(ritz.s[b] ** 2 + BEYOND * np.linalg.norm(ritz.triangle[:, : b + 1], 2))
     if ritz.floor:
         return highest

@@ -182,7 +182,7 @@ def _operator(a: Any, view: View, row_name: str, keep: bool | None, compute: boo
 
 
 def for_passes(a: Any, keep: bool) -> Any:
-    """Return the array held by the workers, or as quick to make again as it can be.
+    """Return the array persisted on the workers, or in a form that is quick to make again.
 
     One of blocks that they hold already stays as it is: an optimised graph would lose hold of them.
     """
@@ -242,7 +242,7 @@ def _factors(a: Any, operator: DaskOperator, found: krylov.Leading, wide: bool, 
 def _as_returned(
     certificate: Certificate, s: Matrix, values: Matrix, dtype: Any, unit: int
 ) -> tuple[Certificate, Matrix]:
-    """Return the certificate of what rounding to `dtype` leaves, and the values: `s` · 2^`unit` in their final type."""
+    """Return the certificate after rounding to `dtype`, and the values: `s` · 2^`unit` in their final type."""
     if not np.isfinite(values).all():
         raise ArrayError(
             "The singular values of these numbers are too large for float64. Divide the array by a constant first, "

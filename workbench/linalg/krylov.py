@@ -62,7 +62,7 @@ def basis_bytes() -> int:
 
 
 class Operator:
-    """A tall matrix A that is read from one end to the other, once for each product.
+    """A tall matrix A that is read from end to end, once for each product.
 
     Its blocks, of `nbytes` in all, stay in memory after the first pass where they are `kept`.
     """
@@ -79,7 +79,7 @@ class Operator:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes made or read where the array comes from."""
+        """Bytes made or read at the source of the array."""
         return self.nbytes * (min(self.passes, 1) if self.kept else self.passes)
 
     def input_error(self, s: Matrix, single: bool) -> Matrix:
@@ -90,7 +90,7 @@ class Operator:
         raise NotImplementedError
 
     def prepare(self) -> None:
-        """Learn in a pass what other passes have to know, such as means."""
+        """Compute values that other passes need, such as means, in a pass."""
 
     def started(self, q: Matrix, single: bool) -> Matrix:
         """Return a start as good as the random `q` or better: `q` itself, or the result of a first pass."""
@@ -112,7 +112,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leading:
-    """The k largest singular values, their right singular vectors as columns, and what is known about them."""
+    """Result: the k largest singular values, their right singular vectors as columns, and their certificate."""
 
     s: Matrix
     v: Matrix
@@ -172,13 +172,13 @@ class _Search:
         return block + 1j * self.rng.standard_normal((self.n, columns)) if self.operator.is_complex else block
 
     def _rounding(self, largest: float) -> float:
-        """Return what LAPACK's singular values are good for, and the sums that lead to them."""
+        """Return the accuracy of LAPACK's singular values, and the sums behind it."""
         return 8 * _EPS64 * float(largest)
 
     # --- with products of AᴴA ------------------------------------------------------------------------------------
 
     def _gram(self, block: Matrix, may_be_single: bool) -> Leading | Matrix:
-        """Return what was found, or where this arithmetic isn't enough, the best vectors so far."""
+        """Return the result, or if this arithmetic isn't enough, the best vectors so far."""
         most = basis_bytes() // (2 * self.n * block.itemsize) + 3 * self.width
         basis = _Basis.empty(self.n, min(self.n, most), block.dtype)
         self._rough, self._worst = False, []
@@ -300,11 +300,11 @@ class _Search:
         return np.where(zero, 0.0, error / np.maximum(tol * bounds.s, _TINY))
 
     def _doubt(self, s: Matrix) -> Matrix:
-        """Return what rounding leaves in doubt of values, whatever the way to compute them."""
+        """Return the uncertainty of values by rounding, whatever the method."""
         return self._rounding(s[0]) + self.operator.input_error(s, False)
 
     def _over(self, bounds: Interval, ritz: Ritz, most: int) -> bool:
-        """Return whether passes have ended, or more would be of no use; and why."""
+        """Return the reason to stop if passes have ended, or more would be of no use."""
         excess = self._excess(bounds, bounds.upper, self.tol)
         rounding = self._doubt(bounds.s)
         # However large such a value may be, rounding is more than the tolerance of it.
@@ -340,7 +340,7 @@ class _Search:
         return bool((left[: groups(ritz, highest, self.k)[-1].first - 1] <= 1).all())
 
     def _highest(self, bounds: Interval, ritz: Ritz, likely: bool) -> tuple[Matrix, Matrix]:
-        """Return what the first k values may be at most; and the next one too, if it is known."""
+        """Return upper bounds of the first k values; and of the next one too, if it is known."""
         upper = bounds.upper if likely else bounds.proved
         if self.k >= (len(ritz.s) if ritz.complete else len(ritz.norms)):
             return upper, upper
@@ -359,7 +359,7 @@ class _Search:
         return "very likely" if met else "not reached"
 
     def _agrees(self, bounds: Interval) -> bool:
-        """Return whether the pass before had bounds that contain what this one has found."""
+        """Return whether the bounds of the previous pass contain the values of this one."""
         slack = self._rounding(bounds.s[0])
         return self.before is not None and bool((bounds.s <= self.before.upper + slack).all())
 
@@ -471,7 +471,7 @@ class _Basis:
 
 
 def _nearest_orthonormal(x: Matrix) -> Matrix:
-    """Return what single precision has left not quite orthonormal, mended with the least change."""
+    """Return the nearest orthonormal matrix to one that single precision left slightly off."""
     u, _, vh = np.linalg.svd(x, full_matrices=False)
     mended: Matrix = u @ vh
     return mended

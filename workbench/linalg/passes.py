@@ -155,7 +155,7 @@ class DaskOperator(Operator):
         return sums
 
     def _is_constant(self, sums: Sums, single: bool) -> bool:
-        """Return whether what centering left is no more than the error of a mean, relative to the numbers it is of.
+        """Return whether the centered values are below the error of a mean, relative to the original numbers.
 
         In float32 numbers are whole, and a single one that differs must count: no room for sums that round badly.
         """
@@ -164,7 +164,7 @@ class DaskOperator(Operator):
         return self.view.along is not None and sums.means > 0 and sums.squares <= eps**2 * self._uncentred
 
     def _suits_single(self, sums: Sums) -> bool:
-        """Return whether float32 has room for the numbers as they are read, and for all that is made of them."""
+        """Return whether the range of float32 suffices for the numbers as read, and for all results."""
         least, most = sums.factors if self.view.factor is None else (self.view.factor.min(), self.view.factor.max())
         return bool(
             sums.squares / max(1, self.a.size) > 1e-30 and self._uncentred < 1e30 and least > 1e-15 and most < 1e15
@@ -219,7 +219,7 @@ class DaskOperator(Operator):
 
 
 class Reduction(NamedTuple):
-    """A sum over the rows of blocks of an array, which is computed by what Dask is set to."""
+    """A sum over the rows of blocks of an array, computed by Dask's current scheduler."""
 
     name: str
     graph: HighLevelGraph

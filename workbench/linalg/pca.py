@@ -20,7 +20,7 @@ Matrix = np.ndarray[Any, Any]
 
 
 class NotFittedError(ArrayError, AttributeError):
-    """A PCA that has seen no data yet."""
+    """A PCA that has not been fitted yet."""
 
 
 def pca(a: Any, n_components: int | float | None, **how: Any) -> PCA:
@@ -186,7 +186,7 @@ class PCA:
         return self.fit(X, y).transform(X)
 
     def inverse_transform(self, X: Any) -> Any:  # noqa: N803
-        """Return what samples of these scores look like, without what the components left out leave out."""
+        """Return the samples with these scores, without the part in the components left out."""
         self._fitted()
         a = as_matrix(X, view=True)
         if a.shape[1] != self.n_components_:
@@ -319,7 +319,7 @@ def _feature_names(x: Any) -> Matrix | None:
 
 
 def _other_names(given: set[str], fitted: set[str]) -> str:
-    """Return what is wrong with the features' names, in scikit-learn's words."""
+    """Return an error about the features' names, in scikit-learn's words."""
     lines = ["The feature names should match those that were passed during fit."]
     for what, names in (("unseen at fit time", given - fitted), ("seen at fit time, yet now missing", fitted - given)):
         if names:

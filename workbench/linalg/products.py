@@ -12,13 +12,13 @@ from typing import Any
 from workbench.linalg.gpu import namespace, on_device
 
 SMALL = 800_000
-"""Multiplications of a piece; with some fewer than a million the narrow factor stays in the first cache, too."""
+"""Multiplications of a piece; with slightly fewer than a million the narrow factor stays in the first cache, too."""
 
 ROWS, MANY = 64, 640
-"""Rows of a tile of so many columns or more: with more rows, pieces would have too few columns to be worth a call."""
+"""Largest number of rows of a tile: with more rows, pieces would have too few columns to be worth a call."""
 
 _COLUMNS = 128
-"""Fewer columns of a piece aren't worth a call."""
+"""Least number of columns of a piece that is worth a call."""
 
 
 def right(x: Any, q: Any, out: Any, room: Any) -> Any:
@@ -54,7 +54,7 @@ def left(y: Any, x: Any, out: Any) -> Any:
 
 
 def _cut(x: Any, width: int) -> tuple[int, int]:
-    """Return how many pieces there are, and the columns of each."""
+    """Return the number of pieces, and the columns of each."""
     rows, columns = x.shape
     if on_device(x) or x.strides[1] != x.itemsize:
         return 1, columns

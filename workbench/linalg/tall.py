@@ -129,12 +129,12 @@ def orthonormal(a: Any) -> tuple[Any, Any]:
 
 
 def small_bytes(columns: int) -> int:
-    """Return what the one task needs that decomposes the small factors of so many columns."""
+    """Return the memory of the single task that decomposes the small factors of so many columns."""
     return SMALL_BYTES * columns**2
 
 
 def _check_memory(a: Any) -> None:
-    """Refuse what no worker, GPU of theirs, or this machine can hold; and say how much it is where it's much."""
+    """Raise if no worker, GPU or machine has enough memory; warn if it takes much."""
     needed = 0 if np.isnan(a.shape).any() else small_bytes(int(min(a.shape)))
     if needed < 2**30:
         return
@@ -303,12 +303,12 @@ def _add_sketches(buckets: int, totals: Sequence[Total]) -> Total:
 
 
 def _buckets(columns: int) -> int:
-    """Return how many rows a sketch has: a tile's, at least twice the columns."""
+    """Return the number of rows of a sketch: a tile's, at least twice the columns."""
     return max(tile_rows(columns), 4 * columns if columns <= 256 else 2 * columns)
 
 
 def _sketch(block: Any, index: int, first_row: float, buckets: int, axis_name: str) -> Total:
-    """Return the sketch a block: row r goes to bucket r modulo `buckets` with a random sign.
+    """Sketch a block: row r goes to bucket r modulo `buckets` with a random sign.
 
     Raises if the block isn't finite.
     """
@@ -334,7 +334,7 @@ def _sketch(block: Any, index: int, first_row: float, buckets: int, axis_name: s
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A = (A M₁ M₂ …) C so far: the small factors by which blocks are multiplied, and C.
+    """State A = (A M₁ M₂ …) C so far: the small factors by which blocks are multiplied, and C.
 
     `route` is what has to come next: "turn" (multiply, look at the Gram matrix again), "done" or "tsqr".
     `sums` are the column sums so far. Householder's way starts from A itself. Of A M₁, the last `filled` columns are
@@ -390,7 +390,7 @@ def _cholesky(gram: Matrix) -> Matrix | None:
 
 
 def _second(step: Step, gram: Total) -> Step:
-    """Return the finish if Q₁ is well conditioned; else take one more Cholesky step, or Householder's method."""
+    """Finish if Q₁ is well conditioned; else take one more Cholesky step, or use Householder's method."""
     xp = namespace(gram.matrix)
     norms = xp.sqrt(xp.diagonal(gram.matrix).real)
     if not (norms > 0).all() or not xp.isfinite(norms).all() or gram.lost > step.limit:
@@ -412,7 +412,7 @@ def _second(step: Step, gram: Total) -> Step:
 
 
 def _third(step: Step, gram: Total | None) -> Step:
-    """Return the finish if the last step was needed and has worked; else use Householder's method."""
+    """Finish if the last step was needed and has worked; else use Householder's method."""
     if step.route != "turn" or gram is None:
         return step
     if _orthogonality(gram.matrix) > NEARLY_ORTHONORMAL:
@@ -425,7 +425,7 @@ def _given_up(step: Step) -> Step:
 
 
 def _polished(step: Step, gram: Total) -> Step:
-    """Return the finish, as the Gram matrix is well conditioned."""
+    """Finish, as the Gram matrix is well conditioned."""
     root = _cholesky(gram.matrix)
     assert root is not None
     inverse = namespace(root).linalg.inv(root)
@@ -435,7 +435,7 @@ def _polished(step: Step, gram: Total) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class Triangle:
-    """R of some rows, their Q's column sums, and what the Q of each part is multiplied by to be a part of their Q."""
+    """R of some rows, their Q's column sums, and the multiplier of each part's Q within their Q."""
 
     r: Matrix
     sums: Matrix
@@ -548,7 +548,7 @@ def _gram(block: Any, step: Step, index: int, with_sums: bool) -> Total | None:
 
 
 def _triangle(block: Any, step: Step) -> Triangle | None:
-    """Return where only Householder's way is left: the block's R, and the column sums of its Q."""
+    """Return the block's R, and the column sums of its Q, if only Householder's method is left."""
     if step.route != "tsqr":
         return None
     q, r = _householder(dense(block))
@@ -556,7 +556,7 @@ def _triangle(block: Any, step: Step) -> Triangle | None:
 
 
 def _householder(block: Any) -> tuple[Any, Any]:
-    """Return Q and R of a block, by way of its tiles."""
+    """Return Q and R of a block, from its tiles."""
     xp, n, work = namespace(block), block.shape[1], working_dtype(block.dtype)
     pieces = [xp.linalg.qr(block[part].astype(work)) for part in tiles(block, max(8 * n, tile_rows(n)))]
     if not pieces:

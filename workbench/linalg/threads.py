@@ -10,7 +10,7 @@ from typing import Any
 
 
 class _OneThread:
-    """BLAS of this process with one thread as long as some call wants it so."""
+    """Setting of this process's BLAS: one thread while any caller needs it."""
 
     def __init__(self) -> None:
         self._lock, self._calls = Lock(), 0

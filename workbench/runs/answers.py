@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from workbench.runs.run import Run
 
 FILE = "answer.zarr"
-"""Store in a run's folder that its arrays are kept in."""
+"""Store in a run's folder with its arrays."""
 
 NAMING = ("zarr", "nc")
-"""Kinds of files that name their run."""
+"""Kinds of files that contain the name of their run."""
 
 Bytes = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
@@ -36,7 +36,7 @@ class Array(BaseModel, frozen=True):
     dtype: str
     dims: tuple[str, ...]
     bytes: Bytes
-    """In memory."""
+    """Bytes in memory."""
 
     def words(self) -> str:
         """Return a description such as '4000 × 3 float64'."""
@@ -48,15 +48,15 @@ class Answers(BaseModel, frozen=True):
 
     arrays: dict[str, Array]
     kept: tuple[str, ...] = ()
-    """Names of those that are kept with the run."""
+    """Names of the arrays kept with the run."""
     kept_bytes: Bytes = 0
-    """That these take on the disk."""
+    """Bytes of these on disk."""
     saved: str | None = None
-    """Path or URL that all were saved to."""
+    """Path or URL where all were saved."""
     mark: tuple[str, ...] = ()
     """Fingerprint of `saved`: a Zarr store or NetCDF names its run, a NumPy file has a size and a time."""
     dropped: Annotated[float, Field(ge=0, le=2e11)] | None = None
-    """When those that were kept were dropped for later ones (seconds since the epoch)."""
+    """Time when the kept arrays were dropped for later ones (seconds since the epoch)."""
     remark: str | None = None
     """Reason why some are not kept."""
 
@@ -96,7 +96,7 @@ class Arrays(dict[str, Any]):
         self._run = run
 
     def __missing__(self, name: str) -> Any:
-        """Say why it isn't there."""
+        """Raise an error with the reason."""
         raise NotFoundError(lacking(self._run, name))
 
 
@@ -153,7 +153,7 @@ def dataset(run: Run) -> xr.Dataset:
 
 
 def provenance(run: Run) -> dict[str, Any]:
-    """Return attributes that say where arrays come from: workload, parameters, cluster, versions, times, certificate.
+    """Return attributes with the arrays' origin: workload, parameters, cluster, versions, times, certificate.
 
     Attributes are text and numbers; what is nested is JSON.
     """
@@ -224,7 +224,7 @@ def mark_at(path: str, kind: str) -> tuple[str, ...]:
 
 
 def _check_fits(data: Any, expected: Array, path: str) -> None:
-    """Raise NotFoundError where these numbers aren't those that a record tells of; NetCDF has no float16."""
+    """Raise NotFoundError if these numbers don't match the record; NetCDF has no float16."""
     import numpy as np
 
     dtype = np.dtype(expected.dtype)
@@ -243,7 +243,7 @@ def _members(path: str) -> dict[str, Any]:
 
 
 def check_store(path: str, answers: Answers, most: int) -> None:
-    """Raise an error where a store doesn't hold what a record tells of, or reading it would take too much memory.
+    """Raise an error if a store doesn't match the record, or reading it would take too much memory.
 
     Without any chunk a store may claim any shape. A block is read whole, and compressed, it may claim any size.
     """
@@ -275,7 +275,7 @@ def _item(array: Any) -> int:
 
 
 def _check_blocks(array: Any, folder: Path, most: int) -> None:
-    """Raise BadInputError where a block isn't written as `storage.writing` does it, or holds more than it is to."""
+    """Raise BadInputError if a block isn't written as by `storage.writing`, or is too large."""
     import pyarrow as pa
 
     codecs = [each.to_dict()["name"] for each in array.metadata.codecs]
@@ -339,7 +339,7 @@ def _from_numpy(path: str, answers: Answers) -> xr.Dataset:
 
 
 def _labels(path: str, answers: Answers) -> dict[str, Any]:
-    """Return what a .npz has of the name of a dimension: it tells of no others along which dimensions they are."""
+    """Return a .npz's arrays for the name of a dimension: it has no other record of dimensions."""
     import numpy as np
 
     from workbench.storage.places import full

@@ -52,22 +52,22 @@ MEMBERS = ("run.json", "events.parquet", "gpus.parquet", "log.txt")
 MOST_BYTES = 2**31
 """Largest size of an unpacked file: a record of a hundred million tasks."""
 MOST_MEMORY = 2**28
-"""Bytes that reading its tables, or one of its arrays, may take: a record of some hundred thousand tasks."""
+"""Largest memory to read its tables, or one of its arrays: a record of some hundred thousand tasks."""
 MOST_MEMBERS = 2**16
 MOST_EACH = {"run.json": 2**23, "log.txt": 2**24}
-"""Bytes of the members that compress well; of a longer log the end is exported."""
+"""Largest size of members that compress well; of a longer log the end is exported."""
 MOST_METADATA = 2**22
-"""Bytes of each file of a store that describes it."""
+"""Largest size of each file that describes a store."""
 MOST_VALUES = 500_000
-"""Of run.json. A list takes two bytes there, and a hundred in memory."""
+"""Largest size of run.json. A list takes two bytes there, and a hundred in memory."""
 MOST_RATIO = 50
-"""Bytes of the others for each byte of the zip, in which an export stores them as they are."""
+"""Largest ratio of the other members' size to the zip's: an export stores them uncompressed."""
 MOST_ROWS = 200_000_000
-"""Rows that a table may claim to have; a few bytes can claim any number."""
+"""Largest number of rows that a table may claim; a few bytes can claim any number."""
 
 _CHUNK = 2**20
 _DIRECTORY = 128 * MOST_MEMBERS
-"""Bytes of a zip's list of members, which is read at once."""
+"""Largest size of a zip's list of members, which is read at once."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 _OF_STORE = re.compile(rf"{re.escape(FILE)}/((?!\.)[^/\\\0-\x1f]+/)?(zarr\.json|c(/\d+)*)")
 """Names of files of a Zarr store of version 3, as `runs.keeping` writes it: metadata and chunks of its arrays."""
@@ -75,7 +75,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 def export_run(run: Run, path: Path, *, replace: bool = False, with_answers: bool = False) -> Path:
-    """Write a run that has ended to `path`, or into it where it is a folder, and return where.
+    """Write a run that has ended to `path`, or into that folder, and return the path.
 
     `with_answers` says whether the arrays that are kept with it go along. Raises ConflictError while the run goes on,
     and where the file is there and isn't to be replaced.
@@ -128,7 +128,7 @@ def write_run(run: Run, file: IO[bytes], *, with_answers: bool = False) -> None:
 
 
 def import_run(path: Path | IO[bytes], *, new_id: bool = False, max_size: int | None = None) -> Run:
-    """Take in a run that `export_run` wrote, and return it; `new_id` gives it another id, where its own is taken.
+    """Import a run that `export_run` wrote, and return it; `new_id` gives it another id, if its own is taken.
 
     `max_size` is how many bytes it may be unpacked to, and take in memory: MOST_BYTES and MOST_MEMORY by default.
     Raises BadInputError where the file is not a whole and sound export, and ConflictError where a run of its id is
@@ -157,7 +157,7 @@ _MORE = "If you trust where it comes from, allow more: --max-size 4GiB"
 
 
 class _Modest:
-    """A file of which no more is read at once than the list of members of an export takes."""
+    """A file that limits each read to the size of an export's list of members."""
 
     def __init__(self, file: IO[bytes], name: str) -> None:
         self._file = file
@@ -235,7 +235,7 @@ def _check_members(members: list[zipfile.ZipInfo], name: str) -> None:
 
 
 def _copy(source: IO[bytes], target: IO[bytes], most: int) -> int:
-    """Copy at most so many bytes and return how many: what a zip says of a member's size may be a lie."""
+    """Copy at most so many bytes and return the number: a zip may lie about a member's size."""
     copied = 0
     while copied < most and (part := source.read(min(_CHUNK, most - copied))):
         copied += len(part)
@@ -308,7 +308,7 @@ def _check_tables(folder: Path, name: str, memory: int) -> None:
 
 
 def _check_arrays(run: Run, folder: Path, name: str, memory: int) -> None:
-    """Raise BadInputError where the arrays aren't those that the record tells of, or would not fit in memory."""
+    """Raise BadInputError if the arrays don't match the record, or would not fit in memory."""
     if run.answers is None or not run.answers.kept:
         return
     try:

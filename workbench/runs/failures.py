@@ -131,7 +131,7 @@ def _was_sent(frame: traceback.FrameSummary, file: str) -> bool:
 
 
 def _cause(error: BaseException | None, is_meant: Callable[[BaseException], bool]) -> BaseException | None:
-    """Return the first error that is meant, of one and its causes."""
+    """Return the relevant error, of one and its causes."""
     while error is not None and not is_meant(error):
         error = error.__cause__
     return error

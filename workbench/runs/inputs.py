@@ -1,4 +1,4 @@
-"""State of the files that a run reads: when the run computes it must be what it was when it was submitted."""
+"""State of the files that a run reads, which must not change between submission and computation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ANSWERING = 30.0  # seconds for a disk or server
 
 
 def states(template: Template, resolved: Mapping[str, Any]) -> dict[str, str]:
-    """Return the state of each file that parameters name; files whose state can't be found are left out.
+    """Return the state of each file that parameters name; files with unknown state are left out.
 
     The state of a file is its size and time, or what a server says of it. That of a folder, or of files that are read
     together such as a table with its index, is a hash of the states of its direct entries, or of all these files.
@@ -35,7 +35,7 @@ def states(template: Template, resolved: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_unchanged(template: Template, resolved: Mapping[str, Any], before: Mapping[str, str]) -> None:
-    """Raise FailedError where a file has changed since `before` was found."""
+    """Raise FailedError if a file has changed since `before` was recorded."""
     now = states(template, resolved) if before else {}
     for name, state in before.items():
         if now.get(name) != state:

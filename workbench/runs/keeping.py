@@ -102,7 +102,7 @@ def _kept_at(run_id: str) -> Place:
 
 
 class _Workers(writing.Writer):
-    """Workers write their blocks if they reach the folder; else the blocks come through this process, one by one."""
+    """Writer of blocks on the workers that reach the folder; other blocks come through this process, one by one."""
 
     is_local = False
 
@@ -155,7 +155,7 @@ class _Workers(writing.Writer):
 
 
 def wait_for(futures: Sequence[Any]) -> None:
-    """Wait for all of them, and no longer than for the first that failed."""
+    """Wait for all of them, or until the first one fails."""
     from distributed.client import as_completed
 
     for batch in as_completed(futures).batches():
@@ -165,13 +165,13 @@ def wait_for(futures: Sequence[Any]) -> None:
 
 
 def clear(run_id: str, to: Target | None) -> None:
-    """Remove what a run that was cancelled left unfinished, when no worker writes any more."""
+    """Remove unfinished files of a cancelled run, when no worker writes any more."""
     for place in (_kept_at(run_id), *((to.place,) if to else ())):
         writing.remove(writing.unfinished(place, run_id))
 
 
 def sweep(to: Target) -> None:
-    """Remove what processes that were killed left unfinished next to a target, and put back what they had set aside."""
+    """Remove unfinished files of killed processes next to a target, and restore what they had moved."""
     before = f".{to.place.name}."
     for name in to.place.sibling("").names():
         mark, _, kind = name.removeprefix(before).rpartition(".")
@@ -186,7 +186,7 @@ def sweep(to: Target) -> None:
 
 
 def mark_of_saver(run_id: str) -> str:
-    """Mark of what this process writes of a run that has ended."""
+    """Return the mark of this process's files for a run that has ended."""
     pid = os.getpid()
     return f"{run_id}+{_here()}-{pid}-{processes.created(pid) or 0:.0f}-{secrets.token_hex(2)}"
 

@@ -1,4 +1,4 @@
-"""Parts of a run's result that pages, reports and comparisons read: their names, and the form that each must have.
+"""Parts of a run's result that pages, reports and comparisons read: their names and types.
 
 A record may come from anywhere. What it calls a certificate and isn't one is refused where the record is read.
 User functions can't return parts of these names (see `workloads.returned`), except lists of numbers.
@@ -21,7 +21,7 @@ class _Certificate(BaseModel):
     sentence: str
     bound: list[Bound | None]
     of_largest: list[Bound | None] | None = None
-    """Of records of older versions None."""
+    """Bounds relative to the largest value; None in records of older versions."""
     shares: list[Finite | None] | None = None
 
 
@@ -63,7 +63,7 @@ class _Scatter(BaseModel):
 
 
 class _Parts(BaseModel):
-    """Those of a result that are read by name; it may have others."""
+    """Parts of a result that are read by name; it may have others."""
 
     certificate: _Certificate | None = None
     singular_values: list[_Number] = []

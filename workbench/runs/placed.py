@@ -21,7 +21,7 @@ def is_device_array(kind: type) -> bool:
 
 
 class Places(WorkerPlugin):
-    """Counts the blocks that a worker makes, and those of them that lie on its GPU."""
+    """Counter of the blocks that a worker makes, and of those on its GPU."""
 
     def __init__(self, name: str, is_device: Callable[[type], bool] = is_device_array) -> None:
         self.name = name
@@ -31,11 +31,11 @@ class Places(WorkerPlugin):
         self._worker: Any = None
 
     def setup(self, worker: Any) -> None:
-        """Count for this worker."""
+        """Start to count for this worker."""
         self._worker = worker
 
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
-        """Count a block that the worker made, and know which of its blocks, fetched ones too, lie on the GPU."""
+        """Count a block that the worker made, and note which of its blocks, fetched ones too, lie on the GPU."""
         if finish == "memory":
             self._keep(key, made=start in ("executing", "long-running"))
         elif finish in ("released", "forgotten"):

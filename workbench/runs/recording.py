@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _INTERVAL = 0.1  # seconds
 _PROGRESS_INTERVAL = 0.5  # seconds
 _STILL = 30.0
-"""Seconds without a task that ended, or came, after which the workers are asked whether they reach each other."""
+"""Seconds without an ended or new task, after which the workers are asked if they reach each other."""
 
 
 class Recording:
@@ -59,7 +59,7 @@ class Recording:
         self._thread = threading.Thread(target=self._record, name="recorder")
 
     def start(self, client: Client) -> None:
-        """Begin to record what this client computes, and what others do meanwhile."""
+        """Start to record this client's computations, and what others do meanwhile."""
         from workbench.monitor.feed import Feed
         from workbench.monitor.record import fill_first_table
 
@@ -69,7 +69,7 @@ class Recording:
         self._thread.start()
 
     def stop(self) -> None:
-        """End recording; what happened until now is in the feed, and will be written."""
+        """End recording; everything up to now is in the feed, and will be written."""
         if self._feed is not None:
             self._feed.close()
         self._ended.set()
@@ -91,7 +91,7 @@ class Recording:
         return self._latest
 
     def telling(self, writer: Writer[Run], client: Client) -> contextlib.AbstractContextManager[None]:
-        """Write how far a run is, a few times a second until the block ends; and where it stands still, why."""
+        """Write a run's progress, a few times a second until the block ends; and the reason if it stands still."""
         run = writer.record
         # A workload of several passes makes the graph of each when the one before has ended.
         self._latest = before = Progress(more=((run.needs or {}).get("n_rounds") or 1) > 1)

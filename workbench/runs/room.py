@@ -1,4 +1,4 @@
-"""The arrays that are kept with runs share a budget: the oldest without a star are dropped for new ones."""
+"""Shared budget of kept arrays: those of the oldest runs without a star are dropped for new ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Room(NamedTuple):
     used: int
     most: int
     next: tuple[str, ...]
-    """Runs whose arrays are dropped next, the oldest first, where less than a tenth is left."""
+    """Runs whose arrays are dropped next, the oldest first, if less than a tenth is left."""
 
     def words(self) -> str:
         """Return a text such as '9.1 of 10 GiB', and the runs whose arrays are dropped next."""
@@ -39,7 +39,7 @@ def room() -> Room:
 
 
 def make_room(n_bytes: int) -> tuple[str, ...]:
-    """Drop the arrays of the oldest runs without a star until so many bytes fit; ids of those runs."""
+    """Drop the arrays of the oldest runs without a star until so many bytes fit; return the runs' ids."""
     kept = _keeping()
     dropped = _oldest(kept, sum(map(_size, kept)) + n_bytes - config.size("answers.all"))
     for run_id in dropped:
@@ -48,7 +48,7 @@ def make_room(n_bytes: int) -> tuple[str, ...]:
 
 
 def drop(run_id: str) -> None:
-    """Remove the arrays that are kept with a run; what it saved elsewhere stays."""
+    """Remove the arrays kept with a run; those saved elsewhere stay."""
     with contextlib.suppress(NotFoundError):
         answers = store.get(run_id).answers
         shutil.rmtree(store.folder(run_id) / FILE, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A run as a value: what its record holds."""
+"""A run as a value: the content of its record."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from workbench.runs.statistics import speed
 from workbench.workloads.values import Check, Function
 
 SIMULATED = "SIMULATED · "
-"""Stands before what comes of GPUs that are simulated."""
+"""Prefix of results from simulated GPUs."""
 ON_SIMULATED = " · SIMULATED GPUs"
-"""Stands behind the title of what is drawn of them."""
+"""Suffix of titles of figures from simulated GPUs."""
 
 WATCHED = "watched"
 """Workload of a run that a user's notebook or script computed, while `workbench.watch` recorded it."""
@@ -30,7 +30,7 @@ Number = Annotated[int, Field(ge=0, le=_MOST)]
 Pid = Annotated[int, Field(gt=0, lt=2**31)]
 """Id of one process: as targets of signals, 0 and -1 mean a group of processes, or all."""
 Moment = Annotated[float, Field(ge=0, le=2e11)]
-"""Seconds since the epoch, in years that a calendar knows."""
+"""Seconds since the epoch, within the calendar's years."""
 
 
 class Count(BaseModel, frozen=True):
@@ -49,7 +49,7 @@ class Progress(Count):
     more: bool = False
     """True if more tasks come than are known, so that a progress bar would go backwards."""
     passes: Number = 0
-    """Passes over the array that have begun, where their tasks tell."""
+    """Passes over the array that have started, if the tasks show it."""
     waits: str | None = None
     """Reason why the run stands still, if known."""
 
@@ -82,7 +82,7 @@ class Blocks(BaseModel, frozen=True):
 
 
 class Step(Blocks, frozen=True):
-    """Those that the tasks of one name made."""
+    """Blocks that the tasks of one name made."""
 
     name: str
 
@@ -91,10 +91,10 @@ class OnGpu(Blocks, frozen=True):
     """Location of the blocks of a run, from their types on the workers."""
 
     share: float | None
-    """Of the blocks; None where there were none."""
+    """Bytes of the blocks; None where there were none."""
     share_of_bytes: float | None
     steps: tuple[Step, ...] = ()
-    """In the order in which they began."""
+    """Steps, in the order in which they started."""
     devices: dict[str, int] = {}
     """Blocks on each device, by its UUID."""
     sentence: str
@@ -107,26 +107,26 @@ class Suggestion(BaseModel, frozen=True):
 
     rule: str
     share: float
-    """Of the workers' time: at most this much can be won."""
+    """Largest share of the workers' time that can be saved."""
     found: str
     """The finding, with its number."""
     change: str
 
 
 class Peak(BaseModel, frozen=True):
-    """The most that a worker held of its memory while a run went on."""
+    """Largest memory use of a worker during a run."""
 
     worker: str
-    """Its name."""
+    """Name of the worker."""
     task: str
     """Task that it computed then."""
     bytes: Number
     limit: Number
-    """0 where it has none."""
+    """Its limit; 0 without one."""
 
     @property
     def share(self) -> float:
-        """Of the limit; 0 without one."""
+        """Share of the limit; 0 without one."""
         return self.bytes / self.limit if self.limit else 0.0
 
     def text(self) -> str:
@@ -142,12 +142,12 @@ class Diagnosis(BaseModel, frozen=True):
     threads: int
     workers: int
     shares: dict[str, float]
-    """Of the time of all threads, by `runs.explaining.shares.SHARES`; they add up to 1."""
+    """Shares of the time of all threads, by `runs.explaining.shares.SHARES`; they add up to 1."""
     sentence: str
     suggestions: tuple[Suggestion, ...] = ()
-    """The largest share first."""
+    """Suggestions, the largest share first."""
     peak: Peak | None = None
-    """None where no worker said what it held, as in records of older versions."""
+    """Peak memory; None if no worker reported it, as in records of older versions."""
 
 
 class Figure(BaseModel, frozen=True):
@@ -166,7 +166,7 @@ class Text(BaseModel, frozen=True):
 
     source: str
     figures: tuple[Figure, ...] = ()
-    """Empty where the text gives no time."""
+    """Published times; empty where the text gives none."""
     differs: tuple[str, ...] = ()
 
     def compare(self, here: str = "") -> str:
@@ -182,7 +182,7 @@ class Imported(BaseModel, frozen=True):
     machine: str
     """Name of the host it ran on."""
     at: float
-    """When it was taken in (seconds since the epoch)."""
+    """Time of the import (seconds since the epoch)."""
 
 
 class Marks(BaseModel, frozen=True):
@@ -200,12 +200,12 @@ class Run(Lasting, frozen=True, ser_json_inf_nan="constants"):
     id: str
     workload: str
     parameters: dict[str, Any] = Field(default_factory=dict)
-    """As they were given."""
+    """Parameters as given."""
     resolved: dict[str, Any] = Field(default_factory=dict)
-    """As the workload's function got them."""
+    """Parameters as the workload's function got them."""
     notes: tuple[str, ...] = ()
     save: str | None = None
-    """Path or URL that the arrays of its answer are saved to."""
+    """Path or URL where the arrays of its answer are saved."""
     replace: bool = False
     """True if existing files may be replaced."""
     files: dict[str, str] = Field(default_factory=dict)
@@ -216,10 +216,10 @@ class Run(Lasting, frozen=True, ser_json_inf_nan="constants"):
     versions: dict[str, str] = Field(default_factory=dict)
     created: Moment = 0.0
     started: Moment | None = None
-    """When the runner began to build the graph (seconds since the epoch)."""
+    """Time when the runner started to build the graph (seconds since the epoch)."""
     stopped: Moment | None = None
     seconds: Annotated[float, Field(ge=0, le=2e11)] | None = None
-    """Time to build the graph and compute it; neither the start of a process nor the check is in it."""
+    """Time to build the graph and compute it, without the start of a process and the check."""
     bytes: Number | None = None
     """Size of the array, whatever the number of passes."""
     result: Result | None = None
@@ -229,15 +229,15 @@ class Run(Lasting, frozen=True, ser_json_inf_nan="constants"):
     energy: Energy | None = None
     """Energy of all GPUs of the cluster from the run's start to its end; None without GPUs that report it."""
     on_gpu: OnGpu | None = None
-    """None for a run on a cluster without GPUs."""
+    """GPU locations; None for a run on a cluster without GPUs."""
     diagnosis: Diagnosis | None = None
     """Use of the time; added a moment after the answer."""
     forecast: dict[str, Any] | None = None
     """Forecast before it started: verdict, seconds from low to high, memory, and the price of an hour."""
     imported: Imported | None = None
-    """None for a run that was made here."""
+    """Origin; None for a run that was made here."""
     preset: str | None = None
-    """Name of the text's experiment, or of the preset of one's own, whose parameters it began from."""
+    """Name of the text's experiment, or of the user's preset, with which it started."""
     text: Text | None = None
     measurement: bool = False
     """True if it ran only so that forecasts know the hardware, with a part of a workload."""
@@ -248,7 +248,7 @@ class Run(Lasting, frozen=True, ser_json_inf_nan="constants"):
     marks: Marks | None = None
     """Name, note and star that a user gave it later."""
     answers: Answers | None = None
-    """The arrays of its answer, and where they lie; None where it has none."""
+    """Arrays of its answer, and their location; None where it has none."""
     pid: Pid | None = None
     pid_created: Moment | None = None
 

@@ -226,7 +226,7 @@ def _results(
     built: Mapping[str, Any],
     collections: dict[str, Any],
 ) -> dict[str, Any]:
-    """Compute the collections, and return all that was built: values of what comes back, collections of the rest."""
+    """Compute the collections, and return all results: values for small ones, collections for the rest."""
     from workbench.linalg.backend import wait_for_gpus
     from workbench.workloads.registry import on_host
 
@@ -324,7 +324,7 @@ def _parameters(run: Run) -> Parameters:
 
 
 def _check_modules(run: Run, chosen: Template, parameters: Parameters, spec: ClusterSpec | None) -> None:
-    """Raise FailedError where workers that came after the run was submitted lack a module."""
+    """Raise FailedError if workers that joined after the run was submitted lack a module."""
     if spec is None or run.spec is None or spec.missing == run.spec.missing:
         return
     if (lacks := lacking(chosen, parameters, spec, run.cluster)) is not None:
@@ -393,7 +393,7 @@ def _persist(client: Client, collections: dict[str, Any], *, optimized_here: boo
 
 
 def _free_workers(client: Client) -> None:
-    """Take the run's tasks from the workers; those that stay in one of them are restarted, and no others."""
+    """Release the run's tasks on the workers, and restart only workers that stay in one of them."""
     ignore_cancellation()
     deadline = time.monotonic() + _CANCEL_GRACE
     # Free twice in a row: a task that was on its way to its worker when the first answer left it isn't missed.

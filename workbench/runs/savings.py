@@ -26,7 +26,7 @@ _SAVER = "workbench.views.saving"
 
 
 class Saving(Lasting, frozen=True):
-    """An answer on its way to a path or URL."""
+    """An answer being saved to a path or URL."""
 
     run: str
     path: str
@@ -35,7 +35,7 @@ class Saving(Lasting, frozen=True):
     replace: bool = False
     done: int = 0
     total: int = 0
-    """Blocks; 0 where they are not known."""
+    """Number of blocks; 0 if unknown."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -75,7 +75,7 @@ def _ended(saving: Saving) -> dict[str, Any]:
 
 
 def _remove_unfinished(saving: Saving) -> None:
-    """Remove what a killed process left next to its target."""
+    """Remove a killed process's files next to its target."""
     for left in Path(saving.path).parent.glob(f".*.{glob.escape(saving.run)}+*-{saving.pid}-*.part"):
         with contextlib.suppress(OSError):
             if private.is_own(left.lstat(), left):
@@ -91,7 +91,7 @@ def get(run_id: str) -> Saving:
 
 
 def start(run: Run, path: Any, kind: str | None = None, *, only: Sequence[str] = (), replace: bool = False) -> Saving:
-    """Start to save a run's answer as `keeping.wanted` says, and return at once.
+    """Start to save a run's answer as `keeping.wanted` decides, and return at once.
 
     Raises ConflictError where something of it is being saved already.
     """

@@ -15,7 +15,7 @@ from workbench.redaction import complaint
 
 
 def read_pairs(value: Any) -> Any:
-    """Return names and values of a text such as 'array.chunk-size=64MiB'; what isn't a text as it is."""
+    """Return names and values of a text such as 'array.chunk-size=64MiB'; other values unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -63,7 +63,7 @@ def without_effect(settings: Mapping[str, Any], *, computes: bool) -> str | None
 
 
 def _check_known(name: str) -> None:
-    """Raise BadInputError where a part of Dask that has settings has none of this name: Dask ignores those."""
+    """Raise BadInputError if a part of Dask with settings has none of this name: Dask ignores unknown ones."""
     section, _, last = name.rpartition(".")
     first = name.replace("_", "-").partition(".")[0]
     if not any(first in each for each in dask.config.defaults):
@@ -112,7 +112,7 @@ _OF_CLIENTS = (
     "distributed.diagnostics.computations.nframes.",
     "distributed.p2p.storage.disk.",
 )
-"""Of those, what the process of a run reads."""
+"""Those settings that the process of a run reads."""
 _OF_NO_RUN = (
     "array.query-planning.",
     "dataframe.query-planning.",

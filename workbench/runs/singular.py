@@ -1,4 +1,4 @@
-"""Singular values of a run as a table: each with how far it may be off, and what variance it stands for."""
+"""Singular values of a run as a table: each with its error bound and its share of the variance."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from workbench.formats import duration
 
 MOST = 20
-"""Rows of a table; what falls behind it is seldom looked at one by one."""
+"""Limit of rows in a table; later ones are seldom inspected one by one."""
 _DIGITS = (3, 10)
 
 
 class Values(NamedTuple):
-    """A table of words: its header, its rows, and how many values it leaves out."""
+    """A table of texts: its header, its rows, and the number of values left out."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -48,7 +48,7 @@ def values(result: Mapping[str, Any]) -> Values | None:
 
 
 def bounds_of(certificate: Mapping[str, Any]) -> tuple[list[float | None], list[float | None]]:
-    """Return how far values may be off, of themselves and of the largest; None where that isn't known."""
+    """Return the error bounds of values, relative to themselves and to the largest; None if unknown."""
     bounds = certificate["bound"]
     if certificate.get("limit") == "constant":
         # All of them are rounding, of which records of older versions have bounds.

@@ -11,10 +11,10 @@ import numpy as np
 from pydantic import BaseModel
 
 CONFIDENCE = 0.95
-"""Of an interval that a difference is judged by."""
+"""Level of the interval by which a difference is judged."""
 
 FEWEST_REPEATS = 4
-"""Fewer times don't show a busy machine: two that it slowed by as much look like a difference, and not like noise."""
+"""Least number of times: two times slowed equally by a busy machine look like a difference, and not like noise."""
 
 EQUAL = 0.05
 """Part by which two times may differ and still be called equal."""
@@ -86,7 +86,7 @@ def speed(n_bytes: float | None, seconds: float | None) -> float | None:
 
 
 def compared(times: Mapping[int, float], reference: Mapping[int, float], *, paired: bool) -> Ratio:
-    """Return how many times as long `times` are as `reference`, both by the round in which they were measured.
+    """Return the ratio of `times` to `reference`, both by the round in which they were measured.
 
     Logarithms of times are taken as normally distributed, and the interval is Student's. `paired` judges the quotients
     within rounds, so that what makes a round slow as a whole doesn't count; otherwise Welch's interval is for two sets
@@ -113,7 +113,7 @@ def _ratio(samples: Sequence[Sequence[float]]) -> Ratio:
 
 
 def student(freedom: float, share: float = CONFIDENCE) -> float:
-    """Return how many standard errors lie on each side of an estimate, by Student's t, for 95 % or 80 %."""
+    """Return the number of standard errors on each side of an estimate, by Student's t, for 95 % or 80 %."""
     # Nearly a line in the inverse of the degrees of freedom: right to a thousandth.
     return float(np.interp(1 / freedom, _INVERSES, _STUDENT[share]))
 
@@ -130,7 +130,7 @@ def _log(seconds: float) -> float:
 
 
 def more_repeats(found: Ratio, limit: float | None = None) -> int | None:
-    """Return how many more times to measure each, so that the comparison is probably decided; None for too many.
+    """Return the number of further times to measure, to probably decide the comparison; None for too many.
 
     It is decided when the interval of the ratio excludes `limit`; without one, when it excludes 1 or lies within 5 %
     of it, whichever is easier by what was measured.
@@ -150,7 +150,7 @@ def more_repeats(found: Ratio, limit: float | None = None) -> int | None:
 
 
 def advice(more: int | None, *, busy: bool = False) -> str:
-    """Return what to do where a comparison is undecided, by `more_repeats`; `busy` where the times scatter widely."""
+    """Return advice for an undecided comparison, by `more_repeats`; `busy` if the times scatter widely."""
     if more is None or more > _MOST_ADVISED:
         return "the times scatter too much: measure on a quiet machine, or give the runs more to do"
     why = "the machine was busy, " if busy else ""

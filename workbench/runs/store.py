@@ -1,4 +1,4 @@
-"""The record of every run: a folder for each in the user's data folder.
+"""Records of all runs: a folder for each in the user's data folder.
 
 The process that computes a run writes its `record.json`, a few times a second while it goes on. What the user says of
 it, name, star and note, is in files of its own, which the user's side writes.
@@ -37,7 +37,7 @@ def folder(run_id: str) -> Path:
 
 
 def name_of(workload: str) -> str:
-    """Name of a workload in ids and of files: of `mine.py:total` its last part; 'run' where that can't be one."""
+    """Return a workload's name in ids and files: the last part of `mine.py:total`; 'run' if that is unsuitable."""
     name = workload.rpartition(":")[2]
     return name if re.fullmatch(r"\w[\w.-]{0,99}", name) else "run"
 
@@ -48,7 +48,7 @@ def create(run: Run) -> Run:
 
 
 def save(run: Run) -> Run:
-    """Save a run whose folder is there already."""
+    """Save a run whose folder exists."""
     return _with_marks(records.write(folder(run.id), run))
 
 
@@ -59,12 +59,12 @@ def update(run_id: str, **changes: Any) -> Run:
 
 
 def writer(run: Run) -> records.Writer[Run]:
-    """Return what writes the record of a run that this process computes."""
+    """Return the writer of the record of a run that this process computes."""
     return records.Writer(folder(run.id), run)
 
 
 def claim(run_id: str, pid: int, pid_created: float | None) -> Run | None:
-    """Return the run that this process is to compute; None where another one does, or the run was deleted.
+    """Return the run that this process is to compute; None if another one does, or the run was deleted.
 
     It may have been called lost, because this process took long to start.
     """
@@ -92,13 +92,13 @@ class Wanted(TypedDict, total=False):
     cluster: str | None
     since: float | None
     until: float | None
-    """Runs that were made from the first second to just before the second."""
+    """Runs created from the first second to just before the second."""
     text: str | None
-    """Looked for in ids, workloads, clusters, parameters, names and notes."""
+    """Text to find in ids, workloads, clusters, parameters, names and notes."""
 
 
 def select(*, limit: int | None = 50, offset: int = 0, **wanted: Unpack[Wanted]) -> tuple[Run, ...]:
-    """Return the runs that match, the newest first, from that on which comes after `offset` others."""
+    """Return the runs that match, the newest first, after `offset` others."""
     if limit is not None and not 1 <= limit <= _MOST:
         raise BadInputError(f"limit: given {limit}, allowed are whole numbers from 1 to {_MOST}.")
     if not 0 <= offset <= _MOST:
@@ -113,7 +113,7 @@ def count(**wanted: Unpack[Wanted]) -> int:
 
 
 def find(text: str) -> Run:
-    """Run of this id, or of the only id that begins or ends so, the latest of this name, or the latest for 'last'."""
+    """Return the run of this id, or whose id alone begins or ends so, the latest of this name, or 'last'."""
     if text == "last":
         latest = select(limit=1)
         if not latest:
@@ -131,7 +131,7 @@ def of_name(name: str) -> tuple[Run, ...]:
 
 
 def mark(text: str, *, name: str | None = None, note: str | None = None, star: bool | None = None) -> Run:
-    """Write a name, a note or a star on a run; what is left out stays as it is, and '' takes it off."""
+    """Write a name, a note or a star on a run; omitted ones stay, and '' removes one."""
     run = find(text)
     given = {key: value for key, value in (("name", name), ("note", note), ("star", star)) if value is not None}
     try:
@@ -146,7 +146,7 @@ def mark(text: str, *, name: str | None = None, note: str | None = None, star: b
 
 
 def delete(run_id: str) -> None:
-    """Forget a run and remove its folder. Raises ConflictError while it is going on."""
+    """Delete a run and its folder. Raises ConflictError while it is active."""
     run = get(run_id)
     if run.active:
         raise ConflictError(f"The run {run_id} is still {run.status}. Cancel it first: workbench cancel {run_id}")
@@ -154,7 +154,7 @@ def delete(run_id: str) -> None:
 
 
 def settle() -> tuple[str, ...]:
-    """Tell the truth about runs whose runner died; ids of those that changed."""
+    """Mark runs whose process died as lost; return the ids of those that changed."""
     going = (each for each in _index.all(_all()).values() if each.status in ACTIVE)
     found = filter(None, (_read(str(_all() / each.id)) for each in going))
     return tuple(run.id for run in found if not run.active)
@@ -259,7 +259,7 @@ _index = records.Index(_key, _in_brief)
 
 
 def _read(path: str) -> Run | None:
-    """Run whose folder this is, or one that says what is wrong with its record; None where there is none."""
+    """Return the run of this folder, or one that describes the error in its record; None if there is none."""
     try:
         return records.settled(lambda: _parsed(path), Path(path), _bury)
     except (FileNotFoundError, NotADirectoryError):
@@ -287,7 +287,7 @@ def _missing(run_id: str) -> NotFoundError:
 
 
 def _damaged(path: Path, error: Exception) -> Run:
-    """Run that says that its record is damaged, with what can be read of it."""
+    """Return a run that reports its damaged record, with its readable fields."""
     try:
         written = Listed.model_validate_json(records.read_bytes(path / records.FILE)).model_dump()
     except (OSError, ValidationError):
@@ -300,7 +300,7 @@ def _damaged(path: Path, error: Exception) -> Run:
 
 
 _MARKS = "marks"
-"""Folder in that of a run, with a file for each mark: two that are set at once are both kept, without a lock."""
+"""Subfolder of a run, with a file for each mark: two marks set at once are both kept, without a lock."""
 
 
 def _marks(path: str) -> Marks | None:

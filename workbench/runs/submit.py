@@ -90,7 +90,7 @@ def measure(
     *,
     inventory: Mapping[str, Any] | None = None,
 ) -> Run:
-    """Start a run of about a hundredth of a workload, which forecasts then know, and return at once.
+    """Start a run of about a hundredth of a workload, for later forecasts, and return at once.
 
     Raises what `part_of` and `submit` raise.
     """
@@ -152,7 +152,7 @@ def _new(
 
 
 def cancel(run_id: str) -> Run:
-    """Ask a run to end and return at once. Its runner frees the workers and writes the status "cancelled"."""
+    """Request the end of a run and return at once. Its process frees the workers and writes the status "cancelled"."""
     run = store.get(run_id)
     if not run.active:
         raise ConflictError(f"The run {run_id} has ended already: it is {run.status}.")
@@ -168,11 +168,11 @@ def cancel(run_id: str) -> Run:
 
 _waiting = Waiting(lambda run_id: lambda: store.get(run_id), _POLL)
 wait, finish = _waiting.wait, _waiting.finish
-"""Run when it has ended, or as it is after a time."""
+"""Return the run when it has ended, or as it is after a time."""
 
 
 def _start_runner(run: Run, python: str) -> Run:
-    """Start the runner: forked by the cluster's host, where it needs no time to import Dask, else by hand."""
+    """Start the runner: forked by the cluster's host, where Dask is already imported, else as a new process."""
     log = store.folder(run.id) / "log.txt"
     pid = None
     if run.spec is None or not run.spec.alone:

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from distributed import Client
 
 LEAST_BYTES = 1_000_000
-"""Smaller messages tell more of latency than of bandwidth."""
+"""Least size of messages: smaller ones show latency more than bandwidth."""
 
 QUANTILES = (0.25, 0.5, 0.75)
 _FROM_GPUS = " Blocks on GPUs are sent when the kernels that make them have ended: with persist that isn't timed."
 _MOST_IN_TEXT = 8
 _FEW = 5
-"""Messages of a pair below which its quartiles say little."""
+"""Number of messages of a pair below which quartiles say little."""
 
 
 class Transfers(NamedTuple):
@@ -74,7 +74,7 @@ def summary(found: Mapping[str, Transfers]) -> dict[str, Any]:
 
 
 def transport(client: Client, workers: Iterable[str]) -> str:
-    """Name what carries data between the workers: 'tcp', 'tls', or 'ucx (tcp on lo)' as UCX itself tells."""
+    """Return the transport between the workers: 'tcp', 'tls', or 'ucx (tcp on lo)' as UCX itself reports."""
     schemes = sorted({worker.partition("://")[0] for worker in workers})
     if "ucx" not in schemes and "ucxx" not in schemes:
         return " and ".join(schemes) or "none"
@@ -85,7 +85,7 @@ def transport(client: Client, workers: Iterable[str]) -> str:
 
 
 def text(found: Mapping[str, Any]) -> str:
-    """Return what `bandwidth` found as a table for a terminal, in MiB/s: a row for each worker that received."""
+    """Return the result of `bandwidth` as a table for a terminal, in MiB/s: a row for each receiving worker."""
     heading = f"Over {found['transport']}. {found['sentence']}"
     names, matrix = labels(found["workers"]), found["matrix"]
     if not found["n_messages"]:

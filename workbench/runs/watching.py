@@ -41,7 +41,7 @@ _LONGEST_NAME = 80  # characters
 def watch(
     client: Client | Cluster | None = None, *, name: str | None = None, tags: Mapping[str, str] | None = None
 ) -> Watching:
-    """Record what a Dask client computes within a `with` block, and keep it in the history of runs.
+    """Record a Dask client's computations within a `with` block, and store them in the history of runs.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def watch(
 
 
 class Watching:
-    """Records what a client computes between `with` and the end of the block; then it reads like the `Run` it is.
+    """Recorder of a client's computations between `with` and the end of the block; then it reads like its `Run`.
 
     `source` is the code that is watched, to be kept with the run. `on_batch` is called with each batch of events, in
     the client's event loop: it must be quick. See `watch` for the others.
@@ -99,7 +99,7 @@ class Watching:
 
     @property
     def run(self) -> Run:
-        """The run as it is now."""
+        """Current state of the run."""
         return self._writer.record
 
     def __getattr__(self, name: str) -> Any:
@@ -130,7 +130,7 @@ class Watching:
         return self._given.get("name")
 
     def stop(self) -> None:
-        """Record no more, before the end of the block; all that happened has come when this returns."""
+        """Stop recording before the end of the block; all events have arrived when this returns."""
         if self._seconds is not None:
             return
         self._seconds = time.perf_counter() - self._began

@@ -1,4 +1,4 @@
-"""Files and folders here and behind URLs: where they are, and what their formats say of the numbers in them."""
+"""Files and folders, local or behind URLs: their locations, and the meaning of their numbers by their formats."""
 
 from __future__ import annotations
 

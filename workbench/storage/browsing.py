@@ -8,14 +8,14 @@ from workbench.storage.places import Options, Place, full, sentences_about
 from workbench.storage.zarrs import MARKS
 
 MOST = 200
-"""Entries that are listed; who has more types the path."""
+"""Limit of listed entries; for more, type the path."""
 
 _STORES = (".zarr", ".vcz")
-"""Endings of folders that hold one dataset, and are chosen like files."""
+"""Endings of folders that contain one dataset, and are chosen like files."""
 
 
 class Entry(NamedTuple):
-    """A file, a folder to look into, or a store that is chosen as a whole."""
+    """A file, a folder to open, or a store that is chosen as a whole."""
 
     name: str
     path: str
@@ -25,7 +25,7 @@ class Entry(NamedTuple):
 
 
 class Folder(NamedTuple):
-    """A folder: its path, that of the one above it, folders first and then files, and how many more there are."""
+    """A folder: its path, its parent's path, folders and then files, and the number of further entries."""
 
     path: str
     above: str | None

@@ -46,7 +46,7 @@ class Stored:
     """Stored values that stand for "not known"."""
     low: float | None = None
     high: float | None = None
-    """Stored values below the one or above the other are missing, too."""
+    """Stored values below the first or above the second are missing, too."""
     scale: float = 1.0
     offset: float = 0.0
     remarks: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Stored:
         return (self.scale, self.offset) != (1.0, 0.0)
 
     def numbers_of(self, block: Any) -> Any:
-        """Return what stored numbers stand for, NaN where that is missing, as `workbench.storage.reading.unpacked`."""
+        """Return the values of stored numbers, NaN where missing, as `workbench.storage.reading.unpacked` does."""
         block = block.astype(block.dtype.newbyteorder("=")).view(self.dtype.newbyteorder("="))
         absent = np.isin(block, np.array(self.missing, block.dtype))
         absent |= (block < self.low) if self.low is not None else False
@@ -66,7 +66,7 @@ class Stored:
         return np.where(absent, np.nan, block * np.float64(self.scale) + self.offset)
 
     def recipe(self, stored: np.dtype[Any]) -> dict[str, Any] | None:
-        """Return the same as JSON, of what matters; None where numbers are as they are stored."""
+        """Return the relevant fields as JSON; None if numbers are used as stored."""
         plain: dict[str, Any] = {"dtype": self.dtype.name} if self.dtype.kind != stored.kind else {}
         plain |= {"missing": list(self.missing)} if self.missing else {}
         plain |= {name: value for name, value in (("low", self.low), ("high", self.high)) if value is not None}
@@ -152,7 +152,7 @@ def _of_xarray(text: str) -> float | str:
 
 
 def _signed(what: str, dtype: np.dtype[Any], said: Mapping[str, Any]) -> np.dtype[Any]:
-    """Return the type that `_Unsigned` says, which older NetCDF and OPeNDAP have instead of types of their own."""
+    """Return the type that `_Unsigned` means, which older NetCDF and OPeNDAP use instead of unsigned types."""
     word = str(said.get("_Unsigned", "")).lower()
     kind = {"true": "u", "false": "i"}.get(word)
     if kind is None and word:

@@ -1,4 +1,4 @@
-"""Variables with named dimensions: NetCDF, Zarr groups and GRIB as xarray opens them, and what of them is meant.
+"""Variables with named dimensions: NetCDF, Zarr groups and GRIB as xarray opens them, and selections of them.
 
 Sources: "NetCDF Climate and Forecast (CF) Metadata Conventions" 1.11, chapter 4, for which coordinate is which.
 """
@@ -34,22 +34,22 @@ _NETCDF = (".nc", ".nc4", ".nc3", ".cdf", ".netcdf")
 
 @dataclass(frozen=True)
 class Picked:
-    """A variable of a dataset, as far as it was selected. Dimensions of which one place was selected are gone."""
+    """The selected part of a variable of a dataset. Dimensions with a single selected place are dropped."""
 
     source: Source
     name: str
     dims: tuple[str, ...]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    """Of the stored numbers, which `numbers` says the meaning of."""
+    """Type of the stored numbers, interpreted by `numbers`."""
     stored: tuple[int, ...]
     """Lengths of the chunks in which it is stored."""
     places: Mapping[str, Sequence[int] | int]
-    """By dimension of the file: one position, or start, stop and step."""
+    """Selection by dimension of the file: one position, or start, stop and step."""
     coords: Any
-    """Coordinates of the selection, as xarray has them."""
+    """Coordinates of the selection, as xarray returns them."""
     attrs: Mapping[str, Any]
-    """All that are stored, those of packing too."""
+    """All stored attributes, those of packing too."""
     fill: Any = None
     """Fill value where nothing was written, if it stands for "missing" and no attribute says so."""
 
@@ -62,7 +62,7 @@ class Picked:
         return replace(found, remarks=("Each file is unpacked by its own attributes, which differ.", *found.remarks))
 
     def reader(self, dims: Sequence[str]) -> Callable[..., np.ndarray[Any, Any]]:
-        """Return what reads a block as it is stored, given a slice for each of its dimensions in this order."""
+        """Return a function that reads a block as stored, given a slice for each of its dimensions in this order."""
         return partial(_read, name=self.name, recipe=self.recipe() | {"dims": list(dims)})
 
     def recipe(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Picked:
 
     @property
     def variable(self) -> str:
-        """Its name with that of its group."""
+        """Name, after its group's."""
         return f"{self.source.group}/{self.name}" if self.source.group else self.name
 
     @property
@@ -359,7 +359,7 @@ def _fill(source: Source, name: str, dtype: np.dtype[Any]) -> Any:
 
 
 def _named(place: Place, dataset: Any, name: str | None, elsewhere: Sequence[str] = ()) -> str:
-    """Name of the variable that is meant; those of groups are offered where there are no others."""
+    """Return the name of the variable meant; those in groups are offered only if there are no others."""
     names = variables(dataset) or elsewhere
     there = formats.shortened(names)
     if name is not None and name in dataset.variables:

@@ -1,4 +1,4 @@
-"""Packages that decode what a file holds, known from its description before anything is read."""
+"""Packages that decode a file, known from its description before anything is read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HDF5_ALONE = frozenset((1, 2, 3, 4, 5, 6, 32000))
 _HDF5_PLUGINS = frozenset((307, 32001, 32004, 32008, 32010, 32013, 32015, 32017, 32018, 32022, 32024, 32026, 32028))
 """Filters in hdf5plugin: bzip2, Blosc, LZ4, bitshuffle, ZFP, Zstandard, SZ and others, by The HDF Group's registry."""
 _CODECS = {"zfpy": "zfpy", "pcodec": "pcodec", "crc32c": "crc32c", "msgpack2": "msgpack"}
-"""Modules that codecs of numcodecs need and that it doesn't bring."""
+"""Modules that codecs of numcodecs need without depending on them."""
 
 
 def check_decoders(place: Place, format: str, name: str | None) -> None:

@@ -33,7 +33,7 @@ _PIECE = 2**25
 
 
 def is_streamed(array: Any) -> bool:
-    """Return whether an array is written block by block. The length of text is known only when all of it is there."""
+    """Return whether an array is written block by block. The length of text is known only at the end."""
     return bool(array.ndim and array.size and array.dtype.kind in "biufc")
 
 

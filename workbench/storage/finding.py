@@ -1,4 +1,4 @@
-"""Finds the array in a file that is meant, and says in one sentence what is wrong with it."""
+"""Search for an array in a file, with messages about errors in the request."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def stored_as(found: Found) -> tuple[str, str | None]:
 
 
 def stored_at(place: Place, format: str, array: str | None, source: Mapping[str, Any]) -> tuple[str, str | None]:
-    """Return the same of an array that is described by its parts."""
+    """Return the same for an array that is described by its parts."""
     group = source.get("group")
     name = f"{group}/{array.rpartition('/')[2]}" if group and array else array
     format = source.get("engine") or format

@@ -1,4 +1,4 @@
-"""Opens what any format holds as an `xarray.Dataset`."""
+"""Opening of any format as an `xarray.Dataset`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workbench.storage.servers import options_of
 from workbench.storage.variables import array, combined, dataset, indexed
 
 _ALONE = "array"
-"""Name of an array that has none in its file."""
+"""Name for an array without a name in its file."""
 
 
 def opened(path: str, asked: Mapping[str, Any], missing_chunks: str) -> xr.Dataset:

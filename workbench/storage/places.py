@@ -1,4 +1,4 @@
-"""Files and folders that data are read from, on this machine or behind a URL."""
+"""Files and folders with data, on this machine or behind a URL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from workbench.redaction import complaint
 Options = Mapping[str, Any]
 
 TOKEN = "token_variable"
-"""Among options: the variable of the environment that holds a token. No secret is in a form, a graph or a record."""
+"""Option with the name of the environment variable that holds a token. No form, graph or record has a secret."""
 TOKEN_SERVER = "token_server"
 """Server that gets the token, if not every server: of files read together one may be elsewhere."""
 TOKENS = {
@@ -53,7 +53,7 @@ _NO_PARTS = ("block_size=0", "Cannot seek streaming HTTP file")
 """fsspec's messages where a web server sends files as a whole only, or doesn't report their size."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLOUD = tuple(f"{each}://" for each in ("s3", "s3a", "gs", "gcs", "http", "https"))
-"""URLs of which the extra `cloud` brings what reads them."""
+"""URLs whose packages come with the extra `cloud`."""
 _S3 = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 _KEYS = {
     **dict.fromkeys(("gs", "gcs"), "GOOGLE_APPLICATION_CREDENTIALS"),
@@ -179,13 +179,13 @@ class Place:
             return []
 
     def remove(self, *, folder: bool = False) -> None:
-        """Remove a file, or a folder with all that is in it."""
+        """Remove a file, or a folder with all its contents."""
         fs, root = self.storage()
         fs.rm(root, recursive=folder)
 
 
 def modules_of(path: str) -> tuple[str, ...]:
-    """Return what is imported to read a URL: fsspec's own file systems need a package more."""
+    """Return the modules imported to read a URL: fsspec's own file systems need another package."""
     from fsspec.registry import known_implementations
 
     scheme = path.partition("://")[0] if "://" in path else ""
@@ -291,7 +291,7 @@ def with_token(path: str, options: Options, *, whole: bool = False) -> dict[str,
 
 
 async def _patiently(request: Any, send: Any, *, whole: bool = False) -> Any:
-    """Ask a web server again where it is busy or hangs up, as s3fs and gcsfs do by themselves."""
+    """Repeat a request if a web server is busy or hangs up, as s3fs and gcsfs do by themselves."""
     import aiohttp
 
     pauses = list(_PAUSES) if request.method in ("GET", "HEAD") else []
@@ -317,7 +317,7 @@ async def _patiently_whole(request: Any, send: Any) -> Any:
 
 @contextmanager
 def sentences_about(place: Place | str, expected: str) -> Iterator[None]:
-    """Turn what reading a file can raise into one sentence: the place, what is wrong, what was expected."""
+    """Turn errors of reading a file into one message: the place, what is wrong, what was expected."""
     try:
         yield
     except WorkbenchError:
@@ -374,7 +374,7 @@ def _permit(place: Place | str) -> str:
 
 @contextmanager
 def writing_to(place: Place) -> Iterator[None]:
-    """Turn what the file system, or a server, can refuse into one sentence."""
+    """Turn errors of the file system, or a server, into one message."""
     try:
         yield
     except Exception as err:

@@ -1,4 +1,4 @@
-"""Arrays in files, read block by block: what tasks run, which needs Dask and NumPy alone where it arrives."""
+"""Arrays in files, read block by block: functions of tasks, which need only Dask and NumPy on workers."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def read_block(
 
 
 def _in_words(where: Sequence[slice], place: Any, dims: Sequence[str] | None) -> tuple[str, str]:
-    """Say which block it is, and where in the array this place of it is."""
+    """Add the block and its position in the array to an error."""
     first = [part.start + int(index) for part, index in zip(where, place, strict=True)]
     spans = [f"{part.start} to {part.stop - 1}" for part in where]
     if len(where) == 2:
@@ -127,7 +127,7 @@ def _in_words(where: Sequence[slice], place: Any, dims: Sequence[str] | None) ->
 
 
 def reader_of(found: Found) -> Callable[..., np.ndarray[Any, Any]]:
-    """Return what reads a block of an array as it is stored, given a slice for each dimension."""
+    """Return a function that reads a block of an array as stored, given a slice for each dimension."""
     known = dict(found.options if found.recipe is None else found.recipe)
     part = known.get("part")
     read = partial(read_stored, found.format, found.path, found.array, known if part is None else known["options"])

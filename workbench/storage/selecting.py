@@ -15,7 +15,7 @@ from workbench.storage.places import Place
 
 _END = r"[^:]*[T ]\d{1,2}(?::\d\d){1,2}Z?|[^:]*"
 _RANGE = re.compile(f"({_END})(?:(:)({_END}))?")
-"""Two ends with a colon between them, which times of day have, too."""
+"""Pattern of two ends with a colon between them, which times of day have, too."""
 _TIME = re.compile(r"(-?\d{1,4})(?:-?(\d\d)(?:-?(\d\d)(?:[T ](\d\d?)(?::(\d\d)(?::(\d\d))?)?Z?)?)?)?")
 _FIRST = (-9999, 1, 1, 0, 0, 0)
 _LAST = (9999, 12, 31, 23, 59, 59)

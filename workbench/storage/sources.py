@@ -20,10 +20,10 @@ IMAGES = "images"
 """Name of our reader for these: xarray has no engine for them."""
 _STARTS = {b"CDF": "scipy", b"\x89HDF": "h5netcdf", b"GRIB": "cfgrib", b"PK": "zarr"}
 TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-"""Bytes with which such a file begins."""
+"""First bytes of such a file."""
 _STARTS |= dict.fromkeys(TIFF, IMAGES)
 _NEEDED = {"cfgrib": ("cfgrib", "grib"), IMAGES: ("tifffile", "images")}
-"""The package that an engine is in, and our extra that brings it."""
+"""Package of an engine, and our extra that installs it."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Source:
 
 
 _NO_NAMES = ("_ARRAY_DIMENSIONS", "dimension_names")
-"""Attributes of Zarr's two formats that xarray names where an array lacks them."""
+"""Attributes of Zarr's two formats that xarray's error names if an array lacks them."""
 
 
 def source_of(place: Place, group: str | None = None) -> Source:

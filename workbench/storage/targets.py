@@ -21,12 +21,12 @@ KINDS = {
     "npy": ".npy",
     "nc": ".nc",
 }
-"""Kinds of files that a run saves its arrays as, and the names that mean them."""
+"""Kinds of files that a run saves its arrays as, and the endings that mean them."""
 
 PICTURES = ("png", "svg", "pdf")
 
 SAVED = (*KINDS, "tsv", *PICTURES)
-"""All kinds of files that the answer of any run is written as later."""
+"""All kinds of files that any run's answer can be written as later."""
 
 _READ_ONLY = ("http", "https")
 
@@ -36,7 +36,7 @@ COPYING = ".workbench-copying"
 
 @dataclass(frozen=True)
 class Target:
-    """A path or URL, and what is to be written there."""
+    """A path or URL, and the kind of file to write there."""
 
     place: Place
     kind: str

@@ -1,4 +1,4 @@
-"""Errors of the readers of blocks as one sentence that names the file and the chunk."""
+"""Errors of readers of blocks, with a message that names the file and the chunk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN = 120
 
 
 class UnreadableError(ValueError):
-    """A block of a file that can't be decoded; the message is a sentence."""
+    """A block of a file can't be decoded; the message is complete."""
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def naming_chunks(explain: Callable[[Exception], str | None]) -> Iterator[None]:
 
 
 def passes(error: Exception) -> bool:
-    """Return whether an error says more by itself: a missing file or package, a server, or a sentence."""
+    """Return whether an error is clear by itself: a missing file or package, a server, or a complete message."""
     if isinstance(error, (WorkbenchError, UnreadableError, MemoryError, ImportError, ConnectionError, TimeoutError)):
         return True
     if isinstance(error, OSError) and error.errno is not None:
@@ -48,7 +48,7 @@ def explained(
     options: Mapping[str, Any],
     where: Sequence[slice],
 ) -> Exception | None:
-    """Return the error to raise for one of a reader of `workbench.storage.formats`; None where it is to pass."""
+    """Return the error to raise for a reader's error in `workbench.storage.formats`; None to raise the original."""
     if passes(error):
         return None
     part: Any = None
@@ -85,7 +85,7 @@ def of_zarr(
 
 
 def in_array(array: Any, place: str, *where: slice) -> Callable[[Exception], str]:
-    """Return what explains an error in reading a part of an open Zarr array, for `naming_chunks`."""
+    """Return a function for `naming_chunks` that explains an error in reading a part of an open Zarr array."""
     name = array.path.strip("/")
     what = place if place.endswith(name) else f"{place}/{name}"
 
@@ -123,7 +123,7 @@ def of_hdf5(place: Place, name: str, where: Sequence[slice]) -> str | None:
 
 
 def size_in(place: Place, name: str = "") -> Callable[[str], int | None]:
-    """Return a function that gives the bytes of a chunk's file below an array."""
+    """Return a function that returns the bytes of a chunk's file below an array."""
 
     def size(key: str) -> int | None:
         from workbench.storage.zarrs import files_at

@@ -1,4 +1,4 @@
-"""Answers as `xarray.Dataset`: how one is made of arrays, and its variables as files hold them."""
+"""Answers as `xarray.Dataset`: made from arrays, and encoded for files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def indexed(answer: xr.Dataset) -> xr.Dataset:
 
 
 def combined(arrays: Mapping[str, xr.DataArray]) -> xr.Dataset:
-    """Combine arrays that were made independently, each name and each dimension of which a dataset has once.
+    """Combine arrays made independently into a dataset with unique names and dimensions.
 
     A dimension x that an earlier array has with another length or other labels is called x_NAME after its array, and
     so is one that has the name of an array. A coordinate that differs between arrays is called NAME.x.
@@ -66,7 +66,7 @@ def combined(arrays: Mapping[str, xr.DataArray]) -> xr.Dataset:
 def _renamed_dims(
     name: str, array: xr.DataArray, known: dict[str, tuple[int, Any]], taken: Iterable[str]
 ) -> dict[str, str]:
-    """Return the dimensions that get another name, and note the others in `known`, with their lengths and labels."""
+    """Return the dimensions to rename, and note the others in `known`, with their lengths and labels."""
     found = {}
     for dim, length in array.sizes.items():
         labels = array.coords[dim].values if dim in array.coords and array.coords[dim].dims == (dim,) else None
@@ -97,7 +97,7 @@ def _with_dims(variable: xr.Variable, renamed: Mapping[str, str]) -> xr.Variable
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Return whether arrays hold the same; grids on a sphere have places without a latitude, which is NaN in both."""
+    """Return whether arrays are equal; grids on a sphere have places without a latitude, which is NaN in both."""
     return np.array_equal(one, other, equal_nan=np.asarray(one).dtype.kind in "fc")
 
 
@@ -107,12 +107,12 @@ def with_lengths(data: Any) -> Any:
 
 
 def is_lazy(variable: xr.Variable) -> bool:
-    """Return whether Dask has its data."""
+    """Return whether its data are a Dask array."""
     return variable.chunks is not None
 
 
 def plain_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes without secrets, as text and numbers, which all formats hold: the rest as JSON."""
+    """Return attributes without secrets, as text and numbers, which all formats support: the rest as JSON."""
     plain = (str, int, float)
     return {
         name: value if isinstance(value, plain) and not isinstance(value, bool) else json.dumps(value)
@@ -122,7 +122,7 @@ def plain_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def encoded(variable: xr.Variable) -> xr.Variable:
-    """Return a variable as files hold it: dates as numbers, text as NumPy's StringDType, GPUs' arrays on the host.
+    """Return a variable encoded for files: dates as numbers, text as NumPy's StringDType, GPU arrays on the host.
 
     Raises BadInputError where it holds neither numbers, text, dates nor durations.
     """

@@ -38,14 +38,14 @@ from workbench.storage.variables import encoded, is_lazy, plain_attrs
 from workbench.storage.zarrs import MARKS, from_store
 
 PART, OLD = "part", "old"
-"""Endings of hidden folders: of what is being written, and of what it replaces."""
+"""Endings of hidden folders: one for the new data, one for the old data that they replace."""
 _FILE = "__file"
 """File in a hidden folder, next to the arrays of a store, none of which has such a name."""
 _LARGEST_BLOCK = 2**30  # bytes; what compresses blocks takes less than 2 GiB
 
 
 class Writer:
-    """Computes blocks and writes them: threads of this process.
+    """Writer of blocks, in threads of this process.
 
     `report` is called with the number of blocks that are written, and their total.
     """
@@ -79,7 +79,7 @@ class Writer:
             da.compute(*written, scheduler="threads", pool=pool)
 
     def _tasks(self, sources: list[da.Array], targets: list[Any], path: str | None = None) -> list[da.Array]:
-        """Return arrays whose blocks say whether the sources' block was written: not if `path` isn't there."""
+        """Return arrays with True for each written block of the sources: False if `path` isn't there."""
         self.count(0, of=sum(source.npartitions for source in sources))
         return [
             source.map_blocks(
@@ -95,7 +95,7 @@ class Writer:
 
 @dataclass(frozen=True)
 class _WriteBlock:
-    """Task that writes a block to its place and returns True, or False where the folder isn't reached."""
+    """Task that writes a block to its place and returns True, or False if the folder is unreachable."""
 
     to: Any
     path: str | None = None
@@ -156,7 +156,7 @@ def write_parts(parts: Iterable[bytes], to: Target, *, mark: str) -> None:
 
 
 def unfinished(place: Place, mark: str) -> Place:
-    """Return the hidden folder next to `place` in which it is written first."""
+    """Return the hidden folder next to `place` for the new data."""
     return place.sibling(f".{place.name}.{mark}.{PART}")
 
 
@@ -166,7 +166,7 @@ def set_aside(place: Place, mark: str) -> Place:
 
 
 def remove(place: Place) -> None:
-    """Remove a file, or a folder with all that is in it; nothing where nothing is."""
+    """Remove a file, or a folder with all its contents; ignore a missing one."""
     path = Path(place.path)
     if place.is_url:
         fs, root = place.storage()
@@ -252,7 +252,7 @@ def try_out(to: Target) -> None:
 
 
 def _move(place: Place, to: Place) -> None:
-    """Move what is at a place to another one next to it."""
+    """Move a file or folder to another place next to it."""
     if not place.is_url:
         Path(place.path).replace(to.path)
         return
@@ -276,7 +276,7 @@ def _move(place: Place, to: Place) -> None:
 
 @contextlib.contextmanager
 def _file(place: Place) -> Iterator[Path]:
-    """Yield a path to write a file to; one that is to be behind a URL is on this disk until it is complete."""
+    """Yield a path to write a file to; for a URL it is on this disk until the file is complete."""
     if not place.is_url:
         yield Path(place.path)
         return

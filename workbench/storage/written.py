@@ -18,17 +18,17 @@ from workbench.storage.places import Place
 from workbench.storage.zarrs import MARKS, files_at, opened_at, recent
 
 Bounds = Sequence[tuple[int, int] | None] | None
-"""By axis, the part that is read: start and stop, None for all of it."""
+"""Part that is read along each axis: start and stop, None for all of it."""
 
 MOST_LOCAL, MOST_REMOTE, MOST_WEB = 500_000, 100_000, 1000
-"""Chunks up to which they are counted: one listing takes about 1 s for so many files, or so many keys of a bucket.
+"""Number of chunks up to which all are counted: listing takes about 1 s for so many files or keys of a bucket.
 
 A web server gets one request for each folder.
 """
 _SAMPLE = 8
-"""Chunks that are looked for where they can't be listed, or are more."""
+"""Number of chunks that are checked if they can't be listed, or are more."""
 _SHARDS = 1000
-"""Shards up to which their indices are read, which costs one small read for each."""
+"""Number of shards up to which their indices are read, which takes one small read each."""
 NON_COORDINATE = "_nc4_non_coord_"
 """Prefix that NetCDF-4 puts before a variable with the name of a dimension that isn't its only one."""
 _EMPTY = 2**64 - 1
@@ -235,7 +235,7 @@ def _inside(names: Iterable[str], pattern: re.Pattern[str], wanted: Sequence[ran
 
 
 def _sampled(array: Any, fs: Any, folder: str, wanted: Sequence[range], fill: Any) -> Written | None:
-    """Look for a few chunks, which is cheap; None where some exist, as nothing is known of the others."""
+    """Check a few chunks, which is cheap; None if some exist, as the others remain unknown."""
     some = {tuple(each[round(part * (len(each) - 1))] for each in wanted) for part in np.linspace(0, 1, _SAMPLE)}
     keys = [array.metadata.encode_chunk_key(at) for at in sorted(some)]
     if any(fs.exists(f"{folder}/{key}" if folder else key) for key in keys):

@@ -1,4 +1,4 @@
-"""Zarr arrays whose reading runs nothing that a file says, and what a kill leaves in a store."""
+"""Zarr arrays that are safe to read, and leftovers of killed processes in a store."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from workbench.errors import BadInputError
 from workbench.storage.places import Place, with_token
 
 MARKS = (".zarray", ".zgroup", "zarr.json")
-"""Files of which a folder of any name has one that is a Zarr array or group."""
+"""Files that identify a folder of any name as a Zarr array or group."""
 HALF = ".partial"
 """Zarr's suffix of a file before it is complete."""
 
 
 _SLOW, _FRESH = 0.2, 20.0
-"""Seconds from which on an answer is kept, and how long: a form asks at each key."""
+"""Seconds from which on an answer is cached, and for how long: a form asks at each key."""
 _ANSWERS: dict[Any, tuple[float, Any]] = {}
 _OF_ARRAYS = (".zarray", ".zattrs")
 _SEPARATOR = {"dimension_separator": "."}
 
 
 def recent(ask: Callable[[], Any], what: str, place: Place, *of: Any) -> Any:
-    """Return what `ask` returns, or for some seconds its last answer where it takes long to ask."""
+    """Return the result of `ask`, or for some seconds its last result if it takes long."""
     key, now = (what, place.path, str(place.options), *of), time.monotonic()
     if key in _ANSWERS and now - _ANSWERS[key][0] < _FRESH:
         return _ANSWERS[key][1]
@@ -99,7 +99,7 @@ def _json(text: bytes) -> Any:
 
 
 def _comparable(said: Any) -> str:
-    """Return metadata as text, without what stands for nothing."""
+    """Return metadata as text, without empty values."""
     metadata = (_SEPARATOR if "chunks" in said else {}) | said
     return json.dumps({name: value for name, value in metadata.items() if value not in (None, [], {})}, sort_keys=True)
 
@@ -178,13 +178,13 @@ def store_at(place: Place) -> Any:
 
 @dataclass(frozen=True)
 class OnDisk:
-    """A Zarr array that is read where its folder is. Where a worker doesn't have that, Zarr would read zeros."""
+    """A Zarr array that is read in place. If a worker lacks its folder, Zarr would read zeros."""
 
     array: Any
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its lengths."""
+        """Its shape."""
         return tuple(self.array.shape)
 
     @property
@@ -194,7 +194,7 @@ class OnDisk:
 
     @property
     def dtype(self) -> Any:
-        """The type of its numbers."""
+        """Its dtype."""
         return self.array.dtype
 
     def __getitem__(self, where: Any) -> Any:
@@ -215,7 +215,7 @@ def from_store(array: Any) -> Any:
 
 
 def remove_halves(folder: Path) -> None:
-    """Remove the halves of files that a kill left in a store."""
+    """Remove incomplete files that a killed process left in a store."""
     for half in folder.rglob(f"*{HALF}"):
         half.unlink(missing_ok=True)
 

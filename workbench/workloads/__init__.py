@@ -1,4 +1,4 @@
-"""Workloads: plain functions of plain Dask code, and the registry that makes forms, checks and cells of them.
+"""Workloads: plain functions of plain Dask code, and the registry that turns them into forms, checks and cells.
 
 Names are imported on first use: tasks find their functions in these modules on workers that have Dask and
 NumPy, and nothing of what forms need.

@@ -25,11 +25,11 @@ class Alone(NamedTuple):
     """A workload run by plain NumPy or CuPy, without Dask, as a baseline."""
 
     array: Callable[[Resolved], da.Array]
-    """The numbers, which are the same as on a cluster."""
+    """Maker of the numbers, which are the same as on a cluster."""
     compute: Callable[[Any, Any, Resolved], dict[str, Any]]
-    """Results, from NumPy or CuPy, the array and the parameters."""
+    """Function from NumPy or CuPy, the array and the parameters to the results."""
     copies: int
-    """Arrays of that size that are in memory at once, as measured by what the process held at most."""
+    """Number of arrays of that size in memory at once, measured by the process's peak."""
     check: Callable[[Any, Resolved, dict[str, Any]], Check] | None = None
     """Check of the answer for the array; None for the workload's own check."""
 
@@ -38,7 +38,7 @@ class Computed(NamedTuple):
     """Result of such a run."""
 
     seconds: float
-    """As a run on a cluster counts them."""
+    """Seconds, counted as in a run on a cluster."""
     result: dict[str, Any]
     arrays: xr.Dataset | None
     check: Callable[[], Check | None]

@@ -1,4 +1,4 @@
-"""Sums and means over random arrays: the functions, what they need, whether they are right, and who did them before."""
+"""Sums and means over random arrays: functions, needs, checks and published results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def random_normal(
 def sum_in_tiles(
     shape: tuple[int, int], chunks: int | tuple[int, int] | str, dtype: str, seed: int, generator: str
 ) -> da.Array:
-    """Sum of every other row and column of such numbers plus 1, which go no further than the cache, or a register."""
+    """Sum every other row and column of such numbers plus 1, within the cache, or a register."""
     from workbench.workloads.generators import sum_every_other
 
     blocks = da.core.normalize_chunks(chunks, shape, dtype=dtype)
@@ -57,7 +57,7 @@ def array_sum(
     generator: Generator = "tiles",
     reduction: Reduction = "sum",
 ) -> da.Array:
-    """Sum or mean of every other row and column of `x + 1` for a random array x.
+    """Compute the sum or mean of every other row and column of `x + 1` for a random array x.
 
     The elements of x are normal with mean 10 and standard deviation 1. Each block is created, reduced and discarded, so
     the array can be much larger than memory. From the post "GPU Dask Arrays, first steps" (2019); generator=RandomState
@@ -80,7 +80,7 @@ def transpose_sum(
     seed: Seed = 0,
     persist: Persist = False,
 ) -> tuple[da.Array, float | None]:
-    """Sum of a random square array and its transpose.
+    """Compute the sum of a random square array and its transpose.
 
     Each block is added to the block across the diagonal, so nearly every block moves between workers. This tests the
     network more than the processors. The elements are uniform between 0 and 1. From the post "Experiments in high
@@ -131,9 +131,9 @@ def _summed(given: Mapping[str, Any], cluster: Surroundings, *, workload: str, *
 
 
 _TILED = ("tiles", "fast", "fused")
-"""Generators that add up their numbers in the processor's cache or in registers."""
+"""Generators that sum their numbers in the processor's cache or in registers."""
 _PARTIAL_SUMS = 20 * 2**20
-"""Bytes on a GPU of the sums of a block's threads, and of what their sum takes."""
+"""Bytes on a GPU for the sums of a block's threads, and for their total."""
 
 
 def _streaming_sum(threads_per_worker: int, **resolved: Any) -> Needs:
@@ -183,7 +183,7 @@ def _value(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _SIGMAS = 6.0
-"""A right answer falls outside this many standard deviations once in 500 million runs."""
+"""Standard deviations allowed: a correct answer exceeds them once in 500 million runs."""
 
 
 def _is_expected(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:

@@ -1,4 +1,4 @@
-"""The workloads there are, in the order in which they are shown; each family is a file of its own."""
+"""All workloads, in the order in which they are shown; each family is a file of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the answer right? Each check compares with what must hold, says what it compared, and can fail."""
+"""Checks of answers: each compares with a known property, reports the comparison, and can fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text of the notebook cells that do what a workload does."""
+"""Text of notebook cells that do the same as a workload."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def computing(
 
 
 def to_host(on_gpu: bool) -> str:
-    """Return the code after a Dask array that computes it as NumPy's."""
+    """Return code to follow a Dask array, which converts it to NumPy's."""
     return '.to_backend("numpy").compute()' if on_gpu else ".compute()"
 
 

@@ -21,7 +21,7 @@ from workbench.storage.selecting import shown
 from workbench.workloads import extensions
 
 _MOST = 500
-"""Arrays that are listed."""
+"""Limit of listed arrays."""
 
 
 class Dimension(BaseModel, frozen=True):
@@ -43,7 +43,7 @@ class Contents(BaseModel, frozen=True):
     path: str
     format: str
     n_bytes: int | None
-    """Of the file, or of all files of a folder; None where a server doesn't say."""
+    """Bytes of the file, or of all files of a folder; None where a server doesn't say."""
     arrays: tuple[Held, ...]
     dimensions: tuple[Dimension, ...] = ()
     choices: dict[str, tuple[str, ...]]
@@ -51,7 +51,7 @@ class Contents(BaseModel, frozen=True):
     remarks: tuple[str, ...] = ()
 
     def sentence(self) -> str:
-        """Format, size and how many arrays, on one line."""
+        """Return format, size and number of arrays, on one line."""
         held = "" if self.n_bytes is None else f", {formats.size(self.n_bytes)}"
         return f"{self.format}{held}: {formats.count(len(self.arrays), 'array')}"
 
@@ -93,7 +93,7 @@ def look(path: str, options: Options | None = None) -> Contents:
 
 
 def _undecodable(place: Place, format: Format, held: tuple[Held, ...]) -> tuple[str, ...]:
-    """Return a sentence where a package that decompresses the largest array is missing."""
+    """Return a message if a package that decompresses the largest array is missing."""
     largest = max((each for each in held if each.has_numbers), key=lambda each: each.n_bytes, default=None)
     try:
         if largest is not None:

@@ -102,7 +102,7 @@ def declared(function: Callable[..., Any]) -> Declared:
 
 
 def called(function: Callable[..., Any], parameters: Mapping[str, Any], *first: Any, **around: Any) -> Any:
-    """Call a function that was declared with a workload, with what it names of the parameters and of what is around."""
+    """Call a function that was declared with a workload, with the parameters and other values that it names."""
     taken = inspect.signature(function).parameters
     everything = any(each.kind is each.VAR_KEYWORD for each in taken.values())
     given = {name: value for name, value in parameters.items() if everything or name in taken}

@@ -18,13 +18,13 @@ from workbench.workloads.sizes import number_of_blocks
 from workbench.workloads.values import Needs
 
 _EXACT_COLUMNS = 64
-"""Up to so many columns workbench.linalg computes all at once (krylov.EXACT)."""
+"""Number of columns up to which workbench.linalg computes all at once (krylov.EXACT)."""
 _MOST_PASSES = 25
-"""Of svd_compressed, PCA and genotypes.pca: their `max_passes`, and one more where the first shows that it helps."""
+"""Passes of svd_compressed, PCA and genotypes.pca: their `max_passes`, and one more if the first shows its use."""
 _GRAM_COLUMNS, _GRAM_PER_COLUMN, _GRAM_TILE = 4096, 100, 2**26
-"""Up to so many columns the first pass finds AᵀA, and of how many bytes its tiles are (linalg.passes)."""
+"""Number of columns up to which the first pass finds AᵀA, and the bytes of its tiles (linalg.passes)."""
 _WITH_GRAM = 3
-"""Passes, where that is so."""
+"""Number of passes in that case."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class Matrix:
 
     @property
     def n_bytes(self) -> int:
-        """Of all of it."""
+        """Bytes in total."""
         return self.elements * self.dtype.itemsize
 
     @property
     def block_elements(self) -> int:
-        """Numbers in a block."""
+        """Number of elements in a block."""
         return self.block_rows * self.block_columns
 
     @property
@@ -229,7 +229,7 @@ def _certified(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per_w
 
 
 def with_input(estimate: Callable[..., Needs], threads_per_worker: int, **resolved: Any) -> Needs:
-    """Add the array itself where it is held first, and isn't counted already."""
+    """Add the array itself if it is held first, and isn't counted already."""
     needs = estimate(threads_per_worker, **resolved)
     if not resolved["persist"] or not resolved.get("compute", True):
         return needs

@@ -1,4 +1,4 @@
-"""Small files to begin with, written where the user has none."""
+"""Small example files, written where the user has none."""
 
 from __future__ import annotations
 

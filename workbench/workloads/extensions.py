@@ -30,16 +30,16 @@ GROUP = "workbench.extensions"
 
 @dataclass(frozen=True)
 class Pictures:
-    """Pictures of an answer that only this field knows how to draw."""
+    """Pictures of an answer that only this field can draw."""
 
     draws: Callable[[xr.DataArray], bool]
     """Predicate of the arrays drawn here, and in no other way."""
     draw: Callable[[xr.Dataset], Iterator[Any]]
-    """Return the pictures of an answer's arrays, each a `workbench.figures.answers.Picture`."""
+    """Function that returns the pictures of an answer's arrays, each a `workbench.figures.answers.Picture`."""
 
 
 class Writer(Protocol):
-    """Writes an answer for the programs of a field."""
+    """Writer of answers for the programs of a field."""
 
     def __call__(self, arrays: xr.Dataset, /) -> Mapping[str, Iterator[str]]:
         """Return the lines of each file by its ending.
@@ -55,7 +55,7 @@ class Extension:
     workloads: tuple[Template, ...] = ()
     formats: tuple[Format, ...] = ()
     writers: Mapping[str, Writer] = field(default_factory=dict)
-    """By the ending of a file that the answer of a run is saved as."""
+    """Writers by the ending of a file that a run's answer is saved as."""
     pictures: Pictures | None = None
 
 

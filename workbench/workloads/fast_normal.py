@@ -1,4 +1,4 @@
-"""Normal random numbers, a tile at a time: what numba compiles for `generators`. Importing this imports numba.
+"""Normal random numbers, a tile at a time: functions that numba compiles for `generators`. Imports numba.
 
 A tile's numbers follow from the seed and the tile's place alone, so an array doesn't depend on how it is cut into
 blocks. Philox4x32-10 (Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011) makes the states of 32
@@ -161,7 +161,7 @@ def _fill(seed: Any, row: Any, column: Any, words: Any, moments: Any, tile: Any)
 
 @njit(error_model="numpy", fastmath={"contract", "reassoc"})
 def _every_other(tile: Any, rows: int, columns: int, first_row: int, first_column: int) -> float:
-    """Sum of `x + 1` over every other row and column of the tile's first rows and columns."""
+    """Sum `x + 1` over every other row and column of the tile's first rows and columns."""
     total = 0.0
     for i in range(first_row, rows, 2):
         part = 0.0

@@ -1,4 +1,4 @@
-"""The vocabulary of workloads' signatures: types with their bounds, units and words, from which forms are made."""
+"""Vocabulary of workloads' signatures: types with bounds, units and texts, from which forms are made."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Words:
     only: str | None = None
     """Condition for an effect: 'method=dask', 'path' (if one is given), '!path' (if none is)."""
     instead: str | None = None
-    """The parameter in whose place it is given: a form takes that one back."""
+    """Parameter that it replaces: a form takes that one back."""
     title: str | None = None
     """Title in the form; None for that in `TITLES`, or the parameter's name."""
     path: bool | Literal["new"] = False

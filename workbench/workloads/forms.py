@@ -35,7 +35,7 @@ class NotFittingError(ValueError):
 
 
 def read(form: Mapping[str, Any], raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of all fields, as JSON has them, from values that may be text.
+    """Return the JSON values of all fields, from values that may be text.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def _is_allowed(field: Mapping[str, Any], value: Any) -> bool:
 
 
 def _finite(value: Any) -> bool:
-    """Return whether JSON, as records are, has a number for it."""
+    """Return whether records, which are JSON, can hold the number."""
     return (
         all(map(_finite, value))
         if isinstance(value, list | tuple)
@@ -121,7 +121,7 @@ def _finite(value: Any) -> bool:
 
 
 def bad(workload: str, name: str, given: Any, allowed: str) -> BadParameterError:
-    """Return the error that names the parameter, what was given and what is allowed."""
+    """Return an error that names the parameter, the given value and the allowed ones."""
     return BadParameterError(f"{name} of {workload} is {_shown(given)}. Give {allowed}.", name)
 
 
@@ -132,7 +132,7 @@ def refuse_more(workload: str, name: str, given: int, most: int, why: str) -> No
 
 
 def from_text(value: Any, field: Mapping[str, Any]) -> Any:
-    """Return the value that a text stands for where a field takes more than text; others as JSON has them."""
+    """Return the value of a text if a field takes more than text; others as JSON has them."""
     value = os.fspath(value) if isinstance(value, os.PathLike) else _without_numpy(value)
     if not isinstance(value, str):
         return list(value) if isinstance(value, tuple) else value
@@ -155,7 +155,7 @@ def from_text(value: Any, field: Mapping[str, Any]) -> Any:
 
 
 def is_nothing(text: str) -> bool:
-    """Return whether a text says that nothing is chosen."""
+    """Return whether a text means no choice."""
     return text.strip().lower() in _NOTHING
 
 

@@ -45,7 +45,7 @@ def dataframe_join(
     seed: Seed = 0,
     persist: Persist = True,
 ) -> tuple[da.Array, da.Array, float | None]:
-    """Join of two random dataframes on a key column: the number of matching rows, and the sum of their products.
+    """Join two random dataframes on a key column: the number of matching rows, and the sum of their products.
 
     Each key occurs once on the right, so nearly all rows move between workers. This tests the network and pandas, or
     cuDF on GPUs. It is the dataframe experiment of "Experiments in high performance networking with UCX and DGX"

@@ -1,4 +1,4 @@
-"""Random arrays that are the same whatever blocks they are cut into, of tiles in the processor's cache or on GPUs.
+"""Random arrays that don't depend on their blocks, made of tiles in the processor's cache or on GPUs.
 
 To fill a whole block first and to work on it afterwards writes all of it to memory and reads it again, and writing
 pages for the first time is the slowest part of that. A tile of 256 × 256 stays in the cache until it has been used. Its
@@ -67,7 +67,7 @@ def normal(
 def sum_every_other(
     loc: float, scale: float, *, chunks: Chunks, dtype: str = "float64", seed: int = 0, engine: str = "numpy"
 ) -> da.Array:
-    """Sum of `(normal(loc, scale, …) + 1)[::2, ::2]`, for which each tile is used while it is in the cache.
+    """Sum `(normal(loc, scale, …) + 1)[::2, ::2]`, using each tile while it is in the cache.
 
     Every element is made and stored, those that the sum leaves out too. The engine "device" makes all of them on GPUs
     (Philox4x32-10 and Box–Muller), other ones for float32 than for float64, and adds them up without storing any.
@@ -168,7 +168,7 @@ def _sum_of_block(
 def block_sum(
     edges: tuple[int, int, int, int], loc: float, scale: float, *, kind: str = "float64", seed: int = 0, engine: str
 ) -> float:
-    """Sum of `x + 1` over every other row and column of the array's block from top to bottom and from left to right."""
+    """Sum `x + 1` over every other row and column of the array's block from top to bottom and from left to right."""
     (top, bottom, left, right), tile = edges, np.empty((TILE, TILE), kind)
     if engine == "fast":
         return float(_compiled("sum_every_other", (seed, *edges), (loc, scale), tile))
@@ -191,7 +191,7 @@ def _tiles(top: int, bottom: int, left: int, right: int) -> Iterator[tuple[int, 
 def _fill(
     tile: np.ndarray[Any, Any], room: np.ndarray[Any, Any], place: Sequence[int], loc: float, scale: float
 ) -> None:
-    """Fill the tile of this seed, row and column, by way of `room` where it isn't of float64."""
+    """Fill the tile of this seed, row and column, using `room` if it isn't of float64."""
     bits = np.random.SFC64(np.random.SeedSequence(place[0], spawn_key=place[1:]))
     # Two tiles where one will do crowd the cache.
     made = tile if tile.dtype == room.dtype else room

@@ -41,13 +41,13 @@ from workbench.workloads.declaring import called, declared
 _STANDARD = sysconfig.get_path("stdlib")  # which may be below a home, in the venv of a Python that is there
 
 _MARK = re.compile(r'# Written by %%workload in ("(?:[^"\\]|\\.)*")')
-"""First line of a file that a cell was saved to, with the notebook's folder as JSON.
+"""First line of a file saved from a cell, with the notebook's folder as JSON.
 
 It takes the place of the cell's first line, so that all lines have the numbers that they have in the cell.
 """
 
 _roots: set[str] = set()
-"""Folders in which files that were imported here, or the packages that these are in, are found by their names."""
+"""Folders in which the imported files, or their packages, are found by their names."""
 
 
 class Described(BaseModel, frozen=True):
@@ -64,7 +64,7 @@ class Described(BaseModel, frozen=True):
     declares: tuple[str, ...] = ()
     """Functions declared with it: prepare, needs, check, code."""
     presets: dict[str, dict[str, Any]] = {}
-    """Parameters that are declared under a name."""
+    """Parameters that are declared as presets, by name."""
 
 
 class Contents(BaseModel, frozen=True):
@@ -76,9 +76,9 @@ class Contents(BaseModel, frozen=True):
     error: str | None = None
     """Error that prevents its import, with the line; None if it can be imported."""
     files: tuple[tuple[str, int, int], ...] = ()
-    """Path, time of change (ns) and size of what was imported: while these stand, so does this."""
+    """Path, modification time (ns) and size of each imported file: while these are unchanged, the answer is valid."""
     sha: str = ""
-    """Of the text of all of them."""
+    """Hash of the text of all of them."""
 
 
 class CannotImportError(BadInputError):
@@ -91,7 +91,7 @@ def is_added(path: Path) -> bool:
 
 
 def head(folder: Path) -> str:
-    """Return the first line of a file that a cell of a notebook in this folder is saved to."""
+    """Return the first line of a file saved from a cell of a notebook in this folder."""
     return f"# Written by %%workload in {json.dumps(str(folder))}. Run the cell again to change this file.\n"
 
 
@@ -110,7 +110,7 @@ def _notebook_of(path: Path) -> Path | None:
 
 
 def working_folder(where: str) -> Path:
-    """Return the folder in which a file works. Raises CannotImportError where it is gone."""
+    """Return the folder in which a file works. Raises CannotImportError if it is gone."""
     folder = folder_of(where)
     if not folder.is_dir():
         instead = "Run its %%workload cell in another folder." if is_added(Path(where)) else "Is it mounted?"
@@ -144,7 +144,7 @@ def load(where: str, *, ships: bool = False) -> ModuleType:
 
 
 _trusted: dict[str, str] = {}
-"""Real paths of files in folders that the user has trusted, each with the hash of what was trusted of it."""
+"""Real paths of files in trusted folders, each with the hash of its trusted text."""
 _trusted_folders: set[str] = set()
 
 
@@ -166,7 +166,7 @@ def _enforce_trust(path: Path) -> None:
 
 
 def _check_trusted(path: str, text: bytes) -> bytes:
-    """Return the text of a file. Raises CannotImportError where its folder is trusted with another one."""
+    """Return the text of a file. Raises CannotImportError if its folder is trusted with another text."""
     real = os.path.realpath(path)
     is_inside = any(Path(real).is_relative_to(each) for each in _trusted_folders)
     if is_inside and _trusted.get(real) != hashlib.sha256(text).hexdigest():
@@ -207,7 +207,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 class _FromSource(SourceFileLoader):
-    """Imports a module from its text, as the user trusted it: bytecode next to it may say something else."""
+    """Importer of a module from its text, as the user trusted it: bytecode next to it may differ."""
 
     ships = False
     """True if modules are sent to tasks."""
@@ -291,7 +291,7 @@ def sha_of(module: ModuleType) -> str:
 
 
 def contents(where: str) -> Contents:
-    """Import a file and tell what is in it."""
+    """Import a file and describe its contents."""
     try:
         module = load(where)
         return Contents(
@@ -369,7 +369,7 @@ def _described(function: Any) -> Described:
 
 
 def _wrong_presets(name: str, presets: Any, fields: Mapping[str, Any]) -> str | None:
-    """Return a message about declared presets that are none; None where all are."""
+    """Return a message about invalid declared presets; None if all are valid."""
     if presets is None:
         return None
     if not isinstance(presets, Mapping) or not all(isinstance(each, Mapping) for each in presets.values()):
@@ -413,14 +413,14 @@ def answered(where: str, name: str, asked: str, parameters: Mapping[str, Any], a
 
 
 def _plain(value: Any) -> Any:
-    """Return a path as text, a model's fields, and a number of NumPy as one of Python."""
+    """Return a path as text, a model as its fields, and a NumPy number as Python's."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else value.item()
 
 
 def main() -> None:
-    """Answer the question of the standard input into the open file that it names."""
+    """Answer the question on standard input, in the open file that it names."""
     question = json.load(sys.stdin)
     # What most files begin with takes seconds on a busy machine, for which theirs isn't to blame.
     importlib.import_module("dask.array")

@@ -1,4 +1,4 @@
-"""Find the array in a file that a workload's parameters mean."""
+"""Array in a file, found from a workload's parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workbench.workloads.values import BadParameterError
 
 
 def found_in(workload: str, values: Mapping[str, Any], **how: Any) -> Found:
-    """Return the array that `path`, `array`, `select` and the server mean; `how` is passed to `find_array`.
+    """Return the array for `path`, `array`, `select` and the server; `how` is passed to `find_array`.
 
     Raises BadParameterError, which names the parameter.
     """
@@ -41,7 +41,7 @@ def checked(workload: str, found: Found, missing_chunks: str) -> Found:
 
 
 def facts_of(found: Found, select: str | None) -> dict[str, Any]:
-    """Return what estimates and checks need to know of an array in a file, as JSON."""
+    """Return the facts for estimates and checks about an array in a file, as JSON."""
     same = {name: getattr(found, name) for name in ("path", "array", "shape")}
     recipe = found.recipe or {}
     return same | {
@@ -55,7 +55,7 @@ def facts_of(found: Found, select: str | None) -> dict[str, Any]:
 
 
 def _selected(found: Found, recipe: Mapping[str, Any], named: Collection[str]) -> dict[str, Any]:
-    """Return the positions that were selected along the dimensions that were named, as `storage.open` calls these."""
+    """Return the selected positions along the named dimensions, in the terms of `storage.open`."""
     if "part" not in recipe:
         places = recipe.get("places", {})
         return {name: at if isinstance(at, int) else list(at) for name, at in places.items() if name in named}
@@ -81,5 +81,5 @@ def modules_of(found: Found) -> tuple[str, ...]:
 
 
 def imports_of(resolved: Mapping[str, Any]) -> dict[str, str]:
-    """Return what tasks import to read a file, as `Template.imports`."""
+    """Return the modules that tasks import to read a file, as `Template.imports`."""
     return dict.fromkeys(resolved["imports"], "")

@@ -29,7 +29,7 @@ _AT_ONCE = 4  # processes that tell of files at a time
 
 
 class Broken(NamedTuple):
-    """A file, or what a package brings, that is no workload, and why."""
+    """A file, or a package's entry point, that is no workload, with the reason."""
 
     where: str
     why: str
@@ -50,12 +50,12 @@ class _Source(NamedTuple):
 
 
 def added_folder() -> Path:
-    """Return the folder that cells of notebooks are saved to."""
+    """Return the folder for saved notebook cells."""
     return config.data_folder() / trust.FOLDER
 
 
 def listed(*, wait: bool = True) -> Listed:
-    """Read all of them; without `wait` those only of which is known what is in them."""
+    """Read all of them; without `wait` only those with known contents."""
     sources = list(_sources())
     asked = list(dict.fromkeys(source.where for source in sources))
     if wait:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 DEADLINE = 10.0
-"""Seconds that a file may take to be imported where only its forms are wanted."""
+"""Time limit in seconds to import a file if only its forms are wanted."""
 
 _PATIENCE = 30.0  # seconds more for the process itself, which on a busy machine takes its time to begin
 _FORGET = 300.0  # seconds after which a file that could not be imported is tried again: a package may be there now
@@ -60,7 +60,7 @@ class Own(Template):
     where: str
     """Path of its file, or name of its module."""
     brought_by: str
-    """A file or a package."""
+    """Origin: a file or a package."""
     shown: str
     """Displayed name: the function's, after the file's if it isn't listed."""
     sha: str
@@ -87,7 +87,7 @@ class Own(Template):
 
     @property
     def source(self) -> str:
-        """Its text, as it stands in the file."""
+        """Its text in the file."""
         return self.description.source
 
     @property
@@ -139,7 +139,7 @@ class Own(Template):
         return values | forms.read(self.description.form, {**values, **changed})
 
     def build(self, parameters: Parameters) -> dict[str, Any]:
-        """Call it: what it returns, by name."""
+        """Call it and return its results by name."""
         try:
             with _briefly():
                 found = self.function(**self._arguments(parameters))
@@ -172,7 +172,7 @@ class Own(Template):
         return self._arguments(parameters), returned.whole(results)
 
     def _plain_cell(self, parameters: Parameters, cluster: str | None, on_gpu: bool) -> str:
-        """Return the text of the file, or an import, and the call."""
+        """Return a cell with the text of the file, or an import, and the call."""
         given = "".join(f"    {name}={value!r},\n" for name, value in self._arguments(parameters).items())
         path = Path(self.where)
         named = f"from {self.where} import {self.description.name}\n"
@@ -205,7 +205,7 @@ def is_named(name: object) -> bool:
 
 
 def find(name: str) -> Own | None:
-    """Return the function that `mine.py:total` names; None where the text names no file.
+    """Return the workload of `mine.py:total`; None where the text names no file.
 
     Raises
     ------
@@ -222,7 +222,7 @@ def find(name: str) -> Own | None:
 
 
 def find_once(path: Path, function: str) -> Own:
-    """Return a function of a temporary file, and remember nothing of it. Raises as `find` does."""
+    """Return a function of a temporary file, without caching it. Raises as `find` does."""
     try:
         return _one(str(path), function, "{}")
     finally:
@@ -320,7 +320,7 @@ class _Brief(io.TextIOBase):
         self._left = _MOST_PRINTED
 
     def write(self, text: str) -> int:
-        """Write what there is room for."""
+        """Write the part for which there is room."""
         if self._left > 0:
             self._to.write(redact(text[: self._left]))
             self._left -= len(text)
@@ -382,7 +382,7 @@ def _kept(where: str) -> Path:
 
 
 def _plain(value: Any) -> Any:
-    """Return what is known of a cluster, and a set, as JSON has them."""
+    """Return the facts about a cluster, and a set, as JSON values."""
     return asdict(value) if isinstance(value, Surroundings) else sorted(value)
 
 
@@ -393,7 +393,7 @@ def _asked(
     parameters: Mapping[str, Any] | None = None,
     around: Mapping[str, Any] = {},
 ) -> Any:
-    """Ask a process of its own what is in a file, or a function of it that was declared with a workload.
+    """Let a separate process describe a file, or call a function of it that was declared with a workload.
 
     Raises BadInputError where it has no answer, with the line where it was.
     """

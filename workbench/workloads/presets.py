@@ -22,10 +22,10 @@ class Preset(BaseModel, frozen=True):
     name: str
     title: str
     source: str
-    """The text in which it is."""
+    """Text with the experiment."""
     parameters: dict[str, Any]
     profile: str | None = None
-    """Kind of cluster that the text is about; None where it tries several."""
+    """Kind of cluster in the text; None where it tries several."""
     removable: bool = False
     """True if the user saved it, and may delete it."""
 
@@ -38,11 +38,11 @@ TEXTBOOK = "A textbook's chapter on Dask and GPUs"
 
 
 _LEAST_SIDE = 20
-"""Below which no side is scaled: the narrowest array of the texts, and twice the components that they ask for."""
+"""Least length of a scaled side: the narrowest array of the texts, and twice the components that they use."""
 
 
 _LEAST_BLOCK = 10**6
-"""Numbers of a block, 8 MB: with less than that, a task takes Dask longer than its numbers take."""
+"""Least numbers in a block, 8 MB: with fewer, Dask's time for a task exceeds that for its numbers."""
 
 
 def own(names: Sequence[str]) -> tuple[dict[str, Preset], tuple[str, ...]]:
@@ -73,7 +73,7 @@ def named(name: str, parameters: dict[str, Any], source: str, *, removable: bool
 
 
 def keep(workload: str, taken: tuple[Preset, ...], name: str, parameters: Mapping[str, Any]) -> bool:
-    """Keep parameters of a workload under a name, in the data folder; whether they take the place of others.
+    """Save parameters of a workload under a name, in the data folder; return whether they replace others.
 
     Raises BadInputError or ConflictError where the name can't be used. Whether the parameters can, `validate` says.
     """
@@ -91,7 +91,7 @@ def keep(workload: str, taken: tuple[Preset, ...], name: str, parameters: Mappin
 
 
 def forget(workload: str, name: str) -> None:
-    """Forget one that was kept. Raises NotFoundError where none of this name was."""
+    """Delete a saved preset. Raises NotFoundError if there is none of this name."""
     with kept.changing():
         there = kept.read("presets")
         mine = dict(there.get(workload) or {})
@@ -119,7 +119,7 @@ def find(workload: str, presets: Sequence[Preset], name: str, wrong: Sequence[st
 
 
 def fields(presets: tuple[Preset, ...]) -> dict[str, tuple[Any, Any]]:
-    """Return the form's fields with which a preset is chosen and scaled; none where there is no preset."""
+    """Return the form's fields to choose and scale a preset; none where there is no preset."""
     if not presets:
         return {}
     words = Words("Parameters of an experiment from one of the source texts. Other fields override them.")
@@ -162,7 +162,7 @@ def scaled(parameters: dict[str, Any], scale: float) -> dict[str, Any]:
 
 
 def _scaled_chunks(chunks: Any, shape: list[int], sides: list[int]) -> Any:
-    """Return as many blocks as there were, but fewer where they would have less than `_LEAST_BLOCK` numbers.
+    """Return as many blocks as before, but fewer if they would have less than `_LEAST_BLOCK` numbers.
 
     Each side that was cut stays in two pieces or more.
     """
@@ -179,7 +179,7 @@ def _scaled_chunks(chunks: Any, shape: list[int], sides: list[int]) -> Any:
 
 
 def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str, ...]:
-    """Say in what the parameters of a run differ from those of a text, both as the workload's function gets them."""
+    """Describe the differences between a run's parameters and a text's, both as the workload's function gets them."""
     if "n_rows" in theirs:
         return tuple(_other(name, theirs[name], ours[name]) for name in theirs if theirs[name] != ours[name])
     differences = []

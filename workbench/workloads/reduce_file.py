@@ -1,4 +1,4 @@
-"""Sums, means and the like of an array in a file, of all of it or along some of its dimensions."""
+"""Sums, means and other statistics of an array in a file, of all of it or along some of its dimensions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 32_000_000
 WHOLE_BYTES = 1_000_000_000
-"""Most bytes of the numbers that one percentile is found of: they are in one worker's memory several times."""
+"""Largest number of bytes for one percentile: they are in one worker's memory several times."""
 
 What = Annotated[
     Literal["sum", "mean", "std", "var", "min", "max", "percentile", "histogram"],
@@ -69,9 +69,9 @@ Absent = Annotated[
 
 
 _EXACT = ("min", "max")
-"""Of whole numbers these are whole numbers."""
+"""Statistics that are whole numbers for whole numbers."""
 _WHOLE = 2**53
-"""From here on double precision leaves out whole numbers."""
+"""Number from which on double precision skips whole numbers."""
 
 
 def reduced(
@@ -180,7 +180,7 @@ def _numbers(found: Found, what: str, missing: str) -> da.Array:
 
 
 def _type(found: Found, what: str) -> str:
-    """Return the type to work in: that of whole numbers for their extremes, else floating point."""
+    """Return the dtype for computations: that of whole numbers for their extremes, else floating point."""
     exact = what in _EXACT and np.dtype(found.number_type).kind in "iu"
     return found.number_type if exact else found.working_type
 

@@ -1,4 +1,4 @@
-"""Reductions of single blocks, which tasks run: where this module arrives, it needs NumPy alone."""
+"""Reductions of single blocks, run by tasks: on workers this module needs only NumPy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def moments(numbers: Any, axis: tuple[int, ...]) -> Any:
 
 
 def variance(parts: Any, axis: tuple[int, ...]) -> Any:
-    """Return the variance of what several `moments` are of; NaN where nothing is known, without a warning."""
+    """Return the variance from several `moments`; NaN if nothing is known, without a warning."""
     counts, means, squares = parts[..., 0], parts[..., 1], parts[..., 2]
     count = counts.sum(axis=axis, keepdims=True)
     mean = (counts * means).sum(axis=axis, keepdims=True) / np.maximum(count, 1)

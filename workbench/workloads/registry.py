@@ -1,4 +1,4 @@
-"""The workloads there are, and what can be done with each: draw its form, check input, build, check the answer."""
+"""Registry of workloads: each draws its form, checks input, builds its graph, and checks the answer."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from workbench.workloads.alone import Alone
 
 _ANSWERING = 120.0
-"""Seconds for what parameters name, such as a file, to be looked at."""
+"""Time limit in seconds to inspect what parameters name, such as a file."""
 
 _UNKNOWN = Needs(known=False, sentence="How much memory it needs is known once it has begun.")
 
 Resolution = tuple[dict[str, Any], tuple[str, ...]]
 
 _SAVING: Mapping[str, tuple[Any, Any]] = {"save": (Save | None, None), "replace": (Replace, False)}
-"""Fields of the form of each workload that answers with arrays."""
+"""Additional form fields of workloads that answer with arrays."""
 
 
 def _imports_nothing(_: Mapping[str, Any]) -> Mapping[str, str]:
@@ -65,33 +65,33 @@ class Template:
 
     function: Callable[..., Any]
     returns: tuple[str, ...]
-    """Names of what the function returns, in its order."""
+    """Names of the function's results, in its order."""
     small: tuple[str, ...]
-    """Those of them that come back from the cluster; the others stay there."""
+    """Names of results that come back from the cluster; the others stay there."""
     summary_of: Callable[[Mapping[str, Any]], dict[str, Any]] = field(repr=False)
     arrays_of: Callable[[Mapping[str, Any]], xr.Dataset] | None = field(default=None, repr=False)
     """Function from the results to the arrays of the answer; None for workloads that answer with numbers."""
     extra: Mapping[str, tuple[Any, Any]] = field(default_factory=dict, repr=False)
-    """Fields of the form, with type and default, that the function doesn't take: what the check asks for."""
+    """Form fields, with type and default, that only the check takes."""
     reports_bandwidth: bool = False
     """True if its runs report the bandwidth between the workers."""
     presets: tuple[Preset, ...] = ()
     """Parameters that have been used before."""
     values: tuple[str, ...] = ()
-    """Those of `returns` that are values and no Dask collections: the function itself computes them, or gives None."""
+    """Names of results that are values and no Dask collections: the function computes them, or returns None."""
     computes: bool = False
     """True if the function may compute something that `values` doesn't list."""
     on_gpus: tuple[str, str] | None = None
     """Package that it needs on GPUs in addition to CuPy, and the extra that brings it; None where it needs none."""
     imports: Callable[[Mapping[str, Any]], Mapping[str, str]] = field(default=_imports_nothing, repr=False)
-    """From resolved parameters to the modules that tasks import besides Dask and NumPy, of `workbench.remote.MODULES`.
+    """Function from resolved parameters to the modules that tasks import, of `workbench.remote.MODULES`.
 
     With each, what else can be chosen where workers can't import it, or ''.
     """
     by_processors: bool = False
     """True if processors work on its blocks even where workers have GPUs, which is then no fault."""
     referring: tuple[str, ...] = ()
-    """Parameters that are kept as they were understood, as paths are: another run may be the last one tomorrow."""
+    """Parameters that are stored as resolved, as paths are: another run may be the last one tomorrow."""
     alone: Alone | None = field(default=None, repr=False)
     """The same workload by NumPy or CuPy without Dask, for a row next to clusters; None if there is none."""
 
@@ -258,7 +258,7 @@ class Template:
         return called(getattr(declared(self.function), which), parameters, **around)
 
     def _prepared(self, values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
-        """Return values as `prepare` changes them, with its sentences."""
+        """Return values as `prepare` changes them, with its messages."""
         notes: tuple[Any, ...] = ()
         if "prepare" in self.declares:
             answer = self._ask("prepare", values, given=given, cluster=around)
@@ -275,7 +275,7 @@ class Template:
         return resolved, tuple(map(printable, notes))
 
     def _changed(self, values: dict[str, Any], changed: dict[str, Any]) -> dict[str, Any]:
-        """Return values with those that `prepare` changed, and what it found out for estimates and checks."""
+        """Return values with those that `prepare` changed, and its facts for estimates and checks."""
         return values | changed
 
     def needs(self, parameters: Parameters) -> Needs:
@@ -359,7 +359,7 @@ class Template:
         return parameters.resolved, results
 
     def compute(self, parameters: Parameters, client: Client | None = None) -> tuple[dict[str, Any], Check | None]:
-        """Build, compute, summarise and check, and wait for it."""
+        """Build, compute, summarize and check, and wait for it."""
         import dask
 
         built = self.build(parameters)
@@ -379,7 +379,7 @@ class Template:
         return on_cluster(text, cluster, on_gpu=on_gpu)
 
     def _plain_cell(self, parameters: Parameters, cluster: str | None, on_gpu: bool) -> str:
-        """Return the text of the function and a call."""
+        """Return a cell with the text of the function and a call."""
         code = computing(self.function, self._arguments(parameters), self.returns, self.values, on_gpu)
         return on_cluster(code, cluster, on_gpu=on_gpu)
 
@@ -430,7 +430,7 @@ class Template:
 
 
 def _is_replaced(field: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-    """Return whether the function doesn't get a field: a size, or one that is only for when another isn't given."""
+    """Return whether the function doesn't take a field: a size, or one that applies only if another isn't given."""
     only = field.get("only") or ""
     return field.get("only_asked", False) or (only.startswith("!") and values.get(only[1:]) is not None)
 
@@ -456,7 +456,7 @@ def described(template: Template) -> dict[str, Any]:
 
 
 def on_host(collection: Any) -> Any:
-    """Return a collection with what lies on GPUs brought to the host, where it is of a kind that may lie there."""
+    """Return a collection with its GPU blocks moved to the host, if its kind may lie there."""
     # Of the class: a delayed value says yes to every question.
     if not hasattr(type(collection), "to_backend"):
         return collection

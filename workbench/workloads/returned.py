@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     import xarray as xr
 
 LARGEST = 2**30
-"""Bytes of one object of a process, beyond which it is not taken as an answer."""
+"""Bytes beyond which one object of a process is not taken as an answer."""
 _SMALL = 2**20  # bytes of a Dask array that comes back
 _KEPT = "biufcMmU"
 _SHOWN = 20  # numbers of an array that are listed one by one
 _LONGEST = 10_000  # characters of a value as JSON
 _MOST = 100  # values in a list or dict whose arrays are kept by name
 _OTHERS = frozenset({"bandwidth", "certificate", "scatter", "seconds_to_make", "seconds_to_read"})
-"""Names that mean something in the answers of our own workloads."""
+"""Names with a meaning in the answers of our own workloads."""
 _DRAWN = frozenset(
     {"singular_values", "explained_variance", "explained_variance_ratio", "variance_fraction", "separated"}
 )
@@ -264,7 +264,7 @@ def _of_numbers(name: str, found: Any) -> xr.DataArray:
 
 
 def _of_xarray(found: Any) -> xr.DataArray:
-    """Return the array with all coordinates but those of several levels, which are coordinates themselves."""
+    """Return the array with all coordinates except those with several levels, which are coordinates themselves."""
     from workbench.storage.datasets import plain, said
 
     whole = [str(name) for name, index in found.indexes.items() if getattr(index, "nlevels", 1) > 1]
@@ -307,7 +307,7 @@ def _is_table(found: Any) -> bool:
 
 
 def _columns(table: Any) -> Iterator[tuple[str, str, Any]]:
-    """Name of each column, what it is called where it is kept, and the column: names may stand twice."""
+    """Yield the name of each column, its stored name, and the column: names may be repeated."""
     names: list[str] = []
     for label in table.columns:
         name = ".".join(map(str, label)) if isinstance(label, tuple) else str(label)
@@ -398,7 +398,7 @@ def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
 
 
 def _is_object(found: Any) -> bool:
-    """Return whether there is more to it than its text: a figure or a model, but no date."""
+    """Return whether an object is more than its text: a figure or a model, but no date."""
     return hasattr(found, "__dict__") and not (hasattr(found, "isoformat") or hasattr(found, "dtype"))
 
 

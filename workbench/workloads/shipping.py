@@ -1,4 +1,4 @@
-"""A user's modules travel to tasks by value.
+"""Pickling of a user's modules by value for tasks.
 
 Dask pickles a function by reference wherever plain pickle can, also in a module that is registered with cloudpickle
 (dask/distributed#2268), but never one in `__main__`. So functions and classes claim to be there, as those of a notebook

@@ -1,4 +1,4 @@
-"""From a function's signature to the JSON Schema of its form, and from values that fit it to the function's arguments.
+"""Conversion of a function's signature to the JSON Schema of its form, and of form values to arguments.
 
 The schema is made where the function is imported. Everything else, in whatever process, works on the schema alone.
 """
@@ -54,12 +54,12 @@ _REQUIRED = inspect.Parameter.empty
 
 
 class NoFieldError(Exception):
-    """A parameter that no form can ask for; the sentence says why."""
+    """A parameter can't be in a form; the message says why."""
 
 
 class _JsonSchema(GenerateJsonSchema):
     def tuple_schema(self, schema: Any) -> dict[str, Any]:
-        """Mark tuples: JSON has lists only, and the function is to get a tuple."""
+        """Mark tuples: JSON has lists only, but the function gets a tuple."""
         return {**super().tuple_schema(schema), "tuple": True}
 
 
@@ -124,7 +124,7 @@ def of_fields(fields: Mapping[str, tuple[Any, Any]], whose: str, titles: Mapping
 
 
 def joined(whose: str, *schemas: Schema) -> Schema:
-    """Return one form of several, without what an earlier one asks for already."""
+    """Return one form of several, without the fields of earlier ones."""
     properties: dict[str, Any] = {}
     for each in schemas:
         properties |= {name: field for name, field in each["properties"].items() if name not in properties}
@@ -172,7 +172,7 @@ def _no_field(annotation: Any) -> NoFieldError:
 
 
 def _check_type(annotation: Any) -> None:
-    """Raise NoFieldError where a value can't pass through JSON and come back as what it was."""
+    """Raise NoFieldError if a value changes in a round trip through JSON."""
     origin = get_origin(annotation)
     if origin is Annotated:
         _check_type(annotation.__origin__)
@@ -189,12 +189,12 @@ def _is_path_type(annotation: Any) -> bool:
 
 
 def _is_above_list(origin: Any) -> bool:
-    """Return whether a list is one: Iterable, Collection."""
+    """Return whether a list fits the annotation: Iterable, Collection."""
     return inspect.isabstract(origin) and issubclass(list, origin)
 
 
 def _marks(annotation: Any) -> tuple[Any, ...]:
-    """Return everything that is written next to the type, inside `X | None` too."""
+    """Return everything written next to the type, inside `X | None` too."""
     if get_origin(annotation) is Annotated:
         return tuple(annotation.__metadata__) + _marks(annotation.__origin__)
     if get_origin(annotation) in (Union, types.UnionType):
@@ -203,7 +203,7 @@ def _marks(annotation: Any) -> tuple[Any, ...]:
 
 
 def _kind_of(default: Any) -> Any:
-    """Return the annotation that a default stands for."""
+    """Return the annotation that fits a default."""
     if default is _REQUIRED or default is None:
         raise NoFieldError("has neither an annotation nor a default that tells its type. Annotate it, such as n: int.")
     if isinstance(default, Path):
@@ -232,7 +232,7 @@ def _default(field: Mapping[str, Any], default: Any, whose: str) -> Any:
 
 
 def help_of(function: Callable[..., Any]) -> str:
-    """Return a function's docstring without the section Parameters, which its form shows; others in one line each."""
+    """Return a function's docstring without the section Parameters, which its form shows; others on one line."""
     doc = _PARAMETERS.sub("", inspect.getdoc(function) or "")
     return re.sub(r"^(\S[^\n]*)\n-{3,}\n\s*", r"\1: ", doc, flags=re.MULTILINE).strip()
 
@@ -252,7 +252,7 @@ def _parameter_helps(doc: str) -> dict[str, str]:
 
 
 def returned_names(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names of the variables of the tuple that a function returns; none where it returns something else."""
+    """Return the names of the variables of the tuple that a function returns; none if it returns something else."""
     try:
         (tree,) = ast.parse(inspect.cleandoc(f"\n{inspect.getsource(function)}")).body
     except (OSError, SyntaxError, ValueError):
@@ -267,7 +267,7 @@ def returned_names(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def _allowed(field: Mapping[str, Any]) -> str:
-    """Return what ends the sentence 'Give …' where a value can't be used."""
+    """Return the end of the message 'Give …' for an invalid value."""
     parts = [each for each in branches(field) if each.get("type") != "null"]
     if len(parts) > 1 or parts[0] is not field:
         words = " or ".join(dict.fromkeys(map(_allowed, parts)))
@@ -298,7 +298,7 @@ def is_path(field: Mapping[str, Any]) -> bool:
 
 
 def argument(field: Mapping[str, Any], value: Any) -> Any:
-    """Return a value as the function is to get it: tuples and paths, which JSON doesn't have."""
+    """Convert a value for the function: tuples and paths, which JSON doesn't have."""
     if isinstance(value, str):
         return Path(value) if is_path(field) and "://" not in value else value
     part = sequence(field)
@@ -309,13 +309,13 @@ def argument(field: Mapping[str, Any], value: Any) -> Any:
 
 
 def arguments(form: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values of a form as the function is to get them."""
+    """Convert values of a form for the function."""
     fields = form["properties"]
     return {name: argument(fields[name], value) for name, value in values.items() if name in fields}
 
 
 def absolute(field: Mapping[str, Any], value: Any, folder: Path) -> Any:
-    """Return a value with its paths absolute, relative ones in a folder or in that in which this process works."""
+    """Return a value with its paths absolute, relative ones in a folder or in this process's working folder."""
     part = sequence(field)
     if isinstance(value, list) and part is not None:
         return [absolute(item, each, folder) for item, each in items(part, value)]

@@ -43,13 +43,13 @@ class ArrayRequest:
     workload: str
     layout: Layout
     dtype: np.dtype[Any]
-    """Type in which blocks are worked on: uint8 becomes float64 in a product."""
+    """Dtype of blocks in computations: uint8 becomes float64 in a product."""
     stored: np.dtype[Any]
-    """Type in which the array is made."""
+    """Dtype of the stored array."""
     block_bytes: int = _BLOCK_BYTES
     """Size of a block that was quickest when measured."""
     multiple: int = 1
-    """Of which the sides of a block are multiples."""
+    """Number of which the sides of a block are multiples."""
     turned: bool = False
     """True if rows and columns are swapped relative to the user's view."""
     reason: str | None = None
@@ -317,7 +317,7 @@ def _pair(lengths: tuple[int, ...]) -> str:
 
 
 def _even_out(length: int, part: int) -> int:
-    """Give a part of about this length of which a whole number fits, and even: then `[::2]` meets all blocks alike."""
+    """Return a length near this one that divides the whole evenly, and is even: then `[::2]` meets all blocks alike."""
     each = math.ceil(length / math.ceil(length / part))
     return min(length, each + each % 2)
 

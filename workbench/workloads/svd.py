@@ -245,7 +245,7 @@ TALL = (
 
 
 _AS_IN_THE_POST = {"k": 10, "method": "dask", "n_power_iter": 0, "tolerance": 1.0, "chunks": [20_000, 5_000]}
-"""Without power iterations the values are rough, so that the check may only say how rough."""
+"""Tolerance without power iterations: the values are rough, so the check only says how rough."""
 _LAPTOP = {"shape": [1_000_000, 20_000], "compute": True, **_AS_IN_THE_POST}
 
 

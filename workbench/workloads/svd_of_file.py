@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _LARGEST_SIDE = 5000
-"""Of the small factor that a full SVD decomposes in one worker: 200 MB, and about a minute."""
+"""Limit of the small factor that a full SVD decomposes in one worker: 200 MB, and about a minute."""
 _READ_BYTES = 32_000_000
 _DIRECT_BYTES = 4 * _READ_BYTES
 
@@ -160,7 +160,7 @@ def cut(
 
 
 def refuse_impossible(found: Found, k: int | None) -> None:
-    """Raise where the array has no such SVD."""
+    """Raise if the array has no such SVD."""
     rows, columns = found.shape
     small = min(rows, columns)
     if k is None and small > _LARGEST_SIDE:

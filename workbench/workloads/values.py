@@ -33,7 +33,7 @@ class Surroundings:
     memory: int | None = None
     """Bytes of all workers together, needed where a size is a fraction."""
     threads: int | None = None
-    """Threads of all workers together, which the default of `chunks` looks at."""
+    """Threads of all workers together, used for the default of `chunks`."""
     threads_per_worker: int = 1
     """Number of blocks in use at once in one worker; only the estimate of its memory depends on it."""
     on_gpu: bool = False
@@ -75,7 +75,7 @@ class Parameters(BaseModel, frozen=True):
     preset: str | None = None
     threads_per_worker: int = 1
     save: str | None = None
-    """Path from the root, or URL, that the arrays of the answer are saved to."""
+    """Path from the root, or URL, where the arrays of the answer are saved."""
     replace: bool = False
     """True if existing files may be replaced."""
 
@@ -99,7 +99,7 @@ class Needs(BaseModel, frozen=True):
     with_kept: int | None = None
     """Bytes in use by tasks in one worker while all of `kept` is there; None: `held_per_worker`."""
     received: int = 0
-    """Bytes more in one worker where there are several: blocks on their way, and shares that are not even."""
+    """Additional bytes in one worker if there are several: blocks being sent, and uneven shares."""
     n_rounds: int = 1
     """Computations that wait for each other: with several, more tasks come than are known at first."""
     on_device: bool = True
@@ -153,4 +153,4 @@ class Check(BaseModel, frozen=True):
     detail: str = ""
     """The difference, and the largest allowed one, for experts in the method."""
     rounding: float | None = None
-    """By how much rounding may put the numbers of the answer off, which may exceed an answer near zero by far."""
+    """Largest effect of rounding on the answer's numbers, which may exceed an answer near zero by far."""

@@ -95,10 +95,10 @@ _BLOCK_BYTES = 8 * 2**20
 _TILES = 12_000_000
 """Bytes of tiles and narrow factors in floating point that a thread needs in addition to its block, as measured."""
 _COMPILED = 200_000_000
-"""Bytes that numba takes in a worker that has to compile; about 50 MB less where an earlier process has."""
+"""Bytes that numba needs in a worker that compiles; about 50 MB less if an earlier process did."""
 
 _TELLING = 20.0
-"""Times F_ST is above Patterson's threshold, so that populations must show."""
+"""Factor by which F_ST exceeds Patterson's threshold, so that populations must show."""
 
 
 def genotype_pca(
@@ -314,7 +314,7 @@ _NAMES_OF_ARRAYS = {
     *("sample", "scores", "component", "variant", "loadings", "contig", "position", "other_allele", "counted_allele"),
     *("row", "copies", "known", "singular_values", "explained_variance", "explained_variance_ratio"),
 }
-"""Columns of a table of samples that are called so are left out: a dataset has each name once."""
+"""Names of columns that are left out of a table of samples: a dataset has each name once."""
 
 
 def _scatter(found: GenotypePCA) -> dict[str, Any]:

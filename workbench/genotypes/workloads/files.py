@@ -318,7 +318,7 @@ RELATIVES = studies.template(
 Overwrite = Annotated[bool, Words("Replace an existing store instead of continuing it.")]
 
 _STORES = 30_000_000
-"""Bytes of what reads and writes stores, which a worker loads once."""
+"""Bytes of the packages that read and write stores, which a worker loads once."""
 
 
 def pack_genotypes(

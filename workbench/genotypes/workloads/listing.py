@@ -17,7 +17,7 @@ _SITES = 1000
 
 
 def look(place: Place) -> Listed:
-    """Return what is known without reading more than the first variants."""
+    """Return the facts known without reading more than the first variants."""
     from workbench.genotypes import open_genotypes
 
     found = open_genotypes(place.path, storage_options=place.options or None)

@@ -27,7 +27,7 @@ from workbench.labels import as_text
 _DIMENSIONS = {"variant", "sample", "pair", "removed"}
 _BINS = 50
 _POSITION = {"chromosome": "position", "contig": "position"}
-"""Labels that together say where on a genome something is."""
+"""Labels that together give a position on a genome."""
 
 
 def draws(array: xr.DataArray) -> bool:
@@ -39,7 +39,7 @@ def draws(array: xr.DataArray) -> bool:
 
 
 def draw(arrays: xr.Dataset) -> Iterator[Picture]:
-    """Draw what an analyst of genotypes looks at first."""
+    """Draw the usual first plots of an analysis of genotypes."""
     for name, array in arrays.items():
         counter = counter_of(array)
         if counter is not None and draws(array):
@@ -56,7 +56,7 @@ def _along(array: xr.DataArray, counter: str) -> str:
 
 
 def _contigs(array: xr.DataArray, counter: str) -> str | None:
-    """Name of the labels that say on which contig each row is, where they and positions are known."""
+    """Return the name of the labels with each row's contig, if contigs and positions are known."""
     labels = labels_along(array, _along(array, counter))
     return next((each for each in _POSITION if each in labels and _POSITION[each] in labels), None)
 

@@ -1,4 +1,4 @@
-"""Files of genotypes as all workloads on them take them: which samples and variants, and what is there before a run."""
+"""Files of genotypes for all workloads on them: samples and variants to use, and facts before a run."""
 
 from __future__ import annotations
 
@@ -121,11 +121,11 @@ OF_FILES = ("keep_samples", "remove", "leave_out", "autosomes_only")
 
 
 _SHOWN = 500
-"""Names in a summary: a list of runs is sent whole."""
+"""Limit of names in a summary: a list of runs is sent whole."""
 
 
 class Study(NamedTuple):
-    """Facts about a file: variants and the samples chosen, and what was remarked."""
+    """Facts about a file: variants, chosen samples, and remarks."""
 
     shape: tuple[int, int]
     remarks: tuple[str, ...]
@@ -159,14 +159,14 @@ def looked_at(workload: str, values: Mapping[str, Any], at_least: int = 1) -> tu
 
 
 def imports_of(resolved: Mapping[str, Any]) -> dict[str, str]:
-    """Return what tasks import to read a file of genotypes, as `Template.imports`."""
+    """Return the modules that tasks import to read a file of genotypes, as `Template.imports`."""
     if resolved["path"] is None:
         return {}
     return dict.fromkeys((*resolved["reader"], *places.modules_of(resolved["path"])), "")
 
 
 def opened(workload: str, given: Mapping[str, Any]) -> Genotypes:
-    """Open the chosen samples of what a workload's parameters name."""
+    """Open the chosen samples of the file that a workload's parameters name."""
     from workbench.genotypes import open_genotypes
 
     names = ("array", "orientation", "missing", "labels", "keep_samples", "remove")

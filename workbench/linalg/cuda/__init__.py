@@ -19,9 +19,9 @@ KERNELS = {
 """Files, and the kernels in each."""
 
 THREADS = 256
-"""Threads of a block, where a kernel asks for no other number."""
+"""Threads of a block, by default."""
 MOST_ROWS = 4096
-"""Blocks of threads over rows: enough for any device, and each goes on from its row to the one so many below."""
+"""Blocks of threads over rows: enough for any device; each continues with the row so many below."""
 
 
 def source(file: str) -> str:

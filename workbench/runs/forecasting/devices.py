@@ -50,7 +50,7 @@ def memory(spec: ClusterSpec) -> int | None:
 
 
 def arrays(spec: ClusterSpec | None) -> contextlib.AbstractContextManager[None]:
-    """Make arrays on the GPUs of the workers, if they have some; this process needs none for that."""
+    """Make arrays on the workers' GPUs, if they have some; this process needs none for that."""
     if spec is None or not spec.devices:
         return contextlib.nullcontext()
     from workbench.linalg import backend
@@ -64,7 +64,7 @@ def _cores(machine: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def _names_in(spec: ClusterSpec, machine: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of a spec's GPUs from an inventory, sorted; a slice has one of its own."""
+    """Return the names of a spec's GPUs from an inventory, sorted; a slice has its own name."""
     wholes = machine.get("gpus") or ()
     cards = [card for whole in wholes for card in (whole, *(whole.get("slices") or ()))]
     return tuple(sorted(str(card.get("name")) for card in cards if card.get("uuid") in spec.devices))
@@ -83,5 +83,5 @@ def _of(spec: ClusterSpec) -> tuple[Device, ...]:
 
 @cache
 def _known() -> dict[str, Device]:
-    """Read the GPUs once: a forecast is made at each key that is typed."""
+    """Read the GPUs once: a form asks for a forecast at each key."""
     return {device.uuid: device for device in devices_of(inventory())}

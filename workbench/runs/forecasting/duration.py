@@ -1,4 +1,4 @@
-"""A range of seconds by a log-linear fit to past runs, in which four in five times lie."""
+"""Range of seconds from a log-linear fit to past runs, which contains four in five times."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Basis = Literal["history", "imported", "published"]
 
 # Standard deviations of the logarithm of a time.
 _NOISE = 0.2
-"""Between runs of the same: what the weights of other runs and of the expected slopes are measured by."""
+"""Spread between equal runs: the unit for the weights of other runs and of the expected slopes."""
 _LEAST = 0.05
-"""The least that is believed, however close a few runs were."""
+"""Least spread that is assumed, however close a few runs were."""
 _SLOPES = {"size": (1.0, 0.5), "threads": (-0.9, 1.0)}
-"""Powers of the size and the threads in a time before runs tell: mean and standard deviation."""
+"""Expected powers of the size and the threads before there are runs: mean and standard deviation."""
 
 _SHARE = 0.8
 """Part of the times that lie in the range."""
@@ -31,11 +31,11 @@ _LEAST_FREEDOM = 0.6
 _MAGNITUDE = math.log(10) / 2
 """Half of the logarithm of a range that gives only the order of magnitude."""
 _WIDEST = 2.3
-"""Half of the logarithm of a range that is too wide to tell anything: it spans 100 times."""
+"""Half of the logarithm of a range that is too wide to be useful: it spans 100 times."""
 
 
 class Duration(BaseModel, frozen=True):
-    """Seconds as a range, and the runs that they are from."""
+    """Seconds as a range, and the runs behind it."""
 
     low: float
     high: float
@@ -61,7 +61,7 @@ class Point(NamedTuple):
     away: Mapping[str, float]
     """Logarithms of its size, threads or numbers, each divided by that of the request."""
     doubt: float = 0.0
-    """Standard deviation of what else makes its time another one."""
+    """Standard deviation of other effects on its time."""
 
 
 def fit(points: Sequence[Point], source: str, basis: Basis = "history", off_by: float | None = None) -> Duration | None:
@@ -114,7 +114,7 @@ def fit(points: Sequence[Point], source: str, basis: Basis = "history", off_by: 
 
 
 def _is_open(points: Sequence[Point], names: Sequence[str]) -> bool:
-    """Return whether numbers of which no power is expected differ from the request's, and the runs don't tell it."""
+    """Return whether numbers without an expected power differ from the request's, and runs don't show their effect."""
     own = [name for name in names if name not in _SLOPES]
     if not own:
         return False

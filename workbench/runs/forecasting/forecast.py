@@ -1,4 +1,4 @@
-"""Will it fit, how long will it take, what will it cost, and what would it take elsewhere? Asked before anything runs.
+"""Forecasts before anything runs: memory, time, cost, and time on other hardware.
 
 All of it is computed from the parameters, past runs and a few small files, as quickly as one types.
 """
@@ -32,17 +32,17 @@ class Forecast(NamedTuple):
     """Needs of a workload compared with a cluster's resources, and its duration there."""
 
     parameters: dict[str, Any]
-    """As the workload's function would get them."""
+    """Arguments of the workload's function."""
     notes: tuple[str, ...]
     needs: dict[str, Any]
     fits: bool | None
-    """None without a cluster."""
+    """True if it fits; None without a cluster."""
     sentence: str
     cell: str | None
     """Notebook cell that does the same; None without a cluster."""
     verdict: VerdictName | None = None
     seconds: dict[str, float] | None = None
-    """`low` and `high`, between which four in five lie; None where nothing is known of this hardware."""
+    """Range from `low` to `high` that contains four in five; None if nothing is known of this hardware."""
     rough: bool = False
     """True if these are only the order of magnitude, since too few runs show the spread."""
     memory_per_worker: int | None = None
@@ -50,7 +50,7 @@ class Forecast(NamedTuple):
     device_memory: int | None = None
     """Bytes on the fullest GPU; None where no arrays lie on GPUs."""
     chunks: str | None = None
-    """Size of blocks with which it would fit."""
+    """Size of blocks with which it fits."""
     basis: Basis | None = None
     """Basis of the seconds."""
     source: str | None = None
@@ -58,11 +58,11 @@ class Forecast(NamedTuple):
     off_by: float | None = None
     """Median part by which earlier forecasts of this workload missed."""
     cost: float | None = None
-    """At the price of an hour in workbench.prices."""
+    """Cost at the price of an hour in workbench.prices."""
     elsewhere: tuple[dict[str, Any], ...] = ()
-    """Machines that aren't here: machine, seconds, basis, source, cost."""
+    """Forecasts for other machines: machine, seconds, basis, source, cost."""
     measure: float | None = None
-    """Seconds that measuring a part of it takes, which tells how long it takes; None if there is no need, or no way."""
+    """Seconds to measure a part of it for a forecast; None if there is no need, or no way."""
 
 
 def forecast(
@@ -108,7 +108,7 @@ def forecast(
 
 
 def _stored_part(judged: Verdict | None, lasting: Duration | None) -> dict[str, Any]:
-    """Return what a run keeps of its forecast, too."""
+    """Return the part of a forecast that is stored with a run."""
     return {
         "verdict": judged and judged.name,
         "memory_per_worker": judged and judged.memory_per_worker,
@@ -130,7 +130,7 @@ def _past(template: Template, checked: Parameters) -> tuple[Run, ...]:
 def _seconds_to_measure(
     template: Template, checked: Parameters, spec: ClusterSpec, lasting: Duration | None
 ) -> float | None:
-    """Return how long measuring a part of it takes; None if past runs tell enough, or no part can be made."""
+    """Return the time to measure a part of it; None if past runs suffice, or no part can be made."""
     if lasting is not None and not lasting.rough:
         return None
     part = part_of(template, checked, size_of(spec))
@@ -140,7 +140,7 @@ def _seconds_to_measure(
 def _unknown(
     runs: Sequence[Run], spec: ClusterSpec | None, machine: Mapping[str, Any] | None, measure: float | None
 ) -> str:
-    """Return why the time is unknown, and what to do."""
+    """Return the reason for an unknown time, and a remedy."""
     there = dict.fromkeys(run.spec.profile for run in runs if run.spec is not None)
     if spec is None or not there:
         why = "it never ran on this hardware"
@@ -221,7 +221,7 @@ def foreseen(template: Template, parameters: Mapping[str, Any], needs: Needs, sp
 
 
 def elsewhere(template: Template, checked: Parameters, needs: Needs, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
-    """Yield the machines of imported runs, then those of which a time for the same workload was published."""
+    """Yield the machines of imported runs, then those with a published time for the same workload."""
     for machine, theirs in groupby(sorted(filter(_machine_of, runs), key=_machine_of), key=_machine_of):
         there = list(theirs)
         spec, scaling = there[0].spec, _scaling(template, needs)
@@ -245,7 +245,7 @@ def _scaling(template: Template, needs: Needs) -> Needs | None:
 
 
 def _there(machine: str, ends: tuple[float, float], middle: float, basis: str, source: str) -> dict[str, Any]:
-    """Return what it would take on hardware that isn't here, and where that is known from."""
+    """Return the time on other hardware, and its source."""
     cost = machines.cost(middle, machines.price_per_hour(None, machine))
     return {"machine": machine, "seconds": _range(*ends), "basis": basis, "source": source, "cost": cost}
 
@@ -256,7 +256,7 @@ def actual_spec(record: ClusterRecord) -> ClusterSpec:
 
 
 def lacking(template: Template, checked: Parameters, spec: ClusterSpec, name: str | None = None) -> str | None:
-    """Return what to do about modules that tasks need and workers can't import; None where all are there."""
+    """Return the remedy for modules that tasks need and workers can't import; None if all are installed."""
     missing = missing_on(spec)
     if not missing:
         # What it imports may take a look into a file.
@@ -304,7 +304,7 @@ def _sentence(
     unknown: str,
     measure: float | None,
 ) -> str:
-    """Say first whether it fits, then how long it takes, then why."""
+    """Summarize a forecast: the fit, the time, and the reasons."""
     if judged is not None and judged.name == "can't run":
         return judged.sentence
     how_long = unknown if lasting is None else _time(lasting, spec, price, measure)

@@ -1,4 +1,4 @@
-"""Past runs of a workload: which of them count, and what they tell of its memory and its time."""
+"""Past runs of a workload: selection, weights, and facts about memory and time."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from workbench.workloads.registry import Template
 
 RUNS = 50
-"""Number of the latest runs of a workload that are read."""
+"""Number of latest runs of a workload that are read."""
 
 # Standard deviations of the logarithm of a time, for what the fit does not explain.
 _OTHER_NUMBERS = 0.2
-"""Of runs whose numbers differ, such as k or the blocks, where the size is known."""
+"""Spread of runs whose numbers, such as k or the blocks, differ, where the size is known."""
 _OTHER_SHAPE = 0.1
-"""Of runs on another number of workers or threads, beyond what the fit says of threads."""
+"""Spread of runs on another number of workers or threads, beyond the fit's share for threads."""
 _PER_LOG = {"size": 0.15, "threads": 0.2}
-"""Of each unit of the logarithm of a size or a number of threads: 100 times the size is 4.6 units."""
+"""Spread for each unit of the logarithm of a size or a number of threads: 100 times the size is 4.6 units."""
 _PER_LOG_OF_NUMBER = 0.1
 _FARTHEST = math.log(8)
-"""Of a function without a known size, whose time need not follow a power of its numbers."""
+"""Spread of a function without a known size, whose time need not follow a power of its numbers."""
 _NO_MATTER = {"seed"}
 
 
@@ -47,7 +47,7 @@ def runs_of(template: Template, resolved: Mapping[str, Any]) -> tuple[Run, ...]:
 
 
 def needs(runs: Sequence[Run], resolved: Mapping[str, Any], unknown: Needs) -> Needs:
-    """Return what the graph of the same run needed before; `unknown` if there was none."""
+    """Return the needs of the same run's graph before; `unknown` if there was none."""
     for run in runs:
         if run.resolved == resolved and (found := _needs(run)) is not None and found.known:
             return found.model_copy(update={"sentence": f"As in the run {run.id}: {found.sentence}"})
@@ -80,7 +80,7 @@ def seconds_of(
     machine: Mapping[str, Any] | None,
     basis: Basis = "history",
 ) -> Duration | None:
-    """Return the time that these runs foretell on a cluster; None if none of them was on such hardware.
+    """Return the time on a cluster by these runs; None if none of them was on such hardware.
 
     `needs` are those of the request; if its size isn't known, as of a function of a user's, its numbers take its place.
     """
@@ -112,7 +112,7 @@ def _point(run: Run, resolved: Mapping[str, Any], needs: Needs | None, spec: Clu
 
 
 def _away(numbers: Mapping[str, float], wanted: Mapping[str, float]) -> dict[str, float] | None:
-    """Return the logarithms of how far numbers are from those wanted; None if they have none, or are too far."""
+    """Return the logarithms of the numbers' ratios to the request's; None if there are none, or they are too far."""
     found = {}
     for name in numbers.keys() | wanted.keys():
         one, other = numbers.get(name, 0), wanted.get(name, 0)
@@ -140,7 +140,7 @@ def _needs(run: Run) -> Needs | None:
 
 
 def _choices(template: Template, resolved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters that runs must share: of a user's function all but numbers, else methods and switches."""
+    """Return the parameters that runs must share: all but numbers for a user's function, else methods and switches."""
     if template.pinned is not None:
         return {name: each for name, each in resolved.items() if not _is_number(each)}
     fields = template.schema()["properties"]

@@ -1,4 +1,4 @@
-"""Hardware that isn't here: figures that were published, with their source, and what an hour on a machine costs."""
+"""Other hardware: published figures, with their source, and the price of an hour on a machine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Published(BaseModel, frozen=True):
     seconds: tuple[float, float]
     source: str
     presets: tuple[str, ...] = ()
-    """Of the workload: the text's experiment that it is the time of, in each way of reading it."""
+    """Experiment of the text with this time, for each way of reading it."""
 
     def scaled(self, numbers: float) -> tuple[float, float]:
         """Return seconds for so many numbers, as if the time grew with them."""
@@ -100,7 +100,7 @@ def cost(seconds: float, per_hour: float | None) -> float | None:
 
 
 def cost_text(cost: float, digits: int = 3) -> str:
-    """Return a cost with so many digits that tell something and no exponent: '0.0000473', '12.5'."""
+    """Return a cost with its significant digits and no exponent: '0.0000473', '12.5'."""
     if cost <= 0:
         return "0"
     text = f"{cost:.{max(0, digits - 1 - math.floor(math.log10(cost)))}f}"

@@ -1,4 +1,4 @@
-"""Measure a workload on a cluster: run about a hundredth of it, which forecasts then know."""
+"""Measure a workload on a cluster: run about a hundredth of it, for later forecasts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _PARTS = 100
 _LEAST = 2**26
-"""Bytes of the array below which a run takes hardly more than its start."""
+"""Bytes of the array below which most of a run is its start."""
 _SPEED = 5e7
 """Bytes a second of one thread, on two cores of a Xeon in November 2026: from 20 MB (SVDs) to 200 MB (sums)."""
 _SIZES = {"size", "shape"}
@@ -24,11 +24,11 @@ _LEFT_OUT = {"preset", "scale", "save", "replace"}
 
 
 class Part(NamedTuple):
-    """A part of a workload that is large enough to tell of the whole."""
+    """A part of a workload that is large enough to represent the whole."""
 
     parameters: dict[str, Any]
     seconds: float
-    """A guess of how long it takes, from a typical speed."""
+    """Rough duration, from a typical speed."""
 
 
 def part_of(template: Template, checked: Parameters, around: Mapping[str, Any]) -> Part | None:
@@ -77,7 +77,7 @@ def _smaller(template: Template, checked: Parameters, share: float) -> Iterator[
 
 
 def _scaled(shape: list[int], share: float) -> list[int]:
-    """Return a shape of which the longest side is cut, or all sides if it would not stay the longest."""
+    """Return a shape with the longest side cut, or all sides if it would not stay the longest."""
     longest = max(range(len(shape)), key=shape.__getitem__)
     cut = [round(side * share) if place == longest else side for place, side in enumerate(shape)]
     if cut[longest] >= max(cut):

@@ -1,4 +1,4 @@
-"""Will it fit? Memory that a workload needs against that of the workers, by Dask's own thresholds.
+"""Comparison of a workload's memory with the workers', by Dask's own thresholds.
 
 A worker spills to disk from 70 % of its limit on and is ended at 95 %. Memory in use by tasks can't be spilled. On
 GPUs arrays must fit the card's memory, and from `device_memory_limit` on Dask-CUDA moves their blocks to the host's.
@@ -34,13 +34,13 @@ _SPILLS, _ENDS = 0.7, 0.95  # distributed.worker.memory.spill and .terminate
 _PROCESS = 120 * 2**20
 """Bytes of a worker's process before and between tasks: 85 to 200 MiB were measured, most of it shared libraries."""
 _PROCESS_SHARE = 0.25
-"""Of a small limit, which a worker that does little keeps within."""
+"""Share of a small limit that an almost idle worker uses."""
 _MARGIN = 8 * 2**20
-"""Bytes of messages, graphs and what the allocator doesn't give back."""
+"""Bytes of messages, graphs and memory that the allocator doesn't return."""
 _SMALLEST_CHUNK = 2**20
 
 _CONTEXT = 512 * 2**20
-"""Bytes of a card that a CUDA context and the libraries' kernels take before there is any data."""
+"""Bytes of a card for a CUDA context and the libraries' kernels before there is any data."""
 
 
 class Verdict(NamedTuple):
@@ -51,11 +51,11 @@ class Verdict(NamedTuple):
     memory_per_worker: int
     """Bytes in the fullest worker, its process included."""
     spilled: int = 0
-    """Bytes of all workers together that go to disk."""
+    """Bytes that all workers together spill to disk."""
     device_memory: int | None = None
-    """Bytes on the fullest GPU, where the arrays lie on GPUs."""
+    """Bytes on the fullest GPU, if the arrays lie on GPUs."""
     chunks: str | None = None
-    """Size of blocks with which it would fit; None where it fits, or where smaller ones don't help."""
+    """Size of blocks with which it fits; None if it fits already, or smaller ones don't help."""
 
 
 def verdict(
@@ -65,7 +65,7 @@ def verdict(
     spec: ClusterSpec,
     cluster: ClusterRecord | ClusterSpec | None = None,
 ) -> Verdict:
-    """Say whether a workload fits the workers' memory, with a size of blocks that would.
+    """Judge if a workload fits the workers' memory, and suggest a size of blocks.
 
     Of a running `cluster` what its workers hold already counts as theirs.
     """
@@ -109,7 +109,7 @@ def size_of(spec: ClusterSpec | None) -> dict[str, Any]:
 
 
 def judge(needs: Needs, spec: ClusterSpec) -> Verdict:
-    """Return whether it fits a worker's memory, and where its arrays lie on GPUs, theirs."""
+    """Judge if it fits a worker's memory, and that of GPUs if its arrays lie there."""
     card = _card(spec) if needs.on_device else None
     if card is not None:
         return _judge_devices(needs, spec, card)
@@ -170,7 +170,7 @@ def _taken_by_others(judged: Verdict, spec: ClusterSpec, cluster: ClusterRecord 
 
 
 def _judge_devices(needs: Needs, spec: ClusterSpec, card: int) -> Verdict:
-    """Return whether it fits GPUs of `card` bytes, and what they hand to their workers fits those."""
+    """Judge if it fits GPUs of `card` bytes, and if their spilled blocks fit the workers."""
     limit = _room(spec, card)
     has = formats.size(card)
     several = needs.received if spec.n_workers > 1 else 0

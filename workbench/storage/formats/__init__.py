@@ -29,13 +29,13 @@ ALL: tuple[Format, ...] = (
     csv.CSV,
 )
 READERS: Mapping[str, Reader] = {name: read for each in ALL for name, read in each.readers.items()}
-"""By `Found.format`."""
+"""Reader of each `Found.format`."""
 MODULES: Mapping[str, tuple[str, ...]] = {name: each.modules for each in ALL for name in each.readers}
 """Modules with which tasks read an array, by `Found.format`."""
 
 
 def format_of(place: Place) -> Format:
-    """Return the format of what is at a place. Raises BadParameterError where it is none of these."""
+    """Return the format of the file at a place. Raises BadParameterError if it is none of these."""
     if not place.is_url:
         if not Path(place.path).is_dir() and datasets.files_of(place):
             return netcdf.NETCDF_FILES

@@ -31,13 +31,13 @@ _KINDS = {
 
 FORMATS = ".npy, .npz, HDF5, NetCDF, Zarr (a folder or a .zip), TIFF, Parquet (a file or a folder of them) or CSV"
 COUNTING = 5.0
-"""Seconds in which chunks that exist are counted."""
+"""Time limit for counting existing chunks, in seconds."""
 UNLISTED = "its server can't list what is in it: name the array."
 
 
 @dataclass(frozen=True)
 class Found:
-    """An array in a file. `chunks` is how it is stored, None where any block reads equally well."""
+    """An array in a file. `chunks` is its storage layout, None if any block reads equally well."""
 
     path: str
     array: str | None
@@ -46,7 +46,7 @@ class Found:
     dtype: np.dtype[Any]
     chunks: tuple[int, ...] | None = None
     whole: bool = False
-    """It can only be read as a whole."""
+    """True if it can only be read as a whole."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     fill: Any = None
     """Fill value where nothing was written, if that stands for "missing"."""
@@ -61,26 +61,26 @@ class Found:
     recipe: Mapping[str, Any] | None = None
     """Selected part of a variable of a dataset, or other facts for its reader."""
     coords: Any = field(default=None, compare=False, repr=False)
-    """Coordinates of a variable of a dataset, as xarray has them."""
+    """Coordinates of a variable of a dataset, as xarray returns them."""
     dims: tuple[str, ...] | None = None
     """Names of its dimensions, where they have some."""
     rows: str | None = None
-    """Dimension that the rows of a matrix go through where none is named; None for the first."""
+    """Dimension of a matrix's rows by default; None for the first."""
     lengths: tuple[int, ...] = ()
     axes: tuple[tuple[int, ...], ...] | None = None
-    """Of a matrix that is made of an array of more dimensions: its shape, and which the rows and columns go through."""
+    """Original shape of a matrix made from an array of more dimensions, and the dimensions of rows and columns."""
 
     def __str__(self) -> str:
         return f"{self.path} ({self.array})" if self.array else self.path
 
     @property
     def working_type(self) -> str:
-        """Type in which its numbers are worked on."""
+        """Dtype for computations with its numbers."""
         return "float32" if self.dtype.kind == "f" and self.dtype.itemsize <= 4 else "float64"
 
     @property
     def number_type(self) -> str:
-        """Type of the numbers as they are read: unpacked, in this machine's byte order."""
+        """Dtype of the numbers as read: unpacked, in this machine's byte order."""
         return self.working_type if self.unpack else self.dtype.newbyteorder("=").name
 
 
@@ -89,17 +89,17 @@ class Held:
     """An array in a file, described without reading its numbers."""
 
     name: str
-    """Empty where a file holds one array without a name."""
+    """Name; empty where a file holds one array without a name."""
     shape: tuple[int, ...]
     dtype: str
     n_bytes: int
-    """In memory, as it is stored; compressed it takes fewer."""
+    """Bytes in memory, as stored; compressed it takes fewer."""
     dims: tuple[str, ...] | None = None
     """Names of its dimensions, where they have some."""
     chunks: tuple[int, ...] | None = None
-    """Lengths of the chunks in which it is stored; None where it lies in one piece."""
+    """Lengths of the stored chunks; None if it is stored in one piece."""
     shards: tuple[int, ...] | None = None
-    """Lengths of what lies in one file, of several chunks each."""
+    """Lengths of the part in one file, of several chunks each."""
     compression: str | None = None
     packing: str | None = None
     """Conversion from stored numbers to their values, applied when they are read."""
@@ -153,13 +153,13 @@ Reader = Callable[..., np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class Format:
-    """A format of files: how one is known, what is in it, and how its arrays are read."""
+    """A file format: detection, listing, and reading of arrays."""
 
     title: str
     look: Callable[[Place], Listed]
     """Return the arrays in such a file, and messages about them."""
     endings: tuple[str, ...] = ()
-    """Of the names of its files, in lower case, where that is how it is known."""
+    """Endings of its files' names, in lower case, if they identify it."""
     starts: Callable[[bytes, Place], bool] = lambda start, place: False
     """True for the first eight bytes of a file in this format."""
     find: Callable[[Place, str | None], Found] | None = None
@@ -185,7 +185,7 @@ def check_any(place: Place, arrays: Sequence[Any]) -> None:
 def choose(
     place: Place, array: str | None, names: Sequence[str], is_coordinate: Callable[[str], bool] = lambda _: False
 ) -> str:
-    """Name of the array that is meant, which coordinates of a dimension (lat, time) are only where they are named."""
+    """Return the name of the array meant; coordinates of a dimension (lat, time) count only if named."""
     check_any(place, names)
     if array is not None and array.strip("/") in names:
         return array.strip("/")
@@ -214,12 +214,12 @@ def lengths(lengths: Sequence[int]) -> tuple[int, ...]:
 
 
 def bad(sentence: str, parameter: str = "path") -> BadParameterError:
-    """Return an error on a parameter."""
+    """Return an error about a parameter."""
     return BadParameterError(sentence, parameter)
 
 
 def count_written(place: Place, format: str, name: str, until: float) -> dict[str, Any]:
-    """Return how many chunks exist, where not all do, if there is time left to count them."""
+    """Return the number of existing chunks, if not all exist and there is time left to count them."""
     try:
         found = None if time.monotonic() > until else of_place(place, format, name)
     except BadInputError as err:
@@ -240,7 +240,7 @@ def described(dtype: Any, said: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def title(said: Mapping[str, Any]) -> str | None:
-    """Return what attributes call an array, with its units."""
+    """Return the title of an array by its attributes, with its units."""
     name, units = (text_of(said.get(each)) for each in ("long_name", "units"))
     name = name or text_of(said.get("standard_name"))
     return f"{name} ({units})" if name and units else name or units or None

@@ -19,7 +19,7 @@ from workbench.storage.places import Place
 
 _SAMPLE_BYTES = 1_000_000
 _PIECE_BYTES = 4_000_000
-"""Of text; a block reads the pieces that its rows are in, so it is of several."""
+"""Size of a piece of text; a block reads the pieces with its rows, so it consists of several."""
 _PIECES = 4
 
 
@@ -116,7 +116,7 @@ def _pieces(file: IO[bytes], begin: int) -> tuple[list[int], list[int]]:
 
 @lru_cache(maxsize=32)
 def _known_pieces(path: str, begin: int, *_: str) -> tuple[list[int], list[int]]:
-    """Return the pieces of a file of this machine. A form asks at each key, and counting takes 1.2 s per GB."""
+    """Return the pieces of a local file. A form asks at each key, and counting takes 1.2 s per GB."""
     with Place(path).open() as file:
         return _pieces(file, begin)
 

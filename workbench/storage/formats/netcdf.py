@@ -1,4 +1,4 @@
-"""Variables as xarray opens them: NetCDF, GRIB, a series of NetCDF files, and what else has names of dimensions."""
+"""Variables as xarray opens them: NetCDF, GRIB, series of NetCDF files, and others with named dimensions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy's files: one array in a .npy, several in a .npz."""
+"""NumPy files: one array in a .npy, several in a .npz."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.storage.formats.base import Format, Found, Listed, bad, check, ch
 from workbench.storage.places import Place
 
 _HEADERS = SerializableLock("headers of .npy")
-"""Keeps alive what readers name anew, as a notebook's cell holds each of them by itself."""
+"""Cache that keeps objects alive which readers make anew, as a notebook's cell holds each of them."""
 
 
 def npy_whole(place: Place) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

@@ -1,4 +1,4 @@
-"""Columns of tables, which are arrays whose names are those of columns."""
+"""Columns of tables, as arrays named like the columns."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def find_zarr(place: Place, array: str | None, kind: str = "zarr") -> Found:
 
 
 def _in_group(place: Place, array: str | None) -> tuple[str | None, tuple[str, ...]]:
-    """Name of the array that is meant, None where there is but one without a name, and of an image its dimensions."""
+    """Return the name of the array meant, None for a single one without a name, and the dimensions of an image."""
     fs, root = files_at(place)
     images = images_of(fs, root)
     if array is None and images:
@@ -106,7 +106,7 @@ def _consolidated(fs: Any, root: str) -> list[str]:
 
 
 def entries(fs: Any, folder: str) -> dict[str, str]:
-    """Return what is in a folder: "file" or "directory" by name."""
+    """Return the entries of a folder: "file" or "directory" by name."""
     try:
         listed = fs.ls(folder, detail=True)
     except (OSError, NotImplementedError):
