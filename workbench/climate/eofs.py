@@ -142,7 +142,7 @@ def eofs(
     Reads NetCDF, Zarr as written by xarray, and GRIB. A variable's mean or seasonal cycle at each place is subtracted,
     and optionally a trend; places are weighted by the square root of the cosine of their latitude. The SVD of these
     anomalies gives patterns in the variable's units, time series with variance one, and the fraction of the variance
-    that each mode explains. North's rule tells whether neighboring modes can be distinguished. The sign of each mode
+    that each mode explains. North's rule shows if neighboring modes can be distinguished. The sign of each mode
     makes the largest weighted value of its pattern positive.
     """
     from workbench.linalg import svd_compressed
@@ -338,7 +338,7 @@ def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
 def separated(variances: np.ndarray[Any, Any], shares: np.ndarray[Any, Any], n_samples: int) -> list[bool | None]:
     """Return for each mode if North's rule separates it from its neighbors; None where the next one isn't known.
 
-    A variance has a sampling error of sqrt(2 / n) of itself. Modes are apart where the distance of their variances is
+    A variance has a sampling error of sqrt(2 / n) of itself. Modes are separate if their variances differ by
     more than the error of the larger one. Samples are assumed to be independent, which climate data seldom are.
     """
     errors = variances * math.sqrt(2 / n_samples)

@@ -134,7 +134,7 @@ def near_poles(x: da.Array, us: da.Array, grid: Grid) -> da.Array:
 
 
 def check_varies(grid: Grid, values: np.ndarray[Any, Any]) -> None:
-    """Raise BadInputError where there is nothing to decompose."""
+    """Raise BadInputError if there is nothing to decompose."""
     if not values[0] > 0:
         what = f"{grid.picked.title} doesn't vary"
         of = formats.count(grid.counts()["places"], "place")
@@ -281,9 +281,9 @@ def weighted_anomalies(
 ) -> tuple[da.Array, da.Array, da.Array]:
     """Return samples × features, lazily, the outcome for each place, and for each sample if it has any value.
 
-    The file is read in blocks of `reads`, which become blocks of all times and some places, `slabs`; of the matrix,
-    columns are those blocks one after the other, cut into `chunks`. Slabs of some times and all places are read as they
-    are: the terms to subtract come from one pass over them.
+    The file is read in blocks of `reads`, which become blocks of all times and some places, `slabs`; the
+    matrix's columns are those blocks one after the other, cut into `chunks`. Slabs of some times and all places are
+    read as they are: the terms to subtract come from one pass over them.
     """
     picked, shape = grid.picked, grid.shape
     unpack = picked.numbers.recipe(picked.dtype)

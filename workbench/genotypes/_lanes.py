@@ -1,7 +1,7 @@
 """Functions of `fast` that numba compiles. Importing this imports numba, and compiles or loads what was compiled.
 
 Tables, names and sums are made by vector instructions of LLVM. As loops, tables take the whole product twice as long,
-names three times, and sums in Python's terms go through memory: nothing tells LLVM that two arrays don't overlap.
+names three times, and sums in Python's terms go through memory: LLVM doesn't know that two arrays don't overlap.
 """
 
 from __future__ import annotations
@@ -310,7 +310,7 @@ def _given(kind: Any, n_dimensions: int) -> Any:
 def normal(packed, tail, sites, q, ones, few, total):  # type: ignore[no-untyped-def]
     """Add ÃᵀÃ Q of a block, up to centering, to `few`, or every so many rows to `total` if that isn't empty.
 
-    Both hold groups of columns, whose rows are those of `q` and one for what centring takes from every other. The last
+    Both hold groups of columns, whose rows are those of `q` and one for the centering of all others. The last
     rows are read from `tail`, which has room for a strip behind them.
     """
     (height, n_bytes), (groups, lanes, _) = packed.shape, q.shape

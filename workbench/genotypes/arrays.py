@@ -53,7 +53,7 @@ def in_zarr(array: Any, read: Callable[..., np.ndarray[Any, Any]], place: str, *
 def of_whole_arrays(group: Any, place: Place, names: Sequence[str]) -> tuple[str, ...]:
     """Return a message if it is unknown whether all chunks of some arrays of a Zarr group exist.
 
-    Raises BadInputError where some don't: these arrays are never empty in part, and Zarr would give zeros.
+    Raises BadInputError if some don't: these arrays are never empty in part, and Zarr would give zeros.
     """
     found = (
         written.remark(f"{place} ({name})", written.of_zarr(group[name], place, name), never=True)
@@ -138,7 +138,7 @@ def genotypes_of_array(
 ) -> Genotypes:
     """Return the genotypes of an array of counts in memory (NumPy, CuPy) or of Dask, packed block by block.
 
-    What is in memory isn't copied, and has to stay as it is.
+    Arrays in memory aren't copied, and must not change.
     """
     transposed = is_transposed(array.shape, orientation, samples, "The array")
     refuse_words(array.dtype, "The array")
@@ -173,7 +173,7 @@ def is_transposed(shape: Sequence[int], orientation: str | None, samples: Sequen
     Raises
     ------
     BadInputError
-        The array isn't a matrix, or which way it lies was not said, or what was said contradicts the labels.
+        The array isn't a matrix, or its orientation is unknown, or contradicts the labels.
     """
     if len(shape) != 2:
         raise BadInputError(f"{what} has {len(shape)} dimensions ({formats.by(shape)}), expected variants × samples.")
@@ -253,7 +253,7 @@ def read_vcf_zarr(group: Any, place: str, *, multiallelic: Multiallelic = "any",
     group
         A `zarr.Group`.
     multiallelic
-        What becomes of sites with more than one alternate allele: "any" counts copies of any of them, as sgkit, Hail
+        Treatment of sites with more than one alternate allele: "any" counts copies of any of them, as sgkit, Hail
         and scikit-allel do; "drop" leaves these sites out; "refuse" raises.
     rows
         Variants in a block.

@@ -1,6 +1,6 @@
 """Counts over pairs of samples, by the bits of planes: 64 genotypes in two words.
 
-A plane holds one bit of each genotype's code, or what follows from both. With the extra `fast`, numba compiles it.
+A plane holds one bit of each genotype's code, or a bit derived from both. With the extra `fast`, numba compiles it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def warm_up() -> None:
 def by_sample(packed: Matrix, n_samples: int) -> Matrix:
     """Return both bits of each genotype of a block in our codes, by sample: uint64 of (n_samples, 2, ⌈rows / 64⌉).
 
-    Bits beyond the last row say that nothing is known.
+    Bits beyond the last row mean missing.
     """
     rows, width = packed.shape
     words = -(-rows // _ROWS)
@@ -67,7 +67,7 @@ def pairs(one: Matrix, other: Matrix, same: bool) -> Matrix:
     """Count variants for all pairs of samples of two planes: (4, samples of `one`, samples of `other`).
 
     Where both are heterozygous, where they have no allele in common, where the first is heterozygous and the other
-    known, and the other way round. Of the `same` samples only what is above the diagonal counts.
+    known, and the other way round. For the `same` samples only the part above the diagonal counts.
     """
     found = np.zeros((4, len(one), len(other)), np.int64)
     if installed():

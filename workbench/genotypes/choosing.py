@@ -123,7 +123,7 @@ def some_on_x(genotypes: Genotypes) -> bool:
 def on_autosomes(genotypes: Genotypes) -> np.ndarray[Any, Any]:
     """Return a mask of the variants on one of the 22 human autosomes.
 
-    Raises BadInputError where the variants have no contigs, or none of them is an autosome.
+    Raises BadInputError if the variants have no contigs, or none of them is an autosome.
     """
     contigs = genotypes.variants.contig
     if contigs is None:
@@ -143,7 +143,7 @@ def in_regions(genotypes: Genotypes, regions: Regions) -> Matrix:
     """Return a mask of the variants in any of the regions, ends included.
 
     Contigs are compared by `chromosome`. A BED file counts from 0 and its ends don't belong to the regions.
-    Raises BadInputError where the variants lack places, or the regions can't be read.
+    Raises BadInputError if the variants lack places, or the regions can't be read.
     """
     contigs, positions = genotypes.variants.contig, genotypes.variants.position
     if contigs is None or positions is None:
@@ -165,7 +165,7 @@ def nowhere(genotypes: Genotypes) -> str:
 def chromosome(contig: str) -> str:
     """Return one name for all spellings of a contig: "6" for 6, 06, chr6, NC_000006.12; "x" for chrX and NC_000023.11.
 
-    PLINK's 23 to 26 stay numbers: of other species they are chromosomes like any other.
+    PLINK's 23 to 26 stay numbers: in other species they are ordinary chromosomes.
     """
     name = contig.lower().removeprefix("chr")
     found = _REFSEQ.fullmatch(name)
@@ -240,7 +240,7 @@ def rest(barred: Mapping[str, Matrix]) -> Matrix | None:
 def of_chosen_variants(genotypes: Genotypes, **choices: Any) -> Genotypes:
     """Return the genotypes of the variants that `barred` doesn't exclude; the parameters are the same.
 
-    Raises BadInputError where none is left.
+    Raises BadInputError if none is left.
     """
     mask = rest(barred(genotypes, **choices))
     if mask is None or mask.all():

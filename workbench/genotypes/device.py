@@ -1,7 +1,7 @@
 """The products of `kernels` on GPUs: rows are decoded by a kernel of ours, and multiplied by the device's library.
 
 A tile is some thousand rows of floating point, with each row's mean behind its samples as in `kernels`, so that one
-product centres, and another sums what centring takes. What isn't on a device is left to `kernels`.
+product centers, and another sums the centering terms. Blocks outside of devices are left to `kernels`.
 """
 
 from __future__ import annotations

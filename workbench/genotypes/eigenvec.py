@@ -29,7 +29,7 @@ def lines(arrays: Mapping[str, Any]) -> dict[str, Iterator[str]]:
     """Return the lines of each file by its suffix, from the arrays of a `genotype_pca`.
 
     The file of loadings and that of allele counts are left out where sites have no names or alleles, or are scaled
-    as PLINK doesn't. Raises BadInputError where the arrays are not those of a PCA of genotypes.
+    as PLINK doesn't. Raises BadInputError if the arrays are not those of a PCA of genotypes.
     """
     if not {"scores", "singular_values"} <= arrays.keys() or "sample" not in arrays["scores"].coords:
         raise BadInputError("PLINK's files hold scores of samples, which genotype_pca has. Save these arrays as .npz.")

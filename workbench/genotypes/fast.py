@@ -1,8 +1,8 @@
 """The products of `kernels` compiled by numba (the extra `fast`), by tables instead of products.
 
-Three genotypes can be 27 things. For three rows of Q at a time all 27 sums are put into a table, and each site adds the
-row that its three genotypes name, where a product would multiply and add three times; for ÃᵀY the same with three sites
-and 64 codes (the method of four Russians: Arlazarov, Dinic, Kronrod, Faradzhev 1970; for genotypes the mailman of
+Three genotypes have 27 combinations. For three rows of Q at a time all 27 sums are put into a table, and each site adds
+the row that its three genotypes name, where a product would multiply and add three times; for ÃᵀY the same with three
+sites and 64 codes (the method of four Russians: Arlazarov, Dinic, Kronrod, Faradzhev 1970; for genotypes the mailman of
 Liberty and Zucker 2009). Tables stay in the first cache and sums in registers, written in LLVM's own terms because a
 loop in Python leaves sums in memory. A genotype that isn't known is left out of the first table and added by itself.
 Columns are taken in groups of sixteen, so widths that sixteen divides are used best. float64 is left to `kernels`.
@@ -63,7 +63,7 @@ def arranged(q: Narrow) -> Narrow | Arranged:
 def normal(packed: Any, sites: Matrix, q: Narrow | Arranged) -> Matrix:
     """Return a block's sums from which `gathered` makes ÃᵀÃ Q: ordered as Q, and a last row for centering.
 
-    It adds up over blocks, in float64: that of few rows is in float32, as they are summed.
+    The sums of blocks are added in float64; within few rows they are in float32.
     """
     if isinstance(q, Narrow):
         return kernels.normal(packed, sites, q)

@@ -2,7 +2,7 @@
 
 Blocks hold our own codes (0, 1, 2 copies, 3 missing), four samples in a byte. A plane is every fourth sample:
 `p & (3 << 2k)` is its code times 4ᵏ, so that decoding needs neither shift nor table. The powers of four and the planes'
-order go into the narrow factors, where they are exact. What is centred and scaled are the narrow factors, too:
+order go into the narrow factors, where they are exact. Centering and scaling apply to the narrow factors, too:
 
     Ã Q = D (X Q − μ 1ᵀQ)        ÃᵀY = Xᵀ D Y − 1 (μᵀ D Y)        D the sites' factors
 """
@@ -186,7 +186,7 @@ def projected(packed: Any, sites: Matrix, q: Narrow) -> Any:
 def rounded(packed: Any, sites: Matrix, q: Narrow) -> tuple[Any, Any]:
     """Return the means and factors as columns, where the block is and in the precision of Q.
 
-    Means are rounded to what 3 can be taken from, and added to, without rounding again.
+    Means are rounded so that subtracting 3 from them, and adding it, is exact.
     """
     numbers = (sites[:, :2] - _THREE).astype(q.planes.dtype)
     numbers += _THREE.astype(numbers.dtype)
@@ -233,7 +233,7 @@ def _tile_rows(packed: Any, itemsize: int) -> int:
 def _fill_missing(decoded: Any, p: Any, mean: Any, plane: Any) -> None:
     """Put the site's mean where a code is 3, so that centering leaves 0 there. `plane` is working memory.
 
-    Every sample is touched: to look for those that are missing takes longer from one in a thousand on.
+    Every sample is processed: a search for missing ones takes longer if they are more than one in a thousand.
     """
     xp = namespace(p)
     missing = p & p >> 1 & 0x55

@@ -1,9 +1,9 @@
 """The store that `pack_to_zarr` writes: a Zarr group, format 3, of genotypes and their labels.
 
-zarr.json          attributes["dask_workbench"]: version, where it came from, whether it is complete
-packed/c.I.0       bytes of four samples as `Genotypes` has them, one file for each block of variants
+zarr.json          attributes["dask_workbench"]: version, source, and completeness
+packed/c.I.0       bytes of four samples as in `Genotypes`, one file for each block of variants
 samples/NAME       "name", and the columns of the sample table
-variants/NAME      "contig", "position", "id", "alleles", as far as they are known
+variants/NAME      "contig", "position", "id", "alleles", if known
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def is_store(group: Any) -> bool:
 def description(group: Any, place: Place) -> tuple[Description, bool]:
     """Return the attributes of a store, and whether it is complete.
 
-    Raises BadInputError where a later version of this package wrote it.
+    Raises BadInputError if a later version of this package wrote it.
     """
     said = dict(cast("dict[str, Any]", group.attrs[_KEY]))
     if said.get("version") != VERSION:
@@ -80,7 +80,7 @@ def finished(place: Place) -> set[int]:
 def read_store(group: Any, place: Place) -> Genotypes:
     """Return the genotypes of an open store, read block by block.
 
-    Raises BadInputError where it isn't finished, or an array or a part of it is missing.
+    Raises BadInputError if it isn't finished, or an array or a part of it is missing.
     """
     said, complete = description(group, place)
     if not complete:

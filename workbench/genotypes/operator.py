@@ -75,7 +75,7 @@ class Sums:
 class GenotypeOperator(Operator):
     """Centred and scaled genotypes of variants × samples. Sites are counted on the first pass, within it.
 
-    `kept_rows` says which sites may take part. Where `keep`, the packed blocks stay in memory between the passes.
+    `kept_rows` is a mask of the sites that may take part. With `keep`, the packed blocks stay in memory between passes.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class GenotypeOperator(Operator):
         """Return the indices of samples without a known site among those that take part.
 
         Their columns of Ã are zero, so that they change no component. Only samples whose part of the first product is
-        next to nothing are looked up, which is mostly none; otherwise the blocks are read once more.
+        almost zero are checked, in one more pass; usually there are none.
         """
         if not self._quiet.size:
             return self._quiet
@@ -218,8 +218,8 @@ def _known_at(packed: Any, stays: Matrix, samples: Matrix) -> Matrix:
 def blocked(genotypes: Genotypes, kept: bool = False, largest: int = kernels.LARGEST_BLOCK) -> Any:
     """Return the packed blocks, of sizes that keep several threads busy and fit in memory together.
 
-    Those to be `kept` are views of what is read or lies there at once; of others only the rows needed are read. Where
-    the `largest` are larger than what is read at once, or half of a block is more than any has, blocks are joined.
+    Blocks to be `kept` are views of the blocks as read; of others only the needed rows are read. Blocks are joined if
+    the `largest` exceeds the size read at once, or half of a block is larger than any of them.
     """
     packed = genotypes.packed
     row = max(1, packed.shape[1])

@@ -60,7 +60,7 @@ def pack(
 ) -> Any:
     """Pack counts 0, 1 and 2 of variants × samples into two bits each, which are the count, or 3 where it is missing.
 
-    That of sample j is in byte j // 4 of its row, from bit 2 · (j mod 4) upwards.
+    The count of sample j is in byte j // 4 of its row, from bit 2 · (j mod 4) upwards.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def chosen(packed: Any, samples: Any) -> Any:
 def missing_codes(missing: float | Iterable[float] | None) -> tuple[float, ...]:
     """Return the given codes for missing values, or all known ones.
 
-    Raises BadInputError where one of them is a count.
+    Raises BadInputError if one of them is a count.
     """
     if missing is None:
         return MISSING_CODES
@@ -272,7 +272,7 @@ def block_rows(
 ) -> int:
     """Return the rows in a block: as requested, or as many as keep it near 8 MiB and leave work for many threads.
 
-    `multiple` is how many rows lie together in the file; `bytes_each` is what a row takes there, if more than packed.
+    `multiple` is the number of rows stored together in the file; `bytes_each` is the size of a row there, if larger.
     """
     if rows != "auto":
         return max(1, min(asked.whole("rows", rows, "variants in a block"), n_variants))

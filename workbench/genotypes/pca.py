@@ -134,8 +134,8 @@ def pca(
 ) -> GenotypePCA:
     """Compute the `n_components` leading principal components of the samples, to the relative accuracy `tol`.
 
-    Works on packed blocks, with whatever Dask is set to compute with; no genotype is ever a floating-point number for
-    longer than a tile takes. A missing value counts as its site's mean. Sites without variation, or where nothing is
+    Works on packed blocks, with Dask's current scheduler; genotypes are converted to floating point only a tile
+    at a time. A missing value counts as its site's mean. Sites without variation, or where nothing is
     known, are left out and counted.
 
     Parameters
@@ -143,19 +143,19 @@ def pca(
     source
         `Genotypes`, a path or URL that `open_genotypes` reads, or an array of counts (variants × samples).
     n_components
-        At most as many as there are samples, or sites with variation.
+        Number of components, at most that of samples, or of sites with variation.
     scaler
         "patterson" (as scikit-allel and sgkit), "hail", "plink", "standard" or "center"; None is "center", too.
     tol, max_passes, n_oversamples, seed
-        As `linalg.svd_compressed` has them (n_oversamples=None is the kernel's own choice): values are right to `tol`,
+        As in `linalg.svd_compressed` (n_oversamples=None is the kernel's own choice): values are accurate to `tol`,
         or the certificate says that they aren't.
     maf
         Sites whose rarer allele is less frequent are left out.
     max_missing
         Sites that are unknown in a larger part of the samples are left out.
     hwe
-        Sites where the exact test of Hardy-Weinberg equilibrium has a smaller p are left out. It counts two copies of
-        each sample, which males haven't of X: use `autosomes_only` with it.
+        Sites where the exact test of Hardy-Weinberg equilibrium has a smaller p are left out. It assumes two copies in
+        each sample, but males have one X: use `autosomes_only` with it.
     keep_samples, remove
         Samples to keep (None: all), and to leave out: names, or a file with a name, or a family and a name, on each
         line. Limits on sites (`maf`, `hwe` and so on) apply to the samples left.
@@ -172,8 +172,8 @@ def pca(
         True keeps the packed blocks in memory between passes; None does if they take less than half of it.
     kernel
         "numpy", "fast" (numba: `pip install numba`), "device" (on GPUs, where Dask's array.backend is "cupy"), or
-        "auto": "device" there, else "fast" where it is installed. Blocks on a device are multiplied there, whichever
-        is named.
+        "auto": "device" there, else "fast" where it is installed. Blocks on a device are always multiplied
+        there.
 
     Returns
     -------
@@ -183,7 +183,8 @@ def pca(
     Raises
     ------
     BadInputError
-        The source can't be read, a parameter is out of its bounds, or the samples don't differ in what takes part.
+        The source can't be read, a parameter is out of its bounds, or the samples don't differ at the sites that take
+        part.
 
     References
     ----------

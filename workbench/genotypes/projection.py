@@ -129,7 +129,7 @@ class Reference:
         """Factor by which scores of new samples fall short, for each component; NaN where it is hidden by noise.
 
         With γ variants for each sample and a component's variance λ times that of noise, it is (λ − 1) / (λ + γ − 1);
-        λ follows from the variance of the samples that were there, λ (1 + γ / (λ − 1)).
+        λ follows from the variance of the reference's own samples, λ (1 + γ / (λ − 1)).
         """
         m, n = len(self.loadings), self.n_samples - 1
         squares = self.singular_values**2
@@ -192,17 +192,17 @@ def project(
 ) -> Projection:
     """Return scores of new samples on the components of a PCA of others, from packed blocks.
 
-    Variants are found again by their contig, position and alleles, else by their names, whichever allele is counted. An
-    allele that a file lacks, as no sample has it, is that of the reference. If variants are missing, the scores are
-    the best fit to the others. A missing genotype counts as the mean of the reference, so samples with many are nearer
-    to the middle.
+    Variants are matched by contig, position and alleles, else by their names, whichever allele is counted. An
+    allele that a file lacks, because no sample has it, is taken from the reference. If variants are missing, the scores
+    are the best fit to the others. A missing genotype counts as the mean of the reference, so samples with many are
+    nearer to the middle.
 
     Parameters
     ----------
     reference
         A `GenotypePCA`, or the path or URL of what a run of genotype_pca saved as Zarr.
     source
-        `Genotypes` of the new samples, or what `open_genotypes` reads.
+        `Genotypes` of the new samples, or a source for `open_genotypes`.
     correct
         True divides scores by the shrinkage that theory expects; see `Projection.shrinkage`.
     ambiguous
@@ -289,7 +289,7 @@ def _projected(packed: Any, n_samples: int, means: Matrix, weighted: Matrix) -> 
 def _matched(reference: Reference, genotypes: Genotypes, ambiguous: bool) -> tuple[Matrix, Matrix, Matrix, int]:
     """Return rows here, in their order, the places there of the same variants, and where the other allele is counted.
 
-    Last, how many more there would be if `ambiguous` ones were used.
+    The last value is the number of further matches if `ambiguous` ones were used.
     """
     there, here, n = reference.variants, genotypes.variants, len(reference.loadings)
     names_there, names_here = _names(there), _names(here)

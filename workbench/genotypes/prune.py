@@ -46,22 +46,23 @@ def ld_prune(
 ) -> Matrix:
     """Return a mask of the variants that stay when linked ones are thinned out, as sgkit's `ld_prune` does.
 
-    Two are linked whose counts have a squared correlation of at least `r2` over the samples where both are known
-    (Rogers and Huff 2008). From the first variant on, each that is still there removes the later ones of its window.
+    Two variants are linked if their counts have a squared correlation of at least `r2` over the samples where both are
+    known (Rogers and Huff 2008). From the first variant on, each remaining one removes the later linked ones of its
+    window.
 
-    A block's answer has one bit for each place of its rows' windows, and the answers of `BATCH` blocks are here at a
-    time: 4 MB for blocks of 8192 variants and windows of 500, whatever is linked.
+    A block's answer has one bit for each place of its rows' windows, and the answers of `BATCH` blocks are in memory at
+    a time: 4 MB for blocks of 8192 variants and windows of 500, whatever is linked.
 
     Parameters
     ----------
     source
-        As `pca` takes it.
+        As in `pca`.
     window
-        Its size, in variants or in base pairs. No window reaches into another contig.
+        Size of a window, in variants or in base pairs. No window reaches into another contig.
     r2
         Squared correlation from which on two variants count as linked, above 0 and up to 1.
     step
-        From one window's start to the next; None is `window`: windows side by side. With 1 every pair that is closer
+        Distance between the starts of windows; None is `window`: windows side by side. With 1 every pair that is closer
         than `window` is compared.
     unit
         "variants", or "bp", for which variants need positions.
@@ -162,7 +163,7 @@ def _compared(
 class _Comparing:
     """The task for a block, given the following blocks as far as it reaches.
 
-    It says which rows take part, and for each row, as bits, with which of the following it is linked.
+    It returns a mask of the rows that take part, and for each row the linked ones among the following, as bits.
     """
 
     n_samples: int

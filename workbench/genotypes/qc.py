@@ -98,9 +98,9 @@ def qc(
     Parameters
     ----------
     source, keep_samples, remove, leave_out, autosomes_only, kept
-        As `pca` has them.
+        As in `pca`.
     mid_p
-        True counts outcomes as likely as the observed one half in the exact test.
+        True gives half weight to outcomes as likely as the observed one, in the exact test.
     """
     genotypes = choosing.of_chosen_samples(as_genotypes(source), keep_samples, remove)
     genotypes = choosing.of_chosen_variants(genotypes, kept=kept, autosomes_only=autosomes_only, leave_out=leave_out)

@@ -84,14 +84,14 @@ def open_genotypes(
         `pack_to_zarr` wrote, or of counts 0, 1 and 2 in a Zarr array, a .npy or an HDF5 file; or an array of counts:
         NumPy, CuPy, Dask, Zarr.
     array
-        Which array of an HDF5 file or a Zarr group holds the counts, where there are several.
+        Array of an HDF5 file or a Zarr group that holds the counts, if there are several.
     orientation
-        How an array of counts lies: "variants×samples" or "samples×variants" (an x does as well as ×). Left out, names
-        of samples or of dimensions decide, then it is variants × samples; a matrix wider than high is refused.
+        Layout of an array of counts: "variants×samples" or "samples×variants" (x works like ×). If omitted, names
+        of samples or of dimensions decide, else it is variants × samples; a matrix wider than high is refused.
     missing
-        The value, or values, that stand for "not known" in an array of counts. Left out: -127, -9, -2, -1, 3, 255, NaN.
+        The value, or values, for missing counts in an array. Default: -127, -9, -2, -1, 3, 255, NaN.
     samples, variants
-        Names of the samples, and what is known of the variants, for an array that doesn't say.
+        Names of the samples, and facts about the variants, for an array without them.
     labels
         Further columns on the samples, such as their population: a mapping of columns in the samples' order, or a text
         table with a header and one column of sample names.
@@ -99,7 +99,7 @@ def open_genotypes(
         Samples to keep (None: all), and to leave out: names, or a file with a name, or a family and a name, on each
         line.
     multiallelic
-        What VCF Zarr's sites with several alternate alleles become: copies of "any" are counted, "drop" or "refuse".
+        Treatment of VCF Zarr's sites with several alternate alleles: count copies of "any", "drop" or "refuse".
     rows
         Variants in a block; "auto" makes blocks of about 8 MiB.
     storage_options
@@ -344,9 +344,9 @@ def with_labels(
 ) -> Genotypes:
     """Return genotypes with further columns in their `sample_table`.
 
-    `labels` is a mapping of columns in the order of the samples, or the path of a text table with a header, of
-    which the column that knows most of the samples names them; its lines may be in any order and about others too.
-    Where it is a URL, `storage_options` are what fsspec is options of the server. Raises BadInputError where the table
+    `labels` is a mapping of columns in the order of the samples, or the path of a text table with a header, whose
+    column with most of the samples' names identifies them; lines may be in any order, and for other samples too.
+    Where it is a URL, `storage_options` are fsspec's options for the server. Raises BadInputError if the table
     knows none of the samples, or a column has another length.
     """
     if isinstance(labels, Mapping):

@@ -105,20 +105,20 @@ def kinship(
     """Compute KING-robust kinship of all pairs, and keep the pairs of at least `cutoff`.
 
     Each pair is counted over the variants where both are known. The workers hold planes of a quarter of a byte for
-    each genotype, and twice that while they are made; a task works on those of 2048 samples at most, and counts in 64
-    MiB. Variants needn't be pruned, but those on X and Y mislead: use `autosomes_only` where there are some.
+    each genotype, and twice that while they are made; a task uses at most those of 2048 samples, and 64 MiB for counts.
+    Variants needn't be pruned, but those on X and Y mislead: use `autosomes_only` where there are some.
 
     Parameters
     ----------
     source, maf, max_missing, hwe, keep_samples, remove, leave_out, autosomes_only, kept
-        As `pca` has them.
+        As in `pca`.
     cutoff
-        The least kinship; by default 0.0884, between second and third degree. -inf lists all pairs.
+        Least kinship; by default 0.0884, between second and third degree. -inf lists all pairs.
 
     Raises
     ------
     BadInputError
-        There is one sample, or of no pair kinship can be computed.
+        There is one sample, or kinship can't be computed for any pair.
     """
     if not isinstance(cutoff, asked.REAL) or not cutoff <= 0.5:
         raise BadInputError(f"cutoff is a kinship of at most 0.5, such as 0.0884 for second degree, not {cutoff!r}.")

@@ -1,7 +1,7 @@
 """Conventions for centering and scaling sites before a PCA, and for excluding sites.
 
 With μ the mean count of a site over the samples where it is known, and p = μ / 2 the allele's frequency, a site's row
-becomes f (x − μ), and 0 where x is missing: as if the site's mean stood there.
+becomes f (x − μ), and 0 where x is missing, as for the site's mean.
 
 References
 ----------
@@ -91,7 +91,7 @@ class Rule:
     def sites(self, counts: Matrix, stays: Matrix | None = None) -> Matrix:
         """Return each site's mean, factor and missing values, of shape (sites, 3); factor 0 means left out.
 
-        `stays` says which take part, by default those on which `verdict` says so.
+        `stays` is a mask of those that take part, by default those that `verdict` keeps.
         """
         mean = _mean(counts)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -200,8 +200,8 @@ CONVENTIONS: Mapping[Scaler, Convention] = {
 def exact_p(counts: Matrix, *, mid: bool = False) -> Matrix:
     """Return the p of each site: the probability of a number of heterozygotes at most as likely as the observed one.
 
-    `counts` holds the samples with 0, 1 and 2 copies, of shape (sites, 3 or more). With `mid` what is as likely as the
-    one there counts half. Where nothing is known, p is 1.
+    `counts` holds the samples with 0, 1 and 2 copies, of shape (sites, 3 or more). With `mid` outcomes as likely as the
+    observed one count half. Where nothing is known, p is 1.
     """
     hets = counts[:, 1].astype(np.int64)
     rare = 2 * np.minimum(counts[:, 0], counts[:, 2]).astype(np.int64) + hets
@@ -274,7 +274,7 @@ class _Chance:
 def _beyond(chance: _Chance, top: Matrix, direction: Matrix, level: Matrix) -> Matrix:
     """Return the first number from the likeliest on, upwards or downwards, that is no likelier than `level`.
 
-    One past the last where there is none: chances only fall from the likeliest on, so halving finds it.
+    One past the last if there is none: probabilities only fall from the likeliest on, so halving finds it.
     """
     low = np.zeros_like(top)
     high = np.where(direction > 0, (chance.rare - top) // 2, top // 2) + 1

@@ -50,7 +50,7 @@ def simulate(
     n_variants, n_samples
         Any size: only the requested part is generated.
     n_populations
-        Samples are shared out among them evenly, in order; `sample_table["population"]` names them.
+        Samples are divided among them evenly, in order; `sample_table["population"]` names them.
     fst
         Drift of each population, or of all.
     missing
@@ -58,7 +58,7 @@ def simulate(
     monomorphic, all_missing
         Share of the sites where all have the same genotype, or none is known.
     seed
-        Of the streams; each 256 sites have their own.
+        Seed of the streams; each 256 sites have their own.
     rows
         Variants in a block.
     on_device

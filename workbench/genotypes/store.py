@@ -52,7 +52,7 @@ def pack_to_zarr(
 
     Each block is read, packed and written by one Dask task: on the cluster of the current client, or in this process.
     A block's file appears whole or not at all, so a call with the same source resumes one that was killed. Labels
-    that are new since are written to a store that is there.
+    that are new are added to an existing store.
 
     A source is the same if its labels are and, for files read here, their names, sizes and modification times.
     Genotypes given as an array or as `Genotypes` are all read once for this check.
@@ -60,22 +60,22 @@ def pack_to_zarr(
     Parameters
     ----------
     source
-        Genotypes, or what `open_genotypes` takes; `opening` are its other parameters.
+        Genotypes, or a source for `open_genotypes`; `opening` are its other parameters.
     path
         Folder or URL of the store.
     rows
         Variants in a block, each block one file; "auto" takes those of the source.
     progress
-        Called with the variants that are written, and all of them.
+        Called with the number of variants written, and their total.
     overwrite
-        Replace the store that is there.
+        Replace an existing store.
     to_storage_options
         Options for fsspec about the server of a `path` that is a URL; `storage_options` are for the source.
 
     Raises
     ------
     ConflictError
-        There is something else at the path, or what was packed of files that have changed since.
+        Something else is at the path, or a store packed from files that have changed since.
     FailedError
         A worker doesn't have that folder, or may not write there.
     """

@@ -37,7 +37,7 @@ class Variants:
 class Genotypes:
     """Copies of an allele of variants × samples, two bits each, in a Dask array that is read on demand.
 
-    Bits of a row's last byte past the last sample may be anything; `tail` says how many samples that byte holds.
+    Bits of a row's last byte past the last sample may be anything; `tail` is the number of samples in that byte.
     """
 
     packed: da.Array

@@ -66,7 +66,7 @@ def as_matrix(a: Any, *, view: bool = False) -> Any:
     a
         An array (Dask, NumPy, CuPy, Zarr), a list of rows, a sparse matrix, a DataFrame (pandas, Dask).
     view
-        NumPy's numbers aren't copied, and have to stay as they are as long as the result is used.
+        NumPy's numbers aren't copied, and must not change while the result is used.
     """
     reach_cluster()
     if not isinstance(a, da.Array):
@@ -121,8 +121,8 @@ def _chunks(a: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def in_blocks(array: Any, heights: Sequence[int]) -> Any:
     """Return an array in memory as a Dask array of blocks of that many rows.
 
-    `da.from_array` copies the whole array, and reads it once more to name it; here blocks are views. The array has to
-    stay as it is.
+    `da.from_array` copies the whole array, and reads it once more to name it; here blocks are views. The array must not
+    change.
     """
     name = fresh("rows")
     graph = {(name, i, 0): array[part] for i, part in enumerate(slices(heights))}

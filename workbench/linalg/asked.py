@@ -15,7 +15,7 @@ REAL = (int, float, np.integer, np.floating)
 def whole(name: str, value: Any, what: str = "", least: int = 1) -> int:
     """Return `value` as a whole number; `what` says of what, such as "variants".
 
-    Raises ArrayError where it is none, or below `least`.
+    Raises ArrayError if it is none, or below `least`.
     """
     if not isinstance(value, REAL) or isinstance(value, bool) or value != value // 1 or value < least:
         raise ArrayError(
@@ -27,7 +27,7 @@ def whole(name: str, value: Any, what: str = "", least: int = 1) -> int:
 def flags(keep: Any = None, **given: Any) -> None:
     """Check that each is a bool; `keep` may be None, too.
 
-    Raises ArrayError where one of them is something else.
+    Raises ArrayError if one of them is something else.
     """
     for name, value in {"keep": False if keep is None else keep, **given}.items():
         if not isinstance(value, (bool, np.bool_)):

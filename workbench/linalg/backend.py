@@ -1,8 +1,8 @@
 """Dask's array backend "cupy" for a process without a GPU: each block is made by the worker that keeps it.
 
-Dask's own needs a GPU in the process that builds a graph, since it makes an empty CuPy array to know the type of the
-blocks by. Here that array is NumPy's, and what stands in the graph is the name of the function of CuPy, which only
-those who unpickle it look up: the scheduler and the workers.
+Dask's own backend needs a GPU in the process that builds a graph, since it makes an empty CuPy array for the type of
+the blocks. Here that array is NumPy's, and the graph contains the name of CuPy's function, which is looked up only
+where it is unpickled: on the scheduler and the workers.
 """
 
 from __future__ import annotations

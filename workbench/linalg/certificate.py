@@ -2,7 +2,7 @@
 
 With B = AᴴA, Ritz values θ₁ ≥ θ₂ ≥ … and residuals R = B V − V Θ:
 
-- Cauchy: λᵢ ≥ θᵢ. What was found is never too large, but for rounding.
+- Cauchy: λᵢ ≥ θᵢ. Ritz values are never too large, but for rounding.
 - Block: with V's first b columns as a basis and c ≥ the largest eigenvalue of what lies outside of it,
   B ≤ [Θ_b R_bᴴ; R_b c I] in the order of Hermitian matrices, so λᵢ is at most the i-th eigenvalue of that small matrix.
   Weyl's and Kato–Temple's bounds (Mathias 1998) are weaker estimates of the same eigenvalues. c is taken as
@@ -73,7 +73,7 @@ class Certificate:
     tol
         The requested relative accuracy.
     bound
-        For each value, how far it may be from the true one, relative to itself. Infinite where a value can't be
+        Error bound of each value, relative to itself. Infinite where a value can't be
         distinguished from zero.
     of_largest
         The same relative to the largest value, including those that can't be distinguished from zero.
@@ -81,11 +81,11 @@ class Certificate:
         "proved": the Frobenius norm leaves no room for anything missed. "very likely": two passes in a row agree; only
         a start that is orthogonal to a singular vector could deceive. "not reached": the bounds don't meet `tol`.
     limit
-        Why not: "passes" ended, "rounding" leaves more than `tol` in doubt, or values lie as close together as those
-        of "noise", so that the passes allowed would not have been enough, or the data are "constant", so that centering
-        leaves rounding errors only. None where `tol` was reached.
+        Reason for "not reached": "passes" ended, "rounding" leaves more than `tol` in doubt, or values lie as close
+        together as those of "noise", so that the allowed passes would not suffice, or the data are "constant", so that
+        centering leaves rounding errors only. None where `tol` was reached.
     needed
-        The `max_passes` that noise would have taken, as it seemed when passes were given up; else 0.
+        Estimate of the `max_passes` for noise, if passes were given up; else 0.
     angle
         Upper bound of the sine of the largest angle between the found and the true space of all k vectors, on either
         side. 1 where the next singular value is as large as the last one found, so that there is no such space. 0 where
@@ -95,14 +95,14 @@ class Certificate:
     residuals
         ‖AᴴA v − σ² v‖ / σ₁² of each.
     shares
-        The part of ‖A‖²_F that each value's square is; NaN where it is 0.
+        Share of each value's square in ‖A‖²_F; NaN where that is 0.
     passes, bytes_read
         Number of passes over the array, and bytes made or read for them. The sample for the start isn't
         counted.
     dtype
-        The arithmetic that the result rests on.
+        Arithmetic of the result.
     seed
-        What gives the same random start again.
+        Seed that repeats the random start.
     """
 
     tol: float

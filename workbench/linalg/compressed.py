@@ -35,13 +35,13 @@ class _Factors(NamedTuple):
 class SVD(_Factors):
     """`u, s, vh` as Dask arrays, with the `certificate` of their accuracy.
 
-    It is about what is returned: `values`, the singular values in double precision, and `s`, these in the precision of
-    `a`, or in double precision where that rounds them by more than the tolerance or doesn't reach so far.
-    `squares` is ‖A‖²_F of the array as it was centred and scaled: the sum of all its squared singular values (infinite
-    or 0 where a square is out of range), and `shares` the part of it that each value's square is (NaN where it is 0).
-    `mean` and `factor` are what each column (row, if M < N) was centred by and multiplied with, or None: known where
+    The certificate covers the returned values: `values` in double precision, and `s` in the precision of
+    `a`, or in double precision if that rounds them by more than the tolerance or is out of range.
+    `squares` is ‖A‖²_F of the centered and scaled array: the sum of all its squared singular values (infinite
+    or 0 if a square is out of range), and `shares` each value's share of it (NaN where it is 0).
+    `mean` was subtracted from each column (row, if M < N), and `factor` multiplied it; None unless
     means are taken along the longer axis. `exponent` is that of the power of two by which numbers were divided
-    when they were read, as their squares are out of range; 0 for all others.
+    when they were read, if their squares are out of range; else 0.
     """
 
     certificate: Certificate
@@ -77,8 +77,8 @@ def svd_compressed(
 
     Replaces `dask.array.linalg.svd_compressed`, with another method: a block Krylov space from one fused pass
     a step, which ends when the error bounds are met. With few columns it starts from the vectors of AᵀA of the first
-    pass, and ends after two more. The passes are made at once, by whatever Dask is set to compute
-    with (`dask.config.set(scheduler=…)`, or the current `distributed.Client`). Singular vectors along the
+    pass, and ends after two more. The passes are made at once, by Dask's current
+    scheduler (`dask.config.set(scheduler=…)`, or the current `distributed.Client`). Singular vectors along the
     shorter axis are then at hand; those along the longer one are lazy, and take one more pass when computed.
 
     Parameters
@@ -184,7 +184,7 @@ def _operator(a: Any, view: View, row_name: str, keep: bool | None, compute: boo
 def for_passes(a: Any, keep: bool) -> Any:
     """Return the array persisted on the workers, or in a form that is quick to make again.
 
-    One of blocks that they hold already stays as it is: an optimised graph would lose hold of them.
+    An array whose blocks are held already stays as it is: an optimized graph would lose them.
     """
     if not keep and cluster_client() is not None:
         from distributed import futures_of
@@ -198,7 +198,7 @@ def for_passes(a: Any, keep: bool) -> Any:
 def most_kept(on_devices: bool) -> float:
     """Return the bytes that may stay between passes: half the free memory of the workers, this machine, or their GPUs.
 
-    On a GPU little else is needed. What Dask holds there counts, not what is taken: a pool takes it all at once.
+    On a GPU little else is needed. Memory in use by Dask counts, not that allocated: a pool allocates it all at once.
     """
     client = cluster_client()
     if client is None:

@@ -56,7 +56,8 @@ SOLVED, SPACES, CONVERGED = 512, (120, 400, 400, 400), 1e-6
 def basis_bytes() -> int:
     """Return the bytes of the stored blocks and products, and of the copy that one more block makes.
 
-    Beyond, the space is cut down to its best vectors. 6 GiB are 17 passes with 48 columns of half a million samples.
+    Above that, the space is cut down to its best vectors. 6 GiB are 17 passes with 48 columns of half a million
+    samples.
     """
     return min(6 * 2**30, memory_of_host().limit // 4)
 
@@ -325,7 +326,7 @@ class _Search:
 
         Of a continuum, bounds shrink as a power of the number of passes, about the second, and no sooner faster than
         single values of it are resolved: in a space of n dimensions after some 1.8 n^0.3 passes, as tried with noise
-        of n from 1000 to 20 000. Whichever comes first is believed, and what shrinks geometrically is left to do so.
+        of n from 1000 to 20 000. The earlier estimate is used, and bounds that shrink geometrically may continue.
         """
         passes, worst = self.operator.passes, self._worst
         if len(worst) <= TREND or worst[-1] <= 1:
@@ -395,7 +396,7 @@ class _Search:
 def leading_vectors(gram: Matrix, start: Matrix) -> Matrix:
     """Return as many leading eigenvectors of a symmetric matrix as `start` has columns, or `start` if it isn't finite.
 
-    Of a small one all are computed. Of others a block Krylov space is begun anew some times from its best vectors.
+    For a small matrix all are computed. For others a block Krylov space is restarted some times from its best vectors.
     """
     width = start.shape[1]
     if not np.isfinite(gram).all():
@@ -423,7 +424,7 @@ def leading_vectors(gram: Matrix, start: Matrix) -> Matrix:
 class _Basis:
     """An orthonormal K, Z = AᴴA K, and T = Kᴴ Z.
 
-    K and Z lie at the beginning of rooms that one basis hands to the next: memory that no column has reached is none.
+    K and Z are the first columns of buffers that one basis passes to the next: unused columns take no memory.
     """
 
     rooms: tuple[Matrix, Matrix]

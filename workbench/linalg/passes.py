@@ -79,8 +79,8 @@ class View:
 class Sums:
     """Sums over some rows, from one reading. `mean` and `deviations` (Σ|x − mean|²) are each column's.
 
-    `squares` is ‖Ã‖²_F, `means` what centring has taken from it, `factors` the least and the largest by which rows were
-    multiplied. `gram` is ÃᵀÃ in single precision, as good as a start has to be.
+    `squares` is ‖Ã‖²_F, `means` the part removed by centering, `factors` the least and the largest by which rows were
+    multiplied. `gram` is ÃᵀÃ in single precision, which suffices for a start.
     """
 
     product: Matrix
@@ -249,7 +249,7 @@ class Reduction(NamedTuple):
     def _here(graph: HighLevelGraph, keys: Any) -> Any:
         """Compute a whole graph in this process.
 
-        It is needed as it stands: to look for what could be left out takes Dask as long as the tasks.
+        The graph isn't optimized: that takes Dask as long as the tasks.
         """
         get = scheduler() or get_scheduler() or dask.threaded.get
         return get(graph.to_dict(), keys)

@@ -37,22 +37,22 @@ def pca(a: Any, n_components: int | float | None, **how: Any) -> PCA:
 class PCA:
     """Principal component analysis of samples × features, without a centred copy of the data.
 
-    An estimator as scikit-learn has them, for arrays and DataFrames of Dask (fitted at once, transformed lazily) or in
+    An estimator like scikit-learn's, for arrays and DataFrames of Dask (fitted at once, transformed lazily) or in
     memory, and for sparse matrices. Signs are scikit-learn's: the largest entry of each component is positive.
 
     Parameters
     ----------
     n_components
-        How many; None for all, min(n_samples, n_features). A number between 0 and 1: as many as explain more than this
-        share of the variance.
+        Number of components; None for all, min(n_samples, n_features). Between 0 and 1: as many as explain more than
+        this share of the variance.
     scale
         Divide each feature by its standard deviation, as StandardScaler does; constant ones stay.
     whiten
         Scores of unit variance.
     tol, max_passes, keep
-        As `svd_compressed` has them.
+        As in `svd_compressed`.
     random_state
-        Its seed. The result depends on it only within `tol`; where None drew one, it is in `certificate_.seed`.
+        Seed. The result depends on it only within `tol`; if None drew one, it is in `certificate_.seed`.
 
     Attributes
     ----------

@@ -6,16 +6,16 @@ Each block is read as tiles that stay in cache. With A = Q C, Q orthonormal and 
    and values. From its V and S comes Q₁ = A V / S, whose condition is about 3 whatever that of A [1]. With an
    orthogonal V a plain product is backward stable, so no triangular solve is needed [2].
 2. Where A has no rank for columns of Q₁, as it repeats columns or holds zeros, random ones take their place: their rows
-   of C are 0. That A is nothing along what was left out is seen from all of its rows.
+   of C are 0. All rows of A are used to check that A is zero along the vectors left out.
 3. Where Q₁ᴴQ₁ is as well conditioned as it should be, one Cholesky step makes Q₁ orthonormal to rounding.
 4. Else, if that Gram matrix has a trustworthy Cholesky factor, two of them: CholeskyQR2 [3].
-5. Else the Householder way, TSQR [4], on A in tiles, whose small factors are joined a few at a time.
+5. Else Householder's method, TSQR [4], on A in tiles, whose small factors are joined a few at a time.
 
-Every decision is taken inside the graph, from numbers and not from hopes: Cholesky's own error isn't enough, since a
-matrix of rank 75 with 100 columns may pass it. The sketch takes the place of the shift in shifted CholeskyQR3 [5]: it
+Every decision is taken inside the graph, from computed numbers: Cholesky's own error isn't enough, since a
+matrix of rank 75 with 100 columns may pass it. The sketch replaces the shift in shifted CholeskyQR3 [5]: it
 costs a third of a Gram matrix, and saves the third round that condition numbers above 1e8 would need.
 
-All of it is done where the blocks lie: of an array on GPUs, sketches, Gram matrices and small factors stay there.
+Everything is computed where the blocks lie: for an array on GPUs, sketches, Gram matrices and small factors stay there.
 
 References
 ----------
@@ -270,7 +270,7 @@ def _work(a: Any, name: str, finish: Finish, signs: Signs, axis_name: str) -> tu
 class Total:
     """Sums over some rows: a sketch or a Gram matrix, the column sums, and the number of rows.
 
-    `lost` is the sum of squares of A along what was taken for nothing, relative to its largest singular value.
+    `lost` is the sum of squares of A along directions treated as zero, relative to its largest singular value.
     """
 
     matrix: Matrix
@@ -336,9 +336,9 @@ def _sketch(block: Any, index: int, first_row: float, buckets: int, axis_name: s
 class Step:
     """State A = (A M₁ M₂ …) C so far: the small factors by which blocks are multiplied, and C.
 
-    `route` is what has to come next: "turn" (multiply, look at the Gram matrix again), "done" or "tsqr".
-    `sums` are the column sums so far. Householder's way starts from A itself. Of A M₁, the last `filled` columns are
-    replaced by random ones. `rows` are those of A, `limit` is how large the `lost` squares may be.
+    `route` is the next step: "turn" (multiply, look at the Gram matrix again), "done" or "tsqr".
+    `sums` are the column sums so far. Householder's method starts from A itself. The last `filled` columns of A M₁ are
+    replaced by random ones. `rows` are those of A, `limit` is the largest allowed sum of `lost` squares.
     """
 
     route: Literal["turn", "done", "tsqr"]

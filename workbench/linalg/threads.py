@@ -39,7 +39,7 @@ def one_thread() -> Iterator[None]:
     Two threads by two cost 1.4 times the time on an idle machine, and many times that on a busy one, where BLAS's
     threads wait for each other. Workers of a cluster are other processes; Dask sets theirs to one as they start.
 
-    The number belongs to the process: of calls that overlap the first sets it, and the last gives it back.
+    The number applies to the process: of overlapping calls the first sets it, and the last restores it.
     """
     _ONE_THREAD.begin()
     try:

@@ -155,7 +155,7 @@ def dataset(run: Run) -> xr.Dataset:
 def provenance(run: Run) -> dict[str, Any]:
     """Return attributes with the arrays' origin: workload, parameters, cluster, versions, times, certificate.
 
-    Attributes are text and numbers; what is nested is JSON.
+    Attributes are text and numbers; nested values are JSON.
     """
     certificate = (run.result or {}).get("certificate")
     return {

@@ -77,8 +77,8 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 def export_run(run: Run, path: Path, *, replace: bool = False, with_answers: bool = False) -> Path:
     """Write a run that has ended to `path`, or into that folder, and return the path.
 
-    `with_answers` says whether the arrays that are kept with it go along. Raises ConflictError while the run goes on,
-    and where the file is there and isn't to be replaced.
+    `with_answers` includes the arrays kept with it. Raises ConflictError while the run is active,
+    and if the file exists and isn't to be replaced.
     """
     if run.active:
         raise ConflictError(f"The run {run.id} is still {run.status}. It can be exported when it has ended.")
@@ -130,8 +130,8 @@ def write_run(run: Run, file: IO[bytes], *, with_answers: bool = False) -> None:
 def import_run(path: Path | IO[bytes], *, new_id: bool = False, max_size: int | None = None) -> Run:
     """Import a run that `export_run` wrote, and return it; `new_id` gives it another id, if its own is taken.
 
-    `max_size` is how many bytes it may be unpacked to, and take in memory: MOST_BYTES and MOST_MEMORY by default.
-    Raises BadInputError where the file is not a whole and sound export, and ConflictError where a run of its id is
+    `max_size` limits its bytes unpacked and in memory: MOST_BYTES and MOST_MEMORY by default.
+    Raises BadInputError if the file is not a whole and sound export, and ConflictError if a run of its id is
     there already; nothing was taken in then.
     """
     name = str(path) if isinstance(path, Path) else "The file"

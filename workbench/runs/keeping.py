@@ -147,7 +147,7 @@ class _Workers(writing.Writer):
     def _lacking(self, path: str) -> tuple[str, str] | None:
         """Return a machine with workers that can't write there, and the reason; each may have its own disks.
 
-        A scheduler opens what is sent to workers, so it must have zarr as well; it needs no folder.
+        A scheduler unpickles data for workers, so it must have zarr as well; it needs no folder.
         """
         if (without := self._client.run_on_scheduler(Travelling(remote.unwritable_zarr), "://")) is not None:
             return tuple(without)
@@ -211,7 +211,7 @@ def wanted(
 ) -> tuple[Target, xr.Dataset]:
     """Return the target of a run's answer, if it may be written, and the arrays: none for a picture.
 
-    Raises NotFoundError where some of them are not kept.
+    Raises NotFoundError if some of them are not kept.
     """
     if not isinstance(run, Run):
         raise BadInputError(

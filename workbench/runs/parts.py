@@ -1,6 +1,6 @@
 """Parts of a run's result that pages, reports and comparisons read: their names and types.
 
-A record may come from anywhere. What it calls a certificate and isn't one is refused where the record is read.
+A record may come from anywhere. An invalid part, such as a certificate, is refused when the record is read.
 User functions can't return parts of these names (see `workloads.returned`), except lists of numbers.
 """
 

@@ -1,7 +1,7 @@
 """Location of a run's blocks, on GPUs or not, from their types when the workers stored them.
 
-A plugin counts on each worker; nothing is read from a device, and of a block only its type and its size are looked at.
-What it counts belongs to a task's name, its step. What Dask made one task of several steps is seen as one: its result.
+A plugin counts on each worker; nothing is read from a device, and of a block only its type and its size are read.
+Counts belong to a task's name, its step. Steps that Dask fused into one task count as one: the result.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ def _why_it_waits(run: Run, client: Client) -> str | None:
 def diagnose(writer: Writer[Run], problem: str | None = None) -> None:
     """Find where the time went, after the answer is out and the events are complete.
 
-    If it can't be written, each reader of the run finds it again. `problem` says what the record of events lacks.
+    If it can't be written, each reader of the run finds it again. `problem` describes gaps in the record of events.
     """
     from workbench.runs.explaining.diagnosis import diagnosis
 

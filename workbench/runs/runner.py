@@ -1,7 +1,7 @@
 """The process that computes one run: `python -m workbench.runs.runner RUN`, in the cluster's Python.
 
-It connects, builds the graph, computes it, records what happened, checks the answer and writes it all down. SIGTERM
-cancels. What it prints goes to the run's log.txt.
+It connects, builds the graph, computes it, records the events, checks the answer and writes the record. SIGTERM
+cancels. Its output goes to the run's log.txt.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ def timed(
 ) -> tuple[dict[str, Any], dict[str, Any], float]:
     """Build the graph and compute it; return the results, the collections and the seconds that both took.
 
-    Estimating memory from the graph, and what `note` does with the estimate, such as writing a record, isn't timed.
+    The estimate of memory from the graph, and the call of `note` with it, aren't timed.
     """
     began = clock()
     built = chosen.build(parameters)
@@ -335,8 +335,9 @@ def _check_modules(run: Run, chosen: Template, parameters: Parameters, spec: Clu
 def _while_cluster_lasts(run: Run) -> Iterator[None]:
     """Run the block, and raise FailedError in it as soon as its cluster is lost, or a GPU of it.
 
-    Dask tells late, or never: a client tries for half a minute to reach a scheduler that was killed, and where a worker
-    can't take in a block, because its GPU is gone, the tasks that wait for it wait for ever (dask/distributed#6705).
+    Dask reports it late, or never: a client tries for half a minute to reach a scheduler that was killed, and where a
+    worker can't take in a block, because its GPU is gone, the tasks that wait for it wait for ever
+    (dask/distributed#6705).
     """
     over, why = threading.Event(), ""
 

@@ -93,7 +93,7 @@ def get(run_id: str) -> Saving:
 def start(run: Run, path: Any, kind: str | None = None, *, only: Sequence[str] = (), replace: bool = False) -> Saving:
     """Start to save a run's answer as `keeping.wanted` decides, and return at once.
 
-    Raises ConflictError where something of it is being saved already.
+    Raises ConflictError if the run is being saved already.
     """
     # Who only reads how far it is needs no dask.array, whose import takes longer than a list of runs.
     from workbench.runs import keeping

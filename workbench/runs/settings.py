@@ -32,7 +32,7 @@ def read_pairs(value: Any) -> Any:
 def read_settings(given: Any) -> dict[str, Any]:
     """Return settings by name, from values that may be text, or from one text of all.
 
-    Raises BadInputError for one that no run can change. Dask itself says of values that it can't use.
+    Raises BadInputError for one that no run can change. Dask itself reports invalid values.
 
     Examples
     --------

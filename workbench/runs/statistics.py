@@ -88,9 +88,9 @@ def speed(n_bytes: float | None, seconds: float | None) -> float | None:
 def compared(times: Mapping[int, float], reference: Mapping[int, float], *, paired: bool) -> Ratio:
     """Return the ratio of `times` to `reference`, both by the round in which they were measured.
 
-    Logarithms of times are taken as normally distributed, and the interval is Student's. `paired` judges the quotients
-    within rounds, so that what makes a round slow as a whole doesn't count; otherwise Welch's interval is for two sets
-    of times that have nothing to do with one another.
+    Logarithms of times are assumed to be normally distributed, and the interval is Student's. `paired` judges the
+    quotients within rounds, so that effects on a whole round don't count; otherwise Welch's interval is for two
+    independent sets of times.
     """
     rounds = [each for each in times if each in reference]
     if paired and rounds:

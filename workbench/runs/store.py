@@ -1,7 +1,7 @@
 """Records of all runs: a folder for each in the user's data folder.
 
-The process that computes a run writes its `record.json`, a few times a second while it goes on. What the user says of
-it, name, star and note, is in files of its own, which the user's side writes.
+The process that computes a run writes its `record.json`, a few times a second. The user's name, star
+and note are in separate files, written by the user's processes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def writer(run: Run) -> records.Writer[Run]:
 def claim(run_id: str, pid: int, pid_created: float | None) -> Run | None:
     """Return the run that this process is to compute; None if another one does, or the run was deleted.
 
-    It may have been called lost, because this process took long to start.
+    It may have been marked as lost, because this process took long to start.
     """
     if not records.claim(folder(run_id), pid, pid_created):
         return None

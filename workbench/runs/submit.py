@@ -43,7 +43,7 @@ def submit(
 ) -> Run:
     """Start a run and return at once.
 
-    Raises BadInputError where a parameter can't be used, and ConflictError where the cluster isn't ready, its GPUs
+    Raises BadInputError if a parameter can't be used, and ConflictError if the cluster isn't ready, its GPUs
     can't compute, or the workload won't fit and isn't forced.
 
     Parameters
@@ -92,7 +92,7 @@ def measure(
 ) -> Run:
     """Start a run of about a hundredth of a workload, for later forecasts, and return at once.
 
-    Raises what `part_of` and `submit` raise.
+    Raises the errors of `part_of` and `submit`.
     """
     part = part_of(workload, parameters, actual_spec(record))
     return submit(workload, part, record, inventory=inventory, measurement=True)

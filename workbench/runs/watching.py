@@ -46,13 +46,13 @@ def watch(
     Parameters
     ----------
     client
-        Any Dask client, also one that this package knows nothing of, or what `workbench.start` returned; Dask's current
-        client where None.
+        Any Dask client, even one unknown to this package, or the result of `workbench.start`; None is Dask's current
+        client.
     name
-        What to call the run in the history. Runs of one name are repeats of one thing, which `workbench compare
+        Name of the run in the history. Runs of one name are repeats, which `workbench compare
         --group NAME --group OTHER` compares.
     tags
-        What else is to be kept with it, such as {"git": "3fa29c"}.
+        Further facts to store with it, such as {"git": "3fa29c"}.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def watch(
 class Watching:
     """Recorder of a client's computations between `with` and the end of the block; then it reads like its `Run`.
 
-    `source` is the code that is watched, to be kept with the run. `on_batch` is called with each batch of events, in
+    `source` is the watched code, which is stored with the run. `on_batch` is called with each batch of events, in
     the client's event loop: it must be quick. See `watch` for the others.
     """
 

@@ -22,19 +22,19 @@ def open(
     Formats are those of all workloads: .npy, .npz, HDF5, NetCDF (a series of files, too), Zarr, GRIB, TIFF, OME-Zarr,
     Parquet and CSV. Blocks follow the stored chunks. Packed numbers are unpacked, and NaN where they are missing.
     An array without a name is called "array"; dimensions without names are called after their array: x_0, x_1. The
-    columns of a table are arrays along "row". What holds no numbers is left out, except for coordinates.
+    columns of a table are arrays along "row". Arrays without numbers are left out, except for coordinates.
 
     Parameters
     ----------
     anon, endpoint_url, token_variable
-        For a URL: ask without keys; the server of S3; the variable of the environment that holds a token.
+        For a URL: access without keys; the S3 server; the environment variable that holds a token.
     missing_chunks
         "refuse" if most chunks of a store are missing, or "fill" to read them as its fill value.
 
     Raises
     ------
     BadInputError
-        There is nothing that can be read, or the file is damaged.
+        There is nothing readable, or the file is damaged.
     MissingError
         A package that reads it isn't installed.
 

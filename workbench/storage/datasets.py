@@ -185,10 +185,10 @@ def pick(path: Any, variable: str | None = None, select: str | None = None, opti
     Parameters
     ----------
     variable
-        Its name, of a variable in a group "group/name"; None where the dataset has but one.
+        Name, in a group as "group/name"; None if the dataset has only one variable.
     select
-        Places along dimensions: "time=1990:2020, level=500". Both ends of a range belong to it; values of coordinates
-        are meant, positions where a dimension has none.
+        Places along dimensions: "time=1990:2020, level=500". Both ends of a range belong to it; they are values of
+        coordinates, or positions if a dimension has none.
 
     Raises
     ------
@@ -294,7 +294,7 @@ def _together(place: Place, files: Sequence[str], variable: str | None, select: 
 
 
 def _check_alike(first: Picked, other: Picked) -> None:
-    """Raise BadInputError where the same variable of two files can't be one after the other."""
+    """Raise BadInputError if the same variable of two files can't be one after the other."""
     facts = [
         {
             "dimensions": ", ".join(one.dims),

@@ -23,7 +23,7 @@ _CODECS = {"zfpy": "zfpy", "pcodec": "pcodec", "crc32c": "crc32c", "msgpack2": "
 
 
 def check_decoders(place: Place, format: str, name: str | None) -> None:
-    """Raise MissingError where a package that decompresses an array isn't installed here."""
+    """Raise MissingError if a package that decompresses an array isn't installed here."""
     for module in decoders(place, format, name):
         if find_spec(module) is None:
             what = f"{place} ({name})" if name else place
@@ -33,7 +33,7 @@ def check_decoders(place: Place, format: str, name: str | None) -> None:
 def decoders(place: Place, format: str, name: str | None) -> tuple[str, ...]:
     """Return the modules that decompress an array, beyond those that read its format.
 
-    Raises BadInputError where nothing known decodes it.
+    Raises BadInputError if nothing known decodes it.
     """
     if format in ("hdf5", "h5netcdf"):
         return _of_hdf5(place, name or "")

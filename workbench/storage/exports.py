@@ -54,8 +54,8 @@ def check_room(folder: Path, found: Mapping[str, xr.Variable], copies: int = 1) 
 def table(answer: xr.Dataset, count: Count | None = None) -> Iterator[str]:
     """Yield the lines of the first array as a table: row labels, its columns, other arrays with a value for each row.
 
-    Tabs separate them. Rows without labels are numbered from 0, except those of a column of text: readers of lists
-    would take numbers for names.
+    Tabs separate them. Rows without labels are numbered from 0, except in a column of text: readers of lists
+    would take the numbers for names.
     """
     name, each = next(iter(answer.items()))
     if each.data.ndim not in (1, 2):

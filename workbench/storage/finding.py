@@ -88,9 +88,9 @@ def find_array(
 
 
 def existing_chunks(found: Found, missing_chunks: str) -> tuple[str, ...]:
-    """Return messages about metadata that contradict each other and on chunks that don't exist.
+    """Return messages about contradictory metadata and missing chunks.
 
-    Raises BadInputError where most chunks don't exist and `missing_chunks` isn't "fill", and MissingError where a
+    Raises BadInputError if most chunks don't exist and `missing_chunks` isn't "fill", and MissingError if a
     package that decompresses them isn't installed.
     """
     source = (found.recipe or {}).get("source") or {}

@@ -65,7 +65,7 @@ _KEYS = {
 class Place:
     """A path from the root, or a URL with its server's options for fsspec (`storage_options`); it is sent to workers.
 
-    Among the options may be the name of a variable of the environment that holds a token (`with_token`).
+    The options may name an environment variable that holds a token (`with_token`).
     """
 
     path: str
@@ -201,7 +201,7 @@ def full(path: Any, options: Options | None = None) -> Place:
     Raises
     ------
     BadInputError
-        It is neither, or it has options and is a path.
+        It is neither, or a path with options.
     """
     if not isinstance(path, (str, os.PathLike)) or not str(path):
         raise BadInputError(f"A path or URL is needed, not {path!r}.")
@@ -257,7 +257,7 @@ def with_token(path: str, options: Options, *, whole: bool = False) -> dict[str,
 
     Requests to web servers are repeated if the server is busy or a connection breaks in the middle of a part of a file;
     with `whole` in the middle of a file too. Leave `whole` out to list files or to read a file as a stream.
-    On the web a token goes as `Authorization: Bearer TOKEN`; a value with a space in it, such as 'Basic …', as it is.
+    Web servers get a token as `Authorization: Bearer TOKEN`; a value with a space, such as 'Basic …', unchanged.
 
     Raises
     ------

@@ -90,8 +90,8 @@ def read_block(
 ) -> np.ndarray[Any, Any]:
     """Read a block of numbers, converted from the stored ones.
 
-    `read` gets a slice for each dimension. What is missing is NaN, or refused if `missing` is "refuse"; what is
-    infinite is refused unless `missing` is None.
+    `read` gets a slice for each dimension. Missing values are NaN, or refused if `missing` is "refuse"; infinite
+    ones are refused unless `missing` is None.
     """
     about = block_info[None]
     where = [slice(*bounds) for bounds in about["array-location"]]

@@ -52,7 +52,7 @@ def target(path: Any, kind: str | None = None, *, replace: bool = False, kinds: 
     Raises
     ------
     BadInputError
-        Nothing can be written there, or the ending says nothing.
+        Nothing can be written there, or the ending is unknown.
     ConflictError
         Something is there that must not be replaced, or is of another kind.
     MissingError

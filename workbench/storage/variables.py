@@ -124,7 +124,7 @@ def plain_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
 def encoded(variable: xr.Variable) -> xr.Variable:
     """Return a variable encoded for files: dates as numbers, text as NumPy's StringDType, GPU arrays on the host.
 
-    Raises BadInputError where it holds neither numbers, text, dates nor durations.
+    Raises BadInputError if it holds neither numbers, text, dates nor durations.
     """
     data, attrs = variable.data, dict(variable.attrs)
     if is_lazy(variable):

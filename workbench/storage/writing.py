@@ -120,9 +120,9 @@ def write(answer: xr.Dataset, to: Target, *, mark: str, writer: Writer | None = 
     BadInputError
         The target holds no such arrays.
     ConflictError
-        Something came to be there meanwhile.
+        Something was created there meanwhile.
     FailedError
-        The disk is full, or may not be written to.
+        The disk is full or read-only.
     """
     writer = writer or Writer()
     with writing_to(to.place), _whole(to, mark) as folder:
@@ -182,8 +182,8 @@ def remove(place: Place) -> None:
 def _whole(to: Target, mark: str) -> Iterator[Place]:
     """Make a hidden folder next to the target to write in; at the end it, or the file in it, becomes the target.
 
-    What is there already stays until then. Behind a URL a store can't be renamed: one that is replaced is removed
-    before the other is copied, which stays in its folder if that fails.
+    An existing target stays until then. Behind a URL a store can't be renamed: the old one is removed
+    before the new one is copied, which stays in its folder if that fails.
     """
     folder, is_removed = unfinished(to.place, mark), False
     if folder.is_url:

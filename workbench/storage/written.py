@@ -79,16 +79,16 @@ def remark(
     missing
         Stored values that stand for missing ones: chunks that don't exist are then missing, too.
     accept
-        Whether most chunks may be absent, as the caller chose to use the fill value for them.
+        True if most chunks may be absent, as the caller chose the fill value for them.
     never
-        Whether such an array is always written as a whole.
+        True if such an array is always written as a whole.
     remedy
-        What else can be done than writing it again.
+        Remedy other than writing it again.
 
     Raises
     ------
     BadInputError
-        Most chunks don't exist, or what they hold isn't defined, or they lie under other keys.
+        Most chunks don't exist, or their values aren't defined, or they lie under other keys.
     """
     if found is None:
         return (
@@ -305,7 +305,7 @@ def hdf5_name(opened: Any, name: str) -> str:
 
 
 def _check_external(dataset: Any, place: Place, name: str, *, by_xarray: bool) -> None:
-    """Raise BadInputError where a file with an HDF5 dataset's values is absent or short: HDF5 reads fill values."""
+    """Raise BadInputError if a file with an HDF5 dataset's values is absent or short: HDF5 reads fill values."""
     what = f"{place} ({name})"
     if place.is_url or by_xarray:
         raise BadInputError(

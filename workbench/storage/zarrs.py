@@ -223,7 +223,7 @@ def remove_halves(folder: Path) -> None:
 def safe(array: Any, place: object) -> Any:
     """Return `array`, unless one of its codecs unpickles, which runs any code in the file.
 
-    Of numcodecs' codecs `pickle` alone does; from 0.16.6 on it refuses by itself, unless a process allows it.
+    Among numcodecs' codecs only `pickle` does; since 0.16.6 it refuses by itself, unless a process allows it.
 
     Raises
     ------

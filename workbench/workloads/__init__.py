@@ -1,7 +1,7 @@
 """Workloads: plain functions of plain Dask code, and the registry that turns them into forms, checks and cells.
 
-Names are imported on first use: tasks find their functions in these modules on workers that have Dask and
-NumPy, and nothing of what forms need.
+Names are imported on first use: tasks find their functions in these modules on workers with Dask and
+NumPy, but without the packages for forms.
 """
 
 from importlib import import_module

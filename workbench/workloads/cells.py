@@ -24,9 +24,9 @@ def save(cell: str, name: str = "") -> str:
     Parameters
     ----------
     cell
-        Text of the cell, without the line of the magic.
+        Text of the cell, without the magic's line.
     name
-        Function that is the workload, where the cell defines several.
+        Function that is the workload, if the cell defines several.
 
     Raises
     ------

@@ -59,9 +59,9 @@ def svd_is_close(x: Any, results: Mapping[str, Any], tolerance: float, client: C
     """Compute residuals A v − s u and Aᵀ u − s v in one more pass, which bound the error of each singular value.
 
     With u and v of length one, a singular value of A lies within sqrt((‖A v − s u‖² + ‖Aᵀ u − s v‖²) / 2) of s: these
-    are the residuals of an eigenvector of the symmetric matrix [[0, A], [Aᵀ, 0]]. Whether it is the one of the same
-    number is another question, which the trace answers where it can: no singular value was missed when what the found
-    ones leave of ‖A‖² is smaller than the last of them squared.
+    are the residuals of an eigenvector of the symmetric matrix [[0, A], [Aᵀ, 0]]. The trace may also
+    show that it has the same number: no singular value was missed if the rest of ‖A‖² after the found
+    ones is smaller than the last of them squared.
     """
     u, v, s = results["u"], results["v"], np.asarray(results["s"], dtype="float64")
     problem = _not_singular_values(s)
@@ -93,7 +93,7 @@ def svd_is_close(x: Any, results: Mapping[str, Any], tolerance: float, client: C
 def svd_is_certified(x: Any, results: Mapping[str, Any], client: Client | None, *, axis: int | None = None) -> Check:
     """Check that the certificate is reached, U and V are orthonormal, and Aᴴ U is V S, in one more pass.
 
-    U was made as A V / S, so that these two agree whatever V is. Aᴴ U, by Dask's own product, shows more: along V it is
+    U was made as A V / S, so these two agree for any V. Aᴴ U, by Dask's own product, shows more: along V it is
     S, as near as the certificate says; the rest is (AᴴA v − s² v) / s, whose length the certificate bounds. `axis` is
     that of `workbench.linalg.svd_compressed`.
     """

@@ -60,24 +60,24 @@ def workload(
     Parameters
     ----------
     title
-        Its name in lists.
+        Name in lists.
     prepare
         Called before anything runs, also with `cluster` and `given` if it names them: the cluster's `memory` in bytes,
-        `threads`, `threads_per_worker` and `on_gpu`, as far as they are known, and the parameters that the user gave.
-        It returns the parameters that it changes, such as {"chunks": 500}, or these and sentences on them. Raise an
+        `threads`, `threads_per_worker` and `on_gpu`, if known, and the parameters that the user gave.
+        It returns the parameters that it changes, such as {"chunks": 500}, or these and messages about them. Raise an
         error with one message for what cannot be computed.
     needs
-        Called before anything runs, also with `threads_per_worker` if it names that. It returns what all workers
-        together must hold: bytes, a text such as '2GiB', or `workbench.Needs`.
+        Called before anything runs, also with `threads_per_worker` if it names that. It returns the memory needed by
+        all workers together: bytes, a text such as '2GiB', or `workbench.Needs`.
     check
-        Called with the answer first, and with `client` if it names that. It returns whether the answer is right, or
-        that and a sentence, or these and by how much rounding may put the numbers of the answer off, which decides
-        whether answers near zero agree, or `workbench.Check`. An `assert` that fails says that it isn't right.
+        Called with the answer first, and with `client` if it names that. It returns True if the answer is right, or
+        that and a message, or these and the largest effect of rounding on the numbers of the answer, which decides
+        if answers near zero agree, or `workbench.Check`. A failing `assert` means that it is wrong.
     code
         Called also with `on_gpu` if it names that. It returns the text of a notebook cell that computes the same; by
         default the text of the file and a call.
     presets
-        Parameters under a name in lower case, which a click, or `-p preset=NAME`, fills in.
+        Parameters under a name in lower case, filled in by a click, or by `-p preset=NAME`.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Estimates of data moved, work and memory for each workload, from its parameters alone.
 
-Memory is stated so that no worker was seen to need more, and less than half as much again as most did: peaks of worker
-processes over what they held before, one to two workers of one or two threads, November 2026. A test measures it anew.
+Estimates of memory are upper bounds of measured peaks, and less than 1.5 times most of them: growth of worker
+processes, one to two workers of one or two threads, November 2026. A test repeats the measurement.
 """
 
 from __future__ import annotations
@@ -177,9 +177,9 @@ def _orthonormalised(x: Matrix, taken: int, threads_per_worker: int, verb: str) 
 def expected_passes(tol: float, rows: float = 20, columns: float = 1, width: float = 0) -> int:
     """Return the passes needed for an accuracy, as measured for random numbers, the hardest case.
 
-    Singular values of random numbers lie the closer together, the less square the array is (Marchenko and Pastur,
-    1967), which saves as many passes as a larger `tol` does. Blocks of `width` columns fill the space of all
-    `columns` at last; 0 is for so many columns that they don't.
+    Singular values of random numbers lie closer together if the array is less square (Marchenko and Pastur,
+    1967), which saves as many passes as a larger `tol` does. Blocks of `width` columns finally fill the space of all
+    `columns`; 0 means too many columns for that.
     """
     spread = math.sqrt(min(rows, columns) / max(rows, columns) * 20)
     passes = max(3, round(3 + 8 * math.log10(0.05 * spread / tol)))
@@ -190,7 +190,7 @@ def expected_passes(tol: float, rows: float = 20, columns: float = 1, width: flo
 def times_gone_through(passes: int) -> str:
     """Return a message about the passes: one is enough, or their largest number.
 
-    `expected_passes` may be off by a factor of two: it serves for times, and isn't shown.
+    `expected_passes` may be off by a factor of two: it is used for times, and not shown.
     """
     return "once" if passes == 1 else f"at most {_MOST_PASSES} times"
 

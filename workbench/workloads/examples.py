@@ -34,9 +34,9 @@ def write_example(path: str) -> None:
     Raises
     ------
     BadInputError
-        The name is another one, or its folder isn't there.
+        The name is another one, or its folder doesn't exist.
     ConflictError
-        There is such a file already.
+        The file exists already.
     """
     place = Path(path)
     if place.name not in ("example.npy", "example.py") or not place.parent.is_dir():

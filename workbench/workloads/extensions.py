@@ -1,6 +1,6 @@
 """Scientific fields: packages that bring workloads, and the extensions for their files and answers.
 
-An entry point names the `Extension` of each, as those of `workbench.climate` and `workbench.genotypes` do:
+An entry point names the `Extension` of each, as in `workbench.climate` and `workbench.genotypes`:
 
     [project.entry-points."workbench.extensions"]
     climate = "workbench.climate.extension:EXTENSION"
@@ -44,7 +44,7 @@ class Writer(Protocol):
     def __call__(self, arrays: xr.Dataset, /) -> Mapping[str, Iterator[str]]:
         """Return the lines of each file by its ending.
 
-        Raises BadInputError where such files don't hold these arrays.
+        Raises BadInputError if such files don't hold these arrays.
         """
 
 

@@ -4,7 +4,7 @@ A tile's numbers follow from the seed and the tile's place alone, so an array do
 blocks. Philox4x32-10 (Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011) makes the states of 32
 generators xoshiro256++ (Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2021) from seed and
 place; these run side by side, so that the compiler makes vector instructions of them; and Box and Muller's
-transformation (1958) makes two normal numbers from two whole ones. What TestU01 says of it is in
+transformation (1958) makes two normal numbers from two whole ones. The results of TestU01 are in
 tests/benchmarks/results.
 """
 
@@ -185,7 +185,7 @@ def fill(place: Any, moments: Any, tile: Any) -> None:
 def sum_every_other(place: Any, moments: Any, tile: Any) -> Any:
     """Return the sum of `x + 1` over every other row and column of a block, each tile made in `tile`.
 
-    `place` has the seed and where the block begins and ends.
+    `place` has the seed and the limits of the block.
     """
     top, bottom, left, right = _I(place[1]), _I(place[2]), _I(place[3]), _I(place[4])
     side, flat, whole, words = len(tile), tile.reshape(-1), 0.0, np.empty((6, LANES), _U)

@@ -1,6 +1,6 @@
 """Random arrays that don't depend on their blocks, made of tiles in the processor's cache or on GPUs.
 
-To fill a whole block first and to work on it afterwards writes all of it to memory and reads it again, and writing
+Filling a whole block before using it writes all of it to memory and reads it again, and writing
 pages for the first time is the slowest part of that. A tile of 256 × 256 stays in the cache until it has been used. Its
 numbers follow from the seed and the tile's place, so the array is the same for all chunks.
 """
@@ -69,7 +69,7 @@ def sum_every_other(
 ) -> da.Array:
     """Sum `(normal(loc, scale, …) + 1)[::2, ::2]`, using each tile while it is in the cache.
 
-    Every element is made and stored, those that the sum leaves out too. The engine "device" makes all of them on GPUs
+    Every element is made and stored, even those not in the sum. The engine "device" makes all of them on GPUs
     (Philox4x32-10 and Box–Muller), other ones for float32 than for float64, and adds them up without storing any.
     Raises BadInputError as `normal` does, and for that engine where array.backend isn't "cupy".
     """

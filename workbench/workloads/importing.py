@@ -43,7 +43,7 @@ _STANDARD = sysconfig.get_path("stdlib")  # which may be below a home, in the ve
 _MARK = re.compile(r'# Written by %%workload in ("(?:[^"\\]|\\.)*")')
 """First line of a file saved from a cell, with the notebook's folder as JSON.
 
-It takes the place of the cell's first line, so that all lines have the numbers that they have in the cell.
+It replaces the cell's first line, so that lines keep their numbers.
 """
 
 _roots: set[str] = set()
@@ -121,7 +121,7 @@ def working_folder(where: str) -> Path:
 def load(where: str, *, ships: bool = False) -> ModuleType:
     """Import a file, or a module of a package by its name. Raises CannotImportError.
 
-    If `ships`, the file and the modules next to it travel to tasks, also those that are imported later.
+    With `ships`, the file and the modules next to it are sent to tasks, also those that are imported later.
     """
     path = Path(where)
     _FromSource.ships = ships
@@ -152,7 +152,7 @@ def _enforce_trust(path: Path) -> None:
     """Import only trusted files of a folder's workloads, if the folder is trusted.
 
     Another user may write to the folder between the check and the import: so each text is compared before it
-    runs. Raises CannotImportError where the folder was changed since.
+    runs. Raises CannotImportError if the folder was changed since.
     """
     folder = path.parent.parent
     sha = trust.trusted_sha(folder) if path.parent.name == trust.FOLDER else None

@@ -1,7 +1,7 @@
 """Functions of users and other packages that are listed as workloads.
 
-Listed are those of files in `workloads/` of the working folder, once the user trusts it (see `workbench.trust`), and of
-the data folder, and those that other packages bring by entry points:
+These are functions in files in `workloads/` of the working folder, once the user trusts it (see `workbench.trust`), and
+of the data folder, and those of other packages by entry points:
 
     [project.entry-points."workbench.workloads"]
     tea = "somebodys_workload:steep"

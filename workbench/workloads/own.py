@@ -210,7 +210,7 @@ def find(name: str) -> Own | None:
     Raises
     ------
     NotFoundError
-        The file, or the function in it, isn't there.
+        The file, or the function in it, doesn't exist.
     BadInputError
         The file can't be imported, or the function can't have a form.
     """
@@ -233,7 +233,7 @@ def find_once(path: Path, function: str) -> Own:
 def functions(where: str) -> tuple[Described, ...]:
     """Return the public functions of a Python file, each of which is a workload as `path:name`, or has a problem.
 
-    Raises BadInputError where it can't be imported, and NotFoundError where there is no such file.
+    Raises BadInputError if it can't be imported, and NotFoundError if there is no such file.
     """
     result = contents(str(_there(where)))
     if result.error is not None:
@@ -395,7 +395,7 @@ def _asked(
 ) -> Any:
     """Let a separate process describe a file, or call a function of it that was declared with a workload.
 
-    Raises BadInputError where it has no answer, with the line where it was.
+    Raises BadInputError if it has no answer, with the line where it was.
     """
     file = Path(where).name
     folder = importing.working_folder(where) if where.endswith(".py") else Path()

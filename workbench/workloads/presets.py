@@ -75,7 +75,7 @@ def named(name: str, parameters: dict[str, Any], source: str, *, removable: bool
 def keep(workload: str, taken: tuple[Preset, ...], name: str, parameters: Mapping[str, Any]) -> bool:
     """Save parameters of a workload under a name, in the data folder; return whether they replace others.
 
-    Raises BadInputError or ConflictError where the name can't be used. Whether the parameters can, `validate` says.
+    Raises BadInputError or ConflictError if the name can't be used. `validate` checks the parameters.
     """
     kept.check_name(name, "preset", "winds")
     # What one kept comes before Dask's configuration, and after all others.
@@ -164,7 +164,7 @@ def scaled(parameters: dict[str, Any], scale: float) -> dict[str, Any]:
 def _scaled_chunks(chunks: Any, shape: list[int], sides: list[int]) -> Any:
     """Return as many blocks as before, but fewer if they would have less than `_LEAST_BLOCK` numbers.
 
-    Each side that was cut stays in two pieces or more.
+    Each side that was cut keeps at least two pieces.
     """
     numbers = math.prod(sides)
     if isinstance(chunks, str):

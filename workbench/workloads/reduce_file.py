@@ -119,10 +119,10 @@ def reduce_file(
 ) -> tuple[da.Array, da.Array, da.Array, Any, Any, float | None]:
     """Compute the sum, mean, standard deviation, variance, extremes, a percentile or a histogram of an array in a file.
 
-    Of all of it, or along some of its dimensions: over=time of a NetCDF variable, over=0 of an array whose dimensions
-    have no names. Each block is read, worked on and forgotten; with persist all are held in memory first, and the
-    times of reading and computing are reported separately. Whole numbers are added up as float64. The values
-    of one percentile must fit in a worker's memory.
+    It covers all of the array, or some of its dimensions: over=time of a NetCDF variable, over=0 of an array whose
+    dimensions have no names. Each block is read, reduced and discarded; with persist all are held in memory first, and
+    the times of reading and computing are reported separately. Whole numbers are added up as float64. The values of one
+    percentile must fit in a worker's memory.
     """
     found, axes, dims = _found(locals())
     x, seconds_to_make = _numbers(found, what, missing), None

@@ -86,7 +86,7 @@ class Template:
     imports: Callable[[Mapping[str, Any]], Mapping[str, str]] = field(default=_imports_nothing, repr=False)
     """Function from resolved parameters to the modules that tasks import, of `workbench.remote.MODULES`.
 
-    With each, what else can be chosen where workers can't import it, or ''.
+    The value of each is another choice if workers can't import it, or ''.
     """
     by_processors: bool = False
     """True if processors work on its blocks even where workers have GPUs, which is then no fault."""
@@ -185,7 +185,7 @@ class Template:
     def spelt_out(self, raw: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the parameters with a user's preset replaced by its values: another process may not have it.
 
-        Raises BadParameterError where there is no such preset.
+        Raises BadParameterError if there is no such preset.
         """
         name = raw.get("preset")
         if not isinstance(name, str) or not self._takes_preset or name in (each.name for each in self.presets):

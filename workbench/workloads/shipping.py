@@ -1,8 +1,8 @@
 """Pickling of a user's modules by value for tasks.
 
 Dask pickles a function by reference wherever plain pickle can, also in a module that is registered with cloudpickle
-(dask/distributed#2268), but never one in `__main__`. So functions and classes claim to be there, as those of a notebook
-are: then their code travels with the tasks, and is part of the tasks' keys.
+(dask/distributed#2268), but never one in `__main__`. So functions and classes claim to be there, like those of a
+notebook: then their code is sent with the tasks, and is part of the tasks' keys.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def schema(function: Callable[..., Any], titles: Mapping[str, str] = {}) -> Sche
     Raises
     ------
     NoFieldError
-        A parameter that no form can ask for, or a default that may not be given.
+        A parameter that can't be in a form, or a default that isn't allowed.
     """
     whose = function.__name__
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):

@@ -186,7 +186,7 @@ def opened_for_check(workload: str, resolved: Mapping[str, Any]) -> Genotypes:
 def code(workload: str, given: Mapping[str, Any], function: str, *before: str, **options: Any) -> str:
     """Return the notebook cell that opens genotypes and calls a function of `workbench.genotypes` on them.
 
-    `before` is the code of what the function takes before genotypes; options that are None, 0 or False are left out.
+    `before` is the code of the arguments before genotypes; options that are None, 0 or False are left out.
     """
     names = ("array", "orientation", "missing", "labels", "keep_samples", "remove")
     opening = {name: given.get(name) for name in names}

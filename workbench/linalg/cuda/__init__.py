@@ -1,7 +1,7 @@
 """CUDA C kernels: the files in this folder, compiled for a worker's device at its first request.
 
 All of their parameters are arrays, `long long` and `double`, which are what CuPy makes of Python's int and float.
-A thread needs no other one but those of its warp, so that tests run them on a processor from the same text.
+Threads depend only on those of their warp, so that tests can run the same text on a processor.
 """
 
 from __future__ import annotations

@@ -67,9 +67,9 @@ class Point(NamedTuple):
 def fit(points: Sequence[Point], source: str, basis: Basis = "history", off_by: float | None = None) -> Duration | None:
     """Return the range of a request's time; None without points, or if the range would be too wide to tell anything.
 
-    Runs count the less, the more doubt there is of them. A few runs don't tell the powers of size and threads: these
+    Uncertain runs have lower weights. A few runs don't determine the powers of size and threads: these
     start from `_SLOPES`, and count as fitted only as far as the runs changed them. If no degree of freedom is left, the
-    order of magnitude is given.
+    result is an order of magnitude.
     """
     names = sorted({name for point in points for name, far in point.away.items() if far})
     if _is_open(points, names):

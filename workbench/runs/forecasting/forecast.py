@@ -1,6 +1,6 @@
 """Forecasts before anything runs: memory, time, cost, and time on other hardware.
 
-All of it is computed from the parameters, past runs and a few small files, as quickly as one types.
+Everything is computed from the parameters, past runs and a few small files, as quickly as one types.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def text(template: Template, checked: Parameters, around: Mapping[str, Any]) -> 
 def price_per_hour(spec: ClusterSpec | None, machine: str | None = None) -> float | None:
     """Return the price of an hour, from `workbench.prices`: the machine's own if it is named there, else the profile's.
 
-    Several machines, with commas between them, cost what they cost together, each of them by its own price.
+    Several machines, with commas between them, cost the sum of their prices.
     """
     prices = config.get("prices") or {}
     if not isinstance(prices, Mapping):

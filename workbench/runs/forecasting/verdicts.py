@@ -67,7 +67,7 @@ def verdict(
 ) -> Verdict:
     """Judge if a workload fits the workers' memory, and suggest a size of blocks.
 
-    Of a running `cluster` what its workers hold already counts as theirs.
+    For a running `cluster`, memory that its workers already hold counts as available.
     """
     judged = judge(needs, spec)
     if judged.name != "won't fit" and (taken := _taken_by_others(judged, spec, cluster)):

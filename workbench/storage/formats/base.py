@@ -177,7 +177,7 @@ class Format:
 
 
 def check_any(place: Place, arrays: Sequence[Any]) -> None:
-    """Raise BadParameterError where there is no array."""
+    """Raise BadParameterError if there is no array."""
     if not arrays:
         raise bad(f"There is no array in {place}. Give the path of {FORMATS}.")
 
@@ -199,7 +199,7 @@ def choose(
 
 
 def check(place: Place, array: str | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Raise BadParameterError where an array holds no real numbers, or none at all."""
+    """Raise BadParameterError if an array holds no real numbers, or none at all."""
     what = f"{place} ({array})" if array else place
     if dtype.kind not in "biuf":
         kind = _KINDS.get(dtype.kind, str(dtype))

@@ -65,7 +65,7 @@ def find_csv(place: Place, array: str | None) -> Found:
 
 
 def _check_decimals(place: Place, rows: Any, wanted: Sequence[str]) -> None:
-    """Raise BadParameterError where a column holds numbers with decimal commas."""
+    """Raise BadParameterError if a column holds numbers with decimal commas."""
     from pyarrow import types
 
     for name in wanted:
