@@ -303,7 +303,7 @@ def test_what_went_wrong_is_said_in_whole_sentences() -> None:
     group = CancelledFuturesGroup([FutureCancelledError("svd-1", "lost dependencies")], "lost dependencies")
     assert "lost dependencies" in failing.sentence(FuturesCancelledError([group]), run, None)
     sent = CancelledFuturesGroup([FutureCancelledError("svd-1", "already forgotten")], "already forgotten")
-    assert "Workers of calm-otter went away" in failing.sentence(FuturesCancelledError([sent]), run, None)
+    assert "Workers of calm-otter were lost" in failing.sentence(FuturesCancelledError([sent]), run, None)
     gone = CancelledFuturesGroup([FutureCancelledError("svd-1", "scheduler-connection-lost")], "")
     assert "The connection to the cluster calm-otter was lost" in failing.sentence(
         FuturesCancelledError([gone]), run, None

@@ -293,7 +293,7 @@ def test_a_preset_of_ones_own_is_kept_runs_and_is_forgotten(
         (["--keep", ""], "A preset can't be called ''"),
         (["--keep", "Night Queue"], "A preset can't be called 'Night Queue'"),
         (["--keep", "mine", "-p", "size=lots"], "size of array_sum is 'lots'"),
-        (["--forget", "mine"], "You kept no preset 'mine' of array_sum"),
+        (["--forget", "mine"], "You saved no preset 'mine' of array_sum"),
     ],
 )
 def test_a_preset_that_cant_be_kept_is_told_and_nothing_is_kept(
@@ -354,7 +354,7 @@ def test_a_preset_is_kept_chosen_and_forgotten_on_the_page(data_folder: Path) ->
         assert "preset-forget" in html
         assert 'value="other"' in html
         await answer(desk, "DELETE", "presets/tall_skinny_svd/mine")
-        with pytest.raises(NotFoundError, match="You kept no preset 'mine'"):
+        with pytest.raises(NotFoundError, match="You saved no preset 'mine'"):
             await answer(desk, "DELETE", "presets/tall_skinny_svd/mine")
         await desk.close()
 

@@ -389,8 +389,8 @@ def test_of_a_copy_on_s3_that_fails_nothing_is_left_but_what_was_to_replace_a_st
             patched.setattr(used, "copy", copy)
             left = keeping.leave("mine-3", answer, target("s3://data/cut.zarr", replace=True), quick_client)
     assert "can't be written (Network is down)" in str(left.error)
-    assert "What was there is gone" in str(left.error)
-    lies = str(left.error).partition("lie whole in ")[2].removesuffix(".")
+    assert "The old target was removed" in str(left.error)
+    lies = str(left.error).partition("are complete in ")[2].removesuffix(".")
     np.testing.assert_array_equal(zarr.open(lies)["x"][:], TALL)
 
 

@@ -125,7 +125,7 @@ def test_a_store_that_a_killed_process_had_set_aside_is_put_back_by_the_next_tha
     path.rename(folder / ".out.zarr.mine-1.old")
     (folder / ".out.zarr.mine-1.part").mkdir()
     other = left(new("mine-2"), quick_client, path)
-    assert "came to be there meanwhile" in str(other.error)
+    assert "was created meanwhile" in str(other.error)
     assert [each.name for each in folder.iterdir()] == ["out.zarr"]
     np.testing.assert_array_equal(run.arrays["x"].compute(), X)
     # Once both renames are done, what was set aside is of no use.

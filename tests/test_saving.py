@@ -142,7 +142,7 @@ def names_in(path: Path) -> set[str]:
 def test_what_came_to_be_meanwhile_is_left_alone(tmp_path: Path) -> None:
     to = target(tmp_path / "out.npz")
     (tmp_path / "out.npz").write_text("somebody's")
-    with pytest.raises(ConflictError, match="came to be there meanwhile"):
+    with pytest.raises(ConflictError, match="was created meanwhile"):
         write(answer(), to, mark="mine-1")
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("out.npz", "somebody's")]
 
@@ -271,7 +271,7 @@ def test_text_and_a_single_number_in_blocks_are_saved_in_files(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("given", "kind", "sentence"),
     [
-        ("out.docx", BadInputError, r"ends with nothing that is known.*\.zarr.*\.npz.*\.npy.*\.nc"),
+        ("out.docx", BadInputError, r"an unknown ending.*\.zarr.*\.npz.*\.npy.*\.nc"),
         ("gone/out.npz", NotFoundError, "There is no folder .*gone. Make it first"),
         ("https://example.org/out.npz", BadInputError, "can be read, but not written to"),
         ("memory://mine/out.zarr", BadInputError, "would be lost with the process"),

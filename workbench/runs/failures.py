@@ -42,8 +42,8 @@ def sentence(error: BaseException, run: Run, cluster_end: str | None) -> str:
         return f"A task needed more memory than there was ({named(error)}.). {_LESS_MEMORY}"
     if isinstance(error, CancelledError) and any(why in str(error) for why in _DATA_GONE):
         return (
-            f"Workers of {run.cluster} went away, and with them data that can't be made again without its client. Run "
-            f"it again; why they went is in the log: workbench logs {run.cluster}"
+            f"Workers of {run.cluster} were lost, with data that only the client could make again. Run it again. "
+            f"For the reason see the log: workbench logs {run.cluster}"
         )
     if lost_connection(error):
         return f"The connection to the cluster {run.cluster} was lost. See its log: workbench logs {run.cluster}"

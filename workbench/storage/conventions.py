@@ -139,7 +139,7 @@ def _values(what: str, said: Mapping[str, Any], name: str, dtype: np.dtype[Any])
     if all(isinstance(each, (int, float)) for each in found):
         return found
     raise BadInputError(
-        f"{what} has the attribute {name} {value!r}, expected a number, so missing values are unknown. Mend it."
+        f"{what} has the attribute {name} {value!r}, expected a number, so missing values are unknown. Correct it."
     )
 
 

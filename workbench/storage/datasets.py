@@ -254,7 +254,7 @@ def _together(place: Place, files: Sequence[str], variable: str | None, select: 
     each = [first, *(pick(file, first.variable) for file in files[1:])]
     for other in each:
         if other.source.engine not in ("h5netcdf", "scipy"):
-            raise BadInputError(f"{other.source.path} is no NetCDF, of which several files are read together.")
+            raise BadInputError(f"{other.source.path} is no NetCDF file; only NetCDF files can be read together.")
         _check_alike(first, other)
     dim = _shared(place, each)
     if len(each) > 1:
@@ -308,7 +308,7 @@ def _check_alike(first: Picked, other: Picked) -> None:
         if facts[1][name] != value:
             raise BadInputError(
                 f"{first.name} isn't the same in all files: its {name} is {value} in {first.source.path}, and "
-                f"{facts[1][name]} in {other.source.path}. Give files that were written alike."
+                f"{facts[1][name]} in {other.source.path}. Give files of equal structure."
             )
 
 
@@ -341,7 +341,7 @@ def _check_apart(each: Sequence[Picked], dim: str) -> None:
         if not before.coords[dim].values.max() < after.coords[dim].values.min():
             raise BadInputError(
                 f"{before.source.path} and {after.source.path} overlap: both have {dim} "
-                f"{shown(after.coords[dim].values.min())}. Give files without what is there twice."
+                f"{shown(after.coords[dim].values.min())}. Give files that do not overlap."
             )
 
 

@@ -328,8 +328,8 @@ def sentences_about(place: Place | str, expected: str) -> Iterator[None]:
         cause = err.__cause__
         if type(cause).__name__ == "ClientConnectorCertificateError":
             raise BadInputError(
-                f"{place} can't be opened: its server's certificate is signed by no known authority. Give the file of "
-                "certificates that does as SSL_CERT_FILE in the environment, of workers too."
+                f"{place} can't be opened: its server's certificate is signed by no known authority. Set "
+                "SSL_CERT_FILE to a file with that authority's certificate, on workers too."
             ) from err
         if (status := getattr(cause, "status", None)) in _BUSY:
             raise BadInputError(f"{place} can't be read: its server answers {status}. Try again later.") from err

@@ -60,7 +60,7 @@ class Source:
                 if self.engine != "scipy":
                     raise
                 raise BadInputError(
-                    f"{self.path} is cut short or damaged: its header tells of more than its "
+                    f"{self.path} is cut short or damaged: its header describes more than its "
                     f"{Place(self.path, self.options).size()} bytes. Copy or write it again."
                 ) from err
             with opened as dataset:
@@ -148,7 +148,7 @@ def _engine(place: Place) -> str:
         start = file.read(8)
     if start[:4] == b"CDF\x05":
         raise BadInputError(
-            f"{place} is NetCDF of the kind CDF-5, which can't be read here. Make one that can: nccopy -k nc4 OLD NEW."
+            f"{place} is NetCDF of the kind CDF-5, which can't be read here. Convert it: nccopy -k nc4 OLD NEW."
         )
     engine = next((engine for magic, engine in _STARTS.items() if start.startswith(magic)), None)
     if engine is None:

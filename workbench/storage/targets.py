@@ -90,7 +90,7 @@ def _kind(place: Place, kinds: Sequence[str]) -> str:
     if ending in kinds:
         return ending
     known = ", ".join(KINDS.get(each, f".{each}") for each in kinds)
-    raise BadInputError(f"{place} ends with nothing that is known. Give a name that ends with one of: {known}.")
+    raise BadInputError(f"{place} has an unknown ending. Give a name that ends with one of: {known}.")
 
 
 def _check_url(place: Place) -> None:

@@ -194,7 +194,7 @@ def _whole(to: Target, mark: str) -> Iterator[Place]:
         yield folder
         there = what_is_at(to.place)
         if there is not None and not to.replace:
-            raise ConflictError(f"{to} came to be there meanwhile, and was left as it is. Save under another name.")
+            raise ConflictError(f"{to} was created meanwhile, and is unchanged. Save under another name.")
         before = set_aside(to.place, mark)
         if there == "folder" and to.place.is_url:
             remove(to.place)
@@ -206,7 +206,9 @@ def _whole(to: Target, mark: str) -> Iterator[Place]:
                 _move(folder if to.kind == "zarr" else folder / _FILE, to.place)
         except FailedError as err:
             if is_removed:
-                raise FailedError(f"{err} What was there is gone, and the new arrays lie whole in {folder}.") from err
+                raise FailedError(
+                    f"{err} The old target was removed; the new arrays are complete in {folder}."
+                ) from err
             raise
         is_removed = False
         if not to.place.is_url:

@@ -233,6 +233,6 @@ def safe(array: Any, place: object) -> Any:
     if "pickle" in f"{array.filters} {array.compressors}".lower():
         raise BadInputError(
             f"{place} ({array.name}) is written with the codec pickle, which runs what a file says when it is read. "
-            "Expected another codec: have who made it write it again, without objects."
+            "Expected another codec: ask its author to write it again, without objects."
         )
     return array

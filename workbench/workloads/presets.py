@@ -97,8 +97,8 @@ def forget(workload: str, name: str) -> None:
         mine = dict(there.get(workload) or {})
         if mine.pop(name, None) is None:
             raise NotFoundError(
-                f"You kept no preset {quoted(name)} of {workload}. You kept: {', '.join(mine) or 'none'}. What stands "
-                f"in {kept.FILE} is taken out there."
+                f"You saved no preset {quoted(name)} of {workload}. Your presets: {', '.join(mine) or 'none'}. Delete "
+                f"those in {kept.FILE} in that file."
             )
         kept.write("presets", {**there, workload: mine})
 
