@@ -1,5 +1,5 @@
 // Random numbers from a counter: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
-// 1, 2, 3" (2011). Nothing is kept between two calls, so every number has a place of its own, whoever makes it.
+// 1, 2, 3" (2011). Nothing is kept between two calls, so every number has a place of its own, in any thread.
 
 struct Words {
     unsigned int w[4];
