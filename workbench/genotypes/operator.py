@@ -229,7 +229,7 @@ def blocked(genotypes: Genotypes, kept: bool = False, largest: int = kernels.LAR
     heights = [row_blocks(height, rows) for height in ([packed.shape[0]] if joined else packed.chunks[0])]
     if kept and not joined:
         return cut(packed, heights)
-    # To choose a method Dask would load distributed; of neighbours "tasks" is the one.
+    # To choose a method Dask would load distributed; of neighbors "tasks" is the one.
     return packed.rechunk({0: tuple(chain.from_iterable(heights)) or (0,)}, method="tasks")
 
 

@@ -29,7 +29,7 @@ Matrix = np.ndarray[Any, Any]
 
 DEGREES = ("the same or twins", "first", "second", "third")
 _BOUNDS = tuple(2 ** -(degree + 1.5) for degree in range(4))
-"""Geometric means of the kinship expected of neighbouring degrees, as KING has them: 0.354, 0.177, 0.0884, 0.0442."""
+"""Geometric means of the kinship expected of neighboring degrees, as KING has them: 0.354, 0.177, 0.0884, 0.0442."""
 
 SECOND = _BOUNDS[2]
 

@@ -6,7 +6,7 @@ becomes f (x − μ), and 0 where x is missing, as for the site's mean.
 References
 ----------
 Patterson, Price, Reich: Population structure and eigenanalysis. PLoS Genetics 2 (12), e190, 2006. No factor 2.
-Hail, `hwe_normalized_pca`; PLINK 2 and GCTA, the variance-standardised relationship matrix.
+Hail, `hwe_normalized_pca`; PLINK 2 and GCTA, the variance-standardized relationship matrix.
 Wigginton, Cutler, Abecasis: A note on exact tests of Hardy-Weinberg equilibrium. American Journal of Human Genetics 76,
 2005. Graffelman, Moreno: The mid p-value in exact tests for Hardy-Weinberg equilibrium. Stat. Appl. Genet. Mol. Biol.
 12, 2013.

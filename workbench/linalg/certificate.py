@@ -43,7 +43,7 @@ Limit = Literal["passes", "rounding", "noise", "constant"]
 BEYOND = 2.0
 # Up to so many columns the eigenvalues of three small matrices cost nothing, and the best of three bases is taken.
 FEW = 64
-# Vectors with a larger sine than this are put together with their neighbours, which may make it smaller.
+# Vectors with a larger sine than this are put together with their neighbors, which may make it smaller.
 TOLD_APART = 0.5
 # Vectors with a smaller sine than this are summed up in one range; so many others are listed one by one.
 SHARP, MOST = 0.1, 3

@@ -140,7 +140,7 @@ def svd_compressed(
     asked.whole("n_power_iter", n_power_iter, least=0)
     asked.flags(keep, compute=compute, coerce_signs=coerce_signs, scale=scale)
     seed = asked.start(seed)
-    _check_centring(center, scale)
+    _check_centering(center, scale)
     if iterator not in ("power", "QR"):
         raise ArrayError(f"Unknown iterator '{iterator}'. Choose one of: power, QR.")
     if np.isnan(a.shape).any():
@@ -157,7 +157,7 @@ def svd_compressed(
     return _factors(a, operator, found, wide, coerce_signs)
 
 
-def _check_centring(center: int | None, scale: bool) -> None:
+def _check_centering(center: int | None, scale: bool) -> None:
     if center not in (None, 0, 1) or isinstance(center, bool):
         raise ArrayError(f"center is the axis along which means are taken, 0, 1 or None, not {center!r}.")
     if scale and center is None:

@@ -103,7 +103,7 @@ class DaskOperator(Operator):
         self.is_complex = a.dtype.kind == "c"
         # Whole numbers of 16 bits are exact in float32; the scale of others is seen in a first pass in float64.
         self.single = a.dtype.kind in "biu" and a.dtype.itemsize <= 2
-        self._uncentred = 0.0
+        self._uncentered = 0.0
 
     def input_error(self, s: Matrix, single: bool) -> Matrix:
         """Return the error of singular values from rounding the numbers, or their means, when they were read.
@@ -117,7 +117,7 @@ class DaskOperator(Operator):
         if exact and self.view.along is None:
             return np.zeros_like(s)
         eps = float(np.finfo(np.float32 if single else float).eps)
-        return np.full_like(s, eps / 2 * float(np.sqrt(self._uncentred)))
+        return np.full_like(s, eps / 2 * float(np.sqrt(self._uncentered)))
 
     def prepare(self) -> None:
         """Find the columns' means."""
@@ -147,7 +147,7 @@ class DaskOperator(Operator):
             sums = self._summed(q, single, with_triangle, first, with_gram)
         if first:
             sums = self._learned(sums, q)
-            self.squares, self._uncentred = sums.squares, sums.squares + sums.means
+            self.squares, self._uncentered = sums.squares, sums.squares + sums.means
             self.only_rounding = self._is_constant(sums, single)
             self.squares = 0.0 if self.only_rounding else self.squares
             self.squares_error = 16 * float(np.finfo(np.float32 if single else float).eps) * sums.squares
@@ -161,13 +161,13 @@ class DaskOperator(Operator):
         """
         count = self.shape[1] if self.view.along == "rows" else self.shape[0]
         eps = 4 * float(np.finfo(np.float32).eps) if single else max(4.0, np.sqrt(count)) * float(np.finfo(float).eps)
-        return self.view.along is not None and sums.means > 0 and sums.squares <= eps**2 * self._uncentred
+        return self.view.along is not None and sums.means > 0 and sums.squares <= eps**2 * self._uncentered
 
     def _suits_single(self, sums: Sums) -> bool:
         """Return whether the range of float32 suffices for the numbers as read, and for all results."""
         least, most = sums.factors if self.view.factor is None else (self.view.factor.min(), self.view.factor.max())
         return bool(
-            sums.squares / max(1, self.a.size) > 1e-30 and self._uncentred < 1e30 and least > 1e-15 and most < 1e15
+            sums.squares / max(1, self.a.size) > 1e-30 and self._uncentered < 1e30 and least > 1e-15 and most < 1e15
         )
 
     def _learned(self, sums: Sums, q: Matrix) -> Sums:
@@ -533,17 +533,17 @@ class _Reading:
 def _columns_of(x: Any, work: np.dtype[Any], with_gram: bool) -> Sums:
     """Return each column's mean in a tile, and its squares about it; with ÃᵀÃ about it, too."""
     mean = x.mean(axis=0, dtype=work)
-    centred = x - mean
-    gram = _gram(centred, None, None) if with_gram else None
-    return Sums(np.zeros(0), None, 0.0, x.shape[0], 0.0, host(mean), host(_squares(centred, 0)), gram=gram)
+    centered = x - mean
+    gram = _gram(centered, None, None) if with_gram else None
+    return Sums(np.zeros(0), None, 0.0, x.shape[0], 0.0, host(mean), host(_squares(centered, 0)), gram=gram)
 
 
 def _gram(x: Matrix, mean: Matrix | None, factor: Matrix | None) -> Matrix:
     """Return ÃᵀÃ of a tile in single precision."""
-    centred = x if mean is None else x - mean
+    centered = x if mean is None else x - mean
     if factor is not None:
-        centred *= factor
-    single = centred.astype(np.float32, copy=False)
+        centered *= factor
+    single = centered.astype(np.float32, copy=False)
     return single.T @ single
 
 

@@ -35,7 +35,7 @@ def pca(a: Any, n_components: int | float | None, **how: Any) -> PCA:
 
 
 class PCA:
-    """Principal component analysis of samples × features, without a centred copy of the data.
+    """Principal component analysis of samples × features, without a centered copy of the data.
 
     An estimator like scikit-learn's, for arrays and DataFrames of Dask (fitted at once, transformed lazily) or in
     memory, and for sparse matrices. Signs are scikit-learn's: the largest entry of each component is positive.

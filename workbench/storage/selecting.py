@@ -157,7 +157,7 @@ def _room(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     with np.errstate(invalid="ignore"):
         gaps = np.diff(known, prepend=-np.inf, append=np.inf)
     gap = np.fmin(gaps[:-1], gaps[1:])[inverse]
-    # One value alone has no neighbour: it is meant where five digits agree.
+    # One value alone has no neighbor: it is meant where five digits agree.
     room = np.where(np.isfinite(gap), 1e-3 * gap, 1e-5 * np.abs(numbers) + 1e-9)
     return np.maximum(room, np.spacing(np.abs(values)) / 2) if values.dtype.kind == "f" else room
 

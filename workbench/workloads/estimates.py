@@ -100,7 +100,7 @@ def svd_of_file(threads_per_worker: int, **resolved: Any) -> Needs:
 def _svd(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per_worker: int, verb: str) -> Needs:
     ours = resolved["method"] == "workbench"
     if resolved.get("k") is None:
-        return (_orthonormalised if ours else _exact)(x, taken, threads_per_worker, verb)
+        return (_orthonormalized if ours else _exact)(x, taken, threads_per_worker, verb)
     return (_certified if ours else _approximate)(x, resolved, taken, threads_per_worker, verb)
 
 
@@ -156,7 +156,7 @@ def _approximate(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per
     )
 
 
-def _orthonormalised(x: Matrix, taken: int, threads_per_worker: int, verb: str) -> Needs:
+def _orthonormalized(x: Matrix, taken: int, threads_per_worker: int, verb: str) -> Needs:
     """Estimate the Cholesky QR of workbench.linalg: each block waits for its block of U."""
     from workbench.linalg.tall import small_bytes
 
