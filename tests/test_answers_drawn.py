@@ -174,12 +174,12 @@ def test_the_report_draws_what_is_kept_of_an_answer() -> None:
 def test_the_page_offers_to_open_save_and_draw_what_a_run_answered(run: str) -> None:
     answers = Answers(arrays={"s": Array(shape=(2,), dtype="float64", dims=("component",), bytes=16)}, saved="s.zarr")
     store.update(run, answers=answers)
-    assert f'data-live="run-answer:{run}"' in html_of(f"run:{run}")
-    html = html_of(f"run-answer:{run}")
+    whole, html = html_of(f"run:{run}"), html_of(f"run-answer:{run}")
+    assert f'data-live="run-answer:{run}"' in whole
     assert "s (2 float64): 16 B, saved to s.zarr." in html
     assert f"/runs/{run}/pictures/scree" in html
-    assert "run.dataset" in html
-    assert f'data-live="saving:{run}"' in html
+    assert "run.dataset" in whole
+    assert f'data-live="saving:{run}"' in whole
     assert f'data-request="POST runs/{run}/save"' in html_of(f"saving:{run}", {f"save.{run}.path": "x.npz"})
 
 

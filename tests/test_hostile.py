@@ -96,7 +96,7 @@ def test_views_hold_hostile_text_and_no_element_of_it(data_folder: Path) -> None
     run, other = keep_hostile_run(), keep_hostile_run("hostile-2")
     comparison = Session().compare_runs([run.id, other.id])
     keep_hostile_cluster()
-    of_run = (f"run:{run.id}:{other.id}", f"run-log:{run.id}", f"run-answer:{run.id}")
+    of_run = (f"run:{run.id}", "result", f"run-log:{run.id}", f"run-answer:{run.id}")
     for view in ("runs", *of_run, "clusters", "log-tail:calm-otter", "comparisons"):
         assert_harmless(views.html_of(view))
     assert_harmless(page(comparison), scripts=4)

@@ -17,7 +17,7 @@ from workbench.figures.measured import plain, sections
 from workbench.figures.report import report_html
 from workbench.figures.topology import topology_html
 from workbench.hardware import Topology
-from workbench.runs.singular import values
+from workbench.runs.singular import accuracy, values
 
 
 def dgx1() -> Topology:
@@ -65,21 +65,36 @@ def test_singular_values_have_the_digits_that_are_right() -> None:
     bound = [1e-12, 2e-4, 0.3]
     told = values({"singular_values": [12345.678901234, 2.5, 1.0], "certificate": {"bound": bound}})
     assert told is not None
-    assert told.header == ("No.", "Singular value", "Relative error ≤")
-    assert told.rows == (("1", "12345.67890", "1.0e-12"), ("2", "2.5000", "2.0e-04"), ("3", "1.00", "3.0e-01"))
+    assert told.header == ("No.", "Singular value", "Right within")
+    assert told.rows == (("1", "12345.67890", "1e-10 %"), ("2", "2.5000", "0.02 %"), ("3", "1.00", "30 %"))
     small = values(
         {"singular_values": [2.5, 1e-17], "certificate": {"bound": [1e-3, None], "of_largest": [1e-3, 3e-15]}}
     )
     assert small is not None
-    assert [row[2] for row in small.rows] == ["1.0e-03", "of the largest: 3.0e-15"]
-    many = values({"singular_values": [1.0] * 30, "certificate": {"bound": [0.0] * 30}})
+    assert [row[2] for row in small.rows] == ["0.1 %", "3e-13 % of the largest"]
+    many = values({"singular_values": [1.0] * 130, "certificate": {"bound": [0.0] * 130}})
     assert many is not None
-    assert (len(many.rows), many.left_out) == (20, 10)
-    assert "10 smaller ones" in values_html({"singular_values": [1.0] * 30, "certificate": {"bound": [0.0] * 30}})
+    assert (len(many.rows), many.left_out) == (100, 30)
+    html = values_html({"singular_values": [1.0] * 130, "certificate": {"bound": [0.0] * 130}})
+    assert "30 smaller ones" in html
+    assert html.partition("90 more")[0].count("<tr>") == 11, "a header and ten values before what is folded"
     # A header that can't take two lines pushes the bounds out of a narrow sidebar.
     assert "nowrap" not in values_html({"singular_values": [1.0], "certificate": {"bound": [0.0]}}).split("<tbody>")[0]
-    assert values({"singular_values": [1.0]}) is None
+    assert values({"singular_values": ["of a user's function"]}) is None
+    plain_values = values({"singular_values": [2.5]})
+    assert plain_values is not None
+    assert plain_values.header == ("No.", "Singular value")
     assert values_html({"value": 1.0}) == ""
+
+
+def test_a_certificate_speaks_percent_and_names_vectors_not_to_rely_on() -> None:
+    certificate = {"bound": [1e-7, 9e-3], "status": "very likely", "groups": [[1, 1, 1e-6], [2, 2, 1.0]]}
+    told = accuracy({"certificate": certificate})
+    assert told == "Each value is very likely within 0.9 %. Vector 2 is not reliable: others are as large."
+    small = accuracy({"certificate": {"bound": [1e-7, None], "status": "not reached"}})
+    assert small.startswith("Each value is within 1e-05 %, except for those that can't be told from zero.")
+    assert "not reached" in small
+    assert accuracy({"value": 1.0}) == ""
 
 
 def test_the_report_shows_the_bandwidth_and_keeps_it_out_of_the_answers() -> None:

@@ -15,7 +15,7 @@ from workbench.figures.measured import plain, sections, sections_html
 from workbench.runs.answers import provenance
 from workbench.runs.comparing.agreement import Answer, agreement
 from workbench.runs.run import Run
-from workbench.views import runs as views
+from workbench.views import result, runs as views
 
 CERTIFICATE = {
     "sentence": "Very likely right.",
@@ -99,7 +99,7 @@ def read(run: Run, other: Run) -> None:
         if each.figure is not None:
             each.figure("light")
     plain(told["result"])
-    views._details(told)
+    result._details(told)
     views._answer(run.result or {})
     with Console(width=80).capture():
         terminal.show_run(run)

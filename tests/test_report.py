@@ -80,7 +80,7 @@ def test_the_report_says_what_was_run_and_what_came_out(page):
         "3.21 s",
         "2 GiB",
         "396009007.6",
-        "Check passed.",
+        "Checked: ",
         "within 3 standard errors",
         "One process for each core.",
         "Chunks of 8 MiB",
@@ -104,7 +104,7 @@ def test_the_error_of_a_failed_run_is_on_top():
 
 def test_a_check_that_failed_is_said():
     page = report_html(RUN | {"check": {"passed": False, "what": "Off by 7 standard errors."}}, None)
-    assert "Check failed." in page
+    assert "The check failed: " in page
 
 
 def test_a_run_without_events_has_a_report_without_a_figure():

@@ -183,7 +183,7 @@ def test_no_bar_goes_backwards_while_tasks_are_added(seed):
 
     from workbench.runs.run import Count, Progress, Run
     from workbench.terminal import progress as in_terminal
-    from workbench.views.runs import _progress as in_view
+    from workbench.views.runs import progress as in_view
 
     chance, told = random.Random(seed), Progress()
     counts = dict.fromkeys("ab", Count())
@@ -216,7 +216,7 @@ def test_no_bar_goes_backwards_while_tasks_are_added(seed):
 def test_progress_of_several_passes_names_no_total_that_grows_and_no_number_of_passes_that_is_guessed():
     from workbench.runs.run import Progress, Run
     from workbench.session import Session
-    from workbench.views.runs import _progress as in_view
+    from workbench.views.runs import progress as in_view
 
     found = Session().forecast("compressed_svd", {"size": "64MiB", "method": "workbench"})
     assert "at most 25 times, until the accuracy" in found.sentence
@@ -225,7 +225,12 @@ def test_progress_of_several_passes_names_no_total_that_grows_and_no_number_of_p
         told = Progress(done=done, total=total, passes=passes, more=True)
         shown = run.model_copy(update={"progress": told})
         text = in_view(shown.model_dump(mode="json"))
-        assert f"{'pass 4: ' if passes else ''}{done} tasks done, more come" in text
+        expected = (
+            f"Pass 4: {done} tasks done; number of passes not known yet"
+            if passes
+            else f"{done} tasks done; more follow"
+        )
+        assert expected in text
         assert str(total) not in text
     once = run.model_copy(update={"progress": Progress(done=1, total=4)})
     assert "1 of 4" in in_view(once.model_dump(mode="json"))

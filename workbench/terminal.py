@@ -245,9 +245,10 @@ def show_run(run: Run) -> None:
         "Name": run.title != run.workload and run.title,
         "Error": run.error and Text(run.error, "red"),
         **_answers(run.result or {}, as_given=run.function is not None or run.workload == WATCHED),
+        "Accuracy": singular.accuracy(run.result or {}),
+        "Check": unchecked and "none: this function names no check of its answer",
         "Arrays": run.answers and run.answers.sentence,
         "Saved": saving and saving.sentence,
-        "Check": unchecked and "none: this function names no check of its answer",
         "On the GPU?": on_gpu and on_gpu.sentence,
         "Warning": on_gpu and on_gpu.warning and Text(on_gpu.warning, "yellow"),
     }
@@ -620,9 +621,9 @@ def _answers(result: dict[str, Any], *, as_given: bool) -> dict[str, Any]:
 
 def _values(values: Values) -> Table:
     """Numbered values with their bounds, as narrow as a terminal needs it."""
-    table = _table([f">{name}" for name in values.header], values.rows)
-    if values.left_out:
-        table.add_row("…", f"{values.left_out} more", *[""] * (len(values.header) - 2))
+    table = _table([f">{name}" for name in values.header], values.rows[: singular.FIRST])
+    if left_out := values.left_out + len(values.rows[singular.FIRST :]):
+        table.add_row("…", f"{left_out} more", *[""] * (len(values.header) - 2))
     return table
 
 

@@ -12,8 +12,12 @@ import type { Model } from './model';
 import type { Notebooks } from './notebook';
 import { element } from './page/element';
 import { memory } from './page/memory';
+import { load } from './page/bokeh';
+import { Figure } from './page/figure';
+import type { Theme } from './page/figure';
 import { Page } from './page/page';
-import type { Connection } from './tokens';
+import type { IDrawn } from './page/page';
+import type { Connection, StreamMessage, Watched } from './tokens';
 
 /** What Lab's file browser drags: paths below the folder that it shows. */
 const FILES = 'application/x-jupyter-icontents';
@@ -93,6 +97,7 @@ export class Workbench extends Widget {
         command: (name, args) => void this._commands.execute(name, { ...args }),
         open: path => window.open(api.pageUrl(path), '_blank', 'noopener'),
         copy: text => Clipboard.copyToSystem(text),
+        figure: (place, watched) => drawn(place, watched, this._model),
         memory: memory(FORMS),
         translate: words => this._trans.__(words)
       },
@@ -131,6 +136,31 @@ export class Workbench extends Widget {
   private readonly _banner = element('div');
   private readonly _host = element('div', 'wb-Page');
   readonly page: Promise<Page>;
+}
+
+/** Draw a cluster or a run in a view, in Lab's colours. */
+function drawn(place: HTMLElement, watched: Watched, { api, stream }: Model): IDrawn {
+  const theme = (): Theme => (document.body.dataset['jpThemeLight'] === 'false' ? 'dark' : 'light');
+  const figure = new Figure(
+    watched,
+    {
+      send: message => stream.send(message),
+      figure: (watched, theme) => api.figure(watched, theme),
+      bokeh: ({ scripts }) => load(scripts, url => api.script(url))
+    },
+    theme
+  );
+  const colors = new MutationObserver(() => void figure.load());
+  colors.observe(document.body, { attributes: true, attributeFilter: ['data-jp-theme-light'] });
+  place.append(figure.node);
+  void figure.load();
+  return {
+    receive: message => figure.receive(message as StreamMessage),
+    dispose: () => {
+      colors.disconnect();
+      figure.dispose();
+    }
+  };
 }
 
 /** What we use of Lumino's drag events. */

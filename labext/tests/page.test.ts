@@ -28,11 +28,16 @@ const channel: IChannel = {
   send: message => sent.push(message as Record<string, unknown>),
   request: (...request) => {
     asked.push(request);
-    return refusal ? Promise.reject(new Error(refusal)) : Promise.resolve({});
+    return refusal ? Promise.reject(new Error(refusal)) : Promise.resolve({ id: 'run-1' });
   },
   command: (name, args) => asked.push([name, args]),
   open: path => asked.push(['open', path]),
-  copy: text => asked.push(['copy', text])
+  copy: text => asked.push(['copy', text]),
+  figure: (place, watched) => {
+    asked.push(['figure', watched]);
+    place.append('drawn');
+    return { receive: () => undefined, dispose: () => asked.push(['ended', watched]) };
+  }
 };
 
 /** Have Python answer the view of this name. */
@@ -381,4 +386,37 @@ test('the focus goes to the title above what has gone', () => {
   find('#a button').focus();
   show('sidebar', `${title}<ul></ul>`);
   expect(document.activeElement?.textContent).toBe('Runs');
+});
+
+test('what starts a run chooses it and opens its tab once it is granted, and not where it is refused', async () => {
+  const attributes = `data-request="POST runs" data-answer='{"result.run": "id"}' data-command="view" data-args='{"a":1}'`;
+  show('sidebar', `<button ${attributes}>Run</button>`);
+  refusal = 'It does not fit.';
+  find('button').click();
+  await settled();
+  expect(asked).toEqual([['POST', 'runs', {}]]);
+  refusal = null;
+  find('button').click();
+  await settled();
+  expect(asked.slice(1)).toEqual([
+    ['POST', 'runs', {}],
+    ['view', { a: 1 }]
+  ]);
+  expect(page.choices).toEqual({ 'result.run': 'run-1' });
+});
+
+test('a figure is drawn once where it has a place, and ends with it', () => {
+  show('sidebar', `<p>37 %</p><div data-figure='{"cluster":"otter"}'></div>`);
+  show('sidebar', `<p>38 %</p><div data-figure='{"cluster":"otter"}'></div>`);
+  expect(asked).toEqual([['figure', { cluster: 'otter' }]]);
+  expect(find('[data-figure]').textContent).toBe('drawn');
+  show('sidebar', `<p>done</p><div data-figure='{"run":"run-1"}'></div>`);
+  expect(asked.slice(1)).toEqual([
+    ['ended', { cluster: 'otter' }],
+    ['figure', { run: 'run-1' }]
+  ]);
+  // Its element becomes another's.
+  show('sidebar', '<p>done</p><div>Where the time went</div>');
+  expect(asked.at(-1)).toEqual(['ended', { run: 'run-1' }]);
+  expect(page.node.textContent).toBe('doneWhere the time went');
 });

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import time
 import zipfile
 from datetime import datetime
 from html import unescape
@@ -91,10 +92,36 @@ async def test_ticked_runs_can_be_compared_or_deleted_together(api: Any, session
     assert before in await html_of(api, "runs")
 
 
-async def test_what_can_be_done_with_a_run_stands_above_all_that_is_known_of_it(api: Any, session: Any) -> None:
-    session.add_run("r0", status="done", seconds=1.0, check={"passed": True, "what": "Sum.", "detail": "Long."})
-    html = await html_of(api, "run:r0")
-    assert html.index("Run again") < html.index("Name and note") < html.index("Sum. Long.")
+async def test_the_answer_of_a_run_comes_first_in_its_tab_and_in_the_list(api: Any, session: Any) -> None:
+    shares = {"computing": 1.0}
+    session.add_run(
+        "r0",
+        status="done",
+        seconds=1.0,
+        stopped=time.time(),
+        result={"value": 12.5},
+        check={"passed": True, "what": "Sum.", "detail": "Long."},
+        diagnosis={"seconds": 1.0, "threads": 1, "workers": 1, "shares": shares, "sentence": "All is well."},
+    )
+    for html in (await html_of(api, "run:r0"), await html_of(api, "result")):
+        places = [html.index(each) for each in ("12.5", "Checked: Sum.", "Run again", "Where the time went", "Details")]
+        assert places == sorted(places)
+
+
+async def test_a_second_run_of_what_runs_already_asks_first(api: Any, session: Any) -> None:
+    session.add("calm-otter")
+    session.add_run("r0", workload="array_sum", status="running", cluster="calm-otter")
+    html = await html_of(api, "work")
+    assert 'data-confirm="It runs already. Run a second?"' in html
+    assert "data-confirm" not in (await html_of(api, "work", {"workload": "transpose_sum"})).partition("run-button")[0]
+
+
+async def test_the_time_is_always_stated_and_an_unknown_one_can_be_measured(api: Any, session: Any) -> None:
+    session.add("calm-otter")
+    html = await html_of(api, "work")
+    line = html.partition('data-workbench="needs"')[2].partition('data-workbench="run-problem"')[0]
+    assert "wb-mod-fair" in line
+    assert "Time unknown" in line
 
 
 async def test_a_person_names_a_run_and_it_is_found_by_that_name(api: Any, session: Any) -> None:

@@ -124,6 +124,7 @@ def main(readme_alone: bool) -> None:
             hook(page, "run-button").click()
             expect(hook(page, "check-passed")).to_have_count(number + 1, timeout=2 * MINUTE)
             page.wait_for_timeout(2000)
+        page.locator(".lm-TabBar-tab", has_text="calm-otter").click()
         in_both(page, "workbench", README)
         compared(page)
         if readme_alone:

@@ -139,13 +139,21 @@ def test_a_person_picks_cpu_starts_runs_and_watches(
     cluster = start_cluster(page, "picked-otter", n_workers="2", threads_per_worker="1", memory="2GiB")
     expect(cluster).to_contain_text("2 workers × 1 thread")
     hook(cluster, "watch").click()
-    figure = hook(page, "figure")
+    figure = page.locator(".jp-MainAreaWidget > .wb-Figure")
     expect(figure).to_contain_text("No tasks yet", timeout=MINUTE)
     before = coloured(figure)
 
     run = run_workload(page, "compressed_svd", size="64MiB", k="5")
     assert run["status"] == "done", run["error"]
     assert run["check"]["passed"], run["check"]["what"]
+    # Run opened a tab, where the answer comes first.
+    result = hook(page, f"result-{run['id']}")
+    expect(hook(result, "values").get_by_role("row")).to_have_count(6)
+    expect(result.locator(".wb-Check")).to_contain_text("Each value is")
+    expect(hook(result, "diagnosis")).to_be_visible(timeout=MINUTE)
+    expect(hook(result, "figure").locator(".bk-Figure").first).to_be_visible(timeout=MINUTE)
+    screenshot("result-light")
+    page.locator(".lm-TabBar-tab", has_text="picked-otter").click()
     expect(figure).not_to_contain_text("No tasks yet")
     page.wait_for_timeout(500)
     screenshot("watch-light")
@@ -166,6 +174,8 @@ def test_a_person_picks_cpu_starts_runs_and_watches(
 
     run = run_workload(page, "svd_of_file", path=str(digits), k="3", center="true")
     assert run["check"]["passed"], run["check"]["what"]
+    expect(hook(page, f"result-{run['id']}")).to_be_visible(timeout=MINUTE)
+    expect(page.locator(".lm-TabBar-tab", has_text="Result")).to_have_count(1)
     np.testing.assert_allclose(run["result"]["singular_values"], [567.0066, 542.2519, 504.6306], atol=5e-4)
     expect(hook(hook(page, f"run-{run['id']}"), "result")).to_contain_text("567")
 
@@ -455,8 +465,9 @@ def test_the_sidebar_and_the_figure_follow_the_dark_theme(lab: Lab, open_lab: Op
         expect(page.locator("body")).to_have_attribute("data-jp-theme-light", "false")
         run = run_workload(page, "array_sum", size="128MiB")
         assert run["check"]["passed"], run["check"]["what"]
+        page.locator(".lm-TabBar-tab", has_text="dark-otter").click()
         page.wait_for_timeout(1000)
-        figure = hook(page, "figure")
+        figure = page.locator(".jp-MainAreaWidget > .wb-Figure")
         brightness = np.asarray(Image.open(io.BytesIO(figure.screenshot())).convert("L")).astype(float)
         assert np.median(brightness) < 80
         screenshot("watch-dark")

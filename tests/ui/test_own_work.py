@@ -11,7 +11,7 @@ import xarray as xr
 from playwright.sync_api import Page, expect
 
 from tests.ui.conftest import Lab
-from tests.ui.test_main_job import MINUTE, hook, open_sidebar, section, unfold
+from tests.ui.test_main_job import MINUTE, hook, open_sidebar, section
 from tests.ui.test_watch import opened
 from workbench.session import Session
 
@@ -63,17 +63,17 @@ def test_a_file_is_picked_analysed_and_drawn_and_a_function_of_a_cell_run_twice_
     hook(page, "run-button").click(timeout=MINUTE)
     expect(hook(done, "check-passed")).to_be_visible(timeout=MINUTE)
 
-    unfold(page, "run-more")
-    unfold(page, "answer")
+    result = page.locator(".wb-Result")
     with page.expect_download() as saved:
-        hook(page, "run-pictures").get_by_text("mode 1").click()
+        hook(result, "run-pictures").get_by_role("button").first.click()
     assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
     with page.context.expect_page() as shown:
         hook(runs, "report").click()
     report = shown.value
     expect(report.locator(".bk-Figure").first).to_be_visible(timeout=MINUTE)
     report.close()
-    hook(page, "open-run").click()
+    hook(result, "open-run").click()
+    page.locator(".lm-TabBar-tab", has_text=".ipynb").first.click()
     expect(page.locator(".jp-CodeCell", has_text="run.dataset")).to_have_count(1)
 
     # What can't be one leaves the form as it is.

@@ -80,15 +80,34 @@ def without_commands(sentence: str) -> str:
 
 
 def values_html(result: Mapping[str, Any]) -> str:
-    """Singular values with how far each may be off, as a table; nothing where no certificate tells that."""
+    """Return the singular values as a table, ten and the others folded; '' for a result without them."""
     found = singular.values(result)
     if found is None:
         return ""
-    head = tag("tr", *(tag("th", escape(name), style=_HEAD) for name in found.header))
-    rows = (tag("tr", *(tag("td", escape(cell), style=_CELL) for cell in row)) for row in found.rows)
-    table = tag("table", tag("thead", head), tag("tbody", *rows), style=_NUMBERS, data_workbench="values")
-    more = f"{found.left_out} smaller ones are in the record." if found.left_out else ""
-    return tag("div", table, style="overflow-x: auto") + paragraph(more)
+    first, others = found.rows[: singular.FIRST], found.rows[singular.FIRST :]
+    left_out = f"{found.left_out} smaller ones are in the record." if found.left_out else ""
+    further = folded(f"{len(others)} more", _table(found.header, others) + paragraph(left_out)) if others else ""
+    return tag("div", _table(found.header, first), further, style="overflow-x: auto", data_workbench="values")
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = tag("tr", *(tag("th", escape(name), style=_HEAD) for name in header))
+    body = (tag("tr", *(tag("td", escape(cell), style=_CELL) for cell in row)) for row in rows)
+    return tag("table", tag("thead", head), tag("tbody", *body), style=_NUMBERS)
+
+
+def check_html(run: Mapping[str, Any]) -> str:
+    """Return how a run's check ended, as one line with a light, and how accurate its values are."""
+    check, accuracy = run.get("check"), singular.accuracy(run.get("result") or {})
+    if not check and not accuracy:
+        return ""
+    passed = check is None or check["passed"]
+    said = " ".join(filter(None, (check and check["what"], accuracy)))
+    if check:
+        said = f"{'Checked' if passed else 'The check failed'}: {said}"
+    tone = "passed" if passed else "wrong"
+    mark = tag("span", "✓ " if passed else "✗ ", class_=f"wb-mod-{tone}", aria_hidden="true")
+    return tag("p", mark, escape(said), class_="wb-Check", title=check and check.get("detail"), data_check=tone)
 
 
 def folded(title: str, body: str, **attributes: Any) -> str:

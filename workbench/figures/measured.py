@@ -12,7 +12,7 @@ from bokeh.embed import json_item
 from workbench.figures.answers import Picture, pictures
 from workbench.figures.bandwidth import bandwidth_html
 from workbench.figures.components import answer_figure
-from workbench.figures.markup import tag, values_html
+from workbench.figures.markup import tag
 from workbench.figures.topology import topology_html, topology_of
 from workbench.runs import singular, transfers
 from workbench.runs.run import ON_SIMULATED
@@ -76,7 +76,7 @@ def _accuracy(result: Mapping[str, Any], drawn: list[Picture]) -> list[Section]:
     told = result.get("certificate")
     if not told:
         return []
-    body = tag("p", escape(told["sentence"])) + values_html(result)
+    body = tag("p", escape(told["sentence"]))
     return [Section("How accurate it is", body, _pictured(drawn.pop(0)).figure if drawn else None)]
 
 

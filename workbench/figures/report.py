@@ -16,7 +16,7 @@ from workbench.figures.beside import BesideFigure, Record
 from workbench.figures.colors import DARK, LIGHT, Theme
 from workbench.figures.diagnosis import diagnosis_html
 from workbench.figures.live import LiveFigure
-from workbench.figures.markup import facts as facts_html, joined, paragraph, script_json, tag
+from workbench.figures.markup import check_html, facts as facts_html, joined, paragraph, script_json, tag, values_html
 from workbench.figures.measured import Section, plain, sections, sections_html, sections_items
 from workbench.figures.reactions import script
 from workbench.formats import count, duration, rate, size
@@ -36,7 +36,8 @@ p { margin: 4px 0; }
 h1, dd, b, span { unicode-bidi: isolate; }
 .status { display: inline-block; padding: 1px 9px; border-radius: 10px; font-size: 13px; font-weight: 600;
   border: 1px solid currentColor; vertical-align: 3px; margin-left: 8px; }
-.good { color: GOOD; } .bad { color: BAD; }
+.good, .wb-mod-passed { color: GOOD; } .bad, .wb-mod-wrong { color: BAD; }
+.wb-Check span { font-weight: 600; }
 .facts { display: flex; flex-wrap: wrap; gap: 6px 34px; margin: 14px 0; }
 .facts b { display: block; font-size: 19px; font-weight: 600; }
 dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 1px 16px; margin: 4px 0; }
@@ -77,9 +78,11 @@ def report_html(run: Any, events: Batch | None, arrays: xr.Dataset | None = None
         for part in (
             _heading(facts),
             paragraph(facts.get("error") or "", "error"),
+            values_html(facts.get("result") or {}),
+            _check(facts),
             _figures(facts),
-            f"<h2>Where the time went</h2>{diagnosis_html(found)}" if found else "",
             sections_html(measured),
+            f"<h2>Where the time went</h2>{diagnosis_html(found)}" if found else "",
             "<h2>What the cluster did</h2>",
             f'<div id="figure"></div>{_HOW_TO_MOVE}' if events else paragraph(_NOTHING_RECORDED, "muted"),
             _details(facts),
@@ -196,8 +199,7 @@ def _figures(run: Mapping[str, Any]) -> str:
     )
     return (
         (f'<div class="facts">{cells}</div>' if cells else "")
-        + "".join(tag("p", escape(each)) for each in (*longer, run.get("text_comparison")) if each)
-        + _check(run.get("check"))
+        + "".join(tag("p", escape(each)) for each in (*longer, run.get("beside_text")) if each)
         + _on_gpu(run.get("on_gpu"))
     )
 
@@ -211,13 +213,11 @@ def _result(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _check(check: Mapping[str, Any] | None) -> str:
-    if not check:
-        return ""
-    tone, word = ("good", "Check passed") if check.get("passed") else ("bad", "Check failed")
-    detail = str(check.get("detail") or "")
-    folded = f'<details class="muted"><summary>By how much</summary>{escape(detail)}</details>' if detail else ""
-    return f'<p><b class="{tone}">{word}.</b> {escape(str(check.get("what", "")))}</p>{folded}'
+def _check(run: Mapping[str, Any]) -> str:
+    """Return the check in one line with a light, and by how much the answer is off, folded."""
+    detail = str((run.get("check") or {}).get("detail") or "")
+    by_how_much = f'<details class="muted"><summary>By how much</summary>{escape(detail)}</details>' if detail else ""
+    return check_html(run) + by_how_much
 
 
 def _on_gpu(found: Mapping[str, Any] | None) -> str:

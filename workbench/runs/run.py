@@ -65,11 +65,11 @@ class Progress(Count):
         return self.model_copy(update={"done": self.total, "by_name": by_name, "more": False})
 
     def words(self) -> str:
-        """Return the progress: '303 of 312 tasks', or where more tasks come, 'pass 4: 572 tasks done, more come'."""
+        """Return the progress: '303 of 312 tasks', or 'Pass 4: 572 tasks done; number of passes not known yet'."""
         if not self.more:
             return f"{formats.count(self.done)} of {formats.count(self.total, 'task')}"
-        begun = f"pass {self.passes}: " if self.passes else ""
-        return f"{begun}{formats.count(self.done, 'task')} done, more come"
+        done = f"{formats.count(self.done, 'task')} done"
+        return f"Pass {self.passes}: {done}; number of passes not known yet" if self.passes else f"{done}; more follow"
 
 
 class Blocks(BaseModel, frozen=True):

@@ -1,4 +1,4 @@
-"""Singular values of a run as a table: each with its error bound and its share of the variance."""
+"""Singular values of a run as a table and in plain words: how far each may be off, what variance it stands for."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 from workbench.formats import duration
 
-MOST = 20
-"""Limit of rows in a table; later ones are seldom inspected one by one."""
+FIRST = 10
+"""Rows of a table that are shown at once."""
+MOST = 100
+"""Rows of a table; smaller values are in the record."""
 _DIGITS = (3, 10)
 
 
@@ -26,16 +28,17 @@ _LISTS = ("singular_values", "explained_variance", "explained_variance_ratio", "
 
 
 def values(result: Mapping[str, Any]) -> Values | None:
-    """Return the table of a result; None if no certificate bounds the error of its values."""
+    """Return the table of a result; None for a result without singular values."""
     certificate, singular = result.get("certificate") or {}, result.get("singular_values")
-    if not singular or not certificate.get("bound"):
+    if not isinstance(singular, list) or not singular or not all(_is_value(each) for each in singular):
         return None
-    bounds, absolute = bounds_of(certificate)
-    columns = {
-        "No.": [str(number) for number in range(1, len(singular) + 1)],
-        "Singular value": [_digits(value, bound) for value, bound in zip(singular, bounds, strict=True)],
-        "Relative error ≤": [_bound(*each) for each in zip(bounds, absolute, strict=True)],
-    }
+    columns = {"No.": [str(number) for number in range(1, len(singular) + 1)]}
+    bounds: list[float | None] = [1e-5] * len(singular)
+    if certificate.get("bound"):
+        bounds, absolute = bounds_of(certificate)
+    columns["Singular value"] = [_digits(value, bound) for value, bound in zip(singular, bounds, strict=True)]
+    if certificate.get("bound"):
+        columns["Right within"] = [_bound(*each) for each in zip(bounds, absolute, strict=True)]
     variances, shares, apart = (result.get(name) for name in _LISTS[1:])
     if variances and shares:
         # A variance is a square, and may be off by twice as much.
@@ -55,6 +58,41 @@ def bounds_of(certificate: Mapping[str, Any]) -> tuple[list[float | None], list[
         bounds = [None] * len(bounds)
         return bounds, bounds
     return bounds, certificate.get("of_largest") or bounds
+
+
+def _is_value(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+_UNRELIABLE = 0.5
+"""Sine of the angle to the true vectors from which on a vector tells little."""
+
+
+def accuracy(result: Mapping[str, Any]) -> str:
+    """Return in plain words how far values may be off and which vectors not to rely on; '' without a certificate."""
+    certificate = result.get("certificate") or {}
+    if not certificate.get("bound"):
+        return ""
+    bounds = bounds_of(certificate)[0]
+    known = [bound for bound in bounds if bound is not None]
+    likely = " very likely" if certificate.get("status") == "very likely" else ""
+    parts = [f"Each value is{likely} within {_percent(max(known))}."] if known else []
+    if known and len(known) < len(bounds):
+        parts = [f"{parts[0][:-1]}, except for those that can't be told from zero."]
+    if not known:
+        parts = ["The values can't be told from zero."]
+    if certificate.get("status") == "not reached":
+        parts.append("The accuracy that was requested was not reached.")
+    unreliable = [(first, last) for first, last, sine in certificate.get("groups") or () if sine >= _UNRELIABLE]
+    if unreliable:
+        names = ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in unreliable)
+        one = len(unreliable) == 1 and unreliable[0][0] == unreliable[0][1]
+        parts.append(f"Vector{'' if one else 's'} {names} {'is' if one else 'are'} not reliable: others are as large.")
+    return " ".join(parts)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"
 
 
 def counts(numbers: Mapping[str, int]) -> str:
@@ -87,8 +125,8 @@ def _worded(name: str, value: Any, result: Mapping[str, Any]) -> tuple[str, Any]
 def _bound(bound: float | None, absolute: float | None) -> str:
     """Return the error of a value, relative to itself or to the largest one; a dash if neither is known."""
     if bound is not None:
-        return f"{bound:.1e}"
-    return "–" if absolute is None else f"of the largest: {absolute:.1e}"
+        return _percent(bound)
+    return "–" if absolute is None else f"{_percent(absolute)} of the largest"
 
 
 def _digits(value: float | None, bound: float | None, times: int = 1) -> str:

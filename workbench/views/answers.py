@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 API = "workbench/api"
 JSON = "application/json"
 
+ACTIVE = ("starting", "running")
+"""States of a run that has not ended."""
+
 LATEST_RUNS = 50
 """Runs in the pushed state; older ones are asked for."""
 

@@ -176,7 +176,7 @@ def every(seconds: float) -> Callable[[Sight], float]:
 @cache
 def known() -> dict[str, View]:
     """Return all views by name."""
-    from workbench.views import clusters, compare, comparisons, machine, runs, sidebar, work, workers
+    from workbench.views import clusters, compare, comparisons, machine, result, runs, sidebar, work, workers
 
     return {
         "sidebar": View(sidebar.sidebar, reads=("tour.",)),
@@ -200,11 +200,12 @@ def known() -> dict[str, View]:
         "profile": View(workers.profile, every(5.0)),
         "runs": View(runs.runs, runs.pace, ("runs.",)),
         "latest": View(runs.latest, runs.pace),
-        "run": View(runs.run),
+        "run": View(result.run),
+        "result": View(result.result, result.pace, ("result.",)),
         "log-tail": View(clusters.log_tail),
-        "run-answer": View(runs.run_answer_view),
-        "saving": View(runs.saving, every(1.0), ("save.",)),
-        "run-log": View(runs.run_log, every(5.0)),
+        "run-answer": View(result.pictures),
+        "saving": View(result.saving, every(1.0), ("save.",)),
+        "run-log": View(result.run_log, every(5.0)),
         "compare": View(compare.compare, reads=("compare.", "workload", "run.", "plan.", "settings.")),
         "comparisons": View(comparisons.comparisons, comparisons.pace, ("comparisons.",)),
     }

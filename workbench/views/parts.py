@@ -18,6 +18,11 @@ def live(name: str, **attributes: Any) -> str:
     return tag("div", data_live=name, **attributes)
 
 
+def figure(**shown: str) -> str:
+    """Place of a drawing that is fed with events: of a `cluster` at work, or of the record of a `run`."""
+    return tag("div", data_figure=shown)
+
+
 def button(label: str, *, kind: str | None = None, **attributes: Any) -> str:
     """Button with a word on it; 'accept' is what one came for, 'warn' what one may regret."""
     plain = {"type": "button", "class_": f"wb-Button jp-mod-styled{f' jp-mod-{kind}' if kind else ''}"}

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from html import escape
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import quote
 
 from workbench.errors import BadInputError, quoted
 from workbench.figures import markup
-from workbench.figures.diagnosis import diagnosis_html
 from workbench.figures.markup import (
-    facts,
     faint,
     icon_button,
     joined,
@@ -23,25 +19,20 @@ from workbench.figures.markup import (
     number,
     paragraph,
     tag,
-    values_html,
 )
-from workbench.formats import ago, count, duration, rate, span
-from workbench.monitor.energy import Energy
+from workbench.formats import ago, count, duration, rate
 from workbench.runs.comparing.comparisons import clusters_of
-from workbench.runs.forecasting.machines import cost_text
 from workbench.runs.run import SIMULATED, WATCHED, Progress, answered
 from workbench.runs.singular import in_words
 from workbench.views import examples
-from workbench.views.answers import API, LATEST_RUNS, far, run_in_list, run_title
+from workbench.views.answers import ACTIVE, API, LATEST_RUNS, far, run_in_list, run_title
 from workbench.views.forms import as_text, search
 from workbench.views.parts import (
     button,
     checkbox,
     command,
-    confirmed,
     drawer,
     fold,
-    folds,
     foot,
     line,
     link,
@@ -56,8 +47,7 @@ if TYPE_CHECKING:
     from workbench.runs.store import Wanted
     from workbench.views.page import Sight
 
-_ACTIVE = ("starting", "running")
-_STATES = (*_ACTIVE, "done", "failed", "cancelled", "lost")
+_STATES = (*ACTIVE, "done", "failed", "cancelled", "lost")
 _FILTERS = ("text", "workload", "cluster", "status", "day")
 
 _SHOWN = 20
@@ -70,7 +60,7 @@ _COMPARISONS = 100
 
 def pace(sight: Sight) -> float:
     """Seconds after which a clock in the list of runs has moved."""
-    return 1.0 if any(run["status"] in _ACTIVE for run in sight.state.get("runs", ())) else 30.0
+    return 1.0 if any(run["status"] in ACTIVE for run in sight.state.get("runs", ())) else 30.0
 
 
 def runs(sight: Sight, _: str) -> str:
@@ -99,7 +89,7 @@ def runs(sight: Sight, _: str) -> str:
         + _found(total if asked else None)
         + _ended(sight, titles)
         + tag("ul", *rows, id="wb-list-of-runs", class_="wb-Runs", aria_label="Runs", data_stop=True)
-        + _ticked(sight, [run["id"] for _, listed in lines for run in listed if run["status"] not in _ACTIVE])
+        + _ticked(sight, [run["id"] for _, listed in lines for run in listed if run["status"] not in ACTIVE])
         + more("runs", shown, _MORE, older)
         + (paragraph(room.words()) if room and room.next else "")
     )
@@ -113,11 +103,11 @@ def latest(sight: Sight, workload: str) -> str:
     if run is None:
         return ""
     status, words = run["status"], run["status"]
-    if status in _ACTIVE and run["started"]:
+    if status in ACTIVE and run["started"]:
         words = joined((far(run), duration(round(time.time() - run["started"]))))
     elif status == "done" and run["seconds"] is not None:
         words = duration(run["seconds"])
-    told = f"Last run: {joined((status, _where_and_when(run)))}"
+    told = f"Last run: {joined((status, where_and_when(run)))}"
     id_ = run["id"]
     return tag(
         "span",
@@ -132,12 +122,13 @@ def _ended(sight: Sight, titles: Mapping[str, str]) -> str:
     ended = (run for run in sight.state.get("runs", ()) if run["stopped"])
     last = max(ended, key=lambda run: run["stopped"], default=None)
     took = last and last["seconds"] is not None and duration(last["seconds"])
-    said = joined((f"{_named(last, titles)} on {last['cluster']}: {last['status']}", took or None)) if last else ""
+    said = joined((f"{named(last, titles)} on {last['cluster']}: {last['status']}", took or None)) if last else ""
     doing = next((f"{far(run)} · " for run in sight.state.get("runs", ()) if run["status"] == "running"), None)
     return tag("p", escape(said), role="status", class_="wb-hidden", data_doing=doing, data_workbench="run-ended")
 
 
-def _named(run: Mapping[str, Any], titles: Mapping[str, str]) -> str:
+def named(run: Mapping[str, Any], titles: Mapping[str, str]) -> str:
+    """Return the title of a run, marked where its GPUs are simulated."""
     return f"{SIMULATED if run['simulated'] else ''}{run_title(run, titles)}"
 
 
@@ -234,7 +225,7 @@ def _line(sight: Sight, comparison: Comparison | None, rows: list[str], runs: li
     summary = sight.session.summary(comparison)
     id_, status, title = f"wb-compared-{comparison.id}", comparison.status, f"{summary.title}, compared"
     verdict = tag("span", escape(said := summary.verdict), title=said, class_="wb-Run-result")
-    done = [run["id"] for run in runs if run["status"] not in _ACTIVE]
+    done = [run["id"] for run in runs if run["status"] not in ACTIVE]
     head = fold(
         id_,
         tag("span", escape(title), faint(f" {count(len(runs), 'run')}"), class_="wb-Run-title", title=title),
@@ -276,8 +267,8 @@ def _with_the_one_before(found: Sequence[dict[str, Any]]) -> Iterator[tuple[str,
 
 
 def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before: dict[str, Any] | None) -> str:
-    id_, active = run["id"], run["status"] in _ACTIVE
-    title = _named(run, titles)
+    id_, active = run["id"], run["status"] in ACTIVE
+    title = named(run, titles)
     given = "\n".join(f"{name}={json.dumps(value)}" for name, value in _given(run).items())
     took = duration(run["seconds"]) if run["status"] == "done" and run["seconds"] is not None else run["status"]
     speed = rate(run["bytes_per_second"]) if run["bytes_per_second"] else None
@@ -295,19 +286,19 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
         f"Run of {title}",
         run["status"],
         [head, tag("span", escape(took), class_="wb-Muted", title=speed)],
-        _progress(run) if active else "",
-        foot(_where_and_when(run), icons, _outcome(run) if run["result"] else ""),
+        progress(run) if active else "",
+        foot(where_and_when(run), icons, _outcome(run) if run["result"] else ""),
         paragraph(warning, "wb-Problem"),
-        _failure(run["error"]) if run["error"] else "",
+        failure(run["error"]) if run["error"] else "",
         notice(f" runs/{id_}"),
-        drawer(f"wb-more-{id_}", live(f"run:{id_}:{before['id'] if before else ''}")),
+        drawer(f"wb-more-{id_}", live(f"run:{id_}")),
         tick=_tick(title, "" if active else id_),
         id=f"wb-run-{id_}",
     )
 
 
-def _failure(error: str) -> str:
-    """What went wrong, with a button that copies it."""
+def failure(error: str) -> str:
+    """Return what went wrong, with a button that copies it."""
     copy = icon_button("copy", "Copy", data_copy=True)
     said = tag("span", escape(markup.without_commands(error)), role="alert", data_workbench="run-error")
     return tag("div", copy, said, class_="wb-Problem wb-Failure")
@@ -335,13 +326,15 @@ def _given(run: Mapping[str, Any]) -> Mapping[str, Any]:
     return given.get("tags") or {} if run["workload"] == WATCHED else given
 
 
-def _where_and_when(run: dict[str, Any]) -> str:
-    past = None if run["status"] in _ACTIVE else ago(run["stopped"] or run["created"], time.time())
+def where_and_when(run: Mapping[str, Any]) -> str:
+    """Return the cluster of a run, where it was imported from, and how long ago it ended."""
+    past = None if run["status"] in ACTIVE else ago(run["stopped"] or run["created"], time.time())
     origin = f"imported from {run['imported']['machine']}" if run.get("imported") else None
     return joined((run["cluster"], origin, past))
 
 
-def _progress(run: dict[str, Any]) -> str:
+def progress(run: Mapping[str, Any]) -> str:
+    """Return how far a run is, and why it waits."""
     progress = Progress.model_validate(run["progress"] or {})
     elapsed = f" · {duration(round(time.time() - run['started']))}" if run["started"] else ""
     text = f"{progress.words()}{elapsed}" if progress.total else "building the graph …"
@@ -350,7 +343,7 @@ def _progress(run: dict[str, Any]) -> str:
 
 
 def _outcome(run: dict[str, Any]) -> str:
-    check, result = run["check"], answered(run["workload"], run["result"])
+    check = run["check"]
     verdict = ""
     if check:
         passed = check["passed"]
@@ -362,131 +355,15 @@ def _outcome(run: dict[str, Any]) -> str:
             title=check["what"],
             data_workbench="check-passed" if passed else "check-failed",
         )
-    result = result or {"sentence": count(run["result"]["tasks"], "task")}
     # One line, in whose tooltip is what it has no room for.
-    shown = f"{SIMULATED if run['simulated'] else ''}{_answer(result)}"[:500]
+    shown = one_line(run)
     return verdict + tag("span", escape(shown), title=shown, class_="wb-Run-result", data_workbench="result")
 
 
-def run(sight: Sight, argument: str) -> str:
-    """All that is known of a run, with the one before it, if any: 'id:before'."""
-    run_id, _, before = argument.partition(":")
-    found = sight.session.show(run_id).model_dump(mode="json")
-    parts = {"run_log": ("Log", live(f"run-log:{run_id}")), "marks": ("Name and note", _marks(found))}
-    if found.get("answers") or (found["result"] or {}).get("singular_values"):
-        parts = {"answer": ("Answer", live(f"run-answer:{run_id}")), **parts}
-    if source := found["workload"] == WATCHED and found["parameters"].get("source"):
-        parts = {"code": ("Code", markup.code(source, "watched-code")), **parts}
-    if found.get("diagnosis"):
-        parts = {"where": ("Where the time went", diagnosis_html(found["diagnosis"])), **parts}
-    return _again(sight, found, before) + folds(f"{run_id}-", **parts) + _details(found)
-
-
-def _again(sight: Sight, run: dict[str, Any], before: str | None) -> str:
-    """The same once more, or with something changed; what it can be kept as; and what can't be undone."""
-    # Where it ran, or else where the next one would.
-    ready = sorted(sight.ready(), key=lambda each: (each["name"] == run["cluster"], each["created"]))
-    on = ready[-1]["name"] if ready else None
-    given = {name: each if isinstance(each, bool) else as_text(each) for name, each in run["parameters"].items()}
-    form = {f"run.{run['workload']}.{name}": each for name, each in given.items()}
-    known = run["workload"] in sight.state.get("titles", {})
-    # A person's function, as path and name.
-    workload = run["workload"] if known else (run["function"] or {}).get("reference")
-    body = {"workload": workload, "cluster": on, "parameters": run["parameters"]}
-    if settings := run.get("settings"):
-        body |= {"settings": settings}
-        texts = {name: each if isinstance(each, str) else json.dumps(each) for name, each in settings.items()}
-        form |= {f"settings.{run['workload']}": shlex.join(f"{name}={text}" for name, text in texts.items())}
-    buttons = [
-        button(
-            "Run again",
-            disabled=on is None,
-            title=f"On {on}" if on else "Start a cluster first",
-            data_request="POST runs",
-            data_body=body,
-        ),
-        button(
-            "Change",
-            title="Fill the form with its parameters",
-            data_choose={"workload": workload, **form},
-            data_workbench="run-change",
-        ),
-    ]
-    ended, path = [], f"runs/{run['id']}"
-    if before:
-        beside = f"{API}/{path}/report?beside={before}"
-        ended.append(link("Compare with the previous run", data_page=beside, data_workbench="beside"))
-    export = {"title": "A zip that another Workbench imports", "data_page": f"{API}/{path}/export"}
-    ended.append(link("Export", **export, data_workbench="export"))
-    ended.append(confirmed("delete", "Delete this run", "Delete?", f"DELETE {path}", "delete-run"))
-    shown = (*(buttons if workload else ()), *(ended if run["status"] not in _ACTIVE else ()))
-    return tag("div", *shown, class_="wb-Row") + notice("POST runs")
-
-
-def _marks(run: dict[str, Any]) -> str:
-    marks = run.get("marks") or {"name": "", "note": "", "star": False}
-    prefix, path = f"mark.{run['id']}.", f"runs/{run['id']}"
-    star = not marks["star"]
-    return (
-        text_field(f"{prefix}name", "Name", marks["name"], placeholder="Name", data_empty=True)
-        + tag(
-            "textarea",
-            escape(marks["note"]),
-            name=f"{prefix}note",
-            rows=2,
-            placeholder="Note",
-            aria_label="Note",
-            class_="jp-mod-styled",
-            data_empty=True,
-        )
-        + tag(
-            "div",
-            button(
-                "Keep",
-                data_request=f"PATCH {path}",
-                data_take={"name": f"{prefix}name", "note": f"{prefix}note"},
-            ),
-            button(
-                "Star" if star else "Unstar",
-                data_request=f"PATCH {path}",
-                data_body={"star": star},
-            ),
-            class_="wb-Row",
-        )
-    )
-
-
-def _details(run: dict[str, Any]) -> str:
-    result, check = run["result"] or {}, run["check"]
-    told = {
-        "Forecast": _forecast(run),
-        "Text": run.get("text_comparison"),
-        "Energy": Energy.model_validate(run["energy"]).text() if run.get("energy") else None,
-        "On the GPU?": (run.get("on_gpu") or {}).get("sentence"),
-        "Check": check and f"{check['what']} {check['detail']}".strip(),
-        "Bandwidth": _sentence(result.get("bandwidth")),
-        "Certificate": _sentence(result.get("certificate")),
-        "Notes": " ".join(run.get("notes") or ()),
-    }
-    known = {name: escape(text) for name, text in told.items() if text}
-    return (facts(known) if known else "") + values_html(result)
-
-
-def _forecast(run: dict[str, Any]) -> str | None:
-    """What was forecast, beside what it took."""
-    forecast = run.get("forecast")
-    if not forecast:
-        return None
-    lasting = forecast.get("seconds")
-    took = f"took {duration(run['seconds'])}" if run["seconds"] is not None and run["status"] == "done" else None
-    cost = None if run["cost"] is None else f"cost {cost_text(run['cost'])}"
-    roughly = "roughly " if forecast.get("rough") else ""
-    range_ = f"{roughly}{span(lasting['low'], lasting['high'])}" if lasting else None
-    return joined((forecast.get("verdict"), range_, took, cost))
-
-
-def _sentence(part: object) -> str | None:
-    return part.get("sentence") if isinstance(part, Mapping) else None
+def one_line(run: Mapping[str, Any]) -> str:
+    """Return the answer of a run in one line."""
+    result = answered(run["workload"], run["result"]) or {"sentence": count(run["result"]["tasks"], "task")}
+    return f"{SIMULATED if run['simulated'] else ''}{_answer(result)}"[:500]
 
 
 def _answer(result: Mapping[str, Any]) -> str:
@@ -509,7 +386,7 @@ def _is_number(value: object) -> bool:
 
 def _icons(run: dict[str, Any], title: str, *, going: bool) -> Iterator[str]:
     path = f"runs/{run['id']}"
-    if run["status"] in _ACTIVE:
+    if run["status"] in ACTIVE:
         yield icon_button("close", "Cancel", data_request=f"POST {path}/cancel", data_workbench="cancel-run")
     watched = {"cluster": run["cluster"]} if going else {"run": run["id"], "title": title}
     yield icon_button(
@@ -518,72 +395,14 @@ def _icons(run: dict[str, Any], title: str, *, going: bool) -> Iterator[str]:
         **command("watch", **watched),
         data_workbench="watch-run",
     )
-    if run["status"] not in _ACTIVE:
+    yield icon_button(
+        "table",
+        "Open the result in a tab",
+        data_choose={"result.run": run["id"]},
+        **command("view", view="result", label="Result"),
+        data_workbench="open-result",
+    )
+    if run["status"] not in ACTIVE:
         yield icon_button(
             "file", "Open the report in a new tab", data_page=f"{API}/{path}/report", data_workbench="report"
         )
-
-
-def run_answer_view(sight: Sight, run_id: str) -> str:
-    """The arrays that a run answered with: what they are, how to open and save them, and their pictures."""
-    from workbench.views.recorded import small_pictures
-
-    found = sight.session.show(run_id)
-    drawn = (
-        tag(
-            "button",
-            tag("img", src=f"data:image/png;base64,{png}", alt="") if png else "",
-            tag("span", escape(title)),
-            type="button",
-            class_="wb-Drawn",
-            title="Save it as PNG",
-            data_page=f"{API}/runs/{found.id}/pictures/{quote(name, safe='')}",
-        )
-        for name, title, png in small_pictures(found.id, found.answers.kept_bytes if found.answers else 0)
-    )
-    pictures = tag("div", *drawn, class_="wb-Pictures", data_workbench="run-pictures")
-    if found.answers is None:
-        return pictures
-    cell = f'import workbench\n\nrun = workbench.Session().show("{found.id}")\nrun.dataset'
-    opened = button(
-        "Open in notebook",
-        title="Add a cell that reads these arrays to the notebook",
-        **command("cell", text=cell, type="code"),
-        data_workbench="open-run",
-    )
-    return (
-        paragraph(found.answers.sentence) + live(f"saving:{found.id}") + tag("div", opened, class_="wb-Row") + pictures
-    )
-
-
-def saving(sight: Sight, run_id: str) -> str:
-    """Where a run's answer is to be saved; then how far that is, or how it ended."""
-    from workbench.runs.savings import read
-
-    path, field, found = f"runs/{run_id}/save", f"save.{run_id}.path", read(run_id)
-    if found is not None and found.active:
-        cancel = icon_button("close", "Cancel", data_request=f"DELETE {path}")
-        told = paragraph(found.sentence)
-        if found.total:
-            told = meter("Blocks written", found.done, found.total, found.sentence)
-        return tag("div", told, cancel, class_="wb-Row", data_workbench="saving") + notice(path)
-    place = text_field(
-        field,
-        "Path or URL to save to",
-        sight.choices.get(field, ""),
-        placeholder="out.zarr, .npz, .nc, .tsv, .png …",
-    )
-    save = button(
-        "Save",
-        disabled=not sight.choices.get(field),
-        data_request=f"POST {path}",
-        data_take={"path": field},
-    )
-    looks = "wb-Problem" if found and found.status in ("failed", "lost") else "wb-Muted"
-    ended = paragraph(found.sentence, looks, data_workbench="saved") if found else ""
-    return tag("div", place, save, class_="wb-Row") + notice(path) + ended
-
-
-def run_log(sight: Sight, run_id: str) -> str:
-    """What the process of a run printed."""
-    return markup.log(sight.session.log(run_id), "run-log")

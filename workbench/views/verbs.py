@@ -153,8 +153,10 @@ async def _measure(desk: Desk, asked: Asked) -> Answer:
 
 async def _run(desk: Desk, asked: Asked) -> Answer:
     body = asked.body({"workload": str, "cluster": str}, {"parameters": dict, "force": bool, "settings": object})
-    await desk.look("run", **{"parameters": {}, **body})
-    return BEGUN
+    run = await desk.look("run", **{"parameters": {}, **body})
+    # The form asks before a second run of the same, so it has to know of this one.
+    await (await desk.watching()).state.read()
+    return Answer({"id": run.id}, 202)
 
 
 def _mark(session: Session, asked: Asked) -> None:

@@ -12,14 +12,16 @@ from urllib.parse import quote
 from workbench.errors import WorkbenchError
 from workbench.figures import markup
 from workbench.figures.markup import facts, folded, joined, paragraph, tag
-from workbench.formats import size, span
+from workbench.formats import duration, size, span
 from workbench.runs.settings import read_settings
 from workbench.storage.servers import ASKED
 from workbench.threads import in_thread
+from workbench.views.answers import ACTIVE
 from workbench.views.browsing import Sought, browsing
 from workbench.views.examples import start_workers
 from workbench.views.forms import Form, Problem, as_text, given, select
 from workbench.views.parts import button, command, confirmed, folds, keeping, link, live, notice, radios, text_field
+from workbench.views.result import opens_result
 from workbench.workloads.own import is_named
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ _LATE = 4
 _TRUE = ("True", "true")
 _LINE_END = re.compile(r"(?<![\n-])\n(?![\s*>-])")
 """Within a paragraph of a docstring, where the page makes its own."""
+_LONG = 3600
+"""Seconds from which on a forecast is a warning."""
 _LIGHTS = {"fits": "good", "will spill": "fair", "won't fit": "bad", "can't run": "bad"}
 
 
@@ -139,9 +143,11 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
         kind="warn" if past else "accept",
         title=past or (f"Run on {cluster['name']}" if cluster else "Start a cluster first"),
         disabled=stopped,
+        data_confirm=_second(sight, template, cluster),
         data_request="POST runs",
         data_body=body,
         data_take=choices,
+        **opens_result(),
         data_workbench="run-button",
     )
     beside = button(
@@ -169,6 +175,7 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
         + tag(
             "div",
             _verdict(needs, form.elsewhere(fields)),
+            _time(needs, cluster, chosen.name, prefix),
             notice("POST runs", "run-problem"),
             live(f"latest:{template.name}"),
             # Together, or Run alone would go to a line of its own where a run goes on.
@@ -180,7 +187,7 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
                 "More",
                 form.html(more, ways) + _settings(template, wanted) + _keep(sight, chosen, prefix, typed, preset),
             ),
-            needs_why=("Why", _why(needs, cluster, chosen.name, prefix)),
+            needs_why=("Why", _why(needs)),
             workload_source=(
                 "Code",
                 markup.code(code, "workload-code") + tag("div", insert, class_="wb-Row wb-mod-end"),
@@ -392,47 +399,60 @@ def _target(sight: Sight, cluster: dict[str, Any] | None) -> str:
     return _wide("Cluster", control, "wb-target" if ready else None)
 
 
+def _second(sight: Sight, template: Template, cluster: dict[str, Any] | None) -> str | None:
+    """Return the question before a second run of a workload that runs already; None for the first."""
+    runs = (run for run in sight.state.get("runs", ()) if run["status"] in ACTIVE)
+    same = any(run["workload"] == template.name and cluster and run["cluster"] == cluster["name"] for run in runs)
+    return "It runs already. Run a second?" if same else None
+
+
 def _verdict(needs: Forecast | None, problem: str | None) -> str:
-    """One line with a light."""
+    """Return whether it fits, in one line with a light."""
     if needs is None:
         # A line is kept for the verdict, or all below it would move as one types.
         said = paragraph(problem, "wb-Problem") if problem else "<p>&nbsp;</p>"
         return tag("div", said, class_="wb-Needs")
-    roughly = "roughly " if needs.rough else ""
-    lasting = f"{roughly}{span(needs.seconds['low'], needs.seconds['high'])}" if needs.seconds else None
     memory = f"{size(needs.memory_per_worker)} a worker" if needs.memory_per_worker else None
-    # Where it takes days, nobody should begin because nothing was said.
-    lasting = lasting or ("time?" if needs.verdict and needs.measure is not None else None)
-    short = joined(((needs.verdict or "").capitalize() or None, lasting, memory))
+    short = joined(((needs.verdict or "").capitalize() or None, memory))
     if not short and needs.needs.get("known"):
         short = f"About {size(needs.needs['held_total'])} of memory"
-    short = short or needs.sentence
-    light = _LIGHTS.get(needs.verdict or "", "none")
+    return _lit(_LIGHTS.get(needs.verdict or "", "none"), short or needs.sentence, needs.sentence, "needs")
+
+
+def _lit(light: str, text: str, title: str, hook: str, *further: str) -> str:
+    """Return a line with a light, and what is next to it."""
+    dot = tag("span", class_=f"wb-Light wb-mod-{light}", aria_hidden="true")
     return tag(
-        "div",
-        tag(
-            "p", tag("span", class_=f"wb-Light wb-mod-{light}", aria_hidden="true"), escape(short), title=needs.sentence
-        ),
-        class_="wb-Needs",
-        aria_live="polite",
-        data_workbench="needs",
+        "div", tag("p", dot, escape(text), title=title), *further, class_="wb-Needs", role="status", data_workbench=hook
     )
 
 
-def _why(needs: Forecast | None, cluster: dict[str, Any] | None, workload: str, prefix: str) -> str:
-    """The sentences of the verdict, and how to know more."""
-    if needs is None:
+def _time(needs: Forecast | None, cluster: dict[str, Any] | None, workload: str, prefix: str) -> str:
+    """Return how long it takes: a forecast, amber above an hour; or amber and a button that measures it."""
+    if needs is None or cluster is None or needs.verdict in ("won't fit", "can't run"):
         return ""
-    said = "".join(map(paragraph, (needs.sentence, *needs.notes)))
-    if cluster is None:
-        return said
-    if needs.measure is not None:
-        said += link(
-            "Measure",
-            title=f"Run a part of it on {cluster['name']}, so that forecasts know how long it takes",
-            data_request="POST measurements",
-            data_body={"workload": workload, "cluster": cluster["name"]},
-            data_take={"parameters": prefix},
-            data_workbench="measure",
-        )
-    return said + notice("POST measurements", "measurement")
+    light, lasting = "fair", "Time unknown"
+    if needs.seconds is not None:
+        lasting = span(needs.seconds["low"], needs.seconds["high"])
+        lasting = f"Roughly {lasting}" if needs.rough else f"Time: {lasting}"
+        light = "fair" if needs.seconds["high"] > _LONG else "good"
+    return _lit(light, lasting, needs.sentence, "time", _measure(needs, cluster, workload, prefix))
+
+
+def _measure(needs: Forecast, cluster: dict[str, Any], workload: str, prefix: str) -> str:
+    if needs.measure is None:
+        return ""
+    measure = link(
+        f"Measure ({duration(max(1, round(needs.measure)))})",
+        title=f"Run a part of it on {cluster['name']}, so that forecasts know how long it takes",
+        data_request="POST measurements",
+        data_body={"workload": workload, "cluster": cluster["name"]},
+        data_take={"parameters": prefix},
+        data_workbench="measure",
+    )
+    return measure + notice("POST measurements", "measurement")
+
+
+def _why(needs: Forecast | None) -> str:
+    """Return the sentences of the verdict."""
+    return "" if needs is None else "".join(map(paragraph, (needs.sentence, *needs.notes)))

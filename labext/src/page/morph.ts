@@ -62,8 +62,8 @@ function become(here: Element, next: Element, view: Element): void {
       here.setAttribute(name, value);
     }
   }
-  // What is in a view of its own, or in a notice, is not this view's.
-  if (!next.hasAttribute('data-live') && !next.hasAttribute('data-notice')) {
+  // What is in a view of its own, in a figure or in a notice, is not this view's.
+  if (!['data-live', 'data-figure', 'data-notice'].some(each => next.hasAttribute(each))) {
     morph(here, next, view);
   }
 }

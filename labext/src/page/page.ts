@@ -14,8 +14,10 @@
  *                           it was granted. What went wrong stands in the element whose data-notice it ends with,
  *                           and so does data-meanwhile while it goes on
  * data-requests='[]'        several such
+ * data-answer='{}'          of what asks for something: choices that take parts of the answer, by their names there
  * data-confirm='Stop?'      the first click asks, the second does it
- * data-command, data-args   something that the place of this page does, such as a tab of Lab
+ * data-command, data-args   something that the place of this page does, such as a tab of Lab; after what is asked for
+ * data-figure='{}'          place of a drawing that is fed with events, of a cluster or a run
  * data-page                 a page of the server, in a new tab of the browser
  * data-fold                 id of what a click opens and closes
  * data-reveal               ids of what a click opens, of which it brings the last into view
@@ -25,6 +27,7 @@
  * data-drop                 of an input: a path that is dropped on it, or beside it in its section, becomes its value
  * data-stop                 of a list: the Tab key stops once in its lines (data-line), and arrows go on from there
  */
+import type { Watched } from '../tokens';
 import type { IMemory } from './memory';
 import { morph } from './morph';
 import { translated } from './words';
@@ -42,14 +45,22 @@ export interface IChannel {
   /** Open a page of the server in a new tab of the browser. */
   open(path: string): void;
   copy(text: string): void;
+  /** Draw a cluster or a run at a place. */
+  figure(place: HTMLElement, watched: Watched): IDrawn;
   /** Keeps what was chosen while a page is loaded again, if the place can. */
   memory?: IMemory;
   /** Words of Python's in the language of the place; English without it. */
   translate?(words: string): string;
 }
 
+/** A figure that was drawn: it is given what Python says, and ends with its place. */
+export interface IDrawn {
+  receive(message: object): void;
+  dispose(): void;
+}
+
 /** What a page still knows when it is loaded again: what was chosen in forms. */
-const LASTING = /^(profile|plan|workload|run|settings|cluster|compare|tour)($|\.)/;
+const LASTING = /^(profile|plan|workload|run|settings|cluster|compare|tour|result)($|\.)/;
 
 let views = 0;
 
@@ -107,6 +118,8 @@ export class Page {
     this._seen.disconnect();
     document.removeEventListener('visibilitychange', this._lookAtAll);
     this._lives.forEach((_, place) => this._forget(place));
+    this._drawn.forEach(([, figure]) => figure.dispose());
+    this._drawn.clear();
   }
 
   /** Take in what Python says of a view; whether it was of one that is here. */
@@ -145,6 +158,7 @@ export class Page {
         return true;
       }
     }
+    this._drawn.forEach(([, figure]) => figure.receive(message));
     return false;
   }
 
@@ -266,6 +280,7 @@ export class Page {
         this._seen.observe(place);
       }
     });
+    this._draw();
     this._folds.forEach((open, id) => this._show(id, open));
     this._each('[data-request]', each => {
       each.setAttribute('aria-busy', String(this._busy.has(each.dataset['request']!)));
@@ -274,6 +289,23 @@ export class Page {
     this._each<HTMLInputElement>('[name]', each => this._fill(each));
     this._each('[data-stop]', each => this._stopOnce(each));
     this._each('[role=radio][aria-checked=true]', each => this._showChosen(each));
+  }
+
+  /** Draw the figures that have a place, and end those whose place has gone or is another's. */
+  private _draw(): void {
+    this._drawn.forEach(([shown, figure], place) => {
+      if (!this.node.contains(place) || place.dataset['figure'] !== shown) {
+        figure.dispose();
+        this._drawn.delete(place);
+      }
+    });
+    this._each('[data-figure]', place => {
+      const shown = place.dataset['figure']!;
+      if (!this._drawn.has(place)) {
+        place.replaceChildren();
+        this._drawn.set(place, [shown, this._channel.figure(place, JSON.parse(shown) as Watched)]);
+      }
+    });
   }
 
   private _each<T extends HTMLElement = HTMLElement>(selector: string, act: (found: T) => void): void {
@@ -363,7 +395,7 @@ export class Page {
       this.choose(JSON.parse(choose) as Choices);
     }
     [request ?? [], JSON.parse(requests ?? '[]') as string[]].flat().forEach(each => void this._ask(button, each));
-    if (command) {
+    if (command && !request) {
       this._channel.command(command, JSON.parse(args ?? '{}') as object);
     }
     if (page) {
@@ -384,7 +416,7 @@ export class Page {
   }
 
   private async _ask(button: HTMLElement, request: string): Promise<void> {
-    const { body, take, then, meanwhile } = button.dataset;
+    const { body, take, then, meanwhile, answer: parts, command, args } = button.dataset;
     const [verb, path] = request.split(' ');
     const asked = JSON.parse(body ?? '{}') as Record<string, unknown>;
     Object.entries(JSON.parse(take ?? '{}') as Record<string, string>).forEach(([field, name]) => {
@@ -400,8 +432,13 @@ export class Page {
       const answer = await this._channel.request(verb, path, asked);
       const { sentence } = (answer ?? {}) as { sentence?: string };
       this._problems.set(request, [sentence ?? '', true]);
-      if (then) {
-        this.choose(JSON.parse(then) as Choices);
+      const taken = Object.entries(JSON.parse(parts ?? '{}') as Record<string, string>);
+      const chosen = taken.map(([name, part]) => [name, (answer as Choices)[part]]);
+      if (then || chosen.length) {
+        this.choose({ ...(JSON.parse(then ?? '{}') as Choices), ...(Object.fromEntries(chosen) as Choices) });
+      }
+      if (command) {
+        this._channel.command(command, JSON.parse(args ?? '{}') as object);
       }
     } catch (error) {
       // What is to be typed in a terminal has a button here.
@@ -562,6 +599,7 @@ export class Page {
 
   private readonly _busy = new Set<string>();
   private readonly _chosen = new WeakMap<HTMLElement, string | undefined>();
+  private readonly _drawn = new Map<HTMLElement, [string, IDrawn]>();
   private readonly _folds = new Map<string, boolean>();
   private readonly _lives = new Map<HTMLElement, ILive>();
   private readonly _pages: Set<Page>;

@@ -111,6 +111,7 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme, 
     command,
     open: path => void open(messages, path).catch((error: Error) => say(error.message)),
     copy: text => void copy(text, ''),
+    figure: (place, watched) => mountFigure(place, messages, { watched, theme }),
     memory: alone ? memory('dask-workbench:forms') : undefined
   };
   const page: Page = new Page(place, channel);

@@ -1,0 +1,332 @@
+"""A run from its start to its answer: progress while it goes on, then the answer, where the time went, and the rest."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from workbench.figures import markup
+from workbench.figures.diagnosis import diagnosis_html
+from workbench.figures.markup import check_html, facts, folded, icon_button, joined, meter, paragraph, tag, values_html
+from workbench.formats import count, duration, span
+from workbench.monitor.energy import Energy
+from workbench.runs import store
+from workbench.runs.forecasting.machines import cost_text
+from workbench.runs.run import WATCHED
+from workbench.views import examples
+from workbench.views.answers import ACTIVE, API
+from workbench.views.forms import as_text
+from workbench.views.parts import button, command, confirmed, drawer, figure, folds, link, live, notice, text_field
+from workbench.views.runs import failure, named, one_line, progress, where_and_when
+
+if TYPE_CHECKING:
+    from workbench.runs.run import Run
+    from workbench.views.page import Sight
+
+VIEW = {"view": "result", "label": "Result"}
+"""The tab that Run opens."""
+
+_SETTLED = 15.0
+"""Seconds after its end within which a run's record is complete."""
+
+CHOICE = "result.run"
+"""Choice of a page: the run that its tab shows."""
+
+
+def pace(sight: Sight) -> float:
+    """Return the seconds after which the tab is made anew: each second while something runs."""
+    # Where the time went is found out a moment after the answer.
+    lately = time.time() - _SETTLED
+    runs = sight.state.get("runs", ())
+    return 1.0 if any(run["status"] in ACTIVE or (run["stopped"] or 0) > lately for run in runs) else 30.0
+
+
+def result(sight: Sight, _: str) -> str:
+    """Return the tab of the run that was started or chosen last."""
+    runs = sight.state.get("runs", ())
+    run_id = sight.choices.get(CHOICE) or next((run["id"] for run in runs), None)
+    if run_id is None:
+        return examples.empty("Nothing has been run yet.", examples.first_run(sight))
+    run = sight.session.show(run_id).model_dump(mode="json")
+    title = named(run, sight.state.get("titles", {}))
+    took = duration(run["seconds"]) if run["status"] == "done" and run["seconds"] is not None else run["status"]
+    head = tag(
+        "header",
+        tag("span", class_="wb-Dot"),
+        tag("h2", escape(title), class_="wb-Card-title", translate="no"),
+        tag("span", escape(joined((took, where_and_when(run)))), class_="wb-Muted"),
+        class_=f"wb-Row wb-mod-{run['status']}",
+    )
+    body = _running(run) if run["status"] in ACTIVE else _ended(sight, run, tab=True)
+    return tag("article", head, body, class_="wb-Result", data_workbench=f"result-{run_id}")
+
+
+def run(sight: Sight, run_id: str) -> str:
+    """Return what a line of the list of runs unfolds: the same as in the tab, without the drawing."""
+    found = sight.session.show(run_id).model_dump(mode="json")
+    return _again(sight, found) + _rest(found) if found["status"] in ACTIVE else _ended(sight, found, tab=False)
+
+
+def _running(run: Mapping[str, Any]) -> str:
+    cancel = button(
+        "Cancel", data_request=f"POST runs/{run['id']}/cancel", title="End this run", data_workbench="cancel-this"
+    )
+    bar = tag("div", tag("div", progress(run), class_="wb-Result-progress"), cancel, class_="wb-Row")
+    left = paragraph(_left(run), data_workbench="time-left")
+    return bar + left + notice(f" runs/{run['id']}") + figure(cluster=run["cluster"])
+
+
+def _left(run: Mapping[str, Any]) -> str:
+    """Return about how long it still takes, or why that is unknown."""
+    done = run["progress"] or {}
+    elapsed = time.time() - run["started"] if run["started"] else 0.0
+    if done.get("stage") in ("checking", "saving"):
+        return f"Computed; {done['stage']} now."
+    if done.get("total") and done.get("done") and not done.get("more") and not done.get("passes") and elapsed > 1:
+        return f"About {_rounded(elapsed * (done['total'] - done['done']) / done['done'])} left."
+    lasting = (run.get("forecast") or {}).get("seconds")
+    if lasting and lasting["high"] > elapsed:
+        return f"About {_rounded((lasting['low'] + lasting['high']) / 2 - elapsed)} left, by the forecast."
+    if lasting:
+        return f"Longer than forecast ({span(lasting['low'], lasting['high'])})."
+    if done.get("passes") or done.get("more"):
+        return "Time left unknown: it ends when the answer is accurate enough."
+    return "Time left unknown: no past run of this size on such hardware."
+
+
+def _rounded(seconds: float) -> str:
+    """Return a time that doesn't flicker: whole seconds, beyond ten in fives."""
+    seconds = max(1.0, seconds)
+    return duration(round(seconds) if seconds < 10 else 5 * round(seconds / 5))
+
+
+def _ended(sight: Sight, run: dict[str, Any], *, tab: bool) -> str:
+    """Return the answer, then where the time went, then the rest folded."""
+    has_answer = bool(run["result"])
+    recorded = (store.folder(run["id"]) / "events.parquet").exists()
+    return (
+        (failure(run["error"]) if run["error"] and tab else "")
+        + (_answer(run) if has_answer else "")
+        + _again(sight, run)
+        + _where(run, drawn=tab and recorded)
+        + _rest(run)
+    )
+
+
+def _answer(run: Mapping[str, Any]) -> str:
+    """Return the values, the check in one line, and the pictures."""
+    result = run["result"]
+    values = values_html(result) or paragraph(one_line(run), "wb-Value")
+    drawn = run.get("answers") or result.get("singular_values")
+    unchecked = "" if run["check"] or run["workload"] == WATCHED else paragraph("This answer has no check.")
+    return (
+        tag("div", values, live(f"run-answer:{run['id']}") if drawn else "", class_="wb-Answer")
+        + (check_html(run) or unchecked)
+        + paragraph((run.get("on_gpu") or {}).get("warning") or "", "wb-Problem")
+    )
+
+
+def _where(run: Mapping[str, Any], *, drawn: bool) -> str:
+    """Return where the time went, with the task stream where it is `drawn`."""
+    told = run.get("diagnosis")
+    if not told and not drawn:
+        return ""
+    title = tag("h3", "Where the time went") if run["status"] == "done" else tag("h3", "What the cluster did")
+    return title + (diagnosis_html(told) if told else "") + (figure(run=run["id"]) if drawn else "")
+
+
+def _rest(run: Mapping[str, Any]) -> str:
+    """Return all else that is known of a run, folded."""
+    run_id = run["id"]
+    parts = {"details": ("Details", _details(run))}
+    if source := run["workload"] == WATCHED and run["parameters"].get("source"):
+        parts |= {"code": ("Code", markup.code(source, "watched-code"))}
+    parts |= {"run_log": ("Log", live(f"run-log:{run_id}")), "marks": ("Name and note", _marks(run))}
+    return folds(f"{run_id}-", **parts)
+
+
+def _again(sight: Sight, run: Mapping[str, Any]) -> str:
+    """Return the buttons: what to do with the answer, the same run once more, and what can't be undone."""
+    # Where it ran, or else where the next one would.
+    ready = sorted(sight.ready(), key=lambda each: (each["name"] == run["cluster"], each["created"]))
+    on = ready[-1]["name"] if ready else None
+    given = {name: each if isinstance(each, bool) else as_text(each) for name, each in run["parameters"].items()}
+    form = {f"run.{run['workload']}.{name}": each for name, each in given.items()}
+    known = run["workload"] in sight.state.get("titles", {})
+    # A person's function, as path and name.
+    workload = run["workload"] if known else (run["function"] or {}).get("reference")
+    body = {"workload": workload, "cluster": on, "parameters": run["parameters"]}
+    if settings := run.get("settings"):
+        body |= {"settings": settings}
+        texts = {name: each if isinstance(each, str) else json.dumps(each) for name, each in settings.items()}
+        form |= {f"settings.{run['workload']}": shlex.join(f"{name}={text}" for name, text in texts.items())}
+    ended, path, save = run["status"] not in ACTIVE, f"runs/{run['id']}", f"wb-save-{run['id']}"
+    shown: list[str] = []
+    if ended and run.get("answers"):
+        shown += [_copy(run["id"]), button("Save as…", data_fold=save, aria_controls=save, data_workbench="save-as")]
+    if ended:
+        page: dict[str, Any] = {"data_page": f"{API}/{path}/report", "data_workbench": "open-report"}
+        shown.append(button("Report (HTML)", title="A page that opens without a network", **page))
+    if workload:
+        again: dict[str, Any] = {"data_request": "POST runs", "data_body": body, **opens_result()}
+        change: dict[str, Any] = {"data_choose": {"workload": workload, **form}, "data_reveal": "wb-section-workloads"}
+        title = f"On {on}" if on else "Start a cluster first"
+        shown.append(button("Run again", disabled=on is None, title=title, **again, data_workbench="run-again"))
+        shown.append(button("Change", title="Fill the form with its parameters", **change, data_workbench="run-change"))
+    if ended:
+        export: dict[str, Any] = {"title": "A zip that another Workbench imports", "data_page": f"{API}/{path}/export"}
+        shown.append(link("Export", **export, data_workbench="export"))
+        shown.append(confirmed("delete", "Delete this run", "Delete?", f"DELETE {path}", "delete-run"))
+    saving_ = drawer(save, live(f"saving:{run['id']}")) if ended and run.get("answers") else ""
+    return tag("div", *shown, class_="wb-Row") + notice("POST runs") + saving_
+
+
+def opens_result() -> dict[str, Any]:
+    """Return attributes of a button that starts a run: its answer is shown in the tab."""
+    return {"data_answer": {CHOICE: "id"}, **command("view", **VIEW)}
+
+
+def _copy(run_id: str) -> str:
+    cell = f'import workbench\n\nrun = workbench.Session().show("{run_id}")\nrun.dataset'
+    return button(
+        "Copy to notebook",
+        title="Add a cell that reads these arrays to the notebook",
+        **command("cell", text=cell, type="code"),
+        data_workbench="open-run",
+    )
+
+
+def _marks(run: Mapping[str, Any]) -> str:
+    marks = run.get("marks") or {"name": "", "note": "", "star": False}
+    prefix, path = f"mark.{run['id']}.", f"runs/{run['id']}"
+    star = not marks["star"]
+    return (
+        text_field(f"{prefix}name", "Name", marks["name"], placeholder="Name", data_empty=True)
+        + tag(
+            "textarea",
+            escape(marks["note"]),
+            name=f"{prefix}note",
+            rows=2,
+            placeholder="Note",
+            aria_label="Note",
+            class_="jp-mod-styled",
+            data_empty=True,
+        )
+        + tag(
+            "div",
+            button(
+                "Save",
+                data_request=f"PATCH {path}",
+                data_take={"name": f"{prefix}name", "note": f"{prefix}note"},
+            ),
+            button(
+                "Star" if star else "Unstar",
+                data_request=f"PATCH {path}",
+                data_body={"star": star},
+            ),
+            class_="wb-Row",
+        )
+        + notice(f"PATCH {path}")
+    )
+
+
+def _details(run: Mapping[str, Any]) -> str:
+    result, check = run["result"] or {}, run["check"]
+    given = run["parameters"] if run["workload"] != WATCHED else {}
+    told = {
+        "Parameters": ", ".join(f"{name}={as_text(value)}" for name, value in given.items()),
+        "Forecast": _forecast(run),
+        "Text": run.get("beside_text"),
+        "Energy": Energy.model_validate(run["energy"]).text() if run.get("energy") else None,
+        "On the GPU?": (run.get("on_gpu") or {}).get("sentence"),
+        "Check": check and check.get("detail"),
+        "Bandwidth": _sentence(result.get("bandwidth")),
+        "Certificate": _sentence(result.get("certificate")),
+        "Notes": " ".join(run.get("notes") or ()),
+        "Run": run["id"],
+    }
+    return facts({name: escape(text) for name, text in told.items() if text})
+
+
+def _forecast(run: Mapping[str, Any]) -> str | None:
+    """Return what was forecast, and what it took."""
+    forecast = run.get("forecast")
+    if not forecast:
+        return None
+    lasting = forecast.get("seconds")
+    took = f"took {duration(run['seconds'])}" if run["seconds"] is not None and run["status"] == "done" else None
+    cost = None if run["cost"] is None else f"cost {cost_text(run['cost'])}"
+    roughly = "roughly " if forecast.get("rough") else ""
+    range_ = f"{roughly}{span(lasting['low'], lasting['high'])}" if lasting else None
+    return joined((forecast.get("verdict"), range_, took, cost))
+
+
+def _sentence(part: object) -> str | None:
+    return part.get("sentence") if isinstance(part, Mapping) else None
+
+
+def pictures(sight: Sight, run_id: str) -> str:
+    """Return the first picture of a run's answer, the others folded, and what its arrays are."""
+    from workbench.views.recorded import small_pictures
+
+    found = sight.session.show(run_id)
+    drawn = [_picture(found, *each) for each in small_pictures(found.id, _kept_bytes(found))]
+    first, others = tag("div", *drawn[:1], class_="wb-Pictures", data_workbench="run-pictures"), ""
+    if drawn[1:]:
+        inside = tag("div", *drawn[1:], class_="wb-Pictures")
+        others = folded(count(len(drawn) - 1, "more picture"), inside, data_workbench="more-pictures")
+    return first + others + (paragraph(found.answers.sentence) if found.answers else "")
+
+
+def _kept_bytes(run: Run) -> int:
+    return run.answers.kept_bytes if run.answers else 0
+
+
+def _picture(run: Run, name: str, title: str, png: str) -> str:
+    return tag(
+        "button",
+        tag("img", src=f"data:image/png;base64,{png}", alt="") if png else "",
+        tag("span", escape(title)),
+        type="button",
+        class_="wb-Drawn",
+        title="Save it as PNG",
+        data_page=f"{API}/runs/{run.id}/pictures/{quote(name, safe='')}",
+    )
+
+
+def saving(sight: Sight, run_id: str) -> str:
+    """Where a run's answer is to be saved; then how far that is, or how it ended."""
+    from workbench.runs.savings import read
+
+    path, field, found = f"runs/{run_id}/save", f"save.{run_id}.path", read(run_id)
+    if found is not None and found.active:
+        cancel = icon_button("close", "Cancel", data_request=f"DELETE {path}")
+        told = paragraph(found.sentence)
+        if found.total:
+            told = meter("Blocks written", found.done, found.total, found.sentence)
+        return tag("div", told, cancel, class_="wb-Row", data_workbench="saving") + notice(path)
+    place = text_field(
+        field,
+        "Path or URL to save to",
+        sight.choices.get(field, ""),
+        placeholder="out.zarr, .npz, .nc, .tsv, .png …",
+    )
+    save = button(
+        "Save",
+        disabled=not sight.choices.get(field),
+        data_request=f"POST {path}",
+        data_take={"path": field},
+    )
+    looks = "wb-Problem" if found and found.status in ("failed", "lost") else "wb-Muted"
+    ended = paragraph(found.sentence, looks, data_workbench="saved") if found else ""
+    return tag("div", place, save, class_="wb-Row") + notice(path) + ended
+
+
+def run_log(sight: Sight, run_id: str) -> str:
+    """What the process of a run printed."""
+    return markup.log(sight.session.log(run_id), "run-log")
