@@ -319,3 +319,20 @@ def test_applying_patches_arranges_this_processs_document():
     figure.feed([batch(task(90))])
     figure.apply(figure.patches())
     assert len(layout.sources["tasks"].data["left"]) == 91
+
+
+def test_models_of_a_figure_get_ids_of_their_own_and_a_column_called_id_keeps_its_values() -> None:
+    from workbench.views.drawing import with_own_ids
+
+    source = {"type": "object", "name": "ColumnDataSource", "id": "p1", "attributes": {"data": {"id": ["p1", "p2"]}}}
+    glyph = {
+        "type": "object",
+        "name": "Quad",
+        "id": "p2",
+        "attributes": {"data": {"id": "p1"}, "words": {"id": "x", "n": 1}},
+    }
+    first, second = with_own_ids({"doc": {"roots": [source, glyph]}, "root_id": "p1"})["doc"]["roots"]
+    assert first["id"] not in ("p1", second["id"])
+    assert second["attributes"]["data"] == {"id": first["id"]}
+    assert first["attributes"]["data"] == {"id": ["p1", "p2"]}
+    assert second["attributes"]["words"] == {"id": "x", "n": 1}

@@ -228,3 +228,8 @@ def test_colours_of_gpus_are_seen_and_differ(theme):
     colors = [gpu_color(index, theme) for index in range(len(GPUS))]
     assert len(set(colors)) == 8
     assert min(contrast(color, theme.background) for color in colors) >= 3
+
+
+def test_a_reason_without_gpus_is_text_that_is_escaped_where_it_is_shown() -> None:
+    page = shown(batch(no_gpus=(NoGpus("a", "The driver isn't there.", False),)))
+    assert page.figure.gpus.note() == "On a: The driver isn't there."

@@ -185,7 +185,9 @@ function activateFigures(
     isEnabled: args => toWatched(args) !== null || model.ready.length > 0,
     execute: args => {
       const watched = toWatched(args) ?? (model.target && { cluster: model.target.name });
-      if (!watched) {
+      const isGone =
+        args['restored'] && watched?.cluster && !model.clusters.some(({ name }) => name === watched.cluster);
+      if (!watched || isGone) {
         return null;
       }
       const open = tracker.find(tab => tab.id === tabId(watched));
@@ -201,7 +203,9 @@ function activateFigures(
   themes?.themeChanged.connect(() => tracker.forEach(tab => void tab.content.figure.load()));
   void restorer?.restore(tracker, {
     command: Commands.watch,
-    args: tab => ({ ...tab.content.watched, title: tab.content.called }),
+    args: tab => ({ ...tab.content.watched, title: tab.content.called, restored: true }),
+    // Of a cluster that was stopped meanwhile there is nothing to see.
+    when: model.known,
     name: tab => tab.id
   });
 }

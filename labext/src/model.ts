@@ -7,10 +7,19 @@ import { Stream } from './stream';
 import { IModel } from './tokens';
 import type { ICluster, IRun, StreamMessage } from './tokens';
 
+/** Milliseconds for which Lab's layout waits for what there is. */
+const PATIENCE = 3000;
+
 export class Model {
   readonly api = new Api();
   readonly stream = new Stream(this.api);
   readonly changed = new Signal<this, void>(this);
+
+  /** Kept when the server has first said what there is, or doesn't say it for a while. */
+  readonly known = new Promise<void>(resolve => {
+    this._isKnown = resolve;
+    window.setTimeout(resolve, PATIENCE);
+  });
 
   clusters: ICluster[] = [];
   runs: IRun[] = [];
@@ -55,11 +64,14 @@ export class Model {
     }
   }
 
+  declare private _isKnown: () => void;
+
   private _receive(message: StreamMessage): void {
     if (message.type === 'state') {
       this.clusters = message.clusters.map(each => ({ ...each, clients: each.clients ?? [] }));
       this.runs = message.runs;
       this.simulated = message.simulated;
+      this._isKnown();
       this.changed.emit();
     } else if (message.type === 'error' && !message.watch) {
       this.problem = message.message;

@@ -400,7 +400,7 @@ test('what starts a run chooses it and opens its tab once it is granted, and not
   await settled();
   expect(asked.slice(1)).toEqual([
     ['POST', 'runs', {}],
-    ['view', { a: 1 }]
+    ['view', { a: 1, id: 'run-1' }]
   ]);
   expect(page.choices).toEqual({ 'result.run': 'run-1' });
 });
@@ -419,4 +419,23 @@ test('a figure is drawn once where it has a place, and ends with it', () => {
   show('sidebar', '<p>done</p><div>Where the time went</div>');
   expect(asked.at(-1)).toEqual(['ended', { run: 'run-1' }]);
   expect(page.node.textContent).toBe('doneWhere the time went');
+});
+
+test('what went wrong stands next to the button that asked for it', async () => {
+  const card = (name: string) => `<article id="${name}">
+    <button data-request="POST clusters/${name}/restart">Restart</button>
+    <button data-request="POST runs">Run</button><p data-notice=" clusters/${name}"></p></article>`;
+  show(
+    'sidebar',
+    `${card('one')}${card('two')}<section><button data-request="POST runs">Run</button>
+    <p data-notice="POST runs"></p></section><p data-notice="POST runs"></p>`
+  );
+  refusal = 'It is busy.';
+  find('#two [data-request$=restart]').click();
+  await settled();
+  const said = () => [...page.node.querySelectorAll('[data-notice]')].map(each => each.textContent);
+  expect(said()).toEqual(['', 'It is busy.', '', '']);
+  find('section button').click();
+  await settled();
+  expect(said()).toEqual(['', 'It is busy.', 'It is busy.', '']);
 });

@@ -188,7 +188,7 @@ async def test_a_sweep_proposes_its_values_and_leaves_out_clusters_that_run(
 @pytest.mark.parametrize(
     ("choices", "said"),
     [
-        ({"compare.on.cpu": False}, "Tick two or more, or one and two values to sweep."),
+        ({"compare.on.cpu": False}, "Tick two or more, or one and two values to vary."),
         ({"compare.repeats": 0}, "repeats is 0. Give a whole number from 1 to 1000."),
         ({"compare.lines": "tpu"}, "Unknown profile 'tpu'. Choose one of: cpu, gpu, gpus, ucx, address"),
         ({"compare.lines": "cpu --spin 2"}, "'cpu --spin 2': unknown '--spin'. After the profile may stand: "),
@@ -196,7 +196,7 @@ async def test_a_sweep_proposes_its_values_and_leaves_out_clusters_that_run(
         ({"compare.sweep": "workers", "compare.values.workers": " , "}, "sweep of workers is empty."),
         (
             {"compare.sweep": "threads", "compare.values.threads": "1,x"},
-            "threads to sweep are '1,x'. Give whole numbers",
+            "threads to vary are '1,x'. Give whole numbers",
         ),
         (
             {"compare.sweep": "workers", "compare.values.workers": "2", "compare.on.one-core": False},

@@ -116,6 +116,32 @@ async def test_a_second_run_of_what_runs_already_asks_first(api: Any, session: A
     assert "data-confirm" not in (await html_of(api, "work", {"workload": "transpose_sum"})).partition("run-button")[0]
 
 
+async def test_a_run_that_the_user_ended_is_calm_and_a_name_is_not_translated(api: Any, session: Any) -> None:
+    session.add_run("r0", status="cancelled", error="Cancelled after 2 s.", marks={"name": "Runs"})
+    session.add_run("r1", status="failed", error="No memory.")
+    listed = await html_of(api, "runs")
+    calm, red = listed.partition("Cancelled after 2 s.")[0], listed.partition("No memory.")[0]
+    assert calm.endswith('<p class="wb-Muted">')
+    assert 'role="alert"' in red[-80:]
+    assert '<span translate="no">Runs</span>' in listed
+
+
+async def test_comparing_ticked_runs_opens_the_chart(api: Any, session: Any) -> None:
+    session.add_run("r0", status="done", seconds=1.0)
+    session.add_run("r1", status="done", seconds=2.0)
+    ticked = (await html_of(api, "runs", {"runs.ticked": "r0,r1"})).partition('data-workbench="compare-ticked"')[0]
+    assert 'data-command="dask-workbench:watch"' in ticked[-300:]
+    answer = await api("POST", "comparisons", {"runs": ["r0", "r1"]})
+    assert answer.content["comparison"] == "compare-past"
+
+
+async def test_the_verdict_does_not_speak_on_every_key(api: Any, session: Any) -> None:
+    session.add("calm-otter")
+    html = (await html_of(api, "work")).partition('data-workbench="run-button"')[0]
+    assert "aria-live" not in html
+    assert 'role="status"' not in html
+
+
 async def test_the_time_is_always_stated_and_an_unknown_one_can_be_measured(api: Any, session: Any) -> None:
     session.add("calm-otter")
     html = await html_of(api, "work")

@@ -174,7 +174,7 @@ class GpuLines:
         if not self._nothing:
             return "Nothing has come from a GPU yet. The first samples take a moment."
         reasons = {each.reason: each.host for each in self._nothing}
-        return " ".join(f"On {escape(host)}: {escape(reason)}" for reason, host in reasons.items())
+        return " ".join(f"On {host}: {reason}" for reason, host in reasons.items())
 
     # -- columns
 

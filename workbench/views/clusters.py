@@ -92,7 +92,7 @@ def _cluster(sight: Sight, cluster: dict[str, Any], is_open: bool | None = None)
     name, status = cluster["name"], cluster["status"]
     parts = {"starting": _starting, "ready": _ready, "failed": _failed, "lost": _failed}
     make = parts.get(status, lambda _sight, each: paragraph(each["message"] or ""))
-    title, body = tag("strong", escape(name), class_="wb-Card-title"), make(sight, cluster)
+    title, body = tag("strong", escape(name), class_="wb-Card-title", translate="no"), make(sight, cluster)
     if is_open is not None:
         needs_a_look = status != "ready" or bool(cluster["warning"]) or _left(cluster) < _NEAR
         title = fold(f"wb-card-{name}", title, is_open=is_open or needs_a_look, title=cluster["description"])
@@ -143,7 +143,7 @@ def _stop(sight: Sight, cluster: dict[str, Any]) -> str:
         if each["cluster"] == name and each["status"] in ("starting", "running")
     ]
     verb = "Stop" if "stop" in cluster["can"] else "Detach"
-    question = f"{verb} with {count(len(runs), 'run')}?" if runs else None
+    question = f"{verb} {name} and {count(len(runs), 'run')} on it?" if runs else None
     label = f"Cancel the start of {name}" if starting else f"Stop {name}"
     if verb == "Detach" and not starting:
         label = f"Detach from {name}: it goes on without us"

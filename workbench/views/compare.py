@@ -23,7 +23,7 @@ from workbench.runs.comparing.comparisons import read_values
 from workbench.runs.settings import read_settings
 from workbench.threads import in_thread
 from workbench.views.forms import FIRST, as_text, given, resolved, select
-from workbench.views.parts import button, checkbox, folds, live, notice, text_field
+from workbench.views.parts import button, checkbox, command, folds, live, notice, text_field
 from workbench.views.work import Chosen, chosen_preset, chosen_workload, shown_fields
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ async def compare(sight: Sight, _: str) -> str:
         disabled=bool(wish.problem) or wish.body.get("agreed") is False,
         data_request="POST comparisons",
         data_body=wish.body,
+        **command("watch"),
         # What was typed a moment ago.
         data_take={
             "parameters": f"run.{wish.template.name}.",
@@ -158,9 +159,9 @@ def _problem(wish: _Wish) -> str | None:
     sweep = wish.chosen.get("sweep")
     values = read_values(wish.values) if sweep else ("",)
     if sweep in SWEPT_OPTIONS and not all(each.isdecimal() and int(each) for each in values):
-        return f"{sweep} to sweep are '{wish.values:.40}'. Give whole numbers with commas between them, such as 1,2,4."
+        return f"{sweep} to vary are '{wish.values:.40}'. Give whole numbers with commas between them, such as 1,2,4."
     if len(wish.lines) < (1 if sweep else 2):
-        return "Tick two or more, or one and two values to sweep."
+        return "Tick two or more, or one and two values to vary."
     try:
         read_request({name: value for name, value in wish.body.items() if name != "agreed"})
     except BadInputError as err:
@@ -307,7 +308,7 @@ def _chip(offer: _Offer, wish: _Wish) -> str:
 def _sweep(wish: _Wish) -> Iterator[str]:
     sweep = wish.chosen.get("sweep", "")
     shared = {"id": "wb-compare-sweep", "name": "compare.sweep", "data_workbench": "compare-sweep"}
-    yield tag("label", "Sweep", for_="wb-compare-sweep")
+    yield tag("label", "Vary", for_="wb-compare-sweep")
     title = "Workers, threads, a parameter, or one of Dask's settings that stand under More of the workload"
     yield select(wish.swept.items(), sweep, data_default="", title=title, **shared)
     if sweep:

@@ -13,7 +13,7 @@ from workbench.runs.comparing.table import as_markdown, judged_text, remarks
 from workbench.views import examples
 from workbench.views.answers import API
 from workbench.views.forms import as_text
-from workbench.views.parts import command, confirmed, foot, line, more
+from workbench.views.parts import command, confirmed, foot, line, more, notice
 
 if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
@@ -57,6 +57,7 @@ def _one(sight: Sight, comparison: Comparison, now: float) -> str:
         paragraph(comparison.error or "", "wb-Problem"),
         _notes(summary),
         foot(joined((state, when)), _buttons(comparison, summary)),
+        notice(f" comparisons/{comparison.id}"),
         id=f"wb-comparison-{comparison.id}",
     )
 

@@ -45,8 +45,10 @@ def with_own_ids(item: dict[str, Any]) -> dict[str, Any]:
 
     def renumbered(value: Any) -> Any:
         if isinstance(value, dict):
+            # Models and references to them have ids; a column of data may be called id, too.
+            names = {"root_id", *(["id"] if value.get("type") == "object" or value.keys() == {"id"} else [])}
             return {
-                key: ids.setdefault(each, uuid4().hex) if key in ("id", "root_id") else renumbered(each)
+                key: ids.setdefault(each, uuid4().hex) if key in names and isinstance(each, str) else renumbered(each)
                 for key, each in value.items()
             }
         return [renumbered(each) for each in value] if isinstance(value, list | tuple) else value

@@ -255,7 +255,7 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
             why=("Why", "".join(map(paragraph, spec.why)) if spec else ""),
             show_code=("Code", markup.code(spec.code(), "plan-code") if spec else ""),
             **({"preview": ("Preview", markup.code(preview, "plan-preview"))} if preview else {}),
-            **({"more_ways": (f"{len(more)} more: why not?", _unavailable(more))} if more else {}),
+            **({"more_ways": (f"{len(more)} not available here: see why", _unavailable(more))} if more else {}),
         )
     )
 

@@ -58,7 +58,7 @@ def result(sight: Sight, _: str) -> str:
     head = tag(
         "header",
         tag("span", class_="wb-Dot"),
-        tag("h2", escape(title), class_="wb-Card-title", translate="no"),
+        tag("h2", escape(title), class_="wb-Card-title", translate=None if run["title"] == run["workload"] else "no"),
         tag("span", escape(joined((took, where_and_when(run)))), class_="wb-Muted"),
         class_=f"wb-Row wb-mod-{run['status']}",
     )
@@ -110,7 +110,7 @@ def _ended(sight: Sight, run: dict[str, Any], *, tab: bool) -> str:
     has_answer = bool(run["result"])
     recorded = (store.folder(run["id"]) / "events.parquet").exists()
     return (
-        (failure(run["error"]) if run["error"] and tab else "")
+        (failure(run["error"]) if run["error"] and tab and run["status"] != "cancelled" else "")
         + (_answer(run) if has_answer else "")
         + _again(sight, run)
         + _where(run, drawn=tab and recorded)

@@ -177,11 +177,11 @@ def _ticked(sight: Sight, listed: Sequence[str]) -> str:
     compare = button(
         "Compare",
         disabled=len(ids) < 2,
-        title="Put them beside one another" if len(ids) > 1 else "Tick one more",
+        title="Open the chart and the table" if len(ids) > 1 else "Tick one more",
         data_request="POST comparisons",
         data_body={"runs": ids},
         data_then=then,
-        data_reveal="wb-section-compare",
+        **command("watch"),
         data_workbench="compare-ticked",
     )
     export = button(
@@ -275,7 +275,13 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
     star = tag("span", "★ ", class_="wb-Star", title="starred") if (run.get("marks") or {}).get("star") else ""
     head = fold(
         f"wb-more-{id_}",
-        tag("span", star, escape(title), faint(_differing(run, before)), class_="wb-Run-title"),
+        tag(
+            "span",
+            star,
+            tag("span", escape(title), translate=_translate(run)),
+            faint(_differing(run, before)),
+            class_="wb-Run-title",
+        ),
         title=given or None,
         data_workbench="run-more",
     )
@@ -289,12 +295,24 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
         progress(run) if active else "",
         foot(where_and_when(run), icons, _outcome(run) if run["result"] else ""),
         paragraph(warning, "wb-Problem"),
-        failure(run["error"]) if run["error"] else "",
+        _ending(run),
         notice(f" runs/{id_}"),
         drawer(f"wb-more-{id_}", live(f"run:{id_}")),
         tick=_tick(title, "" if active else id_),
         id=f"wb-run-{id_}",
     )
+
+
+def _translate(run: Mapping[str, Any]) -> str | None:
+    """Return 'no' for a title that a user gave: it is not to be translated."""
+    return None if run["title"] == run["workload"] else "no"
+
+
+def _ending(run: Mapping[str, Any]) -> str:
+    """Return why a run ended early: calm where the user ended it."""
+    if run["status"] == "cancelled":
+        return paragraph(run["error"] or "")
+    return failure(run["error"]) if run["error"] else ""
 
 
 def failure(error: str) -> str:

@@ -216,8 +216,8 @@ def _cancel_saving(session: Session, asked: Asked) -> dict[str, str]:
 
 
 async def _compare(desk: Desk, asked: Asked) -> Answer:
-    await desk.look(**_wanted(parse_object(asked.content)))
-    return BEGUN
+    comparison = await desk.look(**_wanted(parse_object(asked.content)))
+    return Answer({"comparison": comparison.id, "title": f"{comparison.title}, compared"}, 202)
 
 
 def _wanted(body: dict[str, Any]) -> dict[str, Any]:

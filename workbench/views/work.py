@@ -422,9 +422,7 @@ def _verdict(needs: Forecast | None, problem: str | None) -> str:
 def _lit(light: str, text: str, title: str, hook: str, *further: str) -> str:
     """Return a line with a light, and what is next to it."""
     dot = tag("span", class_=f"wb-Light wb-mod-{light}", aria_hidden="true")
-    return tag(
-        "div", tag("p", dot, escape(text), title=title), *further, class_="wb-Needs", role="status", data_workbench=hook
-    )
+    return tag("div", tag("p", dot, escape(text), title=title), *further, class_="wb-Needs", data_workbench=hook)
 
 
 def _time(needs: Forecast | None, cluster: dict[str, Any] | None, workload: str, prefix: str) -> str:

@@ -11,12 +11,14 @@
  * data-choose='{}'          a click chooses these (null takes a choice back)
  * data-request='POST x'     a click asks for this; data-body is what it sends, and data-take names choices that it
  *                           sends with it (all that begin with a name that ends with a dot). data-then is chosen when
- *                           it was granted. What went wrong stands in the element whose data-notice it ends with,
- *                           and so does data-meanwhile while it goes on
+ *                           it was granted. What went wrong stands in the nearest element whose data-notice fits:
+ *                           "POST runs", " runs/x" with all below it, or "DELETE runs/" with what follows.
+ *                           So does data-meanwhile while it goes on
  * data-requests='[]'        several such
  * data-answer='{}'          of what asks for something: choices that take parts of the answer, by their names there
  * data-confirm='Stop?'      the first click asks, the second does it
- * data-command, data-args   something that the place of this page does, such as a tab of Lab; after what is asked for
+ * data-command, data-args   something that the place of this page does, such as a tab of Lab; after what is asked for,
+ *                           with the parts of the answer
  * data-figure='{}'          place of a drawing that is fed with events, of a cluster or a run
  * data-page                 a page of the server, in a new tab of the browser
  * data-fold                 id of what a click opens and closes
@@ -426,23 +428,24 @@ export class Page {
       }
     });
     this._busy.add(request);
-    this._problems.set(request, [meanwhile ?? '', true]);
+    const say = (text: string, isFine: boolean) => this._problems.set(request, [text, isFine, button]);
+    say(meanwhile ?? '', true);
     this._settle();
     try {
       const answer = await this._channel.request(verb, path, asked);
       const { sentence } = (answer ?? {}) as { sentence?: string };
-      this._problems.set(request, [sentence ?? '', true]);
+      say(sentence ?? '', true);
       const taken = Object.entries(JSON.parse(parts ?? '{}') as Record<string, string>);
       const chosen = taken.map(([name, part]) => [name, (answer as Choices)[part]]);
       if (then || chosen.length) {
         this.choose({ ...(JSON.parse(then ?? '{}') as Choices), ...(Object.fromEntries(chosen) as Choices) });
       }
       if (command) {
-        this._channel.command(command, JSON.parse(args ?? '{}') as object);
+        this._channel.command(command, { ...(JSON.parse(args ?? '{}') as object), ...(answer as object) });
       }
     } catch (error) {
       // What is to be typed in a terminal has a button here.
-      this._problems.set(request, [(error as Error).message.replace(/:\s+workbench [a-z]+[^.;]*/g, ''), false]);
+      say((error as Error).message.replace(/:\s+workbench [a-z]+[^.;]*/g, ''), false);
     }
     this._busy.delete(request);
     this._settle();
@@ -569,12 +572,28 @@ export class Page {
   }
 
   private _notify(place: HTMLElement): void {
-    const found = [...this._problems].find(([request, [said]]) => said && request.endsWith(place.dataset['notice']!));
+    const found = [...this._problems].find(
+      ([request, [said, , button]]) => said && this._noticeOf(request, button) === place
+    );
     const [text, isFine] = found?.[1] ?? ['', false];
     place.classList.toggle('wb-mod-fine', isFine);
     if (place.textContent !== text) {
       place.textContent = text;
     }
+  }
+
+  /** Where it is said what came of a request: near the button that asked for it. */
+  private _noticeOf(request: string, button: HTMLElement): HTMLElement | null {
+    for (let near: HTMLElement | null = button; near; near = near === this.node ? null : near.parentElement) {
+      const found = [...near.querySelectorAll<HTMLElement>('[data-notice]')].find(each =>
+        isAbout(each.dataset['notice']!, request)
+      );
+      if (found) {
+        return found;
+      }
+    }
+    // The button has gone since.
+    return this.node.contains(button) ? null : this._noticeOf(request, this.node);
   }
 
   private _fold(id: string, open: boolean): void {
@@ -603,11 +622,17 @@ export class Page {
   private readonly _folds = new Map<string, boolean>();
   private readonly _lives = new Map<HTMLElement, ILive>();
   private readonly _pages: Set<Page>;
-  private readonly _problems = new Map<string, [string, boolean]>();
+  private readonly _problems = new Map<string, [string, boolean, HTMLElement]>();
   private readonly _seen: IntersectionObserver;
   private readonly _stops = new WeakMap<HTMLElement, HTMLElement>();
   private _unsaid: Choices = {};
   private readonly _visible = new Set<HTMLElement>();
+}
+
+/** Whether a notice is of this request: of exactly this one, of a path and what is below it, or of all that begin so. */
+function isAbout(notice: string, request: string): boolean {
+  const isBelow = notice.endsWith('/') ? request.startsWith(notice) : request.includes(`${notice}/`);
+  return request.endsWith(notice) || (/[ /]$|^ /.test(notice) && isBelow);
 }
 
 /** What can be pressed in each line of a list that is seen, without what a line unfolds. */

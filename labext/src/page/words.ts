@@ -13,7 +13,8 @@ export function translated(content: DocumentFragment, translate: (words: string)
   while (walker.nextNode()) {
     const node = walker.currentNode;
     if (node instanceof Element) {
-      SAID.forEach(name => node.hasAttribute(name) && node.setAttribute(name, said(node.getAttribute(name)!)));
+      const names = node.closest('[translate=no]') ? [] : SAID;
+      names.forEach(name => node.hasAttribute(name) && node.setAttribute(name, said(node.getAttribute(name)!)));
     } else if (!node.parentElement?.closest(NAMED)) {
       node.nodeValue = said(node.nodeValue ?? '');
     }
