@@ -389,7 +389,7 @@ def test_terminal_report_and_panels_show_the_shares_and_the_sentence(capsys: Any
     told = " ".join(capsys.readouterr().out.split())
     assert "Where it went" in told
     assert "■ computing 56 %" in told
-    assert "□ idle 31 %" in told
+    assert "□ no task left 31 %" in told
     assert found.sentence in told
     page = report_html(run, None)
     assert "Where the time went" in page

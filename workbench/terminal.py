@@ -19,7 +19,7 @@ from workbench import formats
 from workbench.clusters.records import memory_words
 from workbench.errors import on_one_line, printable
 from workbench.runs import savings, singular
-from workbench.runs.run import SIMULATED, WATCHED
+from workbench.runs.run import SHARE_TITLES, SIMULATED, WATCHED
 from workbench.travelling import machine_words
 from workbench.workloads.values import FACTS
 
@@ -283,7 +283,7 @@ def _diagnosis(found: Diagnosis) -> dict[str, Any]:
     for name, share in shares.items():
         bar.append(("░" if name == "idle" else "█") * max(1, round(_BAR_WIDTH * share)), _SHARE_STYLES[name])
         mark = Text("□ " if name == "idle" else "■ ", _SHARE_STYLES[name])
-        legend.append(mark + Text(f"{name} {100 * share:.0f} %"))
+        legend.append(mark + Text(f"{SHARE_TITLES[name]} {100 * share:.0f} %"))
     about: dict[str, Any] = {
         "Where it went": bar,
         "": Columns(legend, padding=(0, 2)),

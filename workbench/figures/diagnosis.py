@@ -8,7 +8,7 @@ from typing import Any
 from workbench.figures.colors import LIGHT
 from workbench.figures.markup import paragraph, tag
 from workbench.formats import percent
-from workbench.runs.run import Peak
+from workbench.runs.run import SHARE_TITLES, Peak
 
 # Tasks, transfers and the disk have these colours in the task stream, too; all are seen on light and on dark pages.
 COLORS = {
@@ -40,9 +40,13 @@ _HATCHED = "repeating-linear-gradient(135deg,#8c8c8c66 0 2px,transparent 2px 7px
 def diagnosis_html(told: Mapping[str, Any]) -> str:
     """Bar, legend, sentence and further suggestions of a `Diagnosis` as JSON."""
     shares = {name: share for name, share in told["shares"].items() if share >= _LEAST and name in COLORS}
-    label = ", ".join(f"{name} {percent(share)}" for name, share in shares.items())
+    label = ", ".join(f"{SHARE_TITLES[name]} {percent(share)}" for name, share in shares.items())
     pieces = (
-        tag("span", style=f"flex:{share:.4f} 0 0;background:{_fill(name)}", title=f"{name} {percent(share)}")
+        tag(
+            "span",
+            style=f"flex:{share:.4f} 0 0;background:{_fill(name)}",
+            title=f"{SHARE_TITLES[name]} {percent(share)}",
+        )
         for name, share in shares.items()
     )
     bar = tag("div", *pieces, style=_BAR, role="img", aria_label=f"Of the workers' time: {label}")
@@ -65,7 +69,7 @@ def _entry(name: str, share: float) -> str:
         f"background:{_fill(name)}",
     )
     style = "display:inline-block;margin-right:14px;white-space:nowrap"
-    return tag("span", square, f"{name} {percent(share)}", style=style, title=MEANINGS[name])
+    return tag("span", square, f"{SHARE_TITLES[name]} {percent(share)}", style=style, title=MEANINGS[name])
 
 
 def _further(suggestions: Any) -> str:

@@ -135,6 +135,18 @@ class Peak(BaseModel, frozen=True):
         return f"{formats.size(self.bytes)}{of} by worker {self.worker}, in '{self.task}'"
 
 
+SHARE_TITLES = {
+    "computing": "computing",
+    "transferring": "copying between processes",
+    "serialising": "unpacking",
+    "spilling": "memory full, using disk",
+    "scheduler": "waiting for the scheduler",
+    "idle": "no task left",
+    "arriving": "workers starting",
+}
+"""Words for the shares of a diagnosis."""
+
+
 class Diagnosis(BaseModel, frozen=True):
     """Use of the workers' time in a run, from `runs.explaining.diagnosis`."""
 

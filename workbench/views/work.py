@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from workbench.errors import WorkbenchError
 from workbench.figures import markup
-from workbench.figures.markup import facts, folded, joined, paragraph, tag
+from workbench.figures.markup import facts, folded, paragraph, tag
 from workbench.formats import duration, size, span
 from workbench.runs.settings import read_settings
 from workbench.storage.servers import ASKED
@@ -41,6 +41,7 @@ _LINE_END = re.compile(r"(?<![\n-])\n(?![\s*>-])")
 """Within a paragraph of a docstring, where the page makes its own."""
 _LONG = 3600
 """Seconds from which on a forecast is a warning."""
+_VERDICTS = {"fits": "Fits in memory", "won't fit": "Won't fit in memory", "will spill": "Will use the disk"}
 _LIGHTS = {"fits": "good", "will spill": "fair", "won't fit": "bad", "can't run": "bad"}
 
 
@@ -174,7 +175,7 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
         + _target(sight, cluster)
         + tag(
             "div",
-            _verdict(needs, form.elsewhere(fields)),
+            _verdict(needs, form.elsewhere(fields), cluster),
             _time(needs, cluster, chosen.name, prefix),
             notice("POST runs", "run-problem"),
             live(f"latest:{template.name}"),
@@ -406,14 +407,16 @@ def _second(sight: Sight, template: Template, cluster: dict[str, Any] | None) ->
     return "It runs already. Run a second?" if same else None
 
 
-def _verdict(needs: Forecast | None, problem: str | None) -> str:
+def _verdict(needs: Forecast | None, problem: str | None, cluster: dict[str, Any] | None) -> str:
     """Return whether it fits, in one line with a light."""
     if needs is None:
         # A line is kept for the verdict, or all below it would move as one types.
         said = paragraph(problem, "wb-Problem") if problem else "<p>&nbsp;</p>"
         return tag("div", said, class_="wb-Needs")
-    memory = f"{size(needs.memory_per_worker)} a worker" if needs.memory_per_worker else None
-    short = joined(((needs.verdict or "").capitalize() or None, memory))
+    short = _VERDICTS.get(needs.verdict or "", (needs.verdict or "").capitalize())
+    if short and needs.memory_per_worker:
+        limit = cluster and cluster["spec"].get("memory_limit")
+        short += f" ({size(needs.memory_per_worker)}{f' of {size(limit)}' if limit else ''} a worker)"
     if not short and needs.needs.get("known"):
         short = f"About {size(needs.needs['held_total'])} of memory"
     return _lit(_LIGHTS.get(needs.verdict or "", "none"), short or needs.sentence, needs.sentence, "needs")
