@@ -182,18 +182,6 @@ def test_transfers_are_red_spilling_orange_and_failures_black_on_a_light_page():
     assert tasks.columns["more"] == ["", "", "", " (failed)"]
 
 
-def test_what_is_marked_is_told_by_the_task_and_by_the_worker_as_the_columns_name_it():
-    figure = LiveFigure()
-    figure.feed([batch(task(0), task(100))])
-    assert "mark" not in {patch.source for patch in figure.patches()}
-    figure.mark("add", "")
-    (patch,) = figure.patches()
-    assert (patch.source, patch.columns) == ("mark", {"task": ["add"], "worker": [""], "label": [""]})
-    assert figure.patches() == []
-    figure.mark("", "gone")
-    assert figure.patches()[0].columns == {"task": [""], "worker": ["gone"], "label": ["gone"]}
-
-
 def test_a_task_that_failed_at_once_is_wide_enough_to_be_seen():
     figure = LiveFigure()
     figure.feed([batch(task(0), task(100), task(50, status="erred", length=0.0))])

@@ -1,15 +1,10 @@
 import json
 
-import numpy as np
-import pytest
-
 from tests.benchmarks.bench_views import batches
 from tests.cell import Cell
-from tests.feeds import tasks_of
-from workbench.figures.beside import ORIGIN, BesideFigure, Record
 from workbench.figures.live import LiveFigure
 from workbench.figures.replay import STEPS, counts_over_time
-from workbench.figures.report import beside_html
+from workbench.monitor import events
 from workbench.monitor.events import Batch, Progress, Task
 from workbench.monitor.record import Recorder, read_events
 
@@ -63,48 +58,14 @@ def test_a_recorded_run_can_be_replayed_and_a_live_cluster_cannot():
     assert not [patch for patch in recorded.patches() if patch.source == "replay"]
 
 
-def test_records_beside_one_another_start_at_the_same_time_on_one_axis(tmp_path):
-    one, other = record(3_000, tmp_path / "a.parquet"), record(1_000, tmp_path / "b.parquet")
-    beside = BesideFigure([Record("before", one, 1.2), Record("after <b>", other)], "dark")
-    layouts = [figure.layout for figure in beside.figures]
-    assert {layout.stream.x_range for layout in layouts} == {beside.time}
-    firsts = [min(layout.sources["tasks"].data["left"]) / 1000 for layout in layouts]
-    assert firsts == pytest.approx([ORIGIN] * 2, abs=0.05)
-    assert beside.model.select_one({"name": "head"}).end == pytest.approx(
-        np.ptp([one.tasks.start.min(), one.time]), abs=0.1
-    )
-    assert layouts[0].memory.y_range.end == layouts[1].memory.y_range.end
-    assert "after &lt;b&gt;" in json.dumps(beside.item())
-
-
-def test_a_notebook_shows_two_runs_beside_one_another_and_replays_one(data_folder):
-    from workbench.panels import Beside, Replay
+def test_a_notebook_replays_a_run(data_folder):
+    from workbench.panels import Replay
     from workbench.runs import store
     from workbench.runs.run import Run
 
-    for name in ("before", "after"):
-        store.create(Run(id=name, workload="array_sum", cluster="calm-otter", status="done", created=5.0))
-        record(500, store.folder(name) / "events.parquet")
-    cell = Cell(Beside("before", "after", theme="dark"))
-    assert '"play"' in json.dumps(cell.asked("figures/run/any?theme=dark")["value"]["item"])
+    store.create(Run(id="after", workload="array_sum", cluster="calm-otter", status="done", created=5.0))
+    record(500, store.folder("after") / "events.parquet")
     with Replay("after") as replay:
         cell = Cell(replay)
         assert cell.asked("figures/run/after?theme=light")["value"]["item"]
         cell.until(lambda: cell.column("replay", "start") and cell.column("tasks", "left"))
-
-
-def test_the_page_of_two_runs_says_what_differs(tmp_path):
-    recorded = record(500, tmp_path / "a.parquet")
-    runs = [
-        {"id": "a", "workload": "sum", "cluster": "x", "seconds": 4.0, "spec": {"protocol": "tcp", "n_workers": 2}},
-        {"id": "b", "workload": "sum", "cluster": "y", "seconds": 2.0, "spec": {"protocol": "ucx", "n_workers": 2}},
-    ]
-    page = beside_html(runs, [recorded, recorded])
-    assert "B took 2 s, 0.5 times the 4 s of A." in page
-    assert "<dt>protocol</dt><dd>A: tcp · B: ucx</dd>" in page
-    assert "<dt>n_workers</dt>" not in page
-    assert "http://" not in page.partition("<script>")[0]
-    assert "SIMULATED" not in page
-    of_simulated = beside_html([run | {"simulated": True} for run in runs], [recorded, recorded])
-    assert "<h1>SIMULATED · sum, twice</h1>" in of_simulated
-    assert json.dumps("SIMULATED · sum on x")[1:-1] in of_simulated

@@ -309,7 +309,7 @@ def test_several_processes_write_at_once_and_nothing_is_lost(data_folder):
 
 def test_a_watched_run_has_the_name_that_it_was_given_in_every_list_and_report(data_folder, capsys):
     from workbench.cli import main
-    from workbench.figures.report import beside_html, report_html
+    from workbench.figures.report import report_html
     from workbench.monitor.events import Batch
 
     about = {"workload": WATCHED, "parameters": {"name": "sum of a transpose", "source": "x.sum()"}}
@@ -320,7 +320,6 @@ def test_a_watched_run_has_the_name_that_it_was_given_in_every_list_and_report(d
         assert main(command) == 0
         assert "sum of a transpose" in capsys.readouterr().out
     assert "<h1>sum of a transpose<" in report_html(run, Batch(time=0.0))
-    assert "<h1>sum of a transpose beside watched</h1>" in beside_html([run, other], [Batch(time=0.0)] * 2)
     assert "sum of a transpose" in html_of("runs")
 
 

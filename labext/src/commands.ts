@@ -69,7 +69,6 @@ export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
       Commands.run,
       Commands.compare,
       Commands.watch,
-      Commands.watchPanes,
       Commands.connect,
       Commands.workload,
       Commands.stopAll
@@ -114,16 +113,6 @@ function addTabs(
     icon: args => (args['isPalette'] ? undefined : workbenchIcon),
     execute: args => open(String(args['view']), String(args['label']))
   });
-  app.commands.addCommand(Commands.panes, {
-    execute: async args => {
-      const { cluster, panes } = args as unknown as { cluster: string; panes: { view: string; label: string }[] };
-      let ref = (await app.commands.execute(Commands.watch, { cluster })) as string;
-      panes.forEach(({ view, label }, i) => {
-        ref = open(view, label, { mode: i ? 'tab-after' : 'split-bottom', ref });
-      });
-      open(panes[0].view, panes[0].label);
-    }
-  });
   void restorer?.restore(tracker, {
     command: Commands.view,
     args: ({ view, title }) => ({ view, label: title.label }),
@@ -158,7 +147,6 @@ function addCommands(
   });
   press(Commands.start, trans.__('Start the Chosen Hardware'), 'hardware', 'start');
   press(Commands.run, trans.__('Run the Chosen Workload'), 'workloads', 'run-button');
-  press(Commands.watchPanes, trans.__('Watch a Cluster in Panes'), 'clusters', 'panes');
   press(Commands.compare, trans.__('Compare the Chosen Workload'), 'compare', 'compare');
   commands.addCommand(Commands.connect, {
     label: trans.__('Connect This Notebook to the Cluster'),

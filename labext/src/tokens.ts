@@ -98,8 +98,6 @@ export const Commands = {
   open: 'dask-workbench:open',
   tab: 'dask-workbench:open-tab',
   view: 'dask-workbench:view',
-  panes: 'dask-workbench:panes',
-  watchPanes: 'dask-workbench:watch-panes',
   section: 'dask-workbench:section',
   start: 'dask-workbench:start',
   run: 'dask-workbench:run',

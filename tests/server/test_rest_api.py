@@ -92,8 +92,6 @@ REFUSED = [
     ("GET", "/docs/how-to/nothing", None, 404),
     ("GET", "/runs/going/report", None, 409),
     ("GET", "/runs/going/export", None, 409),
-    ("GET", "/runs/done/report?beside=nobody", None, 404),
-    ("GET", "/runs/done/report?beside=going", None, 404),
     ("POST", "/figures/run/going/patches", {}, 409),
     ("POST", "/views/secrets", {}, 404),
     ("POST", "/credentials", {"credential": "HOME", "server": "https://a.org"}, 400),

@@ -39,12 +39,10 @@ def _import(arguments: argparse.Namespace) -> int:
 
 
 def _open(arguments: argparse.Namespace) -> int:
-    """Write the report of a run that has ended, or the records of two, and open it."""
+    """Write the report of a run that has ended, and open it."""
     from workbench.views.recorded import write
 
-    session = new_session()
-    runs = [session.show(name) for name in (arguments.run, arguments.beside) if name is not None]
-    path = write(*runs)
+    path = write(new_session().show(arguments.run))
     if not (arguments.json or arguments.no_browser):
         import webbrowser
 
@@ -54,10 +52,7 @@ def _open(arguments: argparse.Namespace) -> int:
 
 def add_record_commands(commands: Any) -> None:
     """Add the commands for the records of runs."""
-    opened = _add_open(commands, "open", "write the report of a run as one HTML file, and open it in the browser")
-    opened.add_argument(
-        "--beside", metavar="RUN", help="show its record and that of this run one above the other, on one time scale"
-    )
+    _add_open(commands, "open", "write the report of a run as one HTML file, and open it in the browser")
 
     export = add_command(
         commands, "export", _export, "write a run with its events and its log to a file that others can import"
@@ -85,7 +80,7 @@ def add_record_commands(commands: Any) -> None:
 
     text = "play what a run's cluster did as it happened, in the browser, without a cluster"
     # The page begins to play by itself where its address ends like this.
-    _add_open(commands, "replay", text).set_defaults(beside=None, part="#replay")
+    _add_open(commands, "replay", text).set_defaults(part="#replay")
 
 
 def _add_open(commands: Any, name: str, text: str) -> argparse.ArgumentParser:

@@ -21,18 +21,17 @@ _CELL = "padding: 3px 6px; height: 20px; text-align: center; white-space: nowrap
 def heat_map(
     names: Sequence[str],
     cells: Mapping[tuple[int, int], tuple[float, str, str]],
-    heads: Sequence[str] | None = None,
     *,
     note: str = "",
 ) -> str:
     """Table with a row for each worker that received and a column for each that sent.
 
     `cells` are by places of receiver and sender: bytes per second, in MiB what the cell holds, and a further word.
-    `heads` are the names as HTML; `note` is said behind the title.
+    `note` stands behind the title.
     """
     top = max((speed for speed, *_ in cells.values()), default=0.0) or 1.0
     labelled = len(names) <= _MOST_LABELLED
-    heads = heads or [escape(name) for name in names]
+    heads = [escape(name) for name in names]
     upright = "min-width: 44px" if labelled else "writing-mode: vertical-rl"
 
     def cell(receiver: int, sender: int) -> str:

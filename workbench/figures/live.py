@@ -73,7 +73,6 @@ class LiveFigure:
         self._others = False
         self._on_gpus = False
         self._records: list[Tasks] = []
-        self._mark: tuple[str, str] | None = None
         self._pinned: tuple[float, float, int, int] | None = None
         self._rows: dict[int, int] = {}
         self._sent = _Sent()
@@ -97,10 +96,6 @@ class LiveFigure:
             if batch.progress is not None:
                 self._counts = dict(batch.progress.counts)
 
-    def mark(self, task: str, worker: str) -> None:
-        """Draw all but these paler: tasks of a name, a worker as Dask calls it; '' where none is marked."""
-        self._mark = task, worker
-
     # -- what goes out
 
     def patches(self) -> list[Patch]:
@@ -114,7 +109,6 @@ class LiveFigure:
             *self.gpus.patches(self._seconds_in_view(), self._pinned_time()),
             *self._limits_patches(),
             *self._words_patches(),
-            self._mark_patch(),
             self._window_patch(),
         ]
         return [patch for patch in candidates if patch is not None and self._sent.is_new(patch)]
@@ -327,14 +321,6 @@ class LiveFigure:
             "task": [names[0] if len(names) == 1 else "" for names, _ in bars],
             "count": [count_words(count) for _, count in rows],
         }
-
-    def _mark_patch(self) -> Patch | None:
-        if self._mark is None:
-            return None
-        task, worker = self._mark
-        # As the columns of tasks and of samples have it.
-        label = self._short(worker) if worker in self._series else worker
-        return Patch("mark", "replace", {"task": [task], "worker": [worker], "label": [label]})
 
     def _replay_patches(self) -> Iterator[Patch]:
         if not len(self.timeline) or not self._records or self.timeline.n_rows == self._sent.n_replayed:

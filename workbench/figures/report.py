@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from html import escape
 from typing import Any
@@ -12,7 +12,6 @@ import xarray as xr
 from bokeh.resources import Resources
 
 from workbench.clusters.spec import SIZES
-from workbench.figures.beside import BesideFigure, Record
 from workbench.figures.colors import DARK, LIGHT, Theme
 from workbench.figures.diagnosis import diagnosis_html
 from workbench.figures.live import LiveFigure
@@ -92,41 +91,9 @@ def report_html(run: Any, events: Batch | None, arrays: xr.Dataset | None = None
     return _page(titled(facts), body, _scripts(events, measured))
 
 
-def beside_html(runs: Sequence[Any], events: Sequence[Batch]) -> str:
-    """Records of two runs, or of their JSON, on one time scale as a page that refers to nothing outside of itself."""
-    facts = [run if isinstance(run, Mapping) else run.model_dump(mode="json") for run in runs]
-    title = " beside ".join(map(titled, facts))
-    if len(set(map(titled, facts))) == 1:
-        title = f"{titled(facts[0])}, twice"
-    records = [
-        Record(f"{titled(each)} on {each.get('cluster')}, {each.get('id')}", batch, each.get("seconds"))
-        for each, batch in zip(facts, events, strict=True)
-    ]
-    body = f'<h1>{escape(title)}</h1>{_compared(facts)}<div id="figure"></div>{_HOW_TO_MOVE}'
-    return figure_page(title, body, lambda theme: BesideFigure(records, theme).item())
-
-
 def figure_page(title: str, body: str, item: Callable[[str], Any]) -> str:
     """A page that refers to nothing outside of itself, with what `item` gives for a theme at the element `figure`."""
     return _page(title, body, _with_bokeh({"figure": {theme: item(theme) for theme in ("light", "dark")}}))
-
-
-def _compared(facts: Sequence[Mapping[str, Any]]) -> str:
-    """A sentence about the times, and what differs between the runs."""
-    seconds = [float(each.get("seconds") or 0) for each in facts]
-    said = ""
-    if all(seconds):
-        ratio = seconds[1] / seconds[0]
-        said = f"<p>B took {duration(seconds[1])}, {ratio:.3g} times the {duration(seconds[0])} of A.</p>"
-    rows = [
-        (name.replace("_", " "), [_shown(name, value) for value in values])
-        for part in ("resolved", "spec")
-        for name in dict.fromkeys(key for each in facts for key in each.get(part) or {} if key != "why")
-        for values in [[(each.get(part) or {}).get(name) for each in facts]]
-        if any(value != values[0] for value in values)
-    ]
-    lines = {name: " · ".join(f"{chr(65 + i)}: {value}" for i, value in enumerate(values)) for name, values in rows}
-    return said + (facts_html({name: escape(line) for name, line in lines.items()}) if lines else "")
 
 
 def _page(title: str, body: str, script: str) -> str:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
 from workbench.errors import BadInputError, NotFoundError, quoted
-from workbench.figures.beside import BesideFigure, Record
 from workbench.figures.layout import PARTS, Part, sources_of
 from workbench.figures.picture import Picture
 from workbench.panels.cells import InCell
@@ -25,7 +24,7 @@ from workbench.session import Session
 from workbench.threads import in_thread
 from workbench.views import comparing, watching
 from workbench.views.bodies import check_theme
-from workbench.views.drawing import document, scripts, with_own_ids
+from workbench.views.drawing import document
 from workbench.views.page import OnScreen
 from workbench.views.recorded import read_batches
 
@@ -227,8 +226,8 @@ class Watch(Figure):
             await asyncio.sleep(_LOOK)
 
     async def _begin(self, theme: str, on_change: Callable[[], None]) -> watching.Watch:
-        figure = await in_thread(watching.live_figure, theme, self._name)
-        watch = self._watch(figure, on_change, self._past, sources_of(self.parts), self._name)
+        figure = await in_thread(watching.live_figure, theme, self._name, self._simulated)
+        watch = self._watch(figure, on_change, self._past, sources_of(self.parts))
         self._past.join(watch)
         return watch
 
@@ -312,38 +311,6 @@ class Replay(Figure):
 
     def _draw(self) -> tuple[str, str]:
         return _draw_record(f"{self._run.title} on {self._run.cluster}", self._batches)
-
-
-class Beside(Figure):
-    """Records of two runs, one above the other on one time scale, each from its first task on; they play together.
-
-    Parameters
-    ----------
-    run, other
-        Runs, or their ids.
-    options
-        `theme`, as of `Figure`.
-    """
-
-    def __init__(self, run: Run | str, other: Run | str, **options: Any) -> None:
-        runs = [_run(run), _run(other)]
-        self._records = [
-            Record(f"{each.title} on {each.cluster}, {each.id}", events, each.seconds)
-            for each in runs
-            for events in read_batches(each)
-        ]
-        super().__init__("run", " ".join(each.id for each in runs), **options)
-
-    async def _begin(self, theme: str, on_change: Callable[[], None]) -> OnScreen:
-        # All is there, and nothing changes.
-        return OnScreen()
-
-    def _document(self, theme: str) -> dict[str, Any]:
-        return {"item": with_own_ids(BesideFigure(self._records, theme).item()), "bokeh": scripts("")}
-
-    def _draw(self) -> tuple[str, str]:
-        pictures = [_draw_record(record.title, [record.events]) for record in self._records]
-        return "".join(html for html, _ in pictures), " ".join(text for _, text in pictures)
 
 
 class Compared(Figure):

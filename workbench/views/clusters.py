@@ -46,8 +46,6 @@ _NEAR = 600
 
 _FAILED = ("failed", "lost")
 
-PANES = {"workers": "Workers", "groups": "Tasks", "graph": "Graph", "bandwidth": "Bandwidth", "profile": "Profile"}
-"""Views of one cluster, each in a tab of its own."""
 
 _SHOWN = 6
 _MORE = 20
@@ -264,9 +262,9 @@ def _buttons(cluster: Mapping[str, Any]) -> Iterator[str]:
         else "",
         icon_button(
             "table",
-            "Watch in panes: the stream, workers, tasks, graph, bandwidth, profile",
-            **command("panes", cluster=name, panes=[pane(name, kind) for kind in PANES]),
-            data_workbench="panes",
+            "Workers",
+            **command("view", view=f"workers:{name}", label=f"Workers of {name}"),
+            data_workbench="workers",
         ),
         icon_button("list", "Logs", data_fold=f"wb-logs-{name}", aria_expanded="false", data_workbench="logs"),
         icon_button("code", "Code", data_fold=f"wb-code-{name}", aria_expanded="false", data_workbench="code"),
@@ -411,8 +409,3 @@ async def logs(sight: Sight, name: str) -> str:
             "No line has this.", link("Show all lines", data_choose={f"{prefix}text": None, f"{prefix}who": None})
         )
     )
-
-
-def pane(name: str, kind: str) -> dict[str, str]:
-    """Which view of a cluster opens in a tab of its own, and what the tab is called."""
-    return {"view": f"{kind}:{name}", "label": PANES[kind]}

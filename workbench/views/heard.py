@@ -11,11 +11,10 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from workbench.errors import WorkbenchError
-from workbench.monitor.events import Links
 
 if TYPE_CHECKING:
     from workbench.hardware.gauges import GpuSample
-    from workbench.monitor.events import Batch, NoGpus, Progress
+    from workbench.monitor.events import Batch, NoGpus
     from workbench.views.watching import Past
 
 ASKED_FOR = 5.0
@@ -26,16 +25,12 @@ FRESH = 5.0
 
 
 class Heard:
-    """The newest of one cluster, as its batches come: GPUs, tasks by name, and what links tasks and workers."""
+    """The newest samples of the GPUs of one cluster, as its batches come."""
 
     def __init__(self) -> None:
         self.feed: Past | None = None
         self.refusal: str | None = None
         """Why the cluster can't be watched."""
-        self.progress: Progress | None = None
-        self.links = Links()
-        self.names: dict[str, str] = {}
-        """What each worker is called, by address."""
         self._samples: dict[str, GpuSample] = {}
         self._nothing: tuple[NoGpus, ...] = ()
         self._time = 0.0
@@ -48,9 +43,6 @@ class Heard:
             self._samples |= {sample.uuid: sample for sample in batch.gpus}
             if batch.no_gpus is not None:
                 self._nothing = batch.no_gpus
-            self.progress = batch.progress or self.progress
-            self.links = batch.links or self.links
-            self.names |= {sample.worker: sample.name for sample in batch.samples}
 
     def wake(self) -> None:
         """Do nothing: whoever wants to know asks."""

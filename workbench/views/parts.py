@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from html import escape
 from typing import Any
 
@@ -79,14 +79,6 @@ def foot(words: str, icons: Iterable[str], outcome: str = "") -> str:
     """What is said below a line of a list, and what can be done with it."""
     muted = tag("span", escape(words), class_="wb-Muted", title=words)
     return tag("div", outcome, muted, tag("span", *icons, class_="wb-Icons"), class_="wb-Run-foot")
-
-
-def marking(choices: Mapping[str, Any], cluster: str, what: str, name: str) -> str:
-    """A name that a click marks in all panes of a cluster, or takes back; `what` is 'task' or 'worker'."""
-    choice = f"marked.{cluster}.{what}"
-    marked = choices.get(choice) == name
-    choose = {choice: None if marked else name}
-    return link(name, title=name, data_choose=choose, aria_pressed="true" if marked else "false")
 
 
 def radios(

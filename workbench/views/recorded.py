@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -56,14 +55,11 @@ def _report(run: Run) -> str:
     return report_html(diagnosed(run), _events(run), kept(run))
 
 
-def write(run: Run, other: Run | None = None) -> Path:
-    """Write a run's report, or its record and that of another, as a page into its folder, and return the path.
-
-    Raises ConflictError while one goes on, and NotFoundError where nothing was recorded of one of two.
-    """
-    path = store.folder(run.id) / ("report.html" if other is None else f"beside-{other.id}.html")
+def write(run: Run) -> Path:
+    """Write a run's report as a page into its folder, and return the path. Raises ConflictError while it goes on."""
+    path = store.folder(run.id) / "report.html"
     path.parent.mkdir(parents=True, exist_ok=True)  # It may have been deleted by hand.
-    config.write_atomically(path, _report(run) if other is None else beside([run, other]))
+    config.write_atomically(path, _report(run))
     return path
 
 
@@ -116,14 +112,6 @@ def picture_bytes(run: Run, name: str | None, kind: str) -> bytes:
     file = io.BytesIO()
     write_picture(picture_of(run, name), file, kind)
     return file.getvalue()
-
-
-def beside(runs: Sequence[Run]) -> str:
-    """Return the records of runs one above the other as a page. Raises a WorkbenchError where one left none."""
-    events = [batch for run in runs for batch in read_batches(run)]
-    from workbench.figures.report import beside_html
-
-    return beside_html(runs, events)
 
 
 def _events(run: Run) -> Batch | None:

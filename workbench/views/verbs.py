@@ -174,10 +174,9 @@ async def _cancel(desk: Desk, asked: Asked) -> Answer:
 
 
 def _report(session: Session, asked: Asked) -> Answer:
-    from workbench.views.recorded import beside, report
+    from workbench.views.recorded import report
 
-    run, other = session.show(asked["run"]), asked.query.get("beside")
-    return Answer(report(run) if other is None else beside([run, session.show(other)]), kind=HTML)
+    return Answer(report(session.show(asked["run"])), kind=HTML)
 
 
 def _picture(session: Session, asked: Asked) -> Answer:

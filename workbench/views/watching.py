@@ -21,7 +21,7 @@ from workbench.threads import in_thread, load
 from workbench.views.answers import patch_answer
 from workbench.views.comparing import watch_comparison
 from workbench.views.heard import Heard, Hearing
-from workbench.views.page import Choices, OnScreen, Views
+from workbench.views.page import OnScreen, Views
 from workbench.views.recorded import on_simulated, read_batches
 from workbench.views.state import StateWatcher
 
@@ -93,7 +93,7 @@ class Watching:
         simulated = await in_thread(on_simulated, self.session, record)
         figure = await in_thread(self._make_figure, theme, name, simulated)
         feed = self._feed_of(record)
-        watch = Watch(figure, on_change, feed, name=name)
+        watch = Watch(figure, on_change, feed)
         feed.join(watch)
         feed.notice(record.model_dump(mode="json"))
         return watch
@@ -338,8 +338,7 @@ class ClusterFeed(Past):
 class Watch(OnScreen):
     """One figure on one screen: what came since it was last drawn, kept together until the screen takes more.
 
-    `sources` are those that the figure on the screen draws, all by default; under the `name` of its cluster or run the
-    page chooses what is marked.
+    `sources` are those that the figure on the screen draws, all by default.
     """
 
     def __init__(
@@ -348,17 +347,13 @@ class Watch(OnScreen):
         on_change: Callable[[], None],
         feed: Past | None = None,
         sources: frozenset[str] | None = None,
-        name: str = "",
     ) -> None:
         self.figure = figure
-        self._name = name
         self._sources = sources
         self._feed = feed
         self._on_change = on_change
         self._batches: list[Batch] = []
         self._range: tuple[float, float, int] | None = None
-        self._marked: tuple[str, str] = ("", "")
-        self._is_marked = True
         self._workers = Workers()
         self._status: dict[str, Any] = {}
         self._is_new = True
@@ -381,14 +376,6 @@ class Watch(OnScreen):
         self._range = (start, end, width)
         self.wake()
 
-    def choose(self, choices: Choices) -> None:
-        """Mark the task and the worker that the page has chosen."""
-        task, worker = (choices.get(f"marked.{self._name}.{what}") or "" for what in ("task", "worker"))
-        marked = task, worker
-        if marked != self._marked:
-            self._marked, self._is_marked = marked, False
-            self.wake()
-
     def wake(self) -> None:
         """Tell the screen's sender that there is something."""
         self._on_change()
@@ -404,12 +391,10 @@ class Watch(OnScreen):
             batches, self._batches = self._batches, []
             shown, self._range = self._range, None
             waiting = self._feed.waiting if self._feed else None
-            quiet = not batches and shown is None and not self._is_new and self._is_marked
+            quiet = not batches and shown is None and not self._is_new
             if quiet and waiting == self._status["message"]:
                 return None
-            if not self._is_marked:
-                self.figure.mark(*self._marked)
-            self._is_new, self._is_marked = False, True
+            self._is_new = False
             for batch in batches:
                 self._workers.feed(batch.samples)
             self._status = {"summary": self._workers.summary(), "message": waiting}
@@ -441,7 +426,7 @@ async def watch_record(
     make_figure: FigureMaker = live_figure,
 ) -> Watch:
     """Show what was recorded of a run."""
-    watch = Watch(await in_thread(make_figure, theme, run.cluster, run.simulated), on_change, name=run.id)
+    watch = Watch(await in_thread(make_figure, theme, run.cluster, run.simulated), on_change)
     watch.add(batches)
     return watch
 

@@ -293,15 +293,6 @@ export class Figure {
     const moved = () => this._moved();
     range?.properties['start'].change.connect(moved);
     range?.properties['end'].change.connect(moved);
-    const mark = this._model<IBokehSource>('mark');
-    mark?.properties['data'].change.connect(() => this._ours || this._mark(mark.data as Record<string, string[]>));
-  }
-
-  /** A task was clicked, or once more: it is marked in all panes of its cluster, or no more. */
-  private _mark({ task, worker }: Record<string, string[]>): void {
-    const [name] = Object.values(this.watched);
-    const choices = { [`marked.${name}.task`]: task[0] || null, [`marked.${name}.worker`]: worker[0] || null };
-    this._channel.send({ type: 'choose', choices });
   }
 
   /** The person has panned or zoomed: stop following, and ask for the detail of what is in view now. */

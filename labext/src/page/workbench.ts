@@ -95,8 +95,6 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme, 
   const commands: Record<string, (args: Arguments) => void> = {
     'dask-workbench:watch': watch,
     'dask-workbench:view': inside,
-    // One at a time here, with links to the others.
-    'dask-workbench:panes': args => inside((args as unknown as { panes: Arguments[] }).panes[0]),
     'dask-workbench:cell': ({ text, type }) => insert(text, type ?? 'markdown', !type),
     'dask-workbench:connect': ({ cluster }) => {
       const path = `clusters/${encodeURIComponent(cluster)}`;
