@@ -2,9 +2,9 @@ import json
 
 from tests.benchmarks.bench_views import batches
 from tests.cell import Cell
+from tests.feeds import tasks_of
 from workbench.figures.live import LiveFigure
 from workbench.figures.replay import STEPS, counts_over_time
-from workbench.monitor import events
 from workbench.monitor.events import Batch, Progress, Task
 from workbench.monitor.record import Recorder, read_events
 

@@ -166,7 +166,7 @@ def _figures(run: Mapping[str, Any]) -> str:
     )
     return (
         (f'<div class="facts">{cells}</div>' if cells else "")
-        + "".join(tag("p", escape(each)) for each in (*longer, run.get("beside_text")) if each)
+        + "".join(tag("p", escape(each)) for each in (*longer, run.get("text_comparison")) if each)
         + _on_gpu(run.get("on_gpu"))
     )
 

@@ -226,7 +226,7 @@ class Watch(Figure):
             await asyncio.sleep(_LOOK)
 
     async def _begin(self, theme: str, on_change: Callable[[], None]) -> watching.Watch:
-        figure = await in_thread(watching.live_figure, theme, self._name, self._simulated)
+        figure = await in_thread(watching.live_figure, theme, self._name)
         watch = self._watch(figure, on_change, self._past, sources_of(self.parts))
         self._past.join(watch)
         return watch

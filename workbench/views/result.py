@@ -241,7 +241,7 @@ def _details(run: Mapping[str, Any]) -> str:
     told = {
         "Parameters": ", ".join(f"{name}={as_text(value)}" for name, value in given.items()),
         "Forecast": _forecast(run),
-        "Text": run.get("beside_text"),
+        "Text": run.get("text_comparison"),
         "Energy": Energy.model_validate(run["energy"]).text() if run.get("energy") else None,
         "On the GPU?": (run.get("on_gpu") or {}).get("sentence"),
         "Check": check and check.get("detail"),
