@@ -240,6 +240,11 @@ def _text(path: str) -> str:
         return ""
 
 
+def clients(dask_scheduler: Any = None) -> list[str]:
+    """Return the ids of the clients that are connected."""
+    return [name for name in dask_scheduler.clients if name != "fire-and-forget"]
+
+
 def worker_addresses(dask_scheduler: Any = None) -> list[str]:
     """Addresses of all workers."""
     return list(dask_scheduler.workers)

@@ -340,18 +340,20 @@ def make_ready(client: Client) -> list[About]:
             "environment like this one, or work in one like theirs."
         )
     if any(each.revision != ours for each in found):
-        _send(client)
+        _send(client, to_scheduler=found[0].revision != ours)
     return found
 
 
-def _send(client: Client) -> None:
+def _send(client: Client, *, to_scheduler: bool) -> None:
+    """Send this package to all workers, and to the scheduler, which may run in a process that has it."""
     from distributed.diagnostics.plugin import SchedulerUploadFile, UploadFile
 
     with tempfile.TemporaryDirectory() as folder:
         path = _packed(Path(folder))
         try:
-            for plugin in (SchedulerUploadFile(path), UploadFile(path)):
-                client.register_plugin(plugin, name=Path(path).name)
+            if to_scheduler:
+                client.register_plugin(SchedulerUploadFile(path), name=Path(path).name)
+            client.register_plugin(UploadFile(path), name=Path(path).name)
         except (OSError, RuntimeError, ImportError) as err:
             raise FailedError(
                 f"Scheduler or workers have no dask-workbench, and it could not be sent there ({err}). Install it in "

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import pickle
 import platform
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 import psutil
+from distributed.scheduler import Scheduler
 
 from workbench import remote
-from workbench.clusters import dashboard
-from workbench.clusters.handle import Handle, Job, State, Verb
-from workbench.clusters.reaching import ANSWERING, CONNECTING, Place, ask, refuses
+from workbench.clusters import dashboard, security
+from workbench.clusters.handle import Handle, Job, State, Verb, outgrown
+from workbench.clusters.reaching import ANSWERING, CONNECTING, Place, ask, asking, refuses
+from workbench.clusters.repeating import repeat
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError, whole
 from workbench.formats import duration
 from workbench.travelling import (
     About,
+    Travelling,
     apart,
     ask as ask_all,
     differences,
@@ -32,14 +38,16 @@ from workbench.travelling import (
 
 if TYPE_CHECKING:
     from distributed import Client
+    from distributed.security import Security
 
 T = TypeVar("T")
 
-_INTERVAL = 2.0  # seconds between two questions
-
-_ARRIVING = 0.3  # seconds between two looks at workers that start
-_BUSY = {"executing", "long-running", "ready", "constrained", "waiting", "fetch", "flight", "resumed"}
-"""States of tasks on a worker that has something to do."""
+_INTERVAL = 1.0
+"""Seconds between two requests to a scheduler, and between two looks at its load."""
+_ARRIVING = 0.2  # seconds between two looks at workers that start
+_CLOSING = 1.5  # seconds for a scheduler of ours to close in order
+_PATIENT = 3
+"""Times that fewer workers must be enough before some leave, as Dask's own Adaptive has it."""
 
 
 class Attached(Handle):
@@ -53,10 +61,9 @@ class Attached(Handle):
         self._machine: Mapping[str, Any] | None = None
         self._missing: Mapping[str, Mapping[str, int]] | None = None
         self._differ: str | None = None
-        self._heard = time.monotonic()
+        self._heard: float | None = None
         self._known: frozenset[str] = frozenset()
         self._asking: asyncio.Task[str] | None = None
-        self._adapts = False
 
     async def begin(self) -> None:
         """Ask it for the first time. Raises FailedError where it doesn't answer, though it did a moment ago."""
@@ -80,20 +87,26 @@ class Attached(Handle):
 
     async def state(self) -> State:
         workers = list(self._identity.get("workers", {}).values())
-        unheard = time.monotonic() - self._heard
-        trouble = f"It hasn't answered for {duration(round(unheard))}." if unheard > 3 * _INTERVAL + ANSWERING else None
-        if not workers and not self._adapts:
-            trouble = trouble or "It has no workers."
         self._spec = measured(self._spec, workers, self._machine)
         return State(
             arrived=len(workers),
             requested=len(workers),
-            trouble=trouble or another_python(self.versions.get("python", "")),
+            trouble=self.silence() or self.without_workers() or another_python(self.versions.get("python", "")),
             warning=self._differ,
             spec=self._spec,
             machine=self._machine,
             missing=self._missing,
         )
+
+    def silence(self) -> str | None:
+        """Return for how long the scheduler has not answered; None where it answers."""
+        unheard = 0.0 if self._heard is None else time.monotonic() - self._heard
+        late = unheard > 3 * _INTERVAL + ANSWERING
+        return f"Its scheduler hasn't answered for {duration(round(unheard))}." if late else None
+
+    def without_workers(self) -> str | None:
+        """Return what it means that no worker is there; None where one is, or one will come."""
+        return None if self._identity.get("workers") else "It has no workers."
 
     async def finished(self) -> str:
         assert self._asking is not None
@@ -111,11 +124,11 @@ class Attached(Handle):
                 await self._ask()
             except (OSError, TimeoutError, ValueError) as err:
                 # One that is only silent may sleep, or be cut off: it is asked until it is known to be gone.
-                gone = await self._gone()
-                if gone and time.monotonic() - self._heard > CONNECTING:
+                gone = await self.gone()
+                if gone and time.monotonic() - (self._heard or 0) > CONNECTING:
                     raise FailedError(gone) from err
 
-    async def _gone(self) -> str | None:
+    async def gone(self) -> str | None:
         """Return why it will not answer again; None where it may."""
         # Dask tries again until its time is up, and then doesn't say why.
         if await asyncio.to_thread(refuses, self.place):
@@ -147,59 +160,189 @@ class Attached(Handle):
 
 
 class Started(Attached):
-    """A scheduler elsewhere that was started from here: asked as any, and changed through what started it."""
+    """A scheduler that an engine started: asked as any, with workers that `have` starts and ends."""
 
     can: tuple[Verb, ...] = ("scale", "adapt", "stop")
 
     def __init__(self, spec: ClusterSpec, place: Place) -> None:
         super().__init__(spec, place)
         self._requested: int | None = None
-        self._busy = time.time()
+        self._idle_since: float | None = time.time()
+        self._clients: tuple[str, ...] = ()
+        self._restarted = 0.0
+        self._outgrown: tuple[tuple[float, str], ...] = ()
+        self._following: asyncio.Task[NoReturn] | None = None
+        self._fewer = 0
+        self._is_filled = False
 
     async def fill(self) -> None:
         """Return when the workers that were asked for are there, or some while it is known that others wait."""
         if "stop" in self.can:
-            self._requested = self._spec.n_workers
-            await self.ask_for(self._requested)
-            while (there := len(self._identity["workers"])) < self._requested:
-                if there and any(job.reason for job in await self.jobs()):
-                    break
+            await self._have(self._spec.n_workers)
+            while not await self.is_up():
                 await asyncio.sleep(_ARRIVING)
                 await self._ask()
+        self._is_filled = True
         await super().fill()
+
+    async def is_up(self) -> bool:
+        """Return whether it can be used: with all workers, or some while others wait."""
+        there = len(self._identity["workers"])
+        return there >= (self._requested or 0) or (there > 0 and any(job.reason for job in await self.jobs()))
 
     async def state(self) -> State:
         state = await super().state()
-        workers = self._identity.get("workers", {}).values()
-        if any(_BUSY.intersection(each.get("metrics", {}).get("task_counts", ())) for each in workers):
-            self._busy = time.time()
-        requested = self._requested or state.arrived
-        return state._replace(requested=requested, idle_since=self._busy, jobs=await self.jobs())
+        return state._replace(
+            requested=state.arrived if self._requested is None else self._requested,
+            clients=self._clients,
+            idle_since=self._idle_since,
+            warning=outgrown(self._outgrown, self._spec.memory_limit) or state.warning,
+            jobs=await self.jobs(),
+        )
+
+    def without_workers(self) -> str | None:
+        """Return that all have ended, where some should be there."""
+        if self._identity.get("workers") or not self._is_filled or self._following is not None:
+            return None
+        if not self._requested:
+            return super().without_workers()
+        return "All of its workers have ended. Scale it to start others, or stop it."
 
     async def jobs(self) -> tuple[Job, ...]:
         """Return what waits to become a worker, where that can be asked."""
         return ()
 
     async def scale(self, n: int) -> None:
-        before, self._requested, self._adapts = (self._requested, self._adapts), n, False
-        try:
-            await self.ask_for(n)
-        except FailedError:
-            self._requested, self._adapts = before
-            raise
+        self._follow_no_more()
+        await self._have(n)
+        await self._ask()
 
     async def adapt(self, minimum: int, maximum: int) -> None:
-        """Have what started it follow the load."""
-        await self.ask_to_follow(minimum, maximum)
-        self._requested, self._adapts = None, True
+        """Follow the load, as the scheduler sees it."""
+        self._follow_no_more()
+        self._following = asyncio.create_task(repeat(partial(self._follow, minimum, maximum), _INTERVAL))
 
-    async def ask_for(self, n: int) -> None:
-        """Ask what started it for `n` workers. Raises FailedError with what that says."""
+    async def restart(self) -> None:
+        self._restarted = time.time()
+        async with self._scheduler_rpc() as scheduler:
+            await scheduler.restart(stimulus_id=f"workbench-restart-{time.time()}")
+
+    async def close(self) -> None:
+        self._follow_no_more()
+        await super().close()
+
+    async def have(self, n: int) -> None:
+        """Have `n` workers, with what starts and ends them. Raises FailedError with what that says."""
         raise NotImplementedError
 
-    async def ask_to_follow(self, minimum: int, maximum: int) -> None:
-        """Ask it to follow the load. Raises FailedError with what it says."""
-        raise NotImplementedError
+    def rounded(self, n: int) -> int:
+        """Return the number of workers that `n` comes to, where they come several at a time."""
+        return n
+
+    def started(self) -> int:
+        """Return the number of workers that were started, whether they have arrived or not."""
+        return self._requested or 0
+
+    async def _have(self, n: int) -> None:
+        before, self._requested = self._requested, self.rounded(n)
+        try:
+            await self.have(self._requested)
+        except FailedError:
+            self._requested = before
+            raise
+
+    async def _follow(self, minimum: int, maximum: int) -> None:
+        """Have as many workers as the load needs: more at once, fewer when that has been enough for a while."""
+        async with self._scheduler_rpc() as scheduler:
+            target = await scheduler.adaptive_target()
+        n = self.rounded(min(max(target, minimum), maximum))
+        self._fewer = self._fewer + 1 if n < self.started() else 0
+        if n != self.started() and self._fewer in (0, _PATIENT):
+            self._fewer = 0
+            await self._have(n)
+
+    def _follow_no_more(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            self._following = None
+
+    def _scheduler_rpc(self) -> Any:
+        return asking(self.place.address, self.place.security, ANSWERING)
+
+    async def _ask(self) -> None:
+        await super()._ask()
+        async with asyncio.timeout(ANSWERING), self._scheduler_rpc() as scheduler:
+            self._idle_since = await scheduler.check_idle()
+            events = await scheduler.events(topic="worker-restart-memory")
+            answer = await scheduler.run_function(function=pickle.dumps(Travelling(remote.clients)))
+        self._clients = tuple(sorted(answer.get("result", ())))
+        names = {address: str(each["name"]) for address, each in self._identity.get("workers", {}).items()}
+        # What Dask's nannies report before they end a worker.
+        self._outgrown = tuple(
+            (at, names.get(event["worker"], event["worker"])) for at, event in events if at > self._restarted
+        )
+
+
+class Served(Started):
+    """A scheduler in this process, which is asked as any other, or one that an engine starts elsewhere."""
+
+    def __init__(self, spec: ClusterSpec, folder: Path) -> None:
+        super().__init__(spec, Place("", *(security.files(folder) if spec.encrypt else ())))
+        self._planned, self._folder = spec, folder
+        self._requested = spec.n_workers
+        self._here: Scheduler | None = None
+
+    async def serve(self, keys: Security | None, **at: str) -> None:
+        """Start the scheduler here, at an address (`host`) or a network interface (`interface`)."""
+        self._here = await Scheduler(
+            protocol=f"{self._planned.protocol}://",
+            port=0,
+            security=keys,
+            dashboard=False,
+            dashboard_address="127.0.0.1:0",
+            **at,
+        )
+        self.found(self._here.address)
+        self.dashboard = dashboard.hide(self._here, self._folder)
+        dashboard.connect_when_asked(self._here)
+
+    def found(self, address: str) -> None:
+        """Take the address of the scheduler, which is known from now on."""
+        self.address, self.place = address, self.place._replace(address=address)
+
+    async def finished(self) -> str:
+        assert self._here is not None
+        await self._here.finished()
+        return "the scheduler was closed, by a client's shutdown()"
+
+    async def gone(self) -> str | None:
+        return None  # `finished` reports it
+
+    async def close(self) -> None:
+        await super().close()
+        if self._here is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._here.close(), _CLOSING)
+
+    def owner_of(self, worker: Mapping[str, Any]) -> str:
+        """Return the name of what the engine started that has this worker."""
+        return str(worker["name"])
+
+    def leaving(self, names: Sequence[str], surplus: int) -> list[str]:
+        """Return which of these leave: those without a worker, the last first, and then those with least to do."""
+        busy = dict.fromkeys(names, -1)
+        for worker in self._identity.get("workers", {}).values():
+            tasks = worker.get("metrics", {}).get("task_counts", {})
+            if (name := self.owner_of(worker)) in busy:
+                busy[name] = max(0, busy[name]) + sum(n for state, n in tasks.items() if state != "memory")
+        return sorted(names, key=lambda name: (busy[name], -names.index(name)))[:surplus]
+
+    async def retire(self, names: Sequence[str]) -> None:
+        """Have their workers hand over what they hold, and leave."""
+        workers = [each["name"] for each in self._identity.get("workers", {}).values() if self.owner_of(each) in names]
+        if workers:
+            async with self._scheduler_rpc() as scheduler:
+                await scheduler.retire_workers(names=workers, close_workers=True, remove=True)
 
 
 def another_python(theirs: str) -> str | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
@@ -45,6 +46,22 @@ def queued(jobs: Iterable[Job]) -> str:
         if these:
             said.append(f"{sum(job.workers for job in these) or 'scheduler'} {state}{f': {words}' if words else ''}")
     return "; ".join(said)
+
+
+def outgrown(events: Sequence[tuple[float, str]], memory_limit: int) -> str | None:
+    """Return a sentence on workers that Dask started again because of their memory; None where there were none.
+
+    An event is a time and the name of a worker.
+    """
+    if not events:
+        return None
+    at, worker = events[-1]
+    who = f"Worker {worker} was started again at {formats.moment(at, time.time())}"
+    before = f", and workers {formats.count(len(events) - 1, 'time')} before" if len(events) > 1 else ""
+    return (
+        f"{who}{before}: its data outgrew the {formats.size(memory_limit)} that it may use. What it held is computed "
+        "once more. Use smaller chunks, fewer threads a worker, or more memory."
+    )
 
 
 class State(NamedTuple):

@@ -45,7 +45,7 @@ M = TypeVar("M", bound=BaseModel)
 GROUP = "workbench.profiles"
 
 _FIRST = ("cpu", "gpu", "gpus", "ucx", "address")
-_SHARED = {"far", "here", "hosts", "jobs", "local", "own", "queues", "scheduler_job"}
+_SHARED = {"far", "here", "hosts", "jobs", "local", "own", "queues"}
 _FILES = {each.name for each in iter_modules(__path__)} - _SHARED
 
 _OURS = (*_FIRST, *sorted(_FILES - {*_FIRST}))

@@ -536,11 +536,8 @@ class GatewayHandle(Started):
             "where the gateway's proxy listens for Dask."
         )
 
-    async def ask_for(self, n: int) -> None:
+    async def have(self, n: int) -> None:
         await self._changed(self._gateway.scale_cluster(self._name, n))
-
-    async def ask_to_follow(self, minimum: int, maximum: int) -> None:
-        await self._changed(self._gateway.adapt_cluster(self._name, minimum=minimum, maximum=maximum))
 
     async def _changed(self, asking: Any) -> None:
         """Raise FailedError with what the gateway says where it does less than it was asked for."""
@@ -585,7 +582,7 @@ class GatewayHandle(Started):
         with contextlib.suppress(ValueError):
             await self._gateway.stop_cluster(self._name)
 
-    async def _gone(self) -> str | None:
+    async def gone(self) -> str | None:
         from aiohttp import ClientError
 
         try:

@@ -24,18 +24,16 @@ from urllib.parse import urlsplit
 import asyncssh
 import dask
 import psutil
-from distributed import Scheduler
-from distributed.deploy.spec import ProcessInterface, SpecCluster
 
 from workbench import private, remote
-from workbench.clusters.handle import State
+from workbench.clusters.attached import Served
+from workbench.clusters.handle import VERBS, State
 from workbench.clusters.profiles import far
-from workbench.clusters.profiles.local import LocalHandle
 from workbench.clusters.profiles.ssh import beside
 from workbench.clusters.spec import MOVES_TO_HOST, ClusterSpec
 from workbench.errors import BadInputError, FailedError, WorkbenchError, whole
 from workbench.formats import count, duration
-from workbench.travelling import About, apart, differences, machine_elsewhere, missing
+from workbench.travelling import About, apart
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -183,45 +181,29 @@ async def _ask(machine: _Machine) -> About:
     return About("workers", **json.loads(told[-1]))
 
 
-class _Worker(ProcessInterface):
+class _Worker:
     """A worker on a machine: started, started anew where it went away, ended."""
-
-    # What a nanny of this machine has.
-    pid = None
 
     def __init__(
         self,
-        scheduler: str,
-        *,
         name: str,
         machine: _Machine,
         told: Mapping[str, Any],
         changed: Callable[[], None],
         lost: Callable[[str], Awaitable[None]],
     ) -> None:
-        super().__init__(scheduler, name)
         self.name, self.machine = name, machine
         self.about: About | None = None
         self.trouble: str | None = None
         self._seen = False
-        self._told = {**told, "scheduler": scheduler, "name": name}
+        self._told = told
         self._changed, self._lost = changed, lost
         self._said: deque[str] = deque(maxlen=_TAIL)
-        self._tending: asyncio.Task[None] | None = None
-        self._begun = asyncio.Event()
-
-    async def start(self) -> None:
-        """Return when it is there, or when it is known why it isn't, which `trouble` says."""
         self._tending = asyncio.create_task(self._tend())
-        await self._begun.wait()
-        await super().start()
 
     async def close(self) -> None:
-        if self._tending is not None:
-            self._tending.cancel()
-            await asyncio.wait({self._tending})
-            self._tending = None
-        await super().close()
+        self._tending.cancel()
+        await asyncio.wait({self._tending})
 
     async def _tend(self) -> None:
         while True:
@@ -240,7 +222,6 @@ class _Worker(ProcessInterface):
                 if self.about is not None:
                     self.about = None
                     await self._lost(self.name)
-            self._begun.set()
             self._changed()
             await asyncio.sleep(_AGAIN)
 
@@ -283,7 +264,6 @@ class _Worker(ProcessInterface):
         if "up" in line:
             self.about = About("workers", **line["up"])
             self.trouble, self._seen = None, True
-            self._begun.set()
             self._changed()
         return "ended" in line
 
@@ -295,14 +275,14 @@ class _Worker(ProcessInterface):
                 logger.info("%s: %s", self.machine.host, line.rstrip())
 
 
-class _Cluster(SpecCluster):
-    """A scheduler in this process, and workers on machines; a new one goes where fewest are."""
+class HostsHandle(Served):
+    """Workers on machines, with the scheduler in this process; a new one goes where fewest are."""
 
-    def __init__(self, spec: ClusterSpec, listen: str, security: Security | None, changed: Callable[[], None]) -> None:
-        options = {"protocol": spec.protocol, "host": listen, "port": 0, "security": security, "dashboard": False}
-        super().__init__(
-            scheduler={"cls": Scheduler, "options": options}, asynchronous=True, security=security, name="SSH"
-        )
+    can = VERBS
+
+    def __init__(self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]) -> None:
+        super().__init__(spec, folder)
+        self._workers: dict[str, _Worker] = {}
         self._machines = [_Machine(host, spec.options) for host in spec.options["hosts"]]
         self._gpus = bool(spec.options.get("gpus"))
         self._changed = changed
@@ -316,46 +296,76 @@ class _Cluster(SpecCluster):
             "beside": beside(spec),
         }
 
-    def new_worker_spec(self) -> dict[str, Any]:
-        numbers = {name: options["options"] for name, options in self.worker_spec.items()}
-        counts = Counter(each["machine"].host for each in numbers.values())
+    async def reachable(self) -> None:
+        await self.begin()
+
+    async def have(self, n: int) -> None:
+        self._check_room(n)
+        surplus = len(self._workers) - n
+        if surplus > 0:
+            names = self.leaving(list(self._workers), surplus)
+            await self.retire(names)
+            await asyncio.gather(*(self._workers.pop(name).close() for name in names))
+        for _ in range(-surplus):
+            self._add()
+
+    def started(self) -> int:
+        return len(self._workers)
+
+    async def adapt(self, minimum: int, maximum: int) -> None:
+        self._check_room(maximum)
+        await super().adapt(minimum, maximum)
+
+    def _add(self) -> None:
+        counts = Counter(each.machine.host for each in self._workers.values())
         machine = min(self._machines, key=lambda each: counts[each.host])
-        number = next(n for n in itertools.count() if f"{machine.host}-{n}" not in numbers)
-        parts = urlsplit(self.scheduler.address)
-        told = {**self._told, "contact": (parts.hostname, parts.port), "gpu": number if self._gpus else None}
-        options = {"machine": machine, "told": told, "changed": self._changed, "lost": self._forget}
-        return {f"{machine.host}-{number}": {"cls": _Worker, "options": options}}
+        number = next(n for n in itertools.count() if f"{machine.host}-{n}" not in self._workers)
+        name, parts = f"{machine.host}-{number}", urlsplit(self.address)
+        told = {
+            **self._told,
+            "scheduler": self.address,
+            "name": name,
+            "contact": (parts.hostname, parts.port),
+            "gpu": number if self._gpus else None,
+        }
+        self._workers[name] = _Worker(name, machine, told, self._changed, self._forget)
 
     async def _forget(self, name: str) -> None:
         """Have its tasks done elsewhere at once: Dask itself would notice after half a minute."""
-        for each in [each for each in self.scheduler.workers.values() if each.name == name]:
-            await self.scheduler.remove_worker(each.address, stimulus_id=f"workbench-away-{time.time()}")
+        gone = [address for address, each in self._identity.get("workers", {}).items() if each["name"] == name]
+        async with self._scheduler_rpc() as scheduler:
+            for address in gone:
+                await scheduler.unregister(address=address, stimulus_id=f"workbench-away-{time.time()}")
 
-
-class HostsHandle(LocalHandle):
-    """Workers on machines, with the scheduler in this process."""
-
-    patience = _CLOSING
+    async def is_up(self) -> bool:
+        """Return whether all workers are there. Raises FailedError with what the first machine without one says."""
+        if not all(each.about or each.trouble for each in self._workers.values()):
+            return False
+        for trouble in self._troubles():
+            raise FailedError(trouble)
+        return len(self._identity["workers"]) >= self._planned.n_workers
 
     async def state(self) -> State:
-        state, troubles = await super().state(), self._troubles()
-        told = " ".join(dict.fromkeys(troubles)) or None
-        abouts = [each.about for each in self._cluster.workers.values() if each.about]
-        total = sum(each.memory for each in abouts)
-        workers = self._scheduler.workers.values()
-        spec = self._spec.measured([(each.nthreads, each.memory_limit or total) for each in workers])
+        state = await super().state()
+        told = " ".join(dict.fromkeys(self._troubles())) or None
+        total = sum(each.about.memory for each in self._workers.values() if each.about)
+        workers = self._identity.get("workers", {}).values()
+        spec = self._planned.measured([(each["nthreads"], each["memory_limit"] or total) for each in workers])
         return state._replace(
-            trouble=None if state.arrived else told,
-            warning=told or state.warning or differences(abouts),
+            trouble=(told or state.trouble) if not state.arrived else state.trouble,
+            warning=told or state.warning,
             spec=spec.model_copy(update=self._cards()),
-            machine=machine_elsewhere(abouts),
-            missing=missing(abouts),
         )
+
+    async def close(self) -> None:
+        """End the workers, and the scheduler."""
+        await asyncio.wait_for(asyncio.gather(*(each.close() for each in self._workers.values())), _CLOSING + 1)
+        await super().close()
 
     def _cards(self) -> dict[str, Any]:
         """What the spec says of GPUs, where the workers have some: those of all machines that have been heard of."""
-        abouts = {each.machine.host: each.about for each in self._cluster.workers.values() if each.about}
-        each = self._spec.options.get("gpus") or 0
+        abouts = {each.machine.host: each.about for each in self._workers.values() if each.about}
+        each = self._planned.options.get("gpus") or 0
         cards = [card for about in abouts.values() for card in about.gpus[:each]]
         if not cards:
             return {}
@@ -368,23 +378,18 @@ class HostsHandle(LocalHandle):
 
     def _check_room(self, n: int) -> None:
         # A worker whose memory nobody chose takes its share of a machine, and those that are there keep theirs.
-        threads, hosts = self._spec.options.get("threads_per_worker"), self._spec.options["hosts"]
-        cores = [each.about.cores for each in self._cluster.workers.values() if each.about]
-        most = len(hosts) * max(beside(self._spec), min(cores, default=0) // threads if threads else 0)
-        if self._spec.memory_limit == 1 and n > most:
+        threads, hosts = self._planned.options.get("threads_per_worker"), self._planned.options["hosts"]
+        cores = [each.about.cores for each in self._workers.values() if each.about]
+        most = len(hosts) * max(beside(self._planned), min(cores, default=0) // threads if threads else 0)
+        if self._planned.memory_limit == 1 and n > most:
             raise FailedError(
                 f"{count(n, 'worker')} are too many: each takes a share of its machine's memory, as nobody "
                 f"chose how much, and there are shares for {most}. Give at most {most}, or start the cluster anew with "
                 "more workers, or with memory."
             )
 
-    def _check(self) -> None:
-        """Raise FailedError with what the first machine without a worker says."""
-        for trouble in self._troubles():
-            raise FailedError(trouble)
-
     def _troubles(self) -> list[str]:
-        return [each.trouble for each in self._cluster.workers.values() if each.trouble]
+        return [each.trouble for each in self._workers.values() if each.trouble]
 
 
 async def launch(
@@ -392,7 +397,9 @@ async def launch(
 ) -> HostsHandle:
     """Start the scheduler at the address at which the machines reach it."""
     listen = address_of(spec.options["listen"]) if "listen" in spec.options else await _outward(spec)
-    return await HostsHandle.of(await _Cluster(spec, listen, security, changed), spec, folder, changed)
+    handle = HostsHandle(spec, security, folder, changed)
+    await handle.serve(security, host=listen)
+    return handle
 
 
 def address_of(listen: str) -> str:

@@ -425,17 +425,11 @@ class KubernetesHandle(Started):
             self._looked = time.monotonic()
         return self._jobs
 
-    async def ask_for(self, n: int) -> None:
-        await self._asked(self._cluster.scale(n))
-
-    async def ask_to_follow(self, minimum: int, maximum: int) -> None:
-        await self._asked(self._cluster.adapt(minimum=minimum, maximum=maximum))
-
-    async def _asked(self, asking: Any) -> None:
+    async def have(self, n: int) -> None:
         from kr8s import NotFoundError
 
         try:
-            await asking
+            await self._cluster.scale(n)
         except (NotFoundError, *_faults()) as err:
             raise FailedError(f"Kubernetes says: {whole(str(err)).rstrip('.')}.") from err
 
@@ -448,7 +442,7 @@ class KubernetesHandle(Started):
         except _faults() as err:
             raise FailedError(_goes_on(err, self._cluster.name, self._cluster.namespace)) from err
 
-    async def _gone(self) -> str | None:
+    async def gone(self) -> str | None:
         # That nothing listens may mean that the port is no longer forwarded.
         with contextlib.suppress(*_faults()):
             if await _found(self._cluster.name, self._cluster.namespace) is None:

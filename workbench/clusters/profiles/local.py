@@ -19,7 +19,7 @@ from distributed.scheduler import Scheduler, WorkerState
 
 from workbench import formats
 from workbench.clusters import dashboard
-from workbench.clusters.handle import VERBS, Handle, State
+from workbench.clusters.handle import VERBS, Handle, State, outgrown
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError
 from workbench.jobs import processes
@@ -92,22 +92,9 @@ class LocalHandle(Handle):
             pids=tuple(sorted(nanny.pid for nanny in self._nannies() if nanny.pid)),
             clients=tuple(sorted(self._clients)),
             idle_since=self._scheduler.check_idle(),
-            warning=self.outgrown() or self._ended_for_good(),
+            warning=outgrown(self._outgrown, self._spec.memory_limit) or self._ended_for_good(),
             # They are forked from this process, or started by its Python.
             missing=missing_here(len(self._scheduler.workers)),
-        )
-
-    def outgrown(self) -> str | None:
-        """Return a sentence on workers that Dask started again because of their memory; None where there were none."""
-        if not self._outgrown:
-            return None
-        at, worker = self._outgrown[-1]
-        times, limit = len(self._outgrown), formats.size(self._spec.memory_limit)
-        who = f"Worker {worker} was started again at {formats.moment(at, time.time())}"
-        before = f", and workers {formats.count(times - 1, 'time')} before" if times > 1 else ""
-        return (
-            f"{who}{before}: its data outgrew the {limit} that it may use. What it held is computed once more. Use "
-            "smaller chunks, fewer threads a worker, or more memory."
         )
 
     def _ended_for_good(self) -> str | None:

@@ -19,6 +19,7 @@ class Lsf(Queue):
     title = "LSF"
     kind = "LSFCluster"
     submit = "bsub"
+    cancel = "bkill"
     account = "project"
     log = "-o {folder}/job-%J.log"
 

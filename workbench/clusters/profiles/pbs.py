@@ -23,6 +23,7 @@ class Pbs(Queue):
     title = "PBS"
     kind = "PBSCluster"
     submit = "qsub"
+    cancel = "qdel"
     log = "-j oe -o {folder}/"
 
     def asking(self, job_name: str) -> Sequence[str]:

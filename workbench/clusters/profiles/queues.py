@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
     from workbench.clusters.profiles.jobs import JobsHandle
 
+FILE = "scheduler.json"
+"""File that a scheduler in a job writes into the cluster's folder, which this machine and its node must see."""
+
 DEATH_TIMEOUT = 60
 """Seconds after which a worker ends that finds no scheduler, or has lost it."""
 
@@ -169,7 +172,9 @@ class Queue(Profile):
     kind: ClassVar[str]
     """Name of dask-jobqueue's class."""
     submit: ClassVar[str]
-    """Command that submits a job."""
+    """Command that submits the script that it reads."""
+    cancel: ClassVar[str]
+    """Command that cancels a job by its id."""
     log: ClassVar[str]
     """Option of the submission that has a job write what it says into a folder."""
     tried: ClassVar[bool] = False
@@ -247,21 +252,22 @@ class Queue(Profile):
 
     def scripts(self, spec: ClusterSpec, folder: Path, scheduler: str = "") -> list[str]:
         """Return the job scripts of the scheduler, where it is a job, and of one worker."""
+        scheduler = scheduler or f"{'tls' if spec.encrypt else 'tcp'}://SCHEDULER"
+        names = ["scheduler", "WORKER"] if apart(spec) else ["WORKER"]
+        return [str(self.job(spec, folder, f"dask-{folder.name}", name, scheduler).job_script()) for name in names]
+
+    def job(self, spec: ClusterSpec, folder: Path, job_name: str, name: str, scheduler: str) -> Any:
+        """Return a job of dask-jobqueue's, not submitted yet: the scheduler's, or that of workers of this name."""
         from workbench.clusters import security
 
+        if name == "scheduler":
+            return self.scheduler_job(self.job_class(), spec, job_name, folder)
         keys = {"security": security.paths(folder), "protocol": "tls://"} if spec.encrypt else {}
-        given = self.submission(spec, folder)
-        scheduler = scheduler or f"{'tls' if spec.encrypt else 'tcp'}://SCHEDULER"
-        kind, name = self.job_class(), f"dask-{folder.name}"
-        jobs = [kind(scheduler, name="WORKER", job_name=name, **given, **keys)]
-        if apart(spec):
-            jobs.insert(0, self.scheduler_job(kind, spec, name, folder))
-        return [str(each.job_script()) for each in jobs]
+        return self.job_class()(scheduler, name=name, job_name=job_name, **self.submission(spec, folder), **keys)
 
     def scheduler_job(self, kind: Any, spec: ClusterSpec, name: str, folder: Path) -> Any:
         """Return a job of dask-jobqueue's that is the scheduler, which isn't submitted."""
         from workbench.clusters import security
-        from workbench.clusters.profiles.scheduler_job import FILE
 
         python = _word(spec.options.get("python", sys.executable))
         command = ["-m", "distributed.cli.dask_scheduler", "--scheduler-file", str(folder / FILE)]
@@ -365,7 +371,6 @@ class Queue(Profile):
     def _code_apart(self, spec: ClusterSpec) -> str:
         """Return a script that submits scheduler and workers, which dask-jobqueue would have in one process."""
         from workbench.clusters import security
-        from workbench.clusters.profiles.scheduler_job import FILE
 
         folder = Path.home() / "dask-jobs"
         file = str(folder / FILE)
@@ -400,8 +405,11 @@ class Queue(Profile):
     ) -> JobsHandle:
         """Start the scheduler in this process, or prepare its job, and return the handle, which submits the jobs."""
         from workbench.clusters.profiles.jobs import JobsHandle
+        from workbench.clusters.security import kept as keys_of
 
-        return await JobsHandle.begin(self, spec, folder, changed)
+        handle = JobsHandle(self, spec, folder, changed)
+        await handle.start(keys_of(folder) if spec.encrypt else None)
+        return handle
 
     async def end(self, spec: ClusterSpec, called: str) -> None:
         """Cancel all jobs of this name."""
@@ -421,9 +429,17 @@ class Queue(Profile):
         """Return whether no waiting ends why it waits."""
         return False
 
+    def remedy(self, job: Job) -> str:
+        """Return a sentence on what to do about how a job ended, after a space; '' without one."""
+        return ""
+
     @abstractmethod
     def cancelling(self, job_name: str) -> Sequence[str]:
         """Return the command that cancels all jobs of this name."""
+
+    def cancelling_one(self, number: str) -> Sequence[str]:
+        """Return the command that cancels one job."""
+        return (self.cancel, number)
 
     def _site(self, setting: str) -> Any:
         """Return what dask-jobqueue's own settings say, which sites bring as jobqueue.yaml."""

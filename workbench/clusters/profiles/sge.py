@@ -17,6 +17,7 @@ class Sge(Queue):
     title = "Grid Engine"
     kind = "SGECluster"
     submit = "qsub"
+    cancel = "qdel"
     account = "project"
     log = "-o {folder}/"
 

@@ -28,6 +28,7 @@ class Slurm(Queue):
     title = "SLURM"
     kind = "SLURMCluster"
     submit = "sbatch"
+    cancel = "scancel"
     tried = True
     log = "-o {folder}/job-%j.log"
 
@@ -70,6 +71,14 @@ class Slurm(Queue):
 
     def never_starts(self, job: Job) -> bool:
         return job.reason.endswith(_NEVER)
+
+    def remedy(self, job: Job) -> str:
+        if job.reason != "TIMEOUT":
+            return ""
+        return (
+            " Its walltime was over. Give a longer walltime, or let the workers follow the load, which submits others: "
+            "workbench scale NAME --adapt MIN MAX."
+        )
 
     def cancelling(self, job_name: str) -> Sequence[str]:
         return ("scancel", "-n", job_name)
