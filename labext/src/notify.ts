@@ -1,4 +1,4 @@
-/** Says how far a run is and when it has ended that took a while, wherever in Lab or the browser a person is by then. */
+/** Says when a run has ended that took a while, wherever in Lab a person is by then. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
@@ -24,38 +24,17 @@ export function ended(before: ReadonlyMap<string, number>, runs: IRun[], now: nu
   });
 }
 
-/** What a title begins with while a run goes on: how far the youngest is. */
-export function doing(runs: IRun[]): string {
-  const run = runs.find(each => each.status === 'running');
-  return run ? `${run.far ?? '…'} · ` : '';
-}
-
-/** Keeps something before the title of the browser's tab, whatever Lab makes of that title. */
-export function titler(): (next: string) => void {
-  let before = '';
-  return next => {
-    const { title } = document;
-    const ours = title.startsWith(before) ? title.slice(before.length) : title;
-    before = next;
-    if (title !== next + ours) {
-      document.title = next + ours;
-    }
-  };
-}
-
 export const notifyPlugin: JupyterFrontEndPlugin<void> = {
   id: 'dask-workbench:notify',
-  description: 'Says how far a run is, and when one has ended that took a while.',
+  description: 'Says when a run has ended that took a while.',
   autoStart: true,
   requires: [IModel],
   optional: [ITranslator],
   activate: ({ commands }: JupyterFrontEnd, model: Model, translator: ITranslator | null) => {
     const trans = (translator ?? nullTranslator).load(DOMAIN);
     const going = new Map<string, number>();
-    const entitle = titler();
     model.changed.connect(() => {
       const now = Date.now() / 1000;
-      entitle(doing(model.runs));
       for (const [run, how] of ended(going, model.runs, now)) {
         const actions = [
           { label: trans.__('Show'), callback: () => void commands.execute(Commands.section, { section: 'runs' }) }

@@ -5,7 +5,7 @@ vi.mock('@jupyterlab/translation', () => ({ ITranslator: null, nullTranslator: n
 vi.mock('../src/model', () => ({}));
 vi.mock('../src/tokens', () => ({ Commands: {}, IModel: null }));
 
-import { doing, ended, titler } from '../src/notify';
+import { ended } from '../src/notify';
 
 const run = { id: 'r', title: 'sum', workload: 'array_sum', cluster: 'otter', started: 100 };
 
@@ -21,17 +21,4 @@ test('one that failed is an error, and one that a person cancelled is not told o
   const failed = { ...run, status: 'failed' as const };
   expect(ended(before, [failed], 60)).toEqual([[failed, 'error']]);
   expect(ended(before, [{ ...run, status: 'cancelled' as const }], 60)).toEqual([]);
-});
-
-test('a title says how far the youngest run is, and is as before when all have ended', () => {
-  const runs = [{ ...run, status: 'running' as const, far: '37 %' }];
-  const entitle = titler();
-  document.title = 'a.ipynb - Lab';
-  entitle(doing(runs));
-  expect(document.title).toBe('37 % · a.ipynb - Lab');
-  document.title = 'b.ipynb - Lab';
-  entitle(doing([{ ...runs[0], far: 'pass 2' }]));
-  expect(document.title).toBe('pass 2 · b.ipynb - Lab');
-  entitle(doing([{ ...run, status: 'done' }]));
-  expect(document.title).toBe('b.ipynb - Lab');
 });

@@ -17,7 +17,7 @@ from workbench.formats import count, duration, span
 from workbench.monitor.energy import Energy
 from workbench.runs import store
 from workbench.runs.forecasting.machines import cost_text
-from workbench.runs.run import WATCHED
+from workbench.runs.run import SIMULATED, WATCHED
 from workbench.views import examples
 from workbench.views.answers import ACTIVE, API
 from workbench.views.forms import as_text
@@ -121,7 +121,7 @@ def _ended(sight: Sight, run: dict[str, Any], *, tab: bool) -> str:
 def _answer(run: Mapping[str, Any]) -> str:
     """Return the values, the check in one line, and the pictures."""
     result = run["result"]
-    values = values_html(result) or paragraph(one_line(run), "wb-Value")
+    values = values_html(result) or paragraph(_value(run), "wb-Value")
     drawn = run.get("answers") or result.get("singular_values")
     unchecked = "" if run["check"] or run["workload"] == WATCHED else paragraph("This answer has no check.")
     return (
@@ -129,6 +129,12 @@ def _answer(run: Mapping[str, Any]) -> str:
         + (check_html(run) or unchecked)
         + paragraph((run.get("on_gpu") or {}).get("warning") or "", "wb-Problem")
     )
+
+
+def _value(run: Mapping[str, Any]) -> str:
+    """Return the answer in one line: a number with ten digits."""
+    value = run["result"].get("value")
+    return f"{SIMULATED if run['simulated'] else ''}{value:.10g}" if isinstance(value, float) else one_line(run)
 
 
 def _where(run: Mapping[str, Any], *, drawn: bool) -> str:

@@ -123,8 +123,7 @@ def _ended(sight: Sight, titles: Mapping[str, str]) -> str:
     last = max(ended, key=lambda run: run["stopped"], default=None)
     took = last and last["seconds"] is not None and duration(last["seconds"])
     said = joined((f"{named(last, titles)} on {last['cluster']}: {last['status']}", took or None)) if last else ""
-    doing = next((f"{far(run)} · " for run in sight.state.get("runs", ()) if run["status"] == "running"), None)
-    return tag("p", escape(said), role="status", class_="wb-hidden", data_doing=doing, data_workbench="run-ended")
+    return tag("p", escape(said), role="status", class_="wb-hidden", data_workbench="run-ended")
 
 
 def named(run: Mapping[str, Any], titles: Mapping[str, str]) -> str:

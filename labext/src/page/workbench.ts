@@ -121,9 +121,6 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme, 
         say(message['message'] as string);
       } else if (!page.receive(message)) {
         figure?.receive(message);
-      } else if (alone) {
-        const doing = place.querySelector<HTMLElement>('[data-doing]')?.dataset['doing'] ?? '';
-        document.title = `${doing}Workbench`;
       }
     },
     lost: text => {
