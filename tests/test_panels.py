@@ -278,7 +278,7 @@ def test_a_run_is_cancelled_and_deleted_by_a_click(otter: Person) -> None:
     otter.clicks("runs", "cancel-run", f"run-{found}")
     until(lambda: (otter.button("runs", f"run-{found}") or {})["data-status"] == "cancelled", 30)
     otter.chooses(**{"run.array_sum.size": None})
-    otter.clicks(f"run:{found}:", "delete-run")
+    otter.clicks(f"run:{found}", "delete-run")
     until(lambda: otter.button("runs", f"run-{found}") is None)
     assert found not in {run.id for run in Session().runs()}
 
