@@ -524,3 +524,14 @@ def test_starting_and_running_need_not_be_waited_for(capsys):
     code, line = complaint(capsys, "run", "array_sum", "--on", "cpu", "--no-wait")
     assert code == 2
     assert "--no-wait: the cluster of --on is stopped when the run has ended" in line
+
+
+def test_help_after_a_profile_lists_its_options_and_no_others(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["up", "slurm", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert {"--workers N", "--set walltime=TEXT", "--set scheduler=here|job", "--no-encrypt"} <= {
+        line.strip() for line in shown.splitlines()
+    }
+    assert ("Default: here." in shown, "--devices" in shown, "--ucx-tls" in shown) == (True, False, False)
+    assert main(["up", "--help"]) == 0
+    assert "workbench up slurm --help" in " ".join(capsys.readouterr().out.split())

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import shlex
 import signal
+import textwrap
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.cli.answers import agreed, answer, complain, shown
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import FORCE, Parser, add_command, add_pairs, parameters_of, whole_number
-from workbench.errors import BadInputError, FailedError
+from workbench.errors import BadInputError, FailedError, WorkbenchError
 
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
@@ -258,8 +259,10 @@ def add_cluster_commands(commands: Any) -> None:
         "up",
         _up,
         "start a cluster and wait until it is ready",
-        epilog="Example: workbench up cpu --workers 4",
+        epilog="Example: workbench up cpu --workers 4. Options of a profile: workbench up slurm --help",
+        add_help=False,
     )
+    up.add_argument("-h", "--help", action=_Help, nargs=0, help="show this message, or after PROFILE its options")
     add_up_options(up)
     up.add_argument(
         "--code", action="store_true", help="print the Dask code that starts the same cluster, start nothing"
@@ -346,6 +349,34 @@ def add_choice_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-encrypt", action="store_true", help="speak plain TCP instead of TLS")
     add_pairs(parser, "--set", help="any other choice that the profile has")
     parser.add_argument("--python", metavar="PATH", help="Python of the environment that the cluster runs in")
+
+
+class _Help(argparse.Action):
+    """Print the options of the profile that is given before `--help`, or the help of the command."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any) -> None:
+        name = getattr(namespace, "profile", None)
+        if name is None:
+            parser.print_help()
+            parser.exit()
+        from workbench.clusters.lines import options_of
+        from workbench.clusters.profiles import profile
+        from workbench.hardware import inventory
+
+        here = inventory()
+        try:
+            found = profile(name)
+            options = options_of(found, here)
+        except WorkbenchError as err:
+            parser.error(str(err).rstrip("."))
+        print(f"usage: {parser.prog} {name} [options]\n\n{found.summary(here)}\n\noptions of {name}:")
+        for option in options:
+            default = f" Default: {option.default}." if option.default else ""
+            text = textwrap.fill(f"{option.description}{default}", 80)
+            print(f"  {option.name}")
+            print(textwrap.indent(text, " " * 8))
+        print(f"\nMore options, for any profile: {parser.prog} --help")
+        parser.exit()
 
 
 def add_up_options(parser: argparse.ArgumentParser) -> None:

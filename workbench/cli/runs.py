@@ -239,7 +239,7 @@ def add_run_commands(commands: Any) -> None:
     add_where(run, "start a cluster for this run, with the options of up, and stop it")
     add_parameters(run)
     add_settings(run)
-    said = "run it although the forecast says that it won't fit, on a cluster past the budget of memory and workers"
+    said = "run it although the forecast says that it won't fit, on a cluster past the memory budget"
     run.add_argument("--force", action="store_true", help=said)
     run.add_argument("--replace", action="store_true", help="replace what is where the answer is to be saved")
     add_no_wait(run, "print its id at once, while it computes; with --cluster only")

@@ -11,7 +11,7 @@ from dask.utils import parse_bytes
 
 from workbench.errors import BadInputError
 
-FORCE = "go past the budget of memory and workers that all clusters share"
+FORCE = "go past the memory budget that all clusters share"
 
 
 class Parser(argparse.ArgumentParser):

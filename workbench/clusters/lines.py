@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from workbench.clusters.profiles import known_profiles
+from workbench.clusters.profiles import Profile, known_profiles
 from workbench.clusters.spec import WITHOUT_DASK
 from workbench.errors import BadInputError, quoted
+from workbench.hardware import Inventory
 
 ONE_CORE = "One core"
 
@@ -27,6 +29,33 @@ OPTIONS = {
 _SET = "--set"
 _EXAMPLES = {_SET: "queue=gpu"}
 _SWITCHES = {"--no-encrypt": ("encrypt", False)}
+
+
+class Option(NamedTuple):
+    """An option of a profile, as a terminal takes it."""
+
+    name: str
+    """'--workers N' or '--set queue=TEXT'."""
+    default: str | None
+    description: str
+
+
+def options_of(profile: Profile, inventory: Inventory) -> list[Option]:
+    """Return the options of a profile with what each takes, in the order of its form."""
+    model = profile.choices(inventory)
+    schema = model.model_json_schema(by_alias=False)["properties"]
+    return [_option(name, about, model.model_fields[name].get_default()) for name, about in schema.items()]
+
+
+def _option(name: str, about: Mapping[str, Any], default: Any) -> Option:
+    names = {choice: option for option, choice in OPTIONS.items()}
+    kinds = {"integer": "N", "number": "X", "boolean": "true|false", "array": "LIST", "object": "NAMES"}
+    units = {"bytes": "SIZE", "seconds": "DURATION"}
+    kind = units.get(about.get("unit", "")) or kinds.get(about.get("type", ""), "TEXT")
+    kind = "|".join(map(str, about["enum"])) if "enum" in about else kind
+    option = f"{names[name]} {kind}" if name in names else f"{_SET} {name}={kind}"
+    shown = str(default) if isinstance(default, str | int | float) and default != "" else None
+    return Option("--no-encrypt" if name == "encrypt" else option, shown, about.get("description", ""))
 
 
 class Line(NamedTuple):
