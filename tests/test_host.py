@@ -35,7 +35,7 @@ from workbench.clusters.launch import launch
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, MissingError, NotFoundError
-from workbench.jobs import processes
+from workbench.jobs import folders, processes
 
 MIB = 2**20
 
@@ -473,6 +473,21 @@ def test_a_host_that_does_not_listen_is_killed(data_folder: Path, spec: ClusterS
     asyncio.run(control.stop(record, timeout=0.3))
     assert until(lambda: session(record.pid) == [])
     assert records.names() == ()
+
+
+def test_a_busy_scheduler_still_gives_signs_of_life(data_folder: Path, spec: ClusterSpec) -> None:
+    def blocked(path: str, seconds: float) -> float:
+        import os
+        import time
+
+        began = time.time()
+        time.sleep(seconds)
+        return os.stat(path).st_mtime - began  # noqa: PTH116
+
+    record = started(spec)
+    with connect(record.name) as client:
+        path = str(records.folder(record.name) / "heartbeat")
+        assert client.run_on_scheduler(blocked, path, folders.HEARTBEAT + 2) > 0
 
 
 def test_a_clients_shutdown_ends_the_cluster(data_folder: Path, spec: ClusterSpec) -> None:

@@ -50,7 +50,7 @@ def own(name: str, *, worker_start: str = "spawn") -> int:
     }
     if not cuda.answered():
         settings["distributed.diagnostics.nvml"] = False
-    with dask.config.set(settings):
+    with dask.config.set(settings), folders.living(records.folder(name)):
         # Not asyncio.run: at its end it waits for all that was left undone, and this process ends with it anyway.
         return asyncio.new_event_loop().run_until_complete(_Owner(records.read(name)).run())
 
@@ -76,7 +76,7 @@ class _Owner:
         self.update(**processes.itself(), versions=versions())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self.end, "asked to by a signal")
-        self.tasks.append(asyncio.create_task(repeat(self._beat, folders.HEARTBEAT)))
+        self.tasks.append(asyncio.create_task(repeat(self._end_without_folder, folders.HEARTBEAT)))
         asked = (self.scale, self.adapt, self.restart, self.stop, fork)
         async with answering(records.folder(self.record.name), {each.__name__: each for each in asked}):
             problem = await self._start()
@@ -246,10 +246,8 @@ class _Owner:
             self.lost = str(error) if isinstance(error, WorkbenchError) else _innermost(error)
         self.end(self.lost or task.result())
 
-    async def _beat(self) -> None:
-        folder = records.folder(self.record.name)
-        folders.give_sign_of_life(folder)
-        if not folder.exists():
+    async def _end_without_folder(self) -> None:
+        if not records.folder(self.record.name).exists():
             self.end("its folder was removed")
 
     async def scale(self, n: int) -> None:

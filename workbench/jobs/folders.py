@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
 
@@ -113,6 +114,14 @@ def meanwhile(do: Callable[[], None], every: float, name: str) -> Iterator[None]
     finally:
         ended.set()
         thread.join(timeout=1)
+
+
+@contextlib.contextmanager
+def living(folder: Path) -> Iterator[None]:
+    """Give signs of life until the block ends, from a thread: a busy event loop is no reason to be taken for dead."""
+    give_sign_of_life(folder)
+    with meanwhile(partial(give_sign_of_life, folder), HEARTBEAT, "heartbeat"):
+        yield
 
 
 def signs_of_life(folder: Path) -> contextlib.AbstractContextManager[None]:
