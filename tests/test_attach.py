@@ -30,6 +30,7 @@ from workbench.cli import main
 from workbench.clusters import dashboard, records
 from workbench.clusters.attached import Attached
 from workbench.clusters.budget import budget
+from workbench.clusters.plan import plan
 from workbench.clusters.profiles import profile
 from workbench.clusters.profiles.address import spec_of
 from workbench.clusters.reaching import Place
@@ -435,3 +436,8 @@ def test_detaching_ends_our_process_only(address: str, data_folder: Path) -> Non
     with Client(address) as client:
         assert len(client.scheduler_info()["workers"]) == 2
     assert [each.name for each in (data_folder / "clusters").iterdir()] == [".lock"]
+
+
+def test_a_scheduler_that_only_its_own_process_reaches_is_refused_with_the_reason() -> None:
+    with pytest.raises(BadInputError, match=r"address is 'inproc://.*'\. Only the process that started"):
+        plan("address", inventory(), address="inproc://127.0.0.1/12/1")  # type: ignore[call-arg]

@@ -231,6 +231,7 @@ def test_the_plan_shares_workers_out_and_says_what_is_asked_later() -> None:
     assert (spec.n_workers, spec.options["hosts"], spec.elsewhere) == (5, ["a", "b", "c"], True)
     assert spec.describe() == "5 workers, sized by their machines"
     assert (spec.preview() or "").count("ssh a ") == 2
+    assert "ssh -p 2222 a " in (plan("ssh", inventory(), hosts="a", port=2222).preview() or "")  # type: ignore[call-arg]
     assert spec.why[0].startswith("5 workers, as chosen: 2 on a, 2 on b, 1 on c.")
     assert plan("ssh", inventory(), hosts=["a"], gpus=4).n_workers == 4  # type: ignore[call-arg, list-item]
     with pytest.raises(MissingError, match="Needs asyncssh: pip install 'asyncssh"):

@@ -29,6 +29,11 @@ def _address(value: Any) -> Any:
     text = value.strip()
     if "://" not in text:
         text = f"tcp://{text}"
+    if text.startswith("inproc:"):
+        raise ValueError(
+            "Only the process that started such a scheduler reaches it. Start it with processes=True, or with a port "
+            "such as tcp://127.0.0.1:8786"
+        )
     parts = urlsplit(text)
     try:
         port = parts.port or PORT

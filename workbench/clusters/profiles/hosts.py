@@ -117,7 +117,7 @@ class _Machine:
         if isinstance(err, asyncssh.HostKeyNotVerifiable):
             return (
                 f"{at} has a key of its own that isn't among the known hosts ({err.reason}). See that it is the right "
-                f"machine and log in once by hand: ssh {self.host}"
+                f"machine and log in once by hand: ssh {f'-p {self._port} ' if self._port else ''}{self.host}"
             )
         if isinstance(err, asyncssh.PermissionDenied):
             return f"{at} let nobody in with this user and key ({err.reason}). Give user and key as for ssh."

@@ -132,7 +132,8 @@ class Ssh(Profile):
         lines = ["# What each of them runs, and the keys, come through its standard input, with whose end it ends."]
         for host, n in shared_out(spec.n_workers, spec.options["hosts"]).items():
             where = f"{user}@{host}" if user else host
-            lines += [f"ssh {where} {shlex.quote(python)} -c 'import json, sys …'"] * n
+            port = f"-p {spec.options['port']} " if "port" in spec.options else ""
+            lines += [f"ssh {port}{where} {shlex.quote(python)} -c 'import json, sys …'"] * n
         return "\n".join(lines)
 
     def code(self, spec: ClusterSpec) -> str:
