@@ -184,7 +184,7 @@ def test_arrays_go_along_where_they_are_asked_for_and_are_brought_back(data_fold
     run = store.update("mine-1", answers=left.answers, status="done")
     without, with_them = export_run(run, tmp_path / "a.zip"), export_run(run, tmp_path / "b.zip", with_answers=True)
     shutil.rmtree(data_folder)
-    assert import_run(with_them).arrays["température"].sum().compute() == 15
+    assert import_run(with_them).arrays["température"].sum() == 15
     taken = import_run(without, new_id=True)
     assert (dict(taken.arrays), taken.answers.kept) == ({}, ())
     assert "not kept" in taken.answers.sentence
@@ -273,7 +273,7 @@ def test_arrays_that_are_not_what_the_record_says_are_refused(exported, shape, m
     with pytest.raises(BadInputError, match=sentence):
         import_run(answered(exported, shape, there | members), new_id=True)
     sound = answered(exported, (4,), store_of({"x": (4,)}))
-    assert import_run(sound, new_id=True).arrays["x"].sum().compute() == 0
+    assert import_run(sound, new_id=True).arrays["x"].sum() == 0
 
 
 def frame(n_bytes, claimed=None):

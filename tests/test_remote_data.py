@@ -283,8 +283,7 @@ def test_what_runs_killed_while_they_save_to_s3_leave_is_removed_by_the_next(
         assert fs.glob(f"data/.{name}*") == []
         assert run.answers is not None
         there = store.update(run.id, answers=run.answers.model_copy(update={"kept": ()})).arrays
-        # Not on the cluster that other tests of this file may have left as Dask's: it knows no endpoint.
-        u, s, v = (there[array].compute(scheduler="threads") for array in "usv")
+        u, s, v = (there[array] for array in "usv")
         np.testing.assert_allclose((u * s) @ v, x, atol=1e-10)
     Session().stop("killed-otter")
 
@@ -305,7 +304,7 @@ def test_an_answer_is_saved_to_s3_whole_or_not_at_all(
         left = keeping.leave("mine-1", whole, target(f"s3://data/{name}"), quick_client)
     assert left.error is None
     run = store.update("mine-1", answers=left.answers, status="done")
-    np.testing.assert_array_equal(run.arrays["x"].compute(), TALL)
+    np.testing.assert_array_equal(run.arrays["x"], TALL)
     with pytest.raises(ConflictError, match="is there already"):
         target(f"s3://data/{name}")
     fs, twice = s3fs.S3FileSystem(), dataset({"x": (("row", "column"), 2 * x)})
@@ -313,11 +312,11 @@ def test_an_answer_is_saved_to_s3_whole_or_not_at_all(
         again = target(f"s3://data/{name}", replace=True)
         with pytest.raises(ValueError, match="matmul"):
             keeping.leave("mine-1", broken, again, quick_client)
-        np.testing.assert_array_equal(run.arrays["x"].compute(), TALL)  # what was there stays until then
+        np.testing.assert_array_equal(run.arrays["x"], TALL)  # what was there stays until then
         left = keeping.leave("mine-1", twice, again, quick_client)
     assert left.error is None
     run = store.update("mine-1", answers=left.answers)
-    np.testing.assert_array_equal(run.arrays["x"].compute(), 2 * TALL)
+    np.testing.assert_array_equal(run.arrays["x"], 2 * TALL)
     assert [each for each in fs.ls("data") if name in each] == [f"data/{name}"]
     if name == "out.zarr":
         with xarray.open_zarr(f"s3://data/{name}") as found:
@@ -356,7 +355,7 @@ def test_a_store_on_s3_of_which_a_part_was_copied_when_its_runner_was_killed_is_
             target("s3://data/half.zarr")
         left = keeping.leave("mine-2", answer, target("s3://data/half.zarr", replace=True), quick_client)
     assert left.error is None
-    np.testing.assert_array_equal(store.update("mine-2", answers=left.answers).arrays["x"].compute(), TALL)
+    np.testing.assert_array_equal(store.update("mine-2", answers=left.answers).arrays["x"], TALL)
     assert not [path for path in fs.find("data/half.zarr") if path.endswith(COPYING)]
 
 

@@ -23,7 +23,7 @@ from workbench.cli import main
 from workbench.clusters.connect import connect
 from workbench.errors import BadInputError, NotFoundError
 from workbench.jobs import folders, processes, records
-from workbench.runs import keeping, room, savings, store
+from workbench.runs import answers, keeping, room, savings, store
 from workbench.runs.answers import FILE, Answers
 from workbench.runs.run import Run
 from workbench.runs.submit import finish, submit
@@ -65,7 +65,9 @@ def left(run: Run, client: Any, path: Path | None = None) -> Run:
     return store.update(run.id, answers=found.answers, notes=found.notes, status=status, error=str(found.error))
 
 
-def test_the_factors_of_an_svd_are_kept_saved_and_rebuild_the_array(cluster: Any, tmp_path: Path) -> None:
+def test_the_factors_of_an_svd_are_kept_saved_and_rebuild_the_array(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "out.zarr"
     run = finish(submit("tall_skinny_svd", {**SMALL, "save": str(path)}, cluster).id, timeout=60)
     assert run.status == "done", run.error
@@ -73,8 +75,21 @@ def test_the_factors_of_an_svd_are_kept_saved_and_rebuild_the_array(cluster: Any
     saved = zarr.open(path)
     np.testing.assert_allclose((saved["u"][...] * saved["s"][...]) @ saved["v"][...], x, atol=1e-12)
     u, s, v = (run.arrays[name] for name in "usv")
-    assert isinstance(u, da.Array)
-    np.testing.assert_allclose(((u * s) @ v).compute(scheduler="threads"), x, atol=1e-12)
+    assert isinstance(u, np.ndarray)
+    np.testing.assert_allclose((u * s) @ v, x, atol=1e-12)
+    with monkeypatch.context() as patched:
+        patched.setattr(answers, "_IN_MEMORY", 8 * 2000 * 20)
+        large = run.arrays
+        assert isinstance(large["u"], da.Array)
+        np.testing.assert_allclose(large["u"].compute(scheduler="threads"), u)
+        assert repr(large) == "\n".join(
+            (
+                f"Arrays of {run.id}",
+                f"u: 2000 × 20 float64, 312 kiB: {', '.join(f'{each:.6g}' for each in u[0, :3])}, …",
+                f"s: 20 float64, 160 B: {', '.join(f'{each:.6g}' for each in s[:3])}, …",
+                f"v: 20 × 20 float64, 3.12 kiB: {', '.join(f'{each:.6g}' for each in v[0, :3])}, …",
+            )
+        )
     assert run.answers is not None
     assert (run.answers.kept, run.answers.saved) == (("u", "s", "v"), str(path))
     assert run.answers.arrays["u"].dims == ("row", "component")
@@ -127,7 +142,7 @@ def test_a_store_that_a_killed_process_had_set_aside_is_put_back_by_the_next_tha
     other = left(new("mine-2"), quick_client, path)
     assert "was created meanwhile" in str(other.error)
     assert [each.name for each in folder.iterdir()] == ["out.zarr"]
-    np.testing.assert_array_equal(run.arrays["x"].compute(), X)
+    np.testing.assert_array_equal(run.arrays["x"], X)
     # Once both renames are done, what was set aside is of no use.
     (folder / ".out.zarr.mine-1.old").mkdir()
     keeping.sweep(target(path, replace=True))
@@ -160,7 +175,7 @@ def test_what_was_only_saved_is_read_from_there(name: str, run: Run, quick_clien
         run = left(run, quick_client, tmp_path / name)
     assert run.answers is not None
     assert run.answers.kept == ("n",)
-    np.testing.assert_array_equal(run.arrays["x"].compute(), X)
+    np.testing.assert_array_equal(run.arrays["x"], X)
     with run.dataset as found:
         assert isinstance(found, xarray.Dataset)
         np.testing.assert_array_equal(found["x"].values, X)
@@ -176,7 +191,7 @@ def test_what_replaced_the_arrays_of_a_run_is_never_shown_as_its_own(
         run = store.update(run.id, answers=answers, status="done")
         path.rename(tmp_path / "away")
         (tmp_path / "away").rename(path)
-        np.testing.assert_array_equal(run.arrays["x"].compute(), X)
+        np.testing.assert_array_equal(run.arrays["x"], X)
         keeping.leave(new("mine-2").id, answer + 1, target(path, replace=True), quick_client)
     who = "the run mine-2 replaced them" if name in ("out.zarr", "out.nc") else "something else is there"
     for ask in (lambda: run.arrays["x"], lambda: run.dataset):
@@ -187,7 +202,7 @@ def test_what_replaced_the_arrays_of_a_run_is_never_shown_as_its_own(
     keeping.leave("mine-2", shorter, target(path, replace=True), quick_client)
     store.update(run.id, answers=answers.model_copy(update={"mark": ("mine-2",) if who.startswith("the") else ()}))
     with pytest.raises(NotFoundError, match="5 × 20 float64 where 1000 × 20 float64 was saved"):
-        store.get(run.id).arrays["x"].compute()
+        store.get(run.id).arrays["x"]
 
 
 def test_what_is_kept_with_a_run_is_there_whatever_becomes_of_what_was_saved(
@@ -196,9 +211,9 @@ def test_what_is_kept_with_a_run_is_there_whatever_becomes_of_what_was_saved(
     with dask.config.set({"workbench.answers.each": "1kiB"}):
         run = left(run, quick_client, tmp_path / "out.zarr")
     zarr.open(tmp_path / "out.zarr")["n"][...] = 7
-    np.testing.assert_array_equal(run.arrays["n"].compute(), np.ones(3))
+    np.testing.assert_array_equal(run.arrays["n"], np.ones(3))
     (tmp_path / "out.zarr").rename(tmp_path / "moved.zarr")
-    np.testing.assert_array_equal(run.arrays["n"].compute(), np.ones(3))
+    np.testing.assert_array_equal(run.arrays["n"], np.ones(3))
     assert main(["save", run.id, str(tmp_path / "n.npy"), "--only", "n"]) == 0
     assert main(["save", run.id, str(tmp_path / "x.npy"), "--only", "x"]) == 2
     assert "no longer at" in capsys.readouterr().err
@@ -313,7 +328,7 @@ def test_the_oldest_answers_are_named_before_they_are_dropped_and_a_star_keeps_t
 def test_what_a_person_saved_is_never_dropped(run: Run, quick_client: Any, tmp_path: Path) -> None:
     run = left(run, quick_client, tmp_path / "out.zarr")
     room.drop(run.id)
-    np.testing.assert_array_equal(store.get(run.id).arrays["x"].compute(), X)
+    np.testing.assert_array_equal(store.get(run.id).arrays["x"], X)
 
 
 def test_an_answer_is_saved_for_other_programs_by_a_command(

@@ -233,7 +233,7 @@ def test_all_scores_and_loadings_are_kept_and_rebuild_the_scaled_counts(
 ) -> None:
     bed = _by_hand(tmp_path)
     run = _found(bed, quick_client, "patterson")
-    found = {name: each.compute() for name, each in run.arrays.items()}
+    found = dict(run.arrays)
     assert (found["scores"].shape, found["loadings"].shape) == ((60, 4), (360, 4))
     np.testing.assert_allclose(found["loadings"].T @ found["loadings"], np.eye(4), atol=1e-8)
     with run.dataset as told:

@@ -74,7 +74,7 @@ def test_a_file_is_picked_analysed_and_drawn_and_a_function_of_a_cell_run_twice_
     report.close()
     hook(result, "open-run").click()
     page.locator(".lm-TabBar-tab", has_text=".ipynb").first.click()
-    expect(page.locator(".jp-CodeCell", has_text="run.dataset")).to_have_count(1)
+    expect(page.locator(".jp-CodeCell", has_text=").arrays")).to_have_count(1)
 
     # What can't be one leaves the form as it is.
     page.locator(".jp-CodeCell", has_text="held.read").locator(".jp-InputArea").click()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -88,16 +88,52 @@ def _words(arrays: Mapping[str, Array]) -> str:
     return f"{summary}: {formats.size(sum(each.bytes for each in arrays.values()))}"
 
 
-class Arrays(dict[str, Any]):
-    """Arrays by name; a missing one raises an error with the reason."""
+_IN_MEMORY = 64 * 2**20
+"""Bytes of all arrays of an answer together up to which each is read when it is asked for."""
+_FIRST = 3
+"""Values at the beginning of an array that are printed."""
+
+
+class Arrays(Mapping[str, Any]):
+    """Arrays of an answer by name: NumPy's if they are small together, else Dask's.
+
+    A missing one raises NotFoundError with the reason.
+    """
 
     def __init__(self, found: Mapping[str, Any], run: Run) -> None:
-        super().__init__(found)
+        self._found = dict(found)
         self._run = run
+        self._small = sum(each.nbytes for each in self._found.values()) <= _IN_MEMORY
 
-    def __missing__(self, name: str) -> Any:
-        """Raise an error with the reason."""
-        raise NotFoundError(lacking(self._run, name))
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._found:
+            raise NotFoundError(lacking(self._run, name))
+        if self._small:
+            self._found[name] = _read(self._found[name])
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __repr__(self) -> str:
+        lines = (f"{name}: {_shown(each)}" for name, each in self._found.items())
+        return "\n".join((f"Arrays of {self._run.id}", *lines))
+
+
+def _read(array: Any) -> Any:
+    # Threads of this process: the cluster of the moment may not see the file.
+    return array.compute(scheduler="threads") if hasattr(array, "dask") else array
+
+
+def _shown(array: Any) -> str:
+    """Return shape, data type and first values of an array."""
+    some = array[(0,) * (array.ndim - 1)][:_FIRST] if array.ndim and array.size else array
+    values = ", ".join(f"{each:.6g}" if array.dtype.kind in "fc" else str(each) for each in _read(some).ravel())
+    more = ", …" if array.size > some.size else ""
+    return f"{formats.by(array.shape) or 'one'} {array.dtype}, {formats.size(array.nbytes)}: {values}{more}"
 
 
 def lacking(run: Run, name: str | None = None) -> str:
@@ -115,7 +151,7 @@ def lacking(run: Run, name: str | None = None) -> str:
 
 
 def arrays(run: Run) -> Arrays:
-    """Return the arrays of a run's answer by name, as Dask arrays that are read when they are computed."""
+    """Return the arrays of a run's answer by name."""
     return Arrays({str(name): each.data for name, each in there(run).items()}, run)
 
 

@@ -317,7 +317,7 @@ class Run(Lasting, frozen=True, ser_json_inf_nan="constants"):
 
     @property
     def arrays(self) -> Arrays:
-        """Arrays of its answer by name, as Dask arrays that are read when they are computed."""
+        """Arrays of its answer by name: NumPy's if they have 64 MiB or less together, else Dask's."""
         return arrays(self)
 
     @property

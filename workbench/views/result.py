@@ -198,7 +198,7 @@ def opens_result() -> dict[str, Any]:
 
 
 def _copy(run_id: str) -> str:
-    cell = f'import workbench\n\nrun = workbench.Session().show("{run_id}")\nrun.dataset'
+    cell = f'import workbench\n\narrays = workbench.Session().show("{run_id}").arrays\narrays'
     return button(
         "Copy to notebook",
         title="Add a cell that reads these arrays to the notebook",
