@@ -1,10 +1,9 @@
-"""Dask's own dashboard of a registered cluster, cut off from the Jupyter server; no other address can be reached.
+"""Dask's own dashboard of a registered cluster, isolated from the Jupyter server; no other address can be reached.
 
-A dashboard shows pages of another program: of whoever owns an attached scheduler, and names that users of ours choose.
-So its pages may do nothing with the Jupyter server that shows them. They have an origin of their own, by a
-Content-Security-Policy. Browsers send no cookie from there, so what lets them in is a path that nobody can guess: who
-is logged in is sent there from `dashboard/<cluster>`. It leads to GET, HEAD and WebSockets of that dashboard alone,
-while its cluster is there and this server runs.
+A dashboard is the page of another program: an attached scheduler may belong to someone else, and users choose the names
+on it. So its pages must not act on the Jupyter server that shows them: a Content-Security-Policy gives them a separate
+origin. Browsers send no cookies from there, so a secret path grants access: `dashboard/<cluster>` redirects logged-in
+users to it. The path allows only GET, HEAD and WebSockets of that dashboard, while its cluster and this server run.
 """
 
 from __future__ import annotations
@@ -35,35 +34,35 @@ if TYPE_CHECKING:
 
 _FOLDER = "dask"
 _ASKED = ("Accept", "Accept-Encoding", "Accept-Language", "If-Modified-Since", "If-None-Match", "User-Agent")
-"""Headers that a dashboard is sent: none says who asks, or from where."""
+"""Request headers passed to a dashboard: none identifies the user or the page."""
 _ANSWERED = ("Content-Type", "Content-Encoding", "Cache-Control", "Etag", "Last-Modified", "Location", "Vary")
-"""Headers of a dashboard that are passed on: none sets a cookie, clears data, or sends the page elsewhere."""
+"""Response headers passed on from a dashboard: none sets a cookie, clears data, or redirects elsewhere."""
 _OURS = {
     "Content-Security-Policy": "sandbox allow-scripts allow-popups allow-downloads",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
-    # Some pages of Dask fetch JSON, which for their origin comes from another. No cookie goes with it.
+    # Some pages of Dask fetch JSON, which is cross-origin for a sandboxed page. It is sent without cookies.
     "Access-Control-Allow-Origin": "*",
 }
 
 
 class _Keys:
-    """The path of each cluster's dashboard, made anew by each server."""
+    """Secret keys in the paths of the clusters' dashboards; each server makes new ones."""
 
     def __init__(self) -> None:
         self._keys: dict[tuple[str, float], str] = {}
 
     def of(self, record: ClusterRecord) -> str:
-        """Return the key of a cluster; one of the same name later has another."""
+        """Return the key of a cluster; a later cluster of the same name gets another."""
         return self._keys.setdefault((record.name, record.created), secrets.token_urlsafe(32))
 
     def find(self, key: str) -> tuple[str, float] | None:
-        """Return name and moment of the cluster that a key is of, in the same time whichever it is."""
+        """Return the name and start time of the cluster that a key belongs to, in constant time."""
         found = [each for each, its in self._keys.items() if compare_digest(its.encode(), key.encode())]
         return found[0] if found else None
 
     def forget(self, cluster: tuple[str, float]) -> None:
-        """Let a key lead nowhere."""
+        """Revoke the key of a cluster."""
         self._keys.pop(cluster, None)
 
 
@@ -73,7 +72,7 @@ def _keys(handler: RequestHandler) -> _Keys:
 
 
 async def _record(handler: RequestHandler, name: str) -> ClusterRecord:
-    """Return the record of a cluster. Raises NotFoundError where it has no dashboard now."""
+    """Return the record of a cluster. Raises NotFoundError if it has no dashboard now."""
     desk: Desk = handler.settings["workbench_desk"]
     record = await desk.ask(lambda session: session.cluster(name))
     if record.status != "ready" or not record.dashboard_address:
@@ -87,20 +86,20 @@ def _without_token(query: str) -> str:
 
 
 class Dashboard(Refusing, JupyterHandler):
-    """Sends who is logged in to the path of a cluster's dashboard."""
+    """Handler that redirects logged-in users to the path of a cluster's dashboard."""
 
     SUPPORTED_METHODS = ("GET", "HEAD")
 
     @authenticated
     @authorized
     async def get(self, name: str, path: str) -> None:
-        """Send the browser there."""
+        """Redirect the browser."""
         await self._send(name, path)
 
     @authenticated
     @authorized
     async def head(self, name: str, path: str) -> None:
-        """Send whoever asks there."""
+        """Redirect the client."""
         await self._send(name, path)
 
     async def _send(self, name: str, path: str) -> None:
@@ -112,41 +111,41 @@ class Dashboard(Refusing, JupyterHandler):
         self.redirect(url_path_join(self.base_url, API, _FOLDER, key, page) + (query and f"?{query}"))
 
     def possible(self) -> Sequence[str]:
-        """Return the verbs of this address."""
+        """Return the methods that this address supports."""
         return self.SUPPORTED_METHODS
 
 
 class Sandboxed(Refusing, ProxyHandler):
-    """Passes GET, HEAD and WebSockets on to the dashboard whose key is in the path."""
+    """Handler that forwards GET, HEAD and WebSockets to the dashboard whose key is in the path."""
 
     SUPPORTED_METHODS = ("GET", "HEAD")
 
     async def prepare(self) -> None:
-        """Prepare as any handler of Jupyter; the key in the path says who asks."""
+        """Prepare as any Jupyter handler does; the key in the path authenticates the request."""
         prepared = JupyterHandler.prepare(self)
         if prepared is not None:
             await prepared
 
     def check_origin(self, origin: str | None = None) -> bool:
-        """Return whether a WebSocket may be opened: by who knows the key, from an origin that has no name."""
+        """Return True: the key in the path authorizes a WebSocket, and a sandboxed page has no origin to check."""
         return True
 
     @allow_unauthenticated
     async def get(self, key: str, path: str) -> None:
-        """Pass on a page or open a WebSocket."""
+        """Forward the request for a page, or open a WebSocket."""
         await self._find(key)
         await super().get(key, path)
 
     @allow_unauthenticated
     async def head(self, key: str, path: str) -> None:
-        """Pass on the question whether a page is there."""
+        """Forward the request for the headers of a page."""
         await self._find(key)
         await self.http_get(key, path)
 
     async def http_get(self, key: str, path: str) -> None:
-        """Pass on a page. Raises NotFoundError when the dashboard doesn't answer."""
+        """Forward the request for a page. Raises NotFoundError if the dashboard doesn't answer."""
         self.rewrite_response = _only_needed
-        # Or a page would be passed on as it comes, with all its headers.
+        # An event stream would be forwarded unbuffered, with all its headers.
         self.request.headers["Accept"] = self.request.headers.get("Accept", "*/*").replace("text/event-stream", "*/*")
         try:
             with self._there() as (host, port):
@@ -157,21 +156,21 @@ class Sandboxed(Refusing, ProxyHandler):
             self.set_header(name, value)
 
     async def open(self, key: str, path: str) -> None:
-        """Open the WebSocket at the other end."""
+        """Open the WebSocket to the dashboard."""
         with self._there() as (host, port):
             await self.proxy_open(host, port, path)
 
     def possible(self) -> Sequence[str]:
-        """Return the verbs of this address."""
+        """Return the methods that this address supports."""
         return self.SUPPORTED_METHODS
 
     def proxy_request_headers(self) -> dict[str, Any]:
-        """Return the headers that a page needs, as if it were asked for where the dashboard is."""
+        """Return the headers that a page needs, with the dashboard's own origin."""
         asked = {name: self.request.headers[name] for name in _ASKED if name in self.request.headers}
         return asked | {"Origin": self._origin}
 
     def proxy_request_options(self) -> dict[str, Any]:
-        """Return short limits: the other end is on this machine."""
+        """Return short timeouts, since the dashboard is on this machine."""
         return super().proxy_request_options() | {"connect_timeout": 5.0, "request_timeout": 60.0}
 
     def get_client_uri(self, protocol: str, host: str, port: int, proxied_path: str) -> str:
@@ -181,7 +180,7 @@ class Sandboxed(Refusing, ProxyHandler):
 
     @contextmanager
     def _there(self) -> Iterator[tuple[str, int]]:
-        """Host and port to ask meanwhile; of one of our own, what is asked goes to its socket."""
+        """Provide the host and port for a request; for our own clusters, select their Unix socket."""
         kind, _, path = self._address.partition(":")
         if kind == "unix":
             with short(Path(path).parent) as folder:
@@ -195,7 +194,7 @@ class Sandboxed(Refusing, ProxyHandler):
             yield host, int(port)
 
     async def _find(self, key: str) -> None:
-        """Find where the dashboard is. Raises NotFoundError for what is no key, or none any more."""
+        """Look up the dashboard's address. Raises NotFoundError for an unknown or outdated key."""
         cluster = _keys(self).find(key)
         if cluster is None:
             raise NotFoundError("No dashboard is here any more. Open it again from its cluster.")
@@ -213,15 +212,15 @@ class Sandboxed(Refusing, ProxyHandler):
 
 
 def _only_needed(response: Any) -> None:
-    """Leave of a dashboard's headers those that a page needs, and let it be sent to its own pages only.
+    """Remove a dashboard's headers that a page doesn't need, and redirects to other hosts or paths.
 
-    Raises NotFoundError where it fails itself, as Dask's does for sitemap.json.
+    Raises NotFoundError if the dashboard itself fails, as Dask's does for sitemap.json.
     """
     if response.code >= 500:
         raise NotFoundError(f"Dask's dashboard can't show this page: it answers {response.code} {response.reason}.")
     headers = {name: response.headers[name] for name in _ANSWERED if name in response.headers}
     there = urlsplit(headers.get("Location", ""))
-    # Nor out of the path whose key makes it reachable, below which the proxy puts one that begins with a slash.
+    # Nor out of the path with the key; the proxy puts a location that starts with a slash below it.
     if there.scheme or there.netloc or ".." in unquote(there.path) or "\\" in there.path:
         del headers["Location"]
     response.headers = HTTPHeaders(headers)

@@ -1,6 +1,6 @@
-"""The REST addresses: one handler asks the table of `workbench.views` for whatever is asked; see rest-api.yml.
+"""The REST addresses: one handler looks up every request in the table of `workbench.views.verbs`; see rest-api.yml.
 
-Errors take one way: a WorkbenchError becomes its status and `{"message"}`, anything else is logged and becomes a 500.
+A WorkbenchError becomes a response with its status and `{"message"}`; any other error is logged and becomes a 500.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from workbench.views.verbs import HTML
 AUTH_RESOURCE = "workbench"
 
 CUT_OFF = "sandbox allow-scripts allow-downloads; default-src 'unsafe-inline' 'unsafe-eval' data: blob:"
-"""Lets a page run its own scripts, cut off from the Jupyter server that it came from."""
+"""Policy that lets a page run its own scripts, isolated from the Jupyter server."""
 
 
 _OWN_SITES = (None, "none", "same-origin")
-"""Where a browser says that a request comes from: a page of this server, an address that was typed, or nothing said."""
+"""Allowed values of Sec-Fetch-Site: header absent, an address that was typed, or a page of this server."""
 
 
 class ForeignSiteError(WorkbenchError):
-    """A request that a page of another site, or of another port of this machine, had the browser make."""
+    """A request by a page of another site, or of another port of this machine."""
 
     status = 403
 
@@ -42,32 +42,32 @@ class ForeignSiteError(WorkbenchError):
 
 
 class Refusing(RequestHandler):
-    """Answers each error with its status and one sentence, and other sites not at all."""
+    """Handler that answers each error with its status and one sentence, and refuses other sites."""
 
     auth_resource = AUTH_RESOURCE
 
     async def prepare(self, *args: Any, **kwargs: Any) -> None:
-        """Raise ForeignSiteError for a request of another site, whatever its verb."""
+        """Raise ForeignSiteError for a request by another site, with any method."""
         self.check_site()
         if (prepared := super().prepare(*args, **kwargs)) is not None:
             await prepared
 
     def check_site(self) -> None:
-        """Raise ForeignSiteError where the browser says that another site asks."""
+        """Raise ForeignSiteError if the browser says that the request comes from another site."""
         if self.request.headers.get("Sec-Fetch-Site") not in _OWN_SITES:
             raise ForeignSiteError
 
     def possible(self) -> Sequence[str]:
-        """Return the verbs of this address."""
+        """Return the methods that this address supports."""
         return ("GET",)
 
     def send_error(self, status_code: int = 500, **kwargs: Any) -> None:
-        """Give an error of ours its own status."""
+        """Send a WorkbenchError with its own status."""
         error = _error(kwargs)
         super().send_error(error.status if isinstance(error, WorkbenchError) else status_code, **kwargs)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Say what is wrong."""
+        """Write the error message as JSON."""
         error = _error(kwargs)
         if status_code == 405:
             self.set_header("Allow", ", ".join(self.possible()))
@@ -79,13 +79,13 @@ class Refusing(RequestHandler):
             self.finish(to_json({"message": _refusal(self.request.method, status_code, error, self.possible())}))
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
-        """Log what nobody foresaw; an error of ours is an answer."""
+        """Log unexpected errors only; a WorkbenchError is an answer."""
         if not isinstance(value, WorkbenchError):
             super().log_exception(typ, value, tb)
 
 
 def _refusal(verb: str | None, status_code: int, error: BaseException | None, verbs: Sequence[str]) -> str:
-    """Return the sentence for an error that isn't ours: Jupyter's, tornado's, or one that nobody foresaw."""
+    """Return the message for an error that isn't ours: Jupyter's, tornado's, or an unexpected one."""
     if status_code == 405:
         return str(VerbError(verb, verbs))
     if status_code == 403 and error is not None and not getattr(error, "log_message", None):
@@ -101,7 +101,7 @@ def _error(kwargs: dict[str, Any]) -> BaseException | None:
 
 
 def _verb() -> Callable[..., Any]:
-    """Return a verb. Each needs one of its own: Jupyter's decorator keeps to the action that it was first asked for."""
+    """Return a handler method. Each HTTP method needs its own: Jupyter's decorator remembers its first action."""
 
     @authenticated
     @authorized
@@ -112,13 +112,13 @@ def _verb() -> Callable[..., Any]:
 
 
 class Rest(Refusing, APIHandler):
-    """All addresses but the few below that are more than a question and its answer."""
+    """Handler of all addresses with one response per request; the others have separate handlers."""
 
     get, post, patch, delete, put = (_verb() for _ in range(5))
     _asking: asyncio.Future[Answer] | None = None
 
     async def ask(self) -> None:
-        """Answer as the table does: with JSON, a page or a file."""
+        """Answer the request from the table: with JSON, a page or a file."""
         desk: Desk = self.settings["workbench_desk"]
         query = {name: self.get_query_argument(name) for name in self.request.query_arguments}
         asking = answer(desk, self.request.method, self.path(), self.request.body, query)
@@ -137,27 +137,27 @@ class Rest(Refusing, APIHandler):
         self.finish(value, set_content_type=found.kind)
 
     def path(self) -> str:
-        """Return the address below ours, quoted as it came."""
+        """Return the path below the API's, still quoted."""
         return self.request.path.removeprefix(url_path_join(self.base_url, API, "/"))
 
     def possible(self) -> Sequence[str]:
-        """Return the verbs of this address."""
+        """Return the methods that this address supports."""
         return possible(self.path())
 
     def on_connection_close(self) -> None:
-        """Look no longer for a page that went away, or asked for something else."""
+        """Cancel the request: the page closed the connection."""
         if self._asking is not None:
             self._asking.cancel()
         super().on_connection_close()
 
 
 class Script(Refusing, APIHandler):
-    """One of BokehJS's own files, from the installed bokeh: the version always fits."""
+    """Handler of BokehJS's files, read from the installed bokeh so that versions match."""
 
     @authenticated
     @authorized
     async def get(self, name: str) -> None:
-        """Send the script, gzipped where the page takes that."""
+        """Send the script, gzipped if the browser accepts that."""
         from workbench.views.scripts import read
 
         compressed = "gzip" in self.request.headers.get("Accept-Encoding", "")
@@ -165,13 +165,13 @@ class Script(Refusing, APIHandler):
         if compressed:
             self.set_header("Content-Encoding", "gzip")
         self.set_header("Vary", "Accept-Encoding")
-        # The address bears the version.
+        # The address includes the version.
         self.set_header("Cache-Control", "private, max-age=31536000, immutable")
         self.finish(content, set_content_type="text/javascript; charset=UTF-8")
 
 
 def addresses() -> list[tuple[str, type[RequestHandler]]]:
-    """Addresses and who answers there, in the order in which they are tried; Jupyter puts its base URL before them."""
+    """Return addresses with their handlers, in order of precedence; Jupyter adds its base URL."""
     from workbench.server.dashboard import Dashboard, Sandboxed
     from workbench.server.stream import Stream
 

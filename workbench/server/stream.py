@@ -1,4 +1,4 @@
-"""The WebSocket of a page. What travels over it is said in views/screen.py and rest-api.yml."""
+"""The WebSocket of a page. Its messages are documented in views/screen.py and rest-api.yml."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ class Stream(Refusing, WebSocketMixin, WebSocketHandler, JupyterHandler):
     @ws_authenticated
     @authorized
     async def get(self, *args: Any, **kwargs: Any) -> None:
-        """Open the connection, unless a page of another origin asks for it."""
+        """Open the connection, unless the page is of another origin."""
         await super().get(*args, **kwargs)
 
     def get_compression_options(self) -> dict[str, Any]:
-        """Compress what is sent: columns of figures shrink to a tenth, for a thousandth of a core."""
+        """Return options that compress messages: columns of figures shrink to a tenth, for a thousandth of a core."""
         return self.settings.get("websocket_compression_options") or {"compression_level": COMPRESSION}
 
     async def open(self, *args: Any, **kwargs: Any) -> None:
-        """Begin to send and to listen: not before the handshake, which has checked where the page is from."""
+        """Start sending and receiving, after the handshake has checked the origin of the page."""
         super().open(*args, **kwargs)
         desk: Desk = self.settings["workbench_desk"]
         try:
             watching = await desk.watching()
         except WorkbenchError:
-            # The page asks by POST then, and hears why.
+            # The page then polls with POST, whose answer has the reason.
             self.close(_TRY_AGAIN)
             return
         desk.warm_up()
         self._screen = Screen(watching, self._send)
 
     def on_message(self, message: str | bytes) -> None:
-        """Take in what the page asks for."""
+        """Handle a request of the page."""
         if self._screen is None:
             return
         try:
@@ -62,13 +62,13 @@ class Stream(Refusing, WebSocketMixin, WebSocketHandler, JupyterHandler):
             self._screen.tell(str(err))
 
     def on_close(self) -> None:
-        """End all that was done for this page."""
+        """End everything that runs for this page."""
         if self._screen is not None:
             self._screen.close()
             self._screen = None
         super().on_close()
 
     async def _send(self, message: dict[str, Any]) -> None:
-        # Returns when the kernel has taken the bytes. A connection that has closed is closed for good in a moment.
+        # Returns when the kernel has taken the bytes. On a closed connection, on_close is about to be called.
         with contextlib.suppress(WebSocketClosedError):
             await self.write_message(to_json(message))
