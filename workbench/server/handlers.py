@@ -85,7 +85,7 @@ class Refusing(RequestHandler):
 
 
 def _refusal(verb: str | None, status_code: int, error: BaseException | None, verbs: Sequence[str]) -> str:
-    """Return the message for an error that isn't ours: Jupyter's, tornado's, or an unexpected one."""
+    """Return the message for any error but a WorkbenchError: Jupyter's, tornado's, or an unexpected one."""
     if status_code == 405:
         return str(VerbError(verb, verbs))
     if status_code == 403 and error is not None and not getattr(error, "log_message", None):

@@ -1,1 +1,1 @@
-"""What a person sees and asks for, once for all faces: views as HTML, and requests. No Jupyter and no Panel here."""
+"""Views as HTML, and requests, shared by Jupyter, Panel and notebooks. Imports neither Jupyter nor Panel."""

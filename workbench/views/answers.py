@@ -1,4 +1,4 @@
-"""From values to what goes over the wire: a cluster with its addresses and cell, a run, the whole state."""
+"""Values as they are sent to pages: a cluster with its addresses and cell, a run, the whole state."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ API = "workbench/api"
 JSON = "application/json"
 
 ACTIVE = ("starting", "running")
-"""States of a run that has not ended."""
+"""States of a run before its end."""
 
 LATEST_RUNS = 50
-"""Runs in the pushed state; older ones are asked for."""
+"""Number of runs in the pushed state; older ones are read on request."""
 
 _COMPARISONS = 5
-"""The latest, one of which may go on."""
+"""Number of latest comparisons among which running ones are looked for."""
 
 _ONLY_IN_FULL = {"inventory", "versions"}
-"""What a list of runs leaves out."""
+"""Fields of a run that lists omit."""
 
 _CLUSTER_IN_BRIEF = ("name", "status", "created", "n_workers", "clients")
 _RUN_IN_BRIEF = ("id", "status", "cluster", "started", "seconds")
 
 
 class Answer(NamedTuple):
-    """What is answered: an object that pydantic makes JSON of or, of another `kind`, the text or bytes of a file."""
+    """Response to a request: an object sent as JSON or, for another `kind`, the text or bytes of a file."""
 
     value: Any
     status: int = 200
     kind: str = JSON
     """The content type."""
     file: str | None = None
-    """Name under which it is to be saved."""
+    """Name of the file for a download."""
 
 
 def api_url(base_url: str, *parts: str) -> str:
-    """Address below the API, as a path from the root of the host."""
+    """Return an address below the API, as a path from the root of the host."""
     return "/".join((base_url.rstrip("/"), API, *(quote(part, safe="") for part in parts)))
 
 
 def cluster_answer(record: ClusterRecord, base_url: str) -> dict[str, Any]:
-    """Return a cluster as the faces show it: its record, a line about it, its memory, its dashboard and its code."""
+    """Return a cluster for display: its record, a short description, its memory, its dashboard and its code."""
     from workbench.clusters.records import memory_used
 
-    # A notebook has no server, and so no addresses.
+    # Without a server, as in a notebook, there are no addresses.
     dashboard = base_url and record.dashboard_address and record.status == "ready"
     return record.model_dump(mode="json", exclude={"mark", "worker_pids"}) | {
         "description": record.spec.describe(),
@@ -65,7 +65,7 @@ def cluster_answer(record: ClusterRecord, base_url: str) -> dict[str, Any]:
 
 
 def hints(spec: ClusterSpec) -> dict[str, str]:
-    """Return what the fields of the form come to that were left empty."""
+    """Return the values that empty fields of the form stand for."""
     return {
         "n_workers": str(spec.n_workers),
         "threads_per_worker": str(spec.threads_per_worker),
@@ -82,24 +82,24 @@ def hints(spec: ClusterSpec) -> dict[str, str]:
 
 
 def _typed(name: str, value: Any) -> str:
-    """An option of a profile as a person would type it."""
+    """Return an option of a profile as a user would type it."""
     if isinstance(value, list | tuple):
         return "; ".join(map(str, value))
     return f"{value // 60}m" if name == "walltime" else str(value)
 
 
 def connecting_cell(name: str) -> str:
-    """Code that connects a notebook to a cluster."""
+    """Return the code that connects a notebook to a cluster."""
     return f'import workbench\n\nclient = workbench.connect("{name}")\nprint(client)'
 
 
 def run_in_list(run: Run) -> dict[str, Any]:
-    """Return a run as lists show it: without the inventory and the versions."""
+    """Return a run for lists: without the inventory and the versions."""
     return run.model_dump(mode="json", exclude=_ONLY_IN_FULL)
 
 
 def read_state(session: Session, base_url: str) -> dict[str, Any]:
-    """Read what the sidebar shows and what changes by itself: clusters and the latest runs."""
+    """Read the state of the sidebar: clusters, the latest runs, and stamps of everything else that can change."""
     from workbench import config, credentials, kept
     from workbench.workloads.listing import stamp
 
@@ -110,20 +110,20 @@ def read_state(session: Session, base_url: str) -> dict[str, Any]:
         "runs": [run_in_list(run) for run in session.runs(limit=LATEST_RUNS)],
         "simulated": inventory.simulated,
         "titles": {each.name: each.title for each in session.workloads(wait=False)},
-        # A function that was added is in the list of workloads at once.
+        # A function that was added appears in the list of workloads at once.
         "own": stamp(),
         "untrusted": waiting and waiting.sha,
         "toured": kept.is_tour_over(),
-        # A click on “Send … to …” changes what forms say.
+        # A click on “Send … to …” changes the forms.
         "confirmed": credentials.stamp(),
         "comparing": _comparing(session),
-        # Comparing runs of the past changes neither clusters nor runs.
+        # A comparison of past runs changes neither clusters nor runs.
         "compared": comparisons.stat().st_mtime_ns if comparisons.exists() else 0,
     }
 
 
 def _comparing(session: Session) -> list[str]:
-    """Names of the clusters that were started for comparisons that go on."""
+    """Return the names of the clusters that were started for running comparisons."""
     from workbench.runs.comparing.comparisons import clusters_of
 
     going = (each for each in session.comparisons(limit=_COMPARISONS) if each.active)
@@ -131,8 +131,8 @@ def _comparing(session: Session) -> list[str]:
 
 
 def in_brief(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state as pages get it, at every change of anything: what is in views they ask for there."""
-    # Those that end with a comparison are nobody's to connect to.
+    """Return the part of the state that pages get at every change; views contain the rest."""
+    # Clusters of a comparison end with it, so users don't connect to them.
     own = (each for each in state.get("clusters", ()) if each["name"] not in state["comparing"])
     return {
         "clusters": [_cluster_in_brief(each) for each in own],
@@ -142,12 +142,12 @@ def in_brief(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def run_title(run: Mapping[str, Any], titles: Mapping[str, str]) -> str:
-    """What a run is called: by the person, or else as its workload."""
+    """Return the title of a run: the user's, or else the workload's."""
     return run["title"] if run["title"] != run["workload"] else titles.get(run["workload"], run["workload"])
 
 
 def far(run: Mapping[str, Any]) -> str:
-    """How far a run is that goes on, in few characters: '37 %', 'pass 4' where not all tasks are known, 'checking'."""
+    """Return the progress of a run in short: '37 %', 'pass 4' while not all tasks are known, or 'checking'."""
     progress = run["progress"] or {}
     if progress.get("stage") in ("checking", "saving"):
         return str(progress["stage"])
@@ -162,19 +162,19 @@ def _run_in_brief(run: Mapping[str, Any], titles: Mapping[str, str]) -> dict[str
 
 
 def _cluster_in_brief(cluster: dict[str, Any]) -> dict[str, Any]:
-    # Of its clients only notebooks are shown.
+    # Notebooks are the only clients that are shown.
     told = cluster | {"clients": [each for each in cluster["clients"] if "kernel-" in each]}
     return {name: told[name] for name in _CLUSTER_IN_BRIEF if told[name] != []}
 
 
 def patch_answer(patch: Any) -> dict[str, Any]:
-    """Return a patch as JSON-able values."""
+    """Return a patch as values that JSON can represent."""
     columns = {name: column.tolist() if hasattr(column, "tolist") else column for name, column in patch.columns.items()}
     return {"source": patch.source, "mode": patch.mode, "columns": columns, "rollover": patch.rollover}
 
 
 def to_json(message: dict[str, Any]) -> str:
-    """Return JSON that a browser can read: a number that isn't one becomes null."""
+    """Return JSON that a browser can read: NaN and infinities become null."""
     import pydantic_core
 
     return pydantic_core.to_json(message, inf_nan_mode="null").decode()

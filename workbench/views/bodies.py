@@ -1,4 +1,4 @@
-"""What a request brings with it, checked for shape: each problem is one sentence that names the parameter."""
+"""Checks of the content of requests: each problem is one sentence that names the parameter."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(body)
-        # Half of a character passes as JSON, but no answer, record or file name could hold it.
+        # A lone surrogate is valid JSON, but can't be encoded in an answer, a record or a file name.
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as err:
         raise BadInputError("This holds half of a character (a lone surrogate). Send whole ones.") from err
@@ -33,9 +33,9 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def pick(given: dict[str, Any], required: dict[str, type], optional: dict[str, type] | None = None) -> dict[str, Any]:
-    """Return `given` when its keys and their kinds are as told; an optional key may also be null.
+    """Return `given` without nulls if its keys and their types are valid; only an optional key may be null.
 
-    Raises BadInputError naming the key, what was given and what is allowed.
+    Raises BadInputError naming the key, its value and the allowed values.
     """
     allowed = required | (optional or {})
     for key in given:
@@ -62,14 +62,14 @@ def _shown(value: Any) -> str:
 
 
 def check_theme(theme: object) -> str:
-    """Return a theme that there is."""
+    """Return the theme. Raises BadInputError if it is unknown."""
     if theme not in THEMES:
         raise BadInputError(f"theme is {quoted(theme)}. Give one of: {', '.join(THEMES)}.")
     return str(theme)
 
 
 def check_range(given: dict[str, Any]) -> tuple[float, float, int]:
-    """Return start and end (ms since the epoch) and the width in pixels of what a page shows."""
+    """Return start and end (ms since the epoch) and the width in pixels of a page's range."""
     try:
         start, end, width = float(given["start"]), float(given["end"]), int(float(given["width"]))
     except (KeyError, TypeError, ValueError, OverflowError) as err:
@@ -83,7 +83,7 @@ def check_range(given: dict[str, Any]) -> tuple[float, float, int]:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request brings with it; `asked["run"]` is what stands in its address for `{run}`."""
+    """The content of a request; `asked["run"]` is the part of its address for `{run}`."""
 
     names: Mapping[str, str]
     query: Mapping[str, str]
@@ -94,9 +94,9 @@ class Asked:
         return self.names[name]
 
     def body(self, required: dict[str, type], optional: dict[str, type] | None = None) -> dict[str, Any]:
-        """Return the JSON object that was sent, checked."""
+        """Return the JSON object of the request, checked by `pick`."""
         return pick(parse_object(self.content), required, optional)
 
     def theme(self) -> str:
-        """Return the theme that the query asks for."""
+        """Return the theme from the query."""
         return check_theme(self.query.get("theme", "light"))

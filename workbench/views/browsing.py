@@ -1,4 +1,4 @@
-"""Looking for a file, a store or a function in folders: each entry is a click."""
+"""Search for a file, a store or a function in folders: each entry is a button."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
 
 class Sought(NamedTuple):
-    """What a person looks for."""
+    """Target of a search: a file for a field, or a function."""
 
     browsed: str
-    """The page's choice in which it stands where they look."""
+    """Name of the page's choice for the current folder."""
     field: str
-    """And that which is what they found."""
+    """Name of the page's choice for the result."""
     server: Mapping[str, Any]
-    """What was typed of the server of a URL."""
+    """Options of a URL's server, from the form."""
     functions: bool = False
-    """Whether it is a function of a Python file, `path:name`."""
+    """True to search for a function of a Python file, `path:name`."""
 
     def found(self, value: str) -> dict[str, str | None]:
-        """What is chosen then."""
+        """Return the choices that select a result and close the search."""
         return {self.field: value, self.browsed: None}
 
     def inside(self, path: str) -> dict[str, str | None]:
-        """What is chosen to look into a folder, or a file of functions."""
+        """Return the choice that opens a folder, or a file of functions."""
         return {self.browsed: path}
 
 
 async def browsing(sight: Sight, sought: Sought, title: str, late: Sequence[str], begin: str) -> str:
-    """A word that opens and closes the search: what was used lately, and a folder, at first that of `begin`."""
+    """Return a link that opens and closes the search: recent values, and a folder, at first that of `begin`."""
     at = sight.choices.get(sought.browsed)
     opened = "true" if at else "false"
     hook = sought.browsed.replace(".", "-")

@@ -1,4 +1,4 @@
-"""Clusters: how far each is, what it uses, and what can be done with it."""
+"""The section of clusters: state, resources and actions of each."""
 
 from __future__ import annotations
 
@@ -42,27 +42,27 @@ if TYPE_CHECKING:
     from workbench.views.page import Sight
 
 _NEAR = 600
-"""Seconds before the end of a lease from which it is shown."""
+"""Remaining seconds of a lease below which it is shown."""
 
 _FAILED = ("failed", "lost")
 
 
 _SHOWN = 6
 _MORE = 20
-"""Clusters that are shown at first, and how many more at each click."""
+"""Number of clusters that are shown at first, and number added by each click."""
 
 _WHOLE = 3
-"""As many are shown whole; of more each is a line that unfolds, but for the newest and those that need a look."""
+"""Number of clusters up to which all cards are open. Beyond it, only the newest and those with problems are."""
 
 
 def pace(sight: Sight) -> float:
-    """Seconds after which a clock among the clusters has moved."""
+    """Return the period of the view: short if the end of a lease is shown."""
     near = any(_left(each) < _NEAR for each in sight.state.get("clusters", ()))
     return 1.0 if near else 30.0
 
 
 def clusters(sight: Sight, _: str) -> str:
-    """The section of clusters, the newest first."""
+    """Return the section of clusters, the newest first."""
     found = sorted(sight.state.get("clusters", ()), key=lambda each: -each["created"])
     failed = [each["name"] for each in found if each["status"] in _FAILED]
     actions = ""
@@ -80,13 +80,13 @@ def clusters(sight: Sight, _: str) -> str:
     body = "".join(cards) or ("" if compared else examples.empty("None is running.", examples.start_workers()))
     body += more("clusters", shown, _MORE, len(own) - shown)
     if theirs := [_cluster(sight, each) for each in found if each["name"] in compared]:
-        # They come and go with it, and what is below would move each time.
+        # These start and stop during the comparison; unfolded, they would move everything below each time.
         body += folded(f"{count(len(theirs), 'cluster')} of a comparison", "".join(theirs), id="wb-compared-clusters")
     return section("clusters", "Clusters", notice("DELETE clusters") + body, note=note, actions=actions)
 
 
 def _cluster(sight: Sight, cluster: dict[str, Any], is_open: bool | None = None) -> str:
-    """A card; one that is open or not can be folded into its first line."""
+    """Return a card; unless `is_open` is None, it can be folded to its first line."""
     name, status = cluster["name"], cluster["status"]
     parts = {"starting": _starting, "ready": _ready, "failed": _failed, "lost": _failed}
     make = parts.get(status, lambda _sight, each: paragraph(each["message"] or ""))
@@ -117,12 +117,12 @@ def _cluster(sight: Sight, cluster: dict[str, Any], is_open: bool | None = None)
 
 
 def _left(cluster: Mapping[str, Any]) -> float:
-    """Seconds until it ends itself."""
+    """Return the seconds until the cluster ends by itself."""
     return float(cluster["expires_at"] or 1e18) - time.time()
 
 
 def stage(cluster: Mapping[str, Any]) -> str:
-    """One or two words for how far a cluster is."""
+    """Return the stage of a cluster in one or two words."""
     there, expected = cluster["n_workers"], cluster["n_workers_expected"] or cluster["spec"]["n_workers"]
     counted = f"workers {there} of {expected}"
     if cluster["status"] == "starting":
@@ -166,13 +166,13 @@ def _failed(sight: Sight, cluster: dict[str, Any]) -> str:
 
 
 def _again(sight: Sight, cluster: dict[str, Any]) -> str:
-    """Button that starts one which is planned as this was; of one that somebody else started there is none."""
+    """Return a button that starts a cluster with the same choices; '' if attached or of an unavailable profile."""
     spec = ClusterSpec.model_validate_json(json.dumps(cluster["spec"]))
     known = of_cluster(spec.profile)
     try:
         choices = spec.chosen(known.choices(sight.machine.inventory()).model_fields)
     except WorkbenchError:
-        return ""  # of a profile that is gone or breaks
+        return ""  # The profile is gone or fails.
     if known.verb != "Start":
         return ""
     return button(
@@ -216,7 +216,7 @@ def _ready(sight: Sight, cluster: dict[str, Any]) -> str:
 
 
 def _notebooks(sight: Sight, cluster: dict[str, Any]) -> str:
-    """The notebooks of this page whose kernels are connected."""
+    """Return links to the page's notebooks whose kernels are connected."""
     on = [
         link(
             title,
@@ -316,7 +316,7 @@ def _scale(sight: Sight, cluster: dict[str, Any]) -> str:
 
 
 def _past_budget(sight: Sight, name: str, n_workers: int) -> str | None:
-    """Why so many workers would be refused, None where they wouldn't."""
+    """Return the reason why so many workers exceed the budget; None if they don't."""
     records = sight.session.clusters()
     spec = next((each.spec for each in records if each.name == name), None)
     if spec is None:
@@ -346,7 +346,7 @@ def _step(sign: str, label: str, choices: dict[str, Any], disabled: bool) -> str
 
 
 async def gpus(sight: Sight, name: str) -> str:
-    """Bars of the GPUs that the workers of a cluster have, as these tell."""
+    """Return bars of the GPUs of a cluster, as reported by its workers."""
     record = record_of(sight, name)
     devices = record["spec"]["devices"] if record else ()
     if record is None or not devices:
@@ -364,7 +364,7 @@ async def gpus(sight: Sight, name: str) -> str:
 
 
 def code(sight: Sight, name: str) -> str:
-    """How to connect to a cluster, and the same cluster without this package."""
+    """Return code that connects to a cluster, and code that starts the same cluster without this package."""
     record = record_of(sight, name)
     if record is None:
         return ""
@@ -377,18 +377,18 @@ def code(sight: Sight, name: str) -> str:
 
 
 def record_of(sight: Sight, name: str) -> dict[str, Any] | None:
-    """Return what is known of a cluster, None where there is none of this name."""
+    """Return the state of a cluster; None if there is none of this name."""
     return next((each for each in sight.state.get("clusters", ()) if each["name"] == name), None)
 
 
 def log_tail(sight: Sight, name: str) -> str:
-    """The last lines that a cluster wrote which failed."""
+    """Return the last lines in the log of a failed cluster."""
     record = record_of(sight, name) or {}
     return markup.log("\n".join(record.get("log_tail", ())))
 
 
 async def logs(sight: Sight, name: str) -> str:
-    """What host, scheduler and workers wrote, each below its name; when asked one of them, or lines with a text."""
+    """Return the logs of host, scheduler and workers, each below its name, filtered by writer and text."""
     found = await sight.session.control.logs(name)
     prefix = f"logs.{name}."
     asked = given(sight.choices, prefix)
@@ -401,7 +401,7 @@ async def logs(sight: Sight, name: str) -> str:
     writers = [("", "all"), *((each, each) for each in found)]
     return search(prefix, "Search the log", "logs", {"who": ("Written by", writers, who)}) + (
         "".join(
-            # Another element where something is looked for: whether this one is open, a person has said.
+            # A search makes a separate element, so that the user's folding of this one is kept.
             folded(each, markup.log(said), open=place == 0 or bool(text), id=f"wb-log-{each}{'-found' * bool(text)}")
             for place, (each, said) in enumerate(shown.items())
         )

@@ -1,4 +1,4 @@
-"""Compare: pickers for what is compared, on what and how often, and below them the comparisons."""
+"""The section Compare: pickers for workload, hardware and repeats, and below them the comparisons."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from workbench.workloads.registry import Template
 
 _PAIRS = ({"cpu", "gpus"}, {"cpu", "gpu"}, {"one-core", "cpu"}, {"cpu", "numpy"})
-"""What is ticked until somebody ticks: the first pair that can be had."""
+"""Pairs ticked by default: the first one that is available."""
 
 _NOT_SWEPT = ("save", "replace")
 
 _CLUSTERS = 5
-"""Clusters that are offered besides those that are ticked: the youngest, or those that are searched for."""
+"""Number of clusters offered in addition to ticked ones: the newest, or those that match the search."""
 
 
 class _Offer(NamedTuple):
-    """Something to tick: its name on the page, the line it stands for, what it is called and what it comes to."""
+    """An entry to tick: its name on the page, the line that it adds, its title, and its plan or error."""
 
     name: str
     line: str
@@ -52,7 +52,7 @@ class _Offer(NamedTuple):
 
 
 class _Wish(NamedTuple):
-    """What is to be compared, as it stands."""
+    """The comparison that the form describes."""
 
     workload: Chosen
     typed: Mapping[str, Any]
@@ -61,21 +61,21 @@ class _Wish(NamedTuple):
     offers: tuple[_Offer, ...]
     lines: tuple[str, ...]
     values: str
-    """What the sweep tries."""
+    """Values of the sweep."""
     swept: Mapping[str, str]
-    """What can be swept, and what it is called."""
+    """Titles of everything that can be swept, by name."""
     asks: str | None
-    """What has to be agreed to."""
+    """Message that the user has to agree to first."""
     problem: str | None
 
     @property
     def template(self) -> Template:
-        """The workload itself."""
+        """The workload's template."""
         return self.workload.template
 
     @property
     def body(self) -> dict[str, Any]:
-        """What the button asks for."""
+        """Body of the button's request."""
         sweep, chosen = self.chosen.get("sweep"), self.chosen
         asked: dict[str, Any] = {"workload": self.workload.name, "parameters": dict(self.typed), "on": list(self.lines)}
         asked["repeats"] = chosen.get("repeats", 5)
@@ -85,7 +85,7 @@ class _Wish(NamedTuple):
 
 
 async def compare(sight: Sight, _: str) -> str:
-    """What is compared, on what, and the comparisons."""
+    """Return the form of a comparison, and the comparisons below it."""
     wish = _wish(sight, await chosen_workload(sight))
     begin = button(
         "Compare",
@@ -95,7 +95,7 @@ async def compare(sight: Sight, _: str) -> str:
         data_request="POST comparisons",
         data_body=wish.body,
         **command("watch"),
-        # What was typed a moment ago.
+        # Read at the click, so that the latest input counts.
         data_take={
             "parameters": f"run.{wish.template.name}.",
             "settings": f"settings.{wish.template.name}",
@@ -141,21 +141,21 @@ def _wish(sight: Sight, workload: Chosen) -> _Wish:
     lines = tuple(dict.fromkeys(each.line for each in ticked))
     asks = consent_to_all(each.spec for each in ticked if each.spec)
     settings: dict[str, Any] = {}
-    # While they can't be read, the workload's form says so.
+    # If they can't be read, the workload's form reports it.
     with suppress(BadInputError):
         settings = read_settings(sight.choices.get(f"settings.{template.name}", ""))
     swept = _swept(template, typed, settings)
-    # What another workload had.
+    # A sweep chosen for another workload doesn't apply.
     chosen["sweep"] = sweep = sweep if (sweep := chosen.get("sweep", "")) in swept else ""
     values = chosen.get(f"values.{sweep}", _values(sweep, template, typed, settings, inventory))
     wish = _Wish(workload, typed, chosen, offers, lines, values, swept, asks, None)
-    # What can't be had is a row that says why, but nobody meant a line that can't be read.
+    # Unavailable hardware becomes a row with the reason, but a line that can't be read is a mistake.
     unread = next((str(each.error) for each in further if isinstance(each.error, BadInputError)), None)
     return wish._replace(problem=unread or _problem(wish))
 
 
 def _problem(wish: _Wish) -> str | None:
-    """What stands in the way, as far as that is known before anything starts."""
+    """Return the problem that prevents the comparison, if one is known before it starts."""
     sweep = wish.chosen.get("sweep")
     values = read_values(wish.values) if sweep else ("",)
     if sweep in SWEPT_OPTIONS and not all(each.isdecimal() and int(each) for each in values):
@@ -172,7 +172,7 @@ def _problem(wish: _Wish) -> str | None:
 
 
 async def _expected(sight: Sight, wish: _Wish) -> str:
-    """Return how many runs there will be and about how long they take; '' where that can't be told yet."""
+    """Return the expected number of runs and their time; '' if that is unknown yet."""
     if wish.problem:
         return ""
     given = {name: value for name, value in wish.body.items() if name != "agreed"}
@@ -180,23 +180,23 @@ async def _expected(sight: Sight, wish: _Wish) -> str:
     preset = chosen_preset(template, wish.typed)
     taken = {**(preset.parameters if preset else {}), **wish.typed, **wish.body.get("sweep", {})}
     try:
-        # A path may never answer.
+        # Reading a path may hang.
         if taken.keys() & template.paths or not wish.workload.is_listed:
             return str(await sight.ask("forecast_comparison", **given))
         return await in_thread(partial(sight.session.forecast_comparison, **given))
     except WorkbenchError:
-        # The workload's form says what is wrong with it, and a click on Compare.
+        # The workload's form reports its problem, and so does a click on Compare.
         return ""
 
 
-# -- what can be ticked
+# -- entries to tick
 
 
 def _offers(sight: Sight, template: Template, typed: Mapping[str, Any], chosen: Mapping[str, Any]) -> Iterator[_Offer]:
     inventory = sight.machine.inventory()
     if inventory.cpu.usable > 1:
         yield _offer(sight, "one-core", "cpu --workers 1 --threads 1", ONE_CORE)
-    # One that runs already is among the clusters below.
+    # Running clusters follow below.
     available = [
         each for each in sight.session.profiles(inventory) if each.available and profile(each.name).verb == "Start"
     ]
@@ -208,7 +208,7 @@ def _offers(sight: Sight, template: Template, typed: Mapping[str, Any], chosen: 
         )
         plain = planned.get("encrypt") is False
         offer = _offer(sight, each.name, str(line.having(encrypt=False) if plain else line), each.title)
-        # One that needs to be told more is among the ways to compute.
+        # A profile that needs more input is offered under Compute on.
         if planned or offer.error is None:
             yield offer
     if template.alone:
@@ -229,12 +229,12 @@ def _offers(sight: Sight, template: Template, typed: Mapping[str, Any], chosen: 
 
 
 def _offer(sight: Sight, name: str, line: str, title: str) -> _Offer:
-    """What a line comes to, or why it can't be had."""
+    """Return the entry of a line, with its plan or the error."""
     try:
         read = read_line(line)
         if read.profile is None or read.profile in WITHOUT_DASK:
             return _Offer(name, line, title)
-        # What runs meanwhile takes none of its memory: where both are too much, each row has its turn.
+        # Planned as if no other cluster ran: if both together are too large, rows are measured one at a time.
         spec = plan(read.profile, sight.machine.inventory(), **read.choices)
     except WorkbenchError as err:
         return _Offer(name, line, title, error=err)
@@ -242,12 +242,12 @@ def _offer(sight: Sight, name: str, line: str, title: str) -> _Offer:
 
 
 def _in_short(description: str) -> str:
-    """Workers and threads without their memory, which is that of all clusters that are compared."""
+    """Return workers and threads without the memory, which is the same for all compared clusters."""
     return description.partition(",")[0]
 
 
 def _swept(template: Template, typed: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, str]:
-    """What can be swept: workers, threads, what the form shows but where it is saved, and settings that stand there."""
+    """Return titles by name of workers, threads, the form's fields except for saving, and the form's settings."""
     schema = template.schema()
     shown = shown_fields(template, schema, typed, chosen_preset(template, typed))
     titles = {name: schema["properties"][name].get("title", name) for name in shown if name not in _NOT_SWEPT}
@@ -259,7 +259,7 @@ def _swept(template: Template, typed: Mapping[str, Any], settings: Mapping[str, 
 def _values(
     sweep: str, template: Template, typed: Mapping[str, Any], settings: Mapping[str, Any], inventory: Inventory
 ) -> str:
-    """What a sweep tries until somebody types."""
+    """Return the default values of a sweep."""
     schema = template.schema()
     field = resolved(schema["properties"].get(sweep, {}), schema)
     if sweep in SWEPT_OPTIONS and not field:
@@ -273,16 +273,16 @@ def _values(
     largest = 0
     with suppress(ValueError, TypeError, KeyError):
         largest = int(parse_bytes(typed.get("size") or template.schema()["properties"]["size"]["default"]))
-    # A share of the cluster's memory, such as 0.5, is no size yet.
+    # A share of the cluster's memory, such as 0.5, isn't a size in bytes.
     largest = largest if largest > 2**10 else 2**31
     return ", ".join(size(largest * part) for part in (0.25, 0.5, 1)) if sweep else ""
 
 
-# -- how it looks
+# -- HTML
 
 
 def _in_words(wish: _Wish) -> str:
-    """The workload and its parameters, as they stand in its form."""
+    """Return the workload and its parameters from its form, as a phrase."""
     template, typed = wish.template, wish.typed
     schema, preset = template.schema(), chosen_preset(template, typed)
     words = [template.title, *([f"preset {preset.name}"] if preset else [])]

@@ -1,4 +1,4 @@
-"""The figure of a comparison while somebody looks at it."""
+"""The figure of a comparison while a page shows it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from workbench.session import Session
 
 _PERIOD = 0.5
-"""Seconds between two looks at a comparison that a page shows."""
+"""Seconds between two readings of a comparison that a page shows."""
 
 
 class ComparisonWatch(OnScreen):
-    """The figure of a comparison on one screen, as it grows."""
+    """The figure of a comparison on one screen, updated while it runs."""
 
     def __init__(self, session: Session, comparison: Comparison, figure: ComparisonFigure, wake: Callable[[], None]):
         self.wake = wake
@@ -33,11 +33,11 @@ class ComparisonWatch(OnScreen):
         wake()
 
     def leave(self) -> None:
-        """Show it no more."""
+        """Stop showing the comparison."""
         self._task.cancel()
 
     async def take(self) -> dict[str, Any] | None:
-        """Return what the screen has to change; None when there is nothing."""
+        """Return the changes for the screen; None without any."""
         comparison, self._comparison = self._comparison, None
         if comparison is None:
             return None
@@ -59,13 +59,13 @@ class ComparisonWatch(OnScreen):
 
 
 async def watch_comparison(session: Session, name: str, theme: str, wake: Callable[[], None]) -> ComparisonWatch:
-    """Begin to show a comparison. Raises NotFoundError when there is none of this name."""
+    """Start showing a comparison. Raises NotFoundError if there is none of this name."""
     comparison = await in_thread(session.comparison, name)
     return ComparisonWatch(session, comparison, await in_thread(_figure, theme), wake)
 
 
 def document(session: Session, name: str, theme: str, base_url: str) -> dict[str, Any]:
-    """Return the figure for a page to embed, with all that is known by now."""
+    """Return the figure for a page to embed, with all results so far."""
     from workbench.views.drawing import scripts
 
     return {"item": _figure(theme, session.comparison(name)).item(), "bokeh": scripts(base_url)}

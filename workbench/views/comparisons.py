@@ -1,4 +1,4 @@
-"""Comparisons: how far each is, its bars, and what can be done with it."""
+"""The list of comparisons: progress, bars and actions of each."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 SHOWN = 5
 _MORE = 20
-"""Comparisons that are listed at first, and how many more at each click."""
+"""Number of comparisons that are listed at first, and number added by each click."""
 
 
 def pace(sight: Sight) -> float:
-    """Seconds after which a comparison that goes on has moved."""
+    """Return the period of the view: short while a comparison runs."""
     return 1.0 if any(each.active for each in sight.session.comparisons(limit=SHOWN)) else 30.0
 
 
 def comparisons(sight: Sight, _: str) -> str:
-    """The latest ones, and more for each click."""
+    """Return the list of the latest comparisons, with a link for more."""
     shown = int(sight.choices.get("comparisons.shown") or SHOWN)
     found = sight.session.comparisons(limit=None)
     if not found:
@@ -73,10 +73,10 @@ def _progress(comparison: Comparison) -> str:
 
 def _bars(summary: Summary) -> str:
     measured = [row.seconds for row in summary.rows if row.seconds is not None]
-    # Times of different work are on no scale together.
+    # Times of different work have no common scale.
     alike = all(row.ratio is not None for row in summary.rows if row.seconds is not None)
     longest = max((each.max for each in measured), default=1.0) if alike else None
-    # Of two the verdict says it.
+    # For two rows, the verdict says the same.
     rows = (tag("li", _bar(row, longest, judged=len(measured) > 2)) for row in summary.rows)
     return tag("ul", *rows, class_="wb-Compared", data_workbench="compare-bars")
 
@@ -86,7 +86,7 @@ def _bar(row: RowSummary, longest: float | None, *, judged: bool) -> str:
     if row.seconds is None:
         return name + paragraph(row.reason or "")
     took = duration(row.seconds.median)
-    # Beside the bar, numbers of unequal length would make bars of unequal scale.
+    # Next to the bar, times of different width would give the bars different scales.
     said = tag("div", name, tag("span", took), class_="wb-Compared-row")
     if longest is None:
         return said
@@ -103,7 +103,7 @@ def _bar(row: RowSummary, longest: float | None, *, judged: bool) -> str:
 
 
 def _whisker(seconds: Times, longest: float) -> str:
-    """Line from the shortest to the longest time, over the bar that ends at the median."""
+    """Return a line from the shortest to the longest time, drawn over the bar, which ends at the median."""
     if len(seconds.all) < 2:
         return ""
     left, right = 100 * seconds.min / longest, 100 * (longest - seconds.max) / longest

@@ -1,4 +1,4 @@
-"""What a face asks at: the session, who watches and looks for it, and actions that still go on. No tornado here."""
+"""Services for all requests: the session, watchers, reading of paths, and running actions. No tornado here."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WARM_AFTER = 3.0
-"""Seconds after that before what opening a record needs is loaded: the first page is being drawn then."""
+"""Seconds of waiting before the imports for records, since the first page is drawn meanwhile."""
 
 UNTOUCHED = 2.0
-"""Seconds without a key or a click before more of that is loaded: what is typed is answered late meanwhile."""
+"""Seconds without a key or a click before the next of these imports, which delay responses."""
 
 QUICK = 0.5
-"""Seconds that an action may take before it is answered with 202 and goes on by itself: most failures show sooner."""
+"""Seconds before an action is answered with 202 and continues in the background: most failures are faster."""
 
 
 def _make_session() -> Session:
     from workbench.session import Session
     from workbench.views.page import known
 
-    # Here and not in the loop, which all of Jupyter waits for.
+    # Imported in this thread, not in the event loop that all of Jupyter shares.
     known()
     return Session()
 
 
 class Desk:
-    """What all requests of one process share. Each part is made when it is first asked for, in the loop that asks."""
+    """Services shared by all requests of a process. Each is created on first use, in the event loop of its caller."""
 
     def __init__(
         self,
@@ -61,20 +61,20 @@ class Desk:
         self._closed = False
 
     async def session(self) -> Session:
-        """Return the session, made by the first who asks: in a thread, because that imports Dask."""
+        """Return the session, created by the first call in a thread, because that imports Dask."""
         async with self._lock:
             if self._session is None:
                 self._session = await in_thread(self._make_session)
         return self._session
 
     async def ask(self, function: Callable[[Session], T]) -> T:
-        """Return what `function` finds out from the session, in a thread: it reads disks, processes and devices."""
+        """Return the result of `function(session)`, in a thread: it reads disks, processes and devices."""
         return await in_thread(function, await self.session())
 
     async def look(self, method: str | None, *args: Any, **kwargs: Any) -> Any:
-        """Return what a method of the session says that opens paths of a person's; cancelled, its process ends.
+        """Return the result of a session's method that opens a user's paths; cancellation ends its process.
 
-        With None nothing is asked yet, but it soon will be.
+        With None, only start the process that later calls need.
         """
         session = await self.session()
         if self._looking is None:
@@ -84,10 +84,10 @@ class Desk:
         return await self._looking.ask(method, *args, **kwargs) if method else self._looking.begin()
 
     async def watching(self) -> Watching:
-        """Return what watches clusters and runs for all pages and sockets.
+        """Return the `Watching` that all pages and sockets share.
 
-        Raises FailedError when the server is stopping: it still answers then, and a watch that began would never end,
-        nor would the server with its thread.
+        Raises FailedError when the server is stopping: a watch that started then would never end, and its thread would
+        keep the server from ending.
         """
         session = await self.session()
         if self._closed:
@@ -100,7 +100,7 @@ class Desk:
         return self._watching
 
     def warm_up(self) -> None:
-        """Load what the first page needs, then what a record needs."""
+        """Start the imports for the first page, then those for a record."""
         if not self._warm:
             self._warm = True
             self._go(self._warm_up())
@@ -117,12 +117,12 @@ class Desk:
             await in_thread(load_part)
 
     async def _untouched(self) -> None:
-        """Return when nobody types or clicks."""
+        """Wait until the user neither types nor clicks."""
         while self._watching is not None and time.monotonic() < self._watching.touched + UNTOUCHED:
             await asyncio.sleep(QUICK)
 
     async def begin(self, action: Coroutine[Any, Any, Any]) -> None:
-        """Start an action and return: its error when it fails quickly, else it goes on and tells the watchers."""
+        """Start an action. Raise its error if it fails quickly; a later one is reported to the watchers."""
         task = self._go(action)
         done, _ = await asyncio.wait({task}, timeout=QUICK)
         if done:
@@ -131,7 +131,7 @@ class Desk:
             task.add_done_callback(self._tell)
 
     async def finish(self, action: Coroutine[Any, Any, T]) -> T:
-        """Return what an action returns. It goes on when this is cancelled; then its error is for the watchers."""
+        """Return the result of an action. On cancellation it continues, and reports errors to the watchers."""
         task = self._go(action)
         try:
             return await asyncio.shield(task)
@@ -154,7 +154,7 @@ class Desk:
             self._watching.tell(str(error) or type(error).__name__)
 
     async def close(self) -> None:
-        """Cancel what still runs here, and begin nothing more. Clusters and runs belong to the person and go on."""
+        """Cancel all actions here, and start no more. Clusters and runs belong to the user and keep running."""
         self._closed = True
         tasks = tuple(self._actions)
         for task in tasks:

@@ -1,7 +1,7 @@
 """The how-to and explanation pages of the documentation, for a reader without a network.
 
-They are Markdown, in the installed package or in docs/ of a clone. A page of the server has all of them, of which it
-shows one: it is cut off from Jupyter, so a link in it may lead to another part of it and to nothing else here.
+They are Markdown, in the installed package or in docs/ of a clone. One HTML page contains all of them and shows one: it
+is isolated from Jupyter, so its links can lead to other parts of it, but to no other page of the server.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ th, td { padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); text-ali
 
 @cache
 def pages() -> Mapping[str, str]:
-    """Return the text of each page as plain Markdown, by its name such as `how-to/slurm`."""
+    """Return the text of each page as plain Markdown, by name such as `how-to/slurm`."""
     shipped = _PACKAGE / "help"
     folder = shipped if shipped.is_dir() else _PACKAGE.parent / "docs"
     return {
@@ -73,7 +73,7 @@ def pages() -> Mapping[str, str]:
 
 
 def find(name: str) -> str:
-    """Return the whole name of a page, of which the last part is enough. Raises NotFoundError."""
+    """Return the full name of a page, given that or its last part. Raises NotFoundError."""
     found = next((each for each in pages() if name in (each, posixpath.basename(each))), None)
     if found is None:
         raise NotFoundError(f"Unknown page {quoted(name)}. Available pages: {', '.join(pages())}.")
@@ -86,7 +86,7 @@ def title(name: str) -> str:
 
 
 def document(name: str) -> str:
-    """Return a page of HTML that shows this page, with the others behind its links. Raises NotFoundError."""
+    """Return HTML that shows this page and contains the others for its links. Raises NotFoundError."""
     head = f"<title>{escape(title(name))} – dask-workbench</title><style>{_STYLE}</style>"
     contents = "".join(f"<h2>{escape(title(each))}</h2>{_html(each, without_title=True)}" for each in _indices())
     articles = (
@@ -104,7 +104,7 @@ def _indices() -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Return a page without what only Sphinx reads."""
+    """Return a page without the markup of Sphinx."""
     text = _TOCTREE.sub("", _COMMENT.sub("", text))
     text = _CODE_BLOCK.sub(lambda found: (f"`{found[2]}`:\n\n" if found[2] else "") + f"```{found[1]}\n", text)
     return _ROLE.sub(r"\1", text).rstrip() + "\n"
@@ -112,8 +112,8 @@ def _plain(text: str) -> str:
 
 @cache
 def _html(name: str, *, without_title: bool = False) -> str:
-    """Return a page as HTML. What is HTML in its text is shown as text."""
-    # Not before somebody reads: it takes a tenth of a second.
+    """Return a page as HTML. HTML in its text is shown as text."""
+    # Imported on first use: it takes a tenth of a second.
     from markdown_it import MarkdownIt
 
     reader = MarkdownIt("commonmark", {"html": False}).enable("table")
@@ -131,7 +131,7 @@ def _html(name: str, *, without_title: bool = False) -> str:
 
 
 def _linked(name: str, tokens: Sequence[Token]) -> list[Token]:
-    """Return the pieces of a paragraph; a link to a page that isn't here is plain text."""
+    """Return the tokens of a paragraph; a link to a page that isn't included becomes plain text."""
     kept: list[Token] = []
     dropped = 0
     for token in tokens:
@@ -149,7 +149,7 @@ def _linked(name: str, tokens: Sequence[Token]) -> list[Token]:
 
 
 def _target(name: str, address: str) -> str | None:
-    """Return where a link of a page leads, None where that isn't here."""
+    """Return the target of a page's link; None if that isn't included."""
     if re.match(r"https?:", address):
         return address
     path, _, heading = address.partition("#")

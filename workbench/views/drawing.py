@@ -15,7 +15,7 @@ from workbench.figures.layout import PARTS, Part, build, show_only
 from workbench.views.answers import api_url
 
 SCRIPTS = ("bokeh.min.js", "bokeh-widgets.min.js")
-"""What the figure needs of BokehJS, in the order in which it must run."""
+"""Scripts of BokehJS that the figure needs, in the order in which they must run."""
 
 
 def document(theme: str, base_url: str, parts: tuple[Part, ...] = PARTS) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def document(theme: str, base_url: str, parts: tuple[Part, ...] = PARTS) -> dict
 
 
 def scripts(base_url: str) -> dict[str, Any]:
-    """Return what a page must load before it embeds a figure."""
+    """Return the version and scripts that a page must load before it embeds a figure."""
     return {
         "version": bokeh.__version__,
         "scripts": [f"{api_url(base_url, 'bokeh', script)}?v={bokeh.__version__}" for script in SCRIPTS],
@@ -33,19 +33,19 @@ def scripts(base_url: str) -> dict[str, Any]:
 
 @cache
 def _item(theme: str, parts: tuple[Part, ...]) -> dict[str, Any]:
-    """Bokeh takes half a second to make it, and each is like the other: what is shown comes as patches."""
+    """Return an empty figure as JSON. Cached, because Bokeh takes half a second; the data arrive as patches."""
     layout = build(THEMES[theme])
     show_only(layout, parts)
     return dict(json_item(layout.root))
 
 
 def with_own_ids(item: dict[str, Any]) -> dict[str, Any]:
-    """Return a figure whose models have ids that no other figure has: there may be several on one page."""
+    """Return a figure whose models have unique ids, since a page may have several figures."""
     ids: dict[str, str] = {}
 
     def renumbered(value: Any) -> Any:
         if isinstance(value, dict):
-            # Models and references to them have ids; a column of data may be called id, too.
+            # Models and references to them have ids; a column of data may also be named id.
             names = {"root_id", *(["id"] if value.get("type") == "object" or value.keys() == {"id"} else [])}
             return {
                 key: ids.setdefault(each, uuid4().hex) if key in names and isinstance(each, str) else renumbered(each)
@@ -58,11 +58,11 @@ def with_own_ids(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _warm_up_records() -> None:
-    """Do what is done once for the first record that is opened: imports, and tables that pyarrow fills."""
+    """Do the one-time work for opening records: imports, and the first table of pyarrow."""
     from workbench.monitor.record import fill_first_table
 
     fill_first_table()
 
 
 WARM_UP: tuple[Callable[[], Any], ...] = (_warm_up_records, *(partial(_item, theme, PARTS) for theme in THEMES))
-"""What is done once for the first record that is opened, in parts that take a quarter of a second each."""
+"""One-time work for opening records, in parts that take a quarter of a second each."""

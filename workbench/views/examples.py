@@ -1,4 +1,4 @@
-"""What works with one click where a list is still empty."""
+"""One-click examples for lists that are still empty."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _SMALL = {"size": "1GiB"}
 """Parameters with which a workload takes about a second on two cores."""
 
 _FILES = {"data": ("example.npy", ""), "function": ("example.py", ":spread")}
-"""Names of examples that are written on request, and what is chosen of each."""
+"""File names of examples that are written on request, with suffixes for the choice of a part."""
 
 
 def empty(sentence: str, *actions: str) -> str:
-    """Say that nothing is here yet, with what changes that."""
+    """Return a message that a list is empty, with buttons that change that."""
     return tag("div", paragraph(sentence), *actions, class_="wb-Empty")
 
 
 def start_workers(hook: str = "start-example", label: str = "Start two CPU workers", **looks: Any) -> str:
-    """Button that starts a small cluster."""
+    """Return a button that starts a small cluster."""
     body = {"profile": "cpu", "choices": {"n_workers": 2, "threads_per_worker": "1"}}
     return button(label, data_request="POST clusters", data_body=body, data_workbench=hook, **looks)
 
 
 def run_on(cluster: str, label: str = "Run the first example", workload: str = "array_sum") -> str:
-    """Button that runs a workload on a random array on a cluster."""
+    """Return a button that runs a workload on a random array on a cluster."""
     return button(
         label,
         title=f"{workload} of 1 GiB of random numbers on {cluster}",
@@ -42,7 +42,7 @@ def run_on(cluster: str, label: str = "Run the first example", workload: str = "
 
 
 def first_run(sight: Sight) -> str:
-    """What makes a first run: a cluster to begin with, then an example on it."""
+    """Return a button for the first run: it starts a cluster, or runs an example on one."""
     if ready := sight.ready():
         return run_on(max(ready, key=lambda each: each["created"])["name"])
     if sight.clusters("starting"):
@@ -51,7 +51,7 @@ def first_run(sight: Sight) -> str:
 
 
 def first_comparison() -> str:
-    """Button that measures what a second worker brings."""
+    """Return a button that measures the speedup by a second worker."""
     on = [f"cpu --workers {n} --threads 1" for n in (1, 2)]
     return button(
         "Compare 1 and 2 workers",
@@ -63,9 +63,9 @@ def first_comparison() -> str:
 
 
 def write_file(kind: str, folder: str, chosen: str, then: Mapping[str, None]) -> str:
-    """Button that writes an example into a folder of this machine and chooses it; nothing for a URL.
+    """Return a button that writes an example into a local folder and chooses it; '' for a URL.
 
-    `chosen` is the name of the choice that becomes the file, `then` what else is chosen.
+    `chosen` is the name of the choice that is set to the file, `then` contains further choices.
     """
     if "://" in folder:
         return ""

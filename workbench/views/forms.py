@@ -1,4 +1,4 @@
-"""A form from a JSON Schema, as HTML. The server judges what is typed, and its sentence stands beside the field."""
+"""HTML forms from a JSON Schema. The server checks the input, and its message appears next to the field."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from workbench.views.page import Choices
 from workbench.views.parts import checkbox, confirming, drawer, fold, text_field
 
 FIRST = ("path", "to", "size", "n_variants", "n_samples", "n_rows", "k", "n_components", "tol", "memory", "n_workers")
-"""Fields that matter, of which a form shows the first few at once; the others are behind More."""
+"""Important fields: a form shows the first few of them at once, and the others under More."""
 
 _AT_ONCE = 3
 
 
 class Problem(NamedTuple):
-    """A sentence about what is wrong, and the field it belongs to."""
+    """An error message, and the field that it belongs to."""
 
     message: str
     parameter: str | None = None
     remedy: str = ""
-    """HTML of what can be done about it with a click."""
+    """HTML of a button that solves the problem."""
 
     @classmethod
     def of(cls, err: WorkbenchError) -> Problem:
-        """What an error tells: sentences about one value begin with its name."""
+        """Return the problem of an error: messages about one value start with its name."""
         parameter = getattr(err, "parameter", None) or re.split(r"\W", str(err), maxsplit=1)[0]
         return cls(str(err), parameter, confirming(err))
 
 
 class Form(NamedTuple):
-    """What a form shows.
+    """The content of a form.
 
     Attributes
     ----------
     prefix
-        What the names of its choices begin with.
+        Prefix of the names of its choices.
     values
-        What was typed, by field; what a person left alone is absent.
+        Input of the user, by field; unchanged fields are absent.
     defaults
-        What a field comes to that was left alone, where that isn't the schema's default.
+        Values of unchanged fields that differ from the schema's defaults.
     options
-        Values and labels of fields whose schema doesn't know them.
+        Values and labels of fields whose schema doesn't have them.
     enter
         Hook of the button that the Enter key presses in a field.
     silent
-        Whether what is wrong is said elsewhere, and a field only shows that it is.
+        True if messages appear elsewhere, and fields are only marked as wrong.
     """
 
     schema: Mapping[str, Any]
@@ -63,30 +63,30 @@ class Form(NamedTuple):
     silent: bool = False
 
     def html(self, fields: Iterable[str], below: Mapping[str, str] = {}) -> str:
-        """These fields, in a grid, with what stands below some."""
+        """Return fields in a grid, with the HTML to put below some of them."""
         return tag("div", *(self._field(name) + below.get(name, "") for name in fields), class_="wb-Form")
 
     def split(self, fields: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Which of the fields are shown at once, and which behind More; what is wrong is never hidden."""
+        """Return the fields to show at once and those under More; a wrong field is never hidden."""
         wrong = self.problem.parameter if self.problem else None
         required = self.schema.get("required", ())
-        # A person's own function may have none of these names.
+        # A user's function may have none of these names.
         first = [name for name in FIRST if name in fields][:_AT_ONCE] or list(fields[:_AT_ONCE])
         first += [name for name in fields if name not in first and (name in required or name == wrong)]
         return [name for name in fields if name in first], [name for name in fields if name not in first]
 
     def elsewhere(self, fields: Sequence[str]) -> str | None:
-        """What is wrong that no field can say."""
+        """Return the message of a problem that belongs to none of the fields; None without any."""
         problem = self.problem
         return self.in_words(problem.message) if problem and (problem.parameter or "") not in fields else None
 
     def in_words(self, sentence: str) -> str:
-        """The sentence with what the fields are called in the place of the parameters' names.
+        """Return the sentence with parameters' names replaced by the fields' titles.
 
-        A name of one word is left alone, but where the sentence begins with it: it may mean what it says.
+        A name that is a single word is replaced only at the beginning: elsewhere it may be an ordinary word.
         """
         for name, field in self.schema["properties"].items():
-            # Backslashes, which a person's own title may have, mean something in what is put in.
+            # A user's title may contain backslashes, which re.sub would interpret.
             called = f"“{resolved(field, self.schema).get('title', name)}”".replace("\\", r"\\")
             sentence = re.sub(rf"^{re.escape(name)}\b( of \w+(?= is |:))?", called, sentence)
             sentence = re.sub(rf"^\w+ needs {re.escape(name)}\b", f"{called} is needed", sentence)
@@ -99,7 +99,7 @@ class Form(NamedTuple):
         id_ = f"wb-{self.prefix}{name}".replace(".", "-")
         required = name in self.schema.get("required", ())
         message = self.in_words(self.problem.message) if self.problem and self.problem.parameter == name else None
-        # A field that waits to be filled in is not wrong yet.
+        # An empty field that has to be filled in is not wrong yet.
         empty = name not in self.values and (required or not self._default(name, field))
         wrong = message is not None and not empty
         about = f"{name}: {' '.join(filter(None, (field.get('description'), bounds(field))))}"
@@ -159,7 +159,7 @@ class Form(NamedTuple):
 
 
 def select(options: Iterable[tuple[str, str]], chosen: str, **attributes: Any) -> str:
-    """A list to choose from, of values and their labels."""
+    """Return a drop-down list of values with their labels."""
     shown = (tag("option", escape(label), value=value, selected=value == chosen) for value, label in options)
     return tag("select", *shown, class_="jp-mod-styled", **attributes)
 
@@ -172,14 +172,14 @@ def search(
     *more: str,
     folded: bool | None = None,
 ) -> str:
-    """A field for the text to look for, and lists that narrow what is found.
+    """Return a search field, and lists that filter the results.
 
     Parameters
     ----------
     lists
-        By name: what the list is called, its values with their labels, and the one that is chosen.
+        Title, values with their labels, and chosen value of each list, by name.
     folded
-        Whether the lists are behind a fold that is closed; None for no fold.
+        True for lists in a closed fold, False for an open one, None for no fold.
     """
     text = text_field(f"{prefix}text", label, type="search", placeholder=label, data_workbench=f"{hook}-search")
     narrowing = (
@@ -202,19 +202,19 @@ def search(
 
 
 def given(choices: Choices, prefix: str) -> dict[str, Any]:
-    """What was chosen under names that begin with `prefix`, by the rest of the name."""
+    """Return the choices whose names start with `prefix`, by the rest of the name."""
     return {name.removeprefix(prefix): value for name, value in choices.items() if name.startswith(prefix)}
 
 
 def resolved(field: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the field with references followed and "or nothing" taken away."""
+    """Return the field with references resolved and the null alternative removed."""
     merged = {**schema.get("$defs", {}).get(field.get("$ref", "").removeprefix("#/$defs/"), {}), **field}
     others = [resolved(each, schema) for each in merged.pop("anyOf", ()) if each.get("type") != "null"]
     return {**others[0], **merged} if len(others) == 1 else merged
 
 
 def bounds(field: Mapping[str, Any]) -> str:
-    """'From 1 to 64.', '' where a field has no bounds."""
+    """Return the bounds of a field, such as 'From 1 to 64.'; '' without any."""
     low, high = field.get("minimum", field.get("exclusiveMinimum")), field.get("maximum", field.get("exclusiveMaximum"))
     if low is not None and high is not None:
         return f"From {low:g} to {high:g}."
@@ -222,7 +222,7 @@ def bounds(field: Mapping[str, Any]) -> str:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as one would type it."""
+    """Return a value as a user would type it."""
     if value is None:
         return ""
     if isinstance(value, list | tuple):

@@ -1,6 +1,6 @@
-"""What clusters said last of themselves, for views that show it: on whatever machine their workers are.
+"""Latest GPU samples of clusters for views, whichever machine their workers are on.
 
-A cluster is watched for it from the first question until nobody has asked for a while. No tornado here.
+A cluster is watched from the first request until requests have stopped for a while. No tornado here.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from workbench.views.watching import Past
 
 ASKED_FOR = 5.0
-"""Seconds without a question after which a cluster is watched no more; then it is tried again where that failed."""
+"""Seconds without a request after which watching a cluster ends; if watching failed, seconds before a retry."""
 
 FRESH = 5.0
-"""Seconds for which a sample tells what is: workers send four a second."""
+"""Seconds for which a sample is current: workers send four a second."""
 
 
 class Heard:
-    """The newest samples of the GPUs of one cluster, as its batches come."""
+    """The newest GPU samples of one cluster, updated by its batches."""
 
     def __init__(self) -> None:
         self.feed: Past | None = None
         self.refusal: str | None = None
-        """Why the cluster can't be watched."""
+        """Reason why the cluster can't be watched."""
         self._samples: dict[str, GpuSample] = {}
         self._nothing: tuple[NoGpus, ...] = ()
         self._time = 0.0
         self._heard_at = 0.0
 
     def add(self, batches: list[Batch]) -> None:
-        """Take in what has come."""
+        """Update the samples from batches."""
         for batch in batches:
             self._time, self._heard_at = max(self._time, batch.time), time.monotonic()
             self._samples |= {sample.uuid: sample for sample in batch.gpus}
@@ -45,24 +45,24 @@ class Heard:
                 self._nothing = batch.no_gpus
 
     def wake(self) -> None:
-        """Do nothing: whoever wants to know asks."""
+        """Do nothing: views read the samples when they need them."""
 
     @property
     def samples(self) -> dict[str, GpuSample]:
-        """The newest sample of each GPU that still tells, by UUID."""
+        """The newest sample of each GPU by UUID, unless outdated."""
         if time.monotonic() - self._heard_at > FRESH:
             return {}
-        # Both times are of the scheduler's clock.
+        # Both are times of the scheduler's clock.
         return {uuid: sample for uuid, sample in self._samples.items() if self._time - sample.time < FRESH}
 
     @property
     def trouble(self) -> str | None:
-        """Why there is nothing new of the cluster."""
+        """Reason why no data arrive from the cluster."""
         return self.refusal or (None if self.feed is None else self.feed.ended or self.feed.waiting)
 
     @property
     def silence(self) -> str:
-        """Why there may be a GPU of which no worker tells."""
+        """Reason for a GPU without samples."""
         if self.trouble:
             return self.trouble
         if self._nothing:
@@ -73,9 +73,9 @@ class Heard:
 
 
 class Hearing:
-    """What each cluster said last, for as long as somebody asks.
+    """The latest samples of each cluster, for as long as views request them.
 
-    `join` begins to hand a cluster's batches to what is given, and returns the connection.
+    `join` subscribes an object to a cluster's batches, and returns the connection.
     """
 
     def __init__(self, join: Callable[[str, Heard], Awaitable[Past]]) -> None:
@@ -85,7 +85,7 @@ class Hearing:
         self._joining = asyncio.Lock()
 
     async def latest(self, cluster: str) -> Heard:
-        """Return what there is now; the first answer is empty."""
+        """Return the latest samples of a cluster; the first request returns none."""
         async with self._joining:
             heard = self._heard.get(cluster)
             if heard is None:
@@ -97,7 +97,7 @@ class Hearing:
         return heard
 
     def close(self) -> None:
-        """Watch none of them any more."""
+        """Stop watching all clusters."""
         for cluster in tuple(self._heard):
             self._forget(cluster)
 

@@ -1,8 +1,8 @@
-"""What opens paths that a person gave, each time in a process that is ended when it is late or nobody waits any more.
+"""Calls that open a user's paths, each in a process that is killed on a timeout or on cancellation.
 
-A path may never answer: a disk on a network, a silent server. `python -m workbench.views.looking` imports what such a
-question needs and is asked for processes over its standard input; each is forked from it, in a few hundredths of a
-second, and answers over a socket of its own.
+Reading a path may hang, such as on a network disk or a silent server. `python -m workbench.views.looking` does the
+imports for such calls and receives requests for processes over its standard input. It forks one for each, in a few
+hundredths of a second, which answers over its own socket.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from workbench.errors import FailedError, WorkbenchError, quoted
 from workbench.formats import duration
 
 PATIENCE = 20.0
-"""Seconds for one question."""
+"""Time limit of a call in seconds."""
 
 STARTING = 60.0
-"""Seconds more for the first, who waits for the imports."""
+"""Additional seconds for the start of the process, whose imports the first call waits for."""
 
 MOST = 16
-"""Questions at a time; others wait."""
+"""Limit of simultaneous calls; others wait."""
 
 _NEEDED = (
     "workbench.session",
@@ -42,7 +42,7 @@ _NEEDED = (
 
 
 class Looking:
-    """Asks a session's methods in processes that can be ended."""
+    """Caller of a session's methods in processes that can be killed."""
 
     def __init__(self) -> None:
         self._parent: subprocess.Popen[bytes] | None = None
@@ -50,9 +50,9 @@ class Looking:
         self._room = asyncio.Semaphore(MOST)
 
     async def ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Return what the session's method returns; cancelled, its process ends.
+        """Return the result of a session's method; cancellation kills its process.
 
-        Raises what the method raises, and FailedError where there is no answer in time.
+        Raises the method's errors, and FailedError on a timeout.
         """
         import dask.config
 
@@ -91,16 +91,16 @@ class Looking:
         return _opened(answer)
 
     def _order(self, connection: socket.socket) -> None:
-        """Have a process begun at the other end of `connection`."""
+        """Request a process at the other end of `connection`."""
         socket.send_fds(self.begin(), [b"."], [connection.fileno()])
 
     def begin(self) -> socket.socket:
-        """Start the process from which the others come, unless it is there: its imports take seconds."""
+        """Start the process that forks the others, unless it runs: its imports take seconds."""
         if self._parent is None or self._parent.poll() is not None or self._orders is None:
             self.close()
             self._orders, theirs = socket.socketpair()
             with theirs:
-                # A session of its own: Ctrl-C in Jupyter's terminal isn't meant for it.
+                # In its own session, so that Ctrl-C in Jupyter's terminal doesn't reach it.
                 self._parent = subprocess.Popen(
                     [sys.executable, "-P", "-m", __name__],
                     stdin=theirs.fileno(),
@@ -110,7 +110,7 @@ class Looking:
         return self._orders
 
     def close(self) -> None:
-        """End the process from which the others come; what still looks ends by its alarm."""
+        """Kill the process that forks the others; those still running end by their alarm."""
         if self._orders is not None:
             self._orders.close()
         if self._parent is not None:
@@ -127,7 +127,7 @@ def _folder() -> str:
 
 
 def _places(given: Any) -> list[str]:
-    """Texts of a question that may be paths."""
+    """Return the texts in the arguments that may be paths."""
     if isinstance(given, dict | list | tuple):
         values = given.values() if isinstance(given, dict) else given
         return [place for value in values for place in _places(value)]
@@ -141,7 +141,7 @@ def _opened(answer: bytes) -> Any:
     if kind == "failed":
         raise RuntimeError(parts[0])
     error_class, args, fields = parts
-    # Not by calling the class: each takes arguments of its own.
+    # Not by calling the class: each takes different arguments.
     error = error_class.__new__(error_class)
     error.args = args
     error.__dict__.update(fields)
@@ -149,8 +149,8 @@ def _opened(answer: bytes) -> Any:
 
 
 def _serve() -> None:
-    """Begin a process for each connection that comes over the standard input, until it is closed."""
-    # Python 3.12 and later say it at each fork, in Jupyter's log: the threads are pools of OpenBLAS and Arrow.
+    """Start a process for each connection received over the standard input, until that is closed."""
+    # Python 3.12 and later warn at each fork, in Jupyter's log. The threads are pools of OpenBLAS and Arrow.
     warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)
     for module in _NEEDED:
         importlib.import_module(module)
@@ -170,7 +170,7 @@ def _serve() -> None:
 
 
 def _begin(descriptor: int) -> None:
-    # Elsewhere forking is unsafe: a new process, whose imports the first lines wait for.
+    # Forking is unsafe elsewhere, so a new process does its own imports.
     if sys.platform != "linux":
         subprocess.Popen([sys.executable, "-P", "-m", __spec__.name, str(descriptor)], pass_fds=[descriptor])
     elif os.fork() == 0:
@@ -180,11 +180,11 @@ def _begin(descriptor: int) -> None:
 
 
 def _look(descriptor: int) -> None:
-    """Answer the one question of a connection, and end this process."""
+    """Answer the call of a connection, and end this process."""
     import dask.config
 
     connection = socket.socket(fileno=descriptor)
-    # The kernel ends it, whatever it is in the middle of.
+    # The kernel ends the process, even in the middle of a system call.
     signal.setitimer(signal.ITIMER_REAL, PATIENCE + 1)
     try:
         connection.sendall(b"%d\n" % os.getpid())
@@ -207,7 +207,7 @@ def _said(method: str, args: Any, kwargs: Any) -> bytes:
         return pickle.dumps(("returned", getattr(Session(), method)(*args, **kwargs)))
     except WorkbenchError as err:
         return pickle.dumps(("raised", type(err), err.args, err.__dict__))
-    except Exception:  # noqa: BLE001  The server logs it, as it does what nobody foresaw.
+    except Exception:  # noqa: BLE001  The server logs it as an unexpected error.
         return pickle.dumps(("failed", traceback.format_exc()))
 
 

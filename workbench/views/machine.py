@@ -1,4 +1,4 @@
-"""What this machine has, the ways to compute on it, what a choice comes to, and Start."""
+"""The hardware of this machine, the ways to compute on it, the plan of a cluster, and Start."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _JUST_NOW = 3.0  # seconds
 
 
 def hardware(sight: Sight, _: str) -> str:
-    """What this machine has, in two lines, and the rest below a fold."""
+    """Return the hardware of this machine in two lines, with details below a fold."""
     inventory = sight.machine.inventory()
     why = inventory.missing.get("gpus")
     none = "no GPU" if why in (None, NO_DRIVER) else "GPUs unknown"
@@ -51,7 +51,7 @@ def hardware(sight: Sight, _: str) -> str:
 
 
 def machine(sight: Sight, _: str) -> str:
-    """What this machine does now, without any cluster."""
+    """Return the current use of this machine, without any cluster."""
     usage, memory = sight.machine.usage()
     busy = sum(usage.cores) / max(1, len(usage.cores))
     used = memory.limit - min(memory.limit, memory.available or 0)
@@ -76,7 +76,7 @@ def _both(into: str, one: float | None, out: str, other: float | None) -> str:
 
 
 def about(inventory: Inventory) -> dict[str, str]:
-    """What this machine has, a line each; what matters less follows after a dot. The terminal prints the same."""
+    """Return the hardware by kind, a line each; details follow after a dot. The terminal prints the same."""
     cpu, memory, cuda = inventory.cpu, inventory.memory, inventory.cuda
     of = f" of {cpu.threads}" if cpu.threads not in (None, cpu.usable) else ""
     physical = f"{cpu.physical_cores} physical" if cpu.physical_cores else None
@@ -121,7 +121,7 @@ def _faded(text: str) -> str:
 
 
 def gpus(sight: Sight, profile: str) -> str:
-    """Bars of each GPU of this machine; on a profile with GPUs, boxes to choose them by."""
+    """Return bars of each GPU of this machine; for a profile with GPUs, with boxes to choose them."""
     inventory = sight.machine.inventory()
     if not inventory.gpus:
         return ""
@@ -129,7 +129,7 @@ def gpus(sight: Sight, profile: str) -> str:
 
 
 def _choice(profile: str, inventory: Inventory) -> Choice | None:
-    # The tab of this machine shows them for no profile.
+    # The tab of this machine shows bars without a profile.
     if not profile or not has_gpus(profile, inventory):
         return None
     base = find(profile).base
@@ -137,7 +137,7 @@ def _choice(profile: str, inventory: Inventory) -> Choice | None:
 
 
 def start(sight: Sight, _: str) -> str:
-    """The ways to compute, the plan of the one that is chosen, and Start."""
+    """Return the ways to compute, the plan of the chosen one, and Start."""
     inventory = sight.machine.inventory()
     profiles = sight.session.profiles(inventory)
     offered = [each for each in profiles if each.available]
@@ -152,14 +152,14 @@ def start(sight: Sight, _: str) -> str:
 
 
 def _chosen(sight: Sight, profiles: Iterable[Offered]) -> str | None:
-    """The profile that the page chose, or the first that can be had."""
+    """Return the profile that the page chose, or the first available one."""
     names = [each.name for each in profiles if each.available]
     chosen = sight.choices.get("profile")
     return chosen if chosen in names else next(iter(names), None)
 
 
 def _unavailable(profiles: list[Offered]) -> str:
-    """Those that can't be had, and why."""
+    """Return the unavailable profiles with reasons."""
     return "".join(
         tag(
             "p",
@@ -173,14 +173,14 @@ def _unavailable(profiles: list[Offered]) -> str:
 
 
 class _Planned(NamedTuple):
-    """What a choice comes to, or what is wrong with it."""
+    """The plan for a profile and its choices, or their problem."""
 
     profile: str
     typed: dict[str, Any]
     spec: ClusterSpec | None
     problem: Problem | None
     usual: ClusterSpec | None = None
-    """What the choices come to without the one that is wrong."""
+    """The plan without the choice that is wrong."""
 
 
 def _plan(sight: Sight, profile: str, inventory: Inventory) -> _Planned:
@@ -199,7 +199,7 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
     planned = _plan(sight, profile, inventory)
     form, needed, more_fields = _form(sight, planned, inventory)
     verb = find(profile).verb
-    # A field that waits to be filled in is not wrong yet.
+    # An empty field that has to be filled in is not wrong yet.
     waits = planned.problem is not None and planned.problem.parameter in needed and not planned.typed
     spec, problem = planned.spec, planned.problem
     refused = None if spec is None else refusal(spec, inventory, sight.session.clusters())
@@ -207,9 +207,9 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
     past = refused or agreement
     body: dict[str, Any] = {"profile": profile, "force": refused is not None, "agreed": agreement is not None}
     if spec is not None and spec.devices:
-        # Those that are seen to be proposed, though others may be idler by now.
+        # Start on the GPUs that the page shows as proposed, though others may be less busy by now.
         body["choices"] = {"devices": ",".join(spec.devices)}
-    # What is wrong stands where the plan would, so that nothing moves; a field that is always seen says it itself.
+    # A problem replaces the plan, so that nothing moves; a field that is always visible shows it itself.
     wrong = None if problem is None or waits or problem.parameter in needed else form.in_words(problem.message)
     misnamed = _misnamed(sight)
     sentences = [each for each in (refused, agreement) if each]
@@ -241,7 +241,7 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
         + (live("nearby") if "address" in needed else "")
         + tag("p", escape(described), class_=looks, aria_live="polite", data_workbench="plan")
         + (problem.remedy if problem else "")
-        # In one place, whether there are some or none: what follows is not made anew while somebody types in it.
+        # Always one element, so that the fields below aren't replaced while the user types in them.
         + tag(
             "div",
             *(paragraph(each, "wb-Problem") for each in sentences),
@@ -261,20 +261,20 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
 
 
 def _misnamed(sight: Sight) -> str | None:
-    """Why no cluster can have the name that is typed; None where one can."""
+    """Return the reason why a cluster can't have the typed name; None if it can."""
     name = sight.choices.get("name")
     try:
         if name:
             check_name(name, "cluster", "calm-otter")
     except BadInputError as err:
         return str(err)
-    # That which was asked for a moment ago has it: the page forgets the name when it hears so.
+    # A cluster requested a moment ago has this name: the page clears the field when the request is answered.
     others = (each for each in sight.state.get("clusters", ()) if time.time() - each["created"] > _JUST_NOW)
     return next((ClusterRecord.model_construct(**each).taken for each in others if each["name"] == name), None)
 
 
 def nearby(sight: Sight, _: str) -> str:
-    """Schedulers of this person that were started elsewhere, each a click."""
+    """Return links to schedulers that the user started elsewhere."""
     found = [
         tag(
             "p",
@@ -292,7 +292,7 @@ def nearby(sight: Sight, _: str) -> str:
 
 
 def plan_form(sight: Sight, _: str) -> str:
-    """All that may be chosen about a cluster of the profile, with what it comes to where it is left alone."""
+    """Return the optional fields of the profile's form, with the values that empty ones stand for."""
     inventory = sight.machine.inventory()
     profile = _chosen(sight, sight.session.profiles(inventory))
     if profile is None:
@@ -302,7 +302,7 @@ def plan_form(sight: Sight, _: str) -> str:
 
 
 def _keep(sight: Sight, profile: str) -> str:
-    """To keep the choices under a name, or forget those that were."""
+    """Return controls that save the choices under a name, or delete saved ones."""
     path = f"profiles/{profile}"
     forget = confirmed("delete", f"Forget {profile}", "Forget?", f"DELETE {path}", "forget")
     is_own = find(profile).base != profile
@@ -322,7 +322,7 @@ def _keep(sight: Sight, profile: str) -> str:
 
 
 def _form(sight: Sight, planned: _Planned, inventory: Inventory) -> tuple[Form, list[str], list[str]]:
-    """Form of the choices, those that have to be made, and the others."""
+    """Return the form of the choices, the required fields, and the others."""
     schema = find(planned.profile).form(planned.typed, inventory).model_json_schema()
     needed = list(schema.get("required", ()))
     known = planned.spec or planned.usual
@@ -336,7 +336,7 @@ def _form(sight: Sight, planned: _Planned, inventory: Inventory) -> tuple[Form, 
 
 
 def _pythons(sight: Sight, chosen: str | None, default: str) -> list[tuple[str, str]]:
-    """Interpreters of this person's kernels and environments."""
+    """Return the interpreters of the user's kernels and environments, with their titles."""
     found = {
         each.python: f"{each.title} (not usable)" if each.problems else each.title for each in sight.machine.pythons()
     }

@@ -1,8 +1,8 @@
-"""Views: pieces of a page that are made here as HTML and kept up to date on each page that shows them.
+"""Views: pieces of a page, made here as HTML and updated on each page that shows them.
 
-A page asks for one by name, such as `runs` or `gpus:gpus` (what comes after the colon is handed to its maker). One
-that nobody shows costs nothing. Whoever adds a view adds a line to `_known`; the page needs to know nothing of it.
-What a click does is said by attributes of the HTML, see labext/src/page/page.ts. No tornado here.
+A page requests a view by name, such as `runs` or `gpus:gpus` (the part after the colon is its maker's argument). A view
+that no page shows costs nothing. To add a view, add a line to `known`; the page needs no change. Attributes of the HTML
+define the effect of a click, see labext/src/page/page.ts. No tornado here.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 HARDWARE_FOR = 5.0
-"""Seconds for which a reading of the whole machine is good enough for what moves on a screen."""
+"""Seconds for which a reading of the machine's hardware is recent enough for a screen."""
 
 GAUGES_FOR = 0.5
-"""The same for use and memory of cores and GPUs."""
+"""Seconds for which a reading of the use and memory of cores and GPUs is recent enough."""
 
 _FIRST_LOOK = 0.1
-"""Seconds in which is counted what is shown first."""
+"""Seconds of measurement before the first values of use are shown."""
 
 
 class Machine:
-    """The hardware as the views need it: read by whoever asks first, kept for all who ask soon after."""
+    """Readings of the hardware for views, each cached for a short time."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -57,11 +57,11 @@ class Machine:
         self._pythons: tuple[Environment, ...] = ()
 
     def inventory(self) -> Inventory:
-        """What this machine has."""
+        """Return the hardware of this machine."""
         return self._lately("inventory", HARDWARE_FOR, self._session.hardware)
 
     def pythons(self) -> tuple[Environment, ...]:
-        """Pythons that a cluster can run in, none until they are found: each is started once to see what it has."""
+        """Return Pythons for clusters, none until a thread has found them: each is started once to inspect it."""
         with self._lock:
             if self._finding is None:
                 self._finding = threading.Thread(target=self._find_pythons, name="find-pythons", daemon=True)
@@ -72,7 +72,7 @@ class Machine:
         self._pythons = self._session.environments()
 
     def gauges(self) -> dict[str, GpuSample]:
-        """What its GPUs do, by UUID."""
+        """Return the use of its GPUs, by UUID."""
         gpus = self.inventory().gpus
         return self._lately("gauges", GAUGES_FOR, lambda: self._read_gauges(gpus))
 
@@ -85,7 +85,7 @@ class Machine:
         return self._gauges.read()
 
     def usage(self) -> tuple[Usage, Memory]:
-        """What its cores, disks and network did since the last look, and its memory now."""
+        """Return the use of its cores, disks and network since the last reading, and its memory now."""
         return self._lately("usage", GAUGES_FOR, self._measure)
 
     def _measure(self) -> tuple[Usage, Memory]:
@@ -97,14 +97,14 @@ class Machine:
         return self._meter.read(), self._session.hardware().memory
 
     def rest(self) -> None:
-        """Close NVML, for nobody looks any more."""
+        """Close NVML while no page shows a view."""
         with self._lock:
             self._meter = None
             self._kept.pop("usage", None)
             self._close()
 
     def _lately(self, what: str, seconds: float, read: Callable[[], T]) -> T:
-        """Return what was read in the last seconds, or read it now."""
+        """Return a reading of the last `seconds`, or a new one."""
         with self._lock:
             when, found = self._kept.get(what, (-seconds, None))
             if time.monotonic() - when >= seconds:
@@ -119,36 +119,36 @@ class Machine:
 
 
 class Sight(NamedTuple):
-    """What a view is made from."""
+    """The context of a view: everything that it is made from."""
 
     session: Session
     state: Mapping[str, Any]
-    """Clusters and runs as the page knows them."""
+    """Clusters and runs, as sent to pages."""
     machine: Machine
     heard: Callable[[str], Awaitable[Heard]]
-    """What a cluster said last of itself."""
+    """Function that returns the latest GPU samples of a cluster."""
     choices: Choices = MappingProxyType({})
-    """What this page has chosen, of that which the view reads."""
+    """The page's choices that the view reads."""
     look: Look | None = None
-    """Asks a method of the session that opens paths of a person's; None asks in a thread of this process."""
+    """Caller of session methods that open a user's paths; None calls them in a thread of this process."""
 
     def clusters(self, status: str) -> list[dict[str, Any]]:
-        """Return the clusters that are in this state: 'starting', 'ready' and so on."""
+        """Return the clusters in a state such as 'starting' or 'ready'."""
         return [each for each in self.state.get("clusters", ()) if each["status"] == status]
 
     def ready(self) -> list[dict[str, Any]]:
-        """Return the clusters that a person can use: those of a comparison that goes on end with it."""
+        """Return the ready clusters, except those that end with a running comparison."""
         return [each for each in self.clusters("ready") if each["name"] not in self.state.get("comparing", ())]
 
     async def ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Return what a method of the session says that may open paths of a person's."""
+        """Return the result of a session's method that may open a user's paths."""
         if self.look is not None:
             return await self.look(method, *args, **kwargs)
         return await in_thread(partial(getattr(self.session, method), *args, **kwargs))
 
 
 Choices = Mapping[str, Any]
-"""What a page has chosen and typed, by names such as `profile` or `plan.cpu.n_workers`: text, true or false, lists."""
+"""Choices and input of a page, by names such as `profile` or `plan.cpu.n_workers`: text, booleans and lists."""
 
 Look = Callable[..., Awaitable[Any]]
 
@@ -156,20 +156,20 @@ Maker = Callable[[Sight, str], "str | Awaitable[str]"]
 
 
 class View(NamedTuple):
-    """A view: who makes its HTML, and after how many seconds anew though nothing that the state tells of changed."""
+    """A view: the function that makes its HTML, and the seconds between updates without a change of the state."""
 
     make: Maker
     period: Callable[[Sight], float] = lambda _: 30.0
     reads: tuple[str, ...] = ()
-    """Beginnings of the names of choices that it depends on."""
+    """Prefixes of the names of choices that it depends on."""
 
     def chosen(self, choices: Choices) -> Choices:
-        """Those of a page's choices that this view reads."""
+        """Return the page's choices that this view reads."""
         return {name: value for name, value in choices.items() if name.startswith(self.reads)} if self.reads else {}
 
 
 def every(seconds: float) -> Callable[[Sight], float]:
-    """Return a period that is always the same."""
+    """Return a constant period."""
     return lambda _: seconds
 
 
@@ -208,7 +208,7 @@ def known() -> dict[str, View]:
 
 
 class Views:
-    """The views that are on a screen: each is made once, however many pages show it."""
+    """The views on screens: each is made once for all pages that show it."""
 
     def __init__(
         self,
@@ -224,14 +224,14 @@ class Views:
         self._machine = Machine(session)
         self._shown: dict[tuple[str, str], Shown] = {}
         self.look: Look | None = None
-        """Asks a method of the session that opens paths of a person's."""
+        """Caller of session methods that open a user's paths."""
 
     def watch(self, name: str, on_change: Callable[[], None], choices: Choices | None = None) -> ViewWatch:
-        """Begin to show a view. Raises NotFoundError for one that there isn't."""
+        """Start showing a view. Raises NotFoundError for an unknown one."""
         return ViewWatch(self, name, on_change, choices or {})
 
     def shown(self, name: str, choices: Choices) -> Shown:
-        """Return this view as pages that chose the same share it, made from now on."""
+        """Return the view that pages with the same choices share, and start making it."""
         view, _ = self._find(name)
         chosen = view.chosen(choices)
         key = name, json.dumps(chosen, sort_keys=True)
@@ -240,13 +240,13 @@ class Views:
         return self._shown[key]
 
     async def make(self, name: str, choices: Choices | None = None) -> str:
-        """Return the HTML of a view as it is now."""
+        """Return the current HTML of a view."""
         if not self._state.value:
             await self._state.read()
         view, argument = self._find(name)
         try:
             sight = self._sight(view.chosen(choices or {}))
-            # What awaits does its slow parts in threads or processes by itself.
+            # A coroutine moves its slow parts to threads or processes itself.
             if inspect.iscoroutinefunction(view.make):
                 return str(await view.make(sight, argument))
             return str(await in_thread(view.make, sight, argument))
@@ -257,22 +257,22 @@ class Views:
             return paragraph(without_commands(str(err)), "wb-Problem") + confirming(err)
 
     def period(self, name: str) -> float:
-        """Seconds after which it is to be made anew."""
+        """Return the seconds until the next update of a view."""
         return self._find(name)[0].period(self._sight({}))
 
     def forget(self, key: tuple[str, str]) -> None:
-        """Make it no more."""
+        """Remove a view that no page shows."""
         self._shown.pop(key, None)
         if not self._shown:
             self._machine.rest()
 
     def report(self, name: str) -> str:
-        """Log what went wrong for reasons of ours, and return the sentence for the page."""
+        """Log an internal error, and return the message for the page."""
         self._log.exception("Workbench: the view %s could not be made", name)
         return '<p class="wb-Problem wb-Banner">This could not be drawn. The log of the Jupyter server says why.</p>'
 
     async def close(self) -> None:
-        """End all of them."""
+        """Stop making all views."""
         tasks = [shown.end() for shown in tuple(self._shown.values())]
         await asyncio.gather(*tasks, return_exceptions=True)
         self._shown.clear()
@@ -290,7 +290,7 @@ class Views:
 
 
 class Shown:
-    """One view while pages show it: made anew when the state changes, and after a while anyway."""
+    """One view while pages show it: remade when the state changes, and periodically."""
 
     def __init__(self, key: tuple[str, str], choices: Choices, views: Views, state: StateWatcher) -> None:
         self.html: str | None = None
@@ -304,30 +304,30 @@ class Shown:
         state.subscribe(self._notice)
 
     def join(self, watch: ViewWatch) -> None:
-        """Tell `watch` of every change."""
+        """Notify `watch` of every change."""
         self._watches.add(watch)
 
     def leave(self, watch: ViewWatch) -> None:
-        """Take `watch` off; without one all ends."""
+        """Remove `watch`; without any, the view ends."""
         self._watches.discard(watch)
         if not self._watches:
             self.end()
             self._views.forget(self._key)
 
     def end(self) -> asyncio.Task[None]:
-        """Make it no more."""
+        """Stop making the view."""
         self._state.unsubscribe(self._notice)
         self._task.cancel()
         return self._task
 
     def _notice(self) -> None:
-        # The state is read every two seconds and mostly says the same.
+        # The state is read every two seconds and is mostly unchanged.
         if self._state.cursor != self._seen:
             self._changed.set()
 
     _seen: int | None = None
     is_broken = False
-    """Whether `html` says only that it couldn't be made."""
+    """True if `html` is only the message that the view failed."""
 
     async def _keep_making(self) -> None:
         while True:
@@ -337,7 +337,7 @@ class Shown:
                 html = await self._views.make(self._key[0], self._choices)
                 period = self._views.period(self._key[0])
                 self.is_broken = False
-            except Exception:  # noqa: BLE001  One view that goes wrong must not take the others along.
+            except Exception:  # noqa: BLE001  A view that fails must not affect the others.
                 html, period, self.is_broken = self._views.report(self._key[0]), 30.0, True
             if html != self.html:
                 self.html = html
@@ -348,28 +348,28 @@ class Shown:
 
 
 _ITEM = re.compile(r'<li id="([^"]+)"(?:(?!<li).)*?</li>', re.DOTALL)
-"""Item of a list, of which a page that has it needs only the place. One that holds items is sent whole."""
+"""Item of a list: a page that has it gets only its position. An item that contains items is sent in full."""
 
 
 class OnScreen:
-    """A view or a figure on one screen; what does nothing here has no meaning for most of them."""
+    """A view or a figure on one screen. Methods that do nothing here apply to few subclasses."""
 
     @property
     def gone(self) -> str | None:
-        """Why there is nothing more to come, None while there is."""
+        """Reason why no more changes will come; None while they may."""
         return None
 
     def choose(self, choices: Choices) -> None:
-        """Show it as it is with these choices."""
+        """Show the view for these choices."""
 
     def show_range(self, start: float, end: float, width: int) -> None:
-        """Show another stretch of time, in ms since the epoch, on so many pixels."""
+        """Show another time range, in ms since the epoch, on `width` pixels."""
 
     async def take(self) -> dict[str, Any] | None:
-        """Return what the screen has to change; None when there is nothing."""
+        """Return the changes for the screen; None without any."""
 
     def leave(self) -> None:
-        """Show it no more."""
+        """Stop showing it."""
 
 
 class ViewWatch(OnScreen):
@@ -381,13 +381,13 @@ class ViewWatch(OnScreen):
         self._name = name
         self._sent: str | None = None
         self._whole = ""
-        """As it was when it could be made."""
+        """The latest HTML without an error."""
         self._parts: dict[str, str] = {}
         self._shown = views.shown(name, choices)
         self._shown.join(self)
 
     def choose(self, choices: Choices) -> None:
-        """Show it as it is with these choices."""
+        """Show the view for these choices."""
         shown = self._views.shown(self._name, choices)
         if shown is not self._shown:
             before, self._shown = self._shown, shown
@@ -396,10 +396,10 @@ class ViewWatch(OnScreen):
             self.wake()
 
     async def take(self) -> dict[str, Any] | None:
-        """Return what the screen has to change; None when there is nothing."""
+        """Return the changes for the screen; None without any."""
         html = self._shown.html
         if html and self._shown.is_broken:
-            # What somebody typed in it stays.
+            # Keep the input of the user.
             html += self._whole
         elif html:
             self._whole = html
@@ -415,5 +415,5 @@ class ViewWatch(OnScreen):
         return {"html": _ITEM.sub(as_sent, self._sent)}
 
     def leave(self) -> None:
-        """Show it no more."""
+        """Stop showing it."""
         self._shown.leave(self)

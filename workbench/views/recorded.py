@@ -1,4 +1,4 @@
-"""What was kept of a run: its events to replay, its report, pictures of its answer."""
+"""Saved data of a run: its events to replay, its report, pictures of its answer."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def on_simulated(session: Session, record: ClusterRecord) -> bool:
-    """Whether the GPUs of a cluster are simulated, as this machine tells before any worker has."""
+    """Return whether the GPUs of a cluster are simulated, judged by this machine before workers report."""
     return bool(record.spec.devices) and session.hardware().simulated
 
 
 def read_batches(run: Run) -> list[Batch]:
-    """Return the recorded events of a run. Raises a WorkbenchError when it goes on or left none."""
+    """Return the recorded events of a run. Raises a WorkbenchError if it is active or has none."""
     if run.active:
         raise ConflictError(f"The run {run.id} is still going on: watch its cluster {run.cluster}.")
     found = _events(run)
@@ -41,7 +41,7 @@ def read_batches(run: Run) -> list[Batch]:
 
 
 def report(run: Run) -> str:
-    """Return the run's report, made now when none was saved with it."""
+    """Return the run's report, saved or newly made."""
     saved = store.folder(run.id) / "report.html"
     return saved.read_text(encoding="utf-8") if saved.exists() else _report(run)
 
@@ -56,7 +56,7 @@ def _report(run: Run) -> str:
 
 
 def write(run: Run) -> Path:
-    """Write a run's report as a page into its folder, and return the path. Raises ConflictError while it goes on."""
+    """Write a run's report into its folder, and return the path. Raises ConflictError while the run is active."""
     path = store.folder(run.id) / "report.html"
     path.parent.mkdir(parents=True, exist_ok=True)  # It may have been deleted by hand.
     config.write_atomically(path, _report(run))
@@ -64,7 +64,7 @@ def write(run: Run) -> Path:
 
 
 def pictures_of(run: Run) -> tuple[Picture, ...]:
-    """Return the pictures of a run's answer, the first of vectors before how their values fall; none for most."""
+    """Return the pictures of a run's answer, those of vectors before scree and error plots; most runs have none."""
     from workbench.figures.answers import pictures
 
     found = pictures(kept(run), run.result or {})
@@ -75,9 +75,9 @@ def pictures_of(run: Run) -> tuple[Picture, ...]:
 
 @lru_cache(maxsize=16)
 def small_pictures(run_id: str, bytes_kept: int) -> tuple[tuple[str, str, str], ...]:
-    """Name and title of each picture of a run that keeps so much, and the picture as a small PNG in base64.
+    """Return name, title and a small PNG in base64 of each picture of a run; `bytes_kept` is part of the cache's key.
 
-    That is empty where Matplotlib isn't installed.
+    Without Matplotlib, the PNG is empty.
     """
     from workbench.figures.paper import can_write, write_small
 
@@ -91,7 +91,7 @@ def small_pictures(run_id: str, bytes_kept: int) -> tuple[tuple[str, str, str], 
 
 
 def picture_of(run: Run, name: str | None = None) -> Picture:
-    """Return one picture of a run's answer, without a name the most telling one. NotFoundError lists them all."""
+    """Return one picture of a run's answer, by default the most informative one. NotFoundError lists all."""
     found = pictures_of(run)
     if not found:
         raise NotFoundError(f"The answer of the run {run.id} has no pictures.")

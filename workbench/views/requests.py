@@ -1,6 +1,6 @@
-"""Whatever a face asks for is asked here: an address and a verb find their function in the table of `verbs`.
+"""Answers to requests: address and method select a function in the table of `verbs`.
 
-The Jupyter server asks for its pages, and a notebook, which has no REST, for its own. No tornado here.
+The Jupyter server calls this for its pages, and a notebook, which has no REST, calls it directly. No tornado here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from workbench.views.verbs import LOOKING, TABLE, Verb
 
 
 class VerbError(WorkbenchError):
-    """A verb that an address doesn't have."""
+    """A method that an address doesn't support."""
 
     status = 405
 
@@ -34,19 +34,19 @@ async def answer(
     body: bytes | Mapping[str, Any] | None = None,
     query: Mapping[str, str] | None = None,
 ) -> Answer:
-    """Return what is answered to a request such as POST, `runs/x/cancel`. Raises WorkbenchError.
+    """Return the answer to a request such as POST, `runs/x/cancel`. Raises WorkbenchError.
 
-    Cancelled, it looks no longer. What changes something is finished all the same: a click counts though the page is
+    Cancellation ends reading requests. Requests that change something are completed: a click counts even if the page is
     closed right after it.
 
     Parameters
     ----------
     path
-        Address below `workbench/api`, quoted as in a URL; a query may follow.
+        Address below `workbench/api`, quoted as in a URL, with an optional query.
     body
-        A JSON object, or bytes: the same as text, or a file.
+        A JSON object, or bytes: encoded JSON, or a file.
     """
-    # Not before the first request: Jupyter's start would wait for it.
+    # Imported by the first request, to keep Jupyter's start fast.
     from pydantic_core import to_jsonable_python
 
     path, _, text = path.partition("?")
@@ -61,7 +61,7 @@ async def answer(
 
 
 def possible(path: str) -> tuple[str, ...]:
-    """Return the verbs that an address has; none where there is no such address."""
+    """Return the methods that an address supports; none for an unknown address."""
     try:
         return tuple(_find(path)[0])
     except NotFoundError:
@@ -69,15 +69,15 @@ def possible(path: str) -> tuple[str, ...]:
 
 
 def refused(error: WorkbenchError) -> dict[str, str]:
-    """Return what is answered to an error: one sentence, and the parameter that it is about where it knows one."""
+    """Return the answer to an error: its message, and its parameter if it has one."""
     parameter = getattr(error, "parameter", None)
     return {"message": str(error)} | ({"parameter": parameter} if parameter else {})
 
 
 def _find(path: str) -> tuple[Mapping[str, Verb], dict[str, str]]:
-    """Return the verbs of an address, and what stands in it for names in braces."""
+    """Return the methods of an address, and its values for the names in braces."""
     for pattern, verbs in TABLE.items():
-        # re keeps what it has compiled.
+        # re caches compiled patterns.
         if found := re.fullmatch(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern), path):
             return verbs, {name: unquote(text) for name, text in found.groupdict().items()}
     raise NotFoundError(f"There is no address {API}/{unquote(path)[:80]}.")

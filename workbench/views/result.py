@@ -1,4 +1,4 @@
-"""A run from its start to its answer: progress while it goes on, then the answer, where the time went, and the rest."""
+"""The tab of a run: progress while it is active, then its answer, its use of time, and details."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from workbench.views.page import Sight
 
 VIEW = {"view": "result", "label": "Result"}
-"""The tab that Run opens."""
+"""Tab that the button Run opens."""
 
 _SETTLED = 15.0
 """Seconds after its end within which a run's record is complete."""
 
 CHOICE = "result.run"
-"""Choice of a page: the run that its tab shows."""
+"""Name of the page's choice for the run in this tab."""
 
 
 def pace(sight: Sight) -> float:
-    """Return the seconds after which the tab is made anew: each second while something runs."""
-    # Where the time went is found out a moment after the answer.
+    """Return the period of the tab: one second while something runs, or ended a moment ago."""
+    # The diagnosis follows a moment after the answer.
     lately = time.time() - _SETTLED
     runs = sight.state.get("runs", ())
     return 1.0 if any(run["status"] in ACTIVE or (run["stopped"] or 0) > lately for run in runs) else 30.0
@@ -67,7 +67,7 @@ def result(sight: Sight, _: str) -> str:
 
 
 def run(sight: Sight, run_id: str) -> str:
-    """Return what a line of the list of runs unfolds: the same as in the tab, without the drawing."""
+    """Return the details of a run for the list of runs: the same as in the tab, without the figure."""
     found = sight.session.show(run_id).model_dump(mode="json")
     return _again(sight, found) + _rest(found) if found["status"] in ACTIVE else _ended(sight, found, tab=False)
 
@@ -82,7 +82,7 @@ def _running(run: Mapping[str, Any]) -> str:
 
 
 def _left(run: Mapping[str, Any]) -> str:
-    """Return about how long it still takes, or why that is unknown."""
+    """Return about how much time is left, or why that is unknown."""
     done = run["progress"] or {}
     elapsed = time.time() - run["started"] if run["started"] else 0.0
     if done.get("stage") in ("checking", "saving"):
@@ -100,13 +100,13 @@ def _left(run: Mapping[str, Any]) -> str:
 
 
 def _rounded(seconds: float) -> str:
-    """Return a time that doesn't flicker: whole seconds, beyond ten in fives."""
+    """Return a time rounded to whole seconds, and to fives from ten on, so that it doesn't flicker."""
     seconds = max(1.0, seconds)
     return duration(round(seconds) if seconds < 10 else 5 * round(seconds / 5))
 
 
 def _ended(sight: Sight, run: dict[str, Any], *, tab: bool) -> str:
-    """Return the answer, then where the time went, then the rest folded."""
+    """Return the answer, the use of time, and folded details of an ended run."""
     has_answer = bool(run["result"])
     recorded = (store.folder(run["id"]) / "events.parquet").exists()
     return (
@@ -138,7 +138,7 @@ def _value(run: Mapping[str, Any]) -> str:
 
 
 def _where(run: Mapping[str, Any], *, drawn: bool) -> str:
-    """Return where the time went, with the task stream where it is `drawn`."""
+    """Return the diagnosis of the time, and the task stream if `drawn`."""
     told = run.get("diagnosis")
     if not told and not drawn:
         return ""
@@ -147,7 +147,7 @@ def _where(run: Mapping[str, Any], *, drawn: bool) -> str:
 
 
 def _rest(run: Mapping[str, Any]) -> str:
-    """Return all else that is known of a run, folded."""
+    """Return folded details of a run."""
     run_id = run["id"]
     parts = {"details": ("Details", _details(run))}
     if source := run["workload"] == WATCHED and run["parameters"].get("source"):
@@ -157,14 +157,14 @@ def _rest(run: Mapping[str, Any]) -> str:
 
 
 def _again(sight: Sight, run: Mapping[str, Any]) -> str:
-    """Return the buttons: what to do with the answer, the same run once more, and what can't be undone."""
-    # Where it ran, or else where the next one would.
+    """Return the buttons of a run: use the answer, repeat the run, export, delete."""
+    # The cluster that it ran on, or else the newest.
     ready = sorted(sight.ready(), key=lambda each: (each["name"] == run["cluster"], each["created"]))
     on = ready[-1]["name"] if ready else None
     given = {name: each if isinstance(each, bool) else as_text(each) for name, each in run["parameters"].items()}
     form = {f"run.{run['workload']}.{name}": each for name, each in given.items()}
     known = run["workload"] in sight.state.get("titles", {})
-    # A person's function, as path and name.
+    # A user's function, as path and name.
     workload = run["workload"] if known else (run["function"] or {}).get("reference")
     body = {"workload": workload, "cluster": on, "parameters": run["parameters"]}
     if settings := run.get("settings"):
@@ -193,7 +193,7 @@ def _again(sight: Sight, run: Mapping[str, Any]) -> str:
 
 
 def opens_result() -> dict[str, Any]:
-    """Return attributes of a button that starts a run: its answer is shown in the tab."""
+    """Return attributes of a button that starts a run, which open the tab for it."""
     return {"data_answer": {CHOICE: "id"}, **command("view", **VIEW)}
 
 
@@ -260,7 +260,7 @@ def _details(run: Mapping[str, Any]) -> str:
 
 
 def _forecast(run: Mapping[str, Any]) -> str | None:
-    """Return what was forecast, and what it took."""
+    """Return the forecast of a run, with its actual time and cost."""
     forecast = run.get("forecast")
     if not forecast:
         return None
@@ -277,7 +277,7 @@ def _sentence(part: object) -> str | None:
 
 
 def pictures(sight: Sight, run_id: str) -> str:
-    """Return the first picture of a run's answer, the others folded, and what its arrays are."""
+    """Return the first picture of a run's answer, the others folded, and a summary of its arrays."""
     from workbench.views.recorded import small_pictures
 
     found = sight.session.show(run_id)
@@ -306,7 +306,7 @@ def _picture(run: Run, name: str, title: str, png: str) -> str:
 
 
 def saving(sight: Sight, run_id: str) -> str:
-    """Where a run's answer is to be saved; then how far that is, or how it ended."""
+    """Return a form to save a run's answer; then its progress, or its outcome."""
     from workbench.runs.savings import read
 
     path, field, found = f"runs/{run_id}/save", f"save.{run_id}.path", read(run_id)
@@ -334,5 +334,5 @@ def saving(sight: Sight, run_id: str) -> str:
 
 
 def run_log(sight: Sight, run_id: str) -> str:
-    """What the process of a run printed."""
+    """Return the output of a run's process."""
     return markup.log(sight.session.log(run_id), "run-log")

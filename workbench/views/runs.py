@@ -1,4 +1,4 @@
-"""Runs: what is computed now and what was, with its answer and whether the answer checks out."""
+"""The section of runs: active and past ones, with their answers and checks."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ _FILTERS = ("text", "workload", "cluster", "status", "day")
 
 _SHOWN = 20
 _MORE = 50
-"""Lines that are listed at first, and how many more at each click."""
+"""Number of lines that are listed at first, and number added by each click."""
 
 _COMPARISONS = 100
-"""The latest ones, whose runs are folded."""
+"""Number of latest comparisons whose runs are folded."""
 
 
 def pace(sight: Sight) -> float:
-    """Seconds after which a clock in the list of runs has moved."""
+    """Return the period of the view: one second while a run is active."""
     return 1.0 if any(run["status"] in ACTIVE for run in sight.state.get("runs", ())) else 30.0
 
 
 def runs(sight: Sight, _: str) -> str:
-    """What is computed now and what was, a line or two each: to search, to tick, to unfold."""
+    """Return the list of runs, a line or two each, with search, ticks and folded details."""
     asked = _asked(sight)
     shown = int(sight.choices.get("runs.shown") or _SHOWN)
     read = max(shown, LATEST_RUNS)
@@ -96,7 +96,7 @@ def runs(sight: Sight, _: str) -> str:
 
 
 def latest(sight: Sight, workload: str) -> str:
-    """How the last run of a workload goes or went, in a few words beside the button that starts one."""
+    """Return the state of the last run of a workload, for display next to the button Run."""
     compared = sight.state.get("comparing", ())
     runs = (each for each in sight.state.get("runs", ()) if each["cluster"] not in compared)
     run = next((each for each in runs if each["workload"] == workload), None)
@@ -118,7 +118,7 @@ def latest(sight: Sight, workload: str) -> str:
 
 
 def _ended(sight: Sight, titles: Mapping[str, str]) -> str:
-    """How the run went that ended last, for a screen reader: it says what changes here."""
+    """Return the outcome of the run that ended last, for screen readers."""
     ended = (run for run in sight.state.get("runs", ()) if run["stopped"])
     last = max(ended, key=lambda run: run["stopped"], default=None)
     took = last and last["seconds"] is not None and duration(last["seconds"])
@@ -127,12 +127,12 @@ def _ended(sight: Sight, titles: Mapping[str, str]) -> str:
 
 
 def named(run: Mapping[str, Any], titles: Mapping[str, str]) -> str:
-    """Return the title of a run, marked where its GPUs are simulated."""
+    """Return the title of a run, marked if its GPUs are simulated."""
     return f"{SIMULATED if run['simulated'] else ''}{run_title(run, titles)}"
 
 
 def _asked(sight: Sight) -> Wanted:
-    """Which runs a person wants to see; empty for all."""
+    """Return the user's filters of runs; empty for all."""
     given = {name: sight.choices.get(f"runs.{name}") for name in _FILTERS}
     day = given.pop("day")
     asked = cast("Wanted", {name: value for name, value in given.items() if value})
@@ -160,7 +160,7 @@ def _search(sight: Sight, titles: Mapping[str, str], clusters: set[str]) -> str:
 
 
 def _found(total: int | None) -> str:
-    """How many were found, and back to all of them; nothing where all are shown, but for who hears what changes."""
+    """Return the number of results with a link to all runs; if all are shown, an element for screen readers only."""
     if total is None:
         return paragraph("", role="status")
     all_ = link("Show all", data_choose={f"runs.{name}": None for name in _FILTERS})
@@ -168,7 +168,7 @@ def _found(total: int | None) -> str:
 
 
 def _ticked(sight: Sight, listed: Sequence[str]) -> str:
-    """What can be done with the runs that are ticked: in view below them, so that no line moves."""
+    """Return the actions for ticked runs, visible below the list, so that no line moves."""
     ids = [each for each in str(sight.choices.get("runs.ticked") or "").split(",") if each]
     if not ids:
         return ""
@@ -205,7 +205,7 @@ def _ticked(sight: Sight, listed: Sequence[str]) -> str:
 
 
 def _folded(sight: Sight, found: Sequence[dict[str, Any]]) -> list[tuple[Comparison | None, list[dict[str, Any]]]]:
-    """The runs as lines: those that one comparison made are one, where the newest of them is."""
+    """Return the runs as lines: those of one comparison share a line, at the position of the newest."""
     owners: dict[str, Comparison] = {}
     for comparison in sight.session.comparisons(limit=_COMPARISONS):
         if comparison.mode != "past":
@@ -230,7 +230,7 @@ def _line(sight: Sight, comparison: Comparison | None, rows: list[str], runs: li
         tag("span", escape(title), faint(f" {count(len(runs), 'run')}"), class_="wb-Run-title", title=title),
     )
     when = status if comparison.active else ago(comparison.stopped or comparison.created, time.time())
-    # Its items have ids of their own, so it has none that a page would be sent only the name of.
+    # No id: an item with an id may be sent as only that, but this one contains items.
     chart = icon_button("watch", "Chart and table", **command("watch", comparison=comparison.id, title=title))
     return line(
         f"compared-{comparison.id}",
@@ -255,7 +255,7 @@ def _tick(title: str, ids: str) -> str:
 
 
 def _with_the_one_before(found: Sequence[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    """Id of each run with the one of the same workload that was done before it."""
+    """Yield the id of each run with the previous finished run of the same workload."""
     for place, run in enumerate(found):
         older = (
             each
@@ -303,26 +303,26 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
 
 
 def _translate(run: Mapping[str, Any]) -> str | None:
-    """Return 'no' for a title that a user gave: it is not to be translated."""
+    """Return 'no' for a user's title, so that it isn't translated."""
     return None if run["title"] == run["workload"] else "no"
 
 
 def _ending(run: Mapping[str, Any]) -> str:
-    """Return why a run ended early: calm where the user ended it."""
+    """Return why a run ended early; without an alert if the user cancelled it."""
     if run["status"] == "cancelled":
         return paragraph(run["error"] or "")
     return failure(run["error"]) if run["error"] else ""
 
 
 def failure(error: str) -> str:
-    """Return what went wrong, with a button that copies it."""
+    """Return an error message with a button that copies it."""
     copy = icon_button("copy", "Copy", data_copy=True)
     said = tag("span", escape(markup.without_commands(error)), role="alert", data_workbench="run-error")
     return tag("div", copy, said, class_="wb-Problem wb-Failure")
 
 
 def _differing(run: dict[str, Any], before: dict[str, Any] | None) -> str:
-    """Parameters in which it differs from the run of the same workload before it."""
+    """Return the parameters that differ from the previous run of the same workload."""
     changed = [
         f"{name}={as_text(value)}"
         for name, value in _given(run).items()
@@ -332,26 +332,26 @@ def _differing(run: dict[str, Any], before: dict[str, Any] | None) -> str:
 
 
 def _meant(run: dict[str, Any], name: str) -> Any:
-    """What a parameter came to, left alone or not; of a size the shape."""
+    """Return the resolved value of a parameter, given or default; for `size`, the shape."""
     came_to = {} if run["workload"] == WATCHED else run["resolved"]
     return came_to.get("shape" if name == "size" else name, _given(run).get(name))
 
 
 def _given(run: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Parameters; of what was watched its tags, since its name is its title and its code is told below."""
+    """Return the parameters of a run; for watched code its tags, since name and code appear elsewhere."""
     given: Mapping[str, Any] = run["parameters"]
     return given.get("tags") or {} if run["workload"] == WATCHED else given
 
 
 def where_and_when(run: Mapping[str, Any]) -> str:
-    """Return the cluster of a run, where it was imported from, and how long ago it ended."""
+    """Return the cluster of a run, the machine it was imported from, and the time since its end."""
     past = None if run["status"] in ACTIVE else ago(run["stopped"] or run["created"], time.time())
     origin = f"imported from {run['imported']['machine']}" if run.get("imported") else None
     return joined((run["cluster"], origin, past))
 
 
 def progress(run: Mapping[str, Any]) -> str:
-    """Return how far a run is, and why it waits."""
+    """Return the progress of a run, and the reason if it waits."""
     progress = Progress.model_validate(run["progress"] or {})
     elapsed = f" · {duration(round(time.time() - run['started']))}" if run["started"] else ""
     text = f"{progress.words()}{elapsed}" if progress.total else "building the graph …"
@@ -372,7 +372,7 @@ def _outcome(run: dict[str, Any]) -> str:
             title=check["what"],
             data_workbench="check-passed" if passed else "check-failed",
         )
-    # One line, in whose tooltip is what it has no room for.
+    # One line; the tooltip has the full text.
     shown = one_line(run)
     return verdict + tag("span", escape(shown), title=shown, class_="wb-Run-result", data_workbench="result")
 
@@ -384,7 +384,7 @@ def one_line(run: Mapping[str, Any]) -> str:
 
 
 def _answer(result: Mapping[str, Any]) -> str:
-    """One line that says what came out of a run."""
+    """Return a result in one line."""
     singular = result.get("singular_values")
     if isinstance(singular, list):
         shown = ", ".join(number(each) for each in singular[:3])

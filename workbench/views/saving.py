@@ -1,7 +1,6 @@
-"""Writes a run's answer for other programs: here, or in a process of its own, `python -m workbench.views.saving RUN`.
+"""Writing of a run's answer for other programs: here, or in a process, `python -m workbench.views.saving RUN`.
 
-That process does what `runs.savings` has a record of, and outlives the page on which somebody asked for it. SIGTERM
-cancels it.
+That process executes the record in `runs.savings`, and outlives the page that requested it. SIGTERM cancels it.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from workbench.storage.exports import table
 from workbench.storage.targets import PICTURES, target
 from workbench.workloads import extensions
 
-_PATIENCE = 3600.0  # seconds for which how it ended waits for room on the disk
-_PARTING = 20  # seconds that blocks in hand get when it is cancelled: a disk may never answer
+_PATIENCE = 3600.0  # seconds that the record of its outcome waits for space on the disk
+_PARTING = 20  # seconds for blocks being written when it is cancelled: a disk may hang
 
 
 def save(
@@ -35,18 +34,18 @@ def save(
     replace: bool = False,
     told: Callable[[int, int], None] | None = None,
 ) -> str:
-    """Write the arrays of a run's answer, or a picture of it, to a path or URL for other programs; return where.
+    """Write the arrays of a run's answer, or a picture of it, for other programs; return the path or URL.
 
     Parameters
     ----------
     kind
-        zarr, npz, npy, nc, tsv (a table of the first array), png, svg or pdf for a picture, or one that an extension
-        writes, such as eigenvec (PLINK's files of that and other endings); without it the ending says it.
+        zarr, npz, npy, nc, tsv (a table of the first array), png, svg or pdf for a picture, or a kind of an extension,
+        such as eigenvec (PLINK's files of that and other endings). By default, the ending determines it.
     only
-        Names of the arrays that are written, or the name of the picture. Without it all arrays, or the most telling
+        Names of the arrays to write, or the name of the picture. By default, all arrays, or the most informative
         picture.
     told
-        Called with how many blocks are written, of how many.
+        Called with the number of written blocks and the total.
     """
     to, answer = keeping.wanted(run, path, kind, only=only, replace=replace)
     keeping.sweep(to)
@@ -62,7 +61,7 @@ def save(
     elif to.kind in (writers := extensions.writers()):
         files = writers[to.kind](answer)
         stem = str(to).removesuffix(f".{to.kind}")
-        # All are looked at before the first is written.
+        # Check all paths before the first is written.
         places = {name: target(f"{stem}.{name}", to.kind, replace=replace, kinds=[to.kind]) for name in files}
         for name, lines in files.items():
             writing.write_parts(_encoded(lines), places[name], mark=mark)
@@ -76,7 +75,7 @@ def _encoded(lines: Any) -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Save what the record of a run, which is the only argument, says; exit code 0 when it is saved."""
+    """Save as recorded for the run that is the only argument; return the exit code, 0 for success."""
     (run_id,) = sys.argv[1:] if arguments is None else arguments
     cancellable(_PARTING)
     saving, folder = savings.get(run_id), savings.folder(run_id)

@@ -1,8 +1,8 @@
-"""One page: it is sent state, views and figures, and what it is slow to take is merged.
+"""Messages of one page: state, views and figures are sent to it, merged while the page is slow.
 
 To the page: `state`, `patches` (of a figure or a view), `gone`, `error`. From the page: `watch`, `unwatch`, `range`,
-`choose`: what a person chose or typed, by name; null takes it back, and views are made from what is chosen.
-See server/rest-api.yml. No tornado here: the WebSocket of the server and the widget of a notebook are thin around it.
+`choose` (choices and input that views are made from, by name; null removes one). See server/rest-api.yml. No tornado
+here: the WebSocket of the server and the widget of a notebook are thin wrappers.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from workbench.views.watching import Watching
 
 GAP = 0.005
-"""Seconds between two rounds of sending what a person waits for: what happens meanwhile travels together."""
+"""Seconds between two rounds of sending state and views: changes in between are merged."""
 
 FIGURES_GAP = 0.05
-"""The same for figures: a page that draws all the time answers no click."""
+"""Seconds between two rounds of sending figures: a page that draws all the time doesn't respond to clicks."""
 
 MOST_WATCHES = 64
 MOST_WISHES = 200
 MOST_CHOICES = 2000
-"""What one page may ask for at a time."""
+"""Limits of one page."""
 
 _WATCHED: dict[str, type] = {"cluster": str, "run": str, "view": str, "comparison": str}
 
 
 class Screen:
-    """What one page is shown, from when this is made until `close`; both in the loop of `watching`.
+    """The connection to one page, from its creation until `close`, both in the event loop of `watching`.
 
     Parameters
     ----------
     send
-        Sends one message, and returns when the page can take the next: a slow page holds this up, and nothing queues.
+        Function that sends one message, and returns when the page can take the next: a slow page builds up no queue.
     """
 
     def __init__(self, watching: Watching, send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
@@ -59,7 +59,7 @@ class Screen:
         self._tasks = [asyncio.create_task(each) for each in (self._begin(), self._keep_listening())]
 
     def receive(self, message: dict[str, Any]) -> None:
-        """Take in what the page asks for."""
+        """Queue a request of the page."""
         self._watching.touched = time.monotonic()
         try:
             self._wishes.put_nowait(message)
@@ -67,11 +67,11 @@ class Screen:
             self.tell("This page asks for more than can be done; the last wish was dropped.")
 
     def tell(self, message: str) -> None:
-        """Send a sentence about what went wrong."""
+        """Send an error message to the page."""
         self._note({"type": "error", "message": message})
 
     def close(self) -> None:
-        """End all that was done for this page."""
+        """Stop all work for this page."""
         for task in self._tasks:
             task.cancel()
         self._watching.state.unsubscribe(self._something.set)
@@ -84,7 +84,7 @@ class Screen:
         self._something.set()
 
     async def _begin(self) -> None:
-        """Send what is known, read afresh for a page that has just come; then what changes."""
+        """Send the state, newly read; then send changes."""
         is_read = True
         try:
             await self._watching.state.read()
@@ -142,7 +142,7 @@ class Screen:
                 await self._grant(wish)
             except WorkbenchError as err:
                 self.tell(str(err))
-            except Exception:  # One bad wish must not end the connection.
+            except Exception:  # One bad request must not end the connection.
                 self._watching.log.exception("Workbench: a message of a page failed")
                 self.tell("Something went wrong. The log of the Jupyter server or kernel says more.")
 

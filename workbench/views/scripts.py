@@ -1,4 +1,4 @@
-"""BokehJS as it lies in the installed bokeh package, which isn't imported for it."""
+"""BokehJS from the installed bokeh package, without importing it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCRIPTS = ("bokeh.min.js", "bokeh-widgets.min.js", "bokeh-tables.min.js", "bokeh
 
 @functools.lru_cache(maxsize=2 * len(SCRIPTS))
 def read(name: str, *, compressed: bool) -> bytes:
-    """Return one of SCRIPTS, gzipped when asked for. Raises NotFoundError for any other name."""
+    """Return one of SCRIPTS, gzipped if `compressed`. Raises NotFoundError for any other name."""
     if name not in SCRIPTS:
         raise NotFoundError(f"There is no script {quoted(name)}. Possible: {', '.join(SCRIPTS)}.")
     content = (_folder() / name).read_bytes()

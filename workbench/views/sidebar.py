@@ -1,4 +1,4 @@
-"""The sidebar: hardware, clusters, what can be computed, runs, comparisons."""
+"""The sidebar: hardware, clusters, workloads, runs, comparisons."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 
 def sidebar(sight: Sight, _: str) -> str:
-    """All sections, one below the other."""
+    """Return all sections, one below the other."""
     return tour(sight) + live("trust") + "".join(_sections(sight))
 
 
 def wide(sight: Sight, _: str) -> str:
-    """The same side by side: what is there, what is to be computed, what was."""
+    """Return the sections in three columns: resources, computations, runs."""
     hardware, clusters, work, runs, compare = _sections(sight)
     columns = (tag("div", *each) for each in ((hardware, clusters), (work, compare), (runs,)))
     return tour(sight) + live("trust") + tag("div", *columns, class_="wb-Columns")
 
 
 def trust(sight: Sight, _: str) -> str:
-    """The question whether to use what the working folder defines, until the user has answered it."""
+    """Return the question whether to trust the definitions of the working folder, until the user has answered it."""
     waiting = sight.session.untrusted()
     if waiting is None:
         return ""

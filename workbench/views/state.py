@@ -1,4 +1,4 @@
-"""What the sidebar shows, read again when something changes, for as long as somebody listens. No tornado here."""
+"""State of the sidebar, read again after each change while it has subscribers. No tornado here."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from workbench.session import Session
 
 TICK = 2.0
-"""Seconds after which the state is read though no file changed: the memory that is used changes no file."""
+"""Seconds after which the state is read even if no file changed: used memory changes no file."""
 
 GAP = 0.03
-"""Seconds between two readings of the state at least."""
+"""Minimum of seconds between two readings of the state."""
 
 
 class StateWatcher:
-    """Clusters and runs, read again when a file says that something changed; `cursor` counts the changes."""
+    """Clusters and runs, read again when files change; `cursor` counts the changes."""
 
     def __init__(self, session: Session, base_url: str, log: Any) -> None:
         self.value: dict[str, Any] = {}
         self.problem: str | None = None
         self.read_at = 0.0
-        # Cursors of an earlier server of this address must not look like ours.
+        # Cursors must differ from those of an earlier server at this address.
         self.cursor = int(time.time() * 1000)
         self._session = session
         self._base_url = base_url
@@ -41,13 +41,13 @@ class StateWatcher:
         self._closed = False
 
     def subscribe(self, on_change: Callable[[], None]) -> None:
-        """Call `on_change` after each change. Watching starts with the first subscriber."""
+        """Call `on_change` after each reading of the state. Watching starts with the first subscriber."""
         self._subscribers.append(on_change)
         if not self._tasks and not self._closed:
             self._tasks = (asyncio.create_task(self._follow()), asyncio.create_task(self._keep_reading()))
 
     def unsubscribe(self, on_change: Callable[[], None]) -> None:
-        """Call it no more. Watching ends with the last subscriber."""
+        """Stop calling `on_change`. Watching ends with the last subscriber."""
         if on_change in self._subscribers:
             self._subscribers.remove(on_change)
         if not self._subscribers:
@@ -55,11 +55,11 @@ class StateWatcher:
 
     @property
     def watching(self) -> bool:
-        """Whether anything runs."""
+        """True while the state is watched."""
         return bool(self._tasks)
 
     async def read(self) -> None:
-        """Read the state now and tell the subscribers when it is not what it was. Raises WorkbenchError."""
+        """Read the state now and notify the subscribers. Raises WorkbenchError."""
         async with self._reading:
             asked = time.monotonic()
             value = await in_thread(read_state, self._session, self._base_url)
@@ -71,7 +71,7 @@ class StateWatcher:
         self._notify()
 
     async def wait_beyond(self, cursor: int, timeout: float) -> None:
-        """Return when the state is no longer that of `cursor`, or after `timeout` seconds."""
+        """Wait until the state differs from that of `cursor`, for at most `timeout` seconds."""
         beyond = asyncio.Event()
 
         def look() -> None:
@@ -88,7 +88,7 @@ class StateWatcher:
             self.unsubscribe(look)
 
     async def close(self) -> None:
-        """End watching for good, whoever still listens or comes yet."""
+        """Stop watching permanently; later subscribers don't restart it."""
         self._closed = True
         self._subscribers.clear()
         tasks = self._tasks
@@ -109,7 +109,7 @@ class StateWatcher:
             async for _ in self._session.changes():
                 self._changed.set()
         except (OSError, RuntimeError) as err:
-            # Such as no inotify watches left. The tick finds changes as well, only later.
+            # For example, no inotify watches are left. The tick also finds changes, but later.
             self._log.warning(
                 "Workbench: changes of the data folder can't be followed (%s); looking every %g s.", err, TICK
             )
@@ -122,12 +122,12 @@ class StateWatcher:
             except WorkbenchError as err:
                 self.problem = str(err)
                 self._notify()
-            except Exception:  # noqa: BLE001  One reading that goes wrong must not end the watching.
+            except Exception:  # noqa: BLE001  A reading that fails must not end the watching.
                 self._log.exception("Workbench: the state could not be read")
                 self.problem = "The state could not be read. The log of the Jupyter server says why."
                 self._notify()
             await asyncio.sleep(GAP)
-            # Not wait_for, which in Python 3.11 forgets a cancellation that comes together with a change.
+            # Not wait_for: in Python 3.11 it loses a cancellation that coincides with a change.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK):
                     await self._changed.wait()

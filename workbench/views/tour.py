@@ -1,4 +1,4 @@
-"""Four first steps in the sidebar, until the user has had enough of them."""
+"""Tour of the sidebar in four steps, until the user ends it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _STEPS = (
 
 
 def tour(sight: Sight) -> str:
-    """Return the step that the page is at, in a place that stays when the tour is over."""
+    """Return the current step of the tour, in an element that stays after its end."""
     return tag("div", "" if kept.is_tour_over() else _card(sight), id="wb-tour", class_="wb-Tour")
 
 
@@ -59,7 +59,7 @@ def _card(sight: Sight) -> str:
     buttons = [button("Done", kind="accept", **over)]
     if following:
         go = {"data_choose": {"tour.step": number + 1}, "data_reveal": f"wb-section-{following[0].section}"}
-        # The first stays the first: who pressed Next with the keyboard is at Done then.
+        # The first button stays first, so that the keyboard's focus moves from Next to Done.
         buttons = [button("Next", kind="accept", **go, data_workbench="tour-next"), link("Don’t show again", **over)]
     row = tag("div", *buttons, class_="wb-Row")
     return tag(

@@ -1,4 +1,4 @@
-"""The functions behind each address and verb, in one table; server/rest-api.yml tells what each takes and answers.
+"""Table of the functions for each address and method; server/rest-api.yml documents requests and responses.
 
 No tornado here. Errors are WorkbenchErrors.
 """
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 HTML, ZIP = "text/html; charset=UTF-8", "application/zip"
 
 LONGEST_WAIT = 30
-"""Seconds for which a poll of the state may ask to be held until something changes."""
+"""Limit of seconds for which a poll of the state waits for a change."""
 
 BEGUN = Answer({}, 202)
-"""What follows is told by the state."""
+"""Answer to an action that has started; the state shows its progress."""
 
 Verb = Callable[[Desk, Asked], Coroutine[Any, Any, Answer]]
 
 
 def _read(function: Callable[[Session, Asked], Any], status: int = 200) -> Verb:
-    """Return a verb that is answered by one function, in a thread: it reads disks, processes and devices."""
+    """Return a verb that calls one function, in a thread: it reads disks, processes and devices."""
 
     async def verb(desk: Desk, asked: Asked) -> Answer:
         found = await desk.ask(lambda session: function(session, asked))
@@ -67,7 +67,7 @@ def _forget_preset(session: Session, asked: Asked) -> None:
 
 
 def _known(profile: str, choices: dict[str, Any]) -> Any:
-    """Return the choices when each has a name that there is."""
+    """Return the choices. Raises BadInputError if a name is unknown."""
     from workbench.clusters.choices import Choices
     from workbench.clusters.profiles import profile as find, takes
 
@@ -154,7 +154,7 @@ async def _measure(desk: Desk, asked: Asked) -> Answer:
 async def _run(desk: Desk, asked: Asked) -> Answer:
     body = asked.body({"workload": str, "cluster": str}, {"parameters": dict, "force": bool, "settings": object})
     run = await desk.look("run", **{"parameters": {}, **body})
-    # The form asks before a second run of the same, so it has to know of this one.
+    # The form asks before a second run of the same workload, so the state must include this one.
     await (await desk.watching()).state.read()
     return Answer({"id": run.id}, 202)
 
@@ -183,7 +183,7 @@ def _picture(session: Session, asked: Asked) -> Answer:
     from workbench.views.recorded import picture_bytes
 
     drawn = picture_bytes(session.show(asked["run"]), asked["picture"], "png")
-    # It goes into a header.
+    # The name goes into a header.
     name = re.sub(r"[^\w.-]+", "-", f"{asked['run']}-{asked['picture']}", flags=re.ASCII)
     return Answer(drawn, kind="image/png", file=f"{name}.png")
 
@@ -202,7 +202,7 @@ def _export(session: Session, asked: Asked) -> Answer:
 
 async def _save(desk: Desk, asked: Asked) -> Answer:
     await desk.look("save_run", asked["run"], **asked.body({"path": str}))
-    # How far that is, and how it ends, is in view.
+    # A view shows progress and outcome.
     return BEGUN
 
 
@@ -220,12 +220,12 @@ async def _compare(desk: Desk, asked: Asked) -> Answer:
 
 
 def _wanted(body: dict[str, Any]) -> dict[str, Any]:
-    """Return which method of the session begins what a request asks for, and with what."""
+    """Return the session's method for a request, and its arguments."""
     if "runs" in body:
         return {"method": "compare_runs", **pick(body, {"runs": list})}
     kinds = {"parameters": dict, "on": list, "sweep": dict, "weak": bool, "repeats": object, "settings": object}
     given = pick(body, {"workload": str}, {**kinds, "agreed": bool})
-    # An empty field of a form is one that was left out.
+    # An empty field of a form counts as absent.
     return {"method": "compare", "agreed": False, **{key: value for key, value in given.items() if value != ""}}
 
 
@@ -245,7 +245,7 @@ def _comparison_page(session: Session, asked: Asked) -> Answer:
     return Answer(page(session.comparison(asked["comparison"])), kind=HTML)
 
 
-# -- what a page shows
+# -- content of pages
 
 
 async def _page(_: Desk, asked: Asked) -> Answer:
@@ -260,7 +260,7 @@ def _figure(session: Session, asked: Asked) -> dict[str, Any]:
         return comparing.document(session, name, theme, asked.base_url)
     from workbench.views.drawing import document
 
-    # Of what there isn't, this says so.
+    # Raises NotFoundError for an unknown name.
     (session.show if asked["kind"] == "run" else session.cluster)(name)
     return document(theme, asked.base_url)
 
@@ -297,7 +297,7 @@ async def _view(desk: Desk, asked: Asked) -> Answer:
 async def _confirm(desk: Desk, asked: Asked) -> Answer:
     body = asked.body({"credential": str, "server": str})
     await desk.ask(lambda session: session.confirm(**body))
-    # The forms that asked for it are drawn anew when the state is another one.
+    # The new state redraws the forms that asked for it.
     await (await desk.watching()).state.read()
     return Answer({}, 201)
 
@@ -334,11 +334,11 @@ TABLE: dict[str, dict[str, Verb]] = {
     "credentials": {"POST": _confirm},
     "docs/{part}/{page}": {"GET": _page},
 }
-"""Functions by address and verb.
+"""Functions by address and method.
 
-GET reads records and nothing else, for another site can have a browser ask for it: what connects somewhere, starts a
-process, opens a file that the request names or sends a credential is another verb, for which Jupyter wants its header.
+GET only reads records, since another site can make a browser send it. Connecting, starting a process, opening a file
+that the request names and sending a credential need another method, for which Jupyter requires its header.
 """
 
 LOOKING = (_keep_preset, _write_example, _run, _save, _compare, _patches, _state, _view)
-"""What opens a person's paths first, which may never answer: beside each GET, what ends when nobody waits any more."""
+"""Functions that first open a user's paths, which may hang. Like GET, they end when the request is cancelled."""

@@ -1,6 +1,6 @@
-"""Clusters whose figures are on a screen: one connection to each for the whole server, however many look.
+"""Clusters whose figures are on a screen: the whole server shares one connection to each.
 
-Nothing runs while nobody looks. No tornado here.
+Nothing runs while no page shows a figure. No tornado here.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ if TYPE_CHECKING:
     from workbench.session import Session
 
 LINGER = 5.0
-"""Seconds for which a cluster is still watched after the last page left: a page that is reloaded finds its past."""
+"""Seconds of watching a cluster after the last page left, so that a reloaded page finds its past."""
 
 KEPT_BATCHES = 6_000
 KEPT_TASKS = 50_000
-"""What a page that joins later is shown of the past: ten minutes, and no more tasks than a figure draws smoothly."""
+"""Past for a page that joins later: ten minutes, and no more tasks than a figure draws smoothly."""
 
 CONNECTING = 10.0
 PARTING = 3.0
-"""Seconds for which a scheduler may keep us waiting, at the beginning and at the end."""
+"""Timeouts in seconds for connecting to a scheduler and for disconnecting."""
 
 POLLED_FOR = 15.0
-"""Seconds for which a figure that is polled is kept between two polls."""
+"""Seconds after a poll until its figure is discarded."""
 
 FeedOpener = Callable[[str, Callable[["Batch"], None]], AbstractAsyncContextManager[Any]]
 FigureMaker = Callable[[str, str, bool], "LiveFigure"]
-"""Makes a figure in a theme, of a cluster of a name, and whether its GPUs are simulated."""
+"""Function that makes a figure from the theme, the cluster's name, and whether its GPUs are simulated."""
 
 
 class Watching:
-    """The state and the clusters that are watched, and who watches them."""
+    """The state, the watched clusters, and their watchers."""
 
     def __init__(
         self,
@@ -65,10 +65,10 @@ class Watching:
         linger: float = LINGER,
     ) -> None:
         self.restarting = False
-        """Whether a server that may come back is stopping: its pages are told of no end, and watch again then."""
+        """True while a server is stopping: its pages get no `gone`, so that they watch again if it restarts."""
         self._is_server = bool(base_url)
         self.touched = 0.0
-        """When a page last told of something that a person did, by the clock that never goes back."""
+        """Monotonic time of the user's last input on any page."""
         self.session = session
         self.log = log
         self.state = StateWatcher(session, base_url, log)
@@ -85,9 +85,9 @@ class Watching:
     # -- figures of clusters and runs
 
     async def watch_cluster(self, name: str, theme: str, on_change: Callable[[], None]) -> Watch:
-        """Begin to watch a cluster; one that is starting is watched as soon as it is ready.
+        """Start watching a cluster; a starting one is watched as soon as it is ready.
 
-        Raises a WorkbenchError when there is none of this name, or when it failed or was lost.
+        Raises a WorkbenchError if there is none of this name, or if it failed, was lost or is being stopped.
         """
         record = await self._alive(name)
         simulated = await in_thread(on_simulated, self.session, record)
@@ -99,7 +99,7 @@ class Watching:
         return watch
 
     async def _hear(self, name: str, heard: Heard) -> ClusterFeed:
-        """Have `heard` told what the workers of a cluster say. Raises a WorkbenchError as `watch_cluster` does."""
+        """Subscribe to a cluster's batches for views. Raises a WorkbenchError as `watch_cluster` does."""
         record = await self._alive(name)
         feed = self._feed_of(record)
         feed.join(heard)
@@ -118,7 +118,7 @@ class Watching:
         return feed
 
     async def watch(self, kind: str, name: str, theme: str, on_change: Callable[[], None]) -> OnScreen:
-        """Begin to show a 'cluster', a 'run' or a 'comparison'. Raises a WorkbenchError where that can't be."""
+        """Start showing a 'cluster', a 'run' or a 'comparison'. Raises a WorkbenchError if that isn't possible."""
         if kind == "comparison":
             return await watch_comparison(self.session, name, theme, on_change)
         begin = self.watch_cluster if kind == "cluster" else self._watch_run
@@ -129,7 +129,7 @@ class Watching:
         return await watch_record(run, await in_thread(read_batches, run), theme, on_change, self._make_figure)
 
     async def poll(self, kind: str, name: str, theme: str, cursor: str | None) -> PolledFigure:
-        """Return the figure of a page whose WebSocket is blocked; without a known cursor, a new one."""
+        """Return the figure of a page whose WebSocket is blocked: that of the cursor, or a new one."""
         polled = self._polled.get(cursor or "")
         if polled is None or polled.shows != (kind, name, theme):
             begun = await self.watch(kind, name, theme, lambda: None)
@@ -167,25 +167,25 @@ class Watching:
             if self.state.read_at > feed.asked:
                 feed.notice(clusters.get(feed.name))
 
-    # -- what went wrong outside of a request
+    # -- errors outside of requests
 
     def listen(self, tell: Callable[[str], None]) -> None:
-        """Have `tell` called with each sentence that no request can be answered with."""
+        """Call `tell` with each later error message that belongs to no request."""
         self._told.add(tell)
 
     def unlisten(self, tell: Callable[[str], None]) -> None:
-        """Take `tell` off again."""
+        """Stop calling `tell`."""
         self._told.discard(tell)
 
     def tell(self, message: str) -> None:
-        """Pass a sentence on to all who listen."""
+        """Send a message to all listeners."""
         for tell in tuple(self._told):
             tell(message)
 
     async def close(self) -> None:
-        """End all watching in this server. The clusters go on."""
+        """Stop all watching in this server. The clusters keep running."""
         self.restarting = self._is_server
-        # First: a view that is being made may begin to watch.
+        # Views first: one that is being made may start watching.
         await self.views.close()
         self._hearing.close()
         for polled in self._polled.values():
@@ -199,33 +199,33 @@ class Watching:
 
 
 class Past:
-    """Batches of a cluster as they come: kept for who joins later, and handed to all who have joined."""
+    """Batches of a cluster: passed to all watches as they arrive, and stored for later ones."""
 
     def __init__(self, kept_batches: int = KEPT_BATCHES, kept_tasks: int = KEPT_TASKS) -> None:
         self.ended: str | None = None
-        """Why nothing more comes."""
+        """Reason why no more batches come."""
         self.waiting: str | None = None
-        """Why there is nothing to see yet."""
+        """Reason why there are no batches yet."""
         self._watches: set[Watch | Heard] = set()
         self._history: deque[Batch] = deque(maxlen=kept_batches)
         self._most_tasks = kept_tasks
         self._kept_tasks = 0
 
     def join(self, watch: Watch | Heard) -> None:
-        """Let `watch` have what is known, and all that comes."""
+        """Pass the stored batches to `watch`, and all later ones."""
         self._watches.add(watch)
         watch.add(list(self._history))
 
     def leave(self, watch: Watch | Heard) -> None:
-        """Take `watch` off."""
+        """Remove `watch`."""
         self._watches.discard(watch)
 
     def batches(self) -> list[Batch]:
-        """Return what is kept."""
+        """Return the stored batches."""
         return list(self._history)
 
     def take(self, batch: Batch) -> None:
-        """Take in what has come."""
+        """Store a batch and pass it to all watches."""
         if len(self._history) == self._history.maxlen:
             self._kept_tasks -= len(self._history.popleft().tasks)
         self._history.append(batch)
@@ -236,19 +236,19 @@ class Past:
             watch.add([batch])
 
     def wait(self, sentence: str | None) -> None:
-        """Tell all why there is nothing to see, or that there is again."""
+        """Set the reason for waiting, or None, and notify all watches."""
         if sentence != self.waiting:
             self.waiting = sentence
             self._wake_all()
 
     def end(self, sentence: str) -> None:
-        """Tell all that this is over."""
+        """Notify all watches that no more batches come."""
         if self.ended is None:
             self.ended = sentence
             self._wake_all()
 
     def resume(self) -> None:
-        """Take back that it is over."""
+        """Revoke the end."""
         self.ended = None
 
     def _wake_all(self) -> None:
@@ -257,7 +257,7 @@ class Past:
 
 
 class ClusterFeed(Past):
-    """One connection to a watched cluster, shared by all who watch it; closed a little after the last one left."""
+    """One connection to a cluster, shared by all its watches; closed a few seconds after the last one left."""
 
     def __init__(
         self,
@@ -280,23 +280,23 @@ class ClusterFeed(Past):
         self._end = asyncio.Event()
         self._leaving: asyncio.TimerHandle | None = None
         self.task = asyncio.create_task(self._run())
-        """Done when the connection is closed."""
+        """Task that ends when the connection is closed."""
 
     def join(self, watch: Watch | Heard) -> None:
-        """Let `watch` have what is known, and all that comes."""
+        """Pass the stored batches to `watch`, and all later ones."""
         if self._leaving is not None:
             self._leaving.cancel()
             self._leaving = None
         super().join(watch)
 
     def leave(self, watch: Watch | Heard) -> None:
-        """Take `watch` off; the connection is closed when none is back soon."""
+        """Remove `watch`; the connection is closed if none joins soon."""
         super().leave(watch)
         if not self._watches and self.ended is None and self._leaving is None:
             self._leaving = asyncio.get_running_loop().call_later(self._linger, self.end, "Nobody watched any more.")
 
     def notice(self, cluster: dict[str, Any] | None) -> None:
-        """Take in what the state says of the cluster."""
+        """Update the feed from the cluster's state."""
         if cluster is None or cluster["created"] != self.created or cluster["status"] == "stopping":
             self.end(f"{self.name} was stopped, so there is nothing more to watch.")
         elif cluster["status"] in ("failed", "lost"):
@@ -310,7 +310,7 @@ class ClusterFeed(Past):
             self._is_ready.set()
 
     def end(self, sentence: str) -> None:
-        """Tell all who watch that this is over, and close the connection."""
+        """Notify all watches of the end, and close the connection."""
         if self.ended is not None:
             return
         super().end(sentence)
@@ -330,15 +330,15 @@ class ClusterFeed(Past):
                 await self._end.wait()
         except (OSError, TimeoutError, WorkbenchError) as err:
             self.end(f"The connection to {self.name} ended: {err}")
-        except Exception as err:  # noqa: BLE001  Whatever a client runs into, those who watch must hear of it.
+        except Exception as err:  # noqa: BLE001  Watches must be notified of any error of the client.
             self._log.exception("Workbench: watching %s failed", self.name)
             self.end(f"Watching {self.name} failed: {err}")
 
 
 class Watch(OnScreen):
-    """One figure on one screen: what came since it was last drawn, kept together until the screen takes more.
+    """One figure on one screen, with the batches that arrived since it was last drawn.
 
-    `sources` are those that the figure on the screen draws, all by default.
+    `sources` are the data sources that the screen draws, all by default.
     """
 
     def __init__(
@@ -361,32 +361,32 @@ class Watch(OnScreen):
 
     @property
     def gone(self) -> str | None:
-        """Why there is nothing more to come, None while there is."""
+        """Reason why no more changes will come; None while they may."""
         return self._feed.ended if self._feed else None
 
     def add(self, batches: list[Batch]) -> None:
-        """Keep batches until they are drawn."""
+        """Store batches until they are drawn."""
         self._batches.extend(batches)
-        # A screen that takes nothing for minutes is shown the latest minutes when it comes back.
+        # A screen that takes nothing for minutes gets only the latest minutes afterwards.
         del self._batches[:-KEPT_BATCHES]
         self.wake()
 
     def show_range(self, start: float, end: float, width: int) -> None:
-        """Show another stretch of time; of several wishes the last one counts."""
+        """Show another time range; the last request counts."""
         self._range = (start, end, width)
         self.wake()
 
     def wake(self) -> None:
-        """Tell the screen's sender that there is something."""
+        """Notify the screen's sender of a change."""
         self._on_change()
 
     def leave(self) -> None:
-        """Show it no more."""
+        """Stop showing the figure."""
         if self._feed is not None:
             self._feed.leave(self)
 
     async def take(self) -> dict[str, Any] | None:
-        """Return what the screen has to change, `{"patches", "status"}`; None when there is nothing."""
+        """Return the changes for the screen, `{"patches", "status"}`; None without any."""
         async with self._drawing:
             batches, self._batches = self._batches, []
             shown, self._range = self._range, None
@@ -398,7 +398,7 @@ class Watch(OnScreen):
             for batch in batches:
                 self._workers.feed(batch.samples)
             self._status = {"summary": self._workers.summary(), "message": waiting}
-            # In a thread: a busy cluster's batch takes tens of milliseconds to thin.
+            # In a thread: thinning a busy cluster's batch takes tens of milliseconds.
             patches = await in_thread(self._draw, batches, shown)
         return {"patches": patches, "status": self._status}
 
@@ -412,7 +412,7 @@ class Watch(OnScreen):
 
 
 def live_figure(theme: str, name: str, simulated: bool = False) -> LiveFigure:
-    """Make a figure of a cluster of this name."""
+    """Make a figure of the cluster `name`."""
     from workbench.figures.live import LiveFigure
 
     return LiveFigure(theme, name, simulated=simulated)
@@ -425,7 +425,7 @@ async def watch_record(
     on_change: Callable[[], None],
     make_figure: FigureMaker = live_figure,
 ) -> Watch:
-    """Show what was recorded of a run."""
+    """Show the recorded events of a run."""
     watch = Watch(await in_thread(make_figure, theme, run.cluster, run.simulated), on_change)
     watch.add(batches)
     return watch
@@ -433,13 +433,13 @@ async def watch_record(
 
 @dataclasses.dataclass
 class PolledFigure:
-    """A figure that a page without a WebSocket asks for again and again."""
+    """A figure that a page without a WebSocket polls."""
 
     cursor: str
     shows: tuple[str, str, str]
     watch: OnScreen
     ending: asyncio.TimerHandle | None = None
-    """When it is forgotten, unless it is asked for before."""
+    """Timer that discards the figure, unless it is polled before."""
 
 
 def _check_alive(name: str, status: str, message: str | None) -> None:
@@ -456,7 +456,7 @@ def _end_of(name: str, status: str, message: str | None) -> str:
 
 @asynccontextmanager
 async def _open_feed(name: str, on_batch: Callable[[Batch], None]) -> AsyncIterator[Any]:
-    """Connect to a cluster and have its batches handed to `on_batch`."""
+    """Connect to a cluster and pass its batches to `on_batch`."""
     await in_thread(load, "distributed", "workbench.monitor.feed", "workbench.monitor.record")
     from distributed import Client
 
@@ -467,7 +467,7 @@ async def _open_feed(name: str, on_batch: Callable[[Batch], None]) -> AsyncItera
 
     await in_thread(fill_first_table)
     record = await in_thread(read, name)
-    # Not connect(): that would make this client the default of the whole Jupyter server.
+    # Not connect(): it would make this client the default of the whole Jupyter server.
     client = Client(
         record.contact,
         security=security.load(record),
@@ -487,6 +487,6 @@ async def _open_feed(name: str, on_batch: Callable[[Batch], None]) -> AsyncItera
 
 
 async def _within(seconds: float, parting: Awaitable[Any]) -> None:
-    """Say goodbye, but not for ever: a scheduler that is no more doesn't answer."""
+    """Disconnect with a time limit, since a scheduler that ended doesn't answer."""
     with contextlib.suppress(TimeoutError, OSError):
         await asyncio.wait_for(parting, seconds)

@@ -1,4 +1,4 @@
-"""What can be computed, the form of the chosen workload, whether it fits, and Run."""
+"""The catalogue of workloads, the form of the chosen one, its forecast, and Run."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     from workbench.workloads.registry import Template
 
 _SIZES = ("size", "shape", "chunks")
-"""What follows from the scale of a preset."""
+"""Parameters that follow from the scale of a preset."""
 
 _MOST_ARRAYS = 30
 _LATE = 4
 _TRUE = ("True", "true")
 _LINE_END = re.compile(r"(?<![\n-])\n(?![\s*>-])")
-"""Within a paragraph of a docstring, where the page makes its own."""
+"""Line ends within a paragraph of a docstring, since the page breaks lines itself."""
 _LONG = 3600
-"""Seconds from which on a forecast is a warning."""
+"""Forecast in seconds above which the light is amber."""
 _VERDICTS = {"fits": "Fits in memory", "won't fit": "Won't fit in memory", "will spill": "Will use the disk"}
 _LIGHTS = {"fits": "good", "will spill": "fair", "won't fit": "bad", "can't run": "bad"}
 
 
 async def work(sight: Sight, _: str) -> str:
-    """The section's body: the catalogue, and below it the workload that is chosen."""
-    # Files of a person's may have to be asked for what is in them.
+    """Return the section's body: the catalogue, and below it the chosen workload."""
+    # Listing the user's workloads may have to read their files.
     there = {each.name: each for each in await in_thread(sight.session.workloads)}
     chosen = await chosen_workload(sight)
     unlisted = {} if chosen.is_listed else {chosen.name: chosen.template}
@@ -63,14 +63,14 @@ class Chosen(NamedTuple):
     """The workload that a page chose."""
 
     name: str
-    """What requests call it: a name of the list, or `path:function` of a person's file that isn't listed."""
+    """Name in requests: one of the list, or `path:function` for an unlisted file of the user."""
     template: Template
     problem: str = ""
-    """Why it isn't the function that was chosen."""
+    """Reason why it isn't the function that was chosen."""
 
     @property
     def is_listed(self) -> bool:
-        """Whether it can be asked without opening a person's file."""
+        """True if using it doesn't open a user's file."""
         return not is_named(self.name)
 
 
@@ -93,7 +93,7 @@ def chosen_preset(template: Template, typed: Mapping[str, Any]) -> Preset | None
 
 
 def target(sight: Sight) -> dict[str, Any] | None:
-    """Return the cluster that workloads run on: the chosen one while it is ready, else the youngest that is."""
+    """Return the cluster that workloads run on: the chosen one if it is ready, else the newest ready one."""
     ready = sight.ready()
     chosen = [each for each in ready if each["name"] == sight.choices.get("cluster")]
     return max(chosen or ready, key=lambda each: each["created"], default=None)
@@ -108,7 +108,7 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
     held, needs, problem = None, None, None
     question = chosen.name, typed, cluster["name"] if cluster else None
     try:
-        # A preset, too, may name a path that never answers.
+        # A preset may also name a path, and reading it may hang.
         taken = {**(preset.parameters if preset else {}), **typed}
         if taken.keys() & template.paths or not chosen.is_listed:
             held, found = await _held_and_needed(sight, template, taken, question)
@@ -118,7 +118,7 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
         else:
             if template.paths and sight.look:
                 await sight.look(None)
-            # A process of its own is there only after seconds, and each answer of it takes longer.
+            # In this process, since a separate one starts only after seconds and answers more slowly.
             needs = await in_thread(sight.session.forecast, *question)
     except WorkbenchError as err:
         problem = Problem.of(err)
@@ -128,7 +128,7 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
     except WorkbenchError as err:
         needs, problem = None, problem or Problem(str(err))
     schema = template.schema()
-    # A person's function may mean something else by the name of a field.
+    # A user's function may use a field's name with another meaning.
     options = _choices(None if template.pinned else held, typed)
     form = Form(schema, prefix, typed, problem, _defaults(preset, needs), options, "run-button")
     fields = shown_fields(template, schema, typed, preset)
@@ -179,7 +179,7 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
             _time(needs, cluster, chosen.name, prefix),
             notice("POST runs", "run-problem"),
             live(f"latest:{template.name}"),
-            # Together, or Run alone would go to a line of its own where a run goes on.
+            # In one element, or Run alone would wrap to the next line while a run is active.
             tag("span", beside, run, class_="wb-Row"),
             class_="wb-Row wb-mod-end wb-Go",
         )
@@ -199,7 +199,7 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
 
 
 async def _own(sight: Sight) -> str:
-    """A way to functions of a person's in files that are in no list."""
+    """Return a search for the user's functions in unlisted files."""
     listed = sight.state.get("titles", {})
     runs = (run for run in sight.state.get("runs", ()) if run["function"] and run["workload"] not in listed)
     late = dict.fromkeys(run["function"]["reference"] for run in runs)
@@ -211,7 +211,7 @@ async def _own(sight: Sight) -> str:
 async def _held_and_needed(
     sight: Sight, template: Template, typed: Mapping[str, Any], question: tuple[Any, ...]
 ) -> tuple[Contents | None, Forecast | WorkbenchError]:
-    """What the file holds, also where a workload couldn't run on it yet: then a variable may have to be chosen."""
+    """Return the file's contents and the forecast or its error: the user may still have to choose a variable."""
     asked = (_held(sight, template, typed), sight.ask("forecast", *question))
     held, needs = await asyncio.gather(*asked, return_exceptions=True)
     for each in (held, needs):
@@ -221,19 +221,19 @@ async def _held_and_needed(
 
 
 async def _held(sight: Sight, template: Template, typed: Mapping[str, Any]) -> Contents | None:
-    """What the first file holds that was given; None where there is none, or nothing that can be told."""
+    """Return the contents of the first given file; None without one, or if it can't be read."""
     path = next((typed[name] for name in _to_read(template) if typed.get(name)), None)
     if path is None:
         return None
     try:
         found: Contents = await sight.ask("look", path, **_server(typed))
     except WorkbenchError:
-        return None  # What is wrong with it, the forecast says.
+        return None  # The forecast reports the problem.
     return found
 
 
 def _server(typed: Mapping[str, Any]) -> dict[str, Any]:
-    """What was typed of the server of a URL."""
+    """Return the options of a URL's server from the form."""
     given = {name: typed[name] for name in ASKED if typed.get(name)}
     return given | {"anon": str(typed.get("anon")) in _TRUE}
 
@@ -241,7 +241,7 @@ def _server(typed: Mapping[str, Any]) -> dict[str, Any]:
 async def _browsing(
     sight: Sight, template: Template, typed: Mapping[str, Any], fields: Sequence[str]
 ) -> dict[str, str]:
-    """For each field that takes a path, a way to find it: paths of late runs, and folders to look into."""
+    """Return a search for each field that takes a path: paths of recent runs, and folders to browse."""
     schema, found = template.schema()["properties"], {}
     for name in (each for each in _to_read(template) if each in fields):
         path = Sought(f"browse.{name}", f"run.{template.name}.{name}", _server(typed))
@@ -252,20 +252,20 @@ async def _browsing(
 
 
 def _to_read(template: Template) -> list[str]:
-    """Fields of paths where something is, or may be."""
+    """Return the path fields that can name existing data."""
     fields = template.schema()["properties"]
     return [name for name in template.paths if fields[name]["path"] != "new"]
 
 
 def _late_paths(sight: Sight, name: str) -> list[str]:
-    """Paths and URLs of late runs, those that mean the same in every folder."""
+    """Return the absolute paths and URLs of recent runs."""
     given = (run["resolved"].get(name) for run in sight.state.get("runs", ()))
     full = (each for each in given if isinstance(each, str) and ("://" in each or each.startswith("/")))
     return list(dict.fromkeys(full))[:_LATE]
 
 
 def _choices(held: Contents | None, typed: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
-    """What the file lets one choose, by field; what was typed stays."""
+    """Return the options that a file offers, by field, with those that the user typed."""
     if held is None:
         return {}
     given = {name: [str(typed[name])] if typed.get(name) else [] for name in held.choices}
@@ -275,7 +275,7 @@ def _choices(held: Contents | None, typed: Mapping[str, Any]) -> dict[str, list[
 
 
 def _holds(held: Contents | None) -> str:
-    """A line on what the file holds, with its arrays and dimensions below a fold."""
+    """Return a summary of the file, with its arrays and dimensions below a fold."""
     if held is None:
         return ""
     arrays = {each.name or "array": each.line() for each in held.arrays[:_MOST_ARRAYS]}
@@ -288,7 +288,7 @@ def _holds(held: Contents | None) -> str:
 def shown_fields(
     template: Template, schema: Mapping[str, Any], typed: Mapping[str, Any], preset: Preset | None
 ) -> list[str]:
-    """Fields that do something with what is chosen."""
+    """Return the fields that apply to the current choices."""
     values = {name: field.get("default") for name, field in schema["properties"].items()}
     values |= {**(preset.parameters if preset else {}), **typed}
     return [
@@ -301,7 +301,7 @@ def shown_fields(
 
 
 def _matters(only: str | None, values: Mapping[str, Any]) -> bool:
-    """Whether a field counts, which may depend on another's value: 'method=dask', 'path', '!path'."""
+    """Return whether a field applies, given other fields' values: 'method=dask', 'path', '!path'."""
     if only is None:
         return True
     name, equals, value = only.removeprefix("!").partition("=")
@@ -312,17 +312,17 @@ def _matters(only: str | None, values: Mapping[str, Any]) -> bool:
 
 
 def _defaults(preset: Preset | None, needs: Forecast | None) -> dict[str, str]:
-    """What fields come to in a preset that are left alone; how large it is follows from scale, size or shape."""
+    """Return the values of unchanged fields in a preset; its dimensions follow from scale, size or shape."""
     if preset is None:
         return {}
-    # One that says nothing of the size has that of the form.
+    # A preset without a size has that of the form.
     sized = preset.parameters.keys() & {"size", "shape"}
     laid_out = {name: as_text(needs.parameters.get(name)) if needs else "" for name in _SIZES if sized}
     return {name: as_text(value) for name, value in preset.parameters.items()} | laid_out
 
 
 def _presets(template: Template, prefix: str, preset: Preset | None, cluster: dict[str, Any] | None) -> str:
-    """Experiments of the texts, and presets of one's own, to begin from."""
+    """Return a list of presets: experiments of the texts, and the user's own."""
     offered = template.offered
     if not offered:
         return ""
@@ -346,7 +346,7 @@ def _presets(template: Template, prefix: str, preset: Preset | None, cluster: di
 
 
 def _settings(template: Template, wanted: str) -> str:
-    """Dask's settings for one run."""
+    """Return the field for Dask's settings of a run."""
     control = text_field(
         f"settings.{template.name}",
         "Settings of Dask",
@@ -359,14 +359,14 @@ def _settings(template: Template, wanted: str) -> str:
 
 
 def _wide(label: str, control: str, id_: str | None, **attributes: Any) -> str:
-    """A field that takes the whole width."""
+    """Return a field of full width."""
     words = tag("label", label, for_=id_, **attributes)
     field = tag("div", words, tag("span", control, class_="wb-Field-control"), class_="wb-Field wb-mod-wide")
     return tag("div", field, class_="wb-Form")
 
 
 def _keep(sight: Sight, chosen: Chosen, prefix: str, typed: Mapping[str, Any], preset: Preset | None) -> str:
-    """To keep what is typed under a name, or forget the preset that was."""
+    """Return controls that save the parameters as a preset, or delete the chosen one."""
     path, hook = f"presets/{quote(chosen.name, safe='')}/{preset.name if preset else ''}", "preset-keep"
     forget = ""
     if preset and preset.removable:
@@ -401,16 +401,16 @@ def _target(sight: Sight, cluster: dict[str, Any] | None) -> str:
 
 
 def _second(sight: Sight, template: Template, cluster: dict[str, Any] | None) -> str | None:
-    """Return the question before a second run of a workload that runs already; None for the first."""
+    """Return the question before a second run of a workload that already runs; None for the first."""
     runs = (run for run in sight.state.get("runs", ()) if run["status"] in ACTIVE)
     same = any(run["workload"] == template.name and cluster and run["cluster"] == cluster["name"] for run in runs)
     return "It runs already. Run a second?" if same else None
 
 
 def _verdict(needs: Forecast | None, problem: str | None, cluster: dict[str, Any] | None) -> str:
-    """Return whether it fits, in one line with a light."""
+    """Return the verdict on memory, in one line with a light."""
     if needs is None:
-        # A line is kept for the verdict, or all below it would move as one types.
+        # Reserve a line for the verdict, or everything below it would move during typing.
         said = paragraph(problem, "wb-Problem") if problem else "<p>&nbsp;</p>"
         return tag("div", said, class_="wb-Needs")
     short = _VERDICTS.get(needs.verdict or "", (needs.verdict or "").capitalize())
@@ -423,13 +423,13 @@ def _verdict(needs: Forecast | None, problem: str | None, cluster: dict[str, Any
 
 
 def _lit(light: str, text: str, title: str, hook: str, *further: str) -> str:
-    """Return a line with a light, and what is next to it."""
+    """Return a line with a light, and further elements next to it."""
     dot = tag("span", class_=f"wb-Light wb-mod-{light}", aria_hidden="true")
     return tag("div", tag("p", dot, escape(text), title=title), *further, class_="wb-Needs", data_workbench=hook)
 
 
 def _time(needs: Forecast | None, cluster: dict[str, Any] | None, workload: str, prefix: str) -> str:
-    """Return how long it takes: a forecast, amber above an hour; or amber and a button that measures it."""
+    """Return the forecast of time, amber above an hour or if unknown, with a button that measures it."""
     if needs is None or cluster is None or needs.verdict in ("won't fit", "can't run"):
         return ""
     light, lasting = "fair", "Time unknown"
@@ -455,5 +455,5 @@ def _measure(needs: Forecast, cluster: dict[str, Any], workload: str, prefix: st
 
 
 def _why(needs: Forecast | None) -> str:
-    """Return the sentences of the verdict."""
+    """Return the sentences that explain the verdict."""
     return "" if needs is None else "".join(map(paragraph, (needs.sentence, *needs.notes)))

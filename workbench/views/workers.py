@@ -1,4 +1,4 @@
-"""The workers of a cluster as a table. Dask's own dashboard shows what else is inside."""
+"""The workers of a cluster as a table. Dask's own dashboard has further details."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _COLUMNS = {
 
 
 async def workers(sight: Sight, name: str) -> str:
-    """A table of the workers, by the column that was clicked; again, the other way round."""
+    """Return a table of the workers, sorted by the column that was clicked; a second click reverses it."""
     found = await sight.session.control.workers(name)
     by = str(sight.choices.get("workers.by") or "name")
     key, falls = by.removeprefix("-"), by.startswith("-")
@@ -81,7 +81,7 @@ def _table(heads: Iterable[str], rows: Iterable[str], **attributes: Any) -> str:
 
 def _heading(column: str, by: str, *, falls: bool) -> str:
     sorts = ("descending" if falls else "ascending") if column == by else "none"
-    # Of most one looks for the largest first.
+    # In most columns the largest values matter most.
     further = column if (column == by and falls) or (column == "name" != by) else f"-{column}"
     mark = {"descending": " ▾", "ascending": " ▴", "none": ""}[sorts]
     choose = {"workers.by": further}
