@@ -1,1 +1,1 @@
-"""Events as Bokeh figures: one definition for the Lab tab, the notebook and the saved report."""
+"""Bokeh figures of events, defined once for the Lab tab, the notebook and the saved report."""

@@ -1,8 +1,8 @@
-"""What an answer looks like: which pictures its arrays give, as values that pages and files are drawn from.
+"""Pictures of an answer's arrays, as values that pages and files are drawn from.
 
-No Bokeh here. What is drawn follows from the names of the arrays' dimensions: `component` or `mode` counts the vectors
-of a decomposition; along the others lie samples, time or a map. Other arrays are a line or a map. Of what only a
-scientific field knows the pictures come from its extension.
+No Bokeh here. The names of the arrays' dimensions decide what is drawn: `component` or `mode` counts the vectors of a
+decomposition; the other dimensions are samples, time or a map. Other arrays become a line or a map. Extensions add the
+pictures of their scientific field.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from workbench.runs.singular import bounds_of
 from workbench.workloads.extensions import extensions
 
 MOST_DOTS = 10_000
-"""Dots of a picture. More lie on top of each other; those that are shown are spread evenly over all."""
+"""Largest number of dots in a picture. Of more, a subset spread evenly is drawn: the rest would overlap."""
 MOST_VECTORS = 6
 _MOST_LABELS = 40
 _MOST_CELLS = 400
-"""Rows and columns of a map, which has no more of them than pixels."""
+"""Largest number of rows and columns of a map, about one per pixel."""
 _COUNTERS = ("component", "mode")
 
 _UP, _ACROSS = "row", "column"
-"""Directions of pictures that a matrix has in its rows or columns."""
+"""Directions of the images in the rows or columns of a matrix."""
 
 Numbers = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Line:
-    """Numbers one after another, each with how low and how high it may be where that is known."""
+    """Numbers one after another, each with a lower and an upper bound if known."""
 
     x: Numbers
     y: Numbers
@@ -47,29 +47,29 @@ class Line:
 
 @dataclass(frozen=True)
 class Dots:
-    """Points, with the words that tell groups of them apart and the name of each."""
+    """Points, with the group and the name of each."""
 
     x: Numbers
     y: Numbers
     names: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     label: str = ""
-    """What the labels are: a population, a chromosome."""
+    """Title of the labels, such as population or chromosome."""
 
 
 @dataclass(frozen=True)
 class Map:
-    """Values over two directions, NaN where there is none."""
+    """Values over two directions; missing ones are NaN."""
 
     x: Numbers
     y: Numbers
     values: Numbers
     from_top: bool = False
-    """Whether the first row is at the top, as that of an image; else `y` grows upwards."""
+    """True if the first row is at the top, as in an image; otherwise `y` grows upward."""
 
     @property
     def range(self) -> tuple[float, float]:
-        """Least and largest value for the colours: as far below zero as above where there are values on both sides."""
+        """Least and largest value of the color scale, symmetric about zero if there are values on both sides."""
         known = self.values[np.isfinite(self.values)]
         low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
         if low < 0 < high:
@@ -79,7 +79,7 @@ class Map:
 
 @dataclass(frozen=True)
 class Picture:
-    """One plot: its title, what lies across and up, and what is drawn."""
+    """One plot: its title, its axes and its content."""
 
     name: str
     title: str
@@ -89,13 +89,13 @@ class Picture:
 
 
 def top_of(lines: Sequence[Line]) -> float:
-    """Return where an axis ends that begins at zero, with all values and their bounds below."""
+    """Return the upper end of an axis that begins at zero and has room for all values and their bounds."""
     return 1.05 * max(float(np.max(each.y if each.high is None else each.high)) for each in lines) or 1.0
 
 
 @np.errstate(over="ignore", invalid="ignore")  # a record may hold any numbers
 def pictures(arrays: xr.Dataset, result: Mapping[str, Any]) -> tuple[Picture, ...]:
-    """All pictures of an answer, the most telling first; of large arrays only what is drawn is read."""
+    """Return all pictures of an answer, the most informative first. Only the drawn part of large arrays is read."""
     found = [*_falling(result, arrays)]
     fields = [each.pictures for each in extensions() if each.pictures is not None]
     for name, array in arrays.items():
@@ -114,21 +114,21 @@ def pictures(arrays: xr.Dataset, result: Mapping[str, Any]) -> tuple[Picture, ..
 
 
 def _falling(result: Mapping[str, Any], arrays: xr.Dataset) -> Iterator[Picture]:
-    """Yield how singular values fall, or shares of the variance where they are known, and what is left with so many."""
+    """Yield the falling singular values, or shares of the variance if known, and the error that remains after each."""
     shares = _shares(result)
     values = 100 * shares if shares is not None else np.asarray(result.get("singular_values") or (), "float64")
     if not len(values):
         return
     certificate = result.get("certificate") or {}
     bounds = bounds_of(certificate)[0] if certificate.get("bound") else [0.0] * len(values)
-    # A share is a square, and may be off by twice as much. What can't be told from zero is a dot on the axis.
+    # A share is a square, and may be off by twice as much. A value indistinguishable from zero is a dot on the axis.
     off = (2 if shares is not None else 1) * np.array([bound or 0.0 for bound in bounds[: len(values)]]) * values
     up = "Share of the variance, %" if shares is not None else "Singular value"
     number = np.arange(1.0, len(values) + 1)
     yield Picture("scree", "Scree plot", "Component", up, (Line(number, values, "", values - off, values + off),))
     squares = _squares(result, arrays) if shares is None else shares
     if squares is not None and squares.sum() <= 1 + 1e-6:
-        # Of Eckart and Young: what the first k leave of the array, in the Frobenius norm.
+        # Eckart and Young: the part of the array that the first k leave out, in the Frobenius norm.
         left = 100 * np.sqrt(np.clip(1 - np.cumsum(squares), 0, None))
         yield Picture(
             "error", "What so many components leave out", "Components", "Error, % of the array", (Line(number, left),)
@@ -141,7 +141,7 @@ def _shares(result: Mapping[str, Any]) -> Numbers | None:
 
 
 def _squares(result: Mapping[str, Any], arrays: xr.Dataset) -> Numbers | None:
-    """The part of an array's square that each singular value's square is, where that of the whole array is known."""
+    """Return each squared singular value as a share of the array's squared norm, or None if that is unknown."""
     told = (result.get("certificate") or {}).get("shares")
     if told and None not in told:
         return np.asarray(told, "float64")
@@ -169,7 +169,7 @@ def _of_vectors(name: str, array: xr.DataArray, counter: str, result: Mapping[st
 
 
 def _plain(name: str, array: xr.DataArray) -> Iterator[Picture]:
-    """An array of numbers as a line, or as a map; nothing of one with other dimensions."""
+    """Yield an array of numbers as a line or a map; skip arrays with other dimensions."""
     dims, shape = array.dims, array.data.shape
     if array.data.dtype.kind not in "biuf" or min(shape, default=0) < 2:
         return
@@ -180,41 +180,41 @@ def _plain(name: str, array: xr.DataArray) -> Iterator[Picture]:
 
 
 def spread(n: int) -> npt.NDArray[np.intp]:
-    """As many places as a picture shows, evenly spread."""
+    """Return the positions that a picture shows, evenly spread."""
     return np.unique(np.linspace(0, n - 1, min(MOST_DOTS, n)).round().astype(int))
 
 
 def _on_grid(array: xr.DataArray, counter: str) -> xr.DataArray:
-    """Vectors along the rows, or columns, of a matrix, each a picture in the file."""
+    """Return the vectors along the rows, or columns, of a matrix as images of the file's grid."""
     up, across = int(array.attrs["grid_rows"]), int(array.attrs["grid_columns"])
     data = array.data if array.dims[0] == counter else array.data.T
     return xr.DataArray(data[:MOST_VECTORS].reshape(-1, up, across), dims=(counter, _UP, _ACROSS))
 
 
 def vector(array: xr.DataArray, counter: str = "", number: int = 0, step: int = 1) -> Numbers:
-    """One vector of the array, or all of it, every `step`-th of its values along each direction."""
+    """Return one vector of the array, or all of it, with every `step`-th value along each direction."""
     place = tuple(number if dim == counter else slice(None, None, step) for dim in array.dims)
     return np.asarray(array.data[place], "float64")
 
 
 def counter_of(array: xr.DataArray) -> str | None:
-    """Return the dimension that numbers the vectors of a decomposition; None of other arrays."""
+    """Return the dimension that numbers the vectors of a decomposition, or None for other arrays."""
     return next((dim for dim in array.dims if dim in _COUNTERS), None)
 
 
 def labels_along(array: xr.DataArray, dim: str) -> dict[str, Any]:
-    """Return what is known along a dimension, by name."""
+    """Return the coordinates along a dimension, by name."""
     return {str(name): each.values for name, each in array.coords.items() if each.dims == (dim,)}
 
 
 def _is_ordered(array: xr.DataArray, dim: str) -> bool:
-    """Return whether what lies along it has an order to draw a line by: times, or numbers."""
+    """Return whether the values along a dimension are ordered, as times or numbers are, so that a line fits."""
     values = labels_along(array, dim).get(dim)
     return dim in ("t", "time") if values is None else np.asarray(values).dtype.kind in "Mmif"
 
 
 def _pairs(name: str, array: xr.DataArray, counter: str, along: str, result: Mapping[str, Any]) -> Iterator[Picture]:
-    """Components against each other, two by two, coloured by label."""
+    """Yield plots of components against each other, two by two, colored by label."""
     n_along, n_vectors = array.sizes[along], min(MOST_VECTORS, array.sizes[counter])
     chosen = spread(n_along)
     told = labels_along(array, along)
@@ -234,7 +234,7 @@ def _pairs(name: str, array: xr.DataArray, counter: str, along: str, result: Map
 
 
 def _scattered(result: Mapping[str, Any]) -> Iterator[Picture]:
-    """Components of the samples that a run's record names, where its arrays weren't kept."""
+    """Yield plots of the samples' components from a run's record, used if its arrays weren't saved."""
     told = result["scatter"]
     scores = np.asarray(told["scores"], "float64").T
     coords = {"sample": told["samples"]} | ({told["label"]: ("sample", told["labels"])} if told["labels"] else {})
@@ -243,7 +243,7 @@ def _scattered(result: Mapping[str, Any]) -> Iterator[Picture]:
 
 
 def _groups(told: Mapping[str, Any], chosen: npt.NDArray[Any], n_along: int) -> tuple[str, tuple[str, ...]]:
-    """The label that tells groups apart, one called population before others; the smallest groups are "other"."""
+    """Return the label that separates groups, preferably a population; the smallest groups become "other"."""
     for name in sorted(told, key=lambda each: "pop" not in each.lower()):
         values = as_text(told[name])
         if 1 < len(np.unique(values)) < max(2, min(n_along, 200)):
@@ -252,7 +252,7 @@ def _groups(told: Mapping[str, Any], chosen: npt.NDArray[Any], n_along: int) -> 
 
 
 def over(name: str, array: xr.DataArray, counter: str, along: str) -> Picture:
-    """First vectors as lines, over what lies along them; without a counter the only one."""
+    """Return the first vectors as lines over a dimension; without a counter, the only vector."""
     n_along = array.sizes[along]
     step = max(1, n_along // MOST_DOTS)
     labels = labels_along(array, along)

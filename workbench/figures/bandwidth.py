@@ -1,4 +1,4 @@
-"""How fast each worker received from each other one, as a heat map in HTML: while one watches, and of a run."""
+"""Bandwidth between each pair of workers, as a heat map in HTML: live, and for a finished run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.runs.transfers import labels, speeds
 
 _MOST_WITH_QUARTILES = 5
 _MOST_LABELLED = 14
-"""Workers up to which a cell holds three quartiles, or a number at all; it is told to whoever points at it."""
+"""Largest number of workers for which cells show a number, or three quartiles. Otherwise the tooltip has it."""
 
 _CELL = "padding: 3px 6px; height: 20px; text-align: center; white-space: nowrap; border: 1px solid"
 
@@ -24,10 +24,10 @@ def heat_map(
     *,
     note: str = "",
 ) -> str:
-    """Table with a row for each worker that received and a column for each that sent.
+    """Return a table with a row for each receiving worker and a column for each sending one.
 
-    `cells` are by places of receiver and sender: bytes per second, in MiB what the cell holds, and a further word.
-    `note` stands behind the title.
+    `cells`, by the indices of receiver and sender, hold bytes per second, the cell's text in MiB, and a further word.
+    `note` is appended to the title.
     """
     top = max((speed for speed, *_ in cells.values()), default=0.0) or 1.0
     labelled = len(names) <= _MOST_LABELLED
@@ -60,7 +60,7 @@ def heat_map(
 
 
 def bandwidth_html(told: Mapping[str, Any], note: str = "") -> str:
-    """Heat map of `result["bandwidth"]` of a run, by the medians; nothing where nothing above 1 MB was sent."""
+    """Return the heat map of `result["bandwidth"]` of a run, by medians; '' if no message was larger than 1 MB."""
     if not told["n_messages"]:
         return ""
     few = len(told["workers"]) <= _MOST_WITH_QUARTILES

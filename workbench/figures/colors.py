@@ -1,6 +1,6 @@
-"""Colours of tasks and workers, by Dask's habits, made legible on a light and on a dark page.
+"""Colors of tasks and workers, following Dask, legible on a light and on a dark page.
 
-A task's colour follows from its name, as on Dask's own dashboard: the same name has the same colour in every figure.
+The color of a task depends on its name alone, as on Dask's own dashboard: it is the same in every figure.
 """
 
 from __future__ import annotations
@@ -9,27 +9,27 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import md5
 
-# Dask's palette: 18 steps of viridis, which colour-blind people tell apart by lightness.
+# Dask's palette: 18 steps of viridis, which color-blind readers distinguish by lightness.
 VIRIDIS = (
     "#440154", "#471669", "#472A79", "#433C84", "#3C4D8A", "#355D8C", "#2E6C8E", "#287A8E", "#23898D",
     "#1E978A", "#20A585", "#2EB27C", "#45BF6F", "#64CB5D", "#88D547", "#AFDC2E", "#D7E219", "#FDE724",
 )  # fmt: skip
 
-# Okabe and Ito, Color Universal Design (2008), without black and yellow, which one of the two pages would swallow.
+# Okabe and Ito, Color Universal Design (2008), without black and yellow, each invisible on one of the two pages.
 WORKERS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 
 GPUS = (*WORKERS, "#8C8C8C", "#882255")
-"""As many as most machines have at most: the workers' colours, grey, and the wine of Paul Tol's muted scheme (2021)."""
+"""Colors of GPUs, enough for most machines: the workers', gray, and the wine of Paul Tol's muted scheme (2021)."""
 
 TRANSFER, DISK, OTHER, ERRED, THEIRS = range(len(VIRIDIS), len(VIRIDIS) + 5)
-"""Categories of what isn't ordinary computing; those below are indices into the palette.
+"""Categories besides ordinary computing. Lower numbers are indices into the palette.
 
-`THEIRS` is what was computed for others on the same cluster.
+`THEIRS` is work that was computed for other users of the same cluster.
 """
 
 N_CATEGORIES = len(VIRIDIS) + 5
 
-# WCAG asks 3:1 of the parts of a graphic. Here neighbours differ in name as well, and a palette pressed into the
+# WCAG requires 3:1 for parts of a graphic. Here neighbors differ in name as well, and a palette pressed into the
 # range that 3:1 leaves would no longer have eighteen steps.
 _LEAST_CONTRAST = 1.7
 _LINE_CONTRAST = 3.0
@@ -37,7 +37,7 @@ _LINE_CONTRAST = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """Colours of a page, near those of JupyterLab's own theme."""
+    """Colors of a page, close to those of JupyterLab's own theme."""
 
     name: str
     background: str
@@ -45,13 +45,13 @@ class Theme:
     muted: str
     grid: str
     track: str
-    """What a progress bar runs on."""
+    """Background of a progress bar."""
     transfer: str
     disk: str
     other: str
     erred: str
     theirs: str
-    """What was computed for others."""
+    """Color of work that was computed for other users."""
     limit: str
 
 
@@ -79,7 +79,7 @@ DARK = Theme(
     transfer="#ff5347",
     disk="#ffa033",
     other="#9e9e9e",
-    # Black would not be seen.
+    # Black would be invisible.
     erred="#ffffff",
     theirs="#5c5c5c",
     limit="#ff6b60",
@@ -89,66 +89,66 @@ THEMES = {"light": LIGHT, "dark": DARK}
 
 @cache
 def color_index(name: str) -> int:
-    """Place of a task name in the palette, the same that Dask's dashboard gives it."""
+    """Return the index of a task name in the palette, the same as on Dask's dashboard."""
     return int(md5(name.encode(), usedforsecurity=False).hexdigest()[:8], 16) % len(VIRIDIS)
 
 
 @cache
 def category_colors(theme: Theme) -> tuple[str, ...]:
-    """Colour of each category."""
+    """Return the color of each category."""
     names = (_legible(color, theme.background) for color in VIRIDIS)
     return (*names, theme.transfer, theme.disk, theme.other, theme.erred, theme.theirs)
 
 
 @cache
 def neutral_colors() -> tuple[str, ...]:
-    """Colour of each category in a picture that doesn't know whether its page is light or dark."""
-    # Neither black nor white would be seen on both.
+    """Return the color of each category for a picture that doesn't know whether its page is light or dark."""
+    # Neither black nor white would be visible on both.
     colors = (*VIRIDIS, LIGHT.transfer, LIGHT.disk, LIGHT.other, "#d500f9", "#a6a6a6")
     return tuple(_legible(_legible(color, DARK.background), LIGHT.background) for color in colors)
 
 
 def neutral_line(index: int) -> str:
-    """Colour of the index-th worker's or GPU's line in such a picture."""
+    """Return the color of the index-th worker's or GPU's line in such a picture."""
     color = GPUS[index % len(GPUS)]
     return _legible(_legible(color, DARK.background, _LINE_CONTRAST), LIGHT.background, _LINE_CONTRAST)
 
 
 def color_of(name: str, theme: Theme) -> str:
-    """Colour of the tasks of this name."""
+    """Return the color of the tasks of this name."""
     return category_colors(theme)[color_index(name)]
 
 
 def worker_color(index: int, theme: Theme) -> str:
-    """Colour of the index-th worker's line."""
+    """Return the color of the index-th worker's line."""
     return _legible(WORKERS[index % len(WORKERS)], theme.background, _LINE_CONTRAST)
 
 
 def gpu_color(index: int, theme: Theme) -> str:
-    """Colour of the index-th GPU, which is that of its worker where there are few."""
+    """Return the color of the index-th GPU, which is that of its worker as long as there are few."""
     return _legible(GPUS[index % len(GPUS)], theme.background, _LINE_CONTRAST)
 
 
 def swatch(color: str, name: str) -> str:
-    """Colour and what it means, as HTML."""
+    """Return a color and its meaning, as HTML."""
     square = f'<span style="display:inline-block;width:9px;height:9px;margin-right:5px;background:{color}"></span>'
     return f'<span style="display:inline-block;margin-right:14px;white-space:nowrap">{square}{name}</span>'
 
 
 def contrast(first: str, second: str) -> float:
-    """Contrast ratio of two colours, from 1 to 21, as WCAG 2 defines it."""
+    """Return the contrast ratio of two colors, from 1 to 21, as WCAG 2 defines it."""
     lighter, darker = sorted((_luminance(first), _luminance(second)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 
 
 def ink_on(color: str) -> str:
-    """Black or white, whichever is read more easily on it."""
+    """Return black or white, whichever is more readable on this color."""
     return max(("#000000", "#ffffff"), key=lambda ink: contrast(ink, color))
 
 
 @cache
 def _legible(color: str, background: str, least: float = _LEAST_CONTRAST) -> str:
-    """`color`, moved away from the background until it can be seen on it."""
+    """Move `color` away from the background until it is visible on it, and return it."""
     away = "#000000" if _luminance(background) > 0.5 else "#ffffff"
     for step in range(20):
         moved = _mix(color, away, step / 20)
@@ -175,8 +175,8 @@ def _luminance(color: str) -> float:
 
 
 GROUPS = {
-    # Okabe and Ito's but for a grey, dark enough for a white page or light enough for a dark one (3:1).
+    # Okabe and Ito's, with one gray, dark enough for a white page or light enough for a dark one (3:1).
     "light": ("#0072B2", "#D55E00", "#007A5A", "#A8497F", "#8A6D00", "#5A5A5A"),
     "dark": ("#56B4E9", "#E69F00", "#2EC49A", "#CC79A7", "#F0E442", "#B0B0B0"),
 }
-"""Colours of groups in the picture of an answer, by theme."""
+"""Colors of groups in the picture of an answer, by theme."""

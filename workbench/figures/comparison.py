@@ -1,4 +1,4 @@
-"""A comparison as a figure: bars with their spread, the table, and the scaling curve. One definition for all faces."""
+"""A comparison as a figure: bars with their spread, the table, and the scaling curve, defined once for all pages."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ _SCALING_HEIGHT = 280
 class ComparisonFigure:
     """One comparison as a Bokeh layout; feed it with the comparison as it grows.
 
-    As `LiveFigure`: bring what `patches` returns to `apply`, or over a wire to a page that embedded `item`. On a page
-    `alone` there are neither cells nor, perhaps, a clipboard: then it has no button.
+    As with `LiveFigure`, pass the result of `patches` to `apply`, or send it to a page that embedded `item`. A page
+    that stands `alone` has no cells and perhaps no clipboard, so it gets no button.
     """
 
     def __init__(self, theme: str = "light", comparison: Comparison | None = None, *, alone: bool = False) -> None:
@@ -63,11 +63,11 @@ class ComparisonFigure:
         self._named = named(self.model)
 
     def feed(self, comparison: Comparison) -> None:
-        """Take in the comparison as it is now."""
+        """Replace the comparison with its current state."""
         self._comparison = comparison
 
     def patches(self) -> list[Patch]:
-        """Changes since the last call."""
+        """Return the changes since the last call."""
         if self._comparison is None:
             return []
         changed = [each for each in _patches(self._comparison, self.theme) if self._sent.get(each.source) != each]
@@ -81,7 +81,7 @@ class ComparisonFigure:
                 patch.apply(self._named[patch.source])
 
     def item(self) -> dict[str, Any]:
-        """Bokeh's JSON of the document with all that was fed so far, for `Bokeh.embed.embed_item`."""
+        """Return Bokeh's JSON of the document with everything fed so far, for `Bokeh.embed.embed_item`."""
         self.apply(self.patches())
         return dict(json_item(self.model))
 
@@ -102,7 +102,7 @@ class ComparisonFigure:
         return Div(name=name, styles=_styles(self.theme), sizing_mode="stretch_width", disable_math=True)
 
     def _button(self) -> Button:
-        """Puts the table, which is in its tags, into a cell, or where no page takes it, on the clipboard."""
+        """Return a button that puts the table, stored in its tags, into a cell, or else on the clipboard."""
         style = [_button_style(self.theme)]
         label = "Put the table into a cell"
         button = Button(label=label, name="cell", align="start", margin=(4, 12), stylesheets=style)
@@ -110,7 +110,7 @@ class ComparisonFigure:
         return button
 
     def _topology(self) -> list[Any]:
-        """Return what lies between the GPUs, which is known before anything is measured."""
+        """Return the topology between the GPUs, which is known before anything is measured."""
         found = self._comparison
         if found is None or not any(each.spec is not None and each.spec.devices for each in found.rows):
             return []
@@ -121,7 +121,7 @@ class ComparisonFigure:
 
 
 def columns_of(summary: Summary, theme: Theme) -> dict[str, dict[str, list[Any]]]:
-    """Columns of each source."""
+    """Return the columns of each source."""
     measured = _measured(summary)
     return {"rows": _rows(measured, theme), "samples": _samples(measured, theme), **_curves(summary, theme)}
 
@@ -155,14 +155,14 @@ def _measured(summary: Summary) -> list[Any]:
 
 
 def table_html(summary: Summary, theme: Theme) -> str:
-    """Return the table, which scrolls sideways where the page is narrow."""
+    """Return the table, which scrolls sideways on a narrow page."""
     header, body = cells(summary)
     edge = f"border-bottom: 1px solid {theme.grid}; padding: 4px 14px 4px 0; vertical-align: top"
     numbers = range(1, len(header) - 1)
     heads = (tag("th", escape(each), style=f"{edge}; text-align: {_side(i, numbers)}") for i, each in enumerate(header))
 
     def line(row: Sequence[str]) -> str:
-        # What gave no time has a reason at its end and nothing before it: the reason stands in that room.
+        # A row without a time has only a reason at its end: the reason takes the room of the empty cells.
         reason = len(header) - 2 if not any(row[2:-1]) and row[-1] else 0
         shown = [*row[:2], row[-1]] if reason else row
         found = (
@@ -186,7 +186,7 @@ def _scrolling(*rows: str, style: str = "") -> str:
 
 
 def page(comparison: Comparison) -> str:
-    """Return the comparison as one HTML page that refers to nothing outside of itself."""
+    """Return the comparison as one self-contained HTML page."""
     return figure_page(
         f"{comparison.title} compared",
         '<div id="figure"></div>',
@@ -332,7 +332,7 @@ def _styles(theme: Theme) -> dict[str, str]:
         "padding": "6px 12px",
         "box-sizing": "border-box",
         "overflow-x": "auto",
-        # The width of a table must not widen what holds it: it scrolls instead.
+        # A wide table must not widen its container: it scrolls instead.
         "contain": "inline-size",
     }
 
@@ -349,9 +349,9 @@ def _side(index: int, numbers: range) -> str:
 
 
 _NAME = "min-width: 120px"
-"""Of a column that gives way to the numbers beside it where there is little room."""
+"""Style of a column that gives way to the numbers next to it if there is little room."""
 
 
 def _wrap(text: str) -> str:
-    """Many words take several lines, and numbers stay together."""
+    """Return the style of a cell: long text takes several lines, and numbers stay together."""
     return "min-width: 260px" if len(text) > 60 else "min-width: 150px" if len(text) > 20 else "white-space: nowrap"

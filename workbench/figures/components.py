@@ -1,4 +1,4 @@
-"""Pictures of an answer on a page: zoomed, hovered over, and groups hidden by a click on their name."""
+"""Interactive pictures of an answer on a page: zoom, hover, and a click on a group's name to hide it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from workbench.figures.plots import FONT, dress
 
 _DOT = 6  # pixels
 _MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "plus", "hex", "star")
-"""Labels that share a colour differ in their marker."""
+"""Markers that distinguish labels of the same color."""
 
 
 def answer_figure(picture: Picture, theme: str = "light") -> Plot:
-    """Plot of a picture, in the colours of a theme."""
+    """Return the plot of a picture, in the colors of a theme."""
     look, drawn = THEMES[theme], picture.drawn
     plot = _plot(look, picture)
     if isinstance(drawn, Dots):
@@ -73,7 +73,7 @@ def _draw_dots(plot: Any, dots: Dots, look: Theme) -> None:
 
 def _draw_map(plot: Any, drawn: Map, look: Theme) -> None:
     low, high = drawn.range
-    # Zero is white, and what is missing grey.
+    # Zero is white, and missing values are gray.
     palette = RdBu11 if low < 0 < high else Viridis256
     mapper = LinearColorMapper(palette=palette, low=low, high=high, nan_color=look.grid)
     left, width = _edges(drawn.x)
@@ -91,7 +91,7 @@ def _draw_map(plot: Any, drawn: Map, look: Theme) -> None:
 
 
 def _edges(centres: Any) -> tuple[float, float]:
-    """Return where an image begins and how long it is, for evenly spaced middles of its cells."""
+    """Return the start and the length of an image, given the evenly spaced centers of its cells."""
     low, high = float(np.min(centres)), float(np.max(centres))
     cell = (high - low) / (len(centres) - 1) if len(centres) > 1 else 1.0
     return low - cell / 2, high - low + cell
@@ -124,7 +124,7 @@ def _plot(look: Theme, picture: Picture) -> Any:
         match_aspect=is_map,
         width=760,
         height=340,
-        # Where there is less room, a map is smaller in both directions.
+        # If there is less room, a map shrinks in both directions.
         sizing_mode="scale_width" if is_map else "stretch_width",
         max_width=760,
         tools="save" if picture.name in ("scree", "error") else "pan,wheel_zoom,reset,save",

@@ -1,7 +1,7 @@
-"""Every task of a record within a page that has neither server nor kernel, thinned there to what a plot can show.
+"""All tasks of a record within a page without server or kernel, thinned in the page to what a plot can show.
 
-The columns are held as bytes, compressed: four to eight bytes for each task. What `Timeline.view` does in Python the
-page does for the stretch of time in view: tasks wider than a pixel column as they are, the others one rectangle for
+The columns are compressed bytes: four to eight for each task. The page does for the visible stretch of time what
+`Timeline.view` does in Python: tasks wider than a pixel column are drawn as they are, the others as one rectangle for
 each lane, column and category.
 """
 
@@ -19,7 +19,7 @@ from workbench.figures.colors import ERRED, N_CATEGORIES, TRANSFER, Theme, categ
 from workbench.monitor.events import KINDS, Tasks
 
 WITH_KEYS = 20_000
-"""Tasks up to which a page holds their keys too: they take more room than all else."""
+"""Largest number of tasks for which a page holds the keys too: they take more room than everything else."""
 
 _WIDTHS = {"delta": 4, "length": 4, "nbytes": 4, "lane": 2, "category": 1, "label": 2}
 _COMPUTE = KINDS.index("compute")
@@ -33,10 +33,10 @@ def record_values(
     themes: Sequence[Theme],
     limit: int,
 ) -> dict[str, Any]:
-    """A record as values that labext/src/figures/detail.ts shows in a document.
+    """Return a record as values that labext/src/figures/detail.ts shows in a document.
 
-    `lane` and `category` are of each task the row of the plot and the index of its colour, `lanes` names of the workers
-    of all rows. No more than `limit` rectangles are drawn at once.
+    For each task, `lane` is the row of the plot and `category` the index of its color. `lanes` holds the worker name of
+    every row. No more than `limit` rectangles are drawn at once.
     """
     order = np.argsort(tasks.start, kind="stable")
     begin = np.rint(1e6 * (tasks.start[order] - tasks.start[order[0]]))
@@ -44,7 +44,7 @@ def record_values(
     columns = {
         "delta": np.diff(begin, prepend=0.0),
         "length": np.rint(1e6 * (tasks.stop - tasks.start)[order]),
-        # Sizes are read, not added up: whole KiB will do.
+        # Sizes are read, not added up, so whole KiB are precise enough.
         "nbytes": np.rint(tasks.nbytes[order] / 1024),
         "lane": lane[order],
         "category": category[order],
@@ -69,7 +69,7 @@ def record_values(
 
 
 def _planes(column: npt.NDArray[Any], width: int) -> bytes:
-    """Lowest bytes of all rows, then the next ones: like beside like, which compresses to a fraction."""
+    """Return the lowest bytes of all rows, then the next ones: similar bytes together compress to a fraction."""
     whole = np.clip(column, 0, 256.0**width - 1).astype("<u4")
     return whole.view(np.uint8).reshape(-1, 4)[:, :width].T.tobytes()
 

@@ -1,4 +1,4 @@
-"""Where the time of a run went: one bar of shares and what to try, as HTML that any page shows. No Bokeh."""
+"""The diagnosis of a run as HTML that any page shows: one bar of shares, and suggestions. No Bokeh."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workbench.figures.markup import paragraph, tag
 from workbench.formats import percent
 from workbench.runs.run import SHARE_TITLES, Peak
 
-# Tasks, transfers and the disk have these colours in the task stream, too; all are seen on light and on dark pages.
+# Tasks, transfers and the disk have these colors in the task stream, too; all are visible on light and on dark pages.
 COLORS = {
     "computing": "#2176b5",
     "transferring": LIGHT.transfer,
@@ -31,14 +31,14 @@ MEANINGS = {
 }
 
 _LEAST = 0.005
-"""Share below which nothing would be seen."""
+"""Share below which a piece would be invisible."""
 
 _BAR = "display:flex;height:16px;max-width:900px;border:1px solid #8c8c8c;border-radius:3px;overflow:hidden"
 _HATCHED = "repeating-linear-gradient(135deg,#8c8c8c66 0 2px,transparent 2px 7px)"
 
 
 def diagnosis_html(told: Mapping[str, Any]) -> str:
-    """Bar, legend, sentence and further suggestions of a `Diagnosis` as JSON."""
+    """Return the bar, legend, message and further suggestions of a `Diagnosis` as JSON."""
     shares = {name: share for name, share in told["shares"].items() if share >= _LEAST and name in COLORS}
     label = ", ".join(f"{SHARE_TITLES[name]} {percent(share)}" for name, share in shares.items())
     pieces = (

@@ -1,4 +1,4 @@
-"""Which stretch of time shows what goes on now."""
+"""The time window that follows current work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WINDOW = 30.0
 LONGEST_WINDOW = 600.0
 
 PAUSE = 5.0
-"""Seconds without a task after which what follows is looked at by itself, from its own beginning."""
+"""Seconds without a task after which the window starts over with the next task."""
 
 _SHORTEST = 0.2
 _WITHOUT_TASKS = 10.0
@@ -20,7 +20,7 @@ class Follow:
     """The window that follows the work.
 
     It begins with the first task after a pause, so that a run of two seconds fills the view, and is never longer than
-    `WINDOW`, or four of the longest tasks. While nothing is computed it stays with the work that was done last.
+    `WINDOW`, or four of the longest tasks. While nothing is computed it stays on the latest work.
     """
 
     def __init__(self) -> None:
@@ -33,11 +33,11 @@ class Follow:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has happened yet."""
+        """True if nothing has happened yet."""
         return self._now == 0.0
 
     def feed(self, batch: Batch) -> None:
-        """Take in when a batch's tasks and samples were."""
+        """Note the times of a batch's tasks and samples."""
         self._now = max(self._now, batch.time)
         for sample in batch.samples:
             self._first = min(self._first, sample.time)
@@ -55,7 +55,7 @@ class Follow:
         self._ended = max(self._ended, stop)
 
     def window(self) -> tuple[float, float]:
-        """Start and end, in seconds since the epoch."""
+        """Return start and end, in seconds since the epoch."""
         if not self._ended:
             return max(min(self._first, self._now - _WITHOUT_TASKS), self._now - WINDOW), self._now
         end = self._now if self._busy else self._ended
@@ -63,13 +63,13 @@ class Follow:
         return _with_margin(max(self._begun, end - length), max(end, self._ended))
 
     def whole(self) -> tuple[float, float]:
-        """Start and end of all that happened, with some room beside it."""
+        """Return start and end of everything that happened, with a margin."""
         if self._first == float("inf"):
             return self._now - _WITHOUT_TASKS, self._now
         return _with_margin(*self.edges())
 
     def edges(self) -> tuple[float, float]:
-        """When the first thing happened, and the last one."""
+        """Return the time of the first event and of the last one."""
         return self._first, max(self._ended, self._now)
 
 

@@ -1,4 +1,4 @@
-"""The plots of GPUs within a figure: shown where there are GPUs, and each only where it has something to show."""
+"""The plots of GPUs within a figure, each visible only if it has something to show."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from workbench.figures.plots import FONT, LEFT, draw_lines, hover, name_lanes, t
 from workbench.figures.reactions import reaction
 
 _AT_FIRST = (0, 1, 2)
-"""Use, memory and power; the others are a click away."""
+"""Plots that are shown first: use, memory and power; the others are a click away."""
 
 _TIME_AXIS = 22
 
 
 @dataclass(frozen=True, slots=True)
 class GpuSection:
-    """Models of the GPUs' part of a figure, and what follows from their columns."""
+    """Models of the GPUs' part of a figure, and their reactions to changed columns."""
 
     root: Column
     plots: tuple[Any, ...]
@@ -37,26 +37,26 @@ class GpuSection:
     sources: dict[str, ColumnDataSource]
 
     def show(self, chosen: Sequence[int]) -> None:
-        """Show these of `PLOTS`, where they have something to show."""
+        """Show these of `PLOTS`, if they have data."""
         self.choice.active = list(chosen)
         self.arrange()
 
     def arrange(self) -> None:
-        """Do in Python what the page does when other plots are there or chosen."""
+        """Update the layout as the page does when plots are added or chosen."""
         shown = self.sources["gpu_axes"].data["shown"]
         there = [index for index, each in enumerate(shown) if each and index in self.choice.active]
         heights = self.sources["gpu_axes"].data["height"]
         for index, plot in enumerate(self.plots):
             last = bool(there) and index == there[-1]
             plot.visible = index in there
-            # A hidden plot whose axis is not hidden computes the layout of all plots anew in every frame of a pan.
+            # A hidden plot with a visible axis recomputes the layout of all plots in every frame of a pan.
             plot.yaxis.visible = index in there
             plot.xaxis.visible = last
             plot.height = (heights[index] if index < len(heights) else LINES_HEIGHT) + (_TIME_AXIS if last else 0)
 
 
 def gpu_section(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -> GpuSection:
-    """Empty plots of GPUs, which appear when there is something to say of them."""
+    """Return empty plots of GPUs, which appear with the first data."""
     plots = (_use(theme, time, sources), *(_lines(theme, time, quantity, sources) for quantity in QUANTITIES))
     words = Div(name="gpu_words", styles=words_style(theme), sizing_mode="stretch_width")
     choice = CheckboxButtonGroup(
@@ -77,7 +77,7 @@ def gpu_section(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource
     react = reaction("gpus", axes=axes, plots=list(plots), choice=choice, time_axis=_TIME_AXIS)
     axes.js_on_change("data", react)
     choice.js_on_change("active", react)
-    # Nothing draws it, and it must be in the document all the same.
+    # Nothing draws it, but it must be in the document.
     section.root.tags = [axes]
     return section
 

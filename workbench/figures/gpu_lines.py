@@ -1,7 +1,7 @@
-"""What the GPUs of a cluster do over time, as columns to draw. No Bokeh here.
+"""Activity of a cluster's GPUs over time, as columns to draw. No Bokeh here.
 
-Use has a lane for each GPU, as tasks have one for each thread: eight lines on top of each other could not be told
-apart. The other quantities are lines in one plot each, in the colour of their GPU.
+Use has a lane for each GPU, as tasks have one for each thread: eight overlapping lines would be indistinguishable.
+The other quantities are lines in one plot each, in the color of their GPU.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """What one plot of GPUs shows: one or two fields of `GpuSample`, in the unit of the plot."""
+    """Content of one plot of GPUs: one or two fields of `GpuSample`, in the unit of the plot."""
 
     name: str
     title: str
     fields: Mapping[str, str]
-    """What each field is called in the text at the pointer; the second is drawn paler."""
+    """Name of each field in the tooltip; the second field is drawn paler."""
     unit: str
     scale: float
     top: float
-    """The least that its axis reaches."""
+    """Smallest upper end of its axis."""
     limit: str | None = None
     """Field that is drawn as a dashed line."""
 
     @property
     def label(self) -> str:
-        """Its name on a button."""
+        """Name on a button."""
         name = self.title.partition(",")[0].removeprefix("GPU ")
         return name[0].upper() + name[1:]
 
@@ -68,7 +68,7 @@ QUANTITIES = (
     Quantity("pcie", "PCIe, GB/s", {"pcie_rx": "received", "pcie_tx": "sent"}, "GB/s", 1e9, 1e-3),
     Quantity("nvlink", "NVLink, GB/s", {"nvlink_rx": "received", "nvlink_tx": "sent"}, "GB/s", 1e9, 1e-3),
 )
-"""What is drawn as lines, from top to bottom."""
+"""Quantities drawn as lines, from top to bottom."""
 
 PLOTS = (USE, *QUANTITIES)
 
@@ -80,21 +80,21 @@ COLUMNS = {
     "gpu_axes": ("shown", "height"),
     "gpu_limits": tuple(each.name for each in QUANTITIES if each.limit),
 }
-"""Columns of each source; `gpu_axes` has a row for each plot: whether it has something to show, and its pixels."""
+"""Columns of each source; `gpu_axes` has a row for each plot: whether it has data, and its height in pixels."""
 
 LINES_HEIGHT = 104
 _ROOM = 34
-"""Pixels of a plot beside its lanes: the title."""
+"""Pixels of a plot in addition to its lanes: the title."""
 
 DRAWN = ("gpu_use", *(f"gpu_{each.name}" for each in QUANTITIES))
 """Sources that grow."""
 
 _MOST = 3_000
-"""Segments of one plot that are sent at once."""
+"""Largest number of segments of one plot that are sent at once."""
 
 _GAP = 3.0
 _FOOT, _HEIGHT = 0.44, 0.84
-"""Where a lane begins, and how much of it a GPU fills that is always busy."""
+"""Start of a lane, and the height within it of a GPU that is always busy."""
 _PALE = 0.45
 _MOST_NAMED = 16
 
@@ -102,7 +102,7 @@ _FIELDS = tuple(field for quantity in PLOTS for field in quantity.fields)
 
 
 class GpuLines:
-    """Samples of all GPUs so far, and what of them the screen hasn't got."""
+    """Samples of all GPUs so far, including those that weren't sent to the screen yet."""
 
     def __init__(self, theme: Theme) -> None:
         self._theme = theme
@@ -112,14 +112,14 @@ class GpuLines:
         self._n_sent = 0
 
     def feed(self, batch: Batch) -> None:
-        """Take in what a batch says of GPUs."""
+        """Add a batch's samples of GPUs."""
         for sample in batch.gpus:
             self._series.setdefault(sample.uuid, GpuSeries()).add(sample)
         if batch.no_gpus is not None:
             self._nothing = batch.no_gpus
 
     def patches(self, window: tuple[float, float], pinned: tuple[float, float, int] | None) -> Iterator[Patch]:
-        """Changes since the last call; `window` is what is in view while one follows, in seconds since the epoch."""
+        """Yield the changes since the last call; `window` is the visible range while following, in seconds."""
         new = {uuid: len(series) - self._sent.get(uuid, 0) for uuid, series in self._series.items()}
         if any(new.values()):
             if set(new) != set(self._sent) or self._n_sent + max(new.values()) * len(new) > _MOST:
@@ -141,7 +141,7 @@ class GpuLines:
         yield Patch("gpus", "set", {"visible": words != ""})
 
     def replaced(self, window: tuple[float, float], pinned: tuple[float, float, int] | None) -> Iterator[Patch]:
-        """All lines anew: what is in view in detail, the rest thinned."""
+        """Yield all lines again: in detail within the view, thinned elsewhere."""
         self._note_sent()
         self._n_sent = 0
         each = max(30, _MOST // (2 * max(1, len(self._series))))
@@ -155,7 +155,7 @@ class GpuLines:
             yield Patch(source, "replace", drawn)
 
     def summary(self) -> str:
-        """Return what all GPUs together do, in one line; '' without any."""
+        """Return the activity of all GPUs together in one line; '' without any."""
         latest = [series.latest for series in self._series.values()]
         busy = [each.utilisation for each in latest if each.utilisation is not None]
         used = sum(each.memory_used or 0 for each in latest)
@@ -168,7 +168,7 @@ class GpuLines:
         return " · ".join(parts) if latest else ""
 
     def note(self) -> str:
-        """Return why there is nothing to see, for whoever asked for GPUs; '' where there is something."""
+        """Return why there is nothing to see, for a user who requested GPUs; '' if there is something."""
         if self._series or any(each.expected for each in self._nothing):
             return ""
         if not self._nothing:
@@ -224,7 +224,7 @@ class GpuLines:
             title = f"{quantity.title} · {model}" if model else quantity.title
             yield Patch(f"gpu_{quantity.name}_title", "set", {"text": title})
             first = next(iter(quantity.fields))
-            # What is drawn pale says nothing alone while it is 0, as our workers' memory on chips with unified memory.
+            # A pale line says nothing while it is 0, such as our workers' memory on chips with unified memory.
             shown.append(any(known) or any(series.most(first) is not None for series in all_series))
         heights = [lanes_height(len(self._series)), *[LINES_HEIGHT] * len(QUANTITIES)]
         yield Patch("gpu_axes", "replace", {"shown": shown, "height": heights})
@@ -236,7 +236,7 @@ class GpuLines:
             if quantity.limit:
                 found = {getattr(sample, quantity.limit) for sample in latest} - {None}
                 limits[quantity.name] = sorted(round(value / quantity.scale, 3) for value in found)[-3:]
-        # All columns of a source are equally long; what lies below the axis isn't seen.
+        # All columns of a source are equally long; values below the axis are invisible.
         length = max(map(len, limits.values()))
         padded = {name: [*values, *[-1.0] * length][:length] for name, values in limits.items()}
         return Patch("gpu_limits", "replace", padded)
@@ -247,7 +247,7 @@ class GpuLines:
         return sorted(self._series, key=lambda uuid: (self._series[uuid].latest.host, self._series[uuid].place))
 
     def label(self, uuid: str) -> str:
-        """Return what a GPU is called in the figure; '' where nothing has come from it."""
+        """Return the label of a GPU, or '' before its first sample."""
         if uuid not in self._series:
             return ""
         sample, latest = self._series[uuid].latest, [series.latest for series in self._series.values()]
@@ -276,7 +276,7 @@ class GpuLines:
         )
 
     def _reasons(self) -> Iterator[str]:
-        """Yield what can't be had, and why: those of the same reason together."""
+        """Yield what is unavailable, and why, grouped by reason."""
         yield from (f"{each.host}: {each.reason}" for each in self._nothing if each.expected)
         gone = [uuid for uuid in self._order() if self._series[uuid].gone]
         whose: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -310,7 +310,7 @@ _ABSENT = {
     "pcie_rx": "PCIe throughput",
     "nvlink_rx": "NVLink throughput",
 }
-"""What is said to be missing; the fields beside them go with one of these."""
+"""Names of values that may be missing; each other field is missing together with one of these."""
 
 
 def _absent(sample: GpuSample) -> dict[str, str]:
@@ -319,7 +319,7 @@ def _absent(sample: GpuSample) -> dict[str, str]:
 
 
 class GpuSeries:
-    """Samples of one GPU, in columns; what is missing is NaN."""
+    """Samples of one GPU, in columns; missing values are NaN."""
 
     def __init__(self) -> None:
         self.latest: GpuSample
@@ -339,11 +339,11 @@ class GpuSeries:
 
     @property
     def gone(self) -> bool:
-        """Whether nothing at all is to be had of it any more."""
+        """True if no more readings of it are available."""
         return all(math.isnan(column[-1]) for column in self._values.values())
 
     def add(self, sample: GpuSample) -> None:
-        """Take in a sample, unless it came twice."""
+        """Add a sample, unless it is a repetition."""
         if len(self) and sample.time <= self._time[-1]:
             return
         self.latest = sample
@@ -358,17 +358,17 @@ class GpuSeries:
         self._held_back.append(", ".join(reasons))
 
     def most(self, field: str) -> float | None:
-        """Largest value so far, None where there was none."""
+        """Return the largest value so far, or None without any."""
         return self._most.get(field)
 
     def since(self, n_known: int) -> _Part:
-        """Return what came after the first `n_known` samples."""
+        """Return the samples after the first `n_known`."""
         return self._part(max(0, n_known - 1), len(self), len(self))
 
     def thinned(self, start: float, end: float, most: int) -> _Part:
-        """Return what was from `start` to `end`, in about `most` segments of each line."""
+        """Return the samples from `start` to `end`, in about `most` segments for each line."""
         time = np.array(self._time)
-        # One sample before, so that the line goes on to the edge of what follows.
+        # One sample before, so that the line reaches the left edge.
         first = max(0, int(np.searchsorted(time, start)) - 1)
         return self._part(first, int(np.searchsorted(time, end)), most)
 
@@ -384,7 +384,7 @@ class GpuSeries:
         return _Part(lines, list(self._stretches(first, last)))
 
     def _stretches(self, first: int, last: int) -> Iterator[tuple[float, float, str]]:
-        """Times in which the clock was held back, and why; neighbours of one reason are one."""
+        """Yield the times in which the clock was held back, and why; adjacent ones with the same reason are merged."""
         begun: int | None = None
         for place in range(first + 1, last + 1):
             why = self._held_back[place] if place < last else None
@@ -404,7 +404,7 @@ class _Part:
 
 
 def lanes_height(n_gpus: int) -> int:
-    """Pixels of a plot with the lanes of so many GPUs."""
+    """Return the height in pixels of a plot with the lanes of this many GPUs."""
     return round(n_gpus * min(60.0, max(10.0, 176.0 / max(n_gpus, 1)))) + _ROOM
 
 
@@ -417,13 +417,13 @@ def _lines(part: _Part, quantity: Quantity, color: str, label: str) -> Iterator[
 
 
 def _model(names: Sequence[str]) -> str:
-    """Return what the names of all GPUs begin with, in whole words: 'NVIDIA H100 80GB HBM3'."""
+    """Return the common beginning of all GPUs' names, in whole words: 'NVIDIA H100 80GB HBM3'."""
     words = zip(*(name.split() for name in names), strict=False)
     return " ".join(each[0] for each in takewhile(lambda each: len(set(each)) == 1, words))
 
 
 def _means(time: Floats, values: Floats, most: int) -> tuple[Floats, Floats]:
-    """Means of `most` groups of neighbours, each at the time of its last."""
+    """Return the means of `most` groups of neighbors, each at the time of its last."""
     if len(time) <= most:
         return time, values
     edges = np.linspace(0, len(time), most + 1).astype(int)

@@ -1,6 +1,6 @@
-"""GPUs as HTML: bars of use and memory, who holds it, and boxes to choose them by. No Bokeh.
+"""GPUs as HTML: bars of use and memory, the processes that hold them, and boxes to choose them. No Bokeh.
 
-Those of this machine as its NVML tells, those of a cluster as its workers tell, wherever they are.
+NVML reports those of this machine, and a cluster's workers report those of the cluster, on any machine.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from workbench.hardware import Gpu, Inventory
 from workbench.hardware.gauges import GpuSample, silent
 
 HELD_BACK = ("power cap", "hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake")
-"""Reasons for a lower clock that cost speed; the others are no trouble."""
+"""Reasons for a lower clock that cost speed; the others are harmless."""
 
 _SILENT = silent("", "No reading has come yet.")
 
 _SHOWN = {"utilisation": "use", "memory_used": "memory", "power": "power", "temperature": "temperature"}
-"""What a row shows of a sample, and what it calls that."""
+"""Fields of a sample that a row shows, and their names there."""
 
 
 class Choice(NamedTuple):
-    """How GPUs are chosen: one or several, and which are proposed."""
+    """Options for choosing GPUs: one or several, and the proposed ones."""
 
     one: bool
     proposed: Container[str]
     name: str = "devices"
-    """What the choice is called on the page."""
+    """Name of the form field."""
 
 
 def gpu_list(
@@ -42,9 +42,9 @@ def gpu_list(
     place: str,
     choice: Choice | None = None,
 ) -> str:
-    """Return a row for each GPU and each MIG slice, with what it does at this moment, by UUID.
+    """Return a row for each GPU and each MIG slice with its current activity, by UUID.
 
-    `place` tells this list from others on the page; by a `choice` each GPU in sight has a box for a cluster.
+    `place` distinguishes this list from others on the page. With a `choice`, each visible GPU has a box to choose it.
     """
     rows = [_Row(device, gauges.get(device.uuid, _SILENT)) for gpu in inventory.gpus for device in _devices(gpu)]
     return _list(rows, place, choice)
@@ -58,18 +58,18 @@ def cluster_gpu_list(
     place: str,
     silence: str,
 ) -> str:
-    """Return a row for each GPU of a cluster: as its workers tell, or else as this machine does.
+    """Return a row for each GPU of a cluster: as its workers report it, or else as this machine does.
 
     Parameters
     ----------
     planned
         UUIDs of the GPUs that the cluster was started on.
     heard
-        The newest sample of each GPU of which the workers tell, by UUID.
+        The newest sample of each GPU that the workers report, by UUID.
     here
-        Reads what this machine has, and what that does. Asked only where the workers leave out a GPU.
+        Reads this machine's inventory and samples. Called only if the workers leave out a GPU.
     silence
-        Why nothing is known of a GPU of which neither tells.
+        Message for a GPU that neither reports.
     """
     rows = {uuid: _row_as_told(sample, heard.values()) for uuid, sample in heard.items()}
     unheard, nowhere = [uuid for uuid in planned if uuid not in heard], {}
@@ -86,14 +86,14 @@ def cluster_gpu_list(
 
 
 def gpu_names(inventory: Inventory) -> str:
-    """Names of the GPUs of a machine with how many of each there are; '' without any."""
+    """Return the names of a machine's GPUs and how many of each there are; '' without any."""
     # The number of a simulated device is part of its name.
     names = Counter((gpu.name or "GPU").removesuffix(f" {gpu.index}") for gpu in inventory.gpus)
     return ", ".join(f"{n} × {name}" if n > 1 else name for name, n in names.items())
 
 
 def numbered(sample: GpuSample, beside: Iterable[GpuSample]) -> str:
-    """Number of a GPU, or of a slice among those of its GPU that tell: '0', '0:1'."""
+    """Return the number of a GPU, or of a slice among the reporting slices of its GPU: '0', '0:1'."""
     if not sample.uuid.startswith("MIG-"):
         return str(sample.index)
     same = {each.uuid for each in beside if (each.host, each.index) == (sample.host, sample.index)}
@@ -115,7 +115,7 @@ class _Device(NamedTuple):
 
 
 class _Absence(NamedTuple):
-    """What can't be had of a device, nothing for all of it, and why."""
+    """Values of a device that are unavailable (all of them if none is named), and the reason."""
 
     names: tuple[str, ...]
     reason: str
@@ -134,12 +134,12 @@ class _Row(NamedTuple):
     where: str = ""
 
     def absences(self) -> tuple[_Absence, ...]:
-        # One that is cut up has its use and memory in its slices.
+        # A GPU with slices has its use and memory in the slices.
         return tuple(_absences(self.gauge, self.device.kind)) if self.device.choosable else ()
 
 
 def _list(rows: Sequence[_Row], place: str, choice: Choice | None = None) -> str:
-    """Rows, and below them once what would be said in each."""
+    """Return the rows as HTML, with a shared message once below them."""
     if not rows:
         return ""
     shared = _shared(rows)
@@ -151,7 +151,7 @@ def _list(rows: Sequence[_Row], place: str, choice: Choice | None = None) -> str
 
 
 def _shared(rows: Sequence[_Row]) -> list[_Absence]:
-    """Return what is absent, for the same reason, from all of several GPUs or slices."""
+    """Return what is unavailable for the same reason from all of several GPUs or slices."""
     devices = Counter(row.device.kind for row in rows if row.device.choosable)
     absent = Counter(absence for row in rows for absence in row.absences())
     return [each for each, count in absent.items() if 1 < count == devices[each.kind]]
@@ -159,7 +159,7 @@ def _shared(rows: Sequence[_Row]) -> list[_Absence]:
 
 def _devices(gpu: Gpu) -> Iterator[_Device]:
     name = gpu.name or "GPU"
-    # A GPU that is cut into slices has no worker itself.
+    # Workers run on the slices of a GPU, not on the GPU itself.
     yield _Device(str(gpu.index), name, gpu.uuid or "", gpu.memory_total, gpu.power_limit, gpu.visible, not gpu.mig)
     for number, part in enumerate(gpu.slices):
         label = f"{gpu.index}:{number}"
@@ -167,7 +167,7 @@ def _devices(gpu: Gpu) -> Iterator[_Device]:
 
 
 def _row_as_told(sample: GpuSample, beside: Iterable[GpuSample]) -> _Row:
-    """Row of a GPU as a worker tells of it."""
+    """Return the row of a GPU as a worker reports it."""
     label, several = numbered(sample, beside), len({each.host for each in beside}) > 1
     label = f"{sample.host} · {label}" if several else label
     device = _Device(label, sample.name, sample.uuid, sample.memory_total, sample.power_limit)
@@ -250,7 +250,7 @@ def _process_name(pid: int) -> str:
 
 
 def _absences(gauge: GpuSample, kind: str) -> Iterator[_Absence]:
-    """Yield what can't be had, and why: what has the same reason together."""
+    """Yield what is unavailable, and why, grouped by reason."""
     names: dict[str, tuple[str, ...]] = {}
     for field, name in _SHOWN.items():
         if field in gauge.absent:

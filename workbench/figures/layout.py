@@ -1,7 +1,7 @@
-"""The Bokeh layout of a figure: plots, the columns that they draw, and what the browser does when columns change.
+"""The Bokeh layout of a figure: plots, the columns that they draw, and the browser's reactions to changed columns.
 
-All that changes while one watches travels as patches: columns of sources, and properties of models, by their names.
-What is marked and what is played changes in the page alone, by the functions of labext/src/figures within the document.
+Changes of a live figure travel as patches: columns of sources, and properties of models, by name. Marking and playing
+change only the page, by functions of labext/src/figures within the document.
 """
 
 from __future__ import annotations
@@ -58,15 +58,14 @@ COLUMNS = {
     **replay.COLUMNS,
     **gpu_lines.COLUMNS,
 }
-"""Columns of each source. `window` holds the stretch of time to show while one follows, and all that there is, in ms
-since the epoch."""
+"""Columns of each source. `window` holds the range to follow, and the whole range, in ms since the epoch."""
 
 _PROGRESS_ROW = 22
 _BAR_ALPHA = {"light": (0.2, 0.3), "dark": (0.12, 0.22)}
-"""Opacity of what is being computed, and on top of it of what is done: words on every colour keep 4.5:1."""
+"""Opacity of tasks in progress, and on top of it of finished tasks: words on every color keep 4.5:1."""
 
 _LANE_ROOM = 62
-"""Pixels of the task stream beside its lanes: title and time axis."""
+"""Pixels of the task stream in addition to its lanes: title and time axis."""
 
 Part = Literal["tasks", "progress", "cpu", "memory", "gpus"]
 
@@ -86,7 +85,7 @@ TITLES = {"tasks": "Tasks", "progress": "Progress", "cpu": "CPU, % of a core", "
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A figure's models: the root, the sources by name, and all that patches may name."""
+    """Models of a figure: the root, the sources by name, and all models that patches may name."""
 
     root: Column
     sources: dict[str, ColumnDataSource]
@@ -102,7 +101,7 @@ class Layout:
     named: dict[str, Any]
 
     def apply(self, patch: Patch) -> None:
-        """Change this document as a page changes its own, and do what the page would do thereupon."""
+        """Change this document as a page changes its own, including the reactions of the page."""
         patch.apply(self.named[patch.source])
         if patch.source == "gpu_axes":
             self.gpus.arrange()
@@ -114,7 +113,7 @@ def sources_of(parts: tuple[Part, ...]) -> frozenset[str]:
 
 
 def show_only(layout: Layout, parts: tuple[Part, ...]) -> None:
-    """Take what isn't among the parts off a figure; the words that say why it is empty belong to the tasks."""
+    """Hide all but these parts of a figure; the message that explains an empty figure belongs to the tasks."""
     plots = {"tasks": layout.stream, "progress": layout.progress, "cpu": layout.cpu, "memory": layout.memory}
     plots["gpus"] = layout.gpus.root
     kept = [*(plots[part] for part in parts)]
@@ -128,26 +127,26 @@ def show_only(layout: Layout, parts: tuple[Part, ...]) -> None:
 
 
 def titles(mark: str) -> Iterator[Patch]:
-    """What all plots are called but those of GPUs, which name their model; `mark` says what they have in common."""
+    """Yield the titles of all plots except GPU plots, which name their model; `mark` is appended to each."""
     for name, title in TITLES.items():
         yield Patch(f"{name}_title", "set", {"text": f"{title}{mark}"})
 
 
 def progress_room(n_bars: int) -> Iterator[Patch]:
-    """Height of so many progress bars."""
+    """Yield the height of this many progress bars."""
     yield room_for(n_bars, "progress_range")
     yield Patch("progress_plot", "set", {"height": n_bars * _PROGRESS_ROW + 36, "visible": n_bars > 0})
 
 
 def stream_height(n_lanes: int) -> tuple[int, float]:
-    """Height of the task stream for so many lanes, and of each lane, in pixels."""
+    """Return the height of the task stream for this many lanes, and of each lane, in pixels."""
     lane = min(26.0, max(5.0, 420.0 / max(n_lanes, 1)))
     lane = max(lane, 100.0 / max(n_lanes, 1))
     return round(n_lanes * lane) + _LANE_ROOM, lane
 
 
 def build(theme: Theme) -> Layout:
-    """Empty figure in the colours of a theme."""
+    """Return an empty figure in the colors of a theme."""
     sources = {name: ColumnDataSource({key: [] for key in keys}, name=name) for name, keys in COLUMNS.items()}
     now = 1000 * clock.time()
     time = Range1d(start=now - 30_000, end=now, name="time")
@@ -173,7 +172,7 @@ def build(theme: Theme) -> Layout:
         workers,
         sizing_mode="stretch_width",
         styles={"background": theme.background},
-        # A source that nothing draws must be in the document all the same, to be found by its name.
+        # A source that nothing draws must be in the document as well, to be found by its name.
         tags=[sources["window"]],
     )
     _react(sources)
@@ -203,7 +202,7 @@ def _react(sources: dict[str, ColumnDataSource]) -> None:
 
 
 def _dimmed(sources: dict[str, ColumnDataSource], name: str, of: str, least: float = 0.15, **columns: str) -> Any:
-    """Opacity of what a source draws: less where a task or worker is marked that isn't the one in these columns."""
+    """Return the opacity of a source's glyphs, lower where these columns don't match the marked task or worker."""
     paler = transformed(
         "dimmed", mark=sources["mark"], source=sources[name], columns=list(columns.items()), least=least
     )
@@ -244,11 +243,11 @@ def _progress(theme: Theme, sources: dict[str, ColumnDataSource]) -> Any:
     plot.hbar(left=0, right=1, fill_color=theme.track, line_color=None, **bar)
     plot.hbar(left=0, right="processing", fill_color="color", fill_alpha=processing, line_color=None, **bar)
     plot.hbar(left=0, right="done", fill_color="color", fill_alpha=done, line_color=None, **bar)
-    # At the foot of the bar, where it is in nobody's way.
+    # At the foot of the bar, where it covers nothing.
     bar |= {"y": "foot", "height": 0.2}
     plot.hbar(left="done", right="erred", fill_color=theme.erred, line_color=None, **bar)
     words = {"y": "y", "source": source, "text_alpha": dimmed, **text_style(theme, "11px", "middle")}
-    # The chip shows the colour as it is in the stream; the bar is paler, so that it can be written on.
+    # The chip shows the color as it is in the stream; the bar is paler, so that text on it is legible.
     chip = {"marker": "square", "size": 12, "fill_color": "color", "fill_alpha": dimmed, "line_color": None}
     plot.scatter(x=0, y="y", source=source, **chip)
     plot.text(x=0, x_offset=14, text="name", **words)
@@ -269,9 +268,9 @@ def _lines(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource], na
 
 
 def kinds_words(theme: Theme, *, others: bool = False, gpus: bool = False) -> str:
-    """Return what the colours of the stream mean that are of no task; `others` where some were computed for others.
+    """Return the legend of the stream's colors that belong to no task; `others` adds other users' work.
 
-    With `gpus`, what the end of a task means there, too.
+    With `gpus`, it also explains the end of a GPU task.
     """
     kinds = {
         "transfer": theme.transfer,
@@ -285,5 +284,6 @@ def kinds_words(theme: Theme, *, others: bool = False, gpus: bool = False) -> st
 
 
 LAUNCHED = "On a GPU a task ends when its kernels are launched; runs of workloads then wait for it (wait-for-gpu)."
-"""CuPy doesn't wait for the device, and to wait for it after each task would slow down what is watched: a run waits
-once, at its end (`linalg.backend.WAITING`)."""
+"""Explanation of the end of a GPU task. CuPy doesn't wait for the device, and waiting after each task would slow down
+the run. A run waits once, at its end (`linalg.backend.WAITING`).
+"""

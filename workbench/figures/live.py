@@ -1,4 +1,4 @@
-"""A figure that is fed with batches of events and says what has to change on the screen."""
+"""A figure that is fed with batches of events and returns the changes for the screen."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from workbench.monitor.events import COUNTS, Batch, Task, Tasks
 from workbench.runs.run import ON_SIMULATED
 
 MOST_NAMES = 8
-"""Progress bars; what is beyond is added up in one."""
+"""Largest number of progress bars; the last one sums up the remaining names."""
 
 MOST_WORKERS_NAMED = 16
 
 _RECTANGLES = 3_000
-"""Most rectangles that are sent at once; up to twice as many are on the screen before all are sent again."""
+"""Largest number of rectangles sent at once; up to twice as many are on the screen before all are sent again."""
 
 _RECTANGLES_PER_LANE = 60
-"""Where this is more: with fewer, eighty lanes would be a mosaic."""
+"""Limit per lane, if this allows more: with fewer, eighty lanes would be a mosaic."""
 
 _SEGMENTS = 4_000
 _STREAMED_EXACTLY = 60
 _WIDTH = 1_000
-"""Pixels that the stream is assumed to have until `show_range` says better."""
+"""Assumed width of the stream in pixels until `show_range` reports another."""
 
 _GIB = 2.0**30
 
@@ -53,9 +53,9 @@ _GIB = 2.0**30
 class LiveFigure:
     """Task stream, progress, CPU and memory of one cluster or one recorded run, as a Bokeh layout.
 
-    Feed it with batches and bring what `patches` returns to whatever shows it: to `apply` where the document lives in
-    this process (a report), else over a wire to a page that embedded `item`. `simulated` says that its GPUs are known
-    to be, which every title tells; else their samples tell it.
+    Feed it with batches and pass the result of `patches` on: to `apply` if the document lives in this process (a
+    report), or else to a page that embedded `item`. `simulated` marks its GPUs as simulated in every title; otherwise
+    their samples decide.
     """
 
     def __init__(self, theme: str = "light", name: str = "this cluster", *, simulated: bool = False) -> None:
@@ -66,7 +66,7 @@ class LiveFigure:
         self._samples = Samples()
         self._series = self._samples.series
         self.gpus = GpuLines(self.theme)
-        """What was fed of GPUs."""
+        """GPU samples fed so far."""
         self._counts: dict[str, Mapping[str, int]] = {}
         self._recorded = False
         self._simulated = simulated
@@ -78,10 +78,10 @@ class LiveFigure:
         self._sent = _Sent()
         self._layout: Layout | None = None
 
-    # -- what comes in
+    # -- input
 
     def feed(self, batches: Iterable[Batch]) -> None:
-        """Take in events; `patches` tells what follows from them."""
+        """Take in events; `patches` returns the resulting changes."""
         for batch in batches:
             if batch.recorded:
                 self._recorded = True
@@ -96,10 +96,10 @@ class LiveFigure:
             if batch.progress is not None:
                 self._counts = dict(batch.progress.counts)
 
-    # -- what goes out
+    # -- output
 
     def patches(self) -> list[Patch]:
-        """Changes since the last call."""
+        """Return the changes since the last call."""
         candidates = [
             *self._task_patches(),
             *self._lanes_patches(),
@@ -114,9 +114,9 @@ class LiveFigure:
         return [patch for patch in candidates if patch is not None and self._sent.is_new(patch)]
 
     def show_range(self, start: float, end: float, width: int, *, limit: int | None = None) -> list[Patch]:
-        """Changes that show the time from `start` to `end` (ms since the epoch) in full detail on `width` pixels.
+        """Return changes that show the time from `start` to `end` (ms since the epoch) in detail on `width` pixels.
 
-        What comes later is still streamed, so whoever follows again has it. No more than `limit` rectangles show it.
+        Later events are still streamed, so a page that follows again has them. At most `limit` rectangles are returned.
         """
         limit = limit or 2 * self._most_rectangles
         self._pinned = (start / 1000, end / 1000, max(1, int(width)), limit)
@@ -124,7 +124,7 @@ class LiveFigure:
         return [*self._replaced_tasks(), *self._replaced_samples(), *gpus]
 
     def window(self) -> tuple[float, float]:
-        """Stretch of time (ms since the epoch) that shows what goes on now, or all of a recorded run."""
+        """Return the range (ms since the epoch) that shows current work, or all of a recorded run."""
         start, end = self._follow.whole() if self._recorded else self._follow.window()
         return 1000 * start, 1000 * end
 
@@ -139,7 +139,7 @@ class LiveFigure:
 
     @property
     def layout(self) -> Layout:
-        """Bokeh models of this figure, made when first asked for."""
+        """Bokeh models of this figure, made on first access."""
         if self._layout is None:
             self._layout = build(self.theme)
         return self._layout
@@ -152,12 +152,12 @@ class LiveFigure:
                 self.layout.time.update(start=patch.columns["start"][0], end=patch.columns["end"][0])
 
     def item(self) -> dict[str, Any]:
-        """Bokeh's JSON of the document with all that was fed so far, for `Bokeh.embed.embed_item`."""
+        """Return Bokeh's JSON of the document with everything fed so far, for `Bokeh.embed.embed_item`."""
         self.apply(self.patches())
         return dict(json_item(self.layout.root))
 
     def record_values(self, themes: Sequence[Theme], limit: int) -> dict[str, Any] | None:
-        """All tasks of a record, which a page without a server shows at any zoom; see `detail`."""
+        """Return all tasks of a record, which a page without a server shows at any zoom; see `detail`."""
         if len(self._records) != 1 or not len(self.timeline):
             return None
         lane, category = self.timeline.lanes_and_categories()
@@ -174,14 +174,14 @@ class LiveFigure:
 
     def _task_patches(self) -> Iterator[Patch]:
         timeline, sent = self.timeline, self._sent
-        # A lane is another's as soon as its worker is known to be one that was started anew.
+        # A lane moves to another row as soon as its worker turns out to be a restarted one.
         renamed = len(timeline) and len(self._samples) != sent.n_workers
         if timeline.n_rows == sent.n_rows and not renamed:
             return
         start, end = (edge / 1000 for edge in self.window())
         new = self._new_rectangles(start, end)
         full = sent.n_rectangles + len(new) > 2 * self._most_rectangles
-        # What was sent for another zoom is too coarse now, or has gaps between its rectangles that are too wide.
+        # Rectangles sent for another zoom are too coarse now, or the gaps between them are too wide.
         rescaled = not 0.5 < (end - start) / (sent.seconds or 1e-9) < 2
         if (
             renamed
@@ -198,7 +198,7 @@ class LiveFigure:
             yield Patch("tasks", "stream", self._task_columns(new, end - start), 2 * self._most_rectangles)
 
     def _new_rectangles(self, start: float, end: float) -> View:
-        """Rectangles of tasks that were not sent, as fine as the window from `start` to `end` shows them."""
+        """Return rectangles of tasks that weren't sent, at the resolution of the window from `start` to `end`."""
         timeline, since = self.timeline, self._sent.n_rows
         first, last = timeline.span(since) or (start, end)
         begin = max(start, min(first, end))
@@ -208,7 +208,7 @@ class LiveFigure:
 
     def _replaced_tasks(self) -> Iterator[Patch]:
         start, end = (edge / 1000 for edge in self.window())
-        # Some of what was before, so that a short pan finds something.
+        # Include some earlier time, so that a short pan finds something.
         begin = start if self._recorded else start - (end - start) / 2
         views = [self.timeline.view(begin, end, _WIDTH, limit=self._most_rectangles)]
         width = end - start
@@ -230,7 +230,7 @@ class LiveFigure:
         yield Patch("tasks", "replace", self._task_columns(view, width))
 
     def _part(self, start: float, end: float, pixels: int, limit: int) -> View:
-        """Rectangles of a stretch of time; where tasks fill a part of it alone, that has its share of the limit."""
+        """Return rectangles of a range. If tasks fill only part of it, that part has its share of the limit."""
         first, last = self._follow.edges()
         begin, stop = max(start, first), min(end, last)
         if not start < end or not begin < stop:
@@ -239,7 +239,7 @@ class LiveFigure:
         return self.timeline.view(begin, stop, max(1, round(share * pixels)), limit=max(1, round(share * limit)))
 
     def _shown_lanes(self) -> list[Lane]:
-        """Lanes of the rows from top to bottom, with the names of their workers."""
+        """Return the lanes of the rows from top to bottom, with the names of their workers."""
         shown = {row: self.timeline.lanes[lane] for lane, row in self._rows.items()}
         return [Lane(self._samples.name(lane.worker), lane.thread) for lane in shown.values()]
 
@@ -258,7 +258,7 @@ class LiveFigure:
         view = view.in_order()
         colors = category_colors(self.theme)
         y = np.array([self._rows[lane] for lane in view.lane.tolist()], float)
-        # Transfers and disk are drawn as a strip at the foot of their lane: they go on beside computing.
+        # Transfers and disk are drawn as a strip at the foot of their lane: they run in parallel with computing.
         beside = (view.category >= TRANSFER) & (view.category < ERRED)
         pixel = seconds / _WIDTH
         separate = (view.stop - view.start) > 6 * pixel
@@ -270,13 +270,13 @@ class LiveFigure:
         ]
         return {
             "left": _ms(view.start),
-            # One that failed at once must be seen all the same.
+            # A task that failed at once must be visible.
             "right": _ms(np.where(view.category == ERRED, np.maximum(view.stop, view.start + 3 * pixel), view.stop)),
             "y": np.where(beside, y + 0.29, y).tolist(),
             "height": np.where(beside, 0.3, 0.88).tolist(),
             "color": color,
             "line": np.select([merged, separate], ["#00000000", self.theme.background], color).tolist(),
-            # Even where there is hardly anything, it is seen that there is something.
+            # Even a nearly empty rectangle must be visible.
             "alpha": np.where(merged, 0.25 + 0.75 * view.fill, 1.0).round(2).tolist(),
             **{key: [row[key] for row in words] for key in _WORDS},
         }
@@ -335,13 +335,13 @@ class LiveFigure:
     # -- workers
 
     def _workers(self) -> list[str]:
-        """Names of workers, in order."""
+        """Return the names of workers, in order."""
         return sorted(self._series, key=lambda worker: natural(self._short(worker)))
 
     def _short(self, worker: str) -> str:
-        """Name or address in few characters."""
+        """Return a short name or address."""
         name = self._samples.name(worker)
-        # A worker with a GPU of its own is named after it, and no lane has room for a UUID.
+        # A worker with a GPU of its own is named after it, because no lane has room for a UUID.
         return self.gpus.label(name) or _shortened(name.rpartition("://")[2], 24)
 
     def _label(self, worker: str) -> str:
@@ -375,7 +375,7 @@ class LiveFigure:
             shown = [(start, end, each)]
             if self._pinned is not None:
                 begin, stop, pixels, _ = self._pinned
-                # What covers the whole takes its place: each line drawn twice would cost twice in every frame.
+                # A part that covers the whole replaces it: drawing each line twice would cost twice in every frame.
                 covers = begin <= start + 1e-3 and stop >= end - 1e-3
                 shown = [*([] if covers else shown), (begin, stop, min(each, 2 * pixels))]
             lines = [
@@ -468,7 +468,7 @@ class LiveFigure:
 
 
 class _Sent:
-    """What the screen has by now."""
+    """The state of the screen."""
 
     def __init__(self) -> None:
         self.n_rows = 0
@@ -476,14 +476,14 @@ class _Sent:
         self.n_replayed = 0
         self.n_rectangles = 0
         self.seconds = 0.0
-        """Stretch of time in view when all rectangles were sent last."""
+        """Visible range, in seconds, when all rectangles were last sent."""
         self.n_samples: dict[str, int] = {}
         self.n_segments = 0
         self.most_memory = 0.0
         self._last: dict[str, dict[str, Any]] = {}
 
     def is_new(self, patch: Patch) -> bool:
-        """Return whether it changes anything: what is small is made each time, and sent only when it differs."""
+        """Return whether a patch changes anything: small sources are rebuilt each time and sent only if they differ."""
         if patch.mode == "stream" or patch.source in _GROWING:
             return True
         if self._last.get(patch.source) == patch.columns:
@@ -504,7 +504,7 @@ def _ms(seconds: Any) -> list[float]:
 
 
 def _lane_labels(lanes: Sequence[Lane], label_of: Callable[[str], str], lane_height: float) -> list[str]:
-    """Labels of lanes from top to bottom, empty where there is no room for one."""
+    """Return the labels of lanes from top to bottom, '' if a label doesn't fit."""
     several = {lane.worker for lane in lanes if lane.thread > 0}
     labels: list[str] = []
     worker = None
@@ -528,7 +528,7 @@ def _lane_labels(lanes: Sequence[Lane], label_of: Callable[[str], str], lane_hei
 
 
 def progress_bars(counts: Mapping[str, Mapping[str, int]]) -> list[tuple[Sequence[str], Mapping[str, int]]]:
-    """Names that each bar stands for, and their counts together."""
+    """Return the task names of each bar, and the sum of their counts."""
     rows = sorted(((name, count) for name, count in counts.items() if count["total"]), key=lambda row: -row[1]["total"])
     if len(rows) <= MOST_NAMES:
         return [((name,), count) for name, count in rows]
@@ -539,13 +539,13 @@ def progress_bars(counts: Mapping[str, Mapping[str, int]]) -> list[tuple[Sequenc
 
 
 def count_words(count: Mapping[str, int]) -> str:
-    """'303 / 312, 2 failed'."""
+    """Return counts as text: '303 / 312, 2 failed'."""
     words = f"{formats.count(count['done'])} / {formats.count(count['total'])}"
     return f"{words}, {count['erred']} failed" if count["erred"] else words
 
 
 def natural(name: str) -> tuple[int, int, str]:
-    """Order in which worker 10 comes after worker 9."""
+    """Return a sort key that puts worker 10 after worker 9."""
     return (0, int(name), "") if name.isdigit() else (1, 0, name)
 
 

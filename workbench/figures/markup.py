@@ -1,4 +1,4 @@
-"""Pieces of HTML that the faces show as they are: what comes from elsewhere is escaped here. No Bokeh."""
+"""Pieces of HTML shared by all pages. Text from outside is escaped here. No Bokeh."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 from workbench.runs import singular
 
 _NUMBERS = "border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 4px 0 12px"
-# Headers may take two lines, so that all columns are seen in a narrow sidebar.
+# Headers may take two lines, so that all columns fit a narrow sidebar.
 _HEAD = "padding: 1px 10px 1px 0; text-align: right; vertical-align: bottom"
 _CELL = "padding: 1px 10px 1px 0; text-align: right; white-space: nowrap"
 _FULL = 0.85
-"""Share of a memory from which on it is shown as nearly full."""
+"""Share of a memory above which it is shown as nearly full."""
 _COMMAND = re.compile(r":\s+workbench [a-z]+[^.;]*")
 
 
 def tag(name: str, /, *children: str, **attributes: Any) -> str:
-    """Element with attributes, and children that are HTML already.
+    """Return an element with attributes, and children that are already HTML.
 
     An attribute that is None or False is left out, True stands without a value, a mapping or a list is JSON; `class_`
     and `data_x` are written as `class` and `data-x`.
@@ -47,40 +47,40 @@ def script_json(value: Any) -> str:
 
 
 def paragraph(text: str, class_: str = "wb-Muted", **attributes: Any) -> str:
-    """One sentence as a paragraph; nothing for no text."""
+    """Return a message as a paragraph; '' for no text."""
     return tag("p", escape(text), class_=class_, **attributes) if text else ""
 
 
 def facts(pairs: Mapping[str, str], **attributes: Any) -> str:
-    """Names and what they are, as HTML already, side by side."""
+    """Return names and their descriptions, which are already HTML, side by side."""
     rows = "".join(tag("dt", escape(name)) + tag("dd", body) for name, body in pairs.items())
     return tag("dl", rows, class_="wb-Facts", **attributes)
 
 
 def faint(text: str) -> str:
-    """Words that may be passed over."""
+    """Return muted text."""
     return tag("span", escape(text), class_="wb-Muted")
 
 
 def code(text: str, hook: str | None = None, *, class_: str = "wb-Code") -> str:
-    """Program text, with a button that copies it."""
+    """Return program text with a button that copies it."""
     button = icon_button("copy", "Copy", data_copy=True)
     return tag("div", button, tag("pre", escape(text), tabindex=0, data_workbench=hook), class_=class_)
 
 
 def log(text: str, hook: str = "log") -> str:
-    """Return what a process wrote, its end in view, with a button that copies it."""
+    """Return the log of a process, scrolled to its end, with a button that copies it."""
     return code(text or "Nothing was logged.", hook, class_="wb-Code wb-Log")
 
 
 def without_commands(sentence: str) -> str:
-    """The same without what is to be typed in a terminal, for a page that has a button for it."""
+    """Return a sentence without the terminal command, for a page that has a button for it."""
     said = _COMMAND.sub("", sentence)
     return said if said == sentence or said.endswith(".") else f"{said}."
 
 
 def values_html(result: Mapping[str, Any]) -> str:
-    """Return the singular values as a table, ten and the others folded; '' for a result without them."""
+    """Return the singular values as a table, ten visible and the others folded; '' for a result without them."""
     found = singular.values(result)
     if found is None:
         return ""
@@ -97,7 +97,7 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def check_html(run: Mapping[str, Any]) -> str:
-    """Return how a run's check ended, as one line with a light, and how accurate its values are."""
+    """Return the outcome of a run's check as one line with a light, and the accuracy of its values."""
     check, accuracy = run.get("check"), singular.accuracy(run.get("result") or {})
     if not check and not accuracy:
         return ""
@@ -111,18 +111,18 @@ def check_html(run: Mapping[str, Any]) -> str:
 
 
 def folded(title: str, body: str, **attributes: Any) -> str:
-    """HTML that is shown when its title is clicked."""
+    """Return HTML that is folded below its title."""
     return tag("details", tag("summary", escape(title)), body, class_="wb-Details", **attributes)
 
 
 def icon_button(icon: str, label: str, **attributes: Any) -> str:
-    """Button with one of Lab's icons; `data_request`, `data_command` and `data_page` say what a click does."""
+    """Return a button with one of Lab's icons; `data_request`, `data_command` and `data_page` define its action."""
     drawn = tag("span", class_="wb-Icon", style=f"--wb-icon: var(--wb-{icon})")
     return tag("button", drawn, class_="wb-IconButton", title=label, aria_label=label, **attributes)
 
 
 def meter(label: str, value: float, of: float, text: str, *, memory: bool = False) -> str:
-    """Thin bar with its number beside it; a memory that is nearly full is a warning."""
+    """Return a thin bar with its number next to it; a memory that is nearly full is a warning."""
     share = min(1.0, max(0.0, value / of)) if of > 0 else 0.0
     full = " wb-mod-full" if memory and share > _FULL else ""
     bar = tag(
@@ -140,12 +140,12 @@ def meter(label: str, value: float, of: float, text: str, *, memory: bool = Fals
 
 
 def joined(parts: Iterable[str | None]) -> str:
-    """Parts that there are, with dots between them."""
+    """Return the nonempty parts, separated by dots."""
     return " · ".join(part for part in parts if part)
 
 
 def number(value: float | str | None) -> str:
-    """Return a number short enough for a line of results; a dash, or its text, for what is no finite number."""
+    """Return a number in short form for a line of results; a dash, or its text, if it isn't finite."""
     if value is None or isinstance(value, str):
         return value or "–"
     if not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""What a report shows of a run's own measurements: bandwidth between workers, and the topology."""
+"""Measurements of a run in its report: accuracy, pictures of the answer, bandwidth between workers, and topology."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from workbench.runs import singular, transfers
 from workbench.runs.run import ON_SIMULATED
 
 _OWN = ("bandwidth", "certificate", "scatter")
-"""Parts of a result that have a section of their own."""
+"""Parts of a result with a section of their own."""
 
 
 class Section(NamedTuple):
-    """A part of a report: its heading, what it says as HTML, and a figure in a theme where there is one."""
+    """A part of a report: its heading, its HTML, and possibly a figure by theme."""
 
     title: str
     body: str
@@ -30,12 +30,12 @@ class Section(NamedTuple):
 
 
 def plain(result: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Parts of a result that are shown as they are."""
+    """Return the parts of a result that are shown as they are."""
     return singular.other_values(result or {}, _OWN)
 
 
 def sections(run: Mapping[str, Any], arrays: xr.Dataset | None = None) -> list[Section]:
-    """Sections for what this run measured and for pictures of its answer's arrays; none for most."""
+    """Return sections for a run's measurements and for pictures of its answer's arrays; most runs have none."""
     result = run.get("result") or {}
     drawn = list(pictures(xr.Dataset() if arrays is None else arrays, result))
     found = [*_accuracy(result, drawn), *map(_pictured, drawn), *_bandwidth(run)]
@@ -54,7 +54,7 @@ def _marked(figure: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def sections_html(found: Sequence[Section]) -> str:
-    """Return the sections with a place for each figure."""
+    """Return the sections with a placeholder for each figure."""
     return "".join(
         f"{f'<h2>{escape(section.title)}</h2>' if section.title else ''}{section.body}"
         + (f'<div id="measured-{index}" style="overflow-x: auto"></div>' if section.figure else "")
@@ -63,7 +63,7 @@ def sections_html(found: Sequence[Section]) -> str:
 
 
 def sections_items(found: Sequence[Section]) -> dict[str, Any]:
-    """The figures as Bokeh's JSON, light and dark, by the ids of their places."""
+    """Return the figures as Bokeh's JSON, light and dark, by the ids of their placeholders."""
     return {
         f"measured-{index}": {theme: json_item(section.figure(theme)) for theme in ("light", "dark")}
         for index, section in enumerate(found)
@@ -72,7 +72,7 @@ def sections_items(found: Sequence[Section]) -> dict[str, Any]:
 
 
 def _accuracy(result: Mapping[str, Any], drawn: list[Picture]) -> list[Section]:
-    """Return what the certificate says, beside the first picture, which is how the values fall."""
+    """Return the certificate, next to the first picture, which shows the falling values."""
     told = result.get("certificate")
     if not told:
         return []

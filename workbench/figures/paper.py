@@ -1,4 +1,4 @@
-"""Pictures of an answer as files for a paper: PNG, SVG or PDF, drawn by Matplotlib, so that no browser is needed."""
+"""Pictures of an answer as files for a paper: PNG, SVG or PDF, drawn by Matplotlib, without a browser."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 _INCHES = (6.3, 4.2)
 _PLAIN: dict[str, Any] = {"text.parse_math": False}
-"""Names may hold dollars, between which Matplotlib would read TeX and fail."""
+"""Settings against TeX: Matplotlib would interpret dollars in names, and fail."""
 _SMALL: dict[str, Any] = {
     "figure.figsize": (3.3, 2.3),
     "figure.dpi": 100,
     "font.size": 8,
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), "#888888"),
 }
-"""How a picture looks beside words, on a light page and on a dark one."""
+"""Style of a picture next to text, on a light page and on a dark one."""
 _MARKERS = "osD^vPX*"
 _DPI = 200
 _MOST_NAMED = 24
-"""Groups that a legend has room for."""
+"""Largest number of groups in a legend."""
 
 
 def write_picture(picture: Picture, file: BinaryIO, kind: str) -> None:
-    """Write one picture as a kind of `targets.PICTURES`. Raises MissingError where Matplotlib isn't installed."""
+    """Write one picture as a kind of `targets.PICTURES`. Raises MissingError if Matplotlib isn't installed."""
     if not can_write():
         raise MissingError(f"Pictures in files need Matplotlib: install the extra pictures ({install('pictures')}).")
     from matplotlib import rc_context
@@ -51,7 +51,7 @@ def can_write() -> bool:
 
 
 def write_small(picture: Picture, file: BinaryIO) -> None:
-    """Write one picture as a small PNG without title and background, to stand beside words."""
+    """Write one picture as a small PNG without title and background, to be shown next to text."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -99,7 +99,7 @@ def _draw_dots(axes: Axes, dots: Dots) -> None:
             "s": 10,
             "color": colors[index % len(colors)],
             "marker": _MARKERS[index // len(colors) % len(_MARKERS)],
-            # A hundred thousand dots as vectors are a file that no reader opens.
+            # No reader opens a file with a hundred thousand dots as vectors.
             "rasterized": len(dots.x) > 2000,
         }
         axes.scatter(dots.x[mine], dots.y[mine], linewidths=0, label=name or None, **look)
@@ -110,7 +110,7 @@ def _draw_dots(axes: Axes, dots: Dots) -> None:
 def _draw_map(figure: Any, axes: Axes, drawn: Map) -> None:
     low, high = drawn.range
     colors = "RdBu_r" if low < 0 < high else "viridis"
-    axes.set_facecolor(LIGHT.grid)  # what is missing
+    axes.set_facecolor(LIGHT.grid)  # missing values
     look: dict[str, Any] = {"cmap": colors, "vmin": low, "vmax": high, "shading": "nearest", "rasterized": True}
     if drawn.from_top:
         axes.invert_yaxis()

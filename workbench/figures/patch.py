@@ -1,4 +1,4 @@
-"""What has to change on a screen, as a value. No Bokeh here."""
+"""A change of a screen, as a value. No Bokeh here."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, Literal
 class Patch:
     """A change of one model of the document, which `source` names.
 
-    'set' gives `columns` to the model as its properties. Of a ColumnDataSource 'replace' puts `columns` in the place
-    of its data, and 'stream' adds them and keeps the last `rollover` rows. The source 'window' holds what to show
-    while one follows: its `start` and `end` (ms since the epoch) belong into the Range1d 'time', unless the reader
-    has panned away.
+    The mode 'set' assigns `columns` to the model's properties. For a ColumnDataSource, 'replace' replaces its data with
+    `columns`, and 'stream' adds them and keeps the last `rollover` rows. The source 'window' holds the range to show
+    while following: its `start` and `end` (ms since the epoch) go into the Range1d 'time', unless the reader has panned
+    away.
     """
 
     source: str
@@ -33,16 +33,16 @@ class Patch:
 
 
 def named(root: Any) -> dict[str, Any]:
-    """The models of a document that patches may name, by their names."""
+    """Return the models of a document that patches may name, by name."""
     return {model.name: model for model in root.references() if model.name}
 
 
 def columns(names: Iterable[str], rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
-    """Rows as columns of these names."""
+    """Return rows as columns of these names."""
     rows = [*rows]
     return {name: [row[index] for row in rows] for index, name in enumerate(names)}
 
 
 def room_for(n: int, name: str) -> Patch:
-    """Room for `n` rows in the axis `name` of a plot, from top to bottom."""
+    """Return the patch that makes room for `n` rows in the axis `name` of a plot, from top to bottom."""
     return Patch(name, "set", {"start": max(n, 1) - 0.5, "end": -0.5})

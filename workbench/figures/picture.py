@@ -1,6 +1,6 @@
-"""What a computation did as a static picture and a table: SVG and HTML that need no JavaScript. No Bokeh here.
+"""A computation as a static picture and a table: SVG and HTML that need no JavaScript. No Bokeh here.
 
-It is drawn for a page that may be light or dark, so that it can be kept in a notebook and looked at anywhere.
+It fits a light and a dark page, so that it can be saved in a notebook and viewed anywhere.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _LINES_HEIGHT = 64
 _BAR = 17
 _TITLE = 18
 _GREY = "#797979"
-"""As legible on white as on nearly black."""
+"""Gray that is equally legible on white and on nearly black."""
 _COMPUTE, _TRANSFER = KINDS.index("compute"), KINDS.index("transfer")
 _TICKS = (1, 2, 5)
 
 
 @dataclass(slots=True)
 class Row:
-    """What the tasks of one name took together."""
+    """Totals of the tasks of one name."""
 
     name: str
     tasks: int = 0
@@ -61,13 +61,13 @@ class Row:
 
 
 class Picture:
-    """Gathers what happens, batch by batch, and draws it, or some parts of it, as often as it is asked to."""
+    """Collector of events, batch by batch, that draws the picture, or some parts of it, at any time."""
 
     def __init__(self, parts: Sequence[Part] = PARTS) -> None:
         self._parts = parts
         self.rows: dict[str, Row] = {}
         self.transferring = 0.0
-        """Seconds, of all threads together."""
+        """Seconds, summed over all threads."""
         self.n_others = 0
         self._timeline = Timeline()
         self._samples = Samples()
@@ -100,11 +100,11 @@ class Picture:
 
     @property
     def n_tasks(self) -> int:
-        """Tasks of its own that ended."""
+        """Number of its own finished tasks."""
         return sum(row.tasks for row in self.rows.values())
 
     def summary(self) -> str:
-        """One line on what was computed, such as '125 tasks on 2 workers, 1.2 s of computing'."""
+        """Return one line about the computation, such as '125 tasks on 2 workers, 1.2 s of computing'."""
         workers = len({self._samples.name(lane.worker) for lane in self._timeline.lanes} | set(self._series))
         parts = [
             f"{formats.count(self.n_tasks, 'task')} on {formats.count(workers, 'worker')}",
@@ -119,7 +119,7 @@ class Picture:
         return ", ".join(parts)
 
     def table(self) -> str:
-        """Tasks by name, those that took longest first, as an HTML table; nothing without any."""
+        """Return the tasks by name, longest total first, as an HTML table; '' without any."""
         rows = sorted(self.rows.values(), key=lambda row: -row.seconds)
         if not rows:
             return ""
@@ -137,7 +137,7 @@ class Picture:
         return tag("table", tag("thead", _table_row("th", head)), tag("tbody", *body))
 
     def svg(self) -> str:
-        """Progress, task stream, memory of the workers, and use and memory of GPUs where there are some."""
+        """Return progress, task stream, workers' memory, and use and memory of GPUs if there are any."""
         begin, end = self._window()
         canvas = _Canvas(begin, end)
         if self._simulated:
@@ -153,7 +153,7 @@ class Picture:
         return canvas.finished()
 
     def image(self) -> str:
-        """Return the picture as HTML that shows the SVG as an image, which a page that trusts nobody shows too."""
+        """Return the picture as HTML that embeds the SVG as an image, which even an untrusted notebook shows."""
         data = base64.b64encode(self.svg().encode()).decode()
         source, style = f"data:image/svg+xml;base64,{data}", "max-width:100%;height:auto"
         return tag("img", alt=self.summary(), width=WIDTH, style=style, src=source)
@@ -184,7 +184,7 @@ class Picture:
 
     def _window(self) -> tuple[float, float]:
         span = self._timeline.span()
-        # What was running before somebody watched is drawn from then on. A record comes when all of it is over.
+        # Tasks that started before the recording are drawn from its beginning on. A record arrives after its end.
         begin = span[0] if self._recorded and span is not None else self._began or 0.0
         end = self._latest if span is None else max(span[1], self._latest)
         return begin, max(end, begin + 1e-3)
@@ -279,7 +279,7 @@ class Picture:
 
 
 class _Canvas:
-    """SVG that grows downwards, with time from left to right."""
+    """SVG that grows downward, with time from left to right."""
 
     def __init__(self, begin: float, end: float) -> None:
         self.begin, self.end = begin, end

@@ -1,4 +1,4 @@
-"""What the plots of a figure have in common: their time axis, their looks, what is said beside them."""
+"""Common parts of a figure's plots: time axis, style, and text next to them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from workbench.figures.colors import Theme
 from workbench.figures.reactions import formatter
 
 LEFT = 84
-"""Pixels left of every plot, so that their time axes lie on top of each other."""
+"""Pixels left of every plot, so that the time axes are aligned."""
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
 def time_plot(theme: Theme, name: str, title: str, x_range: Range1d, y_range: Range1d, height: int) -> Any:
-    """Empty plot to be moved along the time axis."""
+    """Return an empty plot that is panned along the time axis."""
     y_range.name = f"{name}_range"
     looks = {"min_border_left": LEFT, "min_border_top": 4, "min_border_bottom": 4}
     plot = empty_plot(theme, name, x_range, y_range, height, title=title, tools=[PanTool(dimensions="width")], **looks)
@@ -39,7 +39,7 @@ def time_plot(theme: Theme, name: str, title: str, x_range: Range1d, y_range: Ra
 
 
 def empty_plot(theme: Theme, name: str, x_range: Range1d, y_range: Range1d, height: int, **looks: Any) -> Any:
-    """Empty plot in the colours of a theme; what patches change of it is called after `name`."""
+    """Return an empty plot in the colors of a theme; the models that patches change are named after `name`."""
     plot = figure(
         name=f"{name}_plot",
         x_range=x_range,
@@ -58,7 +58,7 @@ def empty_plot(theme: Theme, name: str, x_range: Range1d, y_range: Range1d, heig
 
 
 def dress(plot: Any, theme: Theme) -> None:
-    """Give a plot, its title, axes and grid the font and the colours of a theme."""
+    """Apply the font and the colors of a theme to a plot, its title, axes and grid."""
     plot.update(background_fill_color=theme.background, border_fill_color=theme.background, outline_line_color=None)
     plot.title.update(text_color=theme.muted, text_font=FONT, text_font_size="12px", text_font_style="bold")
     for axis in plot.axis:
@@ -75,7 +75,7 @@ def dress(plot: Any, theme: Theme) -> None:
 
 
 def name_lanes(plot: Any, name: str, lanes: ColumnDataSource) -> None:
-    """Label the lanes that lie one below the other in a plot with what the source says of each."""
+    """Label the lanes that lie one below the other in a plot with the source's text for each."""
     plot.yaxis.ticker = FixedTicker(name=f"{name}_ticks", ticks=[])
     plot.yaxis.formatter = formatter("lane", lanes=lanes)
     plot.yaxis.major_tick_line_color = None
@@ -91,7 +91,7 @@ def draw_lines(
     limit: str | None,
     limits: ColumnDataSource,
 ) -> None:
-    """Lines of segments that a source holds, and the column `limit` of `limits` as dashed ones."""
+    """Draw the segments of a source as lines, and the column `limit` of `limits` as dashed ones."""
     lines = plot.segment(
         x0="x0", y0="y0", x1="x1", y1="y1", color="color", line_alpha=alpha, line_width=1.8, source=source
     )
@@ -103,9 +103,9 @@ def draw_lines(
 
 
 def hover(theme: Theme, renderer: Any, title: str, lines: tuple[str, ...] = ()) -> HoverTool:
-    """Return what is said of what the pointer is on."""
+    """Return the tooltip of a renderer."""
     rows = "".join(f"<div>{line}</div>" for line in lines)
-    # Over the padding of Bokeh's own box, which is white in every theme.
+    # Covers the padding of Bokeh's own box, which is white in every theme.
     style = (
         f"margin: -5px; padding: 6px 9px; background: {theme.track}; color: {theme.text}; "
         f"font: 12px/1.45 {FONT}; max-width: 320px; overflow-wrap: anywhere"
@@ -119,12 +119,12 @@ def hover(theme: Theme, renderer: Any, title: str, lines: tuple[str, ...] = ()) 
 
 
 def text_style(theme: Theme, size: str, baseline: str) -> dict[str, Any]:
-    """Looks of words within a plot."""
+    """Return the style of text within a plot."""
     return {"text_color": theme.text, "text_baseline": baseline, "text_font": value(FONT), "text_font_size": size}
 
 
 def words_style(theme: Theme) -> dict[str, str]:
-    """Styles of the text between plots."""
+    """Return the styles of the text between plots."""
     return {
         "color": theme.muted,
         "font": f"12px {FONT}",

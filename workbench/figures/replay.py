@@ -1,8 +1,8 @@
-"""Playing a record as it happened: a bar with play, speed and a slider, and what hides the part that is to come.
+"""Replay of a record: a bar with play, speed and a slider, and covers that hide the future.
 
 All of it runs in the page, by functions of labext/src/figures within the document, so it needs neither a server nor a
-kernel. Nothing that is drawn changes: a cover lies over each plot from the head on, in a layer of its own, so that
-moving it doesn't draw thousands of rectangles anew. Progress is looked up in counts that are sent with the record.
+kernel. The drawing doesn't change: a cover lies over each plot from the playhead on, in a layer of its own, so that
+moving it doesn't redraw thousands of rectangles. Progress is looked up in counts that are sent with the record.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from workbench.figures.reactions import reaction
 from workbench.monitor.events import KINDS, Tasks
 
 COLUMNS = {"replay": ("start", "end", "counts")}
-"""One row: when the record starts and ends (ms since the epoch), and its counts as JSON; see `counts_over_time`."""
+"""Columns with one row: start and end of the record (in ms), and its counts as JSON; see `counts_over_time`."""
 
 STEPS = 400
-"""Moments at which tasks are counted: more than a progress bar has pixels that anyone would tell apart."""
+"""Number of moments at which tasks are counted, more than the visible steps of a progress bar."""
 
 SPEEDS = (1, 10, 100)
 PLAY, PAUSE = "▶ Play", "❚❚ Pause"
@@ -46,7 +46,7 @@ _COMPUTE = KINDS.index("compute")
 
 
 def at_the_end(seconds: float) -> Iterator[Patch]:
-    """The bar of a record of so many seconds, which is shown whole."""
+    """Yield the state of the bar for a record of this many seconds, which is shown whole."""
     digits = 2 if seconds < 10 else 1 if seconds < 100 else 0
     yield Patch("replay_clock", "set", {"text": f"{seconds:.{digits}f} of {seconds:.{digits}f} s"})
     yield Patch("replay_bar", "set", {"visible": seconds > 0})
@@ -61,10 +61,10 @@ def replay_bar(
     parts: Sequence[ColumnDataSource],
     progress: Sequence[ColumnDataSource],
 ) -> Row:
-    """Bar that plays records, which start at the same time; it appears when one is there.
+    """Return a bar that plays records, which start at the same time; it appears with the first record.
 
-    `plots` are covered from the head on, and their time axis moves on where the head leaves it. `parts` and `progress`
-    are for each record its source of `COLUMNS` and that of its progress bars.
+    `plots` are covered from the playhead on, and their time axis follows when the playhead leaves it. `parts` and
+    `progress` hold, for each record, its source of `COLUMNS` and that of its progress bars.
     """
     covers = [BoxAnnotation(fill_color=theme.background, fill_alpha=1, **_NO_LINE) for _ in plots]
     heads = [Span(dimension="height", line_color=theme.text, line_width=1, **_OVER) for _ in plots]
@@ -80,13 +80,13 @@ def replay_bar(
         value=1,
         step=0.001,
         show_value=False,
-        # The clock says it, and over the handle it would hide the buttons of a narrow page.
+        # The clock shows the value, and over the handle it would hide the buttons of a narrow page.
         tooltips=False,
         title="",
         name="head",
         bar_color=theme.muted,
         sizing_mode="stretch_width",
-        # One of a few pixels could not be moved; a tab may be narrower still.
+        # A slider of a few pixels can't be moved; a tab may be narrower still.
         stylesheets=[*style, InlineStyleSheet(css=":host { min-width: min(150px, calc(100% - 16px)); }")],
         margin=(4, 8, 0, 8),
     )
@@ -106,7 +106,7 @@ def replay_bar(
         sizing_mode="stretch_width",
         margin=(4, 12, 6, LEFT),
         stylesheets=[InlineStyleSheet(css=":host { flex-wrap: wrap; row-gap: 6px; }")],
-        # Nothing draws these, and they must be in the document all the same.
+        # Nothing draws these, but they must be in the document.
         tags=list(parts),
     )
     common = {"slider": slider, "parts": list(parts)}
@@ -115,7 +115,7 @@ def replay_bar(
     buttons = {"button": button, "labels": [PLAY, PAUSE], "speed": speed, "speeds": list(SPEEDS)}
     play = reaction("play", **common, **buttons, time=time)
     button.js_on_event("button_click", play)
-    # How a page begins to play by itself.
+    # Lets a page start to play by itself.
     button.js_on_change("tags", play)
     return bar
 
@@ -123,10 +123,10 @@ def replay_bar(
 def counts_over_time(
     records: Sequence[Tasks], bars: Sequence[tuple[Sequence[str], Mapping[str, int]]], start: float, end: float
 ) -> list[dict[str, Any]]:
-    """Tasks of each progress bar that were started, done and failed by each of `STEPS` moments, the ends of its steps.
+    """Return the tasks of each progress bar that were started, done and failed by the end of each of `STEPS` steps.
 
-    `bars` are names that a bar stands for, and its counts at the end, with which numbers end, too: what the scheduler
-    counted and no worker told of is spread in proportion. Times are in seconds since the epoch.
+    `bars` are the task names of each bar, and its final counts. The returned numbers end with these: tasks that the
+    scheduler counted but no worker reported are spread in proportion. Times are in seconds since the epoch.
     """
     seen = [_Counted(tasks, start, end) for tasks in records]
     told = []
@@ -145,7 +145,7 @@ def replay_columns(
     start: float,
     end: float,
 ) -> dict[str, list[Any]]:
-    """Columns of the source `replay`; `shown` are those of the progress bars at the end."""
+    """Return the columns of the source `replay`; `shown` are those of the progress bars at the end."""
     counts = {
         "steps": STEPS,
         "names": counts_over_time(records, bars, start, end),
@@ -177,7 +177,7 @@ class _Counted:
         return np.bincount(slots, minlength=STEPS * max(1, len(self._place))).reshape(-1, STEPS)
 
     def of(self, names: Sequence[str], kind: str) -> npt.NDArray[np.float64]:
-        """Return how many there were by the end of each step."""
+        """Return the number of such tasks by the end of each step."""
         rows = [self._place[name] for name in names if name in self._place]
         return self._by_kind[kind][rows].sum(0).cumsum().astype(float)
 

@@ -1,4 +1,4 @@
-"""A run as one HTML file: what was asked for, what came out, what the cluster did. Opens without a network."""
+"""A run as one HTML file: its arguments, its result, and the activity of the cluster. Opens without a network."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ _HOW_TO_MOVE = '<p class="muted">Drag to move along the time axis, turn the whee
 _NOTHING_RECORDED = "This run has no recorded events: none were recorded, or its folder was deleted."
 
 _SHORT = 48
-"""Letters of what stands large at the top; what is longer is a sentence below."""
+"""Largest length of the title in large type; longer text is a sentence below."""
 _WIDTH = 3_000
 _RECTANGLES = 5_000
 _RECTANGLES_PER_LANE = 120
 
 
 def report_html(run: Any, events: Batch | None, arrays: xr.Dataset | None = None) -> str:
-    """Whole report of a run, or of the JSON of one, as one HTML page that refers to nothing outside of itself.
+    """Return the whole report of a run, or of a run's JSON, as one self-contained HTML page.
 
-    `events` are None where nothing was recorded; of `arrays`, which are kept of the answer, pictures are drawn.
+    `events` are None if nothing was recorded. `arrays` are the saved arrays of the answer, which are drawn as pictures.
     """
     facts = run if isinstance(run, Mapping) else run.model_dump(mode="json")
     measured, found = sections(facts, arrays), facts.get("diagnosis")
@@ -92,7 +92,7 @@ def report_html(run: Any, events: Batch | None, arrays: xr.Dataset | None = None
 
 
 def figure_page(title: str, body: str, item: Callable[[str], Any]) -> str:
-    """A page that refers to nothing outside of itself, with what `item` gives for a theme at the element `figure`."""
+    """Return a self-contained page that shows the result of `item` for its theme in the element `figure`."""
     return _page(title, body, _with_bokeh({"figure": {theme: item(theme) for theme in ("light", "dark")}}))
 
 
@@ -139,7 +139,7 @@ def _heading(run: Mapping[str, Any]) -> str:
 
 
 def titled(run: Mapping[str, Any]) -> str:
-    """Name of a run, and that its GPUs were simulated where they were."""
+    """Return the name of a run, marked if its GPUs were simulated."""
     workload, title = str(run.get("workload") or "run"), run.get("title")
     name = title if title and title != workload else title_of(workload)
     return f"{SIMULATED if run.get('simulated') else ''}{name}"
@@ -181,7 +181,7 @@ def _result(value: Any) -> str:
 
 
 def _check(run: Mapping[str, Any]) -> str:
-    """Return the check in one line with a light, and by how much the answer is off, folded."""
+    """Return the check in one line with a light, and the size of the error, folded."""
     detail = str((run.get("check") or {}).get("detail") or "")
     by_how_much = f'<details class="muted"><summary>By how much</summary>{escape(detail)}</details>' if detail else ""
     return check_html(run) + by_how_much

@@ -1,4 +1,4 @@
-"""CPU and memory of workers: over time as line segments, and now in one line. No Bokeh here."""
+"""CPU and memory of workers: over time as line segments, and the current values in one line. No Bokeh here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.formats import count, size
 from workbench.monitor.events import WorkerSample
 
 GAP = 10.0
-"""Seconds without a sample after which a line is broken: the worker was not heard of."""
+"""Seconds without a sample after which a line is broken: the worker reported nothing."""
 
 
 class Series:
@@ -30,7 +30,7 @@ class Series:
         return len(self._time)
 
     def add(self, sample: WorkerSample) -> None:
-        """Take in a sample, unless it came twice: two watchers of one scheduler may cause that."""
+        """Add a sample, unless it is a repetition, which two watchers of one scheduler may cause."""
         if self.latest is None or sample.time > self.latest.time:
             self.latest = sample
             self._time.append(sample.time)
@@ -38,49 +38,49 @@ class Series:
                 column.append(getattr(sample, quantity))
 
     def segments(self, quantity: str, start: float, end: float, most: int) -> Segments:
-        """Line between the samples of 'cpu' or 'memory' from `start` to `end`, of at most about `most` segments."""
+        """Return the line of 'cpu' or 'memory' from `start` to `end`, in at most about `most` segments."""
         time = np.array(self._time)
-        # One sample beyond each end, so that the line goes on to the edge of the plot.
+        # One sample beyond each end, so that the line reaches the edges of the plot.
         first = max(0, int(np.searchsorted(time, start)) - 1)
         last = int(np.searchsorted(time, end)) + 1
         return line(*extremes(time[first:last], np.array(self._values[quantity][first:last]), most))
 
     def segments_since(self, quantity: str, n_known: int) -> Segments:
-        """Line from the sample before the `n_known`-th on."""
+        """Return the line from the sample before the `n_known`-th on."""
         first = max(0, n_known - 1)
         return line(np.array(self._time[first:]), np.array(self._values[quantity][first:]))
 
 
 class Samples:
-    """What workers were heard to do, by what Dask calls them: one that was started anew goes on under its name."""
+    """Samples of workers, by their names in Dask: a restarted worker continues under its name."""
 
     def __init__(self) -> None:
         self.series: dict[str, Series] = {}
         self._names: dict[str, str] = {}
 
     def add(self, samples: Iterable[WorkerSample]) -> None:
-        """Take in samples."""
+        """Add samples."""
         for sample in samples:
             self._names[sample.worker] = sample.name
             self.series.setdefault(sample.name, Series()).add(sample)
 
     def __len__(self) -> int:
-        """Addresses that were heard of."""
+        """Return the number of addresses seen."""
         return len(self._names)
 
     def name(self, worker: str) -> str:
-        """Return what the worker of an address is called, the address itself where it wasn't heard of."""
+        """Return the name of the worker of an address, or the address itself if it is unknown."""
         return self._names.get(worker, worker)
 
 
 class Workers:
-    """What each worker of a cluster was last heard to do: a batch holds only those that said something new."""
+    """The latest sample of each worker of a cluster: a batch holds only workers with new samples."""
 
     def __init__(self) -> None:
         self._latest: dict[str, WorkerSample] = {}
 
     def feed(self, samples: Iterable[WorkerSample]) -> None:
-        """Take in samples, and forget workers that weren't heard of for as long as breaks their line."""
+        """Take in samples, and forget workers without a sample for the time that breaks their line."""
         for sample in samples:
             known = self._latest.get(sample.name, sample)
             self._latest[sample.name] = max(known, sample, key=lambda each: each.time)
@@ -88,7 +88,7 @@ class Workers:
         self._latest = {worker: each for worker, each in self._latest.items() if now - each.time <= GAP}
 
     def summary(self) -> str:
-        """Return what stands above a figure, all workers together; '' before any was heard of."""
+        """Return the line above a figure for all workers together; '' before the first sample."""
         if not self._latest:
             return ""
         quantities = ("cpu", "memory", "memory_limit", "spilled")
@@ -119,7 +119,7 @@ class Segments:
 
 
 def line(time: npt.NDArray[np.float64], values: npt.NDArray[np.float64], gap: float = GAP) -> Segments:
-    """Line through samples, broken where there was none for longer than `gap` seconds."""
+    """Return the line through samples, broken at gaps longer than `gap` seconds."""
     connected = np.diff(time) <= max(gap, 3 * float(np.median(np.diff(time))) if len(time) > 1 else 0.0)
     return Segments(time[:-1][connected], values[:-1][connected], time[1:][connected], values[1:][connected])
 
@@ -127,7 +127,7 @@ def line(time: npt.NDArray[np.float64], values: npt.NDArray[np.float64], gap: fl
 def extremes(
     time: npt.NDArray[np.float64], values: npt.NDArray[np.float64], most: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Least and largest value of each of `most` / 2 groups of neighbours: no peak is lost."""
+    """Return the least and largest value of each of `most` / 2 groups of neighbors, so that no peak is lost."""
     n_groups = max(1, most // 2)
     if len(time) <= 2 * n_groups:
         return time, values

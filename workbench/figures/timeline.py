@@ -1,9 +1,9 @@
-"""What every thread did when, thinned to what a plot can show. No Bokeh here.
+"""Activity of every thread over time, thinned to what a plot can show. No Bokeh here.
 
-A plot of 1000 pixels can't show a million tasks. `Timeline.view` gives, for a stretch of time and a width, no more
-rectangles than the plot has pixels: tasks narrower than a pixel column are drawn as one rectangle for each column and
-lane, in the colour that took most of the time, and as opaque as the share of it that they took together. A lane that
-is half busy so looks half busy at any zoom.
+A plot of 1000 pixels can't show a million tasks. `Timeline.view` returns, for a range of time and a width, no more
+rectangles than the plot has pixels. Tasks narrower than a pixel column are drawn as one rectangle for each column and
+lane. It has the color that took most of the time, and the share of time that they took together as its opacity. So a
+lane that is half busy looks half busy at any zoom.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 KEPT = 1_000_000
-"""Intervals kept; of a longer stream the oldest go."""
+"""Largest number of intervals kept; the oldest ones of a longer stream are dropped."""
 
 MOST_RECTANGLES = 8_000
-"""What a browser's canvas draws in 50 ms, however many pixels there are."""
+"""Number of rectangles that a browser's canvas draws in 50 ms, regardless of the number of pixels."""
 
 _COMPUTE = KINDS.index("compute")
 _CATEGORY_OF_KIND = {"transfer": TRANSFER, "disk-read": DISK, "disk-write": DISK}
@@ -35,7 +35,7 @@ _CATEGORIES = np.array([_CATEGORY_OF_KIND.get(kind, OTHER) for kind in KINDS], n
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One thread of one worker; threads are numbered in the order in which they are seen."""
+    """One thread of one worker; threads are numbered in order of appearance."""
 
     worker: str
     thread: int
@@ -53,18 +53,18 @@ class View:
     busy: Floats
     """Seconds that the intervals took, within the view."""
     fill: Floats
-    """Share of the rectangle's time that this is, 1 where it is one interval."""
+    """Share of the rectangle's time that the intervals took, 1 for a single one."""
     row: Integers
 
     def __len__(self) -> int:
         return len(self.start)
 
     def take(self, rows: Integers) -> View:
-        """These rows of all columns."""
+        """Return these rows of all columns."""
         return View(*(getattr(self, name)[rows] for name in View.__slots__))
 
     def in_order(self) -> View:
-        """Return what failed last, to be drawn over what lies beside it, and what others computed first."""
+        """Return the view with failed intervals last, to be drawn over the others, and other users' intervals first."""
         last = np.select([self.category == ERRED, self.category == THEIRS], [1, -1])
         return self.take(np.argsort(last, kind="stable"))
 
@@ -72,9 +72,9 @@ class View:
 def arranged(
     lanes: Sequence[Lane], seen: Iterable[int], called: Callable[[str], str], order: Sequence[str]
 ) -> dict[int, int]:
-    """Row of each lane that is seen, by its worker's place in `order` and then by thread.
+    """Return the row of each visible lane, sorted by its worker's place in `order` and then by thread.
 
-    Lanes of one row are those of a worker that was started anew: it is `called` as it was.
+    Lanes of a restarted worker share a row: it is `called` by the same name.
     """
     rank = {name: place for place, name in enumerate(order)}
     names = {lane: called(lanes[lane].worker) for lane in seen}
@@ -84,7 +84,7 @@ def arranged(
 
 
 def join(views: Sequence[View]) -> View:
-    """All rectangles of several views."""
+    """Return all rectangles of several views."""
     return View(*(np.concatenate([getattr(view, name) for view in views]) for name in View.__slots__))
 
 
@@ -94,9 +94,9 @@ class Timeline:
     def __init__(self, kept: int = KEPT) -> None:
         self.lanes: list[Lane] = []
         self.n_rows = 0
-        """Rows ever fed; a row's number stays its own when older ones go."""
+        """Number of rows ever fed; a row keeps its number when older ones are dropped."""
         self.first_row = 0
-        """The oldest row that is still there."""
+        """Oldest row that is still there."""
         self._kept = kept
         self._columns = _Columns(1024)
         self._lane_of: dict[tuple[str, int], int] = {}
@@ -111,22 +111,22 @@ class Timeline:
         """Add the tasks of a batch."""
         if len(batch.tasks):
             self._add(batch.tasks)
-        # A record is there as a whole, however long it is.
+        # A record is kept whole, however long it is.
         if len(self) > 1.25 * self._kept and not batch.recorded:
             self._forget(len(self) - self._kept)
 
     def lanes_and_categories(self) -> tuple[Integers, Integers]:
-        """Lane and category of each row that is still there."""
+        """Return the lane and category of each row that is still there."""
         columns = self._filled()
         return columns.lane.astype(np.int64), columns.category.astype(np.int64)
 
     def task(self, row: int) -> Task:
-        """Interval in this row."""
+        """Return the interval in this row."""
         place = bisect_right(self._batch_starts, row) - 1
         return self._batches[place][row - self._batch_starts[place]]
 
     def span(self, since: int = 0) -> tuple[float, float] | None:
-        """Start of the first and stop of the last interval of rows from `since` on; None without any."""
+        """Return the start of the first and the stop of the last interval of rows from `since` on; None without any."""
         skipped = max(0, since - self.first_row)
         if skipped >= len(self):
             return None
@@ -134,9 +134,9 @@ class Timeline:
         return float(columns.start[skipped:].min()), float(columns.stop[skipped:].max())
 
     def view(self, start: float, end: float, width: int, *, since: int = 0, limit: int = MOST_RECTANGLES) -> View:
-        """Rectangles for the time from `start` to `end` on `width` pixels, of rows from `since` on.
+        """Return rectangles for the time from `start` to `end` on `width` pixels, of rows from `since` on.
 
-        There are no more than `limit`, and no more than two for each lane and pixel column: what is computed, and the
+        There are at most `limit`, and at most two for each lane and pixel column: one for computing, and one in the
         strip of transfers and disk below it.
         """
         columns = self._filled()
@@ -168,9 +168,9 @@ class Timeline:
         )
 
     def _merged(self, rows: Integers, start: float, end: float, n_columns: int) -> View:
-        """Wide intervals as they are, the others one rectangle for each lane, column and category."""
+        """Return wide intervals as they are, and the others as one rectangle for each lane, column and category."""
         columns = self._filled()
-        # A slice where that will do: it copies nothing.
+        # A slice if possible: it copies nothing.
         chosen: Any = slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
         column_width = (end - start) / n_columns
         begins = (np.maximum(columns.start[chosen], start) - start) / column_width
@@ -185,7 +185,7 @@ class Timeline:
         busy: Any = np.bincount(slot, np.minimum(ends, column + 1) - begins, n_slots + 1)
         count = np.bincount(slot, minlength=n_slots + 1)
         row = np.empty(n_slots + 1, np.int64)
-        # What reaches into the next column takes its time there, though it is counted where it began.
+        # An interval that reaches into the next column takes its time there, but is counted where it began.
         over = np.flatnonzero((last_column > column) & (slot < n_slots))
         next_slot = slot[over] + N_CATEGORIES
         busy += np.bincount(next_slot, ends[over] - last_column[over], n_slots + 1)
@@ -221,7 +221,7 @@ class Timeline:
             category=category,
             count=counted,
             busy=filled * column_width,
-            # Transfers of one thread overlap each other: together they may take more time than there is.
+            # Transfers of one thread overlap: together they may take more than the elapsed time.
             fill=np.where(single, 1.0, np.minimum(filled, 1.0)),
             row=picked + self.first_row,
         )
@@ -239,7 +239,7 @@ class Timeline:
 
     def _lanes(self, tasks: Tasks) -> npt.NDArray[np.int32]:
         threads, which = np.unique(tasks.thread, return_inverse=True)
-        # Counted rather than sorted by both: of a million tasks that takes a tenth of the time.
+        # Counting instead of sorting by both: for a million tasks that takes a tenth of the time.
         pair = tasks.worker.codes.astype(np.int64) * len(threads) + which.reshape(-1)
         lanes = np.zeros(len(tasks.worker.values) * len(threads), np.int32)
         for found in np.flatnonzero(np.bincount(pair, minlength=len(lanes))).tolist():
@@ -268,7 +268,7 @@ class Timeline:
 
 
 class _Columns:
-    """Columns of which the first rows are filled."""
+    """Columns, of which only the first rows are filled."""
 
     def __init__(self, size: int) -> None:
         self.start = np.empty(size)
@@ -306,9 +306,9 @@ def _categories(tasks: Tasks) -> npt.NDArray[np.int16]:
 
 
 def _drawn(busy: Any, count: Integers) -> tuple[Integers, Integers, Floats, Integers]:
-    """Return which cells show which categories: of all computing the one that took longest, of the rest each."""
+    """Return the cells and their categories to draw: the longest one of all computing, and each of the others."""
     computing = slice(0, TRANSFER)
-    # A count as a part in a billion settles between tasks that took no time at all.
+    # The count, in parts of a billion, decides between tasks that took no time at all.
     weight = busy + 1e-9 * count
     cells = np.flatnonzero(weight[:, computing].any(1))
     other_cells, others = np.nonzero(weight[:, TRANSFER:])

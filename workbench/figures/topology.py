@@ -1,4 +1,4 @@
-"""What lies between GPUs and network cards, as a heat map: the nearer, the stronger the colour."""
+"""Connections between GPUs and network cards, as a heat map: the closer, the stronger the color."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from workbench.figures.markup import tag
 from workbench.hardware.values import RELATIONS, Topology
 from workbench.runs.run import ON_SIMULATED
 
-# Of the palette, which grows lighter: neighbours in rank stay apart for those who see no hues.
+# From the palette, which grows lighter: neighbors in rank are distinguishable without seeing hues.
 _SHADES = {"NV#": 17, "PIX": 13, "PXB": 11, "PHB": 8, "NODE": 5, "SYS": 2}
 _ONE_LINK = 15
 
 
 def has_ways(topology: Topology) -> bool:
-    """Return whether there is anything between anything: a GPU alone has no ways to tell of."""
+    """Return whether there are at least two devices, and so a connection to show."""
     return len(topology.gpus) + len(topology.cards) > 1
 
 
 def topology_of(inventory: Mapping[str, Any] | None) -> Topology | None:
-    """Return the topology of a machine as a record keeps it; None where it is none, or has no ways to tell of."""
+    """Return a machine's topology as stored in a record; None if there is none, or no connection to show."""
     told = (inventory or {}).get("topology")
     try:
         found = Topology.model_validate(told) if told else None
@@ -34,10 +34,10 @@ def topology_of(inventory: Mapping[str, Any] | None) -> Topology | None:
 
 
 def topology_html(topology: Topology, *, simulated: bool = False) -> str:
-    """Matrix of GPUs × (GPUs and cards) as an HTML table with its legend; the text takes the page's own colour.
+    """Return the matrix of GPUs × (GPUs and cards) as an HTML table with its legend; the text takes the page's color.
 
-    The letters are those of `nvidia-smi topo -m`. An NVLink is the lightest cell, the way across the sockets the
-    darkest; what can't be told is a question mark without colour.
+    The letters are those of `nvidia-smi topo -m`. An NVLink is the lightest cell, a connection across sockets the
+    darkest; an unknown one is a question mark without color.
     """
     title = f"Between GPUs and network cards{ON_SIMULATED if simulated else ''}"
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in (*topology.gpus, *topology.cards))
@@ -67,7 +67,7 @@ def _legend(topology: Topology) -> str:
 
 
 def _shade(letters: str) -> str:
-    """Colour of a relation, stronger for two NVLinks and more than for one."""
+    """Return the color of a relation, stronger for two or more NVLinks than for one."""
     place = _ONE_LINK if letters == "NV1" else _SHADES["NV#" if letters.startswith("NV") else letters]
     return VIRIDIS[place]
 
