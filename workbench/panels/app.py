@@ -1,4 +1,4 @@
-"""The workbench as a page of its own, for people without Jupyter: Panel's server, on this machine only, with a token.
+"""The workbench as a page of its own, without Jupyter: Panel's server, on this machine only, with a token.
 
 `workbench app` becomes this module: `python -m workbench.panels.app '{"port": 0, "browser": true, "json": false}'`.
 """
@@ -24,7 +24,7 @@ from workbench.session import Session
 HOST = "127.0.0.1"
 
 _DAYS = 30
-"""How long a browser stays logged in, while the same server runs."""
+"""Days for which a browser stays logged in to the same server."""
 
 _STYLE = """
 :root {
@@ -48,9 +48,9 @@ _LOCKED = f"""<!doctype html><meta name="viewport" content="width=device-width">
 
 
 class Login(AuthProvider):
-    """Lets those in who have opened the address with the token: a cookie says so from then on.
+    """Login for browsers that have opened the address with the token. A cookie keeps them logged in.
 
-    It has a name of its own, as browsers keep one set of cookies for all servers of this machine.
+    The cookie's name is unique, because browsers share cookies among all servers of a machine.
     """
 
     login_url = "/login"
@@ -62,34 +62,34 @@ class Login(AuthProvider):
         super().__init__()
 
     def get_user(self, handler: RequestHandler) -> str | None:
-        """Return who asks; None is sent to `login_url`, as a request of another site is, or of another port."""
+        """Return the user, or None to redirect to `login_url`. Requests of another site or another port get None."""
         if handler.request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
             return None
         return "person" if handler.get_signed_cookie(self._cookie) == b"person" else None
 
     @property
     def login_handler(self) -> type[RequestHandler]:
-        """What answers at `login_url`."""
+        """Handler of `login_url`."""
         token, cookie = self._token, self._cookie
 
         class Door(RequestHandler):
-            """Takes the token."""
+            """Handler that checks the token."""
 
             def get(self) -> None:
-                """Let in, and take the token out of the address."""
+                """Log in, and remove the token from the address."""
                 if not compare_digest(self.get_query_argument("token", "").encode(), token.encode()):
                     self.set_status(403)
                     self.finish(_LOCKED)
                     return
                 self.set_signed_cookie(cookie, "person", expires_days=_DAYS, httponly=True, samesite="Strict")
-                # No redirect: that would still be a request of the page with the link, which may be another site.
+                # No redirect: that would still count as a request of the page with the link, which may be another site.
                 self.finish('<!doctype html><title>Workbench</title><meta http-equiv="refresh" content="0; url=/">')
 
         return Door
 
 
 def serve(port: int, *, browser: bool, as_json: bool) -> None:
-    """Serve the page until Ctrl-C; clusters and runs go on. Port 0 is any that is free."""
+    """Serve the page until Ctrl-C; clusters and runs continue. Port 0 stands for any free one."""
     port = _free(port)
     token = secrets.token_urlsafe(24)
     url = f"http://{HOST}:{port}{Login.login_url}?token={token}"
@@ -121,13 +121,13 @@ def serve(port: int, *, browser: bool, as_json: bool) -> None:
 
 
 def _free(port: int) -> int:
-    """Return the port if nobody listens there, or for 0 one where nobody does. Raises OSError."""
+    """Return the port if it is free, or a free one for 0. Raises OSError otherwise."""
     with socket.create_server((HOST, port)) as listener:
         return int(listener.getsockname()[1])
 
 
 def main(given: str) -> int:
-    """Serve as `workbench app` says; the exit code."""
+    """Serve as `workbench app` requests; return the exit code."""
     asked: dict[str, Any] = json.loads(given)
     try:
         serve(asked["port"], browser=asked["browser"], as_json=asked["json"])

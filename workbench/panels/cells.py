@@ -1,4 +1,4 @@
-"""Which cell of the notebook displays what: when a cell is run again, what it displayed has gone from the page.
+"""Record of the cells that display something: when a cell is run again, its previous output is gone from the page.
 
 Panel has a message of its own for that, which JupyterLab doesn't always send.
 """
@@ -14,7 +14,7 @@ from workbench.panels.page import Page
 
 
 class InCell(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
-    """What can be displayed by several cells: a page that goes on until none does any more."""
+    """An object that several cells can display. Its page lasts until no cell displays it."""
 
     _page: Page
 
@@ -34,10 +34,10 @@ class InCell(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         return super()._repr_mimebundle_(include, exclude)
 
     def open(self) -> None:
-        """Go on after `close`. Whoever displays it needn't call this."""
+        """Resume after `close`. Displaying it calls this automatically."""
 
     def close(self) -> None:
-        """Do no more work. Done by itself when its cell is run again."""
+        """Stop. Called automatically when the cell is run again."""
 
     def __enter__(self) -> Self:
         return self
@@ -50,7 +50,7 @@ _displayed: dict[str, list[InCell]] = {}
 
 
 def note(panel: InCell, shell: Any) -> None:
-    """Remember that the running cell of this shell displays `panel`, which is closed when no cell does any more."""
+    """Note that the running cell of this shell displays `panel`, which is closed when no cell displays it."""
     cell = running_cell(shell)
     if cell is None:
         return
@@ -62,7 +62,7 @@ def note(panel: InCell, shell: Any) -> None:
 
 
 def run_again(cell: str | None) -> None:
-    """Close what only this cell displayed."""
+    """Close everything that only this cell displayed."""
     forget(cell)
     gone = _displayed.get(cell or "", [])
     _displayed.update({cell: []} if cell else {})

@@ -1,4 +1,4 @@
-"""What a cluster does, live in a notebook, for any Dask client."""
+"""Live figures of a cluster in a notebook, for any Dask client."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ _log = logging.getLogger(__name__)
 
 _KEPT_BATCHES = 36_000
 _KEPT_TASKS = 200_000
-"""What is kept of the past for a page that comes later: an hour, and what is drawn within a second."""
+"""Limits on past events kept for pages that open later: batches of an hour, and tasks drawn within a second."""
 
 _LOOK = 0.5
-"""Seconds between two looks at the client: it may lose its scheduler, or be closed."""
+"""Seconds between two checks of the client, which may lose its scheduler, or be closed."""
 
 _PARTING = 5.0
-"""Seconds in which pages are sent the last of what has come."""
+"""Seconds in which pages receive the last changes."""
 
 _CLOSED = "This was closed, so there is nothing more to watch."
 
 
 class Figure(InCell):
-    """A figure in a cell of what it watches, such as "run", and its name; what its subclasses share.
+    """A figure in a cell, and the base class of all figures; `watched` is its kind, such as "run", and its name.
 
     Parameters
     ----------
@@ -71,11 +71,11 @@ class Figure(InCell):
         self._page = Page("figure", self._watching, self._answer, options)
 
     def open(self) -> None:
-        """Go on after `close`. Whoever displays it needn't call this."""
+        """Resume after `close`. Displaying it calls this automatically."""
         do(self._stay)
 
     def close(self) -> None:
-        """Draw what has come, and then no more: it stays. Done by itself when its cell is run again."""
+        """Draw the latest state and stop; the picture stays. Called automatically when the cell is run again."""
         do(self._part)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
@@ -92,7 +92,7 @@ class Figure(InCell):
         self._parting = loop().call_later(_PARTING, self._leave)
 
     def _leave(self) -> None:
-        # A page that asks just now, say for the colours of another theme, would wait for ever.
+        # A page with an open request, for example for the colors of another theme, would wait forever.
         if self._page.pages.is_quiet(_PARTING):
             self._page.pages.close()
         else:
@@ -107,11 +107,11 @@ class Figure(InCell):
         return await in_thread(self._document, check_theme(dict(parse_qsl(urlsplit(path).query)).get("theme")))
 
     async def _begin(self, theme: str, on_change: Callable[[], None]) -> OnScreen:
-        """Return what a page is shown in a theme, as `Watching` does."""
+        """Return the state of a page in a theme, as `Watching` does."""
         raise NotImplementedError
 
     def _document(self, theme: str) -> dict[str, Any]:
-        """Return the figure without what changes, and the scripts that draw it."""
+        """Return the figure without its changing parts, and the scripts that draw it."""
         raise NotImplementedError
 
     def _draw(self) -> tuple[str, str]:
@@ -126,15 +126,15 @@ class Figure(InCell):
 class Watch(Figure):
     """Task stream, progress, CPU and memory of a client's cluster, on one time axis.
 
-    Works with any Dask client, and beside any number of others: the scheduler does the work once, and only while
-    somebody watches.
+    Works with any Dask client, and together with any number of other figures: the scheduler collects events once, and
+    only while a figure is open.
 
     Parameters
     ----------
     client
         Any Dask client.
     name
-        What the figure calls the cluster when it has nothing to show.
+        Name of the cluster in an empty figure.
     options
         `theme`, as of `Figure`.
 
@@ -166,7 +166,7 @@ class Watch(Figure):
         self.open()
 
     def open(self) -> None:
-        """Watch again after `close`. Whoever displays it needn't call this."""
+        """Watch again after `close`. Displaying it calls this automatically."""
         super().open()
         if self._following is None:
             self._following = soon(self._follow_client)
@@ -181,7 +181,7 @@ class Watch(Figure):
             self._feed.start()
 
     def close(self) -> None:
-        """Watch no more. What happened until now is shown, and stays. Done by itself when its cell is run again."""
+        """Stop watching. The figure keeps everything until now. Called automatically when the cell is run again."""
         feed, self._feed = self._feed, None
         if feed is not None and self.client.asynchronous:
             self._in_its_loop(feed.aclose()).add_done_callback(lambda _: self._end())
@@ -191,7 +191,7 @@ class Watch(Figure):
         self._end()
 
     def pause(self) -> None:
-        """Draw nothing more on any page until `follow`; what happens meanwhile is kept."""
+        """Stop drawing on all pages until `follow`; events are still collected."""
         self._do("pause")
 
     def follow(self) -> None:
@@ -246,13 +246,13 @@ class Watch(Figure):
 
 
 class TaskStream(Watch):
-    """What every thread of a client's cluster does when."""
+    """Activity of every thread of a client's cluster over time."""
 
     parts = ("tasks",)
 
 
 class Progress(Watch):
-    """How many tasks of each kind are done, of a client's cluster."""
+    """Progress of each kind of task of a client's cluster."""
 
     parts = ("progress",)
 
@@ -264,7 +264,7 @@ class Workers(Watch):
 
 
 class _GpuWatch(watching.Watch):
-    """What a page is shown of GPUs: the line above the figure is about them."""
+    """Screen state with the GPUs' summary in the line above the figure."""
 
     async def take(self) -> dict[str, Any] | None:
         taken = await super().take()
@@ -276,7 +276,7 @@ class _GpuWatch(watching.Watch):
 class GpuMonitor(Watch):
     """Use, memory, power, temperature, clocks and throughput of each GPU of a client's cluster, on all its hosts.
 
-    Where a value can't be had it says why.
+    A message explains each missing value.
     """
 
     parts = ("gpus",)
@@ -284,7 +284,7 @@ class GpuMonitor(Watch):
 
 
 class Replay(Figure):
-    """What was recorded of a run, to be looked at and played. NotFoundError when there is nothing.
+    """Recorded events of a run, to be inspected and played. Raises NotFoundError if there are none.
 
     Parameters
     ----------
@@ -319,7 +319,7 @@ class Compared(Figure):
     Parameters
     ----------
     comparison
-        Its id, the only beginning or end of one, or "last".
+        Its id, a unique beginning or end of one, or "last".
     options
         `theme`, as of `Figure`.
 
@@ -335,7 +335,7 @@ class Compared(Figure):
 
     @property
     def comparison(self) -> Comparison:
-        """The comparison as it is now."""
+        """Current state of the comparison."""
         return self._session.comparison(self._id)
 
     async def _begin(self, theme: str, on_change: Callable[[], None]) -> OnScreen:
@@ -353,7 +353,7 @@ class Compared(Figure):
 
 
 class _Alone:
-    """What the page of one figure watches: as much of `Watching` as its Screen asks for."""
+    """The part of the interface of `Watching` that the Screen of a single figure needs."""
 
     log = _log
     value: ClassVar[dict[str, Any]] = {}
@@ -367,11 +367,11 @@ class _Alone:
         self.state = self
 
     async def watch(self, kind: str, name: str, theme: str, on_change: Callable[[], None]) -> OnScreen:
-        """Begin to watch."""
+        """Start to watch."""
         return await self._begin(theme, on_change)
 
     async def read(self) -> None:
-        """Do nothing: the page is shown no state."""
+        """Do nothing: the page shows no state."""
 
     def subscribe(self, _: Callable[..., None]) -> None:
         """Do nothing."""

@@ -8,14 +8,14 @@ import panel as pn
 
 _LARGE = 100_000  # characters
 _loaded_by: set[str | None] = set()
-"""Cells whose outputs hold it; None for what isn't a cell."""
+"""Cells with the script in their outputs; None stands for code outside of cells."""
 
 
 def load() -> None:
     """Put Panel's JavaScript into the output of the running cell: 3 MB, so that it works without the internet.
 
-    A page that was loaded again has lost the script. When the outputs of its notebook were cleared too, while the
-    kernel went on, call this once more.
+    A page that was reloaded has lost the script. If its outputs were cleared as well, while the kernel kept running,
+    call this again.
     """
     if getattr(shell(), "kernel", None) is not None:
         from IPython.utils.capture import capture_output
@@ -23,7 +23,7 @@ def load() -> None:
         with capture_output(stdout=False, stderr=False) as captured:
             pn.extension(inline=True)
         for output in captured.outputs:
-            # Panel gives it twice, and whatever shows notebooks runs scripts.
+            # Panel emits it twice, but every viewer of notebooks runs scripts.
             if len(output.data.get("application/javascript", "")) > _LARGE:
                 output.data.pop("application/vnd.holoviews_load.v0+json", None)
             output.display()
@@ -31,18 +31,18 @@ def load() -> None:
 
 
 def load_once() -> None:
-    """`load`, unless it was done by another cell, or by this one since it began."""
+    """Call `load`, unless another cell did, or this one since it started."""
     if not _loaded_by or not pn.config.inline:
         load()
 
 
 def forget(cell: str | None) -> None:
-    """A cell is run again, and what it had loaded goes from the notebook with its outputs."""
+    """Forget a cell that is run again: its outputs, with the loaded script, are gone from the notebook."""
     _loaded_by.discard(cell)
 
 
 def running_cell(shell: Any) -> str | None:
-    """Id of the cell that runs in IPython's shell; None where there is none."""
+    """Return the id of the cell that runs in IPython's shell, or None."""
     kernel = getattr(shell, "kernel", None)
     if kernel is None:
         return None
@@ -51,7 +51,7 @@ def running_cell(shell: Any) -> str | None:
 
 
 def shell() -> Any:
-    """IPython's shell; None where this isn't IPython."""
+    """Return IPython's shell, or None outside of IPython."""
     try:
         from IPython import get_ipython
     except ImportError:

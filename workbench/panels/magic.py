@@ -1,7 +1,7 @@
-"""Cell magics: `%%watch` shows what the Dask work of a cell does, and `%%workload` saves a cell as a workload.
+"""Cell magics: `%%watch` shows the Dask work of a cell, and `%%workload` saves a cell as a workload.
 
-A kernel that computes a cell takes in no message of the page, so nothing here waits for one: a thread draws a static
-picture again and again, and puts it where the one before was. The last is what is kept.
+A kernel that computes a cell receives no messages of the page, so nothing here waits for one. Instead, a thread draws a
+static picture repeatedly and replaces the previous one. The last picture is saved.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _INTERVAL = 0.5  # seconds
 _SHARE = 0.1
-"""Of the time that drawing may take: the cell computes in the same process."""
+"""Largest share of the time that drawing may take: the cell computes in the same process."""
 
 
 @magics_class
@@ -56,7 +56,7 @@ class WorkbenchMagics(Magics):  # type: ignore[misc,unused-ignore]
             try:
                 below.follow(blocks.enter_context(watching))
             except (BadInputError, StorageError) as err:
-                # A record that can't be written is no reason not to compute.
+                # The cell is computed even if no record can be written.
                 below.follow(blocks.enter_context(Feed(watching.client, below.receive, apart=True)), name, str(err))
             blocks.enter_context(below)
             return _executed(self.shell, cell)
@@ -85,7 +85,7 @@ class WorkbenchMagics(Magics):  # type: ignore[misc,unused-ignore]
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Make %%watch and %%workload known to an IPython shell."""
+    """Register %%watch and %%workload with an IPython shell."""
     shell.register_magics(WorkbenchMagics)
 
 
@@ -113,11 +113,11 @@ class Below:
         self._began = 0.0
 
     def receive(self, batch: Batch) -> None:
-        """Take in what happened."""
+        """Add a batch of events."""
         self._waiting.append(batch)
 
     def follow(self, what: Watching | Feed, name: str | None = None, problem: str = "") -> None:
-        """Draw this in the `with` block: a run, or what isn't kept as one because of a problem."""
+        """Draw this in the `with` block: a run, or a feed that can't be saved as one because of a problem."""
         if isinstance(what, Feed):
             self._stop, self._name = what.close, name
             self._kept, self._kept_html = f"This is not kept: {problem}", escape(f"This is not kept: {problem}")
@@ -130,7 +130,7 @@ class Below:
         self._began = time.monotonic()
         if self._live:
             self._show(self._content("running"))
-        # What the thread shows belongs to this cell, which the context knows.
+        # The output of the thread belongs to this cell, which the context identifies.
         context = contextvars.copy_context()
         self._thread = threading.Thread(target=context.run, args=(self._follow,), name="watch-cell", daemon=True)
         self._thread.start()
@@ -173,7 +173,7 @@ class Below:
 
 
 def _executed(shell: Any, cell: str) -> Any:
-    """Value of the cell's last expression, None where it doesn't end with one."""
+    """Return the value of the cell's last expression, or None if it doesn't end with one."""
     __tracebackhide__ = True
     text = shell.transform_cell(cell)
     tree = shell.transform_ast(shell.compile.ast_parse(text))

@@ -1,13 +1,13 @@
 """A view or a figure in a cell of a notebook: one Panel component, and messages both ways.
 
-`Page(view, watching, answer, options)` shows what `view` names in VIEWS of labext/src/page/notebook.ts, which gets
-`options`. Each place where it is shown has a `Screen` of its own over what `watching` returns, and asks `answer` for
-what a page of the Jupyter server would ask REST for: `answer("GET", "figures/run/x?theme=dark", {})`.
+`Page(view, watching, answer, options)` shows `view`, a name in VIEWS of labext/src/page/notebook.ts, which gets
+`options`. Each place that shows it has a `Screen` of its own over the result of `watching`. A page of the Jupyter
+server sends REST requests; here they go to `answer`: `answer("GET", "figures/run/x?theme=dark", {})`.
 
-Panel sends each message to all places, drops what is sent while it takes in another, and sends late what is sent before
-the page listens. So each place has a name, the messages to it are numbered, and it asks again for what it missed; the
-messages are listed in labext/src/page/messages.ts. A page that was loaded anew is another place; who has gone without
-a word is found out when a new one comes.
+Panel sends each message to all places, drops messages while it processes another, and delays those from before the
+page listens. So each place has a name, the messages to it are numbered, and it requests those that it missed;
+labext/src/page/messages.ts lists the messages. A reloaded page is a new place. Places that left without a message are
+detected when a new one arrives.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ from workbench.views.scripts import read
 _log = logging.getLogger(__name__)
 
 Answer = Callable[[str, str, dict[str, Any]], Awaitable[Any]]
-"""Returns a JSON-able value for a verb, a path with its query, and a body. Raises WorkbenchError."""
+"""Function that returns a JSON-able value for a verb, a path with its query, and a body. Raises WorkbenchError."""
 
 KEPT = 64
-"""Messages to a page that are kept in case it missed one."""
+"""Number of sent messages kept in case the page missed one."""
 
 CONFIRMED_AFTER = 0.2
-"""Seconds after a message of a page, when Panel has long taken it in, in which it is told how many it should have."""
+"""Seconds from a page's message, which Panel has processed by then, to the reply with the number of messages sent."""
 
 PATIENCE = 15.0
-"""Seconds that the other pages have to say that they are there when a new one has come."""
+"""Seconds that the other pages have to respond after a new one has arrived."""
 
 _FOLDER = Path(__file__).parent
 _BUNDLE = next(_FOLDER.glob("page.*.js"), _FOLDER / "page.js")
-"""The bundle has its hash in its name: browsers keep what they have seen of a name."""
+"""Script of the page. Its name contains its hash, because browsers cache scripts by name."""
 
 _CELL = (_FOLDER / "page.css").read_text(encoding="utf-8")
 _VIEWS = (_FOLDER.parent / "views" / "page.raw.css").read_text(encoding="utf-8")
 
 _tasks: set[asyncio.Task[None]] = set()
-"""All that goes on: asyncio itself would let go of it."""
+"""All running tasks: asyncio itself keeps only weak references."""
 
 
 class Page(JSComponent):  # type: ignore[misc,unused-ignore]
-    """What a cell shows, made of `view` and what Python sends to it."""
+    """Content of a cell, made of `view` and messages from Python."""
 
     view = param.String()
     options = param.String(doc="As JSON.")
@@ -78,13 +78,13 @@ class Page(JSComponent):  # type: ignore[misc,unused-ignore]
         sheets = [_CELL] if view == "figure" else [_VIEWS, _CELL]
         given = to_json({"kernel": kernel(), **(options or {})})
         super().__init__(view=view, options=given, sizing_mode="stretch_width", margin=0, stylesheets=sheets)
-        # Panel documents this name for subclasses; a public one only components of AnyWidget have.
+        # Panel documents this name for subclasses; only components of AnyWidget have a public one.
         self.pages = Pages(watching, answer, self._send_msg)
         self.on_msg(lambda event: do(self.pages.receive, event.data))
 
 
 class Pages:
-    """The places where one component is shown; `post` sends a text to all. All happens in the panels' thread."""
+    """The places that show one component; `post` sends a text to all. Everything runs in the panels' thread."""
 
     def __init__(self, watching: Callable[[], Awaitable[Any]], answer: Answer, post: Callable[[str], None]) -> None:
         self.watching = watching
@@ -94,7 +94,7 @@ class Pages:
         self._seats: dict[str, Seat] = {}
 
     def receive(self, text: str) -> None:
-        """Take in what a page says."""
+        """Handle a message of a page."""
         message = parse_object(text.encode())
         name, kind = message.pop("page"), message["type"]
         seat = self._seats.get(name)
@@ -115,26 +115,26 @@ class Pages:
             seat.send_soon(message)
 
     def stand(self, message: dict[str, Any]) -> None:
-        """Send a message to each page, and to those that come later."""
+        """Send a message to each page, and to those that open later."""
         self._standing = message
         self.tell(message)
 
     @property
     def is_shown(self) -> bool:
-        """Whether a page shows it."""
+        """True if a page shows it."""
         return bool(self._seats)
 
     def is_quiet(self, seconds: float) -> bool:
-        """Return whether no page has said anything for this time, or waits for an answer."""
+        """Return whether no page has sent anything for this time, and none waits for an answer."""
         since = asyncio.get_running_loop().time() - seconds
         return all(seat.heard_at <= since and not seat.is_answering for seat in self._seats.values())
 
     def begin_again(self) -> None:
-        """Have all places ask anew for what they show."""
+        """Have all places request their content again."""
         self.post(to_json({"page": "", "n": 0, "type": "again"}))
 
     def close(self) -> None:
-        """Send no more to any. A page that asks for something afterwards begins again."""
+        """Stop sending. A page that sends a request later starts over."""
         while self._seats:
             self._seats.popitem()[1].close()
 
@@ -156,7 +156,7 @@ class Pages:
 
 
 class Seat:
-    """One place: what is sent to it, and what it asks for."""
+    """Connection of one place: its messages and its requests."""
 
     def __init__(self, name: str, pages: Pages) -> None:
         self.is_heard = True
@@ -172,11 +172,11 @@ class Seat:
 
     @property
     def is_answering(self) -> bool:
-        """Whether the page waits for an answer."""
+        """True if the page waits for an answer."""
         return bool(self._tasks - {self._serving})
 
     def receive(self, message: dict[str, Any]) -> None:
-        """Take in what the page says."""
+        """Handle a message of the page."""
         self.is_heard = True
         loop = asyncio.get_running_loop()
         self.heard_at = loop.time()
@@ -194,14 +194,14 @@ class Seat:
                 self._inbox.put_nowait({"type": kind, **message})
 
     def send_soon(self, message: dict[str, Any]) -> None:
-        """Send it under the next number."""
+        """Send a message under the next number."""
         self._n += 1
         text = to_json({"page": self._name, "n": self._n, **message})
         self._sent.append((self._n, text))
         self._pages.post(text)
 
     def close(self) -> None:
-        """Serve this page no more."""
+        """Stop serving this page."""
         if self._confirming is not None:
             self._confirming.cancel()
         for task in tuple(self._tasks):
@@ -244,7 +244,7 @@ class Seat:
             value = await self._found(verb, path, body)
         except WorkbenchError as err:
             self.send_soon({"type": "answer", "id": id, "message": str(err)})
-        except Exception:  # noqa: BLE001  Whatever goes wrong, who asked must hear of it.
+        except Exception:  # noqa: BLE001  The page must get an answer to its request.
             _log.exception("A page of a notebook asked for %s %s", verb, path)
             self.send_soon({"type": "answer", "id": id, "message": "This went wrong. The kernel's log says why."})
         else:
@@ -260,6 +260,6 @@ class Seat:
 
 
 def wait_for_import(module: str) -> None:
-    """Return when no cell is importing this module: Bokeh would use it half made."""
+    """Return when no cell is importing this module: Bokeh would use it before it is complete."""
     if module in sys.modules:
         importlib.import_module(module)

@@ -1,7 +1,7 @@
-"""The picture of a figure that stays in the notebook, for pages without a kernel: GitHub, nbconvert, the documentation.
+"""The static picture of a figure, which stays in the notebook for pages without a kernel: GitHub, nbconvert, the docs.
 
-It is an output of its own above the figure. The figure's page hides it as soon as the kernel answers, and shows it in
-place of the figure where no kernel does, see labext/src/page/notebook.ts.
+It is an output of its own above the figure. The figure's page hides it as soon as the kernel answers, and shows it
+instead of the figure if no kernel does; see labext/src/page/notebook.ts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from IPython.display import display, update_display
 from workbench.figures.picture import Picture
 
 SHARE = 0.1
-"""Most of the time that drawing takes while a page shows the figure: the cells of the user come first."""
+"""Largest share of the time for drawing while a page shows the figure: the user's cells have priority."""
 
 
 class StaticPicture:
@@ -28,9 +28,9 @@ class StaticPicture:
     draw
         Returns the picture as HTML and as text.
     is_final
-        Returns whether nothing more will come.
+        Returns True if nothing more will come.
     is_shown
-        Returns whether a page shows the figure itself, so that the picture may be late.
+        Returns True if a page shows the figure itself, so that the picture may be late.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class StaticPicture:
         self._next = 0.0
 
     def show(self, shell: Any) -> None:
-        """Make room for the picture in the output of the running cell; nothing outside of a kernel."""
+        """Reserve room for the picture in the output of the running cell; do nothing outside of a kernel."""
         if getattr(shell, "kernel", None) is None:
             return
         display({"text/html": "", "text/plain": ""}, raw=True, display_id=self.id)
@@ -65,6 +65,6 @@ class StaticPicture:
 
 
 def drawn(title: str, picture: Picture) -> tuple[str, str]:
-    """Return a picture with its title and what it counted, as HTML and as text."""
+    """Return a picture with its title and summary, as HTML and as text."""
     summary = picture.summary()
     return f"<p><b>{escape(title)}</b>: {escape(summary)}.</p>{picture.image()}", f"{title}: {summary}."

@@ -1,7 +1,7 @@
-"""The one thread in which all is done that is shown in cells.
+"""The one thread that does all work for cells.
 
-A cell that computes holds up the main thread of its kernel, and messages of a page may come in yet another. So whatever
-is asked for is done here, one thing after the other, while the kernel does something else.
+A cell that computes blocks the main thread of its kernel, and messages of a page may arrive in yet another. So all
+requests are handled here, one after the other, while the kernel is busy.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _log = logging.getLogger(__name__)
 
 @functools.cache
 def loop() -> asyncio.AbstractEventLoop:
-    """Event loop of the panels' thread, started when first asked for."""
+    """Return the event loop of the panels' thread, which is started on first use."""
     made = asyncio.new_event_loop()
     threading.Thread(target=made.run_forever, name="workbench-panels", daemon=True).start()
     return made
 
 
 def soon(act: Callable[..., Any], *arguments: Any) -> Future[Any]:
-    """Have `act`, a function or a coroutine function, called in the panels' thread."""
+    """Call `act`, a function or a coroutine function, in the panels' thread."""
 
     async def call() -> Any:
         outcome = act(*arguments)
@@ -37,7 +37,7 @@ def soon(act: Callable[..., Any], *arguments: Any) -> Future[Any]:
 
 
 def do(act: Callable[..., Any], *arguments: Any) -> None:
-    """`soon`, where nobody waits for the outcome: what goes wrong for reasons of ours is written to the log."""
+    """Call `soon` without waiting for the result; log unexpected errors."""
 
     def look(done: Future[Any]) -> None:
         if not done.cancelled() and done.exception() is not None:

@@ -1,4 +1,4 @@
-"""The whole of the workbench in a notebook cell: the views of Lab's sidebar, side by side."""
+"""The whole workbench in a notebook cell: the views of Lab's sidebar, side by side."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _log = logging.getLogger(__name__)
 
 
 class Workbench(InCell):
-    """Hardware, clusters, workloads, runs, comparisons and what is watched, in a cell.
+    """Hardware, clusters, workloads, runs, comparisons and live figures, in a cell.
 
     Parameters
     ----------
     session
-        Whose clusters and runs; those of this person by default.
+        Owner of the clusters and runs; the user's by default.
     theme
-        Colours of the figures, "light" or "dark"; found out from the page by default.
+        Colors of the figures, "light" or "dark"; follows the page by default.
     alone
-        Whether it is a page of its own: that remembers what was chosen, and says in its title what goes on.
+        True for a page of its own, which remembers the user's choices and shows activity in its title.
     """
 
     def __init__(self, session: Session | None = None, *, theme: str | None = None, alone: bool = False) -> None:
@@ -44,13 +44,13 @@ class Workbench(InCell):
         self._page = Page("page", self._watching, self._answer, options)
 
     def open(self) -> None:
-        """Follow again after `close`. Whoever displays it needn't call this."""
+        """Resume after `close`. Displaying it calls this automatically."""
         if self._closed:
             self._closed = False
             do(self._page.pages.begin_again)
 
     def close(self) -> None:
-        """Follow and watch no more; clusters and runs go on. Done by itself when its cell is run again."""
+        """Stop following and watching; clusters and runs continue. Called automatically when the cell is run again."""
         self._closed = True
         do(self._end)
 
