@@ -1,8 +1,8 @@
 """The command `workbench`: hardware, clusters, workloads and runs from a terminal.
 
-Exit codes: 0 for success, also where the output isn't read to its end, 1 for a cluster, a run or a row of a comparison
-that failed, 2 for bad input (with one line on stderr), 130 after Ctrl-C. With `--json` the answer is JSON on stdout,
-and nothing else is there. Each family of commands has a file of its own, which adds them to the parser.
+Exit codes: 0 for success, even if the reader closes the output early; 1 for a failed cluster, run or row of a
+comparison; 2 for bad input (with one line on stderr); 130 after Ctrl-C. With `--json`, stdout holds the answer as
+JSON, and nothing else. Each family of commands has a file of its own, which adds them to the parser.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
+    """Run one command; return its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # What a terminal's encoding lacks, such as … in Latin-1, is no reason to fail.
+            # Characters that the terminal's encoding lacks, such as … in Latin-1, are no reason to fail.
             stream.reconfigure(errors="replace")
     try:
         code = _run(argv)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # Whoever read the output has enough of it. What is still buffered must go nowhere, or Python complains at exit.
+        # The reader closed the output. Buffered text must go nowhere, or Python complains at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 

@@ -1,4 +1,4 @@
-"""How a command answers: text or JSON on stdout, complaints on stderr."""
+"""Output of commands: text or JSON on stdout, complaints on stderr."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from workbench.errors import printable
 
 
 def tell(text: str) -> int:
-    """Print text, which may be foreign; exit code 0."""
+    """Print text, which may come from outside; return exit code 0."""
     print(printable(text))
     return 0
 
 
 def answer(arguments: argparse.Namespace, value: Any, said: str | Callable[[Any], object]) -> int:
-    """Print `value` as JSON where --json asks for it, else `said`; exit code 0.
+    """Print `value` as JSON with --json, or else `said`; return exit code 0.
 
-    `said` is a text, or what shows the answer with `workbench.terminal`, which is imported only then.
+    `said` is a text, or a function that shows the answer with `workbench.terminal`, which is imported only then.
     """
     if arguments.json:
         from pydantic_core import to_jsonable_python
 
-        # JSON escapes all that `tell` would remove, but this one.
+        # JSON escapes everything that `tell` would remove, except this character.
         return tell(json.dumps(to_jsonable_python(value), indent=2).replace("\x7f", "\\u007f"))
     if isinstance(said, str):
         return tell(said)
@@ -38,9 +38,10 @@ def answer(arguments: argparse.Namespace, value: Any, said: str | Callable[[Any]
 
 @contextlib.contextmanager
 def shown(how: str, what: Any, arguments: argparse.Namespace, every: float = 60.0) -> Iterator[Any]:
-    """Show how something goes on until the block ends, and give the function that hears of it.
+    """Show progress until the block ends, and yield the function to call with changes.
 
-    On a terminal that is one of `terminal`'s. Elsewhere a line is printed every minute, with --json on stderr.
+    On a terminal, that is one of the functions of `terminal`. Elsewhere a line is printed every minute, with --json on
+    stderr.
     """
     from workbench import terminal
 
@@ -57,7 +58,7 @@ def shown(how: str, what: Any, arguments: argparse.Namespace, every: float = 60.
         latest = changed
 
     def line() -> None:
-        # Nobody may read it any more, which is no reason to end what goes on.
+        # The reader may be gone, which is no reason to stop the work.
         with contextlib.suppress(OSError, ValueError):
             to = sys.stderr if arguments.json else sys.stdout
             print(printable(terminal.LINES[how](*latest)), file=to, flush=True)
@@ -67,7 +68,7 @@ def shown(how: str, what: Any, arguments: argparse.Namespace, every: float = 60.
 
 
 def agreed(told: str, question: str = "Go on?") -> bool:
-    """Whether a person at the terminal says yes to what they are told; where nobody can answer, nobody does."""
+    """Return whether the user at the terminal agrees; False if no one can answer."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     print(f"{printable(told)}\n{question} [y/N] ", end="", file=sys.stderr, flush=True)
@@ -75,6 +76,6 @@ def agreed(told: str, question: str = "Go on?") -> bool:
 
 
 def complain(text: str) -> None:
-    """Say on stderr what went wrong."""
+    """Print an error on stderr."""
     with contextlib.suppress(OSError):
         print(f"workbench: {printable(text)}", file=sys.stderr)

@@ -46,7 +46,7 @@ def _begin(session: Session, spec: ClusterSpec, arguments: argparse.Namespace, *
     if arguments.code:
         return answer(arguments, {"code": spec.code()}, spec.code().rstrip("\n"))
     if arguments.no_wait:
-        # Asked for before.
+        # The user agreed before.
         begun = session.start(spec, name=arguments.name, force=force, agreed=True)
         text = f"{begun.name} is starting. See how far it is: workbench ls. Stop it: workbench down {begun.name}"
         return answer(arguments, cluster_json(begun), text)
@@ -77,7 +77,7 @@ def _forget(arguments: argparse.Namespace) -> int:
 
 
 def _nearby(session: Session, arguments: argparse.Namespace) -> int:
-    """List what one may attach to."""
+    """List the schedulers to which the user may attach."""
     found = session.nearby()
     none = "No scheduler of yours was found on this machine. Give the address of one: workbench attach tcp://host:8786"
     return answer(arguments, [each._asdict() for each in found], "\n".join(map(str, found)) or none)
@@ -138,23 +138,23 @@ def _down(arguments: argparse.Namespace) -> int:
 
 
 _ENDINGS = {"stopped": "", "detached": ". It goes on there.", "dismissed": ""}
-"""What may become of clusters, and what is said of them."""
+"""Endings of clusters, and the text for each."""
 
 
 def new_session() -> Session:
-    """Session, imported only when a command runs."""
+    """Return a session, imported only when a command runs."""
     from workbench.session import Session
 
     return Session()
 
 
 def spec_of(session: Session, arguments: argparse.Namespace) -> ClusterSpec:
-    """Spec of the cluster that the options of `up` ask for."""
+    """Return the spec of the cluster for the options of `up`."""
     return session.plan(arguments.profile, **choices_in(arguments))
 
 
 def choices_in(arguments: argparse.Namespace) -> Any:
-    """What the options of `up` choose, by its name."""
+    """Return the choices in the options of `up`, by name."""
     from workbench.clusters.lines import OPTIONS
 
     choices = {name: getattr(arguments, option[2:].replace("-", "_")) for option, name in OPTIONS.items()}
@@ -165,9 +165,9 @@ def choices_in(arguments: argparse.Namespace) -> Any:
 
 
 def check_consent(spec: ClusterSpec, arguments: argparse.Namespace) -> None:
-    """Ask for consent to this cluster where there is something to agree to, unless --yes was given.
+    """Ask for consent to this cluster if it needs any, unless --yes was given.
 
-    Raises BadInputError where a person says no, and where nobody can answer.
+    Raises BadInputError if the user declines, or if no one can answer.
     """
     from workbench.clusters.plan import check_agreed, consent
 
@@ -183,16 +183,16 @@ def start(
     force: bool,
     own: bool = False,
 ) -> ClusterRecord:
-    """Start a cluster and wait until it is ready; an interrupted start, or one of a command's `own`, leaves nothing."""
+    """Start a cluster and wait until it is ready. Stop it if that is interrupted, or if a command's `own` one fails."""
     record = None
     try:
         with holding_back_signals():
-            # Asked for before.
+            # The user agreed before.
             record = session.start(spec, name=name, force=force, agreed=True)
         with shown("stages", record, arguments) as on_change:
             return session.wait(record.name, on_change)
     except (KeyboardInterrupt, SystemExit, FailedError) as err:
-        # One that failed stays in the list, to say why.
+        # A failed cluster stays in the list, to show the reason.
         if record is not None and (own or not isinstance(err, FailedError)):
             session.stop(record.name)
             if not isinstance(err, FailedError):
@@ -204,9 +204,9 @@ def start(
 def own_cluster(
     session: Session, spec: ClusterSpec, on: argparse.Namespace, arguments: argparse.Namespace
 ) -> Iterator[ClusterRecord]:
-    """Run a block with the cluster that these options of `up` ask for; `arguments` are the command's.
+    """Run a block with the cluster for these options of `up`; `arguments` are the command's.
 
-    It ends with the block, also when the terminal goes away.
+    The cluster stops at the end of the block, also when the terminal is closed.
     """
     check_consent(spec, on)
     with ending_on(signal.SIGTERM, signal.SIGHUP):
@@ -230,7 +230,10 @@ def _until_scaled(session: Session, name: str, patience: float = 30.0) -> Cluste
 
 
 def cluster_json(record: ClusterRecord) -> dict[str, Any]:
-    """Cluster as `up --json` and `ls --json` print it; bytes: `memory_limit` of each worker, `memory_used` by all."""
+    """Return a cluster as `up --json` and `ls --json` print it.
+
+    In bytes: `memory_limit` of each worker, and `memory_used` by all.
+    """
     from workbench.clusters.records import memory_used
 
     told = {**record.spec.model_dump(), **record.model_dump(), "memory_used": memory_used(record)}
@@ -238,7 +241,7 @@ def cluster_json(record: ClusterRecord) -> dict[str, Any]:
 
 
 def up_options(text: str) -> argparse.Namespace:
-    """Parse what stands behind --on: a profile and options of `up`."""
+    """Parse the value of --on: a profile and options of `up`."""
     try:
         words = shlex.split(text)
     except ValueError as err:
@@ -334,7 +337,7 @@ def add_cluster_commands(commands: Any) -> None:
 
 
 def add_choice_options(parser: argparse.ArgumentParser) -> None:
-    """Add what says which cluster: a profile and its choices."""
+    """Add the options that describe a cluster: a profile and its choices."""
     parser.add_argument(
         "profile", metavar="PROFILE", help="cpu, gpu, gpus, ucx, slurm or another; see: workbench hardware"
     )
@@ -352,7 +355,7 @@ def add_choice_options(parser: argparse.ArgumentParser) -> None:
 
 
 class _Help(argparse.Action):
-    """Print the options of the profile that is given before `--help`, or the help of the command."""
+    """Action that prints the options of the profile given before `--help`, or else the help of the command."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any) -> None:
         name = getattr(namespace, "profile", None)
@@ -380,7 +383,7 @@ class _Help(argparse.Action):
 
 
 def add_up_options(parser: argparse.ArgumentParser) -> None:
-    """Add what `up` takes: a profile, its choices, and how to start it."""
+    """Add the options of `up`: a profile, its choices, and the way to start it."""
     add_choice_options(parser)
     parser.add_argument("--name", metavar="NAME", help="name of the cluster; one is made up otherwise")
     parser.add_argument("--force", action="store_true", help=FORCE)
@@ -393,6 +396,6 @@ def add_no_wait(parser: argparse.ArgumentParser, text: str) -> None:
 
 
 def add_yes(parser: argparse.ArgumentParser) -> None:
-    """Add the option that answers what would be asked."""
+    """Add the option that answers questions with yes."""
     said = "don't ask: without encryption, or over UCX, others may run code as you"
     parser.add_argument("--yes", action="store_true", help=said)

@@ -1,4 +1,4 @@
-"""Commands that compare: architectures in turn, and runs of the past."""
+"""Commands that compare: architectures in turn, and past runs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.session import Session
 
-_CANCEL_PATIENCE = 40.0  # seconds in which a run is cancelled and the clusters are stopped
-_OVER = 3  # the exit code where something is over a limit
-_NOT_JUDGED = 2  # where too few runs report what is limited
+_CANCEL_PATIENCE = 40.0  # seconds to cancel a run and stop the clusters
+_OVER = 3  # exit code if something is over a limit
+_NOT_JUDGED = 2  # exit code if too few runs report a limited quantity
 _FORMATS = {".md": "markdown", ".markdown": "markdown", ".csv": "csv", ".json": "json", ".html": "html", ".htm": "html"}
 
 
@@ -56,7 +56,7 @@ def _limits(arguments: argparse.Namespace) -> dict[str, float]:
 
 
 def _gate(comparison: Comparison, limits: dict[str, float], code: int) -> int:
-    """Report each row against the limits; return 3 where one is over, then `code`, 2 where one lacks runs."""
+    """Report each row against the limits; return 3 if one is over, then `code`, and 2 if one lacks runs."""
     from workbench.runs.comparing.gate import judge
 
     judged = judge(comparison, **limits)
@@ -68,7 +68,7 @@ def _gate(comparison: Comparison, limits: dict[str, float], code: int) -> int:
 
 
 def _conducted(session: Session, arguments: argparse.Namespace, *, judged: bool) -> Comparison:
-    """Comparison that has ended; Ctrl-C ends it, and shows what was measured until then."""
+    """Return a finished comparison; Ctrl-C ends it early, with the measurements so far."""
     comparison = None
     try:
         with ending_on(signal.SIGTERM, signal.SIGHUP):
@@ -116,7 +116,7 @@ def _comparisons(arguments: argparse.Namespace) -> int:
 
 
 def _tell(comparison: Comparison, form: str | None, save: str | None) -> int:
-    """Print the comparison or write it to a file; the exit code says whether all rows were measured and agree."""
+    """Print the comparison or write it to a file; return an exit code that is 0 if all rows were measured and agree."""
     from workbench.runs.comparing.table import export, summarise
 
     if save is not None:

@@ -1,4 +1,4 @@
-"""Command that shows the documentation: docs."""
+"""The command that shows the documentation: docs."""
 
 from __future__ import annotations
 

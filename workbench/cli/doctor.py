@@ -1,4 +1,4 @@
-"""The command that lists what is wrong with an installation, and what to type; safe to paste into an issue."""
+"""The command that lists problems of an installation, and commands that solve them; safe to paste into an issue."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _CORE = ("dask", "distributed", "numpy", "xarray", "zarr", "pyarrow", "bokeh")
 _LAB = tuple(re.split(r"[^\w-]", each)[0] for each in PACKAGES["lab"])
 _OTHERS = ("numba", "h5netcdf", "cupy-cuda12x", "cupy-cuda13x", "dask-cuda", "distributed-ucxx-cu13")
 _OPEN_FILES = 4096
-"""Open files that a scheduler with some hundred workers needs."""
+"""Number of open files that a scheduler with some hundred workers needs."""
 _LITTLE_ROOM = 2**30
 _LONG_PATH = 60
-"""Characters of a temporary folder beyond which sockets of some programs no longer fit into the 107 of Linux."""
+"""Length of a temporary folder's path beyond which sockets of some programs exceed the 107 characters of Linux."""
 _SHARED = ("nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "fuse.sshfs", "afs", "ceph", "9p")
 
 State = Literal["good", "note", "wrong"]
 
 
 class Finding(NamedTuple):
-    """One line: what was looked at, what was found, and what to do about it."""
+    """One line: the subject, the finding, and the remedy."""
 
     about: str
     state: State
@@ -47,7 +47,7 @@ class Finding(NamedTuple):
 
 
 def find() -> Iterator[Finding]:
-    """Yield what is found, area by area. A check that fails is itself a finding."""
+    """Yield the findings, area by area. A check that fails is itself a finding."""
     for check in _CHECKS:
         try:
             yield from check()
@@ -188,7 +188,7 @@ _CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
 
 
 def _short(path: Path) -> str:
-    """Return a path without the name of the user, whose home is in most."""
+    """Return a path without the user's name, which is part of most home folders."""
     home = Path.home()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
@@ -214,5 +214,5 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def add_doctor(commands: Any) -> None:
-    """Add the command that lists what is wrong."""
+    """Add the command that lists problems."""
     add_command(commands, "doctor", _doctor, "list what is wrong here and what to do; exit code 1 where something is")

@@ -1,4 +1,4 @@
-"""Commands for what is not yet run: look, forecast, measure."""
+"""Commands that run nothing yet, or only measure: look, forecast, measure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _tell(arguments: argparse.Namespace, found: Forecast, spec: ClusterSpec) -> 
 
 
 def _hardware_of(session: Session, arguments: argparse.Namespace) -> tuple[ClusterRecord | ClusterSpec, ClusterSpec]:
-    """Return what the forecast is for, and its spec."""
+    """Return the cluster or spec of the forecast, and its spec."""
     from workbench.clusters.profiles import seen
 
     if arguments.cluster is not None:
@@ -79,7 +79,7 @@ def _measure(arguments: argparse.Namespace) -> int:
 def _measured(
     session: Session, record: ClusterRecord, parameters: Mapping[str, Any], arguments: argparse.Namespace
 ) -> int:
-    """Measure a workload, then tell its forecast."""
+    """Measure a workload, then print its forecast."""
     run = run_on(session, lambda: session.measure(arguments.workload, parameters, record), arguments)
     if run.status != "done":
         raise FailedError(f"The measurement {run.id} is {run.status}. {run.error or ''}".strip())
@@ -87,7 +87,7 @@ def _measured(
 
 
 def add_forecast_commands(commands: Any) -> None:
-    """Add the commands for what is not yet run."""
+    """Add the commands `forecast` and `measure`."""
     forecast = add_command(
         commands,
         "forecast",
@@ -112,7 +112,7 @@ def add_forecast_commands(commands: Any) -> None:
 
 
 def add_look(commands: Any) -> None:
-    """Add the command that shows what a file holds."""
+    """Add the command that shows the contents of a file."""
     look = add_command(commands, "look", _look, "show what a file, folder or URL holds; nothing runs")
     look.add_argument("path", metavar="PATH", help="of .npy, .npz, HDF5, NetCDF, Zarr, GRIB, TIFF, Parquet or CSV")
     look.add_argument("--anon", action="store_true", help="read a URL of s3, gs or abfs without keys")

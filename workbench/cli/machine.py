@@ -26,7 +26,7 @@ def _hardware(arguments: argparse.Namespace) -> int:
 
 
 def lab(arguments: argparse.Namespace) -> int:
-    """Become JupyterLab."""
+    """Replace this process with JupyterLab."""
     _check_installed("jupyterlab", "JupyterLab")
     command = [sys.executable, "-P", "-m", "jupyterlab", *arguments.passed_on]
     if arguments.json:
@@ -41,13 +41,13 @@ def _app(arguments: argparse.Namespace) -> int:
 
 
 def _check_installed(module: str, name: str) -> None:
-    """Raise MissingError where a package of the extra `lab` isn't installed."""
+    """Raise MissingError if a package of the extra `lab` isn't installed."""
     if importlib.util.find_spec(module) is None:
         raise MissingError(f"{name} isn't installed here. Try: {install('lab')}")
 
 
 def _become(command: list[str]) -> NoReturn:
-    # -P: no module that lies in this folder, which may be anybody's, stands in for an installed one.
+    # -P: modules in this folder, which anyone may have written, must not shadow installed ones.
     sys.stdout.flush()
     os.execv(command[0], command)
 

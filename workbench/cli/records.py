@@ -39,7 +39,7 @@ def _import(arguments: argparse.Namespace) -> int:
 
 
 def _open(arguments: argparse.Namespace) -> int:
-    """Write the report of a run that has ended, and open it."""
+    """Write the report of a finished run, and open it."""
     from workbench.views.recorded import write
 
     path = write(new_session().show(arguments.run))
@@ -79,7 +79,7 @@ def add_record_commands(commands: Any) -> None:
     taken.add_argument("--new-id", action="store_true", help="give it another id, where its own is taken")
 
     text = "play what a run's cluster did as it happened, in the browser, without a cluster"
-    # The page begins to play by itself where its address ends like this.
+    # The page starts to play if its address ends with this.
     _add_open(commands, "replay", text).set_defaults(part="#replay")
 
 

@@ -129,7 +129,7 @@ def _cancel(arguments: argparse.Namespace) -> int:
 
 
 def refuse_what_wont_fit(forecast: Forecast, *, force: bool) -> None:
-    """Raise ConflictError where a workload can't run, or won't fit and nobody insists."""
+    """Raise ConflictError if a workload can't run, or if it won't fit and `force` isn't given."""
     if forecast.verdict == "can't run":
         raise ConflictError(forecast.sentence)
     if forecast.verdict == "won't fit" and not force:
@@ -137,7 +137,7 @@ def refuse_what_wont_fit(forecast: Forecast, *, force: bool) -> None:
 
 
 def run_on(session: Session, begin: Callable[[], Run], arguments: argparse.Namespace) -> Run:
-    """Begin a run and wait for it; Ctrl-C cancels it."""
+    """Start a run and wait for it; Ctrl-C cancels it."""
     run = None
     try:
         with ending_on(signal.SIGTERM):
@@ -156,7 +156,7 @@ def run_on(session: Session, begin: Callable[[], Run], arguments: argparse.Names
 
 
 def _tell_run(run: Run, arguments: argparse.Namespace) -> int:
-    """Print a run that has ended; exit code 1 where it failed or its answer did not pass its check."""
+    """Print a finished run; return exit code 1 if it failed or its answer did not pass its check."""
     _show_run(run, arguments)
     if run.status != "done":
         complain(f"The run {run.id} {_ending(run)}")
@@ -173,13 +173,13 @@ def _ending(run: Run) -> str:
 
 
 def workload_parameters(arguments: argparse.Namespace) -> dict[str, str]:
-    """Parameters of a workload that the options of `add_parameters` give."""
+    """Return the parameters of a workload from the options of `add_parameters`."""
     chosen = {"preset": arguments.preset, "scale": arguments.scale}
     return parameters_of(arguments.parameters) | {name: text for name, text in chosen.items() if text is not None}
 
 
 def where(session: Session, arguments: argparse.Namespace) -> str:
-    """Cluster to be started: as --on says, else of the profile that the preset's text is about."""
+    """Return the options of the cluster to start: those of --on, or else the profile that the preset's text used."""
     profile, preset = arguments.on, workload_parameters(arguments).get("preset")
     if profile is None and preset is not None:
         profile = session.workload(arguments.workload).preset(preset).profile
@@ -197,13 +197,13 @@ def add_parameters(parser: argparse.ArgumentParser) -> None:
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Add the option that sets something of Dask."""
+    """Add the option for settings of Dask."""
     said = "a setting of Dask, such as array.rechunk.threshold=5; may be given again for others"
     add_pairs(parser, "--config", dest="settings", help=said)
 
 
 def add_where(parser: argparse.ArgumentParser, on_help: str) -> None:
-    """Add the options that name a cluster: one that is up, or one to be started."""
+    """Add the options that name a cluster: a running one, or one to start."""
     named = parser.add_mutually_exclusive_group()
     named.add_argument("--cluster", metavar="NAME", help="a cluster that is up")
     named.add_argument("--on", metavar='"PROFILE …"', help=on_help)

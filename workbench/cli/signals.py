@@ -1,4 +1,4 @@
-"""Ctrl-C and its kin while a command starts or waits for something: nothing that it started is left behind."""
+"""Handling of Ctrl-C and similar signals while a command starts or waits for something: it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 @contextlib.contextmanager
 def _handled(handler: Callable[[int, Any], Any], *signals: signal.Signals) -> Iterator[None]:
-    """Have these signals handled so until the end of the block."""
+    """Handle these signals with `handler` until the end of the block."""
     try:
         before = {number: signal.signal(number, handler) for number in signals}
     except ValueError:  # not in the main thread, where no signal arrives
@@ -23,7 +23,7 @@ def _handled(handler: Callable[[int, Any], Any], *signals: signal.Signals) -> It
 
 
 def ending_on(*signals: signal.Signals) -> contextlib.AbstractContextManager[None]:
-    """End the block in good order on these signals, as Ctrl-C does."""
+    """End the block cleanly on these signals, as Ctrl-C does."""
 
     def end(number: int, _: object) -> NoReturn:
         raise SystemExit(128 + number)
@@ -33,7 +33,7 @@ def ending_on(*signals: signal.Signals) -> contextlib.AbstractContextManager[Non
 
 @contextlib.contextmanager
 def holding_back_signals() -> Iterator[None]:
-    """Let signals wait until the end of the block: what it starts must be known before it can be stopped."""
+    """Delay signals until the end of the block: whatever it starts must be known before it can be stopped."""
     held: list[int] = []
     with _handled(lambda number, _: held.append(number), signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         yield

@@ -1,4 +1,4 @@
-"""The command that trusts a folder, or no longer, and the question that others ask."""
+"""The command that trusts a folder, or revokes that, and the question that other commands ask."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MEANING = "Workloads are code that runs as you; profiles name programs and serv
 
 
 def trusts_this_folder() -> bool:
-    """Ask the user at the terminal whether to use what the working folder defines; if so, store that."""
+    """Ask the user at the terminal whether to use the definitions in the working folder; if so, store that."""
     session = new_session()
     waiting = session.untrusted()
     if waiting is None or waiting.problem is not None or not agreed(_told(waiting), waiting.question):
@@ -67,7 +67,7 @@ def _told(found: Definitions) -> str:
 
 
 def add_trust(commands: Any) -> None:
-    """Add the command that trusts a folder, or no longer."""
+    """Add the command that trusts a folder, or revokes that."""
     text = "use the workloads, profiles and presets that a folder defines, until they change"
     trust = add_command(commands, "trust", _trust, text)
     trust.add_argument("folder", metavar="FOLDER", type=Path, nargs="?", default=Path(), help="this one by default")

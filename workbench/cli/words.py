@@ -1,4 +1,4 @@
-"""The words of the command line: how options are parsed, and those that several commands share."""
+"""The options of the command line: their parsing, and those that several commands share."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ FORCE = "go past the memory budget that all clusters share"
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose complaints are one line."""
+    """An argparse parser with one-line error messages."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise it, for `main` to print."""
+        """Raise BadInputError, for `main` to print."""
         raise BadInputError(f"{message}. See: {self.prog} --help")
 
 
@@ -39,7 +39,7 @@ def size_given(text: str) -> int:
 
 
 def parameters_of(given: Sequence[str], option: str = "-p", example: str = "size=2GiB") -> dict[str, str]:
-    """Parameters as given by `-p KEY=VALUE`, or by another option."""
+    """Return parameters given by `-p KEY=VALUE`, or by another option."""
     parameters = {}
     for item in given:
         name, equals, value = item.partition("=")
@@ -52,7 +52,7 @@ def parameters_of(given: Sequence[str], option: str = "-p", example: str = "size
 
 
 def check_writable(path: Path, option: str = "--save") -> None:
-    """Raise BadInputError where no file of this name can be: better before the work of minutes than after it."""
+    """Raise BadInputError if no file of this name can be written: better before minutes of work than after it."""
     if path.is_dir() or not path.parent.is_dir():
         why = "is a folder" if path.is_dir() else f"would lie in {path.parent}, which is no folder"
         raise BadInputError(
@@ -63,7 +63,7 @@ def check_writable(path: Path, option: str = "--save") -> None:
 def add_command(
     commands: Any, name: str, command: Callable[[argparse.Namespace], int], text: str, **options: Any
 ) -> argparse.ArgumentParser:
-    """Add a command, which has `--json` as all do."""
+    """Add a command, which has `--json` like all commands."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=f"{text[0].upper()}{text[1:]}.", **options
     )
@@ -73,7 +73,7 @@ def add_command(
 
 
 def add_pairs(parser: argparse.ArgumentParser, *names: str, metavar: str = "KEY=VALUE", **options: Any) -> None:
-    """Add an option that may be given again for others, for `parameters_of`."""
+    """Add an option that may be repeated, for `parameters_of`."""
     parser.add_argument(*names, metavar=metavar, action="append", default=[], **options)
 
 
