@@ -1,8 +1,8 @@
-"""Servers that may get a credential: those that the settings name, and those that a person confirmed.
+"""Servers that may get a credential: those named in the settings, and those that the user confirmed.
 
-What a form holds may come from somebody else: a copied address, a preset of a cloned folder, a link. So nothing secret
-is sent because of what stands in a form. A click on a button that names both, or a command in a terminal, confirms a
-credential for one server; the data folder remembers it in `confirmed.jsonl`, which may be edited or removed.
+A form's content may come from someone else: a copied address, a preset of a cloned folder, a link. So no secret is
+sent because of a form alone. A click on a button that names both, or a command in a terminal, confirms a credential
+for one server. The data folder stores this in `confirmed.jsonl`, which may be edited or removed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _commanded: ContextVar[bool] = ContextVar("commanded", default=False)
 
 
 class UnconfirmedError(ConflictError):
-    """A credential that somebody has to confirm first, for this server."""
+    """A credential that the user has to confirm first, for this server."""
 
     def __init__(self, credential: str, server: str, parameter: str | None = None) -> None:
         super().__init__(
@@ -36,26 +36,26 @@ class UnconfirmedError(ConflictError):
 
 
 def question(credential: str, server: str) -> str:
-    """Return the words on the button that confirms it."""
+    """Return the text of the button that confirms it."""
     return f"Send {credential[0].lower() if ' ' in credential else credential[0]}{credential[1:]} to {server}"
 
 
 def check(credential: str, server: str, parameter: str | None = None) -> None:
-    """Return where a credential may be sent to a server.
+    """Check that a credential may be sent to a server.
 
     Parameters
     ----------
     credential
         A variable of the environment, or words such as "Your keys for s3".
     server
-        Address of the server, as `origin` gives it or with a path.
+        Address of the server, as `origin` returns it or with a path.
 
     Raises
     ------
     BadInputError
         It is a variable that the settings don't allow.
     UnconfirmedError
-        Nobody confirmed this credential for this server.
+        The user hasn't confirmed this credential for this server.
     """
     if (credential, server) in _confirmed():
         return
@@ -68,7 +68,7 @@ def check(credential: str, server: str, parameter: str | None = None) -> None:
 
 
 def confirm(credential: str, server: str) -> None:
-    """Remember that a credential may be sent to a server. Raises BadInputError for a variable that isn't allowed."""
+    """Store that a credential may be sent to a server. Raises BadInputError for a variable that isn't allowed."""
     _check_allowed(credential)
     _remember(credential, server)
 
@@ -81,7 +81,7 @@ def stamp() -> int:
 
 @contextlib.contextmanager
 def by_command(commanded: bool = True) -> Iterator[None]:
-    """Confirm, and report on stderr, what the block would be refused for: a person typed it as a command or as code."""
+    """Confirm credentials in the block without asking, and report them on stderr: the user typed a command or code."""
     token = _commanded.set(commanded)
     try:
         yield
@@ -90,19 +90,19 @@ def by_command(commanded: bool = True) -> Iterator[None]:
 
 
 def is_commanded() -> bool:
-    """Return whether this is done for a command, see `by_command`."""
+    """Return whether this code runs for a command; see `by_command`."""
     return _commanded.get()
 
 
 def origin(url: str) -> str:
-    """Return scheme, host and port of a URL, as whoever sends the request understands them: 'https://host:8443'.
+    """Return scheme, host and port of a URL, as the sender of the request understands them: 'https://host:8443'.
 
     Raises BadInputError for a URL that two programs could understand differently.
     """
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
-        # As a browser shows a name that only looks like another: xn--…
+        # In the form a browser shows for a name that only resembles another: xn--…
         host = host if ":" in host else host.encode("idna").decode()
     except (ValueError, UnicodeError) as err:
         raise BadInputError(f"{quoted(url)} is no URL: {err}.") from err
@@ -132,7 +132,7 @@ def _check_allowed(credential: str, parameter: str | None = None) -> None:
 
 
 def _file() -> Path:
-    # Here, for workers import what imports this, and need no settings.
+    # Imported here because workers import importers of this module, and need no settings.
     from workbench import config
 
     return config.data_folder() / "confirmed.jsonl"
@@ -153,7 +153,7 @@ def _pair(line: str) -> tuple[str, str] | None:
 
 
 def _remember(credential: str, server: str) -> None:
-    """Add a line. Two that do so at once lose nothing, for each is written in one piece."""
+    """Add a line. Two concurrent writers lose nothing, because each line is written in one piece."""
     from workbench import config
 
     if (credential, server) in _confirmed():

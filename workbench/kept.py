@@ -1,8 +1,8 @@
-"""What a person keeps under names.
+"""Profiles and presets that the user saves under names.
 
-It stands in a file workbench.yaml of the working folder, which a team may keep in git, in the data folder, where
-`write` puts it, and in Dask's configuration. That of the working folder counts once the user trusts it (see
-`workbench.trust`). All three are laid out alike:
+They come from a file workbench.yaml of the working folder, which a team may keep in git; from the data folder, which
+`write` uses; and from Dask's configuration. Those of the working folder count once the user trusts it (see
+`workbench.trust`). All three have the same layout:
 
     workbench:
       profiles:
@@ -30,20 +30,20 @@ from workbench.redaction import redacted
 from workbench.trust import FILE as FILE
 
 LAST = ("what you kept", "Dask's configuration")
-"""Places after that file, as they are told."""
+"""Names of the two sources after that file, as shown to the user."""
 _SECTIONS = {"profiles", "presets"}
 _MOST_BYTES = 2**17
-"""PyYAML reads that much in about a second."""
+"""Limit on a file's size. PyYAML reads this much in about a second."""
 _MOST_LEVELS, _MOST_VALUES = 16, 10_000
-"""Of one file. References (`*name`) let a short text stand for a billion values."""
+"""Limits on one file. References (`*name`) let a short text stand for a billion values."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads plain words as YAML 1.2 does, where a queue may be called `no`.
+    """YAML loader that reads plain words as YAML 1.2 does, so that a queue may be called `no`.
 
-    1.1, which PyYAML reads, makes false of that, 5400 of the walltime 1:30:00, 83 of the account 0123, and a date of
-    2026-01-01.
+    YAML 1.1, which PyYAML reads, turns it into false, the walltime 1:30:00 into 5400, the account 0123 into 83, and
+    2026-01-01 into a date.
     """
 
 
@@ -58,12 +58,12 @@ for _tag, _pattern in {
 
 
 def parsed(text: str) -> Any:
-    """Return what YAML stands for. Raises ValueError where it is none, or too much of it."""
+    """Return the value of a YAML text. Raises ValueError if it is invalid or too large."""
     try:
         found = yaml.load(text, _Loader)
     except RecursionError as err:
         raise ValueError(f"it is nested more than {_MOST_LEVELS} levels deep") from err
-    # PyYAML lets others pass where a tag such as !!int stands before an empty text.
+    # PyYAML raises other errors for a tag such as !!int before an empty text.
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as err:
         raise ValueError(str(err)) from err
     waiting, n_values = [(found, 0)], 0
@@ -80,7 +80,7 @@ def parsed(text: str) -> Any:
 
 
 class Place(NamedTuple):
-    """One place, and what stands there under a section; where it can't be read, why."""
+    """One source: its content under a section, or the reason why it can't be read."""
 
     name: str
     where: str
@@ -89,12 +89,12 @@ class Place(NamedTuple):
 
 
 def is_name(name: object) -> bool:
-    """Return whether it may be the name of something kept, or of a cluster: part of addresses and of files' names."""
+    """Return whether this is a valid name for saved items and clusters: it is used in addresses and file names."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
 def check_name(name: str, what: str, example: str) -> str:
-    """Return `name`. Raises BadInputError where it can't be the name of such a thing."""
+    """Return `name`. Raises BadInputError if it isn't a valid name."""
     if not is_name(name):
         raise BadInputError(
             f"A {what} can't be called {quoted(name)}. Use a lower-case letter, then up to 39 lower-case letters, "
@@ -104,17 +104,17 @@ def check_name(name: str, what: str, example: str) -> str:
 
 
 class Definitions(NamedTuple):
-    """What a folder defines, by name only: nothing of it is imported or used."""
+    """Definitions of a folder, by name only: nothing is imported or used."""
 
     folder: Path
     workloads: tuple[str, ...]
-    """Names of the files whose functions are workloads."""
+    """Names of the files with functions that are workloads."""
     profiles: tuple[str, ...]
     presets: tuple[str, ...]
     sha: str
     """Hash of the content."""
     problem: str | None = None
-    """Why it can't be trusted."""
+    """Reason why it can't be trusted."""
 
     def __str__(self) -> str:
         kinds = {"workload file": self.workloads, "profile": self.profiles, "preset": self.presets}
@@ -128,7 +128,7 @@ class Definitions(NamedTuple):
 
     @property
     def question(self) -> str:
-        """What the user is asked."""
+        """Question to the user."""
         return f"This folder defines {self}. Trust it?"
 
 
@@ -136,18 +136,18 @@ _SHOWN = 5
 
 
 def _plain(name: str) -> str:
-    """Return a name of a folder as it may be shown: it may be made to look like another."""
+    """Return a name of a folder in a form that is safe to show: it may imitate another."""
     return name if re.fullmatch(r"[\w.:-]{1,60}", name, re.ASCII) else ascii(name[:60])
 
 
 def definitions(folder: Path | None = None) -> Definitions | None:
-    """Return what a folder defines, the working folder by default; None where that is nothing."""
+    """Return the definitions of a folder, the working folder by default; None if there are none."""
     try:
         folder = folder or Path.cwd()
     except FileNotFoundError:
         return None
     if folder == config.data_folder():
-        return None  # of the user's own
+        return None  # the user's own
     workloads = tuple(each.name for each in trust.workload_files(folder))
     profiles = tuple(map(str, _defined(folder / FILE, "profiles")))
     presets = tuple(
@@ -164,7 +164,7 @@ def definitions(folder: Path | None = None) -> Definitions | None:
 
 
 def digests(folder: Path) -> dict[Path, str]:
-    """Return the files whose content a user trusts with a folder, each with its hash. Raises BadInputError."""
+    """Return the files with content that a user trusts with a folder, each with its hash. Raises BadInputError."""
     named = [told.get("python") for told in _defined(folder / FILE, "profiles").values() if isinstance(told, dict)]
     paths = [folder / each for each in named if isinstance(each, str) and ".." not in Path(each).parts]
     return trust.read_digests(folder, [each for each in paths if each.is_relative_to(folder)])
@@ -174,17 +174,17 @@ def _defined(path: Path, section: str) -> dict[str, Any]:
     try:
         return _read(path, section)
     except BadInputError:
-        return {}  # whoever uses the file says what is wrong with it
+        return {}  # the user of the file reports its error
 
 
 def untrusted() -> Definitions | None:
-    """Return what the working folder defines, where the user hasn't trusted that; None where nothing waits for it."""
+    """Return the definitions of the working folder that the user hasn't trusted yet, or None."""
     found = definitions()
     return None if found is None or trust.trusted_sha(found.folder) == found.sha else found
 
 
 def trust_folder(folder: Path, sha: str) -> None:
-    """Trust what a folder defines. Raises ConflictError where it isn't what the user saw."""
+    """Trust the definitions of a folder. Raises ConflictError if they changed after the user saw them."""
     found = definitions(folder)
     if found is not None and found.problem is not None:
         raise ConflictError(found.problem)
@@ -199,7 +199,7 @@ def is_tour_over() -> bool:
 
 
 def end_tour() -> None:
-    """Keep that the user has seen enough of the tour."""
+    """Store that the user dismissed the tour."""
     config.write_atomically(_toured(), "")
 
 
@@ -208,7 +208,7 @@ def _toured() -> Path:
 
 
 def places(section: str) -> Iterator[Place]:
-    """Yield what is kept in each place; of two things with one name the first counts."""
+    """Yield each source with its content; of two items with one name the first counts."""
     (kept, configured), mine = LAST, _kept_file(section)
     sources: tuple[tuple[str, str, Callable[[], dict[str, Any]]], ...] = (
         (FILE, f"{FILE} here", lambda: _read_here(section)),
@@ -223,18 +223,18 @@ def places(section: str) -> Iterator[Place]:
 
 
 def read(section: str) -> dict[str, Any]:
-    """Return what this person kept. Raises BadInputError where that can't be read."""
+    """Return the user's saved items. Raises BadInputError if they can't be read."""
     return _read(_kept_file(section), section)
 
 
 def write(section: str, told: Mapping[str, Any]) -> None:
-    """Keep this, and nothing else."""
+    """Save these items, and remove all others."""
     text = yaml.safe_dump({"workbench": {section: redacted(told)}}, sort_keys=False)
     config.write_atomically(_kept_file(section), text)
 
 
 def changing() -> contextlib.AbstractContextManager[None]:
-    """Let one process at a time read what was kept and write it changed, so that no change is lost."""
+    """Hold a lock to read and change the saved items, so that no change is lost."""
     return config.locked(config.data_folder() / ".kept")
 
 
@@ -243,7 +243,7 @@ def _kept_file(section: str) -> Path:
 
 
 def _read_here(section: str) -> dict[str, Any]:
-    """Return what stands in the file of the working folder, nothing where the user hasn't trusted that."""
+    """Return the content of the working folder's file, empty if the user hasn't trusted it."""
     try:
         path = Path(FILE).absolute()
     except FileNotFoundError:  # the working folder is gone
@@ -254,10 +254,10 @@ def _read_here(section: str) -> dict[str, Any]:
 
 
 def _is_trusted(path: Path, content: bytes) -> bool:
-    """Return whether this content, however the file looks by now, is what the user trusted with its folder."""
+    """Return whether the user trusted this content with its folder, even if the file has changed meanwhile."""
     folder = path.parent
     if folder == config.data_folder():
-        return True  # of the user's own
+        return True  # the user's own
     try:
         found = digests(folder)
     except BadInputError:
@@ -267,7 +267,7 @@ def _is_trusted(path: Path, content: bytes) -> bool:
 
 
 def _read(path: Path, section: str) -> dict[str, Any]:
-    """Return what stands in a file under `workbench: section:`, nothing where there is no file."""
+    """Return the content of a file under `workbench: section:`, empty if there is no file."""
     return _section(trust.read_file(path, _MOST_BYTES), path, section)
 
 
@@ -288,7 +288,7 @@ def _checked(told: Any, where: str, section: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=16)
 def _parsed(content: bytes) -> dict[str, Any] | str:
-    """Return what stands in a file under `workbench`, or why it can't be read: that, too, takes long to find out."""
+    """Return the content of a file under `workbench`, or its error, which is also cached: parsing is slow."""
     try:
         whole = parsed(content.decode()) or {}
         found = whole.get("workbench") or {}

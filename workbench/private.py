@@ -1,7 +1,7 @@
 """Files and folders that no other user of this machine can read, replace or block.
 
-In a shared folder such as /tmp anybody may take a name first: with a FIFO, whose opening never returns, with a link, or
-with a folder of their own. This module travels to SSH workers as source text: it imports the standard library alone.
+In a shared folder such as /tmp anyone may take a name first: with a FIFO, which blocks when opened, with a link, or
+with a folder of their own. SSH workers get this module as source text: it imports the standard library alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LOCKED = (errno.EAGAIN, errno.EACCES)
-_AGAIN = 0.02  # seconds until a lock that another process holds is tried again
+_AGAIN = 0.02  # seconds until the next attempt at a lock that another process holds
 
 _NOBODY, _ALL_USERS = 65534, ["0", "0", "4294967295"]
 
@@ -30,7 +30,7 @@ _made: list[Path] = []
 def open_file(path: str | os.PathLike[str], flags: int = os.O_RDWR | os.O_CREAT) -> int:
     """Open a regular file of this user, and return its descriptor. Never wait, and follow no link.
 
-    Raises OSError where something else is there.
+    Raises OSError if something else is there.
     """
     try:
         descriptor = os.open(path, flags | _FILE, 0o600)
@@ -50,7 +50,7 @@ def is_own(about: os.stat_result, path: str | os.PathLike[str]) -> bool:
     """Return whether a file or folder at a path is this user's."""
     if about.st_uid == os.geteuid():
         return True
-    # A network disk may give what root makes to nobody, or what anybody makes to one user.
+    # A network disk may give root's files to nobody, or everyone's files to one user.
     with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=Path(path).absolute().parent) as probe:
         return os.fstat(probe.fileno()).st_uid == about.st_uid
     return False
@@ -58,9 +58,9 @@ def is_own(about: os.stat_result, path: str | os.PathLike[str]) -> bool:
 
 @contextlib.contextmanager
 def locked(path: str | os.PathLike[str], patience: float) -> Iterator[None]:
-    """Hold the lock of a file, which is made where it is missing.
+    """Hold the lock of a file, which is created if it is missing.
 
-    Raises OSError where another process holds it for `patience` seconds, or the file can't be opened.
+    Raises OSError if another process holds it for `patience` seconds, or the file can't be opened.
     """
     descriptor, deadline = open_file(path), time.monotonic() + patience
     try:
@@ -74,7 +74,7 @@ def locked(path: str | os.PathLike[str], patience: float) -> Iterator[None]:
 
 
 def take(descriptor: int) -> bool:
-    """Lock an open file or folder until its descriptor is closed; return False where another process has."""
+    """Lock an open file or folder until its descriptor is closed; return False if another process holds the lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as err:
@@ -85,23 +85,23 @@ def take(descriptor: int) -> bool:
 
 
 def make_folder(prefix: str, parent: str | None = None) -> Path:
-    """Make a folder of mode 0700 with an unpredictable name that is this process's until it ends.
+    """Make a folder of mode 0700 with an unpredictable name, reserved for this process until it ends.
 
-    `parent` is the folder for temporary files unless it is given. Folders of this prefix of this user's processes that
-    were killed are removed. Raises OSError where the parent is another user's, who could replace the folder.
+    `parent` is the folder for temporary files by default. Folders with this prefix of the user's killed processes are
+    removed. Raises OSError if the parent belongs to another user, who could replace the folder.
     """
     place = _place(parent)
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     sweep(prefix, parent)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
-        # Another process that sweeps just now may have been quicker.
+        # Another process may have swept it meanwhile.
         with contextlib.suppress(FileNotFoundError):
             descriptor = os.open(folder, _FOLDER)
             try:
                 mine = take(descriptor)
             except OSError:
-                mine = True  # a disk without locks, where nobody sweeps
+                mine = True  # a disk without locks, where no process sweeps
             if mine and folder.is_dir():
                 # The descriptor stays open, and with it the lock.
                 _made.append(folder)
@@ -111,12 +111,12 @@ def make_folder(prefix: str, parent: str | None = None) -> Path:
 
 
 def _check_parent(folder: Path) -> None:
-    """Raise OSError where what a folder lies in is neither root's nor this user's."""
+    """Raise OSError if the parent of a folder belongs to neither root nor this user."""
     owner = folder.parent.stat().st_uid
     if owner in (0, os.geteuid(), folder.stat().st_uid):
         return
     with contextlib.suppress(OSError):
-        # In a container without root's rights, what is root's outside seems to be nobody's.
+        # In a container without root's rights, files of the host's root appear to belong to nobody.
         if owner == _NOBODY and Path("/proc/self/uid_map").read_text(encoding="utf-8").split() != _ALL_USERS:
             return
     raise OSError(errno.EPERM, "it is another user's", str(folder.parent))
@@ -129,7 +129,7 @@ def remove_folders() -> None:
 
 
 def sweep(prefix: str, parent: str | None = None) -> None:
-    """Remove folders that a process of this user made and no living process holds, whatever others have put there."""
+    """Remove folders with this prefix that this user made and no living process holds; skip anything else."""
     for left in _place(parent).glob(f"{prefix}*"):
         with contextlib.suppress(OSError):
             descriptor = os.open(left, _FOLDER)

@@ -1,4 +1,4 @@
-"""Secrets in texts and values: refused where the user gives them, hidden where a record is written, read or shown.
+"""Secrets in texts and values: refused as input, and hidden where a record is written, read or shown.
 
 A secret is stored by the name of a variable, a file or a Kubernetes secret, never by its value.
 """
@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from typing import Any
 
 HIDDEN = "…"
-"""Stands in place of a secret."""
+"""Replacement of a secret."""
 
 _WORDS = r"password|passwd|pwd|secret|token|api_?key|authorization|(?:access|secret|account|private|sas)_?key"
 _NAME = re.compile(rf"(?i)(?:.*[_.-])?(?:{_WORDS})")
 _USER = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)([^\s/?#]+)@")
 _LOGIN = re.compile(rf"(?<![\w/:.@-])(?!mailto:)([\w.-]+:)([^\s:@/{HIDDEN}]+)@(?=[\w\[])(?!sha\d+:)")
-"""User and password before a host, as of SSH, but no image with its digest."""
+"""User and password before a host, as in SSH; digests of images don't match."""
 _PROOFS = r"(?:[\w-]+[_-])?(?:signature|token|secret)|sig|auth|jwt|hmac|passphrase|code|key"
-"""What proves access in the query of a URL, besides `_WORDS`."""
+"""Parameters of a URL's query that prove access, in addition to `_WORDS`."""
 _QUERY = re.compile(rf"(?i)([?&;](?:{_PROOFS}|{_WORDS})=)([^&\s\"'#]+)")
 _ASSIGNED = re.compile(rf"(?i)(?<!\w)((?:\w*_)?(?:{_WORDS})=[\"']?)([^\s\"'$;,()\[\]…]+)(?=[\s\"';,]|$)")
 _PAIR = re.compile(rf"(?i)([\"'](?:\w*[_.-])?(?:{_WORDS})[\"']\s*:\s*([\"']))((?:(?!\2)[^\n])+)(?=\2)")
@@ -28,7 +28,7 @@ _HEADER = re.compile(r"(?i)\b(authorization[\"']?\s*[:=]\s*[\"']?(?:\w+\s+)?|bea
 _REFERENCE = re.compile(r"\$\w+|secret/[^/\s]+/[^/\s]+")
 _VARIABLES = ("env", "environment")
 _OFFERED = "cluster_options"
-"""Choices that are variables of pods and the like, and what holds a gateway's own options, of which any may be."""
+"""Choices with variables of pods and similar, and the field for a gateway's own options, which may be anything."""
 _SUSPECT = re.compile(
     rf"(?i)[/\w]:[^\s:@]+@|{_WORDS}|[?&;](?:{_PROOFS})=|bearer|\"(?:{'|'.join((*_VARIABLES, _OFFERED))})\""
 )
@@ -40,17 +40,17 @@ _STORES = {
     "variable of the environment that holds what stands behind the question mark",
     "signature=": "",
 }
-"""What to do in place of a presigned URL, by what its signature is called."""
+"""Alternative to a presigned URL, by the name of its signature."""
 _STORED = "which would be stored with clusters and runs"
 
 
 def is_reference(value: object) -> bool:
-    """Return whether a value names where a secret is: a variable, '$NAME', or in Kubernetes, 'secret/NAME/KEY'."""
+    """Return whether a value names the source of a secret: a variable, '$NAME', or in Kubernetes, 'secret/NAME/KEY'."""
     return isinstance(value, str) and _REFERENCE.fullmatch(value.strip()) is not None
 
 
 def _is_user(match: re.Match[str]) -> bool:
-    """Return whether what stands before the host of a URL is a secret: for SSH, say, a user's name alone is none."""
+    """Return whether the part before a URL's host is a secret: for SSH, for example, a user name alone is not."""
     return match[2] != HIDDEN and (":" in match[2] or match[1].lower() in _WEB)
 
 
@@ -65,7 +65,7 @@ def redact(text: str) -> str:
 
 
 def redacted(value: Any, name: str = "") -> Any:
-    """Return a JSON value with its secrets hidden, by what its texts say and by the names of its fields."""
+    """Return a JSON value with its secrets hidden, detected by the content of texts and by the names of fields."""
     if isinstance(value, str):
         hide = value and _NAME.fullmatch(name) and not is_reference(value)
         return HIDDEN if hide else redact(value)
@@ -81,7 +81,7 @@ def redacted(value: Any, name: str = "") -> Any:
 
 
 def hide_variables(value: Any) -> Any:
-    """Return variables of an environment without their values, unless these say where a value comes from."""
+    """Return variables of an environment without their values, unless these name the source of a value."""
     value = _parsed(value) if isinstance(value, str) else value
     if not isinstance(value, Mapping):
         return HIDDEN if value else value
@@ -89,7 +89,7 @@ def hide_variables(value: Any) -> Any:
 
 
 def _parsed(text: str) -> Any:
-    """Return names and values, or a list, that a form or a terminal gives as text; other text as it is."""
+    """Return the names and values, or the list, in a text from a form or a terminal; other text unchanged."""
     import yaml
 
     with contextlib.suppress(yaml.YAMLError, ValueError, RecursionError):
@@ -98,7 +98,7 @@ def _parsed(text: str) -> Any:
 
 
 def redact_json(text: str | bytes) -> str:
-    """Return a JSON text with its secrets hidden, as `redacted` does; one that isn't JSON as it is."""
+    """Return a JSON text with its secrets hidden, as `redacted` does; other text unchanged."""
     plain = text if isinstance(text, str) else text.decode(errors="replace")
     if _SUSPECT.search(plain) is None:
         return plain
@@ -109,7 +109,7 @@ def redact_json(text: str | bytes) -> str:
 
 
 def complaint(name: str, value: Any) -> str | None:
-    """Return why a value can't be given, where it holds a secret that would be stored; None where it doesn't."""
+    """Return a message if a value holds a secret that would be stored, else None."""
     if isinstance(value, Mapping):
         return next(filter(None, (complaint(f"{name}.{key}", each) for key, each in value.items())), None)
     if isinstance(value, list | tuple):

@@ -1,7 +1,7 @@
-"""What the three faces share: everything that a person can ask for, as methods of one class.
+"""The common interface of all front ends: every request of a user, as methods of one class.
 
-No Jupyter, no Panel and no Bokeh here. A session holds nothing: the state is in the data folder, so any number of
-them, in any number of processes, see the same.
+No Jupyter, no Panel and no Bokeh here. A session has no state of its own: the state is in the data folder, so all
+sessions in all processes see the same.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LIVENESS_INTERVAL = 1.0  # seconds between two looks at whether hosts and runners are alive
+_LIVENESS_INTERVAL = 1.0  # seconds between two checks that hosts and runners are alive
 _CANCEL_PATIENCE = 20.0  # seconds
 _DEBOUNCE = 30  # milliseconds in which changes are gathered
 _STEP = 10  # milliseconds without a change that end the gathering
@@ -59,20 +59,20 @@ _KINDS: Mapping[str, Literal["cluster", "run", "comparison"]] = {
 
 
 class Change(NamedTuple):
-    """A cluster, a run or a comparison that is no longer as it was: changed, new or gone."""
+    """A cluster, a run or a comparison that is changed, new or gone."""
 
     kind: Literal["cluster", "run", "comparison"]
     name: str
 
 
 class Session:
-    """All that the sidebar, the panels and the command line can do.
+    """All actions of the sidebar, the panels and the command line.
 
-    Methods return when it is done, also in a notebook, whose event loop runs. An event loop that must not wait, as that
-    of a server, uses the coroutine functions of `control`, and threads. Only `changes`, which never ends, is
-    asynchronous itself.
+    Methods return when the action is complete, also in a notebook with its running event loop. An event loop that must
+    not block, such as a server's, uses the coroutine functions of `control`, and threads. Only `changes`, which never
+    ends, is asynchronous itself.
 
-    Where a method takes an `inventory`, that is what `hardware` found: it saves another reading of the machine.
+    An `inventory` argument is the result of `hardware`: it saves another reading of the machine.
     """
 
     control = control
@@ -80,20 +80,20 @@ class Session:
     hardware = staticmethod(hardware.inventory)
 
     def profiles(self, inventory: Inventory | None = None, /) -> tuple[Offered, ...]:
-        """All profiles; those that can't be had say why."""
+        """Return all profiles; unavailable ones give the reason."""
         return profiles.profiles(inventory or self.hardware())
 
     def environments(self) -> tuple[Environment, ...]:
-        """Pythons that a cluster can run in."""
+        """Return the Python environments that a cluster can run in."""
         return environments.environments()
 
     def budget(self, inventory: Inventory | None = None, /) -> Budget:
-        """Memory that is left to promise."""
+        """Return the memory that is left to promise."""
         return budget.budget(inventory or self.hardware(), records.read_all())
 
     @choosing
     def plan(self, profile: str, inventory: Inventory | None = None, /, **choices: Unpack[Choices]) -> ClusterSpec:
-        """Spec of a cluster that matches profile, hardware and choices; `spec.why` explains it. Nothing starts.
+        """Return a cluster spec that matches profile, hardware and choices; `spec.why` explains it. Nothing starts.
 
         Parameters
         ----------
@@ -110,9 +110,9 @@ class Session:
     confirm = staticmethod(confirm)
 
     def keep_profile(self, name: str, profile: str, **choices: Any) -> ClusterSpec:
-        """Keep choices of a profile under a name, which then is a profile of this person's; what it comes to now.
+        """Save choices of a profile as a profile of the user's; return its current spec.
 
-        Raises BadInputError where name or choices can't be used; nothing is kept then.
+        Raises BadInputError if the name or the choices are invalid; nothing is saved then.
         """
         self.plan(profile, **choices)
         own.keep(name, profile, choices)
@@ -132,25 +132,25 @@ class Session:
     stop_all = staticmethod(synchronous(control.stop_all))
 
     def stop(self, name: str) -> None:
-        """Stop a cluster, cancel its start, or dismiss one that failed or was lost."""
+        """Stop a cluster, cancel its start, or dismiss one that failed or is unreachable."""
         finish(control.stop(self.cluster(name)))
 
     def forget(self, name: str) -> str | None:
-        """Remove the record of a cluster that can't be ended from here, after a try; why it may go on, or None."""
+        """Try to end an unreachable cluster and remove its record; return the reason why it may still run, or None."""
         return finish(control.forget(self.cluster(name)))
 
     def workloads(self, *, wait: bool = True) -> tuple[Template, ...]:
-        """All workloads: ours, those of packages, and a person's; without `wait` those only that are known by now."""
+        """Return all workloads: built-in, from packages, and the user's. Without `wait`, skip those not loaded yet."""
         return (*registry.templates(), *listed(wait=wait).workloads)
 
     def broken_workloads(self, *, wait: bool = True) -> tuple[Broken, ...]:
-        """Files and packages whose workloads can't be had, and why."""
+        """Return files and packages with broken workloads, and the reasons."""
         return listed(wait=wait).broken
 
     untrusted = staticmethod(kept.untrusted)
 
     def trust(self, sha: str, folder: Path | None = None) -> None:
-        """Use what a folder defines from now on, until it changes; `sha` is that of what the user saw."""
+        """Use the definitions of a folder until they change; `sha` is the hash of the version the user saw."""
         kept.trust_folder(folder or Path.cwd(), sha)
 
     workload = staticmethod(registry.template)
@@ -158,24 +158,24 @@ class Session:
     functions = staticmethod(functions)
 
     def keep_preset(self, workload: str, name: str, parameters: Mapping[str, Any]) -> bool:
-        """Keep parameters of a workload under a name, which then is a preset of this person's; whether one is replaced.
+        """Save parameters of a workload as a preset of the user's; return True if it replaced another.
 
-        Raises BadInputError where name or parameters can't be used; nothing is kept then.
+        Raises BadInputError if the name or the parameters are invalid; nothing is saved then.
         """
         chosen = self.workload(workload)
         given = {key: value for key, value in parameters.items() if value not in (None, "")}
-        # Some memory, for sizes that are fractions of it.
+        # Any memory will do, for sizes that are fractions of it.
         checked = chosen.validate(given, memory=2**30)
         return presets.keep(chosen.reference, chosen.offered, name, checked.given)
 
     def forget_preset(self, workload: str, name: str) -> None:
-        """Forget a preset that was kept."""
+        """Remove a saved preset."""
         presets.forget(self.workload(workload).reference, name)
 
     def look(
         self, path: str, *, anon: bool = False, endpoint_url: str | None = None, token_variable: str | None = None
     ) -> Contents:
-        """What a file, folder or URL holds: arrays, dimensions, and what can be chosen of them. Nothing starts."""
+        """Return the contents of a file, folder or URL: arrays, dimensions, and possible selections. Nothing starts."""
         from workbench.storage.servers import options_of
         from workbench.workloads.contents import look
 
@@ -185,7 +185,7 @@ class Session:
     def browse(
         self, path: str, *, anon: bool = False, endpoint_url: str | None = None, token_variable: str | None = None
     ) -> Folder:
-        """Return what lies in a folder, here or behind a URL, or beside a file: for who looks for one."""
+        """Return the contents of a folder, local or behind a URL, or of the folder of a file, to choose a file."""
         from workbench.storage.browsing import browse
         from workbench.storage.servers import options_of
 
@@ -193,7 +193,7 @@ class Session:
         return browse(path, options_of("browse", path, server))
 
     def write_example(self, path: str) -> None:
-        """Write a small example where nothing is yet: `example.npy`, or `example.py` with a function."""
+        """Write a small example to a path where nothing exists: `example.npy`, or `example.py` with a function."""
         from workbench.workloads.examples import write_example
 
         write_example(path)
@@ -204,7 +204,7 @@ class Session:
         parameters: Mapping[str, Any],
         cluster: str | ClusterRecord | Cluster | Client | ClusterSpec | None = None,
     ) -> Forecast:
-        """Return what it would need, and on this cluster: will it fit, how long will it take, what will it cost.
+        """Return the expected memory, time and cost of a workload, and whether it fits on this cluster.
 
         Nothing starts.
         """
@@ -219,7 +219,7 @@ class Session:
         parameters: Mapping[str, Any],
         cluster: str | ClusterRecord | Cluster | Client,
     ) -> Run:
-        """Start a run of about a hundredth of a workload, so that forecasts know how long it takes on a cluster."""
+        """Run about a hundredth of a workload, so that forecasts know its speed on a cluster; return at once."""
         from workbench.runs.submit import measure
 
         inventory = self.hardware().model_dump(mode="json")
@@ -234,7 +234,7 @@ class Session:
         force: bool = False,
         settings: Mapping[str, Any] | str | None = None,
     ) -> Run:
-        """Start a workload on a cluster and return at once, with `force` also where it won't fit.
+        """Start a workload on a cluster and return at once. With `force`, start it even if it won't fit.
 
         `settings` are Dask's, for this run: {"array.rechunk.threshold": 5}, or a text of KEY=VALUE.
         """
@@ -250,17 +250,17 @@ class Session:
     show = staticmethod(store.find)
 
     def diagnosed(self, run: Run) -> Run:
-        """`run` with where its time went; of one that ended just now this comes a moment after its answer."""
+        """Return `run` with its diagnosis, which follows a moment after the answer of a run that just ended."""
         from workbench.runs.explaining.diagnosis import awaited
 
         return awaited(run)
 
     def log(self, run: str) -> str:
-        """Return the end of what the run's process printed, tracebacks included."""
+        """Return the end of the output of the run's process, tracebacks included."""
         return config.read_tail(store.folder(self.show(run).id) / "log.txt")
 
     def cancel(self, run: str) -> Run:
-        """Ask a run to end; it has ended when `wait_run` returns."""
+        """Ask a run to stop; it has ended when `wait_run` returns."""
         from workbench.runs.submit import cancel
 
         return cancel(run)
@@ -272,40 +272,41 @@ class Session:
         *,
         timeout: float | None = None,
     ) -> Run:
-        """Run when it has ended, or as it is after `timeout` seconds."""
+        """Return the run when it has ended, or its current state after `timeout` seconds."""
         from workbench.runs.submit import finish
 
         return finish(run, on_change, timeout=timeout)
 
     def export_run(self, run: str, path: str | Path, *, replace: bool = False, with_answers: bool = False) -> Path:
-        """Write a run that has ended as one zip file, which `import_run` reads on any machine, and return its path.
+        """Write a finished run as one zip file, which `import_run` reads on any machine, and return its path.
 
-        `with_answers` says whether the arrays that are kept with it go along. What is only saved elsewhere does not:
-        `run.answers.apart` says what that is.
+        With `with_answers`, include the arrays stored with it, but not those saved elsewhere, which `run.answers.apart`
+        lists.
         """
         return exchange.export_run(self.show(run), Path(path), replace=replace, with_answers=with_answers)
 
     def save_run(
         self, run: str, path: str | Path, kind: str | None = None, *, only: Sequence[str] = (), replace: bool = False
     ) -> Saving:
-        """Start to save a run's answer, or `only` some arrays of it, and return at once; `saving` tells how it goes on.
+        """Start to save a run's answer, or `only` some arrays of it, and return at once; `saving` reports the progress.
 
-        `kind` is one of those of `workbench.save`, which waits; without it the ending says it.
+        `kind` is one of those of `workbench.save`, which waits; without it the path's extension decides.
         """
         return savings.start(self.show(run), path, kind, only=only, replace=replace)
 
     def saving(self, run: str) -> Saving:
-        """Return what `save_run` is doing or did last: how many blocks are written, and how it ended."""
+        """Return the state of the current or last `save_run`: the number of written blocks, and the outcome."""
         return savings.get(self.show(run).id)
 
     def cancel_saving(self, run: str) -> Saving:
-        """Ask what `save_run` began to end; nothing half-written stays."""
+        """Ask the current `save_run` to stop; it removes half-written data."""
         return savings.cancel(self.show(run).id)
 
     def import_run(self, file: str | Path | IO[bytes], *, new_id: bool = False, max_size: int | None = None) -> Run:
-        """Take in a run that `export_run` wrote; `new_id` gives it another id where its own is taken.
+        """Import a run that `export_run` wrote; `new_id` gives it another id if its own is taken.
 
-        `max_size` is how many bytes it may be unpacked to, 2 GiB by default, and take in memory, 256 MiB by default.
+        `max_size` is the largest unpacked size in bytes, 2 GiB by default, and the largest size in memory, 256 MiB by
+        default.
         """
         path = Path(file) if isinstance(file, str) else file
         return exchange.import_run(path, new_id=new_id, max_size=max_size)
@@ -323,20 +324,20 @@ class Session:
         judged: bool = False,
         **options: Any,
     ) -> Comparison:
-        """Start to compare architectures and return at once; `wait_comparison` tells how it goes on.
+        """Start to compare architectures and return at once; `wait_comparison` reports the progress.
 
         Parameters
         ----------
         parameters
-            Those of the workload, by name.
+            Parameters of the workload, by name.
         on
-            Lines such as 'cpu --workers 2 --threads 1', or '--cluster NAME' for one that runs.
+            Lines such as 'cpu --workers 2 --threads 1', or '--cluster NAME' for a running one.
             'numpy' and 'cupy' are rows without Dask. Without any, those of the preset that `parameters` names, or cpu.
         agreed
-            Whether a person agrees to what starts, such as UCX that listens on all network interfaces, or a function
+            True if the user agrees to the risks, such as UCX that listens on all network interfaces, or a function
             that asks.
         judged
-            Refuse, before anything starts, too few rows or repeats for a limit such as of `--fail-if-slower`.
+            Refuse, before anything starts, too few rows or repeats for a limit such as `--fail-if-slower`.
         options
             `sweep` (values by name), `repeats` and `warmup`; see
             `workbench.runs.comparing.comparisons.Request`.
@@ -348,7 +349,7 @@ class Session:
     def forecast_comparison(
         self, workload: str, parameters: Mapping[str, Any] | None = None, *, on: Sequence[str] | None, **options: Any
     ) -> str:
-        """Return one line: how many runs `compare` would make, and about how long they take. Nothing starts."""
+        """Return one line: the number of runs of `compare`, and about how long they take. Nothing starts."""
         from workbench.runs.comparing.compare import forecast_comparison
 
         return forecast_comparison(*self._to_compare(workload, parameters, on, options))
@@ -367,13 +368,13 @@ class Session:
         return read_request({"workload": workload, "parameters": parameters, "on": on, **options}), inventory
 
     def compare_runs(self, runs: Sequence[str]) -> Comparison:
-        """Put runs of the past beside one another, with that in which they differ."""
+        """Compare past runs, one row each, with the settings in which they differ."""
         from workbench.runs.comparing.past import compare_runs
 
         return compare_runs(runs)
 
     def compare_groups(self, names: Sequence[str]) -> Comparison:
-        """Put groups of runs beside one another, each of all runs of one name."""
+        """Compare groups of past runs, each of all runs of one name."""
         from workbench.runs.comparing.past import compare_groups
 
         return compare_groups(names)
@@ -383,13 +384,13 @@ class Session:
     comparisons = staticmethod(comparisons.select)
 
     def summary(self, comparison: str | Comparison) -> Summary:
-        """Rows with ratios, agreement and verdict of a comparison, which may be going on."""
+        """Return rows with ratios, agreement and verdict of a comparison, which may still be running."""
         from workbench.runs.comparing.table import summarise
 
         return summarise(self.comparison(comparison) if isinstance(comparison, str) else comparison)
 
     def cancel_comparison(self, name: str) -> Comparison:
-        """Ask a comparison to end: what it started is stopped, what it measured is kept."""
+        """Ask a comparison to stop: its clusters and runs end, its measurements are kept."""
         from workbench.runs.comparing.compare import cancel
 
         return cancel(self.comparison(name).id)
@@ -401,15 +402,15 @@ class Session:
         *,
         timeout: float | None = None,
     ) -> Comparison:
-        """Comparison when it has ended, or as it is after `timeout` seconds."""
+        """Return the comparison when it has ended, or its current state after `timeout` seconds."""
         from workbench.runs.comparing.compare import finish
 
         return finish(name, on_change, timeout=timeout)
 
     async def changes(self) -> AsyncIterator[set[Change]]:
-        """Clusters, runs and comparisons that changed, as soon as they do, for as long as somebody listens.
+        """Yield changed clusters, runs and comparisons at once, until the caller stops.
 
-        Nothing that happens after the first `anext` is awaited is missed; what was before is for the caller to read.
+        Nothing that happens after the first `anext` is awaited is missed; the caller has to read the earlier state.
         """
         import watchfiles
 
@@ -436,7 +437,7 @@ class Session:
 
 @by_command()
 def run(workload: str, cluster: str | Cluster | Client, /, **parameters: Any) -> Run:
-    """Run a workload on a cluster, which has a name, and wait for the answer; an interrupt cancels it.
+    """Run a workload on a cluster, given by name, and wait for the answer; an interrupt cancels it.
 
     Examples
     --------
@@ -449,7 +450,7 @@ def run(workload: str, cluster: str | Cluster | Client, /, **parameters: Any) ->
 
 
 def _finished(id: str, wait: Callable[..., T], cancel: Callable[[str], T]) -> T:
-    """Return what has ended; where somebody interrupts the waiting, it is called off."""
+    """Return the ended run or comparison; cancel it if the wait is interrupted."""
     try:
         return wait(id)
     except KeyboardInterrupt:
@@ -462,7 +463,7 @@ def _finished(id: str, wait: Callable[..., T], cancel: Callable[[str], T]) -> T:
 def compare(
     workload: str, /, *, on: Sequence[str] | None = None, parameters: Mapping[str, Any] | None = None, **options: Any
 ) -> Summary:
-    """Compare architectures and wait for the table; an interrupt ends it in good order.
+    """Compare architectures and wait for the table; an interrupt ends it cleanly.
 
     Examples
     --------
@@ -475,7 +476,7 @@ def compare(
 
 
 def change_at(folder: Path, path: Path) -> Change | None:
-    """Tell the cluster, run or comparison that a change of the file at `path` is about; None where it is of none."""
+    """Return the cluster, run or comparison that a changed file at `path` belongs to, or None."""
     try:
         parts = path.relative_to(folder).parts
     except ValueError:
@@ -488,7 +489,7 @@ def change_at(folder: Path, path: Path) -> Change | None:
 
 
 async def _keep_true() -> None:
-    """Look now and then whether hosts and runners are alive; what died is written down, and so noticed."""
+    """Check regularly that hosts and runners are alive; dead ones are recorded, and so noticed."""
     while True:
         await in_thread(_settle)
         await asyncio.sleep(_LIVENESS_INTERVAL)

@@ -1,4 +1,4 @@
-"""How things look in a terminal: tables and progress bars. Loaded only when something is to be shown."""
+"""Terminal output: tables and progress bars. Imported only when something is printed."""
 
 from __future__ import annotations
 
@@ -59,28 +59,28 @@ _SHARE_STYLES = {
     "arriving": "cyan",
 }
 _SIMULATED = "computed by processors for GPUs that aren't there: time and energy are of no GPU"
-_IDLE_WARNING = 600  # seconds before the end of a lease from which it is counted down
+_IDLE_WARNING = 600  # seconds before the end of a lease at which the countdown starts
 
 
 class Console(RichConsole):
-    """A console on which foreign text can neither move the cursor nor reorder what stands there."""
+    """A console on which text from outside can neither move the cursor nor reorder the output."""
 
     def __init__(self, *, stderr: bool = False) -> None:
-        # What is printed holds brackets and colons of its own.
+        # Printed text may contain brackets and colons.
         super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
 
     def on_broken_pipe(self) -> None:
-        """Leave it to who called, where rich would end the process with 1."""
+        """Leave it to the caller; rich would end the process with exit code 1."""
         raise BrokenPipeError
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """Yield the segments of anything that is shown, tables and progress bars included."""
+        """Yield the segments of all output, including tables and progress bars."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
 def show_hardware(inventory: Inventory, profiles: Sequence[Offered], budget: Budget) -> None:
-    """Print what there is, and the profiles with their reasons."""
+    """Print the hardware, and the profiles with their reasons."""
     from workbench.views.machine import about
 
     machine = about(inventory)
@@ -92,7 +92,7 @@ def show_hardware(inventory: Inventory, profiles: Sequence[Offered], budget: Bud
         _print(_gpu_table(inventory))
         _print()
     if inventory.topology is not None:
-        # Not folded at the width of the terminal: a broken matrix can't be read at all.
+        # Not folded at the width of the terminal: a broken matrix is unreadable.
         _print(inventory.topology.text(), soft_wrap=True)
         for letters, meaning in inventory.topology.legend().items():
             _print(f"  {letters}: {meaning}", style="dim")
@@ -109,7 +109,7 @@ def show_hardware(inventory: Inventory, profiles: Sequence[Offered], budget: Bud
 
 
 def show_cluster(record: ClusterRecord) -> None:
-    """Print a cluster that has just become ready, and why it is as it is."""
+    """Print a cluster that has just become ready, and the reasons for its configuration."""
     _print(
         _pairs(
             {
@@ -153,7 +153,7 @@ def show_clusters(records: Sequence[ClusterRecord]) -> None:
 
 
 def _size_of(record: ClusterRecord) -> Sequence[str]:
-    """Profile, workers, threads, memory and protocol, as far as they are known."""
+    """Return profile, workers, threads, memory and protocol, as far as they are known."""
     if record.status == "unknown":
         return ["–"] * 5
     spec, expected = record.spec, record.n_workers_expected
@@ -163,7 +163,7 @@ def _size_of(record: ClusterRecord) -> Sequence[str]:
 
 
 def show_workloads(templates: Sequence[Template], broken: Sequence[Broken] = ()) -> None:
-    """Print a table of workloads, and what is none and why."""
+    """Print a table of workloads, and the broken ones with their reasons."""
     rows = ((Text(template.name, "bold"), template.summary, template.origin) for template in templates)
     _print(_table(("NAME", "WHAT IT DOES", "FROM"), rows))
     for each in broken:
@@ -172,7 +172,7 @@ def show_workloads(templates: Sequence[Template], broken: Sequence[Broken] = ())
 
 
 def show_workload(template: Template) -> None:
-    """Print what a workload does, and its parameters with defaults, units and bounds."""
+    """Print a description of a workload, and its parameters with defaults, units and bounds."""
     _print(Text(f"{template.name}: {template.title}", "bold"))
     for paragraph in template.help.split("\n\n"):
         _print(Padding(" ".join(paragraph.split()), (1, 0, 0, 0)))
@@ -193,7 +193,7 @@ def show_workload(template: Template) -> None:
 
 
 def show_runs(runs: Sequence[Run], total: int, offset: int = 0, *, filtered: bool = False, kept: str = "") -> None:
-    """Print a table of runs, how to see those before them, and what is `kept` of their answers."""
+    """Print a table of runs, the way to see earlier ones, and the summary `kept` of their saved answers."""
     if total and not runs:
         _print(f"There are {total} runs, so none comes after {offset} others. Give a smaller --offset.")
         return
@@ -230,7 +230,7 @@ def show_runs(runs: Sequence[Run], total: int, offset: int = 0, *, filtered: boo
 
 def show_run(run: Run) -> None:
     """Print one run: its answer, its check, its time."""
-    # What was left out, and what was found out about files, is in the record.
+    # Omitted values, and values derived from files, are in the record.
     told = {
         name: value
         for name, value in run.resolved.items()
@@ -295,7 +295,7 @@ def _diagnosis(found: Diagnosis) -> dict[str, Any]:
 
 
 def show_contents(contents: Contents) -> None:
-    """Print what a file holds."""
+    """Print the contents of a file."""
     _print(Text(f"{on_one_line(contents.path)}: {contents.sentence()}", overflow="fold"))
     _print(_pairs({on_one_line(each.name or "array"): on_one_line(each.line()) for each in contents.arrays}))
     if contents.dimensions:
@@ -312,7 +312,7 @@ def show_contents(contents: Contents) -> None:
 
 
 def _span(seconds: Mapping[str, float], forecast: Mapping[str, Any]) -> str:
-    """Return a range of a forecast, marked where it is only the order of magnitude."""
+    """Return a range of a forecast, marked if it is only an order of magnitude."""
     return f"{'roughly ' if forecast.get('rough') else ''}{formats.span(**seconds)}"
 
 
@@ -329,7 +329,7 @@ def show_markdown(text: str) -> None:
 
 
 def show_forecast(forecast: Forecast, hardware: str) -> None:
-    """Print whether it fits and how long it takes on the hardware that was asked for, and on other machines."""
+    """Print the verdict and the expected time on the requested hardware, and on other machines."""
     about: dict[str, Any] = {"Hardware": hardware}
     if forecast.verdict is not None:
         style = {"fits": "green", "will spill": "yellow"}.get(forecast.verdict, "red")
@@ -352,7 +352,7 @@ def show_forecast(forecast: Forecast, hardware: str) -> None:
 
 
 def _forecast_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """A row for each machine. Where its time is known from has a number: the sentence is too long for a column."""
+    """Return a table with a row for each machine. Sources of times are numbered: their sentences don't fit a column."""
     from workbench.runs.forecasting.machines import cost_text
 
     costs = ["" if row["cost"] is None else cost_text(row["cost"], 2) for row in rows]
@@ -371,7 +371,7 @@ def _sources(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def show_comparison(comparison: Comparison, summary: Summary) -> None:
-    """Print what a comparison says: a row for each cluster, bars, scaling, and what is to be said of them."""
+    """Print the results of a comparison: a row for each cluster, bars, scaling, and remarks."""
     from workbench.runs.comparing.scaling import efficiency_text
     from workbench.runs.comparing.table import cells, remarks
 
@@ -399,7 +399,7 @@ def show_comparison(comparison: Comparison, summary: Summary) -> None:
 
 
 def bars(measured: Sequence[tuple[str, float]], width: int) -> Iterator[str]:
-    """Yield a bar for each name and its seconds, in so many characters: below a name where those beside it are few."""
+    """Yield a bar for each name and its seconds, in `width` characters; below the name if too few remain next to it."""
     measured = [(on_one_line(on), seconds) for on, seconds in measured]
     widest = max((len(on) for on, _ in measured), default=0)
     room, apart = min(_CHART_WIDTH, width - widest - _TIME_WIDTH), "  "
@@ -444,12 +444,12 @@ LINES: Mapping[str, Callable[..., str]] = {
     "comparison_progress": _comparison_line,
     "blocks": lambda done, total=0: f"{done} of {total} blocks are written." if total else "Writing.",
 }
-"""What is said of each where there is no terminal to show it on."""
+"""Text for each, used without a terminal."""
 
 
 @contextlib.contextmanager
 def stages(record: ClusterRecord) -> Iterator[Callable[[ClusterRecord], None]]:
-    """Show the stages of a start on stderr until the block ends; call what is given with each new record."""
+    """Show the stages of a start on stderr until the block ends; yield a function to call with each new record."""
     console = Console(stderr=True)
     # A status would read markup in a string.
     with console.status(Text(f"{record.name}: starting")) as line:
@@ -462,7 +462,7 @@ def stages(record: ClusterRecord) -> Iterator[Callable[[ClusterRecord], None]]:
 
 @contextlib.contextmanager
 def progress(run: Run, on: Progress | None = None) -> Iterator[Callable[[Run], None]]:
-    """Show the progress of a run on stderr until the block ends; call what is given with the run when it changes."""
+    """Show the progress of a run on stderr until the block ends; yield a function to call with the changed run."""
     with _bar(f"{run.workload} on {run.cluster}", on) as bar:
 
         def on_change(changed: Run) -> None:
@@ -470,21 +470,21 @@ def progress(run: Run, on: Progress | None = None) -> Iterator[Callable[[Run], N
             known = bool(told.total) and not told.more
             words = ". ".join(filter(None, (told.words() if told.total else "", told.waits)))
             bar.update(TaskID(0), completed=told.done if known else 0, words=words)
-            bar.tasks[0].total = told.total if known else None  # `update` takes None for: as before
+            bar.tasks[0].total = told.total if known else None  # `update` takes None for: unchanged
 
         yield on_change
 
 
 @contextlib.contextmanager
 def blocks(run: Run) -> Iterator[Callable[[int, int], None]]:
-    """Show how many blocks of a run's answer are saved, as `progress` does for its tasks."""
+    """Show the number of saved blocks of a run's answer, as `progress` does for its tasks."""
     with _bar(f"saving {run.id}") as bar:
         yield lambda done, total: bar.update(TaskID(0), completed=done, total=total, words=f"{done} of {total} blocks")
 
 
 @contextlib.contextmanager
 def comparison_progress(comparison: Comparison) -> Iterator[Callable[[Comparison], None]]:
-    """Show how far a comparison is, as `progress` does for a run."""
+    """Show the progress of a comparison, as `progress` does for a run."""
     with _bar(comparison.workload) as bar:
 
         def on_change(changed: Comparison) -> None:
@@ -523,7 +523,7 @@ def _print(*shown: Any, **options: Any) -> None:
 
 
 def _pairs(pairs: dict[str, Any]) -> Table:
-    """Names and what there is to say of each, without those of which there is nothing."""
+    """Return a table of names and values, without empty values."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -534,7 +534,7 @@ def _pairs(pairs: dict[str, Any]) -> Table:
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]] = (), *, wraps: bool = False) -> Table:
-    """A table with its rows; the columns whose names begin with > are of numbers."""
+    """Return a table with its rows; columns with names that begin with > hold numbers."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for index, name in enumerate(columns):
         table.add_column(
@@ -549,7 +549,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]] = (), *, wraps:
 
 
 def _cell(value: Any) -> Any:
-    """Return a cell of a table with what a name has of line breaks as spaces: else it could pass for two rows."""
+    """Return a table cell with line breaks in names as spaces: otherwise one row could pass for two."""
     if isinstance(value, str):
         return on_one_line(value)
     if isinstance(value, Text) and "\n" in value.plain:
@@ -590,7 +590,7 @@ def _notes(gpu: Gpu, inventory: Inventory) -> Iterator[str]:
 
 
 def _pcie(gpu: Gpu) -> str:
-    """Best link it can have: an idle GPU lowers the present one."""
+    """Return the best possible link: an idle GPU lowers the current one."""
     pcie = gpu.pcie
     generation, width = pcie.max_generation or pcie.generation, pcie.max_width or pcie.width
     return f"{generation or '?'} ×{width or '?'}" if generation or width else "–"
@@ -611,7 +611,7 @@ def _speed(run: Run) -> str:
 
 
 def _answers(result: dict[str, Any], *, as_given: bool) -> dict[str, Any]:
-    """What is told of a result by name; a person's own names stay, which else may be another's or one of ours."""
+    """Return the parts of a result by title. With `as_given`, the user's own names stay unchanged."""
     table = singular.values(result)
     about: dict[str, Any] = {} if table is None else {"Singular values": _values(table)}
     shown = singular.other_values(result, ("scatter",))
@@ -620,7 +620,7 @@ def _answers(result: dict[str, Any], *, as_given: bool) -> dict[str, Any]:
 
 
 def _values(values: Values) -> Table:
-    """Numbered values with their bounds, as narrow as a terminal needs it."""
+    """Return numbered values with their bounds, in a table that fits a terminal."""
     table = _table([f">{name}" for name in values.header], values.rows[: singular.FIRST])
     if left_out := values.left_out + len(values.rows[singular.FIRST :]):
         table.add_row("…", f"{left_out} more", *[""] * (len(values.header) - 2))
@@ -628,7 +628,7 @@ def _values(values: Values) -> Table:
 
 
 def _forecast(run: Run) -> dict[str, str]:
-    """Return what was forecast, and what the time cost."""
+    """Return the forecast time, and the cost of the run."""
     from workbench.runs.forecasting.duration import forecast_seconds
 
     told = forecast_seconds(run)

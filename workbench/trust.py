@@ -1,7 +1,7 @@
-"""Trust in a folder: what it defines is used only after the user has trusted that content.
+"""Trust in a folder: its definitions are used only after the user has trusted their content.
 
 A cloned project may bring workloads, which are code, and profiles, which name programs and addresses. The data folder
-has one file per trusted folder, with the hash of all that would be used.
+has one file per trusted folder, with the hash of everything that would be used.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _MOST_ENTRIES = 10_000
 
 
 def read_file(path: Path, most: int) -> bytes | None:
-    """Return the content of a regular file, None where there is no file.
+    """Return the content of a regular file, or None if there is no file.
 
-    Raises BadInputError where it can't be read, has more than `most` bytes, or is a FIFO or a device: a reader of those
-    may wait forever.
+    Raises BadInputError if it can't be read, has more than `most` bytes, or is a FIFO or a device, which may block
+    forever.
     """
     check_openable(path)
     try:
@@ -50,13 +50,13 @@ def read_file(path: Path, most: int) -> bytes | None:
 
 
 def workload_files(folder: Path) -> tuple[Path, ...]:
-    """Return the files of a folder whose functions are workloads; in a package, these are code of another purpose."""
+    """Return the files of a folder with functions that are workloads; in a package, such files have another purpose."""
     inside = folder / FOLDER
     return () if (inside / "__init__.py").exists() else tuple(sorted(inside.glob("[!_.]*.py")))
 
 
 def fingerprint(folder: Path, digests: Mapping[Path, str]) -> str:
-    """Return the hash of all that a folder defines, by the hashes of its files."""
+    """Return the hash of everything that a folder defines, computed from the hashes of its files."""
     found = hashlib.sha256()
     for path, digest in digests.items():
         found.update(b"%s\0%s\n" % (os.fsencode(path.relative_to(folder)), digest.encode()))
@@ -64,12 +64,12 @@ def fingerprint(folder: Path, digests: Mapping[Path, str]) -> str:
 
 
 def read_digests(folder: Path, programs: Iterable[Path] = ()) -> dict[Path, str]:
-    """Return the files whose content a user trusts with a folder, each with its hash.
+    """Return the files with content that a user trusts with a folder, each with its hash.
 
-    Its workloads and the modules that they may import, and the programs in it that its profiles name. Raises
-    BadInputError where there is too much to read at every look.
+    These are its workloads, the modules that they may import, and the programs in it that its profiles name. Raises
+    BadInputError if they are too large to be read at every check.
     """
-    # An interpreter may be larger than all code that anybody would write.
+    # An interpreter may be larger than all handwritten code.
     abouts = {path: path.stat() for path in programs if path.is_file()}
     found = {path: _digest(path, _stamp(about), about.st_size) for path, about in abouts.items()}
     left = _MOST_BYTES
@@ -89,7 +89,7 @@ def read_digests(folder: Path, programs: Iterable[Path] = ()) -> dict[Path, str]
 
 
 def _stamp(about: os.stat_result) -> tuple[int, ...]:
-    # Unlike the time of change, ctime can't be set.
+    # Unlike mtime, ctime can't be set.
     return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
 
 
@@ -105,7 +105,7 @@ def _code(folder: Path) -> Iterator[Path]:
                 "their modules there."
             )
         real = os.path.realpath(place)
-        # Bytecode is never read, see workbench.workloads.importing.
+        # Bytecode is never read; see workbench.workloads.importing.
         folders[:] = sorted(each for each in folders if each != "__pycache__") if real not in seen else []
         seen.add(real)
         yield from (Path(place, each) for each in sorted(files) if each.endswith(_SUFFIXES))
@@ -115,13 +115,13 @@ def _code(folder: Path) -> Iterator[Path]:
 def _digest(path: Path, _stamp: tuple[int, ...], most: int = _MOST_BYTES) -> str:
     try:
         content = read_file(path, most)
-    except BadInputError as err:  # of a FIFO, say, whose reader says so, too
+    except BadInputError as err:  # for example a FIFO, which its reader reports as well
         return str(err)
     return "" if content is None else hashlib.sha256(content).hexdigest()
 
 
 def trusted_sha(folder: Path) -> str | None:
-    """Return the hash of the content of a folder that the user trusts; None where none is trusted."""
+    """Return the hash of the content of a folder that the user trusts, or None."""
     try:
         stored = json.loads(_record(folder).read_bytes())
     except (OSError, ValueError):
@@ -133,7 +133,7 @@ def trusted_sha(folder: Path) -> str | None:
 
 
 def trust(folder: Path, sha: str) -> None:
-    """Store that the user trusts this content of a folder, in place of what was trusted of it before."""
+    """Store that the user trusts this content of a folder; it replaces the content trusted before."""
     path = _record(folder)
     with config.writing(path), contextlib.suppress(FileExistsError):
         path.parent.mkdir(mode=0o700)
@@ -141,7 +141,7 @@ def trust(folder: Path, sha: str) -> None:
 
 
 def trusted() -> dict[Path, str]:
-    """Return the folders that the user trusts, each with the hash of the content that was trusted."""
+    """Return the folders that the user trusts, each with the hash of the trusted content."""
     found = {}
     for path in sorted((config.data_folder() / "trusted").glob("*.json")):
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
@@ -151,7 +151,7 @@ def trusted() -> dict[Path, str]:
 
 
 def withdraw(folder: Path) -> bool:
-    """Trust a folder no longer, whether it is still there or not; return whether it was trusted."""
+    """Revoke trust in a folder, even if it no longer exists; return whether it was trusted."""
     path = _record(folder)
     with config.writing(path):
         was_trusted = path.exists()
