@@ -1,4 +1,4 @@
-"""Functions that numba compiles, and whose machine code it saves next to Python's compiled files."""
+"""Functions compiled by numba, whose machine code is saved next to Python's compiled files."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def load(module: str) -> Any:
 
 
 def cached(*signatures: Any, constants: Any = (), **options: Any) -> Callable[[Any], Any]:
-    """Decorate as numba.njit does: compiled for these signatures, without the GIL, and cached where there is a file.
+    """Decorate as numba.njit does: compile for these signatures, without the GIL, cached if the function has a file.
 
-    numba compiles anew when the function's file has changed. List in `constants` what it takes from other files.
+    numba compiles again when the function's file has changed. List in `constants` the values from other files.
     """
     import llvmlite.binding as llvm
     import numba
@@ -37,9 +37,9 @@ def cached(*signatures: Any, constants: Any = (), **options: Any) -> Callable[[A
 
     def compiled(function: Any) -> Any:
         # numba's index names the processor, but its files are numbered: two kinds of processors that compile at the
-        # same moment in a shared folder could each load the other's code. The key gives each of them files of its own.
+        # same moment in a shared folder could load each other's code. The key gives each kind its own files.
         function.__qualname__ += f"_{hashlib.sha256(key.encode()).hexdigest()[:8]}"
-        # Functions sent as text have no file. A zip file that was sent has another path on each worker.
+        # Functions sent as text have no file. A zip file has another path on each worker.
         in_file = Path(function.__code__.co_filename).is_file()
         try:
             made = numba.njit(nogil=True, cache=in_file, **options)(function)
@@ -53,7 +53,7 @@ def cached(*signatures: Any, constants: Any = (), **options: Any) -> Callable[[A
                     raise
                 for file in Path(folder).glob(f"*.{function.__qualname__}-*"):
                     file.unlink(missing_ok=True)
-                with suppress(OSError):  # no room to save the code, after which it is there nonetheless
+                with suppress(OSError):  # no room to save the code, which is compiled nonetheless
                     made.compile(signature)
         made.disable_compile()
         return made

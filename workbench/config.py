@@ -23,8 +23,8 @@ from workbench.redaction import redact
 
 T = TypeVar("T")
 
-_PATIENCE = 20.0  # seconds for a lock: ending what a dead cluster left takes up to ten
-_AGAIN = 0.5  # seconds until what couldn't be written is tried again
+_PATIENCE = 20.0  # seconds to wait for a lock: cleaning up after a dead cluster takes up to ten
+_AGAIN = 0.5  # seconds between attempts to write
 _DEFAULTS = resources.files("workbench") / "workbench.yaml"
 """A resource: on workers this package may come from a zip file."""
 
@@ -39,12 +39,12 @@ _ensure_defaults()
 
 
 def get(key: str) -> Any:
-    """Value of `workbench.<key>`."""
+    """Return the value of `workbench.<key>`."""
     return dask.config.get(f"workbench.{key}")
 
 
 def seconds(key: str) -> float | None:
-    """Duration at `workbench.<key>` in seconds, None where it is switched off."""
+    """Return the duration at `workbench.<key>` in seconds, or None if it is switched off."""
     value = get(key)
     if value is None:
         return None
@@ -57,7 +57,7 @@ def seconds(key: str) -> float | None:
 
 
 def size(key: str) -> int:
-    """Size at `workbench.<key>` in bytes."""
+    """Return the size at `workbench.<key>` in bytes."""
     value = get(key)
     try:
         return int(parse_bytes(value))
@@ -68,7 +68,7 @@ def size(key: str) -> int:
 
 
 def path(key: str) -> Path | None:
-    """Path at `workbench.<key>`, None where none is given."""
+    """Return the path at `workbench.<key>`, or None if it isn't set."""
     value = get(key)
     if value is None:
         return None
@@ -76,14 +76,14 @@ def path(key: str) -> Path | None:
         raise BadInputError(f"The setting workbench.{key} is {quoted(value)}. Give the path of a folder.")
     try:
         return Path(value).expanduser()
-    except RuntimeError as err:  # ~somebody, whom this machine doesn't know
+    except RuntimeError as err:  # ~name of a user unknown to this machine
         raise BadInputError(f"The setting workbench.{key} is {quoted(value)}. {err}. Give a path without ~.") from err
 
 
 def switch(key: str) -> bool:
     """Return whether `workbench.<key>` is on."""
     value = get(key)
-    if value not in (True, False):  # a variable of the environment may well say 0 or 1
+    if value not in (True, False):  # an environment variable may be 0 or 1
         raise BadInputError(f"The setting workbench.{key} is {quoted(value)}. Give true or false.")
     return bool(value)
 
@@ -98,11 +98,11 @@ _OURS = {
     "trusted",
     "toured",
 }
-"""Names of which a data folder has some, once it was used."""
+"""Entries of a data folder; one that was used has at least one."""
 
 
 def data_folder() -> Path:
-    """Folder of this person's clusters and runs, made with mode 0700 when it is missing."""
+    """Return the folder of the user's clusters and runs; create it with mode 0700 if it is missing."""
     folder = path("data-folder")
     if folder is None:
         import platformdirs
@@ -124,7 +124,7 @@ def data_folder() -> Path:
 
 
 def _check_ours(folder: Path) -> None:
-    """Raise BadInputError where a folder is somebody's already, whose rights must stay: /tmp, or a home."""
+    """Raise BadInputError if a folder has other uses, such as /tmp or a home, so its mode must not change."""
     there = {each.name for each in folder.iterdir()}
     if there and not there & _OURS:
         raise BadInputError(
@@ -134,11 +134,11 @@ def _check_ours(folder: Path) -> None:
         )
 
 
-_LITTLE_ROOM = 2**16  # bytes: as much as a record may take
+_LITTLE_ROOM = 2**16  # bytes: the size of a large record
 
 
 def trouble() -> str | None:
-    """Return why the data folder can't be written to now, and what to do; None where it can."""
+    """Return why the data folder can't be written to and what to do, or None if it can."""
     folder = data_folder()
     if not os.access(folder, os.W_OK):
         return f"{folder} can't be written to now: it is read-only, or not yours. {_ALL_GO_ON}"
@@ -152,7 +152,7 @@ _ALL_GO_ON = "Clusters and runs go on, but what is shown of them may be old unti
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Say in a StorageError why what the block writes at `path` can't be written. A folder that is gone is no such."""
+    """Turn errors of writing `path` into a StorageError with the reason, except for a missing folder."""
     try:
         yield
     except FileNotFoundError:
@@ -166,7 +166,7 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Let one process at a time run the block. Raises StorageError where that isn't possible within some seconds."""
+    """Let one process at a time run the block. Raises StorageError if the lock stays taken for 20 seconds."""
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(private.locked(path, _PATIENCE))
@@ -176,7 +176,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def patiently(write: Callable[[], T], patience: float) -> T:
-    """Return what `write` does, which is tried again for `patience` seconds while a StorageError keeps it from it."""
+    """Return the result of `write`; retry after a StorageError, for `patience` seconds."""
     deadline = time.monotonic() + patience
     while True:
         try:
@@ -188,11 +188,11 @@ def patiently(write: Callable[[], T], patience: float) -> T:
 
 
 LOG_TAIL = 2**18
-"""Bytes of a log that are shown: a process may have printed gigabytes."""
+"""Limit of a log's shown bytes: a process may have printed gigabytes."""
 
 
 def read_tail(path: Path, most: int = LOG_TAIL) -> str:
-    """Return the last whole lines of a log, at most `most` bytes, without secrets; say how much is left out."""
+    """Return the last whole lines of a log, at most `most` bytes, without secrets, and a note on what is left out."""
     try:
         with path.open("rb") as file:
             left_out = max(0, file.seek(0, os.SEEK_END) - most)
@@ -210,10 +210,10 @@ def read_tail(path: Path, most: int = LOG_TAIL) -> str:
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace `path` by `content` so that a reader sees either the old file or the new one, never half of one.
 
-    Raises FileNotFoundError where its folder is gone, and StorageError where the disk is full or may not be written to;
-    what was there before is as it was.
+    Raises FileNotFoundError if its folder is missing, and StorageError if the disk is full or not writable; the old
+    file then stays.
     """
-    # On a shared disk, another machine may have a process of the same pid.
+    # On a shared disk, a process of another machine may have the same pid.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(3)}")
     with writing(path):
         try:
@@ -222,7 +222,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
                 file.write(content.encode() if isinstance(content, str) else content)
             temporary.replace(path)
         except OSError:
-            # A reader of a folder that may not be written to gets another error from this, which says less.
+            # In a read-only folder, unlink would raise an error that says less.
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
             raise

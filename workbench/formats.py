@@ -1,4 +1,4 @@
-"""Sizes, times and counts as a person reads them. Every face and every sentence takes them from here."""
+"""Sizes, times and counts as text, for every interface and every message."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _ROUGH = ((_DAY, "d", 1.5), (_HOUR, "h", 1.5), (_MINUTE, "min", 1.5), (1, "s", 0.9995), (1e-3, "ms", 0))
-"""Units of time, and how many of each there must be at least."""
+"""Units of time, their names, and the smallest number of each."""
 
 
 def size(n_bytes: float, digits: int = 3) -> str:
-    """Bytes in three digits, or more, and Dask's units, which `parse_bytes` reads: '2 GiB', '14.1 GiB', '0 B'."""
+    """Format bytes in three or more digits and Dask's units, which `parse_bytes` reads: '2 GiB', '14.1 GiB', '0 B'."""
     value, unit = float(round(n_bytes)), "B"
     for larger in ("kiB", "MiB", "GiB", "TiB", "PiB"):
-        # From here on three digits would show 1000.
+        # Above this, three digits would show 1000.
         if abs(value) < 999.5:
             break
         value, unit = value / 1024, larger
@@ -25,20 +25,20 @@ def size(n_bytes: float, digits: int = 3) -> str:
 
 
 def sizes_apart(one: float, other: float) -> tuple[str, str]:
-    """Two sizes that differ, in so many digits that one sees it: '13.04 GiB', '13.01 GiB'."""
+    """Format two different sizes in enough digits to show the difference: '13.04 GiB', '13.01 GiB'."""
     told = ((size(one, digits), size(other, digits)) for digits in range(3, 18))
     return next((pair for pair in told if pair[0] != pair[1]), (size(one), size(other)))
 
 
 def rate(bytes_per_second: float) -> str:
-    """'1.5 GiB/s'."""
+    """Format a rate: '1.5 GiB/s'."""
     return f"{size(bytes_per_second)}/s"
 
 
 def duration(seconds: float) -> str:
-    """'45 µs', '250 ms', '1.3 s', '3 min 55 s', '1 h 5 min': three digits, from a minute on two units.
+    """Format a duration in three digits, or two units from a minute on: '45 µs', '250 ms', '1.3 s', '3 min 55 s'.
 
-    Tasks last milliseconds, so what is below a second is told in these. Who shows a time that ticks rounds it first.
+    Callers that show a running clock round it first.
     """
     if seconds < 59.95:
         for length, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
@@ -57,7 +57,7 @@ def _two_units(number: int, length: int, large: str, small: str) -> str:
 
 
 def span(low: float, high: float) -> str:
-    """Range of time that isn't known well, in two digits: '3.1 to 4.5 s', '50 s to 2 min', 'about 12 s'."""
+    """Format an estimated range of time in two digits: '3.1 to 4.5 s', '50 s to 2 min', 'about 12 s'."""
     (first, unit), (second, other) = _roughly(low), _roughly(high)
     if (first, unit) == (second, other):
         return f"about {first} {unit}"
@@ -71,7 +71,7 @@ def _roughly(seconds: float) -> tuple[str, str]:
 
 
 def ago(epoch: float, now: float) -> str:
-    """'just now', '5 min ago', '3 h ago', or a date."""
+    """Format a time in the past: 'just now', '5 min ago', '3 h ago', or a date."""
     seconds = max(0.0, now - epoch)
     if seconds < _MINUTE:
         return "just now"
@@ -83,53 +83,53 @@ def ago(epoch: float, now: float) -> str:
 
 
 def moment(epoch: float, now: float | None = None) -> str:
-    """Time of day, with the day where it isn't today: '14:20', '2026-11-24 14:20'."""
+    """Format the time of day, with the date if it isn't today: '14:20', '2026-11-24 14:20'."""
     day, today = (time.strftime("%Y-%m-%d", time.localtime(each)) for each in (epoch, now))
     return time.strftime("%H:%M" if day == today else "%Y-%m-%d %H:%M", time.localtime(epoch))
 
 
 def iso(epoch: float) -> str:
-    """Time for programs, in UTC: '2026-11-24T14:20:00Z'."""
+    """Format a time for programs, in UTC: '2026-11-24T14:20:00Z'."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch))
 
 
 def count(number: float, noun: str = "") -> str:
-    """'1 worker', '3 workers', '2 processes', '40 000 tasks', '40 000'."""
+    """Format a count: '1 worker', '3 workers', '2 processes', '40 000 tasks', '40 000'."""
     text = f"{number:,.15g}".replace(",", " ")
     ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
     return f"{text} {noun}{ending}" if noun else text
 
 
 def percent(share: float) -> str:
-    """'23 %'."""
+    """Format a fraction as '23 %'."""
     return f"{100 * share:.0f} %"
 
 
 def by(lengths: Sequence[int]) -> str:
-    """'1000 × 20'."""
+    """Format a shape: '1000 × 20'."""
     return " × ".join(map(str, lengths))
 
 
 def shortened(names: Sequence[str], most: int = 20) -> str:
-    """'a, b, c', and of more than `most` 'a, b, c and 2 more'."""
+    """Join names to 'a, b, c', or to 'a, b, c and 2 more' if there are more than `most`."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """A question to follow a sentence on an unknown name, ' Did you mean this?'; empty where none is like it."""
+    """Return ' Did you mean this?' to follow a message on an unknown name, or '' if no known name is similar."""
     close = difflib.get_close_matches(name, known, n=1)
     return f" Did you mean {close[0]}?" if close else ""
 
 
 def listed(words: Sequence[str]) -> str:
-    """'use', 'use and power', 'use, memory and power'."""
+    """Join words: 'use', 'use and power', 'use, memory and power'."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def literal(value: Any) -> str:
-    """Return Python's source for a plain value, such as 'True', '["a", None]' or '{"b": 1}'.
+    """Return the Python source of a plain value, such as 'True', '["a", None]' or '{"b": 1}'.
 
-    JSON's isn't that: its true and null are names, and it writes a character beyond U+FFFF as two halves.
+    JSON isn't Python: it has true and null, and writes a character beyond U+FFFF as two halves.
     """
     if isinstance(value, dict):
         return "{" + ", ".join(f"{literal(key)}: {literal(each)}" for key, each in value.items()) + "}"

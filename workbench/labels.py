@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 TEXT = np.dtypes.StringDType()
-"""Text of any length: in NumPy's other type each value takes the room of the longest, and one allele may be a gene."""
+"""Text of any length. In NumPy's fixed-width type, one long allele would enlarge every value."""
 
 
 def as_text(column: Any) -> np.ndarray[Any, Any]:
-    """Names as an array of text, whatever text, objects or numbers a file or a person gives."""
+    """Return names as an array of text, given text, objects or numbers."""
     if not hasattr(column, "dtype"):
         column = list(column)
         plain = all(isinstance(each, str) for each in column)
@@ -25,7 +25,7 @@ def as_text(column: Any) -> np.ndarray[Any, Any]:
 
 
 def grouped(labels: np.ndarray[Any, Any], most: int) -> np.ndarray[Any, Any]:
-    """Labels of at most so many groups, as more can't be told apart by colour: those of the smallest are "other"."""
+    """Return labels of at most `most` groups, the number that colors distinguish; the smallest become "other"."""
     names, counts = np.unique(labels, return_counts=True)
     if len(names) <= most:
         return labels
