@@ -1,4 +1,4 @@
-"""What this machine has, and which profiles it can serve. Reads when called, never when imported."""
+"""Inventory of this machine: CPUs, memory, GPUs and network. Reads when called, never when imported."""
 
 from workbench.hardware.reading import inventory as inventory, memory as memory
 from workbench.hardware.sources import Sources as Sources

@@ -1,6 +1,6 @@
-"""What this machine does: its GPUs at this moment, by NVML, and cores, disks and network between two looks, by psutil.
+"""Current load of this machine: GPUs by NVML; cores, disks and network between two readings by psutil.
 
-NVML stays open between two readings. psutil counts; rates are ours.
+NVML stays open between two readings. psutil gives counters, from which rates are computed here.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from workbench.hardware.values import Gpu
 
 @dataclass(frozen=True, slots=True)
 class GpuSample:
-    """How one GPU was doing at one time. What can't be had is None, and `absent` says why under its name."""
+    """State of one GPU at one time. A value that can't be read is None, and `absent` has the reason under its name."""
 
     uuid: str
-    """What tells one GPU from another: two workers on one GPU are one GPU. Of a MIG slice its own."""
+    """UUID of the GPU, or of a MIG slice. Two workers on one GPU report the same."""
     name: str
     index: int
     """NVML's number on its host."""
     host: str
     time: float
     utilisation: float | None = None
-    """Percent of the last moment in which something ran."""
+    """Percent of the last sampling period in which a kernel ran."""
     memory_used: int | None = None
-    """Bytes, by whomever."""
+    """Bytes used by all processes."""
     memory_ours: int | None = None
     """Bytes held by worker processes of this cluster."""
     memory_total: int | None = None
     processes: tuple[tuple[int, int | None], ...] | None = None
-    """Process ids and the bytes that each holds, of GPUs of this machine. Inside a container NVML tells of none."""
+    """Process ids and the bytes that each holds, for GPUs of this machine. Inside a container NVML lists none."""
     power: float | None = None
     """Watts."""
     power_limit: float | None = None
@@ -51,9 +51,9 @@ class GpuSample:
     """MHz of the streaming multiprocessors."""
     clock_max: float | None = None
     throttle: tuple[str, ...] | None = None
-    """Why the clock isn't higher, such as 'power cap'; 'idle' among them. Empty where nothing holds it back."""
+    """Reasons for a lower clock, such as 'power cap' or 'idle'. Empty if nothing limits it."""
     pcie_rx: float | None = None
-    """Bytes per second that the GPU receives; read every 2 s and held in between, as one reading takes 20 ms."""
+    """Bytes per second that the GPU receives; read every 2 s and repeated in between, as one reading takes 20 ms."""
     pcie_tx: float | None = None
     nvlink_rx: float | None = None
     """Bytes per second over all its NVLinks."""
@@ -64,20 +64,20 @@ class GpuSample:
 
 
 def sample_of(told: Mapping[str, Any]) -> GpuSample:
-    """Return what a reading of `workbench.hardware.sampling` says."""
-    # A scheduler that was first watched by a later version may tell more.
+    """Convert a reading of `workbench.hardware.sampling` to a sample."""
+    # A scheduler that was first watched by a later version may send more fields.
     known = {name: value for name, value in told.items() if name in GpuSample.__slots__}
     lists = {name: tuple(known[name]) for name in ("throttle", "processes") if known.get(name) is not None}
     return GpuSample(**known | lists)
 
 
 def silent(uuid: str, reason: str) -> GpuSample:
-    """Return what is said of a GPU of which nothing can be had."""
+    """Return the sample of a GPU that can't be read."""
     return GpuSample(uuid, uuid, 0, "", time.time(), absent=dict.fromkeys(QUANTITIES, reason))
 
 
 class Gauges:
-    """Readings of GPUs, of which the inventory tells. NVML is opened by the first and closed at the end."""
+    """Readings of the inventory's GPUs. NVML is opened by the first reading and closed at the end."""
 
     def __init__(self, gpus: tuple[Gpu, ...]) -> None:
         self._wholes = {
@@ -120,19 +120,19 @@ class Gauges:
 
 
 class Usage(NamedTuple):
-    """Since the look before. None is what this machine doesn't count."""
+    """Usage since the previous reading. None where this machine has no counter."""
 
     cores: tuple[float, ...]
-    """Share of its time that each core was busy, of those that this process may use."""
+    """Busy share of each core that this process may use, from 0 to 1."""
     disk_read: float | None
-    """Bytes per second, of all disks, as the next ones of all network cards but the loopback."""
+    """Bytes per second of all disks. `received` and `sent`: of all network cards except the loopback."""
     disk_written: float | None
     received: float | None
     sent: float | None
 
 
 class Meter:
-    """Reads counters again and again."""
+    """Repeated readings of the system's counters."""
 
     def __init__(self) -> None:
         self._time = time.monotonic()
@@ -140,7 +140,7 @@ class Meter:
         self._bytes = _bytes()
 
     def read(self) -> Usage:
-        """Return what was done since the last time."""
+        """Return the usage since the previous call."""
         now, cores, counted = time.monotonic(), _cores(), _bytes()
         seconds = max(1e-3, now - self._time)
         busy = tuple(_share(new[0] - old[0], new[1] - old[1]) for new, old in zip(cores, self._cores, strict=False))
@@ -157,20 +157,20 @@ def _share(busy: float, whole: float) -> float:
 
 
 def _cores() -> list[tuple[float, float]]:
-    """Busy and all seconds of each core."""
+    """Return the busy seconds and all seconds of each core."""
     times = psutil.cpu_times(percpu=True)
     mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(times))
     return [_busy(each) for core, each in enumerate(times) if core in mine]
 
 
 def _busy(times: Sequence[float]) -> tuple[float, float]:
-    # Linux counts the time of guests in that of users, too.
+    # Linux counts the time of guests as user time, too.
     whole = sum(times) - sum(getattr(times, name, 0.0) for name in ("guest", "guest_nice"))
     return whole - sum(getattr(times, name, 0.0) for name in ("idle", "iowait")), whole
 
 
 def _bytes() -> tuple[float | None, ...]:
-    """Read from disks, written to them, received, sent."""
+    """Return the bytes read from disks, written to disks, received and sent."""
     disk = psutil.disk_io_counters()
     cards = [each for name, each in psutil.net_io_counters(pernic=True).items() if not name.startswith("lo")]
     return (

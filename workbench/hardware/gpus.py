@@ -1,4 +1,4 @@
-"""The GPUs of this machine, value by value: what one call refuses costs no other value."""
+"""The GPUs of this machine, read value by value: a refused call costs no other value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.hardware.values import Cuda, Gpu, GpuProcess, GpuSlice, NvLinks, 
 
 T = TypeVar("T")
 
-_CPU_WORDS = 128  # of 64 bits: as many CPUs as Linux can be built for
+_CPU_WORDS = 128  # of 64 bits: the most CPUs that Linux can be built for
 _NODE_WORDS = 16
 _BITS = 64  # of a word
 _MAX_LINKS = 36  # NVML_NVLINK_MAX_LINKS
@@ -23,7 +23,7 @@ _NODE_SCOPE = 0  # NVML_AFFINITY_SCOPE_NODE
 
 
 class Found(NamedTuple):
-    """What NVML tells: GPUs, driver, and for each pair of GPUs the level where their ways meet."""
+    """NVML's values: GPUs, driver, and for each pair of GPUs the level of their common ancestor."""
 
     gpus: tuple[Gpu, ...] = ()
     cuda: Cuda = Cuda()
@@ -31,7 +31,7 @@ class Found(NamedTuple):
 
 
 def read(sources: Sources, missing: Missing) -> Found:
-    """Read all that NVML tells; without a driver there is nothing but the reason."""
+    """Read all values of NVML; without a driver, only the reason."""
     shown = sources.environ.get("CUDA_VISIBLE_DEVICES")
     if shown is None:
         missing["cuda.visible_devices"] = "CUDA_VISIBLE_DEVICES isn't set: every GPU is visible."
@@ -52,7 +52,7 @@ def read(sources: Sources, missing: Missing) -> Found:
 
 
 def _in_sight(library: Any, gpus: tuple[Gpu, ...], shown: str | None) -> tuple[Gpu, ...]:
-    """The same GPUs, told which of them CUDA_VISIBLE_DEVICES hides."""
+    """Return the GPUs with `visible` set by CUDA_VISIBLE_DEVICES."""
     if shown is None:
         return gpus
     try:
@@ -104,7 +104,7 @@ class _Device:
         self.address = self._ask("pci_address", "nvmlDeviceGetPciInfo", convert=_address)
 
     def read(self, addresses: Mapping[str, int]) -> Gpu:
-        """Ask for every value, given the index of each GPU by its PCI address, to name the peers."""
+        """Read every value. `addresses` are the indices of all GPUs by PCI address, to name the peers."""
         memory = self._ask("memory_total", "nvmlDeviceGetMemoryInfo", also=("memory_free", "memory_used"))
         mig = self._ask("mig", "nvmlDeviceGetMigMode", convert=lambda modes: bool(modes[0]))
         return Gpu(
@@ -131,7 +131,7 @@ class _Device:
         )
 
     def ancestor(self, other: _Device) -> int:
-        """Level where the ways from two GPUs meet."""
+        """Return the level of two GPUs' common ancestor."""
         return int(self._call("nvmlDeviceGetTopologyCommonAncestor", other._handle))
 
     @property
@@ -147,7 +147,7 @@ class _Device:
         convert: Callable[[Any], T] = lambda answer: answer,
         also: tuple[str, ...] = (),
     ) -> T | None:
-        """Answer about the GPU, or about a part of it; where it is refused, the reason is that of `also`, too."""
+        """Return a value of the GPU, or of one of its slices; if it is refused, store the reason for `also`, too."""
 
         def read() -> T:
             return convert(nvml_call(self._library, function, self._handle if part is None else part))
@@ -169,7 +169,7 @@ class _Device:
             try:
                 handle = self._call("nvmlDeviceGetMigDeviceHandleByIndex", number)
             except UnreadableError:
-                continue  # a place where a slice could be, but none is
+                continue  # an unused slot for a slice
             yield self._slice(handle, f"slices.{number}")
 
     def _slice(self, handle: Any, place: str) -> GpuSlice:
@@ -210,7 +210,7 @@ class _Device:
         return active
 
     def _end(self, link: int, addresses: Mapping[str, int]) -> tuple[str, int]:
-        """Return where a link ends; peer -1 for what is no GPU of this machine."""
+        """Return the kind and the index of a link's remote end; -1 if that isn't a GPU of this machine."""
         remote = nvml_call(self._library, "nvmlDeviceGetNvLinkRemotePciInfo", self._handle, link, fallback=None)
         peer = None if remote is None else addresses.get(_address(remote))
         if peer is not None:
@@ -219,11 +219,11 @@ class _Device:
         return ("switch" if kind == _SWITCH else "other"), -1
 
     def _numa_node(self) -> int:
-        # Not nvmlDeviceGetNumaNodeId: that is the node which the GPU itself forms on chips such as Grace Hopper.
+        # Not nvmlDeviceGetNumaNodeId: that is the node of the GPU's own memory on chips such as Grace Hopper.
         try:
             node = int(text(self._sources.sys / "bus" / "pci" / "devices" / str(self.address) / "numa_node"))
         except (UnreadableError, ValueError):
-            node = -1  # as Linux writes it where the firmware names none
+            node = -1  # as Linux writes it if the firmware names none
         if node >= 0:
             return node
         nodes = cpus_in(self._call("nvmlDeviceGetMemoryAffinity", _NODE_WORDS, _NODE_SCOPE))
@@ -243,20 +243,20 @@ class _Device:
 
 
 def _address(info: Any) -> str:
-    """PCI address as Linux writes it: NVML gives eight digits of domain and capital letters."""
+    """Return the PCI address as Linux writes it: NVML gives eight digits of domain and capital letters."""
     domain, _, rest = text_of(info.busId).partition(":")
     return f"{int(domain, 16):04x}:{rest.lower()}"
 
 
 def cpus_in(words: Sequence[int]) -> list[int]:
-    """CPUs, or NUMA nodes, of a mask of 64-bit words as drivers give it, in order."""
+    """Return the CPUs or NUMA nodes in a driver's mask of 64-bit words, in order."""
     return [
         place * _BITS + bit for place, word in enumerate(words) if word for bit in range(_BITS) if int(word) >> bit & 1
     ]
 
 
 def cpu_list(cpus: Iterable[int]) -> str:
-    """A list as Linux writes it: [0, 1, 2, 8] is '0-2,8'."""
+    """Format a list of CPUs as Linux does: [0, 1, 2, 8] is '0-2,8'."""
     runs = []
     for _, group in groupby(enumerate(sorted(cpus)), key=lambda pair: pair[1] - pair[0]):
         run = [cpu for _, cpu in group]

@@ -1,8 +1,8 @@
-"""InfiniBand and RoCE cards from sysfs, and what lies between them and the GPUs, in letters of `nvidia-smi topo -m`.
+"""InfiniBand and RoCE cards from sysfs, and the links between them and the GPUs, in letters of `nvidia-smi topo -m`.
 
-Between GPUs NVML tells. Between a GPU and a card it doesn't: there the folders of sysfs, which are nested as the PCI
-devices are, give the way; where those are hidden, the NUMA nodes tell at least NODE from SYS. Best effort: a virtual
-machine may show PCI devices side by side that are not.
+NVML gives the links between GPUs, but not between a GPU and a card. These come from the folders of sysfs, which are
+nested as the PCI devices are. If those are hidden, NUMA nodes at least distinguish NODE from SYS. Best effort: a
+virtual machine may show PCI devices next to each other that aren't.
 
 Source: Documentation/ABI/stable/sysfs-class-infiniband of Linux.
 """
@@ -22,7 +22,7 @@ _BELOW_ONE_SWITCH = 2  # folders: a port of the switch, and the device
 
 
 def read(sources: Sources, missing: Missing) -> tuple[NetworkCard, ...]:
-    """Every port of every card, in order of name; Ethernet cards without RDMA aren't among them."""
+    """Read every port of every card, by name, without Ethernet cards that lack RDMA."""
     folder = sources.sys / "class" / "infiniband"
     cards = tuple(card for path in sorted(folder.glob("*")) for card in _ports(path, missing))
     if not cards:
@@ -48,7 +48,7 @@ def _ports(folder: Path, missing: Missing) -> Iterator[NetworkCard]:
 
 
 def _interfaces(folder: Path, port: int | None) -> Iterator[str]:
-    """Network interfaces of a card; those of one port where it has several."""
+    """Yield the network interfaces of a card, or of one port if it has several."""
     for path in sorted(folder.glob("device/net/*")):
         try:
             # Some drivers count in hexadecimal: "0x1".
@@ -72,7 +72,7 @@ def _state(path: Path) -> str:
 
 def _numa_node(path: Path) -> int:
     content = text(path)
-    if not content.isdigit():  # "-1" where the firmware names none
+    if not content.isdigit():  # "-1" if the firmware names none
         raise UnreadableError(f"{path} names no node.")
     return int(content)
 
@@ -104,7 +104,7 @@ def topology(
 
 
 def between_gpus(one: Gpu, other: Gpu, ancestor: int | None) -> str | None:
-    """Letters for two GPUs: NV# where NVLinks join them, directly or by a switch."""
+    """Return the letters for two GPUs: NV# if NVLinks join them, directly or by a switch."""
     if one.index == other.index:
         return "X"
     bonded = _links(one, other.index) or min(_links(one, None), _links(other, None))
@@ -112,7 +112,7 @@ def between_gpus(one: Gpu, other: Gpu, ancestor: int | None) -> str | None:
 
 
 def _links(gpu: Gpu, peer: int | None) -> int:
-    """Links to a GPU, or to switches."""
+    """Count the links to a GPU, or to switches."""
     to = "switch" if peer is None else "gpu"
     return sum(each.count for each in gpu.nvlinks or () if (each.to, each.peer) == (to, peer))
 
@@ -135,7 +135,7 @@ def _folder(address: str | None, sources: Sources) -> Path | None:
 
 
 def between_folders(one: Path, other: Path) -> str | None:
-    """Letters for two PCI devices below one host bridge, from the folders of sysfs; None where they share none."""
+    """Return the letters for two PCI devices below one host bridge, by their sysfs folders; None if they share none."""
     shared = Path(commonpath([one, other])).parts
     bridges = [place for place, part in enumerate(shared) if part.startswith("pci")]
     if not bridges:

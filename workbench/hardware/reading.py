@@ -1,4 +1,4 @@
-"""The inventory: each reader asked once, each refusal kept with its reason."""
+"""The inventory of this machine: each value is read once, and the reason is stored if that fails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T", int, float)
 
 
 def inventory(sources: Sources | None = None) -> Inventory:
-    """Read what this machine has, from its own folders and functions unless others are given."""
+    """Read the inventory of this machine, or of the given sources."""
     sources = sources or Sources()
     missing = Missing()
     found = gpus.read(sources, missing)
@@ -59,7 +59,7 @@ def _cpu(sources: Sources, missing: Missing) -> Cpu:
 
 
 def _model(sources: Sources) -> str:
-    """Name of the processor, such as 'AMD EPYC 9654 96-Core Processor'."""
+    """Return the name of the processor, such as 'AMD EPYC 9654 96-Core Processor'."""
     if sources.system == "Darwin":
         return sources.sysctl("machdep.cpu.brand_string")
     path = sources.proc / "cpuinfo"
@@ -70,13 +70,13 @@ def _model(sources: Sources) -> str:
 
 
 def _usable(affinity: int | None, quota: float | None, threads: int | None) -> int:
-    """Threads a cluster may count on: half a CPU of quota is no thread, but one is always there."""
+    """Return the number of threads for a cluster: the quota rounded down, at least one."""
     allowed = affinity or threads or 1
     return max(1, allowed if quota is None else min(allowed, math.floor(quota)))
 
 
 def _count(sources: Sources, logical: bool) -> int:
-    """Hardware threads that are online, or the physical cores that they share."""
+    """Count the hardware threads that are online, or their physical cores."""
     found = sources.cpu_count(logical=logical)
     if not found:
         raise UnreadableError(
@@ -86,7 +86,7 @@ def _count(sources: Sources, logical: bool) -> int:
 
 
 def memory(sources: Sources | None = None) -> Memory:
-    """Read how much memory this machine has and how much of it is unused now, without the rest of the inventory."""
+    """Read the memory of this machine and its unused part, without the rest of the inventory."""
     return _memory(sources or Sources(), Missing())
 
 
@@ -97,7 +97,7 @@ def _memory(sources: Sources, missing: Missing) -> Memory:
     unused = [machine.available, *(each for folder in _folders(sources, "memory") for each in _memory_unused(folder))]
     job = _job_memory(sources)
     if job is not None and job < limit:
-        # Slurm may count the memory of a job without any limit by the kernel, and end the job that takes more.
+        # Slurm may count a job's memory without a limit by the kernel, and end a job that takes more.
         limit = job
         unused.append(max(0, job - _held_by_job(sources)))
     return Memory(total=machine.total, available=min(limit, *unused), cgroup_limit=group, limit=limit)
@@ -114,7 +114,7 @@ def _ucx(sources: Sources, missing: Missing) -> Ucx:
 
 
 def _ucx_has_infiniband(sources: Sources) -> bool:
-    """Return whether the UCX that Dask loads, of its wheel, conda or the system, has the module for InfiniBand."""
+    """Return whether the UCX that Dask loads (from a wheel, conda or the system) has the module for InfiniBand."""
     wheel = find_spec("libucx")
     prefers_system = sources.environ.get("RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY", "false").lower() != "false"
     if wheel is not None and not prefers_system:
@@ -129,7 +129,7 @@ def _ucx_has_infiniband(sources: Sources) -> bool:
 
 
 def _granted(sources: Sources, *names: str) -> tuple[int, ...]:
-    """Return the positive whole numbers that a job's variables hold; none outside of a job."""
+    """Return the positive integers in a job's variables; none outside a job."""
     if not sources.environ.get("SLURM_JOB_ID"):
         return ()
     found = (sources.environ.get(name, "") for name in names)
@@ -137,17 +137,17 @@ def _granted(sources: Sources, *names: str) -> tuple[int, ...]:
 
 
 def _job_memory(sources: Sources) -> int | None:
-    """Bytes that the job has on this node; None outside of a job, or where it has all of the node."""
+    """Return the job's bytes of memory on this node; None outside a job, or if it has the whole node."""
     whole = _granted(sources, "SLURM_MEM_PER_NODE")
     each, cpus = _granted(sources, "SLURM_MEM_PER_CPU"), _granted(sources, "SLURM_CPUS_ON_NODE")
     return whole[0] * 2**20 if whole else each[0] * cpus[0] * 2**20 if each and cpus else None
 
 
 def _held_by_job(sources: Sources) -> int:
-    """Bytes that the processes of this job hold, without what they share."""
+    """Return the bytes that the processes of this job hold, without shared memory."""
     mark, held = f"SLURM_JOB_ID={sources.environ['SLURM_JOB_ID']}".encode(), 0
     for folder in sources.proc.glob("[0-9]*"):
-        # Processes end while they are listed, and those of others can't be read.
+        # Processes end while they are listed, and those of other users can't be read.
         with contextlib.suppress(OSError, ValueError):
             if mark in (folder / "environ").read_bytes().split(b"\0"):
                 _, resident, shared, *_ = map(int, (folder / "statm").read_text().split())
@@ -156,7 +156,7 @@ def _held_by_job(sources: Sources) -> int:
 
 
 # --- control groups ---------------------------------------------------------------------------------------------------
-# Both versions may be mounted at once (the hybrid layout of systemd), so both are read: the tightest up the hierarchy.
+# Both versions may be mounted at once (the hybrid layout of systemd), so both are read. The tightest limit counts.
 # Source: cgroups(7); proc_pid_cgroup(5); Documentation/admin-guide/cgroup-v1 and cgroup-v2.rst of Linux.
 
 
@@ -168,12 +168,12 @@ class _Mount(NamedTuple):
 
 
 def _memory_limit(sources: Sources) -> int:
-    """Bytes that this process and its neighbours in the same control groups may take together."""
+    """Return the memory limit of this process's control groups, in bytes."""
     return _tightest(sources, "memory", _memory_limits, "memory limit")
 
 
 def _cpu_quota(sources: Sources) -> float:
-    """CPUs that this process and its neighbours in the same control groups may keep busy, such as 1.5."""
+    """Return the CPU quota of this process's control groups, such as 1.5 CPUs."""
     return _tightest(sources, "cpu", _cpu_quotas, "CPU quota")
 
 
@@ -188,7 +188,7 @@ def _tightest(sources: Sources, controller: _Controller, read: Callable[[Path], 
 
 
 def _memory_limits(folder: Path) -> Iterator[int]:
-    # Above memory.high the kernel throttles a group until it hardly moves: for a worker that is a limit as well.
+    # Above memory.high the kernel throttles a group almost to a halt, so for a worker that is a limit as well.
     for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):
         limit = _number(folder / name)
         if limit is not None and limit < _UNLIMITED:
@@ -196,7 +196,7 @@ def _memory_limits(folder: Path) -> Iterator[int]:
 
 
 def _memory_unused(folder: Path) -> Iterator[int]:
-    """Yield the bytes that a group with a limit may still take; the kernel gives up idle page cache before that."""
+    """Yield the bytes that a group with a limit may still take. Idle page cache counts as unused."""
     limit = min(_memory_limits(folder), default=None)
     for usage, cache in (("memory.current", "inactive_file"), ("memory.usage_in_bytes", "total_inactive_file")):
         used = _number(folder / usage)
@@ -205,7 +205,7 @@ def _memory_unused(folder: Path) -> Iterator[int]:
 
 
 def _statistic(path: Path, name: str) -> int:
-    """Return one number of a file of names and numbers, such as memory.stat; 0 where it isn't there."""
+    """Return one number of a file of names and numbers, such as memory.stat; 0 if it is missing."""
     lines = (line.split() for line in _content(path).splitlines())
     return next((int(line[1]) for line in lines if len(line) == 2 and line[0] == name and line[1].isdecimal()), 0)
 
@@ -232,7 +232,7 @@ def _content(path: Path) -> str:
 
 
 def _folders(sources: Sources, controller: _Controller) -> Iterator[Path]:
-    """Folders of this process's groups for one controller, from its own up to where the hierarchy is mounted."""
+    """Yield the folders of this process's groups for one controller, from its own up to the mount point."""
     told = _content(sources.proc / "self" / "mountinfo").splitlines()
     mounts = [mount for line in told if (mount := _mount(line, sources)) is not None]
     for line in _content(sources.proc / "self" / "cgroup").splitlines():
@@ -262,8 +262,8 @@ def _mount(line: str, sources: Sources) -> _Mount | None:
 
 
 def _upwards(mount: _Mount, path: str) -> Iterator[Path]:
-    # Inside a container the path may be the host's, which the mount point already stands for, or lead out of the
-    # namespace ("/../.."): then the mount point itself is all there is to see.
+    # Inside a container the path may be the host's, which is mounted at the mount point, or lead out of the namespace
+    # ("/../.."). Then only the mount point can be read.
     group = PurePosixPath(path)
     inside = group.relative_to(mount.root) if group.is_relative_to(mount.root) else PurePosixPath()
     if ".." in inside.parts:

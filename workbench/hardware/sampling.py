@@ -1,7 +1,7 @@
-"""Readings of GPUs, again and again, by NVML: what one call refuses costs no other value.
+"""Repeated readings of GPUs by NVML: a refused call costs no other value.
 
-This module travels to workers as source text (see `workbench.monitor.feed`), where this package may not be installed.
-It may therefore import only what any Python has; nvidia-ml-py where it is.
+This module is sent to workers as source text (see `workbench.monitor.feed`), as this package may not be installed
+there. So it may import only the standard library, and nvidia-ml-py if that is installed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CAUSES = {
     "NVMLError_NoPermission": "This account may not use the NVIDIA driver",
     "NVMLError_GpuIsLost": "A GPU has fallen off the bus",
 }
-"""What NVML's errors at its start mean."""
+"""Messages for NVML's errors when it is opened."""
 
 NO_DRIVER = "No NVIDIA driver was found (NVML: library not found)."
 
@@ -43,10 +43,10 @@ QUANTITIES = (
     "nvlink_rx",
     "nvlink_tx",
 )
-"""What a reading holds, or says why not."""
+"""Values of a reading; each is there or in `absent`, with the reason."""
 
 SLOW = 2.0
-"""Seconds between two readings of what takes long or hardly changes. One PCIe counter takes 20 ms."""
+"""Seconds between two readings of slow or rarely changing values. One PCIe counter takes 20 ms."""
 
 LOST = "the GPU has fallen off the bus"
 SLICE = "NVML tells this of whole GPUs only, not where one is cut into slices (MIG)"
@@ -82,7 +82,7 @@ _FIRST_PIDS = "pid:[4026531836]"
 
 
 class NoGpusError(Exception):
-    """There is nothing to sample; the text is the reason. `expected`: whether there should be something."""
+    """No GPU can be sampled; the text is the reason. `expected` is True if the machine seems to have one."""
 
     def __init__(self, reason: str, *, expected: bool) -> None:
         super().__init__(reason)
@@ -90,7 +90,7 @@ class NoGpusError(Exception):
 
 
 class Devices:
-    """GPUs that this process may see, with NVML open until `close`. Raises NoGpusError where none can be read."""
+    """GPUs visible to this process, with NVML open until `close`. Raises NoGpusError if none can be read."""
 
     def __init__(self) -> None:
         try:
@@ -105,17 +105,17 @@ class Devices:
             self.close()
             raise
         self.uuids = tuple(self._handles)
-        """What CUDA_VISIBLE_DEVICES leaves in sight, in its order."""
+        """UUIDs of the visible devices, in the order of CUDA_VISIBLE_DEVICES."""
         self.own_first = bool(shown)
-        """Whether the first of them was given to this process, as to a worker of dask-cuda, rather than all."""
+        """True if only the first device is meant for this process, as dask-cuda arranges for its workers."""
 
     def device(self, uuid: str) -> Device:
-        """One of them, to be read."""
+        """Return the device of a UUID."""
         return Device(self._library, uuid, *self._handles[uuid])
 
     def close(self) -> None:
-        """Let NVML go."""
-        with contextlib.suppress(Exception):  # there is nothing left to lose
+        """Close NVML."""
+        with contextlib.suppress(Exception):  # the readings are over anyway
             self._library.nvmlShutdown()
 
 
@@ -134,9 +134,9 @@ class Device:
         self._sliced = sliced or bool(self._ask("mig", lambda: self._call("nvmlDeviceGetMigMode")[0]))
 
     def read(self) -> dict[str, Any]:
-        """All that is cheap to ask, with the latest of what is not.
+        """Read the cheap values and add the latest of the slow ones.
 
-        Bytes, watts, joules, °C, MHz, bytes per second. What is missing is in `absent`, with the reason.
+        Units: bytes, watts, joules, °C, MHz, bytes per second. `absent` has the reasons for missing values.
         """
         now = time.time()
         values = {} if self._lost else self._slow | self._fast(now)
@@ -152,8 +152,8 @@ class Device:
         }
 
     def read_slowly(self) -> None:
-        """Ask for what hardly changes, and again for what was refused."""
-        # PCIe counters have a pace of their own, unless nothing at all was to be had.
+        """Read the values that rarely change, and allow refused calls to be tried again."""
+        # PCIe counters have their own interval, unless the GPU was lost.
         kept = () if self._lost else ("pcie_rx", "pcie_tx")
         self._refused = {name: self._refused[name] for name in kept if name in self._refused}
         self._slow |= {
@@ -163,7 +163,7 @@ class Device:
         }
 
     def read_pcie(self, name: str) -> None:
-        """Ask for 'pcie_rx' or 'pcie_tx', which takes 20 ms."""
+        """Read 'pcie_rx' or 'pcie_tx', which takes 20 ms."""
         self._refused.pop(name, None)
         counter = _PCIE_RX if name == "pcie_rx" else _PCIE_TX
         self._slow[name] = self._ask(name, lambda: 1000 * self._call("nvmlDeviceGetPcieThroughput", counter))
@@ -203,7 +203,7 @@ class Device:
         return [word for bit, word in _THROTTLES.items() if bits & bit]
 
     def _nvlink(self, now: float) -> tuple[float, float] | None:
-        """Bytes received and sent per second since the reading before, over all links."""
+        """Return the bytes received and sent per second since the previous reading, over all links."""
         fields = self._call("nvmlDeviceGetFieldValues", [(_NVLINK_DATA_RX, _ALL_LINKS), (_NVLINK_DATA_TX, _ALL_LINKS)])
         for each in fields:
             if each.nvmlReturn:
@@ -213,14 +213,14 @@ class Device:
         if before is None or now <= before[0]:
             return None
         rates = [1024 * (new - old) / (now - before[0]) for new, old in ((received, before[1]), (sent, before[2]))]
-        return max(0.0, rates[0]), max(0.0, rates[1])  # a driver that is reset begins anew
+        return max(0.0, rates[0]), max(0.0, rates[1])  # a reset driver counts from zero
 
     def _processes(self) -> list[tuple[int, int | None]]:
         found = self._call("nvmlDeviceGetComputeRunningProcesses_v3")
         return [(each.pid, each.usedGpuMemory) for each in found]
 
     def _ask(self, name: str, reader: Callable[[], Any]) -> Any:
-        # What was refused is asked again when the slow readings come, not four times a second.
+        # Refused calls are tried again with the slow readings, not four times a second.
         if name in self._refused:
             return None
         try:
@@ -234,7 +234,7 @@ class Device:
 
 
 def refusal(error: Exception, *, memory: bool = False, sliced: bool = False) -> str:
-    """Why a call of NVML was refused, as a clause; `memory` where it was asked for that, `sliced` of a MIG slice."""
+    """Return the reason for a refused NVML call, as a clause. `memory`: it read memory; `sliced`: of a MIG slice."""
     kind = type(error).__name__
     if kind == "NVMLError_NotSupported" and (memory or sliced):
         return UNIFIED if memory else SLICE
@@ -242,7 +242,7 @@ def refusal(error: Exception, *, memory: bool = False, sliced: bool = False) -> 
 
 
 def own_processes_named() -> bool:
-    """Return whether the process ids that NVML names are those of this process's world: not inside a container."""
+    """Return whether NVML's process ids are valid in this process's namespace; inside a container they aren't."""
     try:
         return str(Path("/proc/self/ns/pid").readlink()) == _FIRST_PIDS
     except OSError:
@@ -255,7 +255,7 @@ def _has_nodes() -> bool:
 
 
 def is_simulated() -> bool:
-    """Return whether the NVML that is loaded is the one of demos and tests, which has a symbol of its own."""
+    """Return whether the loaded NVML is the one of demos and tests, which has an extra symbol."""
     try:
         return hasattr(ctypes.CDLL("libnvidia-ml.so.1"), "workbench_simulated_nvml")
     except OSError:
@@ -263,7 +263,7 @@ def is_simulated() -> bool:
 
 
 def initialise(library: Any) -> None:
-    """Open NVML. Raises NoGpusError, which says why not."""
+    """Open NVML. Raises NoGpusError with the reason if it can't."""
     try:
         library.nvmlInit()
     except library.NVMLError_LibraryNotFound as err:
@@ -274,9 +274,9 @@ def initialise(library: Any) -> None:
 
 
 def visible(library: Any, shown: str | None) -> Iterator[tuple[str, tuple[int, Any, bool]]]:
-    """UUID of each device that CUDA_VISIBLE_DEVICES shows, with its index, its handle and whether it is a slice.
+    """Yield each visible device: its UUID, and its index, its handle and whether it is a slice.
 
-    As CUDA reads it: indices, UUIDs or their beginnings, MIG slices by UUID.
+    `shown` is CUDA_VISIBLE_DEVICES, read as CUDA does: indices, UUIDs or their prefixes, MIG slices by UUID.
     """
     refused: list[Exception] = []
     there = dict(_all(library, refused))
@@ -285,17 +285,17 @@ def visible(library: Any, shown: str | None) -> Iterator[tuple[str, tuple[int, A
     for entry in entries:
         found = _named(library, entry, there)
         if found is None:
-            break  # as CUDA does: nothing counts after the first entry that names no device
+            break  # as CUDA does: entries after the first invalid one are ignored
         n_found += 1
         yield found
     if not n_found:
-        # One that was lost before anybody looked may be the first of those shown.
+        # The first visible device may be one that was lost before this reading.
         why = f": {refusal(refused[-1])}" if refused else ""
         raise NoGpusError(f"CUDA_VISIBLE_DEVICES ({shown}) leaves no GPU in sight{why}.", expected=bool(refused))
 
 
 def _all(library: Any, refused: list[Exception]) -> Iterator[tuple[str, tuple[int, Any, bool]]]:
-    """Every device that answers; what others say instead is added to `refused`."""
+    """Yield every device that answers; add the errors of the others to `refused`."""
     count = 0
     try:
         count = library.nvmlDeviceGetCount()
@@ -340,5 +340,5 @@ def _slice(library: Any, uuid: str) -> tuple[str, tuple[int, Any, bool]] | None:
 
 
 def text_of(answer: str | bytes) -> str:
-    """NVML's text; older bindings give bytes."""
+    """Return NVML's text as str; older bindings give bytes."""
     return answer.decode(errors="replace") if isinstance(answer, bytes) else answer

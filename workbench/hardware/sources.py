@@ -1,4 +1,4 @@
-"""Where the readings come from, as one value, so that a test can pass a machine made of files and fakes."""
+"""Sources of all readings as one value, so that a test can pass a machine made of files and fakes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _RAISE = object()
 
 
 class UnreadableError(Exception):
-    """A value that isn't to be had; the text is the reason, for `Inventory.missing`."""
+    """A value that can't be read; the text is the reason, for `Inventory.missing`."""
 
 
 class Missing(dict[str, str]):
-    """Reasons by dotted name, filled as values are asked for."""
+    """Reasons for missing values by dotted name, filled as values are read."""
 
     def ask(self, name: str, reader: Callable[..., T], *arguments: Any) -> T | None:
-        """Answer of a reader; None where it is refused, with the reason kept under `name`."""
+        """Return the answer of a reader, or None if it is refused, with the reason stored under `name`."""
         try:
             return reader(*arguments)
         except UnreadableError as err:
@@ -54,7 +54,7 @@ def _sysctl(name: str) -> str:
 
 @dataclass(frozen=True)
 class Sources:
-    """Folders and functions that an inventory is read from; the defaults are those of this machine."""
+    """Folders and functions that an inventory is read from, by default of this machine."""
 
     proc: Path = Path("/proc")
     sys: Path = field(default_factory=lambda: config.path("sysfs") or Path("/sys"))
@@ -69,7 +69,7 @@ class Sources:
 
 
 def text(path: Path) -> str:
-    """Content of a small file of /proc or /sys, stripped. Raises UnreadableError with the reason."""
+    """Return the stripped content of a small file of /proc or /sys. Raises UnreadableError with the reason."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError as err:
@@ -78,7 +78,7 @@ def text(path: Path) -> str:
 
 @contextmanager
 def nvml_opened(sources: Sources) -> Iterator[Any]:
-    """NVML of NVIDIA's GPUs, initialised. Raises UnreadableError where there is no driver."""
+    """Open NVML for the block. Raises UnreadableError without a driver."""
     library = sources.nvml()
     try:
         initialise(library)
@@ -91,7 +91,7 @@ def nvml_opened(sources: Sources) -> Iterator[Any]:
 
 
 def nvml_call(library: Any, name: str, *arguments: Any, fallback: Any = _RAISE) -> Any:
-    """Answer of one NVML function. Raises UnreadableError with NVML's reason, unless a fallback is given."""
+    """Call an NVML function. Raises UnreadableError with NVML's reason, unless a fallback is given."""
     try:
         return getattr(library, name)(*arguments)
     except (library.NVMLError, AttributeError, OSError, UnicodeError) as err:

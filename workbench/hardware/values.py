@@ -1,4 +1,4 @@
-"""The values that describe a machine. Sizes are bytes."""
+"""Values that describe a machine. Sizes are in bytes."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from pydantic import BaseModel, Field
 
 
 class _Value(BaseModel, frozen=True, extra="forbid"):
-    """What is said of a machine, and nothing that isn't known here."""
+    """Base of a machine's values; unknown fields are refused."""
 
 
 class Cpu(_Value):
-    """Processor of this machine, and how much of it this process may use."""
+    """Processor of this machine, and the part of it that this process may use."""
 
     model: str | None
     physical_cores: int | None
     threads: int | None
     """Hardware threads that are online."""
     usable: int
-    """What a cluster may count on: the smallest of affinity, quota and a job's CPUs, rounded down, at least 1."""
+    """CPUs for a cluster: the smallest of affinity, quota and a job's CPUs, rounded down, at least 1."""
     affinity: int | None
-    """Threads that the scheduler of the system lets this process run on."""
+    """Threads that the operating system lets this process run on."""
     quota: float | None
-    """CPUs that the control groups grant, such as 1.5; None without a quota."""
+    """CPU quota of the control groups, such as 1.5; None without a quota."""
 
 
 class Memory(_Value):
-    """Memory of this machine, and how much of it this process may use."""
+    """Memory of this machine, and the part of it that this process may use."""
 
     total: int
     available: int | None
-    """What this process could take at this moment without swapping, and without exceeding a limit that it is under."""
+    """Bytes that this process could take now without swapping or exceeding a limit."""
     cgroup_limit: int | None
     limit: int
-    """The smallest of `total`, `cgroup_limit` and what a job of Slurm was granted."""
+    """The smallest of `total`, `cgroup_limit` and the memory of a Slurm job."""
 
 
 class GpuSlice(_Value):
-    """One MIG slice of a GPU. CUDA takes it by its UUID alone."""
+    """One MIG slice of a GPU. CUDA selects it by its UUID only."""
 
     uuid: str | None
     name: str | None
@@ -64,12 +64,12 @@ class Pcie(_Value):
 
 
 class NvLinks(_Value):
-    """Active NVLinks of a GPU that end at the same place."""
+    """Active NVLinks of a GPU to the same remote end."""
 
     to: Literal["gpu", "switch", "other"]
-    """Another GPU of this machine, an NVSwitch that joins all GPUs, or something else (a CPU, a GPU out of sight)."""
+    """Another GPU of this machine, an NVSwitch that joins all GPUs, or something else (a CPU, a hidden GPU)."""
     peer: int | None
-    """Index of the other GPU; None for what isn't one."""
+    """Index of the other GPU; None if the remote end isn't one."""
     count: int
 
 
@@ -77,59 +77,59 @@ class Gpu(_Value):
     """One NVIDIA GPU as NVML names it."""
 
     index: int
-    """NVML's number, in the order of PCI addresses. CUDA counts the same way where all GPUs are of one kind."""
+    """NVML's number, in the order of PCI addresses. CUDA counts the same way if all GPUs are of one kind."""
     name: str | None
     uuid: str | None
     memory_total: int | None
     memory_free: int | None
     memory_used: int | None = None
     utilisation: int | None = None
-    """Percent of the last moment in which something ran; None on a GPU that is cut into slices."""
+    """Percent of the last sampling period in which a kernel ran; None for a GPU split into slices."""
     compute_capability: str | None = None
-    """Such as '9.0'."""
+    """Version such as '9.0'."""
     mig: bool | None = None
-    """Whether it is cut into slices; None where it can't be."""
+    """True if the GPU is split into slices; None if it can't be."""
     slices: tuple[GpuSlice, ...] = ()
     pcie: Pcie = Pcie()
     pci_address: str | None = None
-    """As Linux writes it: '0000:06:00.0'."""
+    """Address in Linux's form: '0000:06:00.0'."""
     nvlinks: tuple[NvLinks, ...] | None = None
     numa_node: int | None = None
-    """The node that is nearest to it."""
+    """The NUMA node nearest to the GPU."""
     cpu_affinity: str | None = None
-    """The CPUs nearest to it, as Linux lists them: '0-19,40-59'."""
+    """The CPUs nearest to the GPU, in Linux's form: '0-19,40-59'."""
     power_limit: float | None = None
     """Watts."""
     processes: tuple[GpuProcess, ...] | None = None
-    """Who holds its memory. Inside a container NVML tells of none."""
+    """Processes that hold its memory. Inside a container NVML lists none."""
     visible: bool = True
-    """False where CUDA_VISIBLE_DEVICES hides it."""
+    """False if CUDA_VISIBLE_DEVICES hides it."""
     simulated: bool = False
-    """True for the devices of demos and tests. No time of theirs is that of a GPU."""
+    """True for devices of demos and tests, whose times aren't those of a GPU."""
 
 
 class Cuda(_Value):
-    """The driver, and what it shows to CUDA programs."""
+    """The driver, and the devices visible to CUDA programs."""
 
     driver_version: str | None = None
     version: str | None = None
     """The newest CUDA that the driver supports, such as '13.0'."""
     visible_devices: str | None = None
-    """CUDA_VISIBLE_DEVICES as it is set."""
+    """Value of CUDA_VISIBLE_DEVICES."""
 
 
 class NetworkCard(_Value):
     """One port of an InfiniBand or RoCE card."""
 
     name: str
-    """Such as 'mlx5_0'."""
+    """Name such as 'mlx5_0'."""
     port: int
     interfaces: tuple[str, ...]
-    """Network interfaces of the card, as Dask takes them: 'ib0'. Empty without IP over InfiniBand."""
+    """Network interfaces of the card, for Dask: 'ib0'. Empty without IP over InfiniBand."""
     rate: float | None
     """Gbit/s."""
     state: str | None
-    """Such as 'ACTIVE' or 'DOWN'."""
+    """State such as 'ACTIVE' or 'DOWN'."""
     link_layer: str | None
     """'InfiniBand', or 'Ethernet' for RoCE."""
     numa_node: int | None
@@ -137,7 +137,7 @@ class NetworkCard(_Value):
 
     @property
     def label(self) -> str:
-        """Its interface, or else its name."""
+        """Interface of the card, or its name if it has none."""
         return self.interfaces[0] if self.interfaces else self.name
 
 
@@ -149,23 +149,23 @@ RELATIONS: dict[str, str] = {
     "NODE": "several host bridges of one NUMA node",
     "SYS": "the link between NUMA nodes",
 }
-"""What lies between two devices, nearest first, in the letters of `nvidia-smi topo -m`."""
+"""Links between two devices, nearest first, by the letters of `nvidia-smi topo -m`."""
 
 
 _LETTERS = rf"^(X|NV\d+|{'|'.join(list(RELATIONS)[1:])})$"
 
 
 class Topology(_Value):
-    """What lies between each GPU and the other GPUs and the network cards."""
+    """Links between each GPU and the other GPUs and network cards."""
 
     gpus: tuple[str, ...]
     """Labels 'GPU0', 'GPU1' …"""
     cards: tuple[str, ...]
     rows: tuple[tuple[Annotated[str, Field(pattern=_LETTERS)] | None, ...], ...]
-    """A row for each GPU with a letter for each GPU, then for each card; None where it can't be told."""
+    """A row for each GPU, with letters for each GPU and then for each card; None if unknown."""
 
     def text(self) -> str:
-        """The matrix as `nvidia-smi topo -m` prints it."""
+        """Format the matrix as `nvidia-smi topo -m` does."""
         lines = [("", *self.gpus, *self.cards)]
         lines += [(name, *(cell or "?" for cell in row)) for name, row in zip(self.gpus, self.rows, strict=True)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -173,34 +173,34 @@ class Topology(_Value):
         return "\n".join(line.rstrip() for line in padded)
 
     def nearest_cards(self, gpu: int) -> tuple[str, ...]:
-        """Labels of the network cards with the shortest way to a GPU, given by its place in `gpus`."""
+        """Return the labels of the network cards nearest to a GPU, given its position in `gpus`."""
         ways = dict(zip(self.cards, self.rows[gpu][len(self.gpus) :], strict=True))
         order = ["X", *RELATIONS]
         known = {card: order.index(way) for card, way in ways.items() if way in order}
         return tuple(card for card, rank in known.items() if rank == min(known.values()))
 
     def legend(self) -> dict[str, str]:
-        """Meaning of the letters that occur."""
+        """Return the meanings of the letters that occur."""
         seen = {"NV#" if cell.startswith("NV") else cell for row in self.rows for cell in row if cell}
         return {letters: meaning for letters, meaning in RELATIONS.items() if letters in seen}
 
 
 class Ucx(_Value):
-    """Whether Dask could speak UCX here."""
+    """Availability of UCX for Dask on this machine."""
 
     installed: bool
     version: str | None
     """Version of distributed-ucxx."""
     reason: str | None
     infiniband: bool = False
-    """Whether the UCX that Dask loads has a transport for InfiniBand and RoCE. The wheels from PyPI have none."""
+    """True if the UCX that Dask loads has a transport for InfiniBand and RoCE. The wheels from PyPI have none."""
 
 
 class Inventory(_Value):
     """One machine as this process sees it.
 
-    A value that can't be read is None (or an empty tuple), and `missing` says why under its dotted name,
-    as in `{"cpu.quota": "No control group of this process sets one."}`.
+    A value that can't be read is None (or an empty tuple), and `missing` has the reason under its dotted name,
+    such as `{"cpu.quota": "No control group of this process sets one."}`.
     """
 
     cpu: Cpu
@@ -214,9 +214,9 @@ class Inventory(_Value):
 
     @property
     def simulated(self) -> bool:
-        """Return whether a GPU is simulated, which every title then says."""
+        """True if a GPU is simulated; every title then says so."""
         return any(gpu.simulated for gpu in self.gpus)
 
     def visible_gpus(self) -> tuple[Gpu, ...]:
-        """The GPUs that CUDA_VISIBLE_DEVICES leaves in sight."""
+        """Return the GPUs that CUDA_VISIBLE_DEVICES doesn't hide."""
         return tuple(gpu for gpu in self.gpus if gpu.visible)
