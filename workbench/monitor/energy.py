@@ -1,4 +1,4 @@
-"""What GPUs took in electricity, from their samples."""
+"""Electricity used by GPUs, from their samples."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from workbench.hardware.gauges import GpuSample
 
 
 class Energy(BaseModel, frozen=True):
-    """Electricity of GPUs over a stretch of time."""
+    """Electricity used by GPUs over a period of time."""
 
     joules: float
     seconds: float
     """Time between the first and the last sample."""
     n_gpus: int
-    """GPUs that are in it."""
+    """GPUs included in the sum."""
     n_unknown: int = 0
-    """GPUs that tell neither energy nor power, and so aren't."""
+    """GPUs left out, as they report neither energy nor power."""
     source: Literal["counters", "power", "counters and power"]
-    """The GPUs' own counters, or power summed over time where there is no counter."""
+    """The GPUs' own counters, or power summed over time for GPUs without one."""
 
     def text(self) -> str:
-        """Such as '12.3 kJ by 8 GPUs in 9.8 s, by their own counters'."""
+        """Format it as '12.3 kJ by 8 GPUs in 9.8 s, by their own counters'."""
         size = f"{self.joules / 1000:.3g} kJ" if self.joules >= 1000 else f"{self.joules:.3g} J"
         how = {"counters": "own counters", "power": "power over time"}.get(self.source, "own counters or power")
         unknown = f"; {self.n_unknown} more tell nothing" if self.n_unknown else ""
@@ -34,20 +34,20 @@ class Energy(BaseModel, frozen=True):
 
 
 class Meter:
-    """Adds up what GPUs take, sample by sample.
+    """Sum of the energy that GPUs use, sample by sample.
 
-    What a GPU takes before its first and after its last sample isn't in it: a quarter of a second at each end. All that
-    a GPU did is in it, for whomever.
+    It lacks the time before a GPU's first sample and after its last, a quarter of a second each. It includes all that
+    a GPU did, for any user.
     """
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
         self._last: dict[tuple[str, str], tuple[float, float]] = {}
-        # Joules and seconds, by UUID and by what tells of them.
+        # Joules and seconds, by UUID and source.
         self._sums: dict[tuple[str, str], tuple[float, float]] = {}
 
     def feed(self, samples: Iterable[GpuSample]) -> None:
-        """Take in samples; those of one GPU in their order."""
+        """Add samples; those of one GPU in their order."""
         for each in samples:
             self._seen.add(each.uuid)
             for what, value in (("counters", each.energy), ("power", each.power)):
@@ -57,14 +57,14 @@ class Meter:
     def _add(self, of: tuple[str, str], time: float, value: float) -> None:
         then, before = self._last.get(of, (time, value))
         if time > then:
-            # A driver that is loaded again counts from nought.
+            # A driver that is loaded again counts from zero.
             joules = max(0.0, value - before) if of[1] == "counters" else (before + value) / 2 * (time - then)
             total, seconds = self._sums.get(of, (0.0, 0.0))
             self._sums[of] = (total + joules, seconds + time - then)
         self._last[of] = (time, value)
 
     def energy(self) -> Energy | None:
-        """All so far; None where no GPU tells of it."""
+        """Return the energy so far, or None if no GPU reports any."""
         powered, counted = (
             {uuid: sums for (uuid, told), sums in self._sums.items() if told == what} for what in ("power", "counters")
         )

@@ -1,7 +1,7 @@
-"""What happens on a cluster, as frozen values: tasks, samples of workers, progress.
+"""Events of a cluster as frozen values: tasks, samples of workers, progress.
 
-All times are seconds since the epoch by the scheduler's clock. Tasks come in large numbers, so a `Batch` holds them as
-one Arrow table, from where it is received to the file. Samples of workers and GPUs are a few in a batch: values, which
+All times are seconds since the epoch by the scheduler's clock. There are many tasks, so a `Batch` holds them as one
+Arrow table, from the time it is received until it is in the file. Samples of workers and GPUs are few: values, which
 become tables in the record.
 """
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 from workbench.hardware.gauges import GpuSample
 
 KINDS = ("compute", "transfer", "disk-read", "disk-write", "deserialize", "other")
-"""What a worker can spend a task's time on, in Dask's words."""
+"""Dask's names for a worker's activities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class Task:
 
     key: str
     name: str
-    """The key's prefix, such as 'sum-aggregate': what a task is called on screen."""
+    """The key's prefix, such as 'sum-aggregate'; the name of a task on screen."""
     worker: str
     thread: int
-    """Identifier of the thread that ran the task; a transfer bears that of the task it was made for."""
+    """Identifier of the thread that ran the task; a transfer has that of the task that needed it."""
     kind: str
     start: float
     stop: float
@@ -40,49 +40,49 @@ class Task:
     status: str
     """'ok' or 'erred'."""
     source: str = ""
-    """Client it was computed for; empty where that is the watcher's own, or doesn't matter."""
+    """Client it was computed for; empty if that is the watcher's own, or doesn't matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSample:
-    """How one worker was doing at one time."""
+    """State of one worker at one time."""
 
     worker: str
     name: str
     time: float
     cpu: float
-    """Percent of one core: 400 where four threads are busy."""
+    """Percent of one core: 400 if four threads are busy."""
     memory: int
     """Resident memory of the process, bytes."""
     memory_limit: int
-    """0 where the worker has none."""
+    """Bytes; 0 without a limit."""
     spilled: int
     """Bytes on disk."""
     n_executing: int
     n_threads: int = 0
-    """0 from when it was asked to leave on; older records tell none."""
+    """Threads of the worker; 0 once it was asked to leave, and in older records."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoGpus:
-    """Why no GPU of one host of the cluster can be read."""
+    """The reason that no GPU of one host of the cluster can be read."""
 
     host: str
     reason: str
     expected: bool
-    """Whether there seems to be a GPU; False on a host that has none."""
+    """True if the host seems to have a GPU."""
 
 
 COUNTS = ("total", "done", "erred", "processing")
-"""What is counted of the tasks of each name: all, those that ended well or failed, and those on a worker now."""
+"""Counts of the tasks of each name: all, succeeded, failed, and on a worker now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How many tasks of each name there are, as `COUNTS` says.
+    """Numbers of tasks of each name, by the keys of `COUNTS`.
 
-    A name is counted from the moment its first task reaches the scheduler until a new computation starts on a
-    scheduler that had forgotten all tasks before it.
+    A name is counted from its first task on the scheduler until a new computation starts after the scheduler has
+    forgotten all tasks.
     """
 
     time: float
@@ -91,12 +91,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What belongs together: tasks by what they need, workers by what they send to each other."""
+    """Relations: tasks by their dependencies, workers by their transfers to each other."""
 
     needs: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Names of tasks that those of a name need the results of."""
+    """Names of the tasks that the tasks of a name depend on."""
     speeds: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """Bytes per second by receiver and sender: Dask's moving mean of messages above 1 MB."""
+    """Bytes per second by receiver and sender: Dask's moving mean over messages above 1 MB."""
 
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -120,7 +120,7 @@ TASKS = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """A column of repeated texts: `values[codes[i]]` is its i-th."""
+    """A column of repeated strings: element i is `values[codes[i]]`."""
 
     values: tuple[str, ...]
     codes: npt.NDArray[np.int32]
@@ -140,9 +140,9 @@ class Labels:
 
 
 class Tasks:
-    """An Arrow table with the columns `TASKS`, one row for each interval, which reads like a sequence of `Task`.
+    """An Arrow table with the columns `TASKS`, one row for each interval, and a sequence of `Task`.
 
-    Its columns are NumPy arrays for who computes with them.
+    Its columns are also available as NumPy arrays.
     """
 
     def __init__(self, table: pa.Table) -> None:
@@ -211,12 +211,12 @@ class Tasks:
 
     @cached_property
     def erred(self) -> npt.NDArray[np.bool_]:
-        """A mask of the tasks that failed."""
+        """Mask of the tasks that failed."""
         return self._equal("status", "erred")
 
     @cached_property
     def own(self) -> npt.NDArray[np.bool_]:
-        """A mask of the watcher's own tasks."""
+        """Mask of the watcher's own tasks."""
         return self._equal("source", "")
 
     def _equal(self, name: str, value: str) -> npt.NDArray[np.bool_]:
@@ -237,13 +237,13 @@ def make_tasks(
     status: Sequence[str],
     source: Sequence[str | None] | None = None,
 ) -> Tasks:
-    """Return tasks of columns, whose times are in seconds. Keys may be Dask's: strings, tuples, numbers."""
+    """Make tasks from columns, with times in seconds. Keys may be Dask's: strings, tuples, numbers."""
     began, ended = microseconds(start), microseconds(stop)
     columns = {
         "name": name,
         "worker": worker,
         "key": [str(each) for each in key],
-        # The identifier of a thread is any number of 64 bits.
+        # The identifier of a thread is an unsigned number of 64 bits.
         "thread": np.asarray(thread).astype(np.uint64).astype(np.int64),
         "kind": kind,
         "start": began,
@@ -256,12 +256,12 @@ def make_tasks(
 
 
 def microseconds(times: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Return seconds as the record has them."""
+    """Convert seconds to the record's unit."""
     return np.round(np.asarray(times, float) * 1e6).astype(np.int64)
 
 
 def seconds(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
-    """Return timestamps of the record in seconds."""
+    """Convert timestamps of the record to seconds."""
     return np.asarray(column.cast(pa.int64()).to_numpy() / 1e6)
 
 
@@ -270,17 +270,17 @@ NO_TASKS = Tasks(pa.Table.from_batches([], TASKS))
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What happened since the batch before. `time` is the scheduler's when it was sent."""
+    """Events since the previous batch. `time` is the scheduler's when it was sent."""
 
     time: float
     tasks: Tasks = field(default=NO_TASKS)
     samples: tuple[WorkerSample, ...] = ()
     progress: Progress | None = None
-    """None where nothing has changed."""
+    """None if nothing has changed."""
     recorded: bool = False
-    """Whether this is all that was recorded of a run, rather than what happens now."""
+    """True for a run's whole record, False for current events."""
     gpus: tuple[GpuSample, ...] = ()
     no_gpus: tuple[NoGpus, ...] | None = None
-    """All hosts whose GPUs can't be read, by now; None where nothing has changed."""
+    """All hosts whose GPUs can't be read now; None if nothing has changed."""
     links: Links | None = None
-    """None where nothing has changed."""
+    """None if nothing has changed."""

@@ -1,4 +1,4 @@
-"""The watcher's half of watching: batches of events from any Dask cluster, over the client's own connection."""
+"""The client's part of monitoring: batches of events from any Dask cluster, over the client's own connection."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from workbench.monitor.events import Batch
 from workbench.monitor.wire import unpack
 from workbench.travelling import Travelling
 
-_GPU_INTERVAL = 0.25  # seconds, where it was taken out of the configuration
+_GPU_INTERVAL = 0.25  # seconds, if the configuration has none
 
 _LAST_BATCH = 2.0
-"""Seconds that the last batch gets to arrive after the watcher has left."""
+"""Seconds to wait for the last batch after the watcher has left."""
 
 
 _doing = Travelling(plugin.doing)
@@ -37,10 +37,10 @@ _lock = threading.Lock()
 class Feed:
     """Batches of events from the cluster of a Dask client, from `start` until `close`.
 
-    Several feeds can watch one scheduler, through one client or through many: it does the work once. With a synchronous
+    Several feeds can watch one scheduler, through one client or many: it does the work once. With a synchronous
     client use `start`, `close` or `with`; with an asynchronous one `astart` and `aclose`. `on_batch` is called with
-    each batch in the client's event loop, so it must be quick. `apart` tells what this client computes from `start` on
-    from what it was given before, and what others do on the same cluster: progress counts its own tasks alone, and
+    each batch in the client's event loop, so it must be quick. `apart` separates the tasks that this client submits
+    after `start` from its earlier ones and from those of other clients: progress counts only these tasks, and
     `Tasks.source` names the clients of the others.
     """
 
@@ -52,19 +52,19 @@ class Feed:
         self._ended: asyncio.Event | None = None
 
     def start(self) -> Self:
-        """Begin to watch; what happens after this returns is in the batches."""
+        """Start watching; the batches have all events after this returns."""
         self.client.sync(self.astart)
         return self
 
     def close(self) -> None:
-        """Stop watching. The scheduler stops collecting when this was its last watcher."""
+        """Stop watching. After its last watcher, the scheduler stops collecting."""
         if self.client.status == "running":
             self.client.sync(self.aclose)
         else:
             _leave(self)
 
     async def astart(self) -> Self:
-        """Begin to watch, from a coroutine."""
+        """Start watching, from a coroutine."""
         _join(self)
         gpu_watch, gpu_interval = uuid4().hex, config.seconds("monitor.gpu-interval") or _GPU_INTERVAL
         try:
@@ -84,15 +84,15 @@ class Feed:
         return self
 
     async def aclose(self) -> None:
-        """Stop watching, from a coroutine. What happened until now is in the batches when this returns."""
+        """Stop watching, from a coroutine. When this returns, the batches have all events until its call."""
         latest: Mapping[str, Any] = {}
         try:
             if self.apart and self.client.status == "running":
-                # What is recorded ends with its workers as they are now: a heartbeat may be a second old.
+                # The record ends with the current state of the workers: a heartbeat may be a second old.
                 with contextlib.suppress(TimeoutError, OSError):
                     latest = await asyncio.wait_for(self.client.run(_doing, on_error="ignore"), _LAST_BATCH)
             if self.client.status == "running":
-                # Events travel on another connection than the answer to this call, which may overtake them.
+                # Events use another connection than the answer to this call, which may overtake them.
                 self._ended = asyncio.Event()
                 if await self.client.run_on_scheduler(_unwatch, client=self.client.id, feed=self._id, latest=latest):
                     with contextlib.suppress(TimeoutError):
@@ -111,8 +111,8 @@ def _join(feed: Feed) -> None:
     client = feed.client
     with _lock:
         _feeds[client] = (*_feeds.get(client, ()), feed)
-    # Client.subscribe_topic would also send a message of its own, which could overtake a later unwatch or be
-    # overtaken by it. The subscription is made by `watch`, in one step with the rest.
+    # Client.subscribe_topic would also send its own message, which could arrive before or after a later unwatch.
+    # `watch` subscribes, in one step with the rest.
     client._event_handlers[plugin.TOPIC] = lambda event: _hand_out(client, event)
 
 
@@ -131,7 +131,7 @@ def _hand_out(client: Client, event: tuple[float, Any]) -> None:
     elif feeds:
         everyones: Batch | None = None
         for feed in feeds:
-            # What was sent before a watch began is none of it.
+            # Messages sent before a watch began are not part of it.
             if (since := message["watches"].get(feed._id)) is not None:
                 feed._on_batch(unpack(message, (client.id, since)))
             elif not feed.apart:

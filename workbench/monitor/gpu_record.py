@@ -1,8 +1,8 @@
-"""Samples of GPUs on disk, beside the other events of a run: `gpus.parquet`, one row for each sample.
+"""Samples of GPUs on disk, next to the other events of a run: `gpus.parquet`, one row for each sample.
 
 A run on a cluster without GPUs has no such file. Any reader of Parquet can use it. Columns are the fields of
 `workbench.hardware.gauges.GpuSample`: bytes, watts, joules, °C, MHz and bytes per second; `throttle` is words joined by
-', ', and `absent` JSON. A row with a `reason` is of no GPU but of a host whose GPUs couldn't be read.
+', ', and `absent` is JSON. A row with a `reason` stands for a host whose GPUs couldn't be read.
 """
 
 from __future__ import annotations
@@ -50,23 +50,20 @@ _FIELDS = tuple(name for name in GpuSample.__slots__ if name in SCHEMA.names)
 
 
 def gpu_path(events: Path) -> Path:
-    """Return where the samples of GPUs are that belong to the events at `events`."""
+    """Return the path of the GPU samples that belong to the events at `events`."""
     return events.with_name("gpus.parquet")
 
 
 def gpu_table(batch: Batch) -> pa.Table | None:
-    """Rows of a batch, None where it says nothing of GPUs.
-
-    That a host without a GPU has none isn't worth a file.
-    """
+    """Return the rows of a batch, or None if it has nothing on GPUs; hosts without a GPU don't count."""
     reasons = [each for each in batch.no_gpus or () if each.expected]
     rows = [*map(_sample_row, batch.gpus), *(dataclasses.asdict(each) | {"time": batch.time} for each in reasons)]
     return pa.Table.from_pylist(rows, SCHEMA) if rows else None
 
 
 def with_gpus(batch: Batch, table: pa.Table) -> Batch:
-    """A recorded batch with the samples of GPUs in a table."""
-    # What no row lacks: one that does is damaged and left out.
+    """Add the GPU samples in a table to a recorded batch."""
+    # A row that lacks any of these is damaged and left out.
     rows = [row for row in table.to_pylist() if row["host"] and row["time"] and (row["uuid"] or row["reason"])]
     reasons = {row["host"]: NoGpus(row["host"], row["reason"], row["expected"]) for row in rows if row["reason"]}
     return replace(
@@ -84,7 +81,7 @@ def _sample_row(sample: GpuSample) -> dict[str, Any]:
 
 
 def _samples(rows: Iterable[dict[str, Any]]) -> Iterable[GpuSample]:
-    # Reasons hardly ever change, so all samples share what is read once.
+    # Reasons hardly ever change, so samples share the parsed ones.
     load = cache(json.loads)
     for row in rows:
         throttle = None if row["throttle"] is None else tuple(filter(None, row["throttle"].split(", ")))

@@ -1,12 +1,12 @@
-"""The scheduler's half of watching: collects what happens and publishes it in batches while somebody watches.
+"""The scheduler's part of monitoring: collects events and publishes them in batches while a client watches.
 
-This module travels to the scheduler as source text, so that any Dask scheduler can be watched, whether or not it has
-this package and whatever its Python. It may therefore import only what a scheduler has. `watch` and `unwatch` run
-there, `doing` on its workers.
+This module is sent to the scheduler as source text, so that any Dask scheduler can be watched, with any Python and
+without this package. So it may import only what a scheduler has. `watch` and `unwatch` run there, `doing` on its
+workers.
 
-It costs the scheduler a list entry for each finished task. They are counted once a batch, or before a graph changes
-whose the tasks are, and sent as columns of plain data: a scheduler that has only Dask has no Arrow. The table begins
-where a batch is received (`workbench.monitor.wire`).
+It costs the scheduler a list entry for each finished task. These are counted once a batch, or before a new graph
+changes the owners of tasks, and sent as columns of plain data: a scheduler with only Dask has no Arrow. The receiver
+of a batch makes the table (`workbench.monitor.wire`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ TOPIC = "workbench-events"
 GPU_TOPIC = "workbench-gpus"
 NAME = "workbench-monitor"
 
-# A watcher that is this many messages behind is sent nothing until it has caught up: what it doesn't read would
-# pile up in the scheduler's memory.
+# A watcher that is this many messages behind gets nothing until it has caught up: unread messages would pile up in
+# the scheduler's memory.
 FAR_BEHIND = 300
 
-# Of a core that telling may take where little is done, and sending what is told takes as much again. Batches are then
-# this many seconds apart at most.
+# Share of a core for making batches on a quiet cluster; sending them takes as much again. To stay within it, batches
+# are made less often, but at least once in LONGEST_REST seconds.
 SHARE = 0.00125
 LONGEST_REST = 0.5
 
@@ -40,7 +40,7 @@ GPU_SILENCE = 2.5
 
 NO_PIDS = "NVML names no process of ours here, as inside a container"
 
-# Pairs of workers whose bandwidth is told, the fastest first.
+# Limit of pairs of workers whose bandwidth is sent, the fastest first.
 MOST_PAIRS = 600
 
 _DISK = ("disk-read", "disk-write")
@@ -48,13 +48,13 @@ _MOVES = tuple((action, "count") for action in _DISK)
 _ACTIVE = ("waiting", "queued", "no-worker", "processing")
 
 
-# An interval of a task that finished: key, name, worker, thread, bytes, 'ok' or 'erred', its client, number of the
-# watch, kind, start and stop.
+# An interval of a finished task: key, name, worker, thread, bytes, 'ok' or 'erred', client, number of the watch, kind,
+# start and stop.
 Row = tuple[Any, str, str, int, int, str, str, int, str, float, float]
 
 
 class Monitor(SchedulerPlugin):
-    """Publishes tasks, progress and samples of workers on a topic, until its last watcher has left."""
+    """A plugin that publishes tasks, progress and samples of workers on a topic, until its last watcher has left."""
 
     name = NAME
     idempotent = True
@@ -82,7 +82,7 @@ class Monitor(SchedulerPlugin):
         self._gpus = Gpus(scheduler, watch, gpu_sampler)
 
     def begin(self) -> None:
-        """Start counting from the tasks that are there now."""
+        """Start counting with the tasks that exist now."""
         self._owners.begin()
         self._count_new_tasks()
         for group in self._groups:
@@ -94,14 +94,14 @@ class Monitor(SchedulerPlugin):
         self._gpus.begin()
 
     def end(self) -> None:
-        """Leave nothing behind on the scheduler and the workers."""
+        """Stop, and remove the plugins from the scheduler and the workers."""
         self._callback.stop()
         self._gpus.end()
         if self._scheduler.plugins.get(NAME) is self:
             self._scheduler.remove_plugin(name=NAME)
 
     def add_watcher(self, client: str, feed: str, apart: bool = False) -> None:
-        """Send to this client as well, beginning with all that is known now."""
+        """Send to this client as well, starting with the whole current state."""
         self.watchers.setdefault(client, set()).add(feed)
         if apart:
             self._owners.divide(feed)
@@ -110,13 +110,13 @@ class Monitor(SchedulerPlugin):
         self._sampled = {}
         self._next_sample = 0.0
         self._gpus.repeat()
-        # At once: what it counts of its own begins with what it hears first.
+        # At once: the client counts its own tasks from its first message on.
         self._tick()
 
     def remove_watcher(self, client: str, feed: str, latest: Mapping[str, Any]) -> None:
-        """Send what is left, with what workers were just asked for, and forget one feed of a client.
+        """Send the remaining events and the workers' latest state, and forget one feed of a client.
 
-        Without feeds the client is sent nothing more, without watchers this ends.
+        Without feeds the client gets no more messages; without watchers the monitor ends.
         """
         self._next_sample = 0.0
         self._tick(latest)
@@ -128,7 +128,7 @@ class Monitor(SchedulerPlugin):
             self.remove_client(self._scheduler, client)
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
-        """Keep a task that ended, and what a worker reported of it."""
+        """Save a task that ended, with its worker's report."""
         if finish == "memory":
             if start == "processing":
                 self._ended.append((self._scheduler.tasks[key], finish, kwargs))
@@ -139,33 +139,33 @@ class Monitor(SchedulerPlugin):
             self._owners.forget(key)
 
     def update_graph(self, scheduler: Any, *, client: str = "", tasks: Any = (), **kwargs: Any) -> None:
-        """Count the tasks of a new graph before any of them can be forgotten, and note whose they are."""
+        """Count the tasks of a new graph before any of them can be forgotten, and note their owner."""
         self._settle()
         n_new = self._count_new_tasks(client)
         self._owners.take(client, tasks, n_new)
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """Take what a worker says of its GPUs."""
+        """Receive the samples of a worker's GPUs."""
         if topic == GPU_TOPIC:
             self._gpus.take(msg)
             self._scheduler._broker.truncate(GPU_TOPIC)
 
     def remove_worker(self, scheduler: Any, worker: str, *, stimulus_id: str = "", **kwargs: Any) -> None:
-        """Forget what a worker said of its GPUs, and tell of one that was asked to leave: it has no threads then."""
+        """Forget a worker's GPUs; if the worker was asked to leave, report it with no threads."""
         self._gpus.forget(worker)
         _, last = self._sampled.pop(worker, (0.0, ()))
         if last and stimulus_id.startswith("retire-workers"):
             self._left.append((*last[:2], time(), 0.0, 0, last[5], 0, 0, 0))
 
     def restart(self, scheduler: Any) -> None:
-        """Forget the tasks that the scheduler forgets."""
+        """Forget all tasks, as the scheduler does."""
         self._ended, self._finished, self._disk = [], [], Disk(self._scheduler)
         self._counts, self._needs = {}, {}
         self._groups = {}
         self._owners.clear()
 
     def remove_client(self, scheduler: Any, client: str) -> None:
-        """Send a client nothing more, also when it died."""
+        """Send no more to a client that left or died."""
         for feed in self.watchers.pop(client, ()):
             self._owners.join(feed)
         self._scheduler.unsubscribe_topic(TOPIC, client)
@@ -173,7 +173,7 @@ class Monitor(SchedulerPlugin):
             self.end()
 
     async def close(self) -> None:
-        """Stop with the scheduler."""
+        """Stop when the scheduler closes."""
         self._callback.stop()
 
     def _tick_or_rest(self) -> None:
@@ -202,7 +202,7 @@ class Monitor(SchedulerPlugin):
             self._publish(message)
 
     def _settle(self) -> None:
-        """Count what ended, for whom it was computed."""
+        """Count ended tasks for their owners."""
         ended, self._ended = self._ended, []
         for task, finish, reported in ended:
             name = task.prefix.name
@@ -228,7 +228,7 @@ class Monitor(SchedulerPlugin):
 
     def _changed(self, progress: dict[str, dict[str, int]]) -> dict[str, Any]:
         told = {"progress": progress, "owners": self._owners.progress(progress)}
-        # A computation that is made again between two messages leaves the same progress, but more done for its owner.
+        # A computation repeated between two messages leaves the same progress, but more done for its owner.
         if told == self._published:
             return {}
         self._published = told
@@ -243,7 +243,7 @@ class Monitor(SchedulerPlugin):
             else:
                 self._scheduler.subscribe_topic(TOPIC, client)
         self._scheduler.log_event(TOPIC, message)
-        # The scheduler keeps the latest 100 000 events of a topic. These belong to those who watch.
+        # The scheduler would store the latest 100 000 events of a topic. These are only for the watchers.
         self._scheduler._broker.truncate(TOPIC)
 
     def _count_new_tasks(self, client: str = "") -> int:
@@ -275,7 +275,7 @@ class Monitor(SchedulerPlugin):
         for name, count in self._counts.items():
             states = prefixes[name].states if name in prefixes else {}
             settled = count["total"] - sum(states.get(state, 0) for state in _ACTIVE)
-            # A task that is tried again, or computed again because its worker was lost, ends more than once.
+            # A task that is retried, or computed again because its worker was lost, ends more than once.
             erred = max(0, min(count["erred"], settled))
             progress[name] = {
                 "total": count["total"],
@@ -314,11 +314,11 @@ class Monitor(SchedulerPlugin):
 
 
 class Disk:
-    """Intervals at the disk that wait until their worker confirms them.
+    """Disk intervals that wait until their worker confirms them.
 
-    A worker reports one wherever storing or finding a value took 5 ms, on a busy machine without any disk. What it
-    moved, it reports with its next heartbeat; intervals of tasks that moved nothing are dropped. A worker with a GPU is
-    trusted: Dask-CUDA moves values between GPU and host, and counts none.
+    A worker reports one if storing or finding a value took 5 ms, which happens on a busy machine without any disk.
+    Its next heartbeat counts the moved values; intervals of tasks that moved none are dropped. A worker with a GPU is
+    trusted: Dask-CUDA moves values between GPU and host without counting them.
     """
 
     def __init__(self, scheduler: Any) -> None:
@@ -328,7 +328,7 @@ class Disk:
         self._moved = self._count()
 
     def add(self, row: Row) -> None:
-        """Take an interval, whose times the worker has not corrected to the scheduler's clock, as it does others."""
+        """Add an interval, and correct its times to the scheduler's clock, which workers do only for other kinds."""
         worker = self._scheduler.workers.get(row[2])
         if worker is not None:
             row = (*row[:-2], row[-2] + worker.time_delay, row[-1] + worker.time_delay)
@@ -340,7 +340,7 @@ class Disk:
     def confirmed(self, latest: Mapping[str, Any] | None) -> list[Row]:
         """Return the intervals that were confirmed since the last call.
 
-        At the end of a watch workers were asked for their latest, and nothing waits.
+        `latest` is the workers' state at the end of a watch; with it, no interval waits any longer.
         """
         rows, self._trusted = self._trusted, []
         waiting, self._waiting, due = self._waiting, [], []
@@ -361,28 +361,28 @@ class Disk:
         return state is None or state.metrics.get("time", 0.0) + state.time_delay > since
 
     def _count(self) -> dict[Any, float]:
-        """Return the values moved to or from the disk until now, by name of the task and direction."""
+        """Count the values moved to or from the disk until now, by task name and direction."""
         counted = self._scheduler.cumulative_worker_metrics.items()
         return {key[1:3]: n for key, n in counted if key[0] == "execute" and key[2:] in _MOVES}
 
 
 def _latest(spans: Any) -> Any:
-    """Times of the last computation: a worker that still knew the task tells those of the one before, too."""
+    """Return the spans of the last computation, without earlier ones that a worker may still report."""
     computed = [place for place, span in enumerate(spans) if span["action"] == "compute"]
     return spans[computed[-2] + 1 :] if len(computed) > 1 else spans
 
 
 class Owners:
-    """Whose each task is, and how many tasks of each name that are: a client's, since which watch.
+    """Owners of tasks, and counts of tasks by owner and name. An owner is a client since the start of a watch.
 
-    A group of tasks belongs to the client whose graph brought it, and to what it computed since the latest watch began.
-    Where other tasks are added to it, as two clients do that map a function of one name, those are noted one by one.
+    A group of tasks belongs to the client whose graph brought it, and to the latest watch at that time. If others add
+    tasks to the group, as clients that map functions of the same name do, these are noted one by one.
     """
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
         self.watches: dict[str, int] = {}
-        """Number of each watch that tells its own tasks from those before, by its feed."""
+        """Number of each watch that separates its own tasks from earlier ones, by its feed."""
         self._latest = 0
         self.clear()
 
@@ -390,25 +390,25 @@ class Owners:
         """Forget all tasks."""
         self._of_group: dict[Any, tuple[str, int]] = {}
         self.noted: dict[Any, tuple[str, int]] = {}
-        """Whose those are that aren't their group's."""
+        """Owners of the tasks whose group has another owner."""
         self._shared: set[Any] = set()
         self.again: set[Any] = set()
-        """Those that are computed once more for a watch, having been let go of."""
+        """Released tasks that are computed again for a watch."""
         self._counts: dict[tuple[str, int], dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(_no_tasks))
 
     def divide(self, feed: str) -> None:
-        """Begin a watch: what comes from now on isn't what was there."""
+        """Start a watch, and separate later tasks from earlier ones."""
         self._latest += 1
         self.watches[feed] = self._latest
 
     def join(self, feed: str) -> None:
-        """End a watch, and count no more what none that is left is told of."""
+        """End a watch, and drop the counts that no other watch needs."""
         self.watches.pop(feed, None)
         first = min(self.watches.values(), default=self._latest + 1)
         self._keep(lambda owner: owner[1] >= first)
 
     def begin(self) -> None:
-        """Find out whose the groups are that are there now: what a client wants, and what that depends on."""
+        """Assign the existing groups to the clients that want them, with their dependencies."""
         for name, client in self._scheduler.clients.items():
             waiting = list({task.group for task in client.wants_what})
             while waiting:
@@ -418,7 +418,7 @@ class Owners:
                     waiting.extend(group.dependencies)
 
     def add(self, group: Any, added: int, client: str) -> None:
-        """Count tasks that came to a group with a graph of `client`; '' where that isn't known."""
+        """Count tasks that a graph of `client` added to a group; '' if the client is unknown."""
         owner = (client, self._latest)
         if group not in self._of_group:
             self._of_group[group] = owner
@@ -431,9 +431,9 @@ class Owners:
             count["erred"] += group.states["erred"]
 
     def take(self, client: str, tasks: Any, n_new: int) -> None:
-        """Note the tasks of a graph of `client` that will be computed in groups which others have as well.
+        """Note the tasks of a graph of `client` that will be computed in groups shared with other owners.
 
-        Those too that were computed before and let go of, where not all of the graph are new.
+        If not all tasks of the graph are new, include those that were computed before and released.
         """
         if not self._shared and n_new >= len(tasks):
             return
@@ -453,7 +453,7 @@ class Owners:
         return self.noted.get(task.key, owner) if task.group in self._shared else owner
 
     def count(self, task: Any, how: str) -> tuple[str, int]:
-        """Count one that ended, and return whose it is."""
+        """Count an ended task, and return its owner."""
         owner = self._owner(task)
         count = self._counts[owner][task.prefix.name]
         count[how] += 1
@@ -463,7 +463,7 @@ class Owners:
         return owner
 
     def forget(self, key: Any) -> None:
-        """Forget one that the scheduler forgets."""
+        """Forget a task that the scheduler forgets."""
         self.noted.pop(key, None)
         self.again.discard(key)
 
@@ -474,13 +474,13 @@ class Owners:
             self._shared &= set(groups)
 
     def progress(self, all_tasks: dict[str, dict[str, int]]) -> list[tuple[str, int, dict[str, list[int]]]]:
-        """Tasks in all, done, erred, and at most being computed, by name, of each client since each watch."""
+        """Return each owner with its counts by name: all tasks, done, erred, and at most this many in progress."""
         told = []
         self._keep(lambda owner: owner[0] in self._scheduler.clients)
         for owner, counts in self._counts.items():
             own: dict[str, list[int]] = {}
             for name, count in counts.items():
-                # One that is computed again ends more than once.
+                # A task that is computed again ends more than once.
                 erred = min(count["erred"], count["total"])
                 done = min(count["done"], count["total"] - erred)
                 processing = min(all_tasks.get(name, {}).get("processing", 0), count["total"] - erred - done)
@@ -494,9 +494,9 @@ class Owners:
 
 
 class Gpus:
-    """What the samplers on the workers, a pickled plugin, say of GPUs: each GPU once, however many workers see it.
+    """Samples of GPUs from the workers' samplers: each GPU once, even if several workers see it.
 
-    Samples for another watch, which is just ending, are left out.
+    `sampler` is the pickled plugin for workers. Samples for another watch, which is just ending, are left out.
     """
 
     def __init__(self, scheduler: Any, watch: str, sampler: bytes) -> None:
@@ -512,20 +512,20 @@ class Gpus:
         self._processes: dict[str, tuple[str, int]] = {}
 
     def begin(self) -> None:
-        """Have the workers sample, those too that come later."""
+        """Start the samplers on all workers, including later ones."""
         if self._sampler:
             self._starting = asyncio.ensure_future(self._start())
 
     def end(self) -> None:
-        """Have no worker sample any more."""
+        """Stop all samplers."""
         self._stopping = asyncio.ensure_future(self._stop(self._starting))
 
     def repeat(self) -> None:
-        """Say again why there is nothing, where there is nothing: somebody new is listening."""
+        """Send the reasons for missing GPUs again, to a new watcher."""
         self._is_new = bool(self._nothing)
 
     def take(self, message: dict[str, Any]) -> None:
-        """Keep what one worker sent."""
+        """Save the message of one worker."""
         worker = self._scheduler.workers.get(message.get("worker"))
         if worker is None or message["watch"] != self.watch:
             return
@@ -544,12 +544,12 @@ class Gpus:
             self._samples.append({"host": host} | self._with_ours(sample, host, message["pids_known"]))
 
     def forget(self, worker: str) -> None:
-        """Forget a worker that has gone."""
+        """Forget a worker that has left."""
         self._processes.pop(worker, None)
         self._is_new |= self._nothing.pop(worker, None) is not None
 
     def news(self) -> dict[str, Any]:
-        """Return what came since the last call: samples, and for each host without any the reason."""
+        """Return the samples since the last call, and the reason for each host without GPUs."""
         news: dict[str, Any] = {}
         if self._samples:
             news["gpus"], self._samples = self._samples, []
@@ -559,7 +559,7 @@ class Gpus:
         return news
 
     def _with_ours(self, sample: dict[str, Any], host: str, pids_known: bool) -> dict[str, Any]:
-        """The sample with the memory that workers of this cluster hold in place of a list of processes."""
+        """Replace a sample's list of processes by the memory that workers of this cluster hold."""
         processes = sample.pop("processes", None)
         reason = sample["absent"].pop("processes", None)
         if processes is not None:
@@ -576,7 +576,7 @@ class Gpus:
         return sample
 
     async def _start(self) -> None:
-        with contextlib.suppress(Exception):  # a worker that is just dying must not end the watching
+        with contextlib.suppress(Exception):  # a dying worker must not stop the monitor
             await self._scheduler.register_worker_plugin(
                 None, self._sampler, f"workbench-gpus-{self.watch}", idempotent=False
             )
@@ -594,13 +594,13 @@ def _no_tasks() -> dict[str, int]:
 
 
 def _ended_well(group: Any) -> int:
-    """Tasks whose results are there or were let go of, those among them that only the group still counts."""
+    """Count the group's tasks whose results exist, were released or were forgotten."""
     states = group.states
     return int(states["memory"] + states["released"] + states["forgotten"])
 
 
 def _is_data(group: Any) -> bool:
-    """Return whether nothing was ever computed in a group whose tasks are in memory: what a client has scattered."""
+    """Return whether a group is scattered data: in memory, though none of its tasks ever ran."""
     states = group.states
     return bool(not group.start and states["memory"] and states["memory"] + states["forgotten"] == len(group))
 
@@ -615,9 +615,9 @@ def watch(
     apart: bool = False,
     dask_scheduler: Any = None,
 ) -> None:
-    """Make the scheduler send its events to a client, for one of its feeds; `apart` from those of tasks before.
+    """Make the scheduler send its events to a client, for one of its feeds; `apart` separates earlier tasks.
 
-    The first watcher's intervals and sampler hold for all.
+    The first watcher sets the intervals and the sampler for all.
     """
     if client not in dask_scheduler.clients:
         return
@@ -630,9 +630,9 @@ def watch(
 
 
 def unwatch(client: str, feed: str, latest: Mapping[str, Any], dask_scheduler: Any = None) -> bool:
-    """Stop sending events to this feed; whether a last message, which says so, is on its way.
+    """Stop sending events to this feed; return whether a last message on this is on its way.
 
-    `latest` is what workers just said of themselves, by their addresses.
+    `latest` is the current state of workers by address, from `doing`.
     """
     monitor = dask_scheduler.plugins.get(NAME)
     if monitor is None or feed not in monitor.watchers.get(client, ()):
@@ -642,11 +642,11 @@ def unwatch(client: str, feed: str, latest: Mapping[str, Any], dask_scheduler: A
 
 
 def doing(dask_worker: Any) -> dict[str, Any]:
-    """Return how a worker is doing now, and what it moved to or from its disk, since the heartbeat that told it last.
+    """Return the current state of a worker, and the kinds of values moved to or from its disk since its last heartbeat.
 
-    A heartbeat of its own it isn't asked for: two at once end the worker.
+    This doesn't request a heartbeat: two at once end the worker.
     """
-    # Shares of the processor's time within less than some of its ticks would be noise.
+    # The processor's load within a few of its clock ticks would be noise.
     if monotonic() - dask_worker.monitor.last_time > 0.1:
         dask_worker.monitor.update()
     since = dask_worker.digests_total_since_heartbeat

@@ -1,8 +1,8 @@
 """Events of a run on disk: an Arrow stream while it runs, one Parquet file at the end.
 
-The file is one table, one row for each event, in the order in which they came. Each kind of event fills its own
+The file is one table with one row for each event, in the order of arrival. Each kind of event fills its own
 columns and leaves the others null. Any reader of Parquet can use it: `pandas.read_parquet("events.parquet")`. This is
-version 3, as the key `dask-workbench` of the file's metadata says:
+version 3, the value of the key `dask-workbench` in the file's metadata:
 
 ===============  ======  ==================================================================================
 column           event   meaning
@@ -27,13 +27,12 @@ total            p       tasks of this name so far
 done             p       of these, finished
 erred            p       of these, failed
 processing       p       of these, on a worker now
-source           t       client of another computation on the same cluster that it was done for; null for the run's own
-                         tasks
+source           t       client of another computation on the same cluster; null for the run's own tasks
 ===============  ======  ==================================================================================
 
-`time` and `start` are timestamps in µs since the epoch (UTC) by the scheduler's clock. A million tasks take some ten to
-thirty bytes each: what is repeated is held once, and what grows as differences.
-Samples of GPUs are in a file of their own: `gpu_record`. `workbench.runs.exchange` says what else is kept of a run.
+`time` and `start` are timestamps in µs since the epoch (UTC) by the scheduler's clock. In a large record, each task
+takes ten to thirty bytes: repeated values are stored once, and growing ones as differences.
+Samples of GPUs are in a separate file: `gpu_record`. `workbench.runs.exchange` describes a run's other files.
 """
 
 from __future__ import annotations
@@ -96,17 +95,17 @@ SCHEMA = pa.schema(
 _REPEATED = ["event", "time", "name", "worker", "thread", "kind", "status", "nbytes", "source"]
 _GROWING = ["start", "duration"]
 _ROWS = 250_000
-"""Rows that are packed at a time: more would take memory, fewer would hold what is repeated more often."""
+"""Rows that are packed at a time: more would take memory, fewer would store repeated values more often."""
 
 _MOST_WAITING = 2**27
-"""Bytes of events that wait for room on the disk: some millions of tasks."""
+"""Limit in bytes of events that wait for room on the disk: some millions of tasks."""
 
 
 class Recorder:
-    """Writes batches to `path` (Parquet) as they come, so that a killed process loses at most its last batch.
+    """Writer of batches to `path` (Parquet) as they arrive, so that a killed process loses at most its last batch.
 
-    Until `close` the events are in a stream beside `path`, which `read_events` reads just as well. Give `write` to a
-    feed: `Feed(client, on_batch=recorder.write)`. Where nothing can be written, events wait in memory until it can be.
+    Until `close` the events are in a stream next to `path`, which `read_events` reads as well. Give `write` to a
+    feed: `Feed(client, on_batch=recorder.write)`. While the disk can't be written to, events wait in memory.
     """
 
     def __init__(self, path: Path) -> None:
@@ -116,10 +115,10 @@ class Recorder:
         self._gpus: _Stream | None = None
         self._closed = False
         self.problem: str | None = None
-        """What the record lacks, and why, in a sentence; None where it is whole. Known after `close`."""
+        """Message on gaps of the record and their cause, set by `close`; None if it is complete."""
 
     def write(self, batch: Batch) -> None:
-        """Add a batch. One that comes after `close` is left out."""
+        """Add a batch, unless the recorder is closed."""
         table, gpus = pa.concat_tables(_tables(batch)), gpu_table(batch)
         with self._lock:
             if self._closed:
@@ -138,7 +137,7 @@ class Recorder:
             why = self._events.close() or (self._gpus and self._gpus.close())
         if why:
             self.problem = f"The record of what its workers did has gaps: it could not be written ({why})."
-        # The stream can be read as well, until there is room for the file.
+        # Without room for the file, the stream stays and can be read as well.
         with contextlib.suppress(OSError):
             finish_recording(self.path)
 
@@ -150,7 +149,7 @@ class Recorder:
 
 
 class _Stream:
-    """Arrow stream beside the file that is made of it in the end."""
+    """Arrow stream next to the Parquet file that is made from it at the end."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._path = _stream_path(path)
@@ -170,7 +169,7 @@ class _Stream:
         self._flush()
 
     def close(self) -> str | None:
-        """Write all that waits; why something is missing, None where nothing is."""
+        """Write all waiting events; return the reason if some are missing, else None."""
         self._writer.close()
         complete = self._flush()
         if self._file is not None:
@@ -178,7 +177,7 @@ class _Stream:
         return self._problem if self._has_gaps or not complete else None
 
     def _flush(self) -> bool:
-        """Write what waits, as much as goes: a stream is read up to its last whole batch; whether that was all."""
+        """Write as much of the waiting bytes as possible, as readers accept a cut stream; return whether all fit."""
         left = self._waiting.getvalue()
         try:
             if self._file is None:
@@ -194,7 +193,7 @@ class _Stream:
 
 
 def finish_recording(path: Path) -> None:
-    """Make the Parquet file `path` of the stream beside it, also of one whose writer was killed."""
+    """Make the Parquet file `path` from the stream next to it, even if the stream's writer was killed."""
     _finish(gpu_path(path), GPU_SCHEMA, compression="zstd")
     _finish(
         path,
@@ -233,9 +232,9 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch
 
 
 def fill_first_table(*, without_pandas: bool = False) -> None:
-    """Make pyarrow import pandas, as it does with its first value: half a second, where that is installed.
+    """Make pyarrow import pandas now, as it would with its first value; that takes half a second.
 
-    A process that is ours alone can have pyarrow do without pandas for good.
+    `without_pandas` makes pyarrow do without it for good, which suits processes of this package only.
     """
     hidden = _Hidden("pandas")
     if without_pandas:
@@ -248,7 +247,7 @@ def fill_first_table(*, without_pandas: bool = False) -> None:
 
 
 class _Hidden(MetaPathFinder):
-    """Makes a module look as if it were not installed, to the thread that made this."""
+    """An import hook that hides a module from the thread that created it."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -260,10 +259,10 @@ class _Hidden(MetaPathFinder):
 
 
 def read_events(path: Path) -> Batch:
-    """All events recorded at `path`, as one batch; of a run in progress or killed, those up to its last batch.
+    """Read all events recorded at `path` as one batch, even if the run is in progress or was killed.
 
-    Raises NotFoundError where nothing was recorded, and DamagedError where the file can't be read. Rows that lack
-    something cost only themselves, and a damaged file of GPUs is told of in `no_gpus`.
+    Raises NotFoundError if nothing was recorded, and DamagedError if the file can't be read. Damaged rows are left
+    out, and `no_gpus` reports a damaged file of GPUs.
     """
     with _readable(path), _opened(path, SCHEMA) as read:
         if read is None:
@@ -278,7 +277,7 @@ def read_events(path: Path) -> Batch:
 
 @contextlib.contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Say in a DamagedError that a file can't be read, whatever of the many things that may be wrong with it is."""
+    """Turn the many errors of reading a file into a DamagedError."""
     try:
         if path.exists():
             check_record(path, most_rows=2**62, most_bytes=2**62)
@@ -291,10 +290,10 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def check_record(path: Path, *, most_rows: int, most_bytes: int) -> None:
-    """Look whether a Parquet file is a record of events or of GPUs that this version reads, before it is read.
+    """Check, before reading, that a Parquet file is a record of events or of GPUs that this version can read.
 
-    Raises BadInputError where it is not, whose sentence goes on after the file's name, and pyarrow.ArrowException where
-    it is no Parquet.
+    Raises BadInputError if it isn't, with a message that continues the file's name, and pyarrow.ArrowException if it
+    isn't Parquet.
     """
     with pyarrow.parquet.ParquetFile(path) as file:
         found, groups = file.schema_arrow, file.metadata
@@ -320,18 +319,18 @@ def check_record(path: Path, *, most_rows: int, most_bytes: int) -> None:
 def fits(path: Path, most: int) -> bool:
     """Return whether the record at `path` can be read within `most` bytes of memory.
 
-    What a table says of its own size may be a lie, and a text that it holds once stands in every row. So a process that
-    gets no more memory reads it.
+    A table may state a wrong size, and a string that is stored once may appear in every row. So a process with limited
+    memory reads it.
     """
     source = f"from {__name__} import _read_within; _read_within()"
     command = [sys.executable, "-P", "-c", source, str(path), str(most)]
-    environment = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # others reserve what they may need later
+    environment = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # others reserve memory for later
     none = subprocess.DEVNULL
     try:
         done = subprocess.run(command, env=environment, timeout=_PATIENCE, stdin=none, stdout=none, stderr=none)
     except subprocess.TimeoutExpired:
         return False
-    # What ends it by a signal is memory, too, that a library of C++ doesn't get.
+    # C++ libraries end by a signal if they get no memory.
     return done.returncode >= 0 and done.returncode != _TOO_LARGE
 
 
@@ -340,7 +339,7 @@ _TOO_LARGE = 3
 
 
 def _read_within() -> None:
-    """Read a record; end with _TOO_LARGE where the memory doesn't suffice."""
+    """Read a record; exit with _TOO_LARGE if the memory doesn't suffice."""
     import resource
 
     import psutil
@@ -362,7 +361,7 @@ def _read_within() -> None:
 
 @contextlib.contextmanager
 def _opened(path: Path, schema: pa.Schema) -> Iterator[Callable[[Sequence[str]], pa.Table] | None]:
-    """What reads columns of the file at `path`, or of the stream that is beside it until then; None without either."""
+    """Yield a function that reads columns of the file at `path`, or of the stream next to it; None without both."""
     if path.exists():
         repeated = [field.name for field in schema if pa.types.is_string(field.type) and field.name != "key"]
         # Not read_table: that imports pyarrow's datasets and pandas with them, for half a second.
@@ -380,7 +379,7 @@ def _stream_path(path: Path) -> Path:
 def _read_stream(path: Path) -> Iterator[pa.RecordBatch]:
     with path.open("rb") as file:
         try:
-            # A stream that was cut off ends in the middle of a message, perhaps of its very first.
+            # A stream that was cut off ends in the middle of a message, perhaps of its first.
             yield from pa.ipc.open_stream(file)
         except (pa.ArrowInvalid, OSError):
             return
@@ -412,18 +411,18 @@ def _column(values: Any, of: pa.DataType, n_rows: int) -> Any:
 
 
 def _batch(read: Callable[[Sequence[str]], pa.Table]) -> Batch:
-    """All events, of columns that `read` gives some of."""
+    """Return all events, from the columns that `read` gives."""
     import pyarrow.compute as pc
 
     told = read(["event", "time"])
     times = seconds(told["time"])
 
     def rows(event: str) -> pa.Table:
-        """Rows of one event, in its own columns: each that isn't looked at costs what memory costs at its first use."""
+        """Return the rows of one event. Only its own columns are read, as memory costs time at its first use."""
         table = read(_COLUMNS_OF[event])
         table = table.filter(pc.equal(told["event"], event))
         for name in table.column_names:
-            # One that lacks what its event has is damaged and left out.
+            # A row without one of its event's values is damaged and left out.
             if name != "source" and table[name].null_count:
                 table = table.filter(pc.is_valid(table[name]))
         return table
@@ -444,14 +443,14 @@ def _samples(table: pa.Table) -> tuple[WorkerSample, ...]:
 
 
 def _last_progress(table: pa.Table) -> Progress | None:
-    """Last count of each name.
+    """Return the last count of each name.
 
-    A batch holds the counts of all names that the scheduler knew then; names of computations before are
-    kept as they were last seen, so that the whole run is there.
+    A batch holds the counts of all names that the scheduler knew then. The last counts of earlier computations
+    are included, so the result covers the whole run.
     """
     if not table.num_rows:
         return None
-    # From the last row to the first: of ten thousands of counts only the last of each name is wanted.
+    # From the last row to the first: of tens of thousands of counts, only the last of each name is needed.
     names = Labels.of(table["name"])
     _, last = np.unique(names.codes[::-1], return_index=True)
     rows = table.take(np.sort(len(names.codes) - 1 - last)).to_pylist()

@@ -1,7 +1,7 @@
-"""The workers' half of watching GPUs: one thread in each worker process reads the GPUs that no other one reads.
+"""The workers' part of monitoring GPUs: a thread in each worker process reads the GPUs that no other worker reads.
 
-This module travels to the workers as source text, as `plugin` does to the scheduler, together with
-`workbench.hardware.sampling`, which reads. It may import only what a worker has.
+This module is sent to the workers as source text, as `plugin` is to the scheduler, together with
+`workbench.hardware.sampling`, which reads the GPUs. It may import only what a worker has.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 TOPIC = "workbench-gpus"
 
-# A worker of dask-cuda leaves the GPUs that it sees beside its own to their own workers for so long, in seconds.
-# It is also how often a worker looks whether a GPU has lost its reader.
+# Seconds for which a worker of dask-cuda leaves the other GPUs that it sees to their own workers. Also the interval
+# at which a worker checks whether a GPU has lost its reader.
 CLAIM_INTERVAL = 2.0
 
 
 class GpuSampler(WorkerPlugin):
-    """Reads GPUs in a thread of its own and sends what it finds to the scheduler, from `setup` until `teardown`.
+    """A plugin that samples GPUs in its own thread and sends them to the scheduler, from `setup` until `teardown`.
 
-    `reading` is the module `workbench.hardware.sampling`, and `interval` the seconds between two samples of a GPU. GPUs
-    are shared out among all samplers of one watch on a host.
+    `reading` is the module `workbench.hardware.sampling`, and `interval` the seconds between two samples of a GPU. The
+    samplers of one watch divide the GPUs of a host among themselves.
     """
 
     def __init__(self, reading: Any, watch: str, interval: float) -> None:
@@ -39,7 +39,7 @@ class GpuSampler(WorkerPlugin):
         self._send: Callable[[dict[str, Any]], None] = lambda message: None
 
     def setup(self, worker: Any) -> None:
-        """Begin to sample."""
+        """Start sampling."""
         about = {
             "watch": self._watch,
             "host": socket.gethostname(),
@@ -50,7 +50,7 @@ class GpuSampler(WorkerPlugin):
         threading.Thread(target=self._run, name="workbench-gpus", daemon=True).start()
 
     def teardown(self, worker: Any) -> None:
-        """Sample no more. The thread ends after the call that it is in."""
+        """Stop sampling. The thread ends after its current call."""
         self._ended.set()
 
     def _run(self) -> None:
@@ -79,7 +79,7 @@ class GpuSampler(WorkerPlugin):
                     samples.append(device.read())
                 if samples:
                     self._tell({"samples": samples})
-                # After the others, which they would delay: these take 20 ms each, so they are spread over the ticks.
+                # PCIe readings take 20 ms each: they come last, to delay no others, and are spread over the ticks.
                 for turn in range(tick % n_ticks, 2 * len(mine), n_ticks):
                     mine[turn // 2].read_pcie(("pcie_rx", "pcie_tx")[turn % 2])
                 tick += 1
@@ -96,7 +96,7 @@ class GpuSampler(WorkerPlugin):
 
 
 class _Shares:
-    """Which of the GPUs in sight this process reads. A name that only one process can hold settles it."""
+    """The visible GPUs that this process reads. For each, a name that only one process can hold decides."""
 
     def __init__(self, devices: Any, watch: str) -> None:
         self._devices = devices
@@ -107,7 +107,7 @@ class _Shares:
         self._tried = self._began - CLAIM_INTERVAL
 
     def claimed(self) -> list[Any]:
-        """The devices to read now."""
+        """Claim free devices if it is time, and return those to read."""
         now = time.monotonic()
         if now - self._tried >= CLAIM_INTERVAL:
             self._tried = now
@@ -118,7 +118,7 @@ class _Shares:
         return self._mine
 
     def give_up(self) -> None:
-        """Leave all to others."""
+        """Release all devices to other processes."""
         for held in self._held.values():
             if held is not None:
                 held.close()
@@ -132,10 +132,10 @@ class _Shares:
 
 
 def _hold(name: str) -> Any:
-    """Something that no other process has while this one holds it. OSError while another one does."""
+    """Take a name that only one process can hold, and return its holder. Raises OSError if another process has it."""
     if sys.platform != "linux":
-        return None  # the scheduler drops what it gets twice
-    # A name without a file (unix(7), abstract sockets): it goes with the process, however that ends.
+        return None  # the scheduler drops duplicates
+    # A name without a file (unix(7), abstract sockets): it is released when the process ends, in any way.
     held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         held.bind(f"\0{name}")

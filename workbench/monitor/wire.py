@@ -1,4 +1,4 @@
-"""Batches as they are received: a scheduler need not have pyarrow, so it sends columns of plain data."""
+"""Conversion of received messages to batches: a scheduler may lack pyarrow, so it sends columns of plain data."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from workbench.monitor.events import COUNTS, NO_TASKS, Batch, Links, NoGpus, Pro
 
 
 def unpack(message: Mapping[str, Any], own: tuple[str, int] | None = None) -> Batch:
-    """Batch in a message of `workbench.monitor.plugin`.
+    """Convert a message of `workbench.monitor.plugin` to a batch.
 
-    Given the id of one's `own` client and the number of a watch, progress counts what it was given since then alone,
-    and other tasks name their client.
+    `own` is the id of a client and the number of a watch. Given it, progress counts only that client's tasks since
+    then, and the other tasks name their client.
     """
     time = message["time"]
     progress = message.get("progress") if own is None else _own_progress(message, own)
