@@ -1,4 +1,4 @@
-"""How the process of a record ends: it did what it is there for, it failed, or somebody asked it to end."""
+"""The end of a record's process: it finished its work, failed, or was cancelled."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from workbench.redaction import redact
 
 
 class Cancelled(BaseException):
-    """Somebody asked this process to end."""
+    """A request that this process ends."""
 
 
 def cancellable(parting: int = 0) -> None:
-    """From here on SIGTERM raises `Cancelled`, once; `parting` seconds later the kernel ends it, whatever it awaits."""
+    """Make SIGTERM raise `Cancelled`, once; `parting` seconds later, if not 0, the kernel ends the process."""
 
     def cancel(*_: object) -> None:
         ignore_cancellation()
@@ -31,19 +31,19 @@ def cancellable(parting: int = 0) -> None:
 
 
 def ignore_cancellation() -> None:
-    """Let nothing interrupt what comes now."""
+    """Ignore SIGTERM from now on."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def outcome(work: Callable[[], dict[str, Any]], folder: Path, explain: Callable[[Exception], str]) -> dict[str, Any]:
-    """What changes of the record: what `work` gives, or that it was cancelled, or failed and why, in a sentence."""
+    """Run `work` and return the record's changes: its result, or the status 'cancelled' or 'failed' with a message."""
     try:
         if folders.asked_to_end(folder):
             raise Cancelled
         return work()
     except Cancelled:
         return {"status": "cancelled"}
-    except Exception as err:  # noqa: BLE001  the one place where what went wrong is turned into a sentence
+    except Exception as err:  # noqa: BLE001  the one place that turns errors into messages
         ignore_cancellation()
         with contextlib.suppress(OSError):  # of a log on a full disk
             print(redact(traceback.format_exc()), end="", file=sys.stderr)

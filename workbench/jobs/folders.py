@@ -1,4 +1,4 @@
-"""What a process and those who ask for it leave in its folder: that it lives, and that it is to end."""
+"""Signs in the folder of a process: that it is alive, and that it is to end."""
 
 from __future__ import annotations
 
@@ -20,47 +20,47 @@ from workbench.errors import BadInputError
 from workbench.jobs import processes
 
 HEARTBEAT = 10.0
-"""Seconds between two signs of life of a process, for readers on other machines, who can't see it."""
+"""Seconds between two signs of life of a process, for readers on other machines, which can't see it."""
 START_GRACE = 60.0
-"""Seconds in which a record must have got a process."""
+"""Seconds within which a record must get a process."""
 _SILENCE = 6 * HEARTBEAT
 
 State = Literal["starting", "here", "elsewhere", "gone"]
-"""'elsewhere' is a process that can't be seen from here, whether it lives or not; 'gone' is one that surely ended."""
+"""'elsewhere' is a process that can't be seen from here, alive or not; 'gone' is one that surely ended."""
 Status = Literal["starting", "running", "done", "failed", "cancelled", "lost"]
 
 ACTIVE: tuple[Status, ...] = ("starting", "running")
 
 
 class Record(BaseModel, frozen=True):
-    """What is known of a process, as it last described itself. Frozen, JSON both ways.
+    """Description of a process, last written by itself. Frozen, JSON both ways.
 
     Fields of a later version are ignored: two environments may share one data folder.
     """
 
     created: float = 0.0
-    """When it was asked for (seconds since the epoch)."""
+    """Time of the request, in seconds since the epoch."""
     pid: int | None = None
     pid_created: float | None = None
-    """Start of the process by the system's clock: a pid alone may have been given to another one."""
+    """Start of the process by the system's clock: a pid alone may now belong to another process."""
     place: str = ""
-    """Boot and pid namespace in which the pid counts, see `processes.place`."""
+    """Boot and pid namespace in which the pid is valid, see `processes.place`."""
     node: str = ""
     """Name of the machine that it runs on."""
 
 
 class Lasting(Record, frozen=True):
-    """What goes on until it has ended."""
+    """A record with a status, of something that runs until it has ended."""
 
     status: Status = "starting"
     error: str | None = None
-    """How it failed or was lost, or that nothing is heard from it, in a sentence."""
+    """Message on its failure or loss, or on missing signs of life."""
     stored_apart: ClassVar[frozenset[str]] = frozenset()
-    """Fields that are no part of the record on disk."""
+    """Fields that aren't part of the record on disk."""
 
     @property
     def active(self) -> bool:
-        """Whether it is still going on."""
+        """True while it is starting or running."""
         return self.status in ACTIVE
 
 
@@ -68,10 +68,10 @@ L = TypeVar("L", bound=Lasting)
 
 
 def state(record: Record, folder: Path, *, mark: str = "", grace: float = START_GRACE) -> State:
-    """Return where the process of a record is, which gets one within `grace` seconds, or none.
+    """Return the state of a record's process. A record without a process after `grace` seconds never gets one.
 
-    `mark` is what it carries in its environment. Only a process of this machine can be known to be gone: one that is
-    elsewhere may sleep, be paused or cut off, and the clocks of two machines differ.
+    `mark` is the value of MARKER in its environment. Only a process of this machine is ever 'gone': one elsewhere may
+    sleep, be paused or cut off, and the clocks of two machines differ.
     """
     if record.place != processes.place():
         return "elsewhere"
@@ -81,7 +81,7 @@ def state(record: Record, folder: Path, *, mark: str = "", grace: float = START_
 
 
 def silence(record: Record, folder: Path) -> str | None:
-    """Return for how long there was no sign of life of a process elsewhere; None where there was one, or it is here."""
+    """Return a message if a process on another machine gives no signs of life, else None."""
     try:
         last = (folder / "heartbeat").stat().st_mtime
     except OSError:
@@ -93,14 +93,14 @@ def silence(record: Record, folder: Path) -> str | None:
 
 
 def give_sign_of_life(folder: Path) -> None:
-    """Let readers on other machines know that the process of this folder is there."""
-    with contextlib.suppress(OSError):  # deleted meanwhile, or a full disk, which is no reason to end
+    """Show readers on other machines that the process of this folder is alive."""
+    with contextlib.suppress(OSError):  # the folder was deleted or the disk is full, which is no reason to end
         (folder / "heartbeat").touch(mode=0o600)
 
 
 @contextlib.contextmanager
 def meanwhile(do: Callable[[], None], every: float, name: str) -> Iterator[None]:
-    """Call a function every so many seconds, in a thread of this name, until the block ends."""
+    """Call a function every `every` seconds, in a thread of this name, until the block ends."""
     ended = threading.Event()
 
     def repeat() -> None:
@@ -118,14 +118,14 @@ def meanwhile(do: Callable[[], None], every: float, name: str) -> Iterator[None]
 
 @contextlib.contextmanager
 def living(folder: Path) -> Iterator[None]:
-    """Give signs of life until the block ends, from a thread: a busy event loop is no reason to be taken for dead."""
+    """Give signs of life until the block ends, from a thread, so that a busy event loop doesn't delay them."""
     give_sign_of_life(folder)
     with meanwhile(partial(give_sign_of_life, folder), HEARTBEAT, "heartbeat"):
         yield
 
 
 def signs_of_life(folder: Path) -> contextlib.AbstractContextManager[None]:
-    """Give them until the end of the block, and end when that is asked for from where no signal comes from."""
+    """Give signs of life until the block ends; end this process if a file in its folder requests it."""
 
     def beat() -> None:
         give_sign_of_life(folder)
@@ -137,8 +137,8 @@ def signs_of_life(folder: Path) -> contextlib.AbstractContextManager[None]:
 
 
 def ask_to_end(record: Record, folder: Path) -> None:
-    """Leave word that the process is to end, and wake it where it is here."""
-    with contextlib.suppress(OSError):  # without room for this word, the signal tells
+    """Request that the process ends, and signal it if it is on this machine."""
+    with contextlib.suppress(OSError):  # without room for the file, the signal suffices
         (folder / "cancel").touch()
     if record.pid is not None and state(record, folder) == "here":
         with contextlib.suppress(ProcessLookupError):
@@ -146,24 +146,24 @@ def ask_to_end(record: Record, folder: Path) -> None:
 
 
 def asked_to_end(folder: Path) -> bool:
-    """Return whether somebody asked for it to end."""
+    """Return whether the end of a folder's process was requested."""
     return (folder / "cancel").exists()
 
 
 def new_id(what: str) -> str:
-    """Id such as 'array_sum-3fa29c'."""
+    """Return a new id such as 'array_sum-3fa29c'."""
     return f"{what}-{secrets.token_hex(3)}"
 
 
 def is_id(text: str) -> bool:
-    """Return whether it can be the name of a folder, and of none but one among the others."""
+    """Return whether a text can be the name of a record's folder."""
     return bool(text) and text == Path(text).name and not text.startswith(".") and "\0" not in text
 
 
 def one_of(ids: Sequence[str], text: str, what: str) -> str:
-    """The id that `text` is, or the only one that begins or ends with it; `text` where there is none.
+    """Return the id equal to `text`, or the only one that begins or ends with it, or `text` if there is none.
 
-    Raises BadInputError where it fits several; `what` they are is in its sentence.
+    Raises BadInputError if several fit; its message calls them `what`.
     """
     if text in ids:
         return text

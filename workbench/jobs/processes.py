@@ -1,4 +1,4 @@
-"""Which processes belong to a record, or a cluster: told by what the kernel knows of them, never by guess."""
+"""Processes of a record or a cluster, identified by the kernel's data and never by a guess."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from workbench import config
 from workbench.remote import place as place
 
 MARKER = "WORKBENCH_CLUSTER"
-"""Environment variable of a host process and all it starts: the cluster's folder and when it was asked for."""
+"""Environment variable of a host process and its children: the cluster's folder and the time of its request."""
 
-# The time of boot, from which psutil reckons, follows the clock, which may be set by a second or so in between.
+# psutil computes with the time of boot, which follows the clock, and that may be adjusted by a second or so.
 _CLOCK_TOLERANCE = 2.0
 
 
 def marker(folder: Path, created: float) -> str:
-    """Value of MARKER for one cluster, never used twice."""
+    """Return the value of MARKER for one cluster, never used twice."""
     return f"{folder.resolve()}#{created!r}"
 
 
@@ -36,19 +36,19 @@ def begin(
     environment: Mapping[str, str],
     cwd: str | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a module of Python's in a session of its own, where it outlives who starts it.
+    """Start a Python module in its own session, in which it outlives this process.
 
-    Raises OSError where the interpreter, which is the first word of `command`, can't be started.
+    `command` is the interpreter, the module and its arguments. Raises OSError if the interpreter can't be started.
     """
     python, *words = command
     with open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as output:
         return subprocess.Popen(
-            # -P: a file of the user's called, say, random.py must not stand in for Python's own.
+            # -P: a file of the user named, say, random.py must not replace the one of the standard library.
             [python, "-P", "-m", *words],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            # Its log is read as UTF-8, whatever the terminal has that started it.
+            # Its log is read as UTF-8, whatever the encoding of the terminal.
             env={**environment, "PYTHONIOENCODING": "utf-8:backslashreplace"},
             cwd=cwd,
             start_new_session=True,
@@ -56,26 +56,26 @@ def begin(
 
 
 def reap(process: subprocess.Popen[bytes]) -> None:
-    """Wait for it in a thread, which takes the ended process out of the process table at once."""
+    """Wait for a process in a thread, so that it leaves the process table as soon as it ends."""
     threading.Thread(target=process.wait, name=f"reap {process.pid}", daemon=True).start()
 
 
 def start_apart(python: str, module: str, argument: str, *, log: Path) -> int:
-    """Start a module with one argument on the same data folder; its pid. Raises OSError as `begin` does."""
+    """Start a module with one argument on the same data folder; return its pid. Raises OSError as `begin` does."""
     process = begin([python, module, argument], log=log, environment={**os.environ, **same_folder()})
     reap(process)
     return process.pid
 
 
 def same_folder() -> dict[str, str]:
-    """Environment in which a process has the data folder of this one."""
+    """Return the environment that gives a process this one's data folder."""
     return {"DASK_WORKBENCH__DATA_FOLDER": str(config.data_folder())}
 
 
 def created(pid: int) -> float | None:
-    """Return when the process started, None when there is no such process.
+    """Return the start time of a process, or None if there is no such process.
 
-    On Linux that is seconds since boot, which no change of the clock moves; elsewhere seconds since the epoch.
+    On Linux that is seconds since boot, which no change of the clock affects; elsewhere seconds since the epoch.
     """
     try:
         return _since_boot(pid) or _process(pid).create_time()
@@ -84,30 +84,30 @@ def created(pid: int) -> float | None:
 
 
 def _since_boot(pid: int) -> float | None:
-    """Start of a process as the kernel counts it; None where it doesn't tell, or there is no such process."""
+    """Return the start of a process by the kernel's count, or None if that or the process doesn't exist."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
-    # The name of the program, in brackets, may hold spaces and brackets.
+    # The name of the program, in brackets, may contain spaces and brackets.
     return int(stat.rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def here() -> dict[str, str]:
-    """Return by what a record of a process of this machine tells where that is."""
+    """Return a record's fields that locate a process of this machine."""
     return {"place": place(), "node": platform.node()}
 
 
 def itself() -> dict[str, Any]:
-    """Return by what a record of this process tells it from others."""
+    """Return a record's fields that identify this process."""
     pid = os.getpid()
     return {"pid": pid, "pid_created": created(pid)}
 
 
 def find(pid: int | None, pid_created: float | None, mark: str = "") -> psutil.Process | None:
-    """The living process that was given this pid at this time, None when it has ended or the pid is another's.
+    """Return the living process with this pid and start, or None if it has ended or the pid now belongs to another.
 
-    An entry of the process table that nobody asks for is none.
+    A zombie counts as ended.
     """
     if pid is None:
         return None
@@ -115,7 +115,7 @@ def find(pid: int | None, pid_created: float | None, mark: str = "") -> psutil.P
         process = _process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:
             return None
-        # Records of older versions hold seconds since the epoch. Where the clock was set since, the marker tells.
+        # Records of older versions hold seconds since the epoch. If the clock was set since, the marker decides.
         starts = (_since_boot(pid), process.create_time())
         same = pid_created is not None and any(
             start is not None and abs(start - pid_created) < _CLOCK_TOLERANCE for start in starts
@@ -126,14 +126,14 @@ def find(pid: int | None, pid_created: float | None, mark: str = "") -> psutil.P
 
 
 def _process(pid: int) -> psutil.Process:
-    """Process of a pid that was read somewhere: 0, -1 and what no system gives are of none."""
+    """Return the process of a pid from a file; raise NoSuchProcess for 0, -1 and impossible numbers."""
     if not 0 < pid < 2**31:
         raise psutil.NoSuchProcess(pid)
     return psutil.Process(pid)
 
 
 def leftovers(session: int, mark: str) -> list[psutil.Process]:
-    """Living processes in the session that a host led and with its marker in their environment."""
+    """Return the living processes in a host's session with its marker in their environment."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(OSError, psutil.Error):
@@ -147,14 +147,14 @@ def leftovers(session: int, mark: str) -> list[psutil.Process]:
 
 
 def children() -> list[psutil.Process]:
-    """All processes started from here but the tracker, which removes what the others leave in shared memory."""
+    """Return all descendants of this process except the resource tracker, which cleans up shared memory after them."""
     return [child for child in psutil.Process().children(recursive=True) if not _is_tracker(child)]
 
 
 def end(processes: Iterable[psutil.Process], patience: float = 2.0) -> None:
     """Kill the processes and wait until they are gone.
 
-    A tracker, which removes what the others leave in shared memory, ends by itself after them.
+    A resource tracker, which cleans up shared memory after them, is spared and ends by itself.
     """
     processes = list(processes)
     for process in processes:
@@ -167,7 +167,7 @@ def end(processes: Iterable[psutil.Process], patience: float = 2.0) -> None:
 
 
 def _runs(process: psutil.Process) -> bool:
-    """Return whether it is more than an entry in the process table, which its parent may never ask for."""
+    """Return whether a process runs. A zombie doesn't: its parent may never wait for it."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

@@ -1,8 +1,8 @@
-"""Records on disk: one folder for each thing that goes on, and in it `record.json`.
+"""Records on disk: one folder for each cluster, run or comparison, with `record.json` in it.
 
-The process that does the thing is the only one that writes its record. Another process writes it when that one has
-surely ended. What users say of it is in files of their own. Each file is replaced whole and nothing is locked, so that
-a network disk is good enough. What was deleted stays deleted.
+Only the process of a record writes it; another process may once that one has surely ended. The user's names and notes
+are in separate files. Each file is replaced as a whole and nothing is locked, so a network disk is good enough. A
+deleted record stays deleted.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from workbench.redaction import redact_json
 
 FILE = "record.json"
 _PROCESS = "process"
-"""Link whose target is the pid of the record's process and when that started: made once, and whole at once."""
+"""Link whose target is the pid and the start of the record's process: created once, and atomically."""
 _GIVEN_UP = "given-up"
-"""File that says that the user no longer waits for a process on another machine."""
+"""File that marks that the user no longer waits for a process on another machine."""
 _MOST_BYTES = 2**27
 
 T = TypeVar("T")
 
 
 def create(folder: Path, record: L) -> L:
-    """Claim a folder and write its first record. Raises ConflictError where the folder is there already."""
+    """Claim a folder and write its first record. Raises ConflictError if the folder exists already."""
     claim_folder(folder)
     try:
         return write(folder, record)
@@ -46,7 +46,7 @@ def create(folder: Path, record: L) -> L:
 
 
 def claim_folder(folder: Path) -> None:
-    """Make a folder that no other process has made. Raises ConflictError where it is there already."""
+    """Create a folder. Raises ConflictError if it exists already."""
     try:
         with config.writing(folder):
             folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -77,14 +77,14 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def damage(error: Exception, method: str) -> str:
-    """Return what to say of a record that can't be read; `method` of a session deletes it."""
+    """Return the message on a record that can't be read; `method` of a session deletes it."""
     return f"Its record is damaged ({reason_of(error)}). Delete it in the sidebar, or: workbench.Session().{method}(…)"
 
 
 def settled(read: Callable[[], L], folder: Path, bury: Callable[[L], dict[str, Any]]) -> L:
-    """Return the record that `read` gives, as it truly is: changed by `bury`, also on disk, if its process has ended.
+    """Return the record from `read`, updated by `bury`, also on disk, if its process has ended.
 
-    Of a process elsewhere that is silent the `error` says so, and nothing is written: it may be alive.
+    If a process elsewhere gives no signs of life, `error` says so and nothing is written: it may be alive.
     """
     found = _with_process(read(), folder)
     if not found.active:
@@ -94,7 +94,7 @@ def settled(read: Callable[[], L], folder: Path, bury: Callable[[L], dict[str, A
             return found.model_copy(update={"error": silent})
         return found.model_copy(update={"status": "lost", "error": f"Given up: {silent[0].lower()}{silent[1:]}"})
     if folders.state(found, folder) == "gone":
-        # It may have written its last record between the reading and the looking.
+        # It may have written its last record after the first reading.
         found = _with_process(read(), folder)
         if found.active:
             found = found.model_copy(update=bury(found))
@@ -104,14 +104,14 @@ def settled(read: Callable[[], L], folder: Path, bury: Callable[[L], dict[str, A
 
 
 def give_up(record: L, folder: Path) -> None:
-    """Call a record lost while its process elsewhere is silent. If it lives after all, it has the last word."""
+    """Mark a record as given up while its process elsewhere is silent. If alive after all, that still writes it."""
     if folders.silence(record, folder) is not None:
         with config.writing(folder):
             (folder / _GIVEN_UP).touch(mode=0o600)
 
 
 def claim(folder: Path, pid: int, pid_created: float | None) -> bool:
-    """Make a process that of a record; return False where another one is, or the folder is gone."""
+    """Make a process the owner of a record; return False if it has another one, or its folder is missing."""
     with contextlib.suppress(FileNotFoundError):
         try:
             with config.writing(folder / _PROCESS):
@@ -123,7 +123,7 @@ def claim(folder: Path, pid: int, pid_created: float | None) -> bool:
 
 
 def start(folder: Path, module: str, argument: str) -> None:
-    """Start a module of ours for a record, and say which process it is: it may be stopped before it can itself."""
+    """Start one of our modules for a record, and note its process, which may be stopped before it can do so."""
     pid = processes.start_apart(sys.executable, module, argument, log=folder / "log.txt")
     claim(folder, pid, processes.created(pid))
 
@@ -137,7 +137,7 @@ def _process(folder: Path) -> tuple[int | None, float | None]:
 
 
 def _with_process(record: L, folder: Path) -> L:
-    """Return a record with the process that was started for it, where that has not written its own record yet."""
+    """Add the process that was started for a record, if it hasn't written the record yet."""
     if not record.active or record.pid is not None:
         return record
     pid, created = _process(folder)
@@ -154,9 +154,9 @@ def discard(folder: Path) -> None:
 
 
 class Writer(Generic[L]):
-    """The record of what this process does, which it alone writes.
+    """The record of this process, which only this process writes.
 
-    What can't be written now is held, and written with the next change.
+    Changes that can't be written now are written with the next one.
     """
 
     def __init__(self, folder: Path, record: L) -> None:
@@ -165,7 +165,7 @@ class Writer(Generic[L]):
         self._lock = threading.Lock()
 
     def note(self, *, patience: float = 0.0, **changes: Any) -> bool:
-        """Change fields, and write the record, within `patience` seconds; return whether it is written."""
+        """Change fields and write the record, with retries for `patience` seconds; return whether it was written."""
         with self._lock:
             self._change(changes)
         with contextlib.suppress(StorageError):
@@ -174,7 +174,7 @@ class Writer(Generic[L]):
         return False
 
     def note_while_active(self, **changes: Any) -> None:
-        """Do the same for what is true only until it has ended, and may come too late."""
+        """Do the same once, but only while the record is active."""
         with self._lock, contextlib.suppress(StorageError):
             if self.record.active:
                 self._change(changes)
@@ -189,22 +189,23 @@ class Writer(Generic[L]):
 
 
 Stamp = tuple[int, int, int]
-"""What changes when a file is replaced: time, size and inode."""
+"""Time, size and inode of a file, which change when it is replaced."""
 
 
 def stamp(path: str) -> Stamp | None:
-    """Return the stamp of a file; None where there is none."""
+    """Return the stamp of a file, or None if it is missing."""
     try:
-        about = os.stat(path)  # noqa: PTH116  ten thousand of them are looked at for a list
+        about = os.stat(path)  # noqa: PTH116  a list checks ten thousand files
     except OSError:
         return None
     return about.st_mtime_ns, about.st_size, about.st_ino
 
 
 class Index(Generic[T]):
-    """What is known of all records in a folder, each of which is read once for each change.
+    """A cache of all records in a folder; each is read once for each change.
 
-    `key` says from the path of a record's folder what changes with it, None where there is no record; `read` reads it.
+    `key` returns, for the path of a record's folder, a value that changes with it, or None without a record; `read`
+    reads the record.
     """
 
     def __init__(self, key: Callable[[str], Hashable | None], read: Callable[[str], T]) -> None:
@@ -213,7 +214,7 @@ class Index(Generic[T]):
         self._known: dict[str, tuple[Hashable, T]] = {}
 
     def all(self, root: Path) -> dict[str, T]:
-        """Return what is known, by the name of the folder."""
+        """Return all records by the name of their folder."""
         before = self._known if root == self._root else {}
         now: dict[str, tuple[Hashable, T]] = {}
         for name in names(root):
@@ -232,7 +233,7 @@ class Index(Generic[T]):
 
 
 def names(root: Path) -> list[str]:
-    """Return the names of the folders of records, whether or not there is a record in them."""
+    """Return the names of the folders of records, including those without a record."""
     try:
         return [name for name in os.listdir(root) if not name.startswith(".")]  # noqa: PTH208
     except FileNotFoundError:

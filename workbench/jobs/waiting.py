@@ -1,4 +1,4 @@
-"""Wait until a run or a comparison has ended, which another process writes down as it goes."""
+"""Waiting for the end of a run or a comparison, which another process records."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from workbench.jobs.folders import L
 
 
 class Waiting(Generic[L]):
-    """Waits for one of a kind, by its id, whose record is looked at every `poll` seconds.
+    """Waits for runs or comparisons by id; reads the record every `poll` seconds.
 
-    `reader` gives for an id the function that reads its record.
+    `reader` returns, for an id, the function that reads its record.
     """
 
     def __init__(self, reader: Callable[[str], Callable[[], L]], poll: float) -> None:
         self._reader, self._poll = reader, poll
 
     async def wait(self, id: str, *, timeout: float | None = None) -> L:
-        """Return the record when it has ended, or as it is after `timeout` seconds."""
+        """Wait for the end of a record, `timeout` seconds at most, and return it."""
         read, deadline = self._reader(id), _deadline(timeout)
         while (found := await asyncio.to_thread(read)).active and time.monotonic() < deadline:
             await asyncio.sleep(self._poll)
         return found
 
     def finish(self, id: str, on_change: Callable[[L], None] | None = None, *, timeout: float | None = None) -> L:
-        """Wait as `wait` does, without an event loop; call `on_change` with the record at first and when it changes."""
+        """Wait as `wait` does, without an event loop; call `on_change` with the record first and after each change."""
         read, deadline = self._reader(id), _deadline(timeout)
         seen: L | None = None
         while True:
