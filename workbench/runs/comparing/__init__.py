@@ -1,1 +1,1 @@
-"""What the same work costs on several kinds of hardware: measured in turn, answers checked, put in a table."""
+"""Comparison of the same work on several kinds of hardware: measured in turn, checked, and put in a table."""

@@ -1,4 +1,4 @@
-"""Do several runs give the same answer? Compared number by number, as closely as the type of the data allows."""
+"""Agreement of the answers of several runs, number by number, as closely as the type of the data allows."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from workbench.formats import listed
 from workbench.runs.parts import most_off
 
 _SUM = 64
-"""Roundings in a pairwise sum are as many as the logarithm of its length, which is below 64."""
+"""Limit of the roundings in a pairwise sum: the logarithm of its length, which is below 64."""
 
 _DECOMPOSITION = 10_000
-"""Singular values go through some thousand roundings, each relative to the largest of them."""
+"""Limit of the roundings of singular values: thousands, each relative to the largest value."""
 
 _BESIDE = ("bandwidth", "certificate", "scatter", "seconds_to_make", "seconds_to_read")
-"""What a run tells beside its answer: how fast, how surely, and a picture."""
+"""Keys of a result that aren't part of the answer: speed, certainty, and a figure."""
 
-_ITEM = 8  # bytes of a number, where nothing is known of them
+_ITEM = 8  # bytes of a number of unknown type
 
 _DECLARE = "Have the workload's check return (passed, text, rounding) to decide it."
 
@@ -29,35 +29,34 @@ _EPS_OF_FLOAT64 = 2.0**-52
 
 
 class Answer(NamedTuple):
-    """What a run gave."""
+    """The answer of one run."""
 
     who: str
     data: str
-    """Runs of which this is the same worked on the same numbers: parameters as they were used, and on what."""
+    """The parameters as used, and the hardware; equal for runs that worked on the same numbers."""
     result: Mapping[str, Any] | None
     dtype: str
     passed: bool | None
-    """Whether its check did; None without one."""
+    """True if the run's check passed; None without a check."""
     rounding: float | None = None
-    """By how much rounding may put its numbers off, as its check says."""
+    """Largest error of its numbers by rounding, as its check states."""
     bytes: int | None = None
-    """Of the array that it is made of."""
+    """Size of the array that it was computed from."""
 
 
 class Agreement(NamedTuple):
-    """Whether the answers are the same, and how that was found."""
+    """Result of comparing answers, with an explanation."""
 
     agree: bool | None
-    """None where there is nothing to compare."""
+    """None if there is nothing to compare."""
     how: str
 
 
 def agreement(answers: Sequence[Answer]) -> Agreement:
     """Compare the answers of runs with one another.
 
-    Where they worked on the same numbers, the answers must be the same up to rounding. Where they did not (other
-    blocks make other random numbers, and a GPU's generator gives other ones than NumPy's), that each passed its own
-    check is all that can be said, and `how` says so.
+    If they worked on the same numbers, the answers must be the same up to rounding. If not (other blocks make other
+    random numbers, and so does a GPU's generator), each must have passed its own check, and `how` says so.
     """
     given = [answer for answer in answers if answer.result is not None]
     silent = list(dict.fromkeys(answer.who for answer in answers if answer.result is None))
@@ -103,7 +102,7 @@ def _between_groups(groups: Sequence[Answer], given: Sequence[Answer]) -> Agreem
 
 
 def _apart(one: Answer, other: Answer, rounding: float = 0.0) -> str | None:
-    """Where two answers differ, by more than a certificate allows if only one of them has one."""
+    """Return where two answers differ; if only one has a certificate, by more than that allows."""
     accuracies = [found for each in (one, other) if (found := most_off(each.result or {})) is not None]
     slack = accuracies[0] if len(accuracies) == 1 else 0.0
     rounding += sum(each.rounding or 0.0 for each in (one, other))
@@ -111,26 +110,26 @@ def _apart(one: Answer, other: Answer, rounding: float = 0.0) -> str | None:
 
 
 def _cancelled(one: Answer, other: Answer) -> float:
-    """Rounding of a sum of all numbers, each of size one, where no check tells how large they are.
+    """Estimate the rounding of a sum of all numbers, each of size one, if no check states it.
 
-    Numbers that cancel leave a result near zero, whose own size tells nothing of its rounding.
+    Numbers that cancel leave a result near zero, whose size says nothing about its rounding.
     """
     declared = all(each.rounding is not None for each in (one, other))
     return 0.0 if declared else _SUM * _eps(other.dtype) * max(one.bytes or 0, other.bytes or 0) / _ITEM
 
 
 def _alone(answer: Answer) -> dict[str, Any]:
-    """The answer without what is told beside it."""
+    """Return the result with only the keys of the answer."""
     return {name: value for name, value in (answer.result or {}).items() if name not in _BESIDE}
 
 
 def difference(
     one: Any, other: Any, dtype: str, name: str = "answer", *, slack: float = 0.0, rounding: float = 0.0
 ) -> str | None:
-    """Where two answers differ by more than rounding explains, None where they don't.
+    """Return where two answers differ by more than rounding explains, or None if they don't.
 
-    `slack` is how far the numbers of a list may be off besides, in parts of the largest, and `rounding` how far any
-    number may.
+    `slack` is an additional tolerance for the numbers of a list, relative to the largest, and `rounding` an absolute
+    one for any number.
     """
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         names = [*one, *(key for key in other if key not in one)]
@@ -165,7 +164,7 @@ def _difference_of_lists(
 
 
 def data_of(resolved: Mapping[str, Any], *, on_gpu: bool) -> str:
-    """Return what is the same for two runs that worked on the same numbers."""
+    """Return a key that is equal for two runs that worked on the same numbers."""
     return json.dumps([resolved, on_gpu], sort_keys=True, default=str)
 
 

@@ -1,4 +1,4 @@
-"""Plan, start, cancel and await comparisons. Each is conducted by a process of its own, see `conductor`."""
+"""Plan, start, cancel and await comparisons. Each is conducted by its own process, see `conductor`."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from workbench.runs.settings import read_settings
 from workbench.workloads.registry import Template, template
 
 _CONDUCTOR = "workbench.runs.comparing.conductor"
-_POLL = 0.1  # seconds between two looks at a comparison that somebody waits for
+_POLL = 0.1  # seconds between two readings of an awaited comparison
 _LEASE = 6 * 3600.0
-"""Seconds that a cluster of a comparison may wait for its turn before it ends itself."""
+"""Seconds that a comparison's cluster may wait for its turn before it ends itself."""
 
 SWEPT_OPTIONS = {
     "workers": "n_workers",
@@ -43,24 +43,24 @@ SWEPT_OPTIONS = {
     "threads_per_worker": "threads_per_worker",
     "memory": "memory",
 }
-"""What can be swept of a cluster, and the choice of `workbench.plan` that it is."""
+"""Options of a cluster that can be swept, and the argument of `workbench.plan` for each."""
 
 SETTING = "config."
-"""What stands before the name of a setting of Dask that is swept."""
+"""Prefix of a swept setting of Dask."""
 
 _OTHER = {"n_workers": ("threads_per_worker", "--threads 1"), "threads_per_worker": ("n_workers", "--workers 1")}
-"""What must stand still while the other is swept: the plan would share the cores out anew each time."""
+"""Options that must be fixed while the other is swept: the plan would divide the cores differently each time."""
 
 
 class Planned(NamedTuple):
-    """Rows that were found out, before anything starts."""
+    """A planned comparison, before anything starts."""
 
     rows: tuple[Row, ...]
     mode: Mode
     notes: tuple[str, ...]
 
     def n_runs(self, request: Request) -> tuple[int, int]:
-        """Return the number of runs, and how many of them only warm up."""
+        """Return the number of runs, and the number of warm-ups among them."""
         n_rows = sum(row.reason is None for row in self.rows)
         warmups = n_rows * request.warmup * (1 if self.mode == "side by side" else request.repeats)
         return n_rows * request.repeats + warmups, warmups
@@ -74,7 +74,7 @@ class _Wish(NamedTuple):
 
 
 def read_request(given: Mapping[str, Any]) -> Request:
-    """Return a request from what a person gave; numbers may be text. Raises BadInputError in one sentence."""
+    """Return a request from the user's input; numbers may be text. Raises BadInputError with a one-line message."""
     unknown = [name for name in given if name not in Request.model_fields]
     if unknown:
         raise BadInputError(
@@ -102,10 +102,10 @@ def read_request(given: Mapping[str, Any]) -> Request:
 
 
 def plan_comparison(request: Request, inventory: Inventory, there: Sequence[ClusterRecord]) -> Planned:
-    """Find out rows, clusters, memory and parameters of a comparison. Nothing starts.
+    """Plan the rows, clusters, memory and parameters of a comparison. Nothing starts.
 
-    What can't be had (no GPU, no memory left) becomes a row with its reason. Raises BadInputError for a line, parameter
-    or sweep that can't be used, and NotFoundError for a workload, or a cluster to be used, that there isn't.
+    Unavailable hardware (no GPU, no memory left) becomes a row with the reason. Raises BadInputError for a line,
+    parameter or sweep that can't be used, and NotFoundError for an unknown workload or cluster.
     """
     chosen = template(request.workload)
     if chosen.has_arrays and "save" in request.parameters.keys() | request.sweep.keys():
@@ -127,7 +127,7 @@ def plan_comparison(request: Request, inventory: Inventory, there: Sequence[Clus
 
 
 def usual_lines(workload: str, parameters: Mapping[str, Any], inventory: Inventory) -> tuple[str, ...]:
-    """Lines where none are given: for a preset whose text is about UCX, TCP and TLS beside it on two workers."""
+    """Return the default lines: for a preset about UCX, two workers with UCX, TCP and TLS each."""
     preset = parameters.get("preset")
     profile = template(workload).preset(preset).profile if preset else None
     if profile != "ucx":
@@ -137,12 +137,12 @@ def usual_lines(workload: str, parameters: Mapping[str, Any], inventory: Invento
 
 
 def consent(rows: Sequence[Row]) -> str | None:
-    """Return what a person has to agree to before these rows are measured; None where it is harmless."""
+    """Return what the user must agree to before these rows are measured, or None if they are harmless."""
     return consent_to_all(row.spec for row in rows if row.spec and row.reason is None and row.cluster is None)
 
 
 def forecast_comparison(request: Request, inventory: Inventory) -> str:
-    """Return one line: how many runs a comparison makes, and about how long they take together. Nothing starts."""
+    """Return a line with the number of runs of a comparison and their expected time. Nothing starts."""
     planned, chosen = _plan_now(request, inventory), template(request.workload)
     rows = [row for row in planned.rows if row.reason is None]
     if not rows:
@@ -167,10 +167,10 @@ def forecast_comparison(request: Request, inventory: Inventory) -> str:
 def submit(
     request: Request, inventory: Inventory, *, agreed: bool | Callable[[str], bool] = False, judged: bool = False
 ) -> Comparison:
-    """Start a comparison and return at once. Raises FailedError where none of its architectures can be had.
+    """Start a comparison and return at once. Raises FailedError if none of its architectures is available.
 
-    `agreed` is whether a person agrees to what starts, where that takes an agreement, or a function that asks;
-    `judged` whether a limit is held against it, which takes several rows and repeats, and tells of each, had or not.
+    `agreed` is the user's consent to what starts, if that is required, or a function that asks for it. `judged` is
+    True if a gate follows: that needs several rows and repeats, and also judges unavailable rows.
     """
     planned = _plan_now(request, inventory)
     if judged:
@@ -199,7 +199,7 @@ def submit(
 
 
 def cancel(comparison_id: str) -> Comparison:
-    """Ask a comparison to end and return at once; what it started is stopped, what it measured is kept."""
+    """Request the end of a comparison and return at once; its clusters are stopped, its measurements are saved."""
     comparison = comparisons.get(comparison_id)
     if not comparison.active:
         raise ConflictError(f"{comparison.id} has ended already: it is {comparison.status}.")
@@ -210,16 +210,16 @@ def cancel(comparison_id: str) -> Comparison:
 
 _waiting = Waiting(lambda id: lambda: comparisons.get(id), _POLL)
 wait, finish = _waiting.wait, _waiting.finish
-"""Comparison when it has ended, or as it is after a time."""
+"""Functions that wait for the end of a comparison, with a timeout."""
 
 
 def _plan_now(request: Request, inventory: Inventory) -> Planned:
-    # By its turn those of other comparisons are gone.
+    # When it is this comparison's turn, the clusters of the others have stopped.
     others = {name for each in comparisons.select(limit=None) if each.active for name in comparisons.clusters_of(each)}
     return plan_comparison(request, inventory, [each for each in records.read_all() if each.name not in others])
 
 
-# -- from lines and sweeps to wishes
+# -- from lines and sweeps to requested rows
 
 
 def _wishes(request: Request, chosen: Template) -> tuple[list[_Wish], tuple[str, ...]]:
@@ -237,7 +237,7 @@ def _wishes(request: Request, chosen: Template) -> tuple[list[_Wish], tuple[str,
         line = read_line(text)
         swept = dict(zip(request.sweep, values, strict=True))
         if line.profile in WITHOUT_DASK:
-            # It has no workers, so there is one row for all that are swept.
+            # It has no workers, so one row stands for all swept options.
             swept = {name: value for name, value in swept.items() if name not in options}
         chosen_options = {options[name]: value for name, value in swept.items() if name in options}
         if line.cluster is not None and chosen_options:
@@ -270,9 +270,9 @@ def _held_still(line: Line, swept: Mapping[str, Any]) -> tuple[Line, list[str]]:
 def _specs(
     lines: Sequence[Line], inventory: Inventory, there: Sequence[ClusterRecord], chosen: Template
 ) -> tuple[list[ClusterSpec | str], Mode, tuple[str, ...]]:
-    """Return the spec of each line or why it can't be had, how the clusters are started, and why so.
+    """Return the spec of each line or why it is unavailable, the mode in which clusters start, and its reason.
 
-    Only one cluster computes at a time, so each has all the memory that is left.
+    Only one cluster computes at a time, so each gets all the memory that is left.
     """
     free = budget(inventory, there)
     had = {"promised": free.promised, "held": free.held}
@@ -281,8 +281,8 @@ def _specs(
     if not new:
         return specs, "side by side", ("All clusters run already; only one computes at a time.",)
     why_not = _not_at_once([spec for spec in new if not spec.elsewhere])
-    # Of those that start one after another the last starts long after this plan: what other programs take until then
-    # must not refuse it.
+    # If clusters start one after another, the last starts long after this plan. Memory that other programs take until
+    # then must not prevent it.
     memory = free.left if why_not is None else free.left - free.left // 10
     specs = [_with_memory(line, spec, inventory, memory) for line, spec in zip(lines, specs, strict=True)]
     if why_not is None:
@@ -296,7 +296,7 @@ def _specs(
 
 
 def _spec(line: Line, inventory: Inventory, chosen: Template, **had: int) -> ClusterSpec | str:
-    """Return the spec of a cluster that has all the memory, or why it can't be had."""
+    """Return the spec of a cluster that has all the memory, or why it is unavailable."""
     if line.cluster is not None:
         record = records.read(line.cluster)
         return refusal(record, chosen) or actual_spec(record)
@@ -312,7 +312,7 @@ def _spec(line: Line, inventory: Inventory, chosen: Template, **had: int) -> Clu
 
 
 def _planned(line: Line, inventory: Inventory, **choices: Any) -> ClusterSpec:
-    """Spec of a line; of one without Dask that of a cluster of one worker, which is the process that computes."""
+    """Plan a line; one without Dask becomes a cluster of one worker, which stands for the computing process."""
     if line.profile not in WITHOUT_DASK:
         return plan(str(line.profile), inventory, **{**line.choices, **choices})
     if line.choices:
@@ -323,7 +323,7 @@ def _planned(line: Line, inventory: Inventory, **choices: Any) -> ClusterSpec:
 
 
 def _not_at_once(new: Sequence[ClusterSpec]) -> str | None:
-    """Say why clusters can't run at the same time; None where they can."""
+    """Return why clusters can't run at the same time, or None if they can."""
     devices = [device for spec in new for device in spec.devices]
     if len(devices) > len(set(devices)):
         return "they would share GPUs, and with them the GPUs' memory."
@@ -339,7 +339,7 @@ def _with_memory(line: Line, spec: ClusterSpec | str, inventory: Inventory, memo
         return str(err)
 
 
-# -- from wishes and specs to rows
+# -- from requested rows and specs to rows
 
 
 def _rows(
@@ -348,7 +348,7 @@ def _rows(
     specs: Mapping[str, ClusterSpec | str],
     inventory: Inventory,
 ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
-    """Rows with parameters that were resolved once for all, and what was chosen so."""
+    """Make the rows, with parameters resolved once for all of them, and notes on those."""
     had = [spec for spec in specs.values() if isinstance(spec, ClusterSpec)]
     rows, notes, texts, resolved_by = [], [], [], []
     for wish in wishes:
@@ -408,7 +408,7 @@ _ALONE = (
 
 
 def _not_alone(chosen: Template, resolved: Mapping[str, Any], spec: ClusterSpec, inventory: Inventory) -> str | None:
-    """Why NumPy or CuPy can't do it alone; None where they can."""
+    """Return why NumPy or CuPy can't do it alone, or None if they can."""
     from workbench.workloads import alone
 
     if chosen.alone is None:
@@ -423,7 +423,7 @@ def _not_alone(chosen: Template, resolved: Mapping[str, Any], spec: ClusterSpec,
 
 
 def _numbers_of(resolved: Mapping[str, Any]) -> dict[str, Any]:
-    """What the numbers of a random array follow from: not from its blocks where each has a place of its own."""
+    """Return the parameters that determine a random array's numbers; some generators don't depend on the chunks."""
     by_tile = resolved.get("generator") in ("tiles", "fast", "fused")
     return {name: value for name, value in resolved.items() if not (by_tile and name == "chunks")}
 
@@ -431,7 +431,7 @@ def _numbers_of(resolved: Mapping[str, Any]) -> dict[str, Any]:
 def _pinned(
     chosen: Template, given: Mapping[str, Any], specs: Sequence[ClusterSpec]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Parameters that mean the same on every cluster: what is chosen by its memory or threads is chosen here."""
+    """Return parameters that mean the same on every cluster: defaults by memory or threads are resolved here."""
     around: dict[str, Any] = {
         "memory": min(spec.memory for spec in specs),
         "threads": max(spec.threads for spec in specs),
@@ -457,7 +457,7 @@ def _plain(value: Any) -> str:
 
 
 def with_lease(spec: ClusterSpec) -> ClusterSpec:
-    """Return the spec of a cluster that waits for its turn without ending itself."""
+    """Return a spec whose idle timeout lets the cluster wait for its turn."""
     timeout = spec.idle_timeout
     return spec if timeout is None else spec.model_copy(update={"idle_timeout": max(timeout, _LEASE)})
 

@@ -1,6 +1,6 @@
-"""Comparisons as values, and where they are kept: one folder for each, which outlives whoever asked for it.
+"""Comparisons as values, and their storage: one folder for each, which outlives the process that requested it.
 
-What `workbench.jobs.records` says of records is true of these.
+`workbench.jobs.records` describes these records.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ def read_values(text: str) -> tuple[str, ...]:
 
 
 class Request(BaseModel, frozen=True, str_strip_whitespace=True):
-    """What is to be compared. Frozen, JSON both ways."""
+    """Request for a comparison. Frozen, JSON both ways."""
 
     workload: str
     parameters: dict[str, Any] = {}
     on: tuple[str, ...] = ("cpu",)
-    """Lines such as 'cpu --workers 2', or '--cluster NAME' for one that runs; see `clusters.lines`."""
+    """Lines such as 'cpu --workers 2', or '--cluster NAME' for a running one; see `clusters.lines`."""
     settings: Annotated[dict[str, Any], BeforeValidator(read_pairs)] = {}
     """Settings of Dask for all rows."""
     sweep: dict[str, tuple[Any, ...]] = {}
-    """Values of parameters of the workload, or of workers, threads and memory, each of which makes rows of its own."""
+    """Values of the workload's parameters, or of workers, threads and memory; each makes its own rows."""
     repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS)] = 5
     warmup: Annotated[int, Field(ge=0, le=MOST_REPEATS)] = 1
 
@@ -69,14 +69,14 @@ class Sample(BaseModel, frozen=True):
     result: Result | None = None
     check: Check | None = None
     energy: float | None = None
-    """Joules that the GPUs took, where they were measured."""
+    """Joules used by the GPUs, if measured."""
     price_per_hour: float | None = None
-    """Of the hardware when the run began, in whatever currency workbench.prices is."""
+    """Price of the hardware when the run started, in the currency of workbench.prices."""
     error: str | None = None
 
 
 class Row(BaseModel, frozen=True):
-    """One architecture with one set of parameters, and what was measured of it."""
+    """One architecture with one set of parameters, and its measurements."""
 
     on: str
     """The line that names the cluster."""
@@ -84,47 +84,47 @@ class Row(BaseModel, frozen=True):
     """The line, and the values of swept parameters."""
     workload: str
     settings: dict[str, Any] = {}
-    """Of Dask, for each of its runs."""
+    """Settings of Dask for each run."""
     sha: str | None = None
-    """Of the text of a person's function, which each run of the row is of."""
+    """Hash of the source of the user's function that the row's runs call."""
     swept: dict[str, Any] = {}
     spec: ClusterSpec | None = None
-    """None where it can't be had."""
+    """None if it is unavailable."""
     cluster: str | None = None
-    """Name of the cluster that runs already, or was started for this."""
+    """Name of the cluster, which ran already or was started for this."""
     parameters: dict[str, Any] = {}
-    """As each run is given them."""
+    """Parameters given to each run."""
     resolved: dict[str, Any] = {}
-    """As the workload's function gets them."""
+    """Parameters as the workload's function gets them."""
     reason: str | None = None
-    """Why it can't be had, or what ended its measuring early."""
+    """Reason that it is unavailable, or that its measuring ended early."""
     warmups: tuple[str, ...] = ()
     samples: tuple[Sample, ...] = ()
     versions: dict[str, str] = {}
     inventory: dict[str, Any] | None = None
-    """Machine of a run of the past; those of one comparison have the comparison's."""
+    """Machine of a past run; other rows have the comparison's."""
 
     @property
     def title(self) -> str:
-        """The hardware in words, and the values of swept parameters."""
+        """Description of the hardware, and the values of swept parameters."""
         try:
             return f"{read_line(self.on).words()}{self.label.removeprefix(self.on)}"
         except BadInputError:
-            return self.label  # A row of the past is called after its runs.
+            return self.label  # A row of past runs has their label.
 
     @property
     def seconds(self) -> tuple[float, ...]:
-        """Times of the runs that gave an answer, in the order in which they were measured."""
+        """Times of the runs that gave an answer, in the order of measurement."""
         return tuple(sample.seconds for sample in self.samples if sample.seconds is not None)
 
     @property
     def times(self) -> dict[int, float]:
-        """The same by the round in which they were measured."""
+        """Times of the runs that gave an answer, by round."""
         return {sample.round: sample.seconds for sample in self.samples if sample.seconds is not None}
 
     @property
     def failed(self) -> bool:
-        """Whether a run of it failed, one that warms up included; not where it can't be had."""
+        """True if one of its runs failed, including warm-ups; False if it is unavailable."""
         return self.reason is not None and bool(self.samples or self.warmups)
 
 
@@ -134,16 +134,16 @@ class Comparison(Lasting, frozen=True):
     id: str
     workload: str
     request: Request | None = None
-    """None for runs of the past."""
+    """None for past runs."""
     mode: Mode = "side by side"
     seed: int = 0
-    """Of the order of the rows within each round."""
+    """Seed of the order of the rows within each round."""
     stage: Stage | None = None
     now: str | None = None
-    """What is being measured, in words; None before and after."""
+    """Description of the current measurement; None before and after."""
     done: int = 0
     total: int = 0
-    """Runs, those that warm up included."""
+    """Number of runs, including warm-ups."""
     rows: tuple[Row, ...] = ()
     notes: tuple[str, ...] = ()
     inventory: dict[str, Any] | None = None
@@ -155,43 +155,43 @@ class Comparison(Lasting, frozen=True):
 
     @property
     def title(self) -> str:
-        """What the workload is called, marked where GPUs were simulated."""
+        """Title of the workload, marked if GPUs were simulated."""
         return f"{SIMULATED if self.simulated else ''}{', '.join(map(title_of, self.workload.split(', ')))}"
 
     @property
     def in_rounds(self) -> bool:
-        """Whether runs of one round were measured one after another, and are a pair."""
+        """True if runs of one round were measured one after another and form pairs."""
         return self.mode != "past"
 
     def order(self, items: Sequence[T], round_: int) -> list[T]:
-        """Return rows or clusters in the order of a round, shuffled: none always comes after the same other."""
+        """Shuffle rows or clusters for a round, so that none always follows the same other."""
         return random.Random(f"{self.seed} {round_}").sample(items, len(items))
 
     @property
     def simulated(self) -> bool:
-        """Whether GPUs of one of its rows were."""
+        """True if the GPUs of one of its rows were simulated."""
         return any(on_simulated(row.spec, row.inventory or self.inventory) for row in self.rows)
 
 
 def folder(comparison_id: str) -> Path:
-    """Folder of this comparison: record.json, log.txt."""
+    """Return the folder of a comparison, with its record.json and log.txt."""
     if not folders.is_id(comparison_id):
         raise BadInputError(f"'{comparison_id:.80}' is not the id of a comparison. See: workbench comparisons")
     return _all() / comparison_id
 
 
 def create(comparison: Comparison) -> Comparison:
-    """Keep a new comparison."""
+    """Save a new comparison."""
     return on_disk.create(folder(comparison.id), comparison)
 
 
 def write(comparison: Comparison) -> Comparison:
-    """Replace what is kept of it. One that was deleted meanwhile stays deleted."""
+    """Replace the record of a comparison. A deleted one stays deleted."""
     return on_disk.write(folder(comparison.id), comparison)
 
 
 def get(comparison_id: str) -> Comparison:
-    """Comparison of this id, told truthfully: one whose process died is lost. NotFoundError names the latest ones."""
+    """Return the comparison of this id, 'lost' if its process died. NotFoundError names the latest ones."""
     found = _read(folder(comparison_id))
     if found is None:
         there = ", ".join(each.id for each in select(limit=5))
@@ -201,7 +201,7 @@ def get(comparison_id: str) -> Comparison:
 
 
 def find(text: str) -> Comparison:
-    """Comparison of this id, or of the only id that begins or ends with `text`, or the latest one for 'last'."""
+    """Return the comparison of this id, of the only id that begins or ends with it, or the latest one for 'last'."""
     if text == "last":
         latest = select(limit=1)
         if not latest:
@@ -220,7 +220,7 @@ def select(*, limit: int | None = 50) -> tuple[Comparison, ...]:
 
 
 def delete(comparison_id: str) -> None:
-    """Forget a comparison; its runs stay. Raises ConflictError while it is going on."""
+    """Delete a comparison, but not its runs. Raises ConflictError while it is active."""
     comparison = get(comparison_id)
     if comparison.active:
         raise ConflictError(f"{comparison.id} is still going on. Cancel it first.")
@@ -228,22 +228,22 @@ def delete(comparison_id: str) -> None:
 
 
 def clusters_of(comparison: Comparison) -> tuple[str, ...]:
-    """Names that clusters started for this comparison have."""
+    """Return the names of the clusters that are started for a comparison."""
     return tuple(cluster_name(comparison.id, index) for index in range(len(places(comparison.rows))))
 
 
 def cluster_name(comparison_id: str, index: int) -> str:
-    """Name of the index-th cluster that is started for a comparison."""
+    """Return the name of the index-th cluster that is started for a comparison."""
     return f"compare-{comparison_id.rpartition('-')[2]}-{index + 1}"
 
 
 def turn_file() -> Path:
-    """File that is locked by the comparison which computes on this machine; a disk may be several machines'."""
+    """Return the file that the comparison computing on this machine locks; machines may share the disk."""
     return _all() / f".turn-{platform.node()}"
 
 
 def places(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Lines of the rows that can be had, each once: rows with one line share one cluster."""
+    """Return the lines of the available rows, each once: rows with the same line share a cluster."""
     return tuple(dict.fromkeys(row.on for row in rows if row.spec is not None))
 
 
@@ -288,7 +288,7 @@ def _damaged(path: Path, error: OSError | ValidationError) -> Comparison:
 
 
 def _bury(comparison: Comparison) -> dict[str, Any]:
-    """What changes of one whose process was killed; the clusters that it left end."""
+    """End the clusters of a comparison whose process was killed, and return the record's changes."""
     for name in clusters_of(comparison):
         with contextlib.suppress(NotFoundError):
             host = records.host_process(records.read(name))

@@ -1,7 +1,7 @@
 """The process that conducts one comparison: `python -m workbench.runs.comparing.conductor ID`.
 
-Starts the clusters, warms them up, measures in rounds, each in an order of its own, writes each time down at once, and
-stops what it started. SIGTERM ends it in good order. What it prints goes to the comparison's log.txt.
+Starts the clusters, warms them up, measures in rounds, each in a different order, saves each time at once, and stops
+the clusters that it started. SIGTERM ends it in good order. Its output goes to the comparison's log.txt.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from workbench.runs.comparing.comparisons import Comparison, Row, Sample, places
 from workbench.runs.run import Run
 
 _CANCEL_PATIENCE = 20.0  # seconds that a run gets to free its workers
-_PATIENCE = 3600.0  # seconds for which what was measured waits for room on the disk
-_POLL = 0.2  # seconds between two looks at whether it is this comparison's turn
+_PATIENCE = 3600.0  # seconds for which measurements wait for room on the disk
+_POLL = 0.2  # seconds between two checks for this comparison's turn
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Conduct the comparison whose id is the only argument; exit code 0 when all that could be was measured."""
+    """Conduct the comparison whose id is the only argument; return the exit code, 0 if anything was measured."""
     (comparison_id,) = sys.argv[1:] if arguments is None else arguments
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return asyncio.run(_main(comparison_id))
@@ -65,7 +65,7 @@ async def _main(comparison_id: str) -> int:
         outcome = _outcome(book.comparison)
     except asyncio.CancelledError:
         outcome = {"status": "cancelled", "error": "It was cancelled. What was measured until then is kept."}
-    except Exception as err:  # noqa: BLE001  the one place where a conductor turns what went wrong into a sentence
+    except Exception as err:  # noqa: BLE001  the one place where a conductor turns errors into messages
         with contextlib.suppress(OSError):  # of a log on a full disk
             print(redact(traceback.format_exc()), end="", file=sys.stderr)
         outcome = {
@@ -79,41 +79,41 @@ async def _main(comparison_id: str) -> int:
 
 
 class Book:
-    """The comparison as it grows; each change is on disk before the next thing is done."""
+    """The comparison in progress; each change is saved before the next step."""
 
     def __init__(self, comparison: Comparison) -> None:
         self._writer = Writer(comparisons.folder(comparison.id), comparison)
 
     @property
     def comparison(self) -> Comparison:
-        """The comparison as it is now."""
+        """Current state of the comparison."""
         return self._writer.record
 
     def note(self, **changes: Any) -> None:
-        """Change fields of the comparison. What can't be written now is written with the next change."""
+        """Change fields of the comparison. If that can't be saved now, it is saved with the next change."""
         ends = changes.get("status", "running") not in folders.ACTIVE
         self._writer.note(patience=_PATIENCE if ends else 0, **changes)
 
     def note_row(self, index: int, *, done: int = 0, **changes: Any) -> None:
-        """Change fields of a row; `done` runs more are behind us. One with a `reason` is measured no more."""
+        """Change fields of a row, and count `done` more runs. A row with a `reason` isn't measured any more."""
         rows = list(self.comparison.rows)
         rows[index] = rows[index].model_copy(update=changes)
         self.note(rows=tuple(rows), done=self.comparison.done + done)
 
     def measurable(self, place: str | None = None) -> list[int]:
-        """Rows that can be measured, those of one place where it is named."""
+        """Return the indices of rows that can be measured, of all lines or of one."""
         rows = enumerate(self.comparison.rows)
         return [index for index, row in rows if row.reason is None and place in (None, row.on)]
 
 
 @contextlib.asynccontextmanager
 async def _turn(book: Book) -> AsyncIterator[None]:
-    """Run the block while no other comparison computes on this machine; those elsewhere don't wait."""
+    """Run the block while no other comparison computes on this machine. Comparisons elsewhere don't wait."""
     specs = [row.spec for row in book.comparison.rows if row.reason is None and row.spec is not None]
     if all(spec.elsewhere for spec in specs):
         yield
         return
-    # Whoever holds it lets it go when it dies, too.
+    # The lock is also released when the process that has it dies.
     with config.writing(comparisons.turn_file()):
         descriptor = private.open_file(comparisons.turn_file())
     try:
@@ -127,13 +127,13 @@ async def _turn(book: Book) -> AsyncIterator[None]:
 
 
 async def conduct(book: Book) -> None:
-    """Measure all rows, as the comparison's mode says."""
+    """Measure all rows, in the comparison's mode."""
     request = book.comparison.request
     assert request is not None
     if book.comparison.mode == "side by side":
         async with contextlib.AsyncExitStack() as stack:
             book.note(stage="starting clusters")
-            # Cancelled, it ends when each has put away what it started.
+            # If cancelled, it ends after each has stopped what it started.
             async with asyncio.TaskGroup() as starting:
                 for place in places(book.comparison.rows):
                     starting.create_task(stack.enter_async_context(_up(book, place)))
@@ -153,7 +153,7 @@ async def conduct(book: Book) -> None:
 
 @contextlib.asynccontextmanager
 async def _up(book: Book, place: str) -> AsyncIterator[None]:
-    """Run the block with the cluster of a line: one that runs already, or one that ends with the block."""
+    """Run the block with the cluster of a line, which either runs already or ends with the block."""
     index = places(book.comparison.rows).index(place)
     rows = [number for number, row in enumerate(book.comparison.rows) if row.on == place]
     row = book.comparison.rows[rows[0]]
@@ -180,7 +180,7 @@ async def _up(book: Book, place: str) -> AsyncIterator[None]:
 
 
 async def _wait(book: Book, place: str, name: str) -> None:
-    """Wait until the cluster of a line is ready; what it waited in a queue is told, as it isn't in any time."""
+    """Wait until the cluster of a line is ready; note its time in a queue, which isn't part of any measured time."""
     since: list[float] = []
 
     def note(record: ClusterRecord) -> None:
@@ -189,7 +189,7 @@ async def _wait(book: Book, place: str, name: str) -> None:
 
     record = await control.wait(name, note)
     waits = [job.waited for job in record.jobs if job.waited is not None]
-    # A queue that doesn't tell was watched; that holds the start of Python, too.
+    # If the queue doesn't report it, the measured time includes the start of Python.
     waited = max(waits) if waits else time.monotonic() - since[0] if since else 0.0
     if waited > 0:
         told = f"{place} waited {formats.duration(waited)} in its queue, which is in no time here."
@@ -216,7 +216,7 @@ async def _measure(book: Book, round_: int, rows: Sequence[int]) -> None:
 
 
 async def _compute(book: Book, rows: Sequence[int], now: str, kept: Callable[[Row, Run], dict[str, Any]]) -> None:
-    """Run each of the rows once and keep what `kept` makes of it; one that fails is measured no more."""
+    """Run each row once and save the fields from `kept`; a row that fails isn't measured any more."""
     for index in rows:
         row = book.comparison.rows[index]
         if row.reason is not None:
@@ -230,7 +230,7 @@ async def _compute(book: Book, rows: Sequence[int], now: str, kept: Callable[[Ro
 
 
 async def _run(book: Book, index: int) -> Run | None:
-    """Run that has ended, None where it could not be started. Cancelled, it cancels the run and waits for its end."""
+    """Run a row once; return None if it can't start. If cancelled, cancel the run and wait for its end."""
     row: Row = book.comparison.rows[index]
     assert row.cluster is not None
     assert row.spec is not None
@@ -256,7 +256,7 @@ async def _run(book: Book, index: int) -> Run | None:
 
 
 async def _surely(function: Callable[..., Any], *arguments: Any, **named: Any) -> None:
-    """Call it in a thread, to its end also when this is cancelled: what it starts must be there to be stopped."""
+    """Call a function in a thread, to its end even if cancelled, so that what it starts can be stopped."""
     task = asyncio.ensure_future(asyncio.to_thread(function, *arguments, **named))
     try:
         await asyncio.shield(task)
@@ -266,7 +266,7 @@ async def _surely(function: Callable[..., Any], *arguments: Any, **named: Any) -
 
 
 def sample_of(run: Run, round_: int = 0) -> Sample:
-    """Return what a comparison keeps of a run."""
+    """Return a run as a sample of a comparison."""
     return Sample(
         run=run.id,
         round=round_,
@@ -282,7 +282,7 @@ def sample_of(run: Run, round_: int = 0) -> Sample:
 
 
 def _outcome(comparison: Comparison) -> dict[str, Any]:
-    # Each row says why it failed.
+    # Each row has the reason of its failure.
     return {"status": "done" if any(row.seconds for row in comparison.rows) else "failed"}
 
 

@@ -1,4 +1,4 @@
-"""Parameters, hardware, versions and machines in which runs of the past differ."""
+"""Differences between past runs in parameters, hardware, versions and machines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.runs.comparing.comparisons import Comparison, Row
 
 
 class Differing(BaseModel, frozen=True):
-    """Something in which runs of the past differ, with its value for each row."""
+    """A property in which past runs differ, with its value for each row."""
 
     kind: Literal["parameters", "spec", "versions", "machine"]
     name: str
@@ -21,7 +21,7 @@ class Differing(BaseModel, frozen=True):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The values as they are shown: sizes of memory in a unit that suits them, what isn't there as a dash."""
+        """Values as shown: sizes of memory with a unit, missing values as a dash."""
         return tuple(
             formats.size(each) if self.name in _SIZES and each else "–" if each is None else str(each)
             for each in self.values
@@ -32,7 +32,7 @@ _SIZES = (*SIZES, "memory")
 
 
 def differences(comparison: Comparison) -> tuple[Differing, ...]:
-    """Return all in which at least two rows of a comparison differ."""
+    """Return all properties in which at least two rows of a comparison differ."""
     facts = [_facts(row) for row in comparison.rows]
     names = dict.fromkeys(key for each in facts for key in each)
     found = ((kind, name, tuple(each.get((kind, name)) for each in facts)) for kind, name in names)

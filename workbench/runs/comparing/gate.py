@@ -1,4 +1,4 @@
-"""A gate for CI, which fails what is surely slower than before, or takes more memory, by more than is allowed."""
+"""A gate for CI, which fails rows that surely exceed the first one's time or memory by more than a limit."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Outcome = Literal["within", "over", "undecided", "failed", "too few"]
 
 
 class Judged(NamedTuple):
-    """One row against the first."""
+    """Judgment of one row against the first."""
 
     outcome: Outcome
-    """'failed' where one of both has failed runs or can't be had, 'too few' where its runs don't report enough."""
+    """'failed' if one of the two has failed runs or is unavailable, 'too few' if its runs don't report enough."""
     sentence: str
 
 
 def read_limit(text: str) -> float:
-    """Part by which something may grow: 0.1 of '10%'. Raises BadInputError."""
+    """Convert a limit of growth to a fraction: '10%' to 0.1. Raises BadInputError."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
     if found is None:
         raise BadInputError(f"The limit is {quoted(text)}. Give a percentage such as 10%.")
@@ -35,7 +35,7 @@ def read_limit(text: str) -> float:
 
 
 def check(rows: Sequence[Row], repeats: int = FEWEST_REPEATS) -> None:
-    """Raise BadInputError where no row could be judged, however it turns out: there is one, or too few repeats."""
+    """Raise BadInputError if no row could be judged by any result: there is only one row, or too few repeats."""
     if len(rows) == 1:
         raise BadInputError(
             f"There is one row only, {rows[0].label}, and nothing to compare it with. Add --on, --sweep or --group."
@@ -48,9 +48,9 @@ def check(rows: Sequence[Row], repeats: int = FEWEST_REPEATS) -> None:
 
 
 def judge(comparison: Comparison, *, slower: float | None = None, memory: float | None = None) -> tuple[Judged, ...]:
-    """Judge each row against the first. It is over the limit only where the whole interval of the ratio at 95 % is.
+    """Judge each row against the first. It is over the limit only if the ratio's whole 95 % interval is.
 
-    It is undecided where the limit lies in the interval. Raises BadInputError where there is one row only.
+    It is undecided if the limit lies in the interval. Raises BadInputError if there is only one row.
     """
     check(comparison.rows)
     first, *others = comparison.rows
@@ -82,7 +82,7 @@ def _judged(first: Row, other: Row, what: What, limit: float, *, paired: bool) -
 
 
 def _not_judged(row: Row, label: str, what: What, count: int) -> Judged:
-    """Why `label` can't be judged: `row`, which is it or the first, has `count` runs that tell of it."""
+    """Explain why `label` can't be judged: `row` (that row or the first) has only `count` runs that report it."""
     head = f"{label}: its {what} can't be judged. {'It' if row.label == label else row.label}"
     if row.reason is not None:
         how = "has runs that failed" if row.failed else "can't be had"
@@ -98,7 +98,7 @@ def _not_judged(row: Row, label: str, what: What, count: int) -> Judged:
 
 
 def _peaks(row: Row) -> dict[int, float]:
-    """The most that a worker held, by the round of each run that reports it."""
+    """Return the peak memory of a worker by round, for the runs that report it."""
     found = {}
     for sample in row.samples:
         try:

@@ -1,4 +1,4 @@
-"""Runs of the past beside one another."""
+"""Comparisons of past runs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _FEWEST = 2
 
 
 def compare_runs(names: Sequence[str]) -> Comparison:
-    """Put runs that have ended beside one another, each a row, and keep that as a comparison.
+    """Compare runs that have ended, each a row, and save that as a comparison.
 
-    Raises BadInputError for fewer than two, or one that goes on, and NotFoundError where there is no such run.
+    Raises BadInputError for fewer than two runs or an active one, and NotFoundError for an unknown run.
     """
     runs = list({run.id: run for run in map(store.find, names)}.values())
     if not _FEWEST <= len(runs) <= MOST_ROWS:
@@ -54,10 +54,10 @@ def _kept(rows: tuple[Row, ...], workloads: Sequence[str], notes: tuple[str, ...
 
 
 def compare_groups(names: Sequence[str]) -> Comparison:
-    """Put groups of runs beside one another, each a row of all runs of one name, and keep that as a comparison.
+    """Compare groups of runs, each a row of all runs with one name, and save that as a comparison.
 
-    Where all runs of a name failed, its row says why. Raises BadInputError for fewer than two names, and NotFoundError
-    for one that no run that has ended has.
+    If all runs of a name failed, its row has the reason. Raises BadInputError for fewer than two names, and
+    NotFoundError for a name without ended runs.
     """
     names = list(dict.fromkeys(names))
     if not _FEWEST <= len(names) <= MOST_ROWS:
@@ -77,20 +77,20 @@ def compare_groups(names: Sequence[str]) -> Comparison:
 
 
 def _ended(name: str) -> list[Run]:
-    """Runs of this name that are done, or where none is, those that ended otherwise."""
+    """Return the runs of this name that are done, or if there are none, all that ended."""
     ended = [run for run in store.of_name(name) if not run.active]
     return [run for run in ended if run.status == "done"] or ended
 
 
 def _pooled(name: str, runs: Sequence[Run]) -> Row:
-    """The runs of one name, the oldest first, with what is known of the newest."""
+    """Return a row of all runs of one name, the oldest first, with the other fields of the newest."""
     found = _row(runs[0], runs[:1])
     samples = tuple(sample_of(run, number) for number, run in enumerate(reversed(runs)))
     return found.model_copy(update={"on": name, "label": name, "samples": samples})
 
 
 def _row(run: Run, beside: Sequence[Run]) -> Row:
-    # What tells it from the others: its name, or the parameters in which it differs.
+    # It differs from the others by its name, or else by some parameters.
     differing = [
         f"{name}={value}"
         for name, value in run.parameters.items()

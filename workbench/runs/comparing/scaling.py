@@ -18,25 +18,25 @@ class Point(BaseModel, frozen=True):
     cores: int
     seconds: float
     speedup: float
-    """Beside the fewest cores."""
+    """Speed relative to the fewest cores."""
     efficiency: float
-    """Share of the ideal: a k-th of the time on k times the cores."""
+    """Share of the ideal speed-up, which is k on k times the cores."""
     low: float | None = None
     high: float | None = None
     """Interval of the efficiency, from the same interval as the ratio of the rows."""
 
 
 class Scaling(BaseModel, frozen=True):
-    """How the time falls with the cores."""
+    """Curve of the time over the number of cores."""
 
     what: str
     points: tuple[Point, ...]
     serial_share: float | None
-    """Part of the time on one core that more cores don't shorten, by Amdahl's law."""
+    """Part of the time on one core that more cores don't shorten, by Amdahl's law; None if unknown."""
 
 
 def scalings(comparison: Comparison) -> tuple[Scaling, ...]:
-    """Return a curve for each set of rows that differ in nothing but the number of workers or threads."""
+    """Return a curve for each set of rows that differ only in the number of workers or threads."""
     request = comparison.request
     if request is None:
         return ()
@@ -52,7 +52,7 @@ def scalings(comparison: Comparison) -> tuple[Scaling, ...]:
 
 
 def _apart_from(row: Row, swept: Sequence[str]) -> str:
-    """What stands still on a curve, in words."""
+    """Describe what is fixed on a curve."""
     line = read_line(row.on)
     rest = {name: value for name, value in line.choices.items() if name not in {SWEPT_OPTIONS[each] for each in swept}}
     others = [f"{name}={value}" for name, value in row.swept.items() if name not in swept]
@@ -73,7 +73,7 @@ def _scaling(what: str, rows: Sequence[Row]) -> Scaling | None:
         low, high = (None if each is None else 1 / (each * ideal) for each in reversed(ends))
         speedup, middle = efficiency * ideal, spread(row.seconds).median
         points.append(Point(cores=cores, seconds=middle, speedup=speedup, efficiency=efficiency, low=low, high=high))
-    # Where it is undecided whether more cores are faster, no share of the time can be told.
+    # If it is undecided whether more cores are faster, the serial share is unknown.
     law = amdahl([(point.cores, point.seconds) for point in points]) if sure else None
     share = law.serial / (law.serial + law.parallel) if law else None
     return Scaling(what=what, points=tuple(points), serial_share=share)

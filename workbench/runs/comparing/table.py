@@ -1,4 +1,4 @@
-"""A comparison read: rows with ratios, whether the answers agree, what follows. As values, Markdown and CSV."""
+"""Summary of a comparison: rows with ratios, agreement and verdict, as values, Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from workbench.workloads.values import Check
 Format = Literal["markdown", "csv", "json"]
 
 _BUSY = 2.0
-"""Times that the end of an interval is its beginning where what else runs, and not the hardware, made the times."""
+"""Ratio of an interval's ends above which the machine's other load, not the hardware, explains the times."""
 
 
 _APART = 0.02
-"""Part by which a ratio differs from that of the medians before it is said how it is found."""
+"""Relative difference of a ratio from that of the medians above which a remark explains it."""
 
 
 class Times(Spread, frozen=True):
     """Times of a row in seconds."""
 
     all: tuple[float, ...]
-    """In the order in which they were measured."""
+    """Times in the order of measurement."""
     rounds: tuple[int, ...] = ()
-    """Round of each, in which it makes a pair with those of other rows; none for runs of the past."""
+    """Round of each time, in which it is paired with those of other rows; none for past runs."""
 
     @property
     def by_round(self) -> dict[int, float]:
-        """Times by round, or by place where there are no rounds."""
+        """Times by round, or by position if there are no rounds."""
         return dict(zip(self.rounds or range(len(self.all)), self.all, strict=True))
 
     def beside(self, other: Times) -> Ratio:
-        """Return how many times as long these times are as the other's."""
+        """Return the ratio of these times to the other's."""
         return compared(self.by_round, other.by_round, paired=bool(self.rounds and other.rounds))
 
 
@@ -55,45 +55,45 @@ class RowSummary(BaseModel, frozen=True):
     """One line of the table."""
 
     on: str
-    """The line that names the hardware, with the values of swept parameters."""
+    """Line that names the hardware, with the values of swept parameters."""
     title: str
-    """The same in words."""
+    """Description of the hardware, with these values."""
     describe: str | None
     """Workers, threads, memory and protocol."""
     seconds: Times | None
     ratio: float | None
-    """How many times as long as the first row that was measured; None where that had other work to do."""
+    """Ratio of the time to that of the first measured row; None if that had another workload."""
     ratio_low: float | None
     ratio_high: float | None
     difference: statistics.Difference | None
-    """What the interval of the ratio decides; None for the first row."""
+    """Decision by the interval of the ratio; None for the first row."""
     bytes_per_second: float | None
     bandwidth: tuple[float, float, float] | None
-    """Quartiles of the bytes per second of what travelled between workers, each the median of the runs'."""
+    """Quartiles of the bytes per second between workers, each the median over the runs."""
     transport: str | None
-    """What carried it; None where nothing above 1 MB travelled, or the workload doesn't tell."""
+    """Transport between workers; None without transfers above 1 MB, or if the workload doesn't report it."""
     cost: float | None
-    """Price of the median time at the price of an hour when the runs began, or today's where there was none."""
+    """Price of the median time, at the price per hour when the runs started, or today's if there was none."""
     energy: float | None
-    """Joules that the row's GPUs took, median of the runs."""
+    """Joules used by the row's GPUs, median of the runs."""
     check: Check | None
-    """Of all runs together: passed where each did."""
+    """Check of all runs together: passed if each did."""
     runs: tuple[str, ...]
     reason: str | None
-    """Why it can't be had, or what ended its measuring early."""
+    """Reason that it is unavailable, or that its measuring ended early."""
 
 
 class Summary(BaseModel, frozen=True):
-    """All that a comparison says."""
+    """All results of a comparison."""
 
     id: str
     workload: str
     title: str
-    """What the workload is called, marked where GPUs were simulated."""
+    """Title of the workload, marked if GPUs were simulated."""
     status: str
     mode: Mode
     seed: int
-    """Of the order of the rows within each round."""
+    """Seed of the order of the rows within each round."""
     rows: tuple[RowSummary, ...]
     agree: bool | None
     agreement: str
@@ -107,12 +107,12 @@ class Summary(BaseModel, frozen=True):
         return f"<Summary of {self.id}: {self.verdict}>"
 
     def _repr_markdown_(self) -> str:
-        """Return what a notebook shows below the cell."""
+        """Return the summary as a notebook shows it."""
         return as_markdown(self)
 
 
 def summarise(comparison: Comparison) -> Summary:
-    """Return what a comparison says, which may be still going on."""
+    """Summarize a comparison, which may still be active."""
     rows = tuple(_row(row, _first(comparison), in_rounds=comparison.in_rounds) for row in comparison.rows)
     found = agreement(_answers(comparison))
     failed = [row.title for row in comparison.rows if row.failed]
@@ -137,7 +137,7 @@ def summarise(comparison: Comparison) -> Summary:
 
 
 def export(comparison: Comparison, form: Format) -> str:
-    """Return the comparison as text of one of the formats."""
+    """Return the comparison as text in one of the formats."""
     summary = summarise(comparison)
     if form == "json":
         return summary.model_dump_json(indent=2)
@@ -145,7 +145,7 @@ def export(comparison: Comparison, form: Format) -> str:
 
 
 def as_markdown(summary: Summary) -> str:
-    """Return the table and what is to be said of it, in GitHub's Markdown."""
+    """Return the table, the verdict and the remarks in GitHub's Markdown."""
     lines = [f"**{_escaped(summary.title)}**: {_escaped(summary.verdict)}", "", *_markdown_table(*cells(summary))]
     for curve in summary.scaling:
         header = ["cores", "time", "speed-up", "efficiency"]
@@ -161,7 +161,7 @@ def as_markdown(summary: Summary) -> str:
 
 
 def as_csv(summary: Summary) -> str:
-    """Return the rows as CSV, numbers in seconds, bytes and joules as they are."""
+    """Return the rows as CSV, with unformatted numbers in seconds, bytes and joules."""
     out = io.StringIO()
     names = ("median", "min", "max", "q1", "q3")
     writer = csv.writer(out, lineterminator="\n")
@@ -179,7 +179,7 @@ def as_csv(summary: Summary) -> str:
 
 
 def cells(summary: Summary) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the table as texts; columns in which nothing stands are left out."""
+    """Return the header and the rows of the table as text, without empty columns."""
     header = [
         "runs" if summary.mode == "past" else "hardware",
         "time",
@@ -210,7 +210,7 @@ def cells(summary: Summary) -> tuple[list[str], list[list[str]]]:
 
 
 def remarks(summary: Summary) -> tuple[str, ...]:
-    """Return the sentences below the table: agreement, what ended early, notes."""
+    """Return the sentences below the table: agreement, rows that ended early, notes."""
     ended = (f"{row.title} ended early: {row.reason}" for row in summary.rows if row.reason and row.seconds)
     several = sum(row.seconds is not None for row in summary.rows) > 1
     agreed = summary.agreement if several or summary.agree is not None else None
@@ -236,7 +236,7 @@ def verdict(rows: Sequence[RowSummary], agree: bool | None, how: str) -> str:
 
 
 def _order(measured: Sequence[RowSummary]) -> list[str]:
-    """Which row is the fastest, and which can't be told apart, each pair by its own interval."""
+    """State which row is the fastest, and which can't be distinguished, each pair by its own interval."""
     first, best = measured[0], min(measured, key=lambda row: _times(row).median)
     pairs = [(row, first) for row in measured[1:]] + [(row, best) for row in measured if row not in (first, best)]
     judged = [(a, b, _beside(a, b)) for a, b in pairs]
@@ -257,7 +257,7 @@ def _order(measured: Sequence[RowSummary]) -> list[str]:
 
 
 def _undecided(pairs: Sequence[tuple[RowSummary, RowSummary, Ratio]]) -> list[str]:
-    """Say which pairs the times don't decide, and how often to repeat them."""
+    """Name the pairs that the times don't decide, and the number of repeats that may."""
     if not pairs:
         return []
     open_ = " and ".join(dict.fromkeys(f"whether {a.title} differs from {b.title}" for a, b, _ in pairs))
@@ -277,7 +277,7 @@ def _times(row: RowSummary) -> Times:
 
 
 def judged_text(row: RowSummary) -> str:
-    """Return how a row stands beside the first, in words; empty for the first and for other work."""
+    """Describe a row relative to the first; empty for the first and for another workload."""
     if row.difference is None or row.ratio is None:
         return ""
     words = {"equal": "equal within 5 %", "undecided": "undecided"}
@@ -294,7 +294,7 @@ def ratio_text(row: RowSummary) -> str:
     numbers = (
         [row.ratio] if row.ratio_low is None or row.ratio_high is None else [row.ratio, row.ratio_low, row.ratio_high]
     )
-    # So many digits that what isn't 1 doesn't read as 1.
+    # Enough digits that only 1 is shown as 1.
     digits = next((n for n in (3, 4, 5, 6) if all(each == 1 or f"{each:.{n}g}" != "1" for each in numbers)), 7)
     middle, *ends = (f"{each:.{digits}g}" for each in numbers)
     interval = f"{middle} ({' – '.join(ends)})" if ends else middle
@@ -302,7 +302,7 @@ def ratio_text(row: RowSummary) -> str:
 
 
 def bandwidth_text(row: RowSummary) -> str:
-    """Return how fast data travelled between workers, with its quartiles: '85 (70 – 102) MiB/s over tcp'."""
+    """Return the bandwidth between workers with its quartiles: '85 (70 – 102) MiB/s over tcp'."""
     if row.bandwidth is None:
         return ""
     low, middle, high = (speeds([each]) for each in row.bandwidth)
@@ -328,7 +328,7 @@ def _row(row: Row, first: Row | None, *, in_rounds: bool) -> RowSummary:
         compared(row.times, first.times, paired=in_rounds) if seconds and first and alike and row is not first else None
     )
     n_bytes = [sample.bytes for sample in row.samples if sample.bytes and sample.seconds]
-    # A row without GPUs may run beside some that others use.
+    # A row without GPUs may run on a machine whose GPUs others use.
     has_gpus = row.spec is not None and bool(row.spec.devices)
     energies = [sample.energy for sample in row.samples if sample.energy is not None and has_gpus]
     rounds = tuple(each.round for each in row.samples if each.seconds is not None) if in_rounds else ()
@@ -361,7 +361,7 @@ def _check(row: Row) -> Check | None:
 
 
 def _price_per_hour(row: Row) -> float | None:
-    """What it was when the runs began; today's where it was not in the settings yet."""
+    """Return the price when the runs started, or today's if the settings had none then."""
     for sample in row.samples:
         if sample.price_per_hour is not None:
             return sample.price_per_hour
@@ -370,7 +370,7 @@ def _price_per_hour(row: Row) -> float | None:
 
 
 def _bandwidths(row: Row) -> list[Mapping[str, Any]]:
-    """What the runs of a row report of the data that travelled between workers; none where nothing large did."""
+    """Return the bandwidths that a row's runs report, without runs that had no large transfers."""
     found = ((sample.result or {}).get("bandwidth") for sample in row.samples if sample.seconds is not None)
     return [each for each in found if each and each["overall"]]
 
@@ -403,15 +403,15 @@ def _answers(comparison: Comparison) -> list[Answer]:
 
 
 def _as_done(row: Row) -> dict[str, Any]:
-    """Parameters, with the method of a row that had one of its own where Dask's only comes near the answer."""
+    """Return a row's parameters; if Dask's method is approximate, a row without Dask has another method."""
     if row.workload == WATCHED:
-        # Its name, tags and text say what it is called, and not on what it worked.
+        # Its name, tags and text don't describe its input.
         return {}
     near = row.resolved.get("method") == "dask" and row.resolved.get("k") is not None
     return row.resolved | ({"method": row.spec.profile} if near and row.spec and row.spec.alone else {})
 
 
-# -- words
+# -- text
 
 
 def _markdown_table(header: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
@@ -421,12 +421,12 @@ def _markdown_table(header: Sequence[str], body: Sequence[Sequence[str]]) -> lis
 
 
 def _escaped(text: str) -> str:
-    """Return text that is no HTML, link or second row in Markdown."""
+    """Escape text, so that Markdown shows no HTML, link or second row."""
     return on_one_line(text).replace("<", "&lt;").replace("[", "\\[").replace("|", "\\|")
 
 
 def _not_computed(text: str | None) -> str | None:
-    """Return text that a spreadsheet doesn't take for a formula."""
+    """Escape text, so that a spreadsheet doesn't read it as a formula."""
     return f"'{text}" if text and text[0] in "=+-@\t\r" else text
 
 
