@@ -1,1 +1,1 @@
-"""Where the time of a run went, and what would have saved some of it."""
+"""Diagnosis of a run: the shares of its time, and suggestions to save some of it."""

@@ -1,6 +1,6 @@
-"""Why a run took the time it took: shares of its workers' time, one sentence, and what to try.
+"""Diagnosis of a run's time: shares of its workers' time, a summary, and suggestions.
 
-It is made from the record alone (the run and its events), so that it can be made again anywhere.
+It depends only on the record (the run and its events), so it can be made again anywhere.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from workbench.runs.explaining.shares import shares_of
 from workbench.runs.run import Diagnosis, Peak, Run, Suggestion
 
 _MOSTLY_WAITING = 0.3
-_TIGHT = 0.7  # share of a worker's memory from which on there is little left
+_TIGHT = 0.7  # share of a worker's memory above which little is left
 _PATIENCE = 2.0  # seconds
 _INTERVAL = 0.02  # seconds
-_CLOCKS = 0.5  # seconds by which the clock of the runner may be off that of the scheduler
+_CLOCKS = 0.5  # seconds by which the clocks of the runner and the scheduler may differ
 
 
 def diagnosis(run: Run) -> Diagnosis | None:
-    """Diagnosis that was kept with a run, or one that is made of its record now; None where there is none to make."""
+    """Return the diagnosis saved with a run, or make it from the record; None if that isn't possible."""
     if run.diagnosis is not None or run.seconds is None:
         return run.diagnosis
     from workbench.monitor.record import read_events
@@ -42,7 +42,7 @@ def diagnosis(run: Run) -> Diagnosis | None:
 
 
 def diagnosed(run: Run) -> Run:
-    """`run` with its diagnosis; the file of events is read where it was made by an older version."""
+    """Return `run` with its diagnosis; for a record of an older version, read the events."""
     try:
         found = diagnosis(run)
     except DamagedError as err:
@@ -51,7 +51,7 @@ def diagnosed(run: Run) -> Run:
 
 
 def awaited(run: Run) -> Run:
-    """`run` with its diagnosis, which its runner makes a moment after the answer: wait for that, and not for long."""
+    """Return `run` with its diagnosis; wait up to 2 seconds for the runner, which makes it just after the answer."""
     deadline = time.monotonic() + _PATIENCE
     while run.diagnosis is None and run.seconds is not None and store.alive(run) and time.monotonic() < deadline:
         time.sleep(_INTERVAL)
@@ -60,7 +60,7 @@ def awaited(run: Run) -> Run:
 
 
 def diagnose(run: Run, events: Batch) -> Diagnosis | None:
-    """Find out where the `seconds` of a run went, from all events that were recorded of it; None without any task."""
+    """Diagnose the time of a run from all its recorded events; return None without any task."""
     if not run.seconds or not len(events.tasks):
         return None
     events = _started_again(events)
@@ -69,7 +69,7 @@ def diagnose(run: Run, events: Batch) -> Diagnosis | None:
         return None
     began, ended = _moments(run, events)
     threads = _threads(run, events)
-    # A thread that computes for others is not idle.
+    # A thread that computes for other clients is not idle.
     shares = shares_of(everything, began, ended, threads)
     facts = Facts(run, events, shares, threads, ended - began, (began, ended))
     found, peak = suggestions(facts), _peak(everything, began)
@@ -89,7 +89,7 @@ def diagnose(run: Run, events: Batch) -> Diagnosis | None:
 
 
 def _peak(events: Batch, began: float) -> Peak | None:
-    """Return the fullest that a worker was said to be from then on, and what it computed just then."""
+    """Return the highest reported memory of a worker since `began`, and its task at that time."""
     samples = [each for each in events.samples if each.time >= began]
     if not samples:
         return None
@@ -99,7 +99,7 @@ def _peak(events: Batch, began: float) -> Peak | None:
     rows = np.flatnonzero(mine & (tasks.kind == KINDS.index("compute")))
     if not len(rows):
         return None
-    # In several at once, the one that began last; between two, the one before; before the first, that one.
+    # Of several at once, the latest to start; between two, the earlier one; before the first, the first.
     begun = rows[tasks.start[rows] <= most.time]
     going = begun[tasks.stop[begun] >= most.time]
     of = next((found for found in (going, begun) if len(found)), rows[:1])
@@ -108,7 +108,7 @@ def _peak(events: Batch, began: float) -> Peak | None:
 
 
 def _tight(peak: Peak | None, found: tuple[Suggestion, ...]) -> str:
-    """Say that there was little memory left, before all else; nothing where there was enough, or where a rule tells."""
+    """Return a warning if little memory was left; '' if there was enough, or if a rule already reports it."""
     if peak is None or peak.share < _TIGHT or any(each.rule == "spilling" for each in found):
         return ""
     return (
@@ -118,10 +118,10 @@ def _tight(peak: Peak | None, found: tuple[Suggestion, ...]) -> str:
 
 
 def _started_again(events: Batch) -> Batch:
-    """Have a worker that was started again be one.
+    """Merge a restarted worker with its earlier self.
 
-    It has another address then, by the same name; in a queue, where another job takes the place of one that ended, by
-    another name, so that whoever came when another had gone took its place.
+    It has another address but the same name. In a queue, a new job has another name as well: a worker that starts
+    after another has ended replaces that one.
     """
     tasks = events.tasks
     stops = np.zeros(len(tasks.worker.values))
@@ -152,7 +152,7 @@ def _own(events: Batch) -> Batch:
 
 
 def _others(events: Batch, began: float, ended: float) -> str:
-    """Sentence on what was computed for others meanwhile; nothing where that was hardly anything."""
+    """Return a sentence on computing for other clients, or '' if there was hardly any."""
     tasks = events.tasks
     seconds = np.clip(tasks.stop, began, ended) - np.clip(tasks.start, began, ended)
     computing = tasks.kind == KINDS.index("compute")
@@ -163,18 +163,18 @@ def _others(events: Batch, began: float, ended: float) -> str:
 
 
 def _moments(run: Run, events: Batch) -> tuple[float, float]:
-    """Begin and end of the run by the scheduler's clock."""
+    """Return the start and the end of the run by the scheduler's clock."""
     assert run.seconds is not None
     last = float(events.tasks.stop.max())
     began = run.started
-    # A run that holds its array first is timed from then on, and clocks may differ: its last task ends it in any case.
+    # A run that first persists its array is timed after that, and clocks may differ. Its last task always ends it.
     if began is None or abs(last - began - run.seconds) > _CLOCKS:
         return last - run.seconds, last
     return began, began + run.seconds
 
 
 def _threads(run: Run, events: Batch) -> dict[str, int]:
-    """Threads of each worker, also of one that got no task."""
+    """Count the threads of each worker, including workers without tasks."""
     threads: dict[str, int] = {}
     for worker, code in zip(events.tasks.worker.values, range(len(events.tasks.worker.values)), strict=True):
         rows = events.tasks.worker.codes == code
@@ -186,7 +186,7 @@ def _threads(run: Run, events: Batch) -> dict[str, int]:
 
 
 def _sentence(facts: Facts, found: tuple[Suggestion, ...]) -> str:
-    """What to change; where no rule met, what took the time: nothing avoidable only where most of it was work."""
+    """Return the first suggestion, or if no rule applies, a summary of what took the time."""
     if found:
         first = found[0]
         return f"{first.found[:1].upper()}{first.found[1:]}. Try: {first.change}."

@@ -1,7 +1,7 @@
-"""Rules that tell why a run was slow: each looks for one cause, and says with a number what it found and what to try.
+"""Rules that explain why a run was slow. Each looks for one cause, measures it, and suggests a change.
 
-A rule takes `Facts` and gives what it found, or nothing. Its share is the part of the workers' time that the cause
-touches: at most this much can be won. A run of a cluster in good order meets none of them.
+A rule takes `Facts` and returns `Found` or None. Its share is the part of the workers' time that the cause affects: at
+most this much can be saved. No rule applies to a run on a well-configured cluster.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from workbench.monitor.events import KINDS, Batch
 from workbench.runs.run import Run, Suggestion
 
 WORTH_WHILE = 0.05
-"""Share of the workers' time below which nothing is said."""
+"""Share of the workers' time below which nothing is reported."""
 
 _GOOD_BLOCK = 128 * 2**20  # bytes; Dask's own advice is about 100 MB
-_SMALL_BLOCK = 24_000_000  # bytes; templates choose about 32 MB where blocks are large enough
+_SMALL_BLOCK = 24_000_000  # bytes; templates choose about 32 MB if blocks are large enough
 _BLOCKS_PER_THREAD = 2
 _SHORT_TASK = 0.05  # seconds: Dask advises against tasks much shorter than 100 ms
-_MANY_TASKS = 200  # of which a scheduler hands out some hundred a second; fewer are slow for other reasons
+_MANY_TASKS = 200  # a scheduler hands out some hundreds a second; fewer tasks are slow for other reasons
 _MANY_FOR_A_THREAD = 20
 _NOTICEABLE = 0.15
 _WAITING_FOR_BLOCKS = 0.1
 _HALF_IDLE = 0.3
-_SLOWER = 2.0  # times as long for the same tasks; between equal workers of a busy machine 1.8 was seen
-_SAME_TASKS = 4  # of one name on each of two workers, before they are compared
+_SLOWER = 2.0  # ratio of times for the same tasks; equal workers of a busy machine differed by up to 1.8
+_SAME_TASKS = 4  # tasks of one name on each of two workers that are needed to compare them
 _COMPUTE = KINDS.index("compute")
 _TRANSFER = KINDS.index("transfer")
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rules look at: the run, its events, and the shares of its time."""
+    """Input of the rules: the run, its events, and the shares of its time."""
 
     run: Run
     events: Batch
     shares: Mapping[str, float]
     threads: Mapping[str, int]
-    """Of each worker, by address."""
+    """Threads of each worker, by address."""
     seconds: float
     moments: tuple[float, float] = field(default=(0.0, 0.0))
-    """When the interval began and ended."""
+    """Start and end of the interval."""
 
     @property
     def n_threads(self) -> int:
@@ -63,39 +63,39 @@ class Facts:
 
     @cached_property
     def computed(self) -> Computed:
-        """The columns of all tasks that were computed."""
+        """Columns of all computed tasks."""
         tasks = self.events.tasks
         rows = tasks.kind == _COMPUTE
         return Computed(tasks.name.codes[rows], tasks.worker.codes[rows], tasks.start[rows], tasks.stop[rows])
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """Of the workload's array."""
+        """Shape of the workload's array."""
         return _whole_numbers(self.run.resolved.get("shape"))
 
     @property
     def chunks(self) -> tuple[int, ...] | None:
-        """Of the workload's array, in elements."""
+        """Chunks of the workload's array, in elements."""
         found = _whole_numbers(self.run.resolved.get("chunks"))
         return found if found and self.shape and len(found) == len(self.shape) else None
 
     @property
     def n_blocks(self) -> int | None:
-        """Blocks of the workload's array."""
+        """Number of blocks of the workload's array."""
         if self.shape is None or self.chunks is None:
             return None
         return math.prod(math.ceil(length / part) for length, part in zip(self.shape, self.chunks, strict=True))
 
     @property
     def block_bytes(self) -> int | None:
-        """Bytes of a whole block, in the type in which it is worked on."""
+        """Bytes of a whole block, in the type in which it is computed."""
         if self.shape is None or self.chunks is None:
             return None
         return math.prod(map(min, self.shape, self.chunks)) * self._worked
 
     @property
     def _worked(self) -> int:
-        # Integers are worked on as float64, and a type that isn't told is float64, too.
+        # Integers are computed as float64, which is also the default type.
         return 4 if self.run.resolved.get("dtype") == "float32" else 8
 
     @property
@@ -106,7 +106,7 @@ class Facts:
             return 8
 
     def blocks_of(self, size: float) -> str:
-        """Return what to type for blocks that are worked on in so many bytes, and why that is another number."""
+        """Return the parameter for blocks that take `size` bytes in computing, and explain the number if it differs."""
         asked = size / self._worked * self._stored
         typed = f"chunks={formats.size(asked).replace(' ', '')}"
         if self._worked == self._stored:
@@ -117,7 +117,7 @@ class Facts:
 
 
 class Computed(NamedTuple):
-    """Columns of tasks: one row for each that was computed."""
+    """Columns of tasks: one row for each computed task."""
 
     name: npt.NDArray[np.int32]
     worker: npt.NDArray[np.int32]
@@ -126,12 +126,12 @@ class Computed(NamedTuple):
 
     @property
     def seconds(self) -> npt.NDArray[np.float64]:
-        """How long each took."""
+        """Duration of each task."""
         return self.stop - self.start
 
 
 class Found(NamedTuple):
-    """What a rule found: `Suggestion` says what each part is."""
+    """Finding of a rule, with the fields of `Suggestion`."""
 
     share: float
     found: str
@@ -139,7 +139,7 @@ class Found(NamedTuple):
 
 
 def tiny_blocks(facts: Facts) -> Found | None:
-    """Many tasks that are over in no time: handing them out takes longer than they do."""
+    """Find many very short tasks, which take longer to hand out than to compute."""
     n_tasks, size, n_blocks = len(facts.computed.name), facts.block_bytes, facts.n_blocks
     if not n_blocks or not size or n_tasks < max(_MANY_TASKS, _MANY_FOR_A_THREAD * facts.n_threads):
         return None
@@ -157,7 +157,7 @@ def tiny_blocks(facts: Facts) -> Found | None:
 
 
 def many_tasks(facts: Facts) -> Found | None:
-    """Many tasks that are over in no time, of a graph whose blocks nobody knows."""
+    """Find many very short tasks in a graph with unknown blocks."""
     n_tasks = len(facts.computed.name)
     if facts.block_bytes or n_tasks < max(_MANY_TASKS, _MANY_FOR_A_THREAD * facts.n_threads):
         return None
@@ -176,13 +176,13 @@ def many_tasks(facts: Facts) -> Found | None:
 
 
 def _held(facts: Facts) -> float:
-    """Largest block that leaves a worker room for a handful of them in each thread."""
+    """Return the size of the largest block of which a worker's memory has room for eight in each thread."""
     spec = facts.run.spec
     return math.inf if spec is None else spec.memory_limit / spec.threads_per_worker / 8
 
 
 def huge_block(facts: Facts) -> Found | None:
-    """Fewer blocks than threads: some never get one."""
+    """Find fewer blocks than threads, so that some threads never get one."""
     n_blocks, size = facts.n_blocks, facts.block_bytes
     if n_blocks is None or size is None or n_blocks >= facts.n_threads or facts.shares["idle"] < _NOTICEABLE:
         return None
@@ -197,14 +197,14 @@ def huge_block(facts: Facts) -> Found | None:
 
 
 def spilling(facts: Facts) -> Found | None:
-    """Blocks went to the disk and came back, because they didn't fit in memory."""
+    """Find blocks that were moved to the disk and back, because they didn't fit in memory."""
     share, held = facts.shares["spilling"], _spilled(facts)
     if share < WORTH_WHILE or not held:
         return None
     spec = facts.run.spec
     more = "more memory for each worker, or fewer threads beside each other in it"
     if spec is not None:
-        # Beyond 60 % of its limit a worker moves blocks out (distributed.worker.memory.target).
+        # Above 60 % of its limit a worker moves blocks to the disk (distributed.worker.memory.target).
         wanted = spec.memory_limit + held / 0.6 / max(1, len(facts.threads))
         more = (
             f"workers of {formats.size(wanted)} instead of {formats.size(spec.memory_limit)} would keep them in memory"
@@ -219,7 +219,7 @@ def spilling(facts: Facts) -> Found | None:
 
 
 def _spilled(facts: Facts) -> int:
-    """Return the most bytes that were on the workers' disks at once."""
+    """Return the sum of each worker's most bytes on disk."""
     most: dict[str, int] = {}
     for sample in facts.events.samples:
         most[sample.worker] = max(most.get(sample.worker, 0), sample.spilled)
@@ -227,7 +227,7 @@ def _spilled(facts: Facts) -> int:
 
 
 def transfers(facts: Facts) -> Found | None:
-    """Threads wait for blocks that travel between workers."""
+    """Find threads that wait for blocks from other workers."""
     share = facts.shares["transferring"] + facts.shares["serialising"]
     if share < _WAITING_FOR_BLOCKS or len(facts.threads) < 2:
         return None
@@ -254,7 +254,7 @@ def _without_transfers(facts: Facts, protocol: str) -> str:
 
 
 def slow_worker(facts: Facts) -> Found | None:
-    """One worker takes longer than the others for the same tasks."""
+    """Find a worker that takes longer than the others for the same tasks."""
     found = _slowest(facts)
     if found is None:
         return None
@@ -263,7 +263,7 @@ def slow_worker(facts: Facts) -> Found | None:
     excess = seconds * (1 - 1 / ratio) / facts.thread_seconds
     if ratio < _SLOWER or excess < WORTH_WHILE:
         return None
-    # The others have nothing to do when they are done.
+    # The others are idle once they are done.
     share = min(1.0, excess + facts.shares["idle"])
     address = facts.events.tasks.worker.values[worker]
     left = len(facts.threads) - 1
@@ -275,7 +275,7 @@ def slow_worker(facts: Facts) -> Found | None:
 
 
 def _slowest(facts: Facts) -> tuple[int, float, float, float] | None:
-    """Worker, what its tasks took by its own medians and by those of the others, and its seconds in all."""
+    """Return the slowest worker, its tasks' time by its own medians and by the others', and its total seconds."""
     done = facts.computed
     if len(facts.threads) < 2 or not len(done.name):
         return None
@@ -307,7 +307,7 @@ def _name_of(facts: Facts, address: str) -> str:
 
 
 def idle_workers(facts: Facts) -> Found | None:
-    """Most threads wait for the task of one."""
+    """Find times in which most threads are idle, often because they wait for one step."""
     share = facts.shares["idle"]
     if share < _HALF_IDLE or facts.n_threads < 2:
         return None
@@ -329,7 +329,7 @@ def idle_workers(facts: Facts) -> Found | None:
 
 
 def _alone(facts: Facts) -> tuple[str, float] | None:
-    """Step that computed while no more than half of the threads did, and for how long they didn't."""
+    """Return the main step while at most half of the threads were busy, and the duration; None without one."""
     done, (began, ended) = facts.computed, facts.moments
     start, stop = done.start.clip(began, ended), done.stop.clip(began, ended)
     times = np.unique(np.r_[start, stop])
@@ -344,14 +344,14 @@ def _alone(facts: Facts) -> tuple[str, float] | None:
     by_name = np.bincount(done.name, lonely[stops] - lonely[starts])
     name = int(by_name.argmax())
     seconds = float(lonely[-1])
-    # What isn't half of it is no explanation.
+    # Less than half of the idle time explains nothing.
     if seconds < facts.shares["idle"] / 2 * facts.seconds:
         return None
     return facts.events.tasks.name.values[name], seconds
 
 
 def fell_back_to_numpy(facts: Facts) -> Found | None:
-    """GPUs were there, and blocks were made on the CPU."""
+    """Find blocks that were made on the CPU despite GPUs."""
     found = facts.run.on_gpu
     if found is None or not found.warning:
         return None
@@ -382,7 +382,7 @@ _EXPLAIN_IDLENESS = {"one huge block", "one slow worker", "many tasks"}
 
 
 def suggestions(facts: Facts) -> tuple[Suggestion, ...]:
-    """All that the rules found, the largest share first."""
+    """Return the findings of all rules, the largest share first."""
     looked = ((rule, look(facts)) for rule, look in RULES.items())
     found = [Suggestion(rule=rule, **each._asdict()) for rule, each in looked if each is not None]
     if any(each.rule in _EXPLAIN_IDLENESS for each in found):

@@ -1,11 +1,11 @@
-"""Where the time of a run's workers went: shares of their threads' time, which add up to one.
+"""Shares of the workers' time in a run: of the time of all threads, adding up to one.
 
-Each moment of each thread counts once. A thread that computes computes; one that doesn't waits, and what for is told
-by what its worker does meanwhile: it moves blocks from or to the disk, or fetches them from others. Where it does
-neither, a short wait is the hand-over of the next task, and in a long one there was nothing to do, as long as others
-worked. Where nobody does anything, all wait for the scheduler, or for a worker that is slow to begin. One that came
-while the run went on, from a queue or after a slow start, was waited for until then. A worker that was asked to leave,
-as one is where the load is followed, is nobody's time until another is in its place.
+Each moment of each thread counts once. A thread that doesn't compute waits, and its worker's activity shows for what:
+the worker moves blocks from or to the disk, or fetches them from other workers. Without such activity, a short wait is
+the hand-over of the next task, and in a long one the thread was idle, as long as others worked. If no thread of the
+cluster is active, all wait for the scheduler, or for a worker that is slow to start. A worker that arrived during the
+run, from a queue or after a slow start, counts as arriving until then. The time of a worker that was asked to leave,
+for example by adaptive scaling, doesn't count until another worker replaces it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from workbench.monitor.events import KINDS, Batch, Tasks, WorkerSample
 SHARES = ("computing", "transferring", "serialising", "spilling", "scheduler", "idle", "arriving")
 
 _AT_ONCE = 5.0
-"""Seconds within which a worker that is there has been heard of."""
+"""Seconds after the start within which an existing worker has its first sample or task."""
 
-# A scheduler needs about a millisecond for a task, and a worker takes a few for each: a thread that has waited longer
-# than all others took to be served has nothing to do.
+# A scheduler needs about a millisecond for a task, and a worker some more. A thread that has waited longer than it
+# takes to serve all others is idle.
 _HAND_OVER = 0.05  # seconds
-_SERVED = 0.002  # seconds a thread
+_SERVED = 0.002  # seconds per thread
 
 _COMPUTE, _TRANSFER, _READ, _WRITE, _DESERIALIZE = (
     KINDS.index(kind) for kind in ("compute", "transfer", "disk-read", "disk-write", "deserialize")
@@ -34,19 +34,19 @@ _COMPUTE, _TRANSFER, _READ, _WRITE, _DESERIALIZE = (
 
 
 Interval = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
-"""Beginnings and ends."""
+"""Starts and ends of intervals."""
 
 
 def shares_of(events: Batch, began: float, ended: float, threads: Mapping[str, int]) -> dict[str, float]:
-    """Shares of the time of all threads between two moments: a number for each of `SHARES`, which add up to 1.
+    """Compute the shares of the time of all threads between two moments: a number for each of `SHARES`, with sum 1.
 
-    These are seconds since the epoch by the scheduler's clock; `threads` are counted by the address of the worker.
+    Moments are seconds since the epoch by the scheduler's clock; `threads` has the threads by the worker's address.
     """
     spent = dict.fromkeys(SHARES, 0.0)
     tasks = events.tasks
     of_worker = {worker: code for code, worker in enumerate(tasks.worker.values)}
     computing = tasks.kind == _COMPUTE
-    # Before the first task and after the last one threads wait for the graph and for the answer's way back.
+    # Before the first task threads wait for the graph, and after the last one until the answer is sent.
     first = float(tasks.start[computing].min(initial=ended).clip(began))
     last = float(tasks.stop[computing].max(initial=first).clip(first, ended))
     patience = max(_HAND_OVER, _SERVED * sum(threads.values()))
@@ -67,7 +67,7 @@ def shares_of(events: Batch, began: float, ended: float, threads: Mapping[str, i
 
 
 def _samples(events: Batch) -> dict[str, list[WorkerSample]]:
-    """Return what each worker was heard to do, from the first on."""
+    """Return the samples of each worker, the oldest first."""
     found: dict[str, list[WorkerSample]] = {}
     for sample in sorted(events.samples, key=lambda sample: sample.time):
         found.setdefault(sample.worker, []).append(sample)
@@ -75,7 +75,7 @@ def _samples(events: Batch) -> dict[str, list[WorkerSample]]:
 
 
 def _absent(told: Sequence[WorkerSample], ended: float) -> Interval:
-    """When a worker that was asked to leave wasn't there: from its last sample on, which has no threads."""
+    """Return the intervals in which a worker was absent, having been asked to leave: its samples have no threads."""
     ends = [*(sample.time for sample in told[1:]), ended]
     known = any(sample.n_threads for sample in told)
     left = [(sample.time, end) for sample, end in zip(told, ends, strict=False) if known and not sample.n_threads]
@@ -126,7 +126,7 @@ def _of_worker(
 
 
 def _union(start: npt.NDArray[np.float64], stop: npt.NDArray[np.float64]) -> Interval:
-    """Intervals in which at least one of many holds."""
+    """Return the union of intervals, as disjoint ones."""
     order = np.argsort(start)
     start, until = start[order], np.maximum.accumulate(stop[order])
     begins = np.r_[True, start[1:] > until[:-1]] if len(start) else np.zeros(0, bool)
@@ -140,7 +140,7 @@ def _quiet(
     n_threads: int,
     moments: tuple[float, float, float, float],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Beginnings and ends of the gaps in each thread's work, from the run's first task to its last."""
+    """Return the starts and ends of the gaps in each thread's work, from the run's first task to its last."""
     _, first, last, _ = moments
     order = np.lexsort((start, thread))
     thread, start, stop = thread[order], start[order], stop[order]
@@ -148,7 +148,7 @@ def _quiet(
     is_last = np.r_[is_new[1:], True] if len(thread) else np.zeros(0, bool)
     before = np.r_[first, stop[:-1]] if len(thread) else stop
     before = np.where(is_new, first, before)
-    # A thread that never had a task had nothing to do from the first to the last.
+    # A thread without any task was idle from the first task to the last.
     unseen = max(0, n_threads - int(is_new.sum()))
     begins = np.r_[before, stop[is_last], np.full(unseen, first)]
     ends = np.r_[start, np.full(int(is_last.sum()), last), np.full(unseen, last)]
@@ -156,7 +156,7 @@ def _quiet(
 
 
 def _counted(intervals: Any, *moments: float) -> tuple[npt.NDArray[np.float64], list[npt.NDArray[np.int64]]]:
-    """All moments at which something changes, and how many intervals of each kind hold from each of them on."""
+    """Return all moments of change, and the number of intervals of each kind that are open from each of them on."""
     edges = [np.r_[start, stop] for start, stop in intervals]
     times = np.unique(np.r_[np.array(moments), *edges].clip(moments[0], moments[-1]))
     counts = []
