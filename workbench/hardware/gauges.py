@@ -120,7 +120,7 @@ class Gauges:
 
 
 class Usage(NamedTuple):
-    """Usage since the previous reading. None where this machine has no counter."""
+    """Usage since the previous reading. None if this machine has no counter."""
 
     cores: tuple[float, ...]
     """Busy share of each core that this process may use, from 0 to 1."""

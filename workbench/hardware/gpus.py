@@ -1,4 +1,4 @@
-"""The GPUs of this machine, read value by value: a refused call costs no other value."""
+"""The GPUs of this machine, read value by value: a refused call affects no other value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repeated readings of GPUs by NVML: a refused call costs no other value.
+"""Repeated readings of GPUs by NVML: a refused call affects no other value.
 
 This module is sent to workers as source text (see `workbench.monitor.feed`), as this package may not be installed
 there. So it may import only the standard library, and nvidia-ml-py if that is installed.
@@ -82,7 +82,7 @@ _FIRST_PIDS = "pid:[4026531836]"
 
 
 class NoGpusError(Exception):
-    """No GPU can be sampled; the text is the reason. `expected` is True if the machine seems to have one."""
+    """The reason that no GPU can be sampled. `expected` is True if the machine seems to have one."""
 
     def __init__(self, reason: str, *, expected: bool) -> None:
         super().__init__(reason)

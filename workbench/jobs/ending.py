@@ -15,7 +15,7 @@ from workbench.redaction import redact
 
 
 class Cancelled(BaseException):
-    """A request that this process ends."""
+    """A request to end this process."""
 
 
 def cancellable(parting: int = 0) -> None:

@@ -12,7 +12,7 @@ from workbench.jobs.folders import L
 
 
 class Waiting(Generic[L]):
-    """Waits for runs or comparisons by id; reads the record every `poll` seconds.
+    """A wait for runs or comparisons by id, which reads the record every `poll` seconds.
 
     `reader` returns, for an id, the function that reads its record.
     """

@@ -1,4 +1,4 @@
-"""Plan, start, cancel and await comparisons. Each is conducted by its own process, see `conductor`."""
+"""Planning, starting, canceling and awaiting comparisons. Each is conducted by its own process, see `conductor`."""
 
 from __future__ import annotations
 
