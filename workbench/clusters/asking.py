@@ -1,6 +1,6 @@
-"""Questions to the process that owns a cluster, over a socket in the cluster's folder that only its person may open.
+"""Requests to the process that owns a cluster, over a socket in the cluster's folder that only its user may open.
 
-A line of JSON names a verb and its arguments. The owner says at once that it has read it, and answers when it is done.
+A line of JSON names a verb and its arguments. The owner confirms at once that it has read it, and answers when done.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ logger = logging.getLogger("workbench.host")
 
 _SOCKET = "owner.sock"
 _PATIENCE = 5.0
-"""Seconds for a question, and for the word that it was read."""
+"""Seconds for a request to be read and confirmed."""
 _READ = b"read\n"
-_LONGEST = 2**22  # bytes: an environment may be as large as the system lets it
+_LONGEST = 2**22  # bytes; an environment may be as large as the system allows
 
 Verbs = Mapping[str, Callable[..., Awaitable[Any]]]
-"""What an owner does when it is asked."""
+"""Actions of an owner, by verb."""
 
 
 async def ask(folder: Path, verb: str, *, on_read: Callable[[], None] = lambda: None, **arguments: Any) -> Any:
-    """Return what the owner of the cluster in `folder` answers; `on_read` is called when it has begun to do it.
+    """Return the answer of the owner of the cluster in `folder`; call `on_read` when it has started the action.
 
-    Raises FailedError with its sentence where it could not do it, and OSError where nobody reads the question.
+    Raises FailedError with its message if the action failed, and OSError if no process reads the request.
     """
     async with asyncio.timeout(_PATIENCE):
         with short(folder) as path:
@@ -53,15 +53,15 @@ async def ask(folder: Path, verb: str, *, on_read: Callable[[], None] = lambda: 
 
 @contextlib.asynccontextmanager
 async def answering(folder: Path, verbs: Verbs) -> AsyncIterator[None]:
-    """Answer such questions until the block ends, as the owner of the cluster in `folder`."""
+    """Answer such requests until the block ends, as the owner of the cluster in `folder`."""
     from tornado.netutil import bind_unix_socket
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Who asked may have gone.
+        # The client may have disconnected.
         with contextlib.suppress(OSError, ValueError):
             question = json.loads(await asyncio.wait_for(reader.readline(), _PATIENCE))
             doing = asyncio.ensure_future(_answer(verbs, question["verb"], question["arguments"]))
-            # Until it waits for something: what it promises is in the record before the asker goes on.
+            # Run it until it waits for something: its promises are in the record before the client continues.
             await asyncio.sleep(0)
             writer.write(_READ)
             answer = await doing
@@ -90,14 +90,14 @@ async def _answer(verbs: Verbs, verb: str, arguments: Mapping[str, Any]) -> dict
         return {"answer": await verbs[verb](**arguments)}
     except WorkbenchError as err:
         return {"error": str(err)}
-    except Exception as err:  # of whatever started the cluster; who asked is told
+    except Exception as err:  # from any engine; the client gets the message
         logger.error("It could not %s", verb, exc_info=err)
         return {"error": f"It could not {verb}: {whole(str(err) or type(err).__name__).rstrip('.')}."}
 
 
 @contextlib.contextmanager
 def short(folder: Path) -> Iterator[str]:
-    """A short path to the folder: a socket's may have a hundred characters only."""
+    """Yield a short path to the folder: the path of a socket is limited to about a hundred characters."""
     if sys.platform != "linux":
         with tempfile.TemporaryDirectory() as path:
             (Path(path) / "to").symlink_to(folder)

@@ -1,4 +1,4 @@
-"""The handles of schedulers elsewhere: of somebody else's, and of one that an engine started for us."""
+"""Handles of schedulers that run elsewhere: external ones, and those that an engine started for us."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _INTERVAL = 1.0
-"""Seconds between two requests to a scheduler, and between two looks at its load."""
-_ARRIVING = 0.2  # seconds between two looks at workers that start
-_CLOSING = 1.5  # seconds for a scheduler of ours to close in order
+"""Seconds between two requests to a scheduler, and between two checks of its load."""
+_ARRIVING = 0.2  # seconds between two checks for workers that start
+_CLOSING = 1.5  # seconds for our scheduler to close cleanly
 _PATIENT = 3
-"""Times that fewer workers must be enough before some leave, as Dask's own Adaptive has it."""
+"""Number of checks in a row that ask for fewer workers before some leave, as in Dask's own Adaptive."""
 
 
 class Attached(Handle):
-    """A scheduler of somebody else's. Nothing is changed there."""
+    """A scheduler that was started outside dask-workbench. Nothing is changed there."""
 
     def __init__(self, spec: ClusterSpec, place: Place) -> None:
         self.place = place
@@ -66,7 +66,7 @@ class Attached(Handle):
         self._asking: asyncio.Task[str] | None = None
 
     async def begin(self) -> None:
-        """Ask it for the first time. Raises FailedError where it doesn't answer, though it did a moment ago."""
+        """Connect for the first time. Raises FailedError if it doesn't answer, though it did a moment ago."""
         try:
             await self._ask()
         except (OSError, TimeoutError) as err:
@@ -74,15 +74,15 @@ class Attached(Handle):
             raise FailedError(self.unreached(why)) from err
 
     def unreached(self, why: str) -> str:
-        """Return what is to be said where it doesn't answer."""
+        """Return the message for a scheduler that doesn't answer."""
         return f"The scheduler at {self.address} no longer answers ({why}). Attach to it again when it is back."
 
     async def find_dashboard(self) -> None:
-        """Look for the dashboard that it serves itself."""
+        """Find the dashboard that the scheduler serves itself."""
         self.dashboard = await dashboard.elsewhere(urlsplit(self.address).netloc.rpartition(":")[0], self._identity)
 
     async def fill(self) -> None:
-        """Return at once: it has the workers that it has."""
+        """Return at once: the workers are started elsewhere."""
         self._asking = asyncio.create_task(self._keep_asking())
 
     async def state(self) -> State:
@@ -99,13 +99,13 @@ class Attached(Handle):
         )
 
     def silence(self) -> str | None:
-        """Return for how long the scheduler has not answered; None where it answers."""
+        """Return a message on how long the scheduler has not answered; None if it answers."""
         unheard = 0.0 if self._heard is None else time.monotonic() - self._heard
         late = unheard > 3 * _INTERVAL + ANSWERING
         return f"Its scheduler hasn't answered for {duration(round(unheard))}." if late else None
 
     def without_workers(self) -> str | None:
-        """Return what it means that no worker is there; None where one is, or one will come."""
+        """Return a message if there are no workers; None if there are, or if some will arrive."""
         return None if self._identity.get("workers") else "It has no workers."
 
     async def finished(self) -> str:
@@ -113,7 +113,7 @@ class Attached(Handle):
         return await self._asking
 
     async def close(self) -> None:
-        """Let go of it."""
+        """Detach from the scheduler."""
         if self._asking is not None:
             self._asking.cancel()
 
@@ -123,14 +123,14 @@ class Attached(Handle):
             try:
                 await self._ask()
             except (OSError, TimeoutError, ValueError) as err:
-                # One that is only silent may sleep, or be cut off: it is asked until it is known to be gone.
+                # A silent scheduler may be asleep or cut off: keep asking until it is known to have ended.
                 gone = await self.gone()
                 if gone and time.monotonic() - (self._heard or 0) > CONNECTING:
                     raise FailedError(gone) from err
 
     async def gone(self) -> str | None:
-        """Return why it will not answer again; None where it may."""
-        # Dask tries again until its time is up, and then doesn't say why.
+        """Return why the scheduler will not answer again; None if it may."""
+        # Dask retries until its time is up, and then doesn't report the reason.
         if await asyncio.to_thread(refuses, self.place):
             return f"The scheduler at {self.address} has ended. Attach to it again when it is back."
         return None
@@ -151,7 +151,7 @@ class Attached(Handle):
         try:
             return abouts(self.place)
         except TypeError as err:
-            # An older one takes other arguments with the same questions.
+            # An older Dask takes other arguments for the same requests.
             raise FailedError(
                 f"The scheduler at {self.address} has Dask {self.versions.get('dask')}, which Dask "
                 f"{remote.packages()['dask']} can't talk to ({err}). Work in an environment with the scheduler's "
@@ -160,7 +160,7 @@ class Attached(Handle):
 
 
 class Started(Attached):
-    """A scheduler that an engine started: asked as any, with workers that `have` starts and ends."""
+    """A scheduler that an engine started, with workers that `have` starts and ends."""
 
     can: tuple[Verb, ...] = ("scale", "adapt", "stop")
 
@@ -176,7 +176,7 @@ class Started(Attached):
         self._is_filled = False
 
     async def fill(self) -> None:
-        """Return when the workers that were asked for are there, or some while it is known that others wait."""
+        """Return when all requested workers have arrived, or some have and the others are known to wait."""
         if "stop" in self.can:
             await self._have(self._spec.n_workers)
             while not await self.is_up():
@@ -186,7 +186,7 @@ class Started(Attached):
         await super().fill()
 
     async def is_up(self) -> bool:
-        """Return whether it can be used: with all workers, or some while others wait."""
+        """Return whether it can be used: with all workers, or with some while others wait."""
         there = len(self._identity["workers"])
         return there >= (self._requested or 0) or (there > 0 and any(job.reason for job in await self.jobs()))
 
@@ -201,7 +201,7 @@ class Started(Attached):
         )
 
     def without_workers(self) -> str | None:
-        """Return that all have ended, where some should be there."""
+        """Return a message if all workers have ended though some should run."""
         if self._identity.get("workers") or not self._is_filled or self._following is not None:
             return None
         if not self._requested:
@@ -209,7 +209,7 @@ class Started(Attached):
         return "All of its workers have ended. Scale it to start others, or stop it."
 
     async def jobs(self) -> tuple[Job, ...]:
-        """Return what waits to become a worker, where that can be asked."""
+        """Return the jobs that are waiting to become workers, if that can be queried."""
         return ()
 
     async def scale(self, n: int) -> None:
@@ -218,7 +218,7 @@ class Started(Attached):
         await self._ask()
 
     async def adapt(self, minimum: int, maximum: int) -> None:
-        """Follow the load, as the scheduler sees it."""
+        """Adapt the number of workers to the load that the scheduler reports."""
         self._follow_no_more()
         self._following = asyncio.create_task(repeat(partial(self._follow, minimum, maximum), _INTERVAL))
 
@@ -232,15 +232,15 @@ class Started(Attached):
         await super().close()
 
     async def have(self, n: int) -> None:
-        """Have `n` workers, with what starts and ends them. Raises FailedError with what that says."""
+        """Start or end workers until there are `n`. Raises FailedError with the engine's message."""
         raise NotImplementedError
 
     def rounded(self, n: int) -> int:
-        """Return the number of workers that `n` comes to, where they come several at a time."""
+        """Return the number of workers for a request of `n`, if they can only be started in groups."""
         return n
 
     def started(self) -> int:
-        """Return the number of workers that were started, whether they have arrived or not."""
+        """Return the number of workers that were started, arrived or not."""
         return self._requested or 0
 
     async def _have(self, n: int) -> None:
@@ -252,7 +252,7 @@ class Started(Attached):
             raise
 
     async def _follow(self, minimum: int, maximum: int) -> None:
-        """Have as many workers as the load needs: more at once, fewer when that has been enough for a while."""
+        """Start as many workers as the load needs: more at once, fewer only after several checks."""
         async with self._scheduler_rpc() as scheduler:
             target = await scheduler.adaptive_target()
         n = self.rounded(min(max(target, minimum), maximum))
@@ -277,14 +277,14 @@ class Started(Attached):
             answer = await scheduler.run_function(function=pickle.dumps(Travelling(remote.clients)))
         self._clients = tuple(sorted(answer.get("result", ())))
         names = {address: str(each["name"]) for address, each in self._identity.get("workers", {}).items()}
-        # What Dask's nannies report before they end a worker.
+        # Dask's nannies report this before they end a worker.
         self._outgrown = tuple(
             (at, names.get(event["worker"], event["worker"])) for at, event in events if at > self._restarted
         )
 
 
 class Served(Started):
-    """A scheduler in this process, which is asked as any other, or one that an engine starts elsewhere."""
+    """A scheduler that runs in this process, or that an engine starts elsewhere."""
 
     def __init__(self, spec: ClusterSpec, folder: Path) -> None:
         super().__init__(spec, Place("", *(security.files(folder) if spec.encrypt else ())))
@@ -293,7 +293,7 @@ class Served(Started):
         self._here: Scheduler | None = None
 
     async def serve(self, keys: Security | None, **at: str) -> None:
-        """Start the scheduler here, at an address (`host`) or a network interface (`interface`)."""
+        """Start the scheduler in this process, at an address (`host`) or a network interface (`interface`)."""
         self._here = await Scheduler(
             protocol=f"{self._planned.protocol}://",
             port=0,
@@ -307,7 +307,7 @@ class Served(Started):
         dashboard.connect_when_asked(self._here)
 
     def found(self, address: str) -> None:
-        """Take the address of the scheduler, which is known from now on."""
+        """Set the address of the scheduler, once it is known."""
         self.address, self.place = address, self.place._replace(address=address)
 
     async def finished(self) -> str:
@@ -325,11 +325,11 @@ class Served(Started):
                 await asyncio.wait_for(self._here.close(), _CLOSING)
 
     def owner_of(self, worker: Mapping[str, Any]) -> str:
-        """Return the name of what the engine started that has this worker."""
+        """Return the name of the unit, such as a job, that the engine started for this worker."""
         return str(worker["name"])
 
     def leaving(self, names: Sequence[str], surplus: int) -> list[str]:
-        """Return which of these leave: those without a worker, the last first, and then those with least to do."""
+        """Return the units to end: first those without a worker, latest first, then those with the fewest tasks."""
         busy = dict.fromkeys(names, -1)
         for worker in self._identity.get("workers", {}).values():
             tasks = worker.get("metrics", {}).get("task_counts", {})
@@ -338,7 +338,7 @@ class Served(Started):
         return sorted(names, key=lambda name: (busy[name], -names.index(name)))[:surplus]
 
     async def retire(self, names: Sequence[str]) -> None:
-        """Have their workers hand over what they hold, and leave."""
+        """Retire the workers of these units: they hand over their data and leave."""
         workers = [each["name"] for each in self._identity.get("workers", {}).values() if self.owner_of(each) in names]
         if workers:
             async with self._scheduler_rpc() as scheduler:
@@ -346,7 +346,7 @@ class Served(Started):
 
 
 def another_python(theirs: str) -> str | None:
-    """Return what another minor version of Python means; None where it is the same, or not known."""
+    """Return a message if the scheduler has another minor version of Python; None if not, or if it is unknown."""
     said = apart([("there", {"python": theirs})], {"python": platform.python_version()}) if theirs else None
     return said and (
         f"It can be watched, but what runs sends code, which works only in the same minor version: {said}. Work in an "
@@ -355,7 +355,7 @@ def another_python(theirs: str) -> str | None:
 
 
 def abouts(place: Place) -> list[About]:
-    """Return what the scheduler and the workers run on."""
+    """Return the environments of the scheduler and the workers."""
     return _asked(place, ask_all)
 
 
@@ -369,11 +369,11 @@ def _asked(place: Place, question: Callable[[Client], T]) -> T:
 
 
 def measured(spec: ClusterSpec, workers: list[dict[str, Any]], machine: Mapping[str, Any] | None) -> ClusterSpec:
-    """Return what the workers turned out to be; where they differ, each counts for the smallest."""
+    """Return the spec with the workers' actual sizes; if they differ, the smallest counts for each."""
     if not workers:
         return spec
     total = machine["memory"]["total"] if machine else psutil.virtual_memory().total
-    # What one without a limit of its own may take.
+    # Memory that a worker without a limit of its own may use.
     without = max(1, total // len(workers))
     measured = spec.measured([(int(each["nthreads"]), int(each["memory_limit"] or without)) for each in workers])
     return measured.model_copy(update={"n_workers": len(workers)})

@@ -1,4 +1,4 @@
-"""One budget of memory over all running clusters of this person."""
+"""One memory budget for all running clusters of this user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.errors import BadInputError, ConflictError, WorkbenchError
 from workbench.hardware import Inventory
 
 MINIMUM_PER_WORKER = 128 * 2**20
-"""Bytes. A worker takes 90 MiB before it holds any data (resident, distributed 2026.7.1 with NumPy imported)."""
+"""Bytes. A worker uses 90 MiB before it holds any data (resident, distributed 2026.7.1 with NumPy imported)."""
 
 _RUNNING = ("starting", "ready")
 
@@ -24,14 +24,14 @@ class Budget(BaseModel, frozen=True):
     limit: int
     reserve: int
     used: int = 0
-    """Bytes that other programs hold, and a quarter of the reserve that they may take before a cluster has started."""
+    """Bytes used by other programs, plus a quarter of the reserve for what they may take before a cluster starts."""
     promised: int
     held: int = 0
-    """Bytes that workers of running clusters hold already of what they were promised."""
+    """Bytes that workers of running clusters already use of the memory promised to them."""
     left: int
 
     def describe(self) -> str:
-        """One clause: '23.5 GiB of memory, less 2.4 GiB in reserve, less 5 GiB given to running clusters'."""
+        """Return a clause: '23.5 GiB of memory, less 2.4 GiB in reserve, less 5 GiB given to running clusters'."""
         others = f"{formats.size(self.reserve)} in reserve"
         if self.used > self.reserve:
             others = f"{formats.size(self.used)} that other programs hold or may take"
@@ -41,17 +41,17 @@ class Budget(BaseModel, frozen=True):
         )
 
     def allows(self, memory: int) -> bool:
-        """Return whether a cluster of so many bytes may start.
+        """Return whether a cluster of this many bytes may start.
 
-        That is a quarter of the reserve more than `left` where other programs hold much: what they take between the
-        plan and the start of a cluster must not refuse it.
+        If other programs use much memory, a quarter of the reserve is allowed beyond `left`: what they take between
+        the plan and the start of a cluster must not refuse it.
         """
         used = self.used - _slack(self.reserve)
         return memory <= max(0, self.limit - self.promised - max(self.reserve, used))
 
 
 def reserve(limit: int) -> int:
-    """Bytes that no cluster is promised: the larger of a share and a size (config), at most half of the limit."""
+    """Return the bytes that no cluster is promised: the larger of a share and a size (config), at most half of all."""
     fraction = config.get("memory-reserve.fraction")
     if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction < 1:
         raise BadInputError(
@@ -61,25 +61,25 @@ def reserve(limit: int) -> int:
 
 
 def running(records: Iterable[ClusterRecord]) -> tuple[ClusterRecord, ...]:
-    """Return the records of clusters of this machine that hold their promise: starting or ready."""
+    """Return the records of this machine's clusters that hold their promise: starting or ready."""
     return tuple(record for record in records if record.status in _RUNNING and not record.spec.elsewhere)
 
 
 def workers(record: ClusterRecord) -> int:
-    """Worker processes that a running cluster may come to have."""
+    """Return the largest number of worker processes that a running cluster may have."""
     if record.adaptive is not None:
         return max(record.adaptive[1], record.n_workers_expected)
-    # A record that was just written doesn't expect anything yet; a ready cluster may have been scaled to none.
+    # A new record doesn't expect any workers yet; a ready cluster may have been scaled to none.
     return record.spec.n_workers if record.status == "starting" else record.n_workers_expected
 
 
 def promised(record: ClusterRecord) -> int:
-    """Bytes promised to a running cluster."""
+    """Return the bytes promised to a running cluster."""
     return workers(record) * record.spec.memory_limit
 
 
 def promised_together(records: Iterable[ClusterRecord]) -> int:
-    """Bytes promised to running clusters. Of those that compute in turn, which have one group, the largest counts."""
+    """Return the bytes promised to running clusters. Clusters of one group compute in turn: only the largest counts."""
     most: dict[tuple[str, str], int] = {}
     for record in records:
         key = (record.group, "" if record.group else record.name)
@@ -88,18 +88,18 @@ def promised_together(records: Iterable[ClusterRecord]) -> int:
 
 
 def held(record: ClusterRecord) -> int:
-    """Bytes that the workers of a cluster hold on this machine now, those that are starting included."""
+    """Return the bytes that a cluster's workers use on this machine now, including workers that are starting."""
     return memory_of_children(record, lambda _: True)
 
 
 def without(records: Iterable[ClusterRecord], name: str) -> tuple[ClusterRecord, ...]:
-    """Return records of which the cluster `name` is promised nothing; what its workers hold is still its own."""
+    """Return the records with nothing promised to the cluster `name`; memory that its workers use still counts."""
     gone = {"status": "ready", "n_workers_expected": 0, "adaptive": None}
     return tuple(record.model_copy(update=gone) if record.name == name else record for record in records)
 
 
 def budget(inventory: Inventory, records: Iterable[ClusterRecord], *, group: str = "") -> Budget:
-    """Budget of this machine while the clusters of `records` run, for one of a `group` that computes in turn."""
+    """Return this machine's budget while the clusters of `records` run, for a cluster of `group`."""
     there = running(records)
     return budget_after(inventory, promised_together(_outside(there, group)), sum(map(held, there)))
 
@@ -109,10 +109,10 @@ def _outside(records: Iterable[ClusterRecord], group: str) -> tuple[ClusterRecor
 
 
 def budget_after(inventory: Inventory, promised: int, held: int = 0) -> Budget:
-    """Budget of this machine after so many bytes were promised, `held` of which workers hold already."""
+    """Return this machine's budget after `promised` bytes were promised, of which workers already use `held`."""
     limit, available = inventory.memory.limit, inventory.memory.available
     kept = reserve(limit)
-    # What workers hold is in what they were promised: it isn't counted twice.
+    # Memory used by workers is part of their promise: don't count it twice.
     used = max(0, limit - (limit if available is None else available) - held) + _slack(kept)
     left = max(0, limit - promised - max(kept, used))
     return Budget(limit=limit, reserve=kept, used=used, promised=promised, held=held, left=left)
@@ -123,10 +123,10 @@ def _slack(reserve: int) -> int:
 
 
 def check_budget(spec: ClusterSpec, inventory: Inventory, records: Iterable[ClusterRecord], *, group: str = "") -> None:
-    """Raise ConflictError where a spec asks for more memory than is left.
+    """Raise ConflictError if a spec needs more memory than is left.
 
-    Clusters of its `group` compute when it doesn't, and take no memory from it. To check a running cluster that is to
-    be scaled, give its spec with the new number of workers, and the records `without` it.
+    Clusters of its `group` compute in turn with it, and take no memory from it. To check a running cluster before
+    scaling it, give its spec with the new number of workers, and the records `without` it.
     """
     if spec.elsewhere:
         return
@@ -135,7 +135,7 @@ def check_budget(spec: ClusterSpec, inventory: Inventory, records: Iterable[Clus
 
 
 def refusal(spec: ClusterSpec, inventory: Inventory, records: Iterable[ClusterRecord]) -> str | None:
-    """Return why this spec would be refused if it were started now, None where it wouldn't."""
+    """Return why this spec would be refused if it were started now; None if it would not."""
     from workbench.clusters.environments import check_environment
 
     try:
@@ -161,7 +161,7 @@ def _check_memory(spec: ClusterSpec, budget: Budget, others: tuple[ClusterRecord
 
 
 def _rounded_down(size: int) -> str:
-    """Size to type, never more than `size`: '3.2 GiB' or '800 MiB'."""
+    """Return a size to type, rounded down: '3.2 GiB' or '800 MiB'."""
     return f"{size * 10 // 2**30 / 10:g} GiB" if size >= 2**30 else f"{size // 2**20} MiB"
 
 
@@ -172,5 +172,5 @@ def _either(items: list[str]) -> str:
 
 
 def _joined(items: list[str]) -> str:
-    # The last item is always to force it, which alone is no advice.
+    # The last item is always to force it, which is no advice on its own.
     return ", ".join([*items[:-1], f"or {items[-1]}"]) if len(items) > 1 else "only force goes past that"

@@ -1,4 +1,4 @@
-"""What a person may choose about a cluster: its names, what each takes, and how functions spell them out."""
+"""Choices for a cluster: their names, their types, and their place in the signatures of functions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Choices(TypedDict, total=False):
-    """What may be given: the keywords of `workbench.start` and `workbench.plan`. `AllChoices` is what becomes of it."""
+    """Keywords of `workbench.start` and `workbench.plan`. `AllChoices` validates them."""
 
     n_workers: int | str | None
     threads_per_worker: int | str | None
@@ -43,7 +43,7 @@ def blank_is_none(value: Any) -> Any:
 
 
 def whole_number(value: Any) -> Any:
-    """Return it, None for an empty field. Raises ValueError for true and false, which pydantic takes for 1 and 0."""
+    """Return the value, None for an empty field. Raises ValueError for booleans, which pydantic takes for 1 and 0."""
     if isinstance(value, bool):
         raise ValueError("Give a whole number")
     return blank_is_none(value)
@@ -66,7 +66,7 @@ def _seconds(value: Any) -> Any:
 
 
 def _word(value: Any) -> Any:
-    # YAML makes a number of an account that is one.
+    # YAML reads an account name made of digits as a number.
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else blank_is_none(value)
 
 
@@ -81,10 +81,10 @@ def _file(value: Any) -> Any:
     return str(Path(value).expanduser().absolute()) if isinstance(value, str | Path) else value
 
 
-# Beyond that no sentence could be written with it.
+# Larger numbers could not be formatted in messages.
 _Positive = Annotated[int, Field(ge=1, lt=2**63)]
 _MOST_AT_ALL = 1024
-"""Threads of one worker: each is a thread of the system, of which a machine has some ten thousand for everybody."""
+"""Threads of one worker: each is a system thread, and a machine has some ten thousand for all users."""
 Count = Annotated[_Positive | None, BeforeValidator(whole_number), WithJsonSchema({"type": "integer", "minimum": 1})]
 Threads = Annotated[
     Annotated[int, Field(ge=1, le=_MOST_AT_ALL)] | None,
@@ -128,9 +128,9 @@ NamedValues = Annotated[
 
 
 def check_variables(values: Mapping[str, str], parameter: str, server: str) -> None:
-    """Return where each variable of this environment that a value names, as $NAME, is set and may be sent to a server.
+    """Check that each environment variable named by a value, as $NAME, is set and may be sent to a server.
 
-    Raises as `credentials.check` does, and BadInputError where one isn't set.
+    Raises as `credentials.check` does, and BadInputError if one isn't set.
     """
     for name, value in values.items():
         if not value.startswith("$"):
@@ -144,7 +144,7 @@ def check_variables(values: Mapping[str, str], parameter: str, server: str) -> N
 
 
 def without_defaults(schema: dict[str, Any]) -> None:
-    """Leave out `default: null`: a form shows an empty field, whose meaning is in the description."""
+    """Remove `default: null`: a form shows an empty field, and the description explains it."""
     for properties in schema["properties"].values():
         properties.pop("default", None)
 
@@ -159,11 +159,11 @@ Encrypt = Annotated[
         description="Scheduler, workers and clients speak TLS (not over UCX). Left out: as workbench.encrypt says.",
     ),
 ]
-"""What each profile says of these is what happens where they are left out."""
+"""Fields without a description: each profile describes what it does by default."""
 
 
 class AnyChoices(BaseModel, frozen=True, extra="forbid", json_schema_extra=without_defaults):
-    """What a person may choose about a cluster wherever it is."""
+    """Choices for any cluster."""
 
     n_workers: Workers = Field(None, description="Worker processes. Left out: follows from the threads and the cores.")
     threads_per_worker: WorkerThreads = Field(None, description="Left out: the cores shared out among the workers.")
@@ -175,7 +175,7 @@ class AnyChoices(BaseModel, frozen=True, extra="forbid", json_schema_extra=witho
 
 
 class ClusterChoices(AnyChoices):
-    """What a person may choose about a cluster here; what is left out is chosen to match the hardware."""
+    """Choices for a cluster on this machine; those left out are chosen to match the hardware."""
 
     python: Interpreter = Field(
         None,
@@ -200,7 +200,7 @@ _Devices = Annotated[
 
 
 class GpuChoices(ClusterChoices):
-    """What a person may choose about a cluster with GPUs."""
+    """Choices for a cluster with GPUs."""
 
     devices: _Devices = Field(
         None,
@@ -232,7 +232,7 @@ Interface = Annotated[
 
 
 class UcxChoices(ClusterChoices):
-    """What a person may choose about a cluster that speaks UCX."""
+    """Choices for a cluster that uses UCX."""
 
     ucx_tls: _Transports = Field(
         None,
@@ -248,7 +248,7 @@ class UcxChoices(ClusterChoices):
 
 
 class AllChoices(GpuChoices, UcxChoices):
-    """What a person may choose of any cluster."""
+    """All choices of all clusters."""
 
 
 ALLOWED = {
@@ -264,7 +264,7 @@ ALLOWED = {
     "ucx_tls": "names of UCX transports with commas between them, such as 'tcp,cuda_copy,cuda_ipc' (see: ucx_info -d)",
     "interface": "names of network interfaces or ports of cards with commas between them, such as 'ib0' or 'mlx5_0:1'",
 }
-"""What may be given for these choices, for a sentence that begins with 'Give'."""
+"""Allowed values of these choices, for a message that begins with 'Give'."""
 
 
 OTHER_WORDS = {
@@ -275,13 +275,13 @@ OTHER_WORDS = {
     "gpus": "devices",
     "CUDA_VISIBLE_DEVICES": "devices",
 }
-"""What Dask, Dask-CUDA and the terminal call what is chosen here."""
+"""Names that Dask, Dask-CUDA and the command line use for these choices."""
 
 
 def choosing(function: Callable[P, T]) -> Callable[P, T]:
-    """Spell out the `**choices` of a function, in its signature and docstring; answer a near miss with the right word.
+    """Spell out the `**choices` of a function in its signature and docstring, and suggest the right name for a typo.
 
-    In the docstring their descriptions take the place of the entry `**choices`, which has one line.
+    In the docstring their descriptions replace the entry `**choices`, which has one line.
     """
     signature = inspect.signature(function)
     own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
@@ -298,7 +298,7 @@ def choosing(function: Callable[P, T]) -> Callable[P, T]:
                 other = OTHER_WORDS.get(name)
                 hint = f" Did you mean {other}?" if other else formats.meant(name, known)
                 if not hint and profile is not None:
-                    continue  # which says what it takes
+                    continue  # the profile reports what it takes
                 raise BadInputError(f"There is no choice {name!r}.{hint} Choose from: {', '.join(known)}.")
         return function(*args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""From a cluster's name to a Dask client."""
+"""Dask clients of clusters, by the cluster's name."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ if TYPE_CHECKING:
 
 
 def connect(name: str, *, asynchronous: bool = False, client_name: str | None = None, timeout: float = 10.0) -> Client:
-    """Dask client of the cluster called `name`; with `asynchronous=True` it is still to be awaited.
+    """Return a Dask client of the cluster called `name`; with `asynchronous=True`, await it.
 
-    Workers on this machine import modules from the folder that this process works in, where it does so too.
+    Workers on this machine import modules from this process's working folder, if this process does so too.
 
-    Its scheduler has `timeout` seconds to answer: one that takes in a large graph is silent meanwhile. In a notebook
-    the client is named after the kernel, so that the sidebar can tell which notebook is on which cluster.
+    The scheduler has `timeout` seconds to answer; it is silent while it takes in a large graph. In a notebook the
+    client is named after the kernel, so that the sidebar can show which notebook is connected to which cluster.
 
     Raises
     ------
     NotFoundError
-        There is no such cluster; the sentence lists those that exist.
+        There is no such cluster; the message lists those that exist.
     ConflictError
         It is still starting, or being stopped.
     FailedError
         It failed, was lost, or does not answer.
     MissingError
-        It speaks UCX, and distributed-ucxx isn't installed here.
+        It uses UCX, and distributed-ucxx isn't installed here.
     """
     record = records.read(name)
     if record.status != "ready":
         raise (FailedError if record.is_over else ConflictError)(f"Cluster {record.told}")
     if client_name is None:
-        # What we connect for ourselves tells a person otherwise.
+        # Our own connections report differences to the user in another way.
         _compare_versions(record)
     if record.spec.protocol == "ucx":
         _prepare_ucx(record)
@@ -61,11 +61,11 @@ def connect(name: str, *, asynchronous: bool = False, client_name: str | None = 
     keys = security.load(record)
     try:
         if not asynchronous and record.spec.protocol == "tcp":
-            # A client waits for ever for one that takes the connection and says nothing; with TLS it wants an answer.
+            # A client waits forever for a server that accepts the connection and is silent; with TLS it has a time-out.
             finish(heard(record.scheduler_address or "", keys, timeout))
         with warnings.catch_warnings():
             without_dasks_table()
-            # Its pages are at a socket, to which Dask would give a link that leads nowhere.
+            # The dashboard is at a socket; Dask would show a link that leads nowhere.
             hidden = (record.dashboard_address or "unix:").startswith("unix:")
             kind = type("Client", (Client,), {"dashboard_link": None}) if hidden else Client
             client = kind(
@@ -86,11 +86,11 @@ def connect(name: str, *, asynchronous: bool = False, client_name: str | None = 
 
 
 def _bring_folder(client: Client) -> None:
-    """Let workers import modules that lie beside the user, where this process does."""
+    """Let workers import modules from the working folder, if this process does."""
     with contextlib.suppress(FileNotFoundError):  # the folder was removed
         folder = str(Path.cwd())
         if not {"", folder}.isdisjoint(sys.path):
-            # The scheduler, too: it unpickles graphs. A worker that ends meanwhile is followed by one that has it.
+            # The scheduler, too: it unpickles graphs. A worker that replaces another one gets the folder as well.
             client.run_on_scheduler(Travelling(remote.look_in), folder)
             with contextlib.suppress(OSError):
                 client.register_worker_callbacks(Travelling(remote.looking_in, (folder,)))
@@ -102,22 +102,22 @@ def _prepare_ucx(record: ClusterRecord) -> None:
             f"Cluster {record.name} speaks UCX, and {sys.executable} lacks distributed-ucxx: "
             f"{install('ucx')}, or work in the cluster's environment."
         )
-    # UCX initialises once in a process, at the first connection; blocks on a GPU arrive on one.
+    # UCX initializes once in a process, at the first connection; blocks on a GPU arrive on one.
     dask.config.set({"distributed-ucxx.create-cuda-context": bool(record.spec.devices)})
     os.environ.update(record.spec.ucx_variables())
-    # ucxx sets a variable that its own UCX then complains of.
+    # ucxx sets a variable that its own UCX then warns about.
     os.environ.setdefault("UCX_WARN_UNUSED_ENV_VARS", "n")
 
 
 def _prepare_backend() -> None:
-    """Let `array.backend = "cupy"` do without a GPU in this process where there is none."""
+    """Let `array.backend = "cupy"` work in this process if it has no GPU."""
     if cuda.problem() is None:
         return
     from workbench.linalg import backend
 
     backend.register()
     if importlib.util.find_spec("cupy") is None:
-        # It would tell of every block that its type can't be looked up here, where nobody asks for it.
+        # It would warn for every block that its type can't be looked up here, though nothing needs it.
         logging.getLogger("distributed.protocol.pickle").setLevel(logging.WARNING)
 
 

@@ -1,4 +1,4 @@
-"""What can be asked of a running cluster: scale, adapt, restart, stop, its logs."""
+"""Actions on a running cluster: scale, adapt, restart, stop, read its logs."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _POLL = 0.03
 
 
 async def scale(name: str, n_workers: int, *, force: bool = False) -> ClusterRecord:
-    """Have so many workers from now on; returns when those that leave have handed over their data.
+    """Scale the cluster to `n_workers`; return when leaving workers have handed over their data.
 
-    Ends adapting. Raises ConflictError when so many workers exceed the memory budget, unless `force` is given.
+    Ends adapting. Raises ConflictError if the workers exceed the memory budget, unless `force` is given.
     """
     record = records.read(name)
     _check_can(record, "scale")
@@ -46,7 +46,7 @@ async def scale(name: str, n_workers: int, *, force: bool = False) -> ClusterRec
 
 
 async def adapt(name: str, minimum: int, maximum: int, *, force: bool = False) -> ClusterRecord:
-    """Let the number of workers follow the load between two bounds. `minimum` may be zero."""
+    """Adapt the number of workers to the load, between two bounds. `minimum` may be zero."""
     record = records.read(name)
     _check_can(record, "adapt")
     _check_count("minimum", minimum, least=0)
@@ -55,16 +55,16 @@ async def adapt(name: str, minimum: int, maximum: int, *, force: bool = False) -
 
 
 async def restart_workers(name: str) -> ClusterRecord:
-    """Start all workers anew: what they compute and hold is forgotten. Returns when they are back."""
+    """Restart all workers, which lose their tasks and data. Return when they are back."""
     record = records.read(name)
     _check_can(record, "restart")
     return await _ask(record, "restart")
 
 
 async def logs(name: str) -> dict[str, str]:
-    """Logs of 'host', 'scheduler' and each worker, such as 'worker 0, tls://127.0.0.1:41007'.
+    """Return the logs of 'host', 'scheduler' and each worker, such as 'worker 0, tls://127.0.0.1:41007'.
 
-    The host's alone when the cluster isn't up.
+    Only the host's if the cluster isn't up.
     """
     record = records.read(name)
     found = {"host": await in_thread(records.log, name)}
@@ -76,7 +76,7 @@ async def logs(name: str) -> dict[str, str]:
             told = (await scheduler.identity())["workers"]
             texts = await asyncio.gather(*(_worker_log(scheduler, address) for address in told))
         for (address, each), text in zip(told.items(), texts, strict=True):
-            # Those that nobody named are called as their address is.
+            # Workers without a name are named after their address.
             named = address if each["name"] == address else f"worker {each['name']}, {address}"
             found[on_one_line(named)] = text
     except FailedError as err:
@@ -93,7 +93,7 @@ async def _worker_log(scheduler: Any, address: str) -> str:
 
 
 class Worker(NamedTuple):
-    """One worker as its scheduler knows it now. None is what it doesn't tell."""
+    """A worker as its scheduler last reported it. None for values that it doesn't report."""
 
     address: str
     name: str
@@ -102,20 +102,20 @@ class Worker(NamedTuple):
     """Percent of one core."""
     memory: int
     memory_limit: int
-    """0 where it has none."""
+    """0 without a limit."""
     spilled: int
     """Bytes on disk."""
     tasks: int
-    """Those that it computes or is to compute next."""
+    """Number of tasks that run or are ready to run."""
     heard: float
-    """Seconds since the scheduler heard from it last."""
+    """Seconds since the worker's last message to the scheduler."""
     gpu: float | None = None
-    """Percent of the last moment in which something ran on its GPU."""
+    """GPU utilization of the last moment, in percent."""
     gpu_memory: int | None = None
 
 
 async def workers(name: str) -> list[Worker]:
-    """Return what each worker does, as its scheduler heard last."""
+    """Return the state of each worker, as last reported to the scheduler."""
     async with _scheduler(records.read(name)) as scheduler:
         told = (await scheduler.identity())["workers"]
     return [_worker(address, each, each["metrics"]) for address, each in told.items()]
@@ -139,7 +139,7 @@ def _worker(address: str, told: Mapping[str, Any], metrics: Mapping[str, Any]) -
 
 
 async def restart_worker(name: str, address: str) -> ClusterRecord:
-    """Start one worker anew; what it held is computed again where it is needed."""
+    """Restart one worker; its data is computed again if needed."""
     record = records.read(name)
     _check_can(record, "restart")
     async with _scheduler(record, _RESTARTING) as scheduler:
@@ -154,26 +154,26 @@ async def restart_worker(name: str, address: str) -> ClusterRecord:
 
 
 async def held(name: str) -> dict[str, int]:
-    """Bytes that results of tasks hold in the workers' memory, by what the tasks' keys begin with."""
+    """Return the bytes of task results in the workers' memory, by the prefix of the tasks' keys."""
     async with _scheduler(records.read(name)) as scheduler:
         found: dict[str, int] = await scheduler.nbytes(summary=True)
     return found
 
 
 async def profile(name: str) -> dict[str, Any]:
-    """Return what the code of all workers was seen doing: Dask's tree of frames, each with how often it was seen."""
+    """Return Dask's statistical profile of all workers: a tree of frames with counts."""
     async with _scheduler(records.read(name)) as scheduler:
         tree: dict[str, Any] = await scheduler.profile()
     return tree
 
 
 async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
-    """Stop the cluster, detach from one that somebody else started, call off a start, or dismiss what failed.
+    """Stop the cluster, detach from an external one, cancel a start, or dismiss a failed one.
 
-    Asks the host, then sends it SIGTERM, then SIGKILL; returns when no process and no record is left.
+    Asks the host, then sends SIGTERM, then SIGKILL; returns when no process and no record is left.
 
-    Raises FailedError where it goes on elsewhere, since what started it there doesn't end it. Its record stays then, so
-    that it can be tried again, or be given up with `forget`.
+    Raises FailedError if it keeps running elsewhere because the engine there doesn't end it. Its record stays, so that
+    the user can try again, or give it up with `forget`.
     """
     record = await in_thread(_reread, record)
     if record.status == "unknown":
@@ -193,7 +193,7 @@ async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
                 f"it started elsewhere may go on. See: workbench logs {record.name}. {_again(record.name)}"
             )
     left = await in_thread(_reread, record)
-    # What was lost before is dismissed. On this machine nothing goes on, whatever is said.
+    # A cluster lost earlier is dismissed. On this machine nothing keeps running, whatever the message says.
     if left.status == "lost" and record.status != "lost" and left.spec.elsewhere and left.message:
         raise FailedError(f"{left.message}\n{_again(record.name)}")
     if left.ending == "stopped" and left.is_over:
@@ -204,7 +204,7 @@ async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
 async def stop_all() -> tuple[str, ...]:
     """Stop every cluster that is known here, and return their names.
 
-    Raises FailedError, when all others are stopped, where some go on elsewhere.
+    Raises FailedError, after all others are stopped, if some keep running elsewhere.
     """
     found = [record for record in await in_thread(records.read_all) if record.status != "unknown"]
     ended = await asyncio.gather(*map(stop, found), return_exceptions=True)
@@ -218,9 +218,9 @@ async def stop_all() -> tuple[str, ...]:
 
 
 async def forget(record: ClusterRecord) -> str | None:
-    """Stop the cluster as far as that is possible from here, and remove its record; why it may go on, or None.
+    """Stop the cluster as far as possible from here, and remove its record; return why it may still run, or None.
 
-    An owner on another machine that lives ends the cluster as soon as it finds its record gone.
+    A live owner on another machine ends the cluster as soon as it finds its record gone.
     """
     record = await in_thread(_reread, record)
     why = None
@@ -245,10 +245,10 @@ def _again(name: str) -> str:
 
 
 async def _end(record: ClusterRecord) -> None:
-    """End what goes on elsewhere without its owner. Raises FailedError where that fails, whatever ails it."""
+    """End what still runs elsewhere without its owner. Raises FailedError if that fails for any reason."""
     try:
         await of_cluster(record.spec.profile).end(record.spec, record.called)
-    except Exception as err:  # of a server, or of a profile that somebody else wrote
+    except Exception as err:  # from a server, or from a third-party profile
         why = str(err) if isinstance(err, WorkbenchError) else f"It could not be ended ({named(err)})."
         raise FailedError(f"{record.name} is still there. {why}\n{_again(record.name)}") from err
 
@@ -256,10 +256,10 @@ async def _end(record: ClusterRecord) -> None:
 async def wait(
     name: str, on_change: Callable[[ClusterRecord], None] | None = None, timeout: float | None = None
 ) -> ClusterRecord:
-    """Record of the cluster once it is ready; `on_change` is told of each stage on the way.
+    """Return the cluster's record once it is ready; call `on_change` with each stage on the way.
 
-    Raises FailedError with the last lines of the log when it doesn't get there, or not within `timeout` seconds, or
-    when its process, which ends a start that takes too long, is silent itself.
+    Raises FailedError with the last lines of the log if it doesn't become ready, or not within `timeout` seconds.
+    Also raises if the host process, which itself ends a start that takes too long, gives no sign of life.
     """
     began = heard = looked = time.monotonic()
     limit = config.seconds("start-timeout")
@@ -278,7 +278,7 @@ async def wait(
             raise FailedError("\n    ".join((f"Cluster {record.told}", *record.log_tail)))
         if timeout is not None and time.monotonic() > began + timeout:
             raise FailedError(f"Cluster {name} is still starting after {formats.duration(timeout)} ({record.stage}).")
-        # Time in which this process was stopped, and that one maybe with it, doesn't count.
+        # Don't count time in which this process was suspended, perhaps along with the host.
         paused, looked = time.monotonic() - looked > folders.HEARTBEAT, time.monotonic()
         if paused or sign != (sign := (record, _heartbeat(name))):
             heard = looked
@@ -314,7 +314,7 @@ def _check_count(parameter: str, value: object, *, least: int) -> None:
 
 
 def _check_most(record: ClusterRecord, parameter: str, value: int, *, least: int) -> None:
-    """Refuse more workers than there are GPUs for."""
+    """Refuse more workers than the cluster has GPUs."""
     _check_count(parameter, value, least=least)
     devices = len(record.spec.devices)
     if devices and value > devices:
@@ -325,10 +325,10 @@ def _check_most(record: ClusterRecord, parameter: str, value: int, *, least: int
 
 
 async def _ask(record: ClusterRecord, verb: Verb, *, most: int | None = None, **arguments: Any) -> ClusterRecord:
-    """Have the owner do it; the record then. Raises a WorkbenchError when it isn't up, doesn't answer or could not.
+    """Ask the owner to do it, and return the new record. Raises a WorkbenchError if that is impossible or fails.
 
-    `most` is how many workers the cluster may have then. Raises ConflictError where the budget has no room for them;
-    None, or fewer than now, are always allowed.
+    `most` is the number of workers that the cluster may then have. Raises ConflictError if that exceeds the memory
+    budget; None, or fewer than now, are always allowed.
     """
     _check_ready(record)
     allowed = max(record.n_workers_expected, record.adaptive[1] if record.adaptive else 0)
@@ -347,9 +347,9 @@ async def _ask(record: ClusterRecord, verb: Verb, *, most: int | None = None, **
 
 
 async def _ask_in_turn(record: ClusterRecord, verb: Verb, most: int, arguments: Mapping[str, Any]) -> None:
-    """Have the owner do what needs more memory while no other cluster is promised any.
+    """Ask the owner for a change that needs more memory, while no other cluster is promised any.
 
-    In a thread with an event loop of its own, since others here may wait for the same lock.
+    Runs in a thread with its own event loop, since other coroutines here may wait for the same lock.
     """
     from workbench.clusters.budget import check_budget, without
     from workbench.hardware import inventory
@@ -359,7 +359,7 @@ async def _ask_in_turn(record: ClusterRecord, verb: Verb, most: int, arguments: 
         stack.enter_context(records.lock())
         others = without(records.read_all(locked=True), record.name)
         check_budget(record.spec.model_copy(update={"n_workers": most}), here, others, group=record.group)
-        # The owner writes the promise into its record first.
+        # The owner first writes the promise into its record.
         await ask(records.folder(record.name), verb, on_read=stack.close, **arguments)
 
 
@@ -370,11 +370,11 @@ def _check_ready(record: ClusterRecord) -> None:
 
 @contextlib.asynccontextmanager
 async def _scheduler(record: ClusterRecord, patience: float = _RPC_PATIENCE) -> AsyncIterator[Any]:
-    """Dask's RPC to the cluster's scheduler. Raises FailedError when it hasn't answered after so many seconds."""
+    """Open Dask's RPC to the cluster's scheduler. Raises FailedError if it doesn't answer within `patience` seconds."""
     await in_thread(load, "distributed")
     keys = security.load(record)
     try:
-        # A process that was stopped takes connections, and never answers.
+        # A suspended process accepts connections, and never answers.
         async with asyncio.timeout(patience), asking(record.contact or "", keys, _RPC_PATIENCE) as scheduler:
             yield scheduler
     except OSError as err:
@@ -383,7 +383,7 @@ async def _scheduler(record: ClusterRecord, patience: float = _RPC_PATIENCE) -> 
 
 
 def _text(lines: list[tuple[str, str]]) -> str:
-    # What another process sends may be of any length.
+    # Text from another process may be of any length.
     return "\n".join(line for _, line in reversed(lines))[-config.LOG_TAIL :]
 
 
@@ -391,7 +391,7 @@ def _reread(record: ClusterRecord) -> ClusterRecord:
     try:
         return records.read(record.name)
     except NotFoundError:
-        # Gone already, or on another machine: what was handed in is all that is known.
+        # Gone already, or on another machine: the given record is all that is known.
         return record
 
 

@@ -1,6 +1,6 @@
-"""Whether CUDA can compute here, asked of the driver itself, and whether Dask may ask NVML for its own metrics of GPUs.
+"""Checks of CUDA, by the driver itself, and of NVML, from which Dask reads its own GPU metrics.
 
-NVML may list what nothing can run on. Dask fails at its start where NVML refuses it an answer.
+NVML may list GPUs on which nothing can run. Dask fails at its start if NVML refuses to answer a query.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 from workbench.hardware.sources import Sources, UnreadableError, nvml_call, nvml_opened
 
 _ASKED = ("nvmlDeviceGetName", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetUtilizationRates")
-"""What `distributed.diagnostics.nvml` asks of each device; it copes with nothing but "not supported"."""
+"""NVML queries of `distributed.diagnostics.nvml` for each device; the only error it handles is "not supported"."""
 
 
 def problem(library: str = "libcuda.so.1") -> str | None:
-    """Return why nothing can be computed on a GPU of this machine, as a clause; None when it can.
+    """Return a clause on why this machine can't compute on a GPU; None if it can.
 
-    Makes no CUDA context, so that nothing is taken on the cards.
+    Creates no CUDA context, so that no GPU memory is used.
     """
     try:
         driver = ctypes.CDLL(library)
@@ -32,7 +32,7 @@ def problem(library: str = "libcuda.so.1") -> str | None:
 
 
 def answered() -> bool:
-    """Return whether NVML answers all that Dask asks when a scheduler, a nanny or a worker starts."""
+    """Return whether NVML answers all queries of Dask at the start of a scheduler, a nanny or a worker."""
     try:
         with nvml_opened(Sources()) as library:
             for index in range(nvml_call(library, "nvmlDeviceGetCount")):

@@ -1,4 +1,4 @@
-"""Dask's own dashboard: ours at a socket that only its owner may open, loaded when it is first looked at; others'."""
+"""Dask's own dashboard: ours at a socket that only its owner may open, loaded on first use; those of others."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tornado.web import Application, RequestHandler
 from workbench.clusters.asking import short
 
 _SOCKET = "dashboard.sock"
-_PATIENCE = 2.0  # seconds for a dashboard elsewhere to say whose it is
+_PATIENCE = 2.0  # seconds for a remote dashboard to identify its scheduler
 
 
 def hide(scheduler: Scheduler, folder: Path) -> str | None:
-    """Take the scheduler's pages from their port, which any user of this machine can ask, to a socket in `folder`.
+    """Move the scheduler's pages from their port, which any user of this machine can open, to a socket in `folder`.
 
-    Their address, 'unix:<path>'; None where there can be no socket, and then there are no pages.
+    Return their address, 'unix:<path>'; None if there can be no socket, and then there are no pages.
     """
     scheduler.http_server.stop()
-    # What it says of itself to clients: nobody listens there any more.
+    # The scheduler reports this port to clients, and nothing listens there any more.
     scheduler.http_server.port = 0
     try:
         with short(folder) as path:
@@ -43,7 +43,7 @@ def hide(scheduler: Scheduler, folder: Path) -> str | None:
 def connect_when_asked(scheduler: Scheduler) -> None:
     """Let the scheduler's HTTP server load the dashboard on the first request for one of its pages.
 
-    Most clusters' dashboards are never opened, and importing it delays a start by 0.4 s.
+    Most dashboards are never opened, and importing Dask's takes 0.4 s.
     """
     scheduler.http_application.add_application(
         Application([(r".*", _Loader, {"scheduler": scheduler})]),
@@ -51,9 +51,9 @@ def connect_when_asked(scheduler: Scheduler) -> None:
 
 
 async def elsewhere(host: str, identity: Mapping[str, Any]) -> str | None:
-    """Return the address of the dashboard of a scheduler on `host`, 'http://host:8787', None where none can be seen.
+    """Return the address of the dashboard of a scheduler on `host`, 'http://host:8787'; None if it can't be reached.
 
-    At the same port behind a tunnel there may be that of another, or no dashboard at all: it is asked whose it is.
+    Behind a tunnel, the same port may have another scheduler's dashboard or none: ask it for its scheduler's id.
     """
     address = f"http://{host}:{identity.get('services', {}).get('dashboard')}"
     fetch = AsyncHTTPClient().fetch
@@ -61,7 +61,7 @@ async def elsewhere(host: str, identity: Mapping[str, Any]) -> str | None:
         answer = await fetch(f"{address}/json/identity.json", request_timeout=_PATIENCE)
         if json.loads(answer.body)["id"] != identity["id"]:
             return None
-        # With --no-dashboard there are other pages at that port. A head, for the page itself would be made.
+        # With --no-dashboard that port has other pages. Request the head only, to avoid rendering the page.
         page = await fetch(f"{address}/status", method="HEAD", request_timeout=_PATIENCE, raise_error=False)
         return None if page.code == 404 else address
     except (HTTPError, OSError, ValueError, LookupError, TypeError):
@@ -69,19 +69,19 @@ async def elsewhere(host: str, identity: Mapping[str, Any]) -> str | None:
 
 
 class _Loader(RequestHandler):
-    """Answers any page that isn't there yet: loads the dashboard, then sends the browser to the page again."""
+    """Handler of all pages before the dashboard is loaded: loads it, then redirects the browser to the same page."""
 
     def initialize(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
 
     async def get(self) -> None:
         application = self.scheduler.http_application
-        # In a thread, so that tasks are scheduled meanwhile.
+        # In a thread, so that the scheduler keeps working.
         await asyncio.to_thread(importlib.import_module, "distributed.dashboard.scheduler")
         if self.application in application.applications:
             application.applications.remove(self.application)
             importlib.import_module("distributed.dashboard.scheduler").connect(
                 application, self.scheduler.http_server, self.scheduler, prefix="/"
             )
-        # Relative, for the browser may know this page by a proxy's address; with './', or 'x:y' were another server.
+        # Relative, since the browser may use a proxy's address; with './', or 'x:y' would be read as another server.
         self.redirect("./" + (self.request.uri or "").rsplit("/", 1)[-1])

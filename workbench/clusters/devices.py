@@ -1,4 +1,4 @@
-"""GPUs for a cluster: what can be chosen, which are proposed, and what is refused before a start."""
+"""GPUs for a cluster: which are available, which are proposed, and which are refused before a start."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from workbench.errors import BadInputError, ConflictError, quoted
 from workbench.hardware import Inventory
 
 LEAST_FREE = 2**30
-"""Bytes. A CUDA context and the libraries' kernels take about half of that before there is any data."""
+"""Bytes. A CUDA context and the libraries' kernels use about half of it before there is any data."""
 
 _FEW = 3
 _IDLE_FREE = 0.5
-"""Share of its memory that is free on a GPU which counts as idle: what holds more is somebody's work."""
+"""Minimum share of free memory on an idle GPU; with less, it is taken to be in use."""
 
 
 class Device(NamedTuple):
-    """What one worker can have: a GPU, or a slice of one (MIG)."""
+    """A device for one worker: a GPU, or a slice of one (MIG)."""
 
     label: str
     """Index of the GPU, '0'; of a slice '0:1'."""
@@ -28,7 +28,7 @@ class Device(NamedTuple):
     total: int | None
     free: int | None
     use: int
-    """Percent of the last moment in which something ran; 0 where nobody can tell."""
+    """GPU utilization of the last moment, in percent; 0 if unknown."""
     is_slice: bool = False
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class Device(NamedTuple):
 
 
 def devices_of(inventory: Inventory) -> tuple[Device, ...]:
-    """GPUs and slices that a worker could have, in NVML's order. A GPU that is cut into slices has none itself."""
+    """Return the GPUs and slices available to workers, in NVML's order. A sliced GPU isn't listed itself."""
     found = []
     for gpu in inventory.visible_gpus():
         name = gpu.name or "GPU"
@@ -57,11 +57,11 @@ def devices_of(inventory: Inventory) -> tuple[Device, ...]:
 def pick(
     profile: str, inventory: Inventory, wanted: str | None = None, n_workers: int | None = None
 ) -> tuple[tuple[Device, ...], str]:
-    """Devices for a cluster, one for each worker, and the sentence that says why these.
+    """Return devices for a cluster, one per worker, and a message that explains the choice.
 
-    `wanted` are indices or UUIDs with commas between them. Without `n_workers` these are the idle ones, and all if none
-    is (one for the profile gpu). Raises BadInputError for a device that isn't there, the wrong number of them, or whole
-    GPUs mixed with slices.
+    `wanted` are indices or UUIDs separated by commas. Without it and `n_workers`, the idle devices are picked, or all
+    if none is idle (one for the profile gpu). Raises BadInputError for an unknown device, the wrong number of them, or
+    whole GPUs mixed with slices.
     """
     there = devices_of(inventory)
     if not there:
@@ -84,7 +84,7 @@ def pick(
 
 
 def proposed(profile: str, inventory: Inventory) -> frozenset[str]:
-    """UUIDs of the devices that a cluster gets when nobody chooses; none where there is nothing to propose."""
+    """Return the UUIDs of the devices that a cluster gets by default; empty if there is nothing to propose."""
     try:
         return frozenset(device.uuid for device in pick(profile, inventory)[0])
     except BadInputError:
@@ -92,9 +92,9 @@ def proposed(profile: str, inventory: Inventory) -> frozenset[str]:
 
 
 def check(spec: ClusterSpec, inventory: Inventory) -> None:
-    """Raise ConflictError where a device of a spec has too little memory that is free at this moment.
+    """Raise ConflictError if a device of a spec has too little free memory at this moment.
 
-    Raises BadInputError where one isn't there, whole GPUs are mixed with slices, or more is asked for than a card has.
+    Raises BadInputError if one isn't there, whole GPUs are mixed with slices, or a size exceeds the card's memory.
     """
     there = {device.uuid: device for device in devices_of(inventory)}
     gone = [uuid for uuid in spec.devices if uuid not in there]
@@ -121,7 +121,7 @@ def _wanted(text: str, there: tuple[Device, ...]) -> tuple[Device, ...]:
 
 
 def _idle(devices: tuple[Device, ...]) -> tuple[Device, ...]:
-    """Return those of which little is taken; all where none is idle, or where nobody can tell."""
+    """Return the devices with enough free memory; all of them if none is idle, or if that is unknown."""
     idle = tuple(
         device
         for device in devices
@@ -131,7 +131,7 @@ def _idle(devices: tuple[Device, ...]) -> tuple[Device, ...]:
 
 
 def _idlest(devices: Sequence[Device], number: int) -> tuple[Device, ...]:
-    """Return those with the most free memory, and of these with the least use, in their own order."""
+    """Return the devices with the most free memory, then the lowest utilization, in their own order."""
     order = sorted(devices, key=lambda device: (-(device.free or 0), device.use))
     best = order[:number]
     return tuple(device for device in devices if device in best)
@@ -175,7 +175,7 @@ def _why(picked: Sequence[Device], chosen: Sequence[Device], there: Sequence[Dev
         how = f"the idle {'one' if len(chosen) == 1 else 'ones'} of {len(there)}"
     else:
         how = "all that there are" if len(there) > 1 else "the only one"
-    # Beyond a few the labels must do.
+    # A longer list shows labels only.
     names = _listed(picked) if len(picked) <= _FEW else ", ".join(device.label for device in picked)
     return f"{gpus}, {how}: {names}; a worker for each, pinned to the cores nearest to it."
 

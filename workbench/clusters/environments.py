@@ -1,4 +1,4 @@
-"""Python environments that a cluster can run in: this one, and those of the installed Jupyter kernels."""
+"""Python environments for clusters: this one, and those of the installed Jupyter kernels."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from workbench.travelling import apart
 
 PACKAGES = ("dask", "distributed", "dask-workbench", "numpy", "cloudpickle", "msgpack", "cryptography")
 _PINNED = ("dask", "distributed")
-"""Packages that an index has in the versions that are here."""
+"""Packages that a package index has in the versions installed here."""
 _SAME = (*_PINNED, "dask-workbench")
 _TIMEOUT = 10.0
 _SOURCE = str(Path(workbench.__file__).parents[1])
-"""Folder of the clone, where this package is installed from one that can be edited."""
+"""Folder of the clone, if this package is an editable install."""
 
-# Runs in any Python from 3.8 on, and asks the installed packages for their versions instead of importing them.
+# Runs in Python 3.8 and later; reads versions from package metadata instead of importing.
 _PROBE = f"""
 from __future__ import annotations
 import sys
@@ -52,7 +52,7 @@ print(json.dumps(dict(prefix=sys.prefix, versions=found)))
 
 
 class Environment(BaseModel, frozen=True):
-    """One Python environment; `problems` keep a cluster from running there."""
+    """A Python environment; with `problems`, no cluster can run in it."""
 
     python: str
     """Path of the interpreter."""
@@ -64,19 +64,19 @@ class Environment(BaseModel, frozen=True):
 
 
 def own_versions() -> dict[str, str]:
-    """Versions of this interpreter and of the packages that both ends of a cluster share."""
+    """Return the versions of this interpreter and of the packages that both ends of a cluster share."""
     found = {package: installed_version(package) for package in PACKAGES}
-    # All revisions before a release have one version.
+    # All revisions before a release have the same version.
     found["dask-workbench"] = f"{workbench.__version__}+{revision_of(workbench.__file__)}"
     versions = {package: version for package, version in found.items() if version is not None}
     return {"python": ".".join(map(str, sys.version_info[:3])), **versions}
 
 
 def environments(kernelspecs: Mapping[str, Mapping[str, Any]] | None = None) -> tuple[Environment, ...]:
-    """Environments to choose from, this interpreter's first; those with problems are listed with them.
+    """Return the environments to choose from, this interpreter's first, including those with problems.
 
-    `kernelspecs` are by name, as `KernelSpecManager.get_all_specs` gives them; the installed ones where None, of which
-    there are none without Jupyter.
+    `kernelspecs` are by name, as returned by `KernelSpecManager.get_all_specs`. By default they are the installed
+    ones; without Jupyter there are none.
     """
     if kernelspecs is None:
         try:
@@ -91,10 +91,10 @@ def environments(kernelspecs: Mapping[str, Mapping[str, Any]] | None = None) -> 
 
 
 def check_environment(python: str | os.PathLike[str] | None, *, timeout: float = _TIMEOUT) -> Environment:
-    """Return the environment of an interpreter that a cluster can run in; this one where None.
+    """Return the environment of an interpreter for a cluster; this one if None.
 
-    Raises BadInputError for a path that isn't there or isn't a Python, and MissingError where it lacks what is needed,
-    or its dask differs; the sentence says how to mend it.
+    Raises BadInputError for a path that doesn't exist or isn't a Python, and MissingError if it lacks packages or its
+    dask differs; the message says how to fix it.
     """
     if python is None or os.fspath(python) == sys.executable:
         found = _current()
@@ -107,7 +107,7 @@ def check_environment(python: str | os.PathLike[str] | None, *, timeout: float =
 
 
 def installed(python: str | os.PathLike[str] | None, packages: Iterable[str]) -> dict[str, str]:
-    """Versions of those of the packages that an interpreter has, this one where None. Raises BadInputError as above."""
+    """Return the versions of the installed packages among `packages`; of this interpreter if `python` is None."""
     if python is None or os.fspath(python) == sys.executable:
         found = {package: installed_version(package) for package in packages}
         return {package: version for package, version in found.items() if version is not None}
@@ -126,7 +126,7 @@ def _described(python: str, name: str, title: str, versions: dict[str, str]) -> 
 
 
 def _python_kernels(specs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, str]]:
-    """(interpreter, name, title) of each kernelspec in Python, sorted by name."""
+    """Return (interpreter, name, title) of each Python kernelspec, sorted by name."""
     kernels = []
     for name, entry in sorted(specs.items()):
         spec = entry["spec"]
@@ -136,15 +136,15 @@ def _python_kernels(specs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, s
 
 
 def _named_by(argument: str) -> str:
-    """Interpreter that Jupyter starts for the first argument of a kernelspec."""
-    # jupyter_client puts its own interpreter in place of these names (KernelManager.format_kernel_cmd).
+    """Return the interpreter that Jupyter starts for the first argument of a kernelspec."""
+    # jupyter_client replaces these names with its own interpreter (KernelManager.format_kernel_cmd).
     if argument in ("python", "python3", "python{}.{}".format(*sys.version_info)):
         return sys.executable
     return shutil.which(argument) or argument
 
 
 def _environment(python: str, name: str, title: str) -> tuple[str, Environment]:
-    """Return an environment, and what tells it from others: two paths may lead to the same one."""
+    """Return an environment and its identity, since two paths may lead to the same environment."""
     try:
         prefix, versions = _probe(_interpreter(python), _TIMEOUT)
     except BadInputError as err:
@@ -165,7 +165,7 @@ def _identity(prefix: str, version: str) -> str:
 
 
 def _interpreter(python: str) -> str:
-    """Path of an interpreter, its symbolic links unresolved: a virtual environment is known by them."""
+    """Return the path of an interpreter with symbolic links unresolved: they identify a virtual environment."""
     given = os.path.expanduser(python)  # noqa: PTH111
     path = shutil.which(given)
     if path is not None:
@@ -178,8 +178,8 @@ def _interpreter(python: str) -> str:
 
 
 def _probe(python: str, timeout: float, packages: tuple[str, ...] = PACKAGES) -> tuple[str, dict[str, str]]:
-    """Prefix of an environment, and versions of its Python and of those of these packages that it has."""
-    # Only a program that calls itself Python is given code to run: a shell would take it for commands.
+    """Return the prefix of an environment, and the versions of its Python and of the installed ones of `packages`."""
+    # Send code only to a program that identifies itself as Python: a shell would run it as commands.
     if not _output([python, "-V"], timeout).startswith("Python "):
         raise BadInputError(f"{python} isn't a Python interpreter. Give the path of one, such as {sys.executable}.")
     output = _output([python, "-c", _PROBE, *packages], timeout)
@@ -221,6 +221,6 @@ def _problems(python: str, theirs: Mapping[str, str]) -> tuple[str, ...]:
     pins = " ".join(f"{package}=={ours[package]}" for package in _PINNED if package in ours)
     command = f"{shlex.quote(python)} -m pip install {pins}"
     if theirs.get("dask-workbench") != ours["dask-workbench"]:
-        # Not by its name, which is nobody's on PyPI yet.
+        # Not by name, since the name isn't on PyPI yet.
         command += f" {shlex.quote(_SOURCE)}" if Path(_SOURCE, "pyproject.toml").exists() else " FOLDER_OF_ITS_CLONE"
     return (f"A cluster needs the same here and there: {said}. Run: {command}",)

@@ -1,8 +1,8 @@
-"""Processes that start warm: forked by the cluster's forkserver, which has imported Dask already.
+"""Processes with a warm start: forked by the cluster's forkserver, which has already imported Dask.
 
-The host is asked for them (see `asking`). A request names a module and its arguments, as `python -m` would get them,
-and a process of its own is made: it leads its session, nobody's child, and outlives the host. Importing Dask takes a
-second or more; this takes a few hundredths. It has the environment and the settings of whoever asks, as a cold one has.
+The host forks them on request (see `asking`). A request names a module and its arguments, as for `python -m`. The new
+process leads its own session, has no parent, and outlives the host. Importing Dask takes a second or more; this takes
+a few hundredths. It has the environment and settings of the caller, like a cold process.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from workbench.jobs import processes
 from workbench.packages import installations
 from workbench.threads import finish
 
-_PATIENCE = 2.0  # seconds that a host gets to answer
+_PATIENCE = 2.0  # seconds for a host to answer
 _AT_START = installations()
 
 
 def start_warm(folder: Path, module: str, arguments: Sequence[str], *, log: Path) -> int | None:
-    """Start `python -m module arguments` in the environment of the cluster in `folder`; its pid, None without a host.
+    """Start `python -m module arguments` in the environment of the cluster in `folder`; return its pid, or None.
 
-    Its output is appended to `log`, and it works in the folders that this process works in.
+    None if there is no host. Its output is appended to `log`, and it has the working folder of this process.
     """
     request = {
         "module": module,
@@ -45,14 +45,14 @@ def start_warm(folder: Path, module: str, arguments: Sequence[str], *, log: Path
     try:
         pid: int = finish(asyncio.wait_for(ask(folder, "fork", request=request), _PATIENCE))
     except (OSError, FailedError):
-        # No host, one of another system, or one that is too busy: the caller has a slower way.
+        # No host, one on another system, or a busy one: the caller has a slower way.
         return None
     return pid
 
 
 async def fork(request: dict[str, Any]) -> int:
-    """Start such a process, as the host; its pid."""
-    # Elsewhere the host has no forkserver, and whoever wants a process starts a cold one.
+    """Start the requested process from the host, and return its pid."""
+    # Elsewhere the host has no forkserver, and the caller starts a cold process.
     if sys.platform != "linux":
         raise FailedError("Nothing is forked here.")
     if installations() != _AT_START:
@@ -75,7 +75,7 @@ def _fork(request: dict[str, Any]) -> int:
 
 
 def _leave_and_become(request: dict[str, Any], sender: Any) -> None:
-    """Fork once more, so that the second process is nobody's child, and end."""
+    """Fork once more, so that the second process has no parent, and end."""
     pid = os.fork()
     if pid:
         sender.send(pid)
@@ -85,7 +85,7 @@ def _leave_and_become(request: dict[str, Any], sender: Any) -> None:
 
 
 def _take_on(environment: dict[str, str]) -> None:
-    """Have environment, paths and settings of a process that starts with these variables."""
+    """Apply the environment, paths and settings of a process that starts with these variables."""
     os.environ.clear()
     os.environ.update(environment)
     paths = environment.get("PYTHONPATH", "").split(os.pathsep)
@@ -108,11 +108,11 @@ def _become(request: dict[str, Any]) -> None:
         code = 0
     except SystemExit as err:
         code = err.code if isinstance(err.code, int) else 1
-    except BaseException:  # noqa: BLE001  the log is the only one left to tell
+    except BaseException:  # noqa: BLE001  the log is the only place to report it
         traceback.print_exc()
     finally:
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()
-        # At once: what the forkserver would do when its child returns is not this process's to do.
+        # At once: the forkserver's own cleanup after a child returns must not run in this process.
         os._exit(code)

@@ -1,4 +1,4 @@
-"""What the owner of a cluster holds, whatever started it: `Handle`, and the `State` that it tells."""
+"""Interface between a cluster's owner and the engine that started it: `Handle`, and the `State` that it reports."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from workbench.clusters.spec import ClusterSpec
 Verb = Literal["scale", "adapt", "restart", "stop"]
 
 VERBS: tuple[Verb, ...] = ("scale", "adapt", "restart", "stop")
-"""What a handle may be able to do. A cluster that can't be stopped is left alone: one detaches from it."""
+"""Actions that a handle may support. A cluster that can't be stopped is left running: the user detaches from it."""
 
 
 class Job(BaseModel, frozen=True):
-    """What a queue knows of one job."""
+    """A job as its queue reports it."""
 
     id: str
     state: Literal["pending", "running", "ended"]
     reason: str = ""
-    """Why it waits, in the queue's own word, or how it ended."""
+    """Reason for waiting, as the queue words it, or how the job ended."""
     start: float | None = None
-    """When the queue expects it to start, in seconds since the epoch."""
+    """Start expected by the queue, in seconds since the epoch."""
     waited: float | None = None
-    """Seconds from its submission to its start; None while it waits, and where the queue doesn't tell."""
+    """Seconds from submission to start; None while it waits, and if the queue doesn't report it."""
     workers: int = 1
-    """That it brings: none where it is the cluster's scheduler."""
+    """Workers that the job starts; 0 if it is the cluster's scheduler."""
 
 
 def queued(jobs: Iterable[Job]) -> str:
-    """Return what is to be said of workers whose jobs give none: '6 pending: Priority, start estimated 14:20'."""
+    """Summarize jobs that don't run: '6 pending: Priority, start estimated 14:20'."""
     known, said = tuple(jobs), []
     for state in ("pending", "ended"):
         these = [job for job in known if job.state == state]
@@ -49,7 +49,7 @@ def queued(jobs: Iterable[Job]) -> str:
 
 
 def outgrown(events: Sequence[tuple[float, str]], memory_limit: int) -> str | None:
-    """Return a sentence on workers that Dask started again because of their memory; None where there were none.
+    """Return a warning about workers that Dask restarted because of their memory; None if there were none.
 
     An event is a time and the name of a worker.
     """
@@ -65,68 +65,68 @@ def outgrown(events: Sequence[tuple[float, str]], memory_limit: int) -> str | No
 
 
 class State(NamedTuple):
-    """A cluster as its handle sees it now; fields of the same name in `records.ClusterRecord` say what they are."""
+    """A cluster as its handle sees it now; fields of the same name are described in `records.ClusterRecord`."""
 
     arrived: int
-    """Workers that are there."""
+    """Number of workers that have arrived."""
     requested: int
-    """Workers that should be."""
+    """Number of workers that should be there."""
     pids: tuple[int, ...] = ()
-    """Processes of the workers, where they are on this machine."""
+    """Pids of the workers, if they are on this machine."""
     clients: tuple[str, ...] = ()
     idle_since: float | None = None
-    """Seconds since the epoch from which there was nothing to do; None while there is."""
+    """Start of the idle time, in seconds since the epoch; None while the cluster works."""
     trouble: str | None = None
-    """Why it can't be used at the moment, in one sentence."""
+    """Message on why it can't be used at the moment."""
     warning: str | None = None
     spec: ClusterSpec | None = None
-    """What the workers turned out to be, where the handle didn't start them."""
+    """Spec with the workers' actual sizes, if the handle didn't start them."""
     machine: Mapping[str, Any] | None = None
     missing: Mapping[str, Mapping[str, int]] | None = None
     jobs: tuple[Job, ...] = ()
 
 
 class Handle:
-    """A cluster that was started, or one that was found. Verbs that aren't in `can` are never called."""
+    """A cluster that was started or attached to. Verbs that aren't in `can` are never called."""
 
     address: str
-    """Of the scheduler, for clients."""
+    """Address of the scheduler, for clients."""
     contact: str | None = None
-    """Address over TCP of a scheduler that speaks UCX."""
+    """TCP address of a scheduler that uses UCX."""
     dashboard: str | None = None
-    """Dask's own dashboard: the socket of ours, 'unix:<path>', or the address that another serves it at."""
+    """Address of Dask's own dashboard: our socket, 'unix:<path>', or a remote address."""
     called: str = ""
-    """What it is called by what started it elsewhere and goes on without us."""
+    """Name of the cluster in the engine that runs it elsewhere, independently of this process."""
     versions: Mapping[str, str] = {}
-    """Of 'python' and 'dask' at the scheduler, where another Python than this one may run it."""
+    """Versions of 'python' and 'dask' at the scheduler, if another Python may run it."""
     can: tuple[Verb, ...] = ()
-    """Verbs that may be called."""
+    """Supported verbs."""
 
     async def reachable(self) -> None:
-        """Return when its scheduler can be reached, which may wait in a queue."""
+        """Return when the scheduler can be reached; it may wait in a queue."""
 
     async def fill(self) -> None:
-        """Return when the workers that the spec asks for are there, or some while others wait in a queue."""
+        """Return when all workers of the spec have arrived, or some have while others wait in a queue."""
 
     async def state(self) -> State:
-        """Return how the cluster is."""
+        """Return the state of the cluster."""
         raise NotImplementedError
 
     async def finished(self) -> str:
-        """Return why it ended when somebody else ended it. Raises FailedError when it is lost."""
+        """Return why it ended, if it was ended from outside. Raises FailedError if it is lost."""
         raise NotImplementedError
 
     async def scale(self, n: int) -> None:
-        """Have `n` workers; return when those that leave have handed over their data."""
+        """Scale to `n` workers; return when leaving workers have handed over their data."""
         raise NotImplementedError
 
     async def adapt(self, minimum: int, maximum: int) -> None:
-        """Follow the load between two numbers of workers, until `scale` is called."""
+        """Adapt the number of workers to the load, between two bounds, until `scale` is called."""
         raise NotImplementedError
 
     async def restart(self) -> None:
-        """Start all workers anew."""
+        """Restart all workers."""
         raise NotImplementedError
 
     async def close(self) -> None:
-        """End it, or let go of what one is only attached to."""
+        """End the cluster, or detach from an external one."""

@@ -1,7 +1,7 @@
 """The process that owns one cluster: `python -m workbench.clusters.host NAME`.
 
-Nothing but the standard library is imported here at first: while this process imports Dask, another does the same,
-from which the workers are then forked. Two workers are up in two thirds of the time that importing Dask in each takes.
+At first it imports only the standard library: while this process imports Dask, so does a second one, from which the
+workers are then forked. Two workers start in two thirds of the time that they need if each imports Dask.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from workbench import private
 _PRELOAD = ["distributed", "dask.array"]
 
 FOLDER, SPILL = "workbench-host-", "workbench-spill-"
-"""What the names of its temporary folders begin with: one for its sockets, one for the data that workers spill."""
+"""Prefixes of the names of its temporary folders: one for its sockets, one for the data that workers spill."""
 
 CRASHED = "The process that holds the cluster crashed."
 
 _LONGEST_FOLDER = 40
-"""Characters, for the path of a socket may have a hundred."""
+"""Characters, since the path of a socket is limited to about a hundred."""
 
 
 def main(name: str) -> NoReturn:
-    """Own the cluster `name`, whose record says 'starting', until it ends, and end this process with it.
+    """Own the cluster `name`, whose record says 'starting', until it ends; then end this process.
 
-    Expects a process of its own that leads its session, with the log as stdout and stderr; it may have been forked.
+    Expects a process that leads its own session, with the log as stdout and stderr; it may have been forked.
     """
     code = 1
-    # So that its log tells a crash from a kill.
+    # So that the log shows a crash, as opposed to a kill.
     faulthandler.enable()
     try:
-        # The folder that it works in is on no path of it or of what is forked for it: Dask would import a cupy.py or a
-        # snappy.py that lies there. A user who connects from there brings it along, see connect.py.
+        # The working folder is on no path of this process or its forks: Dask would import a cupy.py or snappy.py from
+        # there. A user who connects from there adds the folder, see connect.py.
         method = _warm_up_workers()
         # Imported late, see above.
         from workbench.clusters.owner import own
 
         code = own(name, worker_start=method)
-    except BaseException:  # noqa: BLE001  The log is the only one left to tell.
+    except BaseException:  # noqa: BLE001  The log is the only place to report it.
         with contextlib.suppress(OSError):
             traceback.print_exc()
             print(CRASHED, flush=True)
@@ -54,12 +54,12 @@ def main(name: str) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     private.remove_folders()
-    # At once: threads of tasks that were abandoned must not keep the process.
+    # At once: threads of abandoned tasks must not keep the process alive.
     os._exit(code)
 
 
 def _warm_up_workers() -> str:
-    """Start the process from which workers are forked; the start method for Dask's nannies."""
+    """Start the process from which workers are forked; return the start method for Dask's nannies."""
     # Elsewhere forking is unsafe (macOS) or missing.
     if sys.platform != "linux":
         return "spawn"
@@ -71,9 +71,9 @@ def _warm_up_workers() -> str:
 
 
 def _make_folder() -> None:
-    """Have multiprocessing keep its sockets in a folder that is removed at the end, also by the next host.
+    """Make multiprocessing keep its sockets in a folder that is removed at the end, or by the next host.
 
-    Its own would stay for ever, since this process ends at once, and a killed host's is like any other program's.
+    Its own folder would stay forever, since this process exits at once, and after a kill nothing identifies it as ours.
     """
     if len(tempfile.gettempdir()) > _LONGEST_FOLDER:
         return

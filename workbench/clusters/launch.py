@@ -1,4 +1,4 @@
-"""From a spec to a running cluster: `launch` starts the host process, which starts what the profile says."""
+"""Launch of a cluster from its spec: `launch` starts the host process, which starts what the profile says."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def launch(
 ) -> ClusterRecord:
     """Start the host process of a cluster and return at once, with a record whose status is 'starting'.
 
-    `name`, `force` and `agreed` are as of `start`, `group` is as in the record. Raises BadInputError where the name or
-    the start's time-out can't be used or nobody agreed, ConflictError where the name is taken or the budget exceeded
-    without `force`, and MissingError where the environment `spec.python` lacks what is needed.
+    `name`, `force` and `agreed` are as in `start`, `group` is as in the record. Raises BadInputError if the name or the
+    start time-out is invalid or consent is missing, ConflictError if the name is taken or the budget exceeded without
+    `force`, and MissingError if the environment `spec.python` lacks packages.
     """
     from workbench.clusters.budget import check_budget
     from workbench.clusters.plan import check_agreed, consent
@@ -37,7 +37,7 @@ def launch(
     check_agreed(consent(spec), agreed)
     if name is not None:
         check_name(name, "cluster", "calm-otter")
-    # The host reads it too, but what is refused there comes back as a cluster that failed.
+    # The host reads it too, but an error there would come back as a failed cluster.
     config.seconds("start-timeout")
     profile(spec.profile).check(spec)
     check = None if force or spec.elsewhere else partial(check_budget, spec, inventory(), group=group)
@@ -78,7 +78,7 @@ def environment(record: ClusterRecord) -> dict[str, str]:
         **processes.same_folder(),
         "DASK_WORKBENCH__START_TIMEOUT": str(config.get("start-timeout")),
         processes.MARKER: record.marker,
-        # setproctitle, which Dask uses where it is installed, would otherwise write over the marker.
+        # setproctitle, which Dask uses if installed, would otherwise overwrite the marker.
         "SPT_NOENV": "1",
         "PYTHONUNBUFFERED": "1",
     }
@@ -89,7 +89,7 @@ def environment(record: ClusterRecord) -> dict[str, str]:
 def _worker_environment() -> dict[str, str]:
     """Return the variables of Dask's nanny for workers: one BLAS thread per Dask thread, memory given back early.
 
-    Set here since workers are forked from a process that has imported NumPy before the nanny comes to it.
+    Set here because workers are forked from a process that imported NumPy before the nanny could set them.
     """
     defaults: dict[str, Any] = {
         "MALLOC_TRIM_THRESHOLD_": 65536,
@@ -103,7 +103,7 @@ def _worker_environment() -> dict[str, str]:
 
 
 def _working_folder() -> str:
-    """Return where workers look for files and modules: here, as with a cluster started by hand."""
+    """Return the folder where workers look for files and modules: this one, as for a cluster started by hand."""
     try:
         return str(Path.cwd())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A cluster in one line, as the command line's `--on` takes it: 'cpu --workers 2 --threads 1'."""
+"""A cluster in one line, as in the command line's `--on`: 'cpu --workers 2 --threads 1'."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPTIONS = {
     "--interface": "interface",
     "--python": "python",
 }
-"""Options that take a value, and the choice of `workbench.plan` that each is."""
+"""Options that take a value, and the choice of `workbench.plan` that each one sets."""
 
 _SET = "--set"
 _EXAMPLES = {_SET: "queue=gpu"}
@@ -32,7 +32,7 @@ _SWITCHES = {"--no-encrypt": ("encrypt", False)}
 
 
 class Option(NamedTuple):
-    """An option of a profile, as a terminal takes it."""
+    """An option of a profile, as typed in a terminal."""
 
     name: str
     """'--workers N' or '--set queue=TEXT'."""
@@ -41,7 +41,7 @@ class Option(NamedTuple):
 
 
 def options_of(profile: Profile, inventory: Inventory) -> list[Option]:
-    """Return the options of a profile with what each takes, in the order of its form."""
+    """Return the options of a profile, in the order of its form."""
     model = profile.choices(inventory)
     schema = model.model_json_schema(by_alias=False)["properties"]
     return [_option(name, about, model.model_fields[name].get_default()) for name, about in schema.items()]
@@ -59,12 +59,12 @@ def _option(name: str, about: Mapping[str, Any], default: Any) -> Option:
 
 
 class Line(NamedTuple):
-    """A cluster to be started, or one that runs already."""
+    """A cluster to start, or one that already runs."""
 
     profile: str | None
     choices: dict[str, Any]
     cluster: str | None = None
-    """Name of the one that runs already."""
+    """Name of the running cluster."""
 
     def __str__(self) -> str:
         if self.cluster is not None:
@@ -72,13 +72,13 @@ class Line(NamedTuple):
         names = {choice: option for option, choice in OPTIONS.items()}
         words = [str(self.profile)]
         for choice, value in self.choices.items():
-            # What a profile alone knows is set by its name.
+            # Choices of the profile alone are set by name.
             other = ["--set", f"{choice}={value}"] if choice != "encrypt" else ["--no-encrypt"]
             words += [names[choice], str(value)] if choice in names else other
         return shlex.join(words)
 
     def words(self) -> str:
-        """The same for a person to read: 'CPU with 2 workers × 1 thread, not encrypted'."""
+        """Return a readable form: 'CPU with 2 workers × 1 thread, not encrypted'."""
         if self.cluster is not None:
             return self.cluster
         if self.profile in WITHOUT_DASK:
@@ -98,7 +98,7 @@ class Line(NamedTuple):
         return f"{title} with {told}" if told else title
 
     def having(self, **choices: Any) -> Line:
-        """Return the same line with these choices in place of its own."""
+        """Return the line with these choices changed."""
         return self._replace(choices={**self.choices, **choices})
 
 
@@ -107,9 +107,9 @@ def _counted(number: Any, what: str) -> str:
 
 
 def read_line(text: str) -> Line:
-    """Return what a line says: a profile with options of `workbench up`, or '--cluster NAME'.
+    """Parse a line: a profile with options of `workbench up`, or '--cluster NAME'.
 
-    Raises BadInputError naming an option that there isn't, or one without its value; the rest is for the plan to judge.
+    Raises BadInputError for an unknown option, or one without its value; the plan checks the rest.
     """
     try:
         words = shlex.split(text)

@@ -21,7 +21,7 @@ _ANIMALS = (
 
 
 def new_name(taken: Container[str] = ()) -> str:
-    """A readable name that isn't in `taken`."""
+    """Return a readable name that isn't in `taken`."""
     number = 1
     while True:
         for _ in range(20):

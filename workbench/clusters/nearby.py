@@ -1,7 +1,7 @@
-"""Dask schedulers of this person that somebody else than us started, such as a notebook's LocalCluster.
+"""Dask schedulers of this user that were started outside dask-workbench, such as a notebook's LocalCluster.
 
-Found by what the ports of this person's own Python processes say of themselves: a scheduler greets whoever connects,
-and tells what it is when asked. Those that speak TLS can't be told from others, for they say nothing before we do.
+They are found through the ports of this user's own Python processes: a scheduler greets each connection, and identifies
+itself on request. Those that use TLS can't be recognized, since they send nothing first.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from workbench.errors import FailedError
 from workbench.threads import finish
 
 _PATIENCE = 0.3
-"""Seconds that a port of this machine has to greet."""
+"""Seconds for a port of this machine to greet."""
 
 _MOST = 64
-"""Ports that are asked at a time."""
+"""Number of ports checked at a time."""
 
-_LONGEST = 60  # characters of a command that are shown
+_LONGEST = 60  # characters shown of a command
 
 
 class Nearby(NamedTuple):
@@ -40,10 +40,10 @@ class Nearby(NamedTuple):
 
     address: str
     n_workers: int | None
-    """None where it can't be asked without being connected to."""
+    """None if the scheduler can't be queried without a connection."""
     pid: int | None
     command: str
-    """What started it, in short."""
+    """Short form of the command that started it."""
 
     def __str__(self) -> str:
         workers = None if self.n_workers is None else formats.count(self.n_workers, "worker")
@@ -52,17 +52,17 @@ class Nearby(NamedTuple):
 
 
 def schedulers() -> tuple[Nearby, ...]:
-    """Look for them, and for those of engines that list theirs, in a few seconds; ours are left out."""
+    """Return them within a few seconds, with those that engines list; ours are left out."""
     ours = {record.scheduler_address for record in records.read_all()}
     ports = [each for each in _ports() if each[0] not in ours]
     with ThreadPoolExecutor(_MOST) as threads:
         greeting = [each for each, is_one in zip(ports, threads.map(_greets, ports), strict=True) if is_one]
     found = (each for each in finish(_asked(greeting)) if each is not None)
-    # One that listens on all interfaces is found on each.
+    # A scheduler that listens on all interfaces is found on each.
     once = {each.pid: each for each in found}
     listed = [*_of_a_client()]
     for profile in registered().values():
-        # Of a profile that somebody else wrote, which breaks, the list of profiles tells.
+        # The list of profiles reports a broken third-party profile.
         with contextlib.suppress(FailedError):
             listed += [each for each in profile.running() if isinstance(each, Nearby)]
     others = {each.address: each for each in (*once.values(), *listed)}
@@ -70,7 +70,7 @@ def schedulers() -> tuple[Nearby, ...]:
 
 
 def _of_a_client() -> Iterator[Nearby]:
-    """The scheduler of the Client that a notebook has here. Over TLS a click isn't enough: that takes its keys."""
+    """Yield the scheduler of this process's default Client. Not over TLS, which needs its keys."""
     distributed = sys.modules.get("distributed")
     with contextlib.suppress(ValueError):
         scheduler = distributed.default_client().scheduler if distributed else None
@@ -79,7 +79,7 @@ def _of_a_client() -> Iterator[Nearby]:
 
 
 def _ports() -> Iterator[tuple[str, int]]:
-    """Addresses at which this person's own Python processes listen, with the process."""
+    """Yield the addresses at which this user's own Python processes listen, with their pids."""
     hosts = _processes_of_ours()
     for process in psutil.process_iter(["uids", "name"]):
         uids, name = process.info["uids"], process.info["name"] or ""
@@ -94,7 +94,7 @@ def _ports() -> Iterator[tuple[str, int]]:
 
 
 def _processes_of_ours() -> set[int]:
-    """Hosts of our clusters and their workers, which needn't be asked."""
+    """Return the pids of our clusters' hosts and workers, which needn't be checked."""
     found = {os.getpid()}
     for record in records.read_all():
         host = records.host_process(record)

@@ -1,4 +1,4 @@
-"""Owner: a cluster from its first worker to its end, as the host process sees it, and its record kept true."""
+"""Owner of a cluster: runs it in the host process from its first worker to its end, and keeps its record current."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ _NEVER = 1e9  # seconds
 
 
 def own(name: str, *, worker_start: str = "spawn") -> int:
-    """Start the cluster whose record is on disk, keep the record true until it ends; the exit code of the process."""
+    """Start the cluster whose record is on disk and keep the record current until it ends; return the exit code."""
     logging.basicConfig(format="%(asctime)s - %(name)s - %(levelname)s - %(message)s", level=logging.INFO)
     # Before its first worker Dask imports all that its forkserver might preload (pandas: a second, 67 MB), though ours
-    # runs already. No setting keeps it from that; a Dask without this name only starts more slowly.
+    # already runs. No setting prevents that; a Dask without this name only starts more slowly.
     distributed.utils._forkserver_preload_set = True
     settings: dict[str, Any] = {
         "distributed.worker.multiprocessing-method": worker_start,
-        # So long after a worker left, Dask's cluster looks whether it is back, and if not ends what would have brought
-        # it back: one that restarts for the second time just then never returned.
+        # Dask's cluster removes the nanny of a worker that is still lost after this time: a worker that was just
+        # restarting for the second time then never returned.
         "distributed.deploy.lost-worker-timeout": _NEVER,
-        # Each worker has a port for its pages too, which any user of this machine can ask: without any page.
+        # Each worker's HTTP port can be opened by any user of this machine, so it serves no page.
         "distributed.worker.http.routes": [],
     }
     if not cuda.answered():
         settings["distributed.diagnostics.nvml"] = False
     with dask.config.set(settings), folders.living(records.folder(name)):
-        # Not asyncio.run: at its end it waits for all that was left undone, and this process ends with it anyway.
+        # Not asyncio.run: it would wait for unfinished work at its end, and this process ends anyway.
         return asyncio.new_event_loop().run_until_complete(_Owner(records.read(name)).run())
 
 
 class _Owner:
-    """The one writer of a cluster's record while its process lives."""
+    """The only writer of a cluster's record while its process lives."""
 
     def __init__(self, record: ClusterRecord) -> None:
         self.record = record
@@ -99,9 +99,9 @@ class _Owner:
         return 0
 
     def update(self, **changes: Any) -> None:
-        """Change the record, here and on disk, or there as soon as it can be written.
+        """Change the record, in memory and on disk, or on disk as soon as it can be written.
 
-        The folder having gone means that the cluster was dismissed.
+        If the folder is gone, the cluster was dismissed.
         """
         record = self.record.model_copy(update=changes)
         if record == self.record and not self.unwritten:
@@ -118,13 +118,13 @@ class _Owner:
             self.unwritten = str(err)
 
     def end(self, why: str) -> None:
-        """End the cluster soon. May be called at any time, and twice."""
+        """End the cluster soon. May be called at any time, and repeatedly."""
         if not self.ended.is_set():
             self.why_ended = why
             self.ended.set()
 
     async def _start(self) -> str | None:
-        """Start scheduler and workers; why that failed, in a sentence, or None when it didn't or was called off."""
+        """Start scheduler and workers; return a message if that failed, or None if it succeeded or was canceled."""
         limit = config.seconds("start-timeout")
         start = asyncio.create_task(self._start_scheduler_and_workers())
         ended = asyncio.create_task(self.ended.wait())
@@ -132,10 +132,10 @@ class _Owner:
         while not (start.done() or ended.done()) and (left := deadline - time.monotonic()) > 0:
             began = time.monotonic()
             await asyncio.wait({start, ended}, timeout=min(left, _WATCH_INTERVAL), return_when=asyncio.FIRST_COMPLETED)
-            # Time in which this process was stopped doesn't count.
+            # Don't count time in which this process was suspended.
             deadline += max(0.0, time.monotonic() - began - 2 * _WATCH_INTERVAL)
             if any(job.state == "pending" for job in self.record.jobs):
-                # A queue takes as long as it takes.
+                # Waiting in a queue doesn't count.
                 deadline = time.monotonic() + (limit or _NEVER)
         ended.cancel()
         if self.ended.is_set() or not start.done():
@@ -161,9 +161,9 @@ class _Owner:
         if not isinstance(handle, Handle):
             raise FailedError(f"launch() of the {started.name} profile gave {handle!r}, which is no Handle.")
         self.handle = handle
-        # At once: its scheduler may wait in a queue, and what is called so must be found if this process is killed.
+        # At once: the scheduler may wait in a queue, and must be found by this name if this process is killed.
         self.update(can=handle.can, called=handle.called)
-        # A lease that is shorter than a second is looked at as often as it asks for.
+        # A lease shorter than a second is checked more often.
         interval = min(_WATCH_INTERVAL, (spec.idle_timeout or _NEVER) / 4)
         self.tasks.append(asyncio.create_task(repeat(self._look, interval, self.changed)))
         await handle.reachable()
@@ -184,12 +184,12 @@ class _Owner:
         self.update(status="ready", stage="ready")
 
     async def _look(self) -> None:
-        """Keep the record true."""
+        """Update the record."""
         assert self.handle is not None
         self._take(await self.handle.state())
 
     def _take(self, state: State) -> None:
-        """Write down how the cluster is, and end it where its lease has run out."""
+        """Record the state of the cluster, and end it if its lease has run out."""
         changes: dict[str, Any] = {
             "n_workers": state.arrived,
             "n_workers_expected": state.requested,
@@ -215,9 +215,9 @@ class _Owner:
             self.end(f"nothing to do for {formats.duration(timeout)}")
 
     def _idle_for(self, since: float | None) -> float:
-        """Return seconds for which it was seen idle.
+        """Return the seconds for which it was seen idle.
 
-        Neither a clock that was set, nor the time in which the machine slept or this process was stopped, counts.
+        Changes of the clock, and time in which the machine or this process was suspended, don't count.
         """
         now = time.monotonic()
         passed, self.looked = min(now - self.looked, 2 * _WATCH_INTERVAL), now
@@ -231,7 +231,7 @@ class _Owner:
         return f"After {formats.duration(limit)} {what}. {remedy}"
 
     async def _watch(self) -> None:
-        """Return when the cluster is to end, also when somebody else ends it."""
+        """Return when the cluster is to end, or was ended from outside."""
         assert self.handle is not None
         finished = asyncio.create_task(self.handle.finished())
         finished.add_done_callback(self._finished)
@@ -251,10 +251,10 @@ class _Owner:
             self.end("its folder was removed")
 
     async def scale(self, n: int) -> None:
-        """Have `n` workers, and end adapting. Workers that leave hand their data to the others first."""
+        """Scale to `n` workers, and end adapting. Leaving workers first hand their data to the others."""
         assert self.handle is not None
         before = self.record.n_workers_expected
-        # First, so that no other cluster is promised the same memory.
+        # First, so that the same memory isn't promised to another cluster.
         self.update(n_workers_expected=max(n, before))
         try:
             await self.handle.scale(n)
@@ -282,20 +282,20 @@ class _Owner:
         self.end("asked to")
 
     async def _close(self) -> str | None:
-        """Close it in order as far as that is quick, then end what is left; what goes on elsewhere, in a sentence."""
+        """Close the cluster cleanly if that is quick, else kill it; return a message on what still runs elsewhere."""
         left = None
         if self.handle is not None:
             try:
                 await self.handle.close()
             except FailedError as err:
                 left = str(err)
-            except Exception as err:  # noqa: BLE001  It is to end, whatever ails it.
+            except Exception as err:  # noqa: BLE001  It must end, whatever fails.
                 logger.warning("Closing the cluster: %s", _innermost(err))
         processes.end(processes.children())
         return left
 
     async def _over(self, status: Literal["failed", "lost"], sentence: str) -> None:
-        """End what is left of it, and leave the record to say why."""
+        """End the rest of the cluster, and leave the record to explain why."""
         tail = records.log_tail(self.record.name)
         left = await self._close()
         if left is None:
@@ -310,9 +310,9 @@ class _Owner:
 def _make_spill_folder() -> str:
     """Make the folder to which scheduler and workers spill, on the disk that Dask's own setting names.
 
-    Dask's own below it, dask-scratch-space, has a name that another user could take first, and read and forge what is
-    spilled there. SSH workers, jobs and pods make theirs where they run. What a gateway starts spills where its own
-    settings say: the environment and command of its workers are its administrator's.
+    Dask's own subfolder, dask-scratch-space, has a name that another user could claim first, to read and forge spilled
+    data. SSH workers, jobs and pods make theirs where they run. Workers of a gateway spill where its own settings
+    say: its administrator decides on their environment and command.
     """
     parent = dask.config.get("temporary-directory", None)
     try:

@@ -1,4 +1,4 @@
-"""From a choice to a spec, by the profile that is chosen."""
+"""Plans: from choices to a spec, by the chosen profile."""
 
 from __future__ import annotations
 
@@ -15,27 +15,26 @@ from workbench.redaction import complaint
 
 
 def consent(spec: ClusterSpec) -> str | None:
-    """Return what a person has to agree to before such a cluster is started by a click; None where it is harmless."""
+    """Return the warning that the user must accept before such a cluster is started by a click; None if harmless."""
     return None if spec.alone else find(spec.profile).consent(spec)
 
 
 def consent_to_all(specs: Iterable[ClusterSpec]) -> str | None:
-    """Return the same of several clusters, each warning once."""
+    """Return the same for several clusters, each warning once."""
     return " ".join(dict.fromkeys(filter(None, map(consent, specs)))) or None
 
 
 def check_agreed(told: str | None, agreed: bool | Callable[[str], bool]) -> None:
-    """Raise BadInputError where there is something to agree to (see `consent`) and nobody did.
+    """Raise BadInputError if there is a warning to accept (see `consent`) and the user did not accept it.
 
-    The one place that judges it, whoever asks for a cluster, a run or a comparison. `agreed` may be a function that
-    asks a person.
+    The only place that checks it, for clusters, runs and comparisons. `agreed` may be a function that asks the user.
     """
     if told is not None and not (agreed(told) if callable(agreed) else agreed):
         raise BadInputError(f"{told} Nothing was started. Choose otherwise, or agree (--yes, agreed=True).")
 
 
 def has_gpus(profile: str, inventory: Inventory) -> bool:
-    """Return whether the workers of a profile have a GPU each on this machine."""
+    """Return whether each worker of a profile has a GPU on this machine."""
     return "devices" in find(profile).choices(inventory).model_fields
 
 
@@ -58,16 +57,16 @@ def plan(
     **choices
         As in `AllChoices`.
     promised, held, version
-        As of `Around`.
+        As in `Around`.
 
     Raises
     ------
     BadInputError
-        A choice that can't be used: the sentence names it, what was given and what is allowed.
+        An invalid choice: the message names it, the given value and the allowed values.
     MissingError
-        A profile that can't be had here.
+        The profile isn't available here.
     ConflictError
-        No memory was chosen and none is left, or a GPU has too little that is free.
+        No memory was chosen and none is left, or a GPU has too little free memory.
     """
     found, around = find(profile), Around(inventory, promised, held, version)
     reason = found.unavailable(around)
@@ -75,7 +74,7 @@ def plan(
         raise MissingError(f"The {profile} profile can't be had here. {reason}")
     found.refuse_unknown(choices, inventory)
     spec = found.plan(choices, around)
-    # Settings of the site, such as dask-jobqueue's lines of a job script, are stored as well.
+    # Site settings, such as dask-jobqueue's lines of a job script, are stored as well.
     if (why := next(filter(None, map(complaint, spec.options, spec.options.values())), None)) is not None:
         raise BadInputError(why)
     return spec

@@ -1,4 +1,4 @@
-"""Is there a scheduler at an address? If not, what is there, in one sentence within ten seconds."""
+"""Check for a scheduler at an address; if there is none, say what is there, in one message within ten seconds."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from distributed.security import Security
 
 PORT = 8786
-"""Of a Dask scheduler to which nobody gave another."""
+"""Default port of a Dask scheduler."""
 
 CONNECTING = 3.0
 ANSWERING = 4.0
-"""Seconds for a connection, and for an answer over it. Dask's own time-outs leave the greeting out."""
+"""Seconds for a connection, and for an answer over it. Dask's own time-outs exclude the greeting."""
 
 KEYS = {"ca": "tls_ca_file", "cert": "tls_client_cert", "key": "tls_client_key"}
-"""Files with which one is let in, and what Dask calls them."""
+"""Files of TLS keys for a client, and Dask's names for them."""
 
 _HEAD, _MOST_PARTS = 8, 1000
-"""Bytes that a message begins with, and parts of one that a scheduler may greet with."""
+"""Bytes at the start of a message, and the largest number of parts in a scheduler's greeting."""
 
 
 class Place(NamedTuple):
-    """Where a scheduler is, and for tls:// the paths of the PEM files with which it lets one in."""
+    """Address of a scheduler and, for tls://, the paths of a client's PEM files."""
 
     address: str
     ca: str | None = None
@@ -44,28 +44,28 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Place:
-        """Return the place that the options of a spec name."""
+        """Return the place named by the options of a spec."""
         return cls(*(options.get(name) for name in cls._fields))  # type: ignore[arg-type]
 
     @property
     def scheme(self) -> str:
-        """Return "tcp", "tls" or "ucx"."""
+        """Protocol: "tcp", "tls" or "ucx"."""
         return self.address.partition("://")[0]
 
     @property
     def port(self) -> tuple[str, int]:
-        """Host and number of the port."""
+        """Host and port number."""
         parts = urlsplit(self.address)
         return parts.hostname or "", parts.port or PORT
 
     @property
     def files(self) -> dict[str, str]:
-        """Files that are given, by what Dask calls them."""
+        """Given files, by Dask's names for them."""
         return {theirs: path for ours, theirs in KEYS.items() if (path := getattr(self, ours))}
 
     @property
     def security(self) -> Security | None:
-        """What Dask's clients take, None without encryption."""
+        """Security object for Dask's clients; None without encryption."""
         load("distributed")
         from distributed.security import Security
 
@@ -73,16 +73,16 @@ class Place(NamedTuple):
 
 
 class About(NamedTuple):
-    """What a scheduler says of itself."""
+    """Identity and versions that a scheduler reports."""
 
     identity: dict[str, Any]
     versions: dict[str, str]
 
 
 def reach(place: Place) -> About:
-    """Ask the scheduler what it is.
+    """Ask the scheduler for its identity.
 
-    Raises BadInputError where nothing answers there, or what answers is no scheduler: the sentence says which.
+    Raises BadInputError if nothing answers there, or something other than a scheduler: the message says which.
     """
     address = place.address
     if place.scheme != "ucx":
@@ -101,13 +101,13 @@ def reach(place: Place) -> About:
 
 
 async def ask(place: Place) -> About:
-    """Ask the scheduler what it is, and give up in time. Raises OSError where what answers speaks otherwise."""
+    """Ask the scheduler for its identity, with a time-out. Raises OSError for another protocol."""
     load("distributed")
     try:
         async with asyncio.timeout(ANSWERING):
             return await _identity(place)
     except (struct.error, MemoryError) as err:
-        # It greeted as Dask does, by chance.
+        # The server's greeting looked like Dask's by chance.
         raise OSError("what it says is no message of Dask's") from err
 
 
@@ -115,20 +115,20 @@ async def _identity(place: Place) -> About:
     know(place.address)
     async with asking(place.address, place.security, ANSWERING) as scheduler:
         identity = await scheduler.identity()
-        # A nanny knows no such question.
+        # A nanny doesn't support this request.
         told = await scheduler.versions() if is_scheduler(identity) else {}
     host, packages = told.get("host", {}), told.get("packages", {})
     return About(identity, {"python": str(host.get("python", "")).partition(".final")[0], "dask": packages.get("dask")})
 
 
 async def heard(address: str, security: Security | None, timeout: float) -> None:
-    """Return when what listens there has answered. Raises OSError or, after so many seconds, TimeoutError."""
+    """Return when the server has answered. Raises OSError or, after `timeout` seconds, TimeoutError."""
     async with asyncio.timeout(timeout), asking(address, security, timeout) as scheduler:
         await scheduler.identity()
 
 
 def asking(address: str, security: Security | None, timeout: float | None = None) -> Any:
-    """Dask's RPC to what listens there, which has so many seconds to take a connection."""
+    """Return Dask's RPC to an address; `timeout` is for the connection."""
     load("distributed")
     from distributed.core import rpc
 
@@ -137,12 +137,12 @@ def asking(address: str, security: Security | None, timeout: float | None = None
 
 
 def is_scheduler(identity: Mapping[str, Any]) -> bool:
-    """Return whether it is a scheduler that says this of itself, not a worker or a nanny."""
+    """Return whether this identity is that of a scheduler, not of a worker or a nanny."""
     return "Scheduler" in str(identity.get("type"))
 
 
 def know(address: str) -> None:
-    """Have Dask know the protocol of the address. Raises MissingError where the package that brings it is missing."""
+    """Register the protocol of the address with Dask. Raises MissingError if the package for it is missing."""
     if address.startswith("ucx:") and find_spec("distributed_ucxx") is None:
         raise MissingError(f"An address with ucx:// needs distributed-ucxx: {install('ucx')}.")
     if address.startswith("gateway:"):
@@ -153,10 +153,10 @@ def know(address: str) -> None:
 
 
 def check_proxy(place: Place) -> None:
-    """Raise BadInputError where no proxy for schedulers listens, such as a Dask-Gateway's."""
+    """Raise BadInputError if no proxy for schedulers, such as a Dask-Gateway's, listens."""
     why = None
     try:
-        # It hangs up on a name that it doesn't know, but it speaks TLS.
+        # The proxy closes the connection for an unknown name, but it speaks TLS.
         if _answer_to_tls(place, CONNECTING, "daskgateway-none") == "WRONG_VERSION_NUMBER":
             why = "what listens there speaks no TLS, as the gateway's web server does"
     except OSError as err:
@@ -169,7 +169,7 @@ def check_proxy(place: Place) -> None:
 
 
 def _check_port(place: Place) -> None:
-    """Raise BadInputError where nothing listens, or doesn't let us in."""
+    """Raise BadInputError if nothing listens, or the server refuses us."""
     address = place.address
     try:
         with socket.create_connection(place.port, CONNECTING) as plain:
@@ -208,15 +208,15 @@ def _check_port(place: Place) -> None:
 
 
 def is_dask(greeting: bytes) -> bool:
-    """Return whether a server of Dask's may greet so.
+    """Return whether this greeting may come from a Dask server.
 
-    A message begins with the number of its parts. Dask would believe any number, and ask for as much memory.
+    A message begins with the number of its parts. Dask would trust any number, and allocate memory for it.
     """
     return len(greeting) == _HEAD and int.from_bytes(greeting, "little") <= _MOST_PARTS
 
 
 def greeting(plain: socket.socket, patience: float = ANSWERING) -> bytes | None:
-    """What a server says before it is asked, as a scheduler does; empty where it hangs up, None where it is silent."""
+    """Return a server's greeting, as schedulers send one; empty if it closes the connection, None if it is silent."""
     plain.settimeout(patience)
     try:
         return plain.recv(_HEAD)
@@ -227,7 +227,7 @@ def greeting(plain: socket.socket, patience: float = ANSWERING) -> bytes | None:
 
 
 def _context(place: Place) -> ssl.SSLContext:
-    # As Dask does: the host's name isn't looked at, only who signed.
+    # As in Dask: the host name isn't checked, only the signature.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     try:
@@ -243,14 +243,14 @@ def _context(place: Place) -> ssl.SSLContext:
 
 
 def _silent(place: Place) -> str:
-    """Return what accepts a connection and says nothing."""
+    """Return a message about a server that accepts a connection and is silent."""
     if _answer_to_a_browser(place).startswith(b"HTTP/"):
         return (
             f"At {place.address} is a web server, perhaps the scheduler's dashboard. Give the scheduler's own address, "
             f"whose port is {PORT} unless it was given another."
         )
     with contextlib.suppress(OSError):
-        # One that asks for our certificate has spoken TLS.
+        # A server that asks for our certificate speaks TLS.
         if place.scheme == "tcp" and _answer_to_tls(place, 1) not in _NO_TLS:
             return f"What listens at {place.address} speaks TLS. Use tls:// with ca, cert and key."
     return (
@@ -260,7 +260,7 @@ def _silent(place: Place) -> str:
 
 
 def _other(place: Place, said: bytes, why: str = "it hung up") -> str:
-    """Return what speaks otherwise than a scheduler that we can talk to."""
+    """Return a message about a server that isn't a scheduler we can talk to."""
     if said.startswith(b"SSH-"):
         return f"At {place.address} is an SSH server. Give a scheduler's address, whose port is usually {PORT}."
     if place.scheme == "tls" and not said:
@@ -281,7 +281,7 @@ _NO_TLS = ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", None)
 
 
 def _answer_to_tls(place: Place, patience: float, name: str | None = None) -> str | None:
-    """Why it doesn't shake hands over TLS, in the library's word; empty where it does. Raises OSError for no answer."""
+    """Return the library's reason for a failed TLS handshake; empty if it succeeds. Raises OSError for no answer."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
@@ -294,7 +294,7 @@ def _answer_to_tls(place: Place, patience: float, name: str | None = None) -> st
 
 
 def refuses(place: Place) -> bool:
-    """Return whether nobody listens at the port any more."""
+    """Return whether nothing listens at the port any more."""
     try:
         socket.create_connection(place.port, 1).close()
     except ConnectionRefusedError:

@@ -1,7 +1,7 @@
-"""What is known of each cluster, one folder on disk for each, which outlives every process that reads it.
+"""Records of clusters, one folder on disk for each, which outlive every process that reads them.
 
-A cluster's host process is the only writer of its `record.json`; a reader rewrites it only when that process has
-ended without saying so. Folders appear and disappear by renaming, so that nobody sees half of one.
+A cluster's host process is the only writer of its `record.json`; a reader rewrites it only if that process ended
+without updating it. Folders appear and disappear by renaming, so that readers never see half of one.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from workbench.redaction import redact_json
 from workbench.threads import finish
 
 Status = Literal["starting", "ready", "stopping", "failed", "lost", "unknown"]
-"""'unknown' is one that nothing here can see: it is on another machine, or its record is of another version."""
+"""'unknown': nothing here can see it, since it is on another machine, or its record is of another version."""
 Stage = Literal["preparing", "scheduler", "workers", "ready"]
 
-# Between making a folder and starting the process lie milliseconds; a slow disk may take longer.
+# Between making a folder and starting the process there are milliseconds; a slow disk may take longer.
 _PROCESS_DUE = 15.0
 _TAIL_LINES = 20
 _TAIL_BYTES = 16_384
@@ -51,70 +51,72 @@ GONE: Mapping[str, Any] = {
     "contact_address": None,
     "dashboard_address": None,
 }
-"""What is no longer true of a cluster that is over."""
+"""Changes to the record of a cluster that has ended."""
 
 
 class ClusterRecord(Record):
-    """One cluster as its host process last described it."""
+    """A cluster as its host process last described it."""
 
     name: str
     spec: ClusterSpec
     status: Status = "starting"
     stage: Stage = "preparing"
     n_workers: int = 0
-    """Workers that are there now."""
+    """Number of workers that are there now."""
     n_workers_expected: int = 0
-    """Workers that should be there: the spec's number, or what scaling asked for since."""
+    """Number of workers that should be there: the spec's, or the last one scaled to."""
     worker_pids: tuple[int, ...] = ()
-    """Processes of the workers, where they are on the host's machine."""
+    """Pids of the workers, if they are on the host's machine."""
     adaptive: tuple[int, int] | None = None
-    """Bounds between which the number of workers follows the load."""
+    """Bounds for the number of workers while it adapts to the load."""
     scheduler_address: str | None = None
     contact_address: str | None = None
-    """Where control and watchers reach a scheduler that speaks UCX: over TCP. None where it speaks that anyway."""
+    """TCP address of a scheduler that uses UCX, for control and watchers. None for other protocols."""
     dashboard_address: str | None = None
-    """Dask's own dashboard: the socket of ours, 'unix:<path>', which only its owner may open, or the address,
-    'http://host:8787', at which a scheduler elsewhere serves it; None without one."""
+    """Address of Dask's own dashboard; None without one.
+
+    For ours the socket, 'unix:<path>', which only its owner may open; for a remote scheduler's, 'http://host:8787'.
+    """
     versions: dict[str, str] = Field(default_factory=dict)
     can: tuple[Verb, ...] = VERBS
-    """What can be asked of it. One that can't be stopped is somebody else's: one detaches from it."""
+    """Supported actions. A cluster that can't be stopped is an external one: the user detaches from it."""
     called: str = ""
-    """What it is called by what started it elsewhere and goes on when the host dies."""
+    """Name of the cluster in the engine that runs it elsewhere, even if the host dies."""
     machine: dict[str, Any] | None = None
-    """What is known of the machines that its workers run on, as an inventory says it; None for this one."""
+    """Machines of its workers, as in an inventory; None for this machine."""
     missing: dict[str, dict[str, int]] | None = None
-    """As in a spec: modules that its workers can't import. None: nobody has asked them."""
+    """Modules that its workers can't import, as in a spec; None if unknown."""
     jobs: tuple[Job, ...] = ()
-    """Those that a queue has for it, as it last said."""
+    """Its jobs, as the queue last reported them."""
     expires_at: float | None = None
-    """When the lease runs out (seconds since the epoch); None while the cluster works, or without a lease."""
+    """End of the lease, in seconds since the epoch; None while the cluster works, or without a lease."""
     clients: tuple[str, ...] = ()
-    """Ids of the Dask clients that are connected."""
+    """Ids of the connected Dask clients."""
     message: str | None = None
-    """Why it failed or was lost, in one sentence, with the remedy."""
+    """Message on why it failed or was lost, with the remedy."""
     warning: str | None = None
-    """What it can't do though it is up, in one sentence."""
+    """Message on what it can't do though it is up."""
     can_compute: bool = True
-    """Whether each of its workers has something to compute on; where not, `warning` says what is lacking."""
+    """True if each of its workers has a device to compute on; if not, `warning` explains why."""
     log_tail: tuple[str, ...] = ()
     group: str = ""
-    """The comparison that it was started for: its clusters compute in turn, so the budget counts the largest only."""
+    """Comparison that it was started for: clusters of one compute in turn, so the budget counts the largest only."""
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it runs any more and only the record is left."""
+        """True if nothing of it runs any more and only the record is left."""
         return self.status in ("failed", "lost")
 
     @property
     def ending(self) -> Literal["stopped", "detached", "dismissed"]:
-        """What becomes of it where it is to end: of one that is over only the record is left, or what goes on there."""
+        """Result of ending it: the cluster stops, it runs on and only its record goes, or it had ended already."""
         if "stop" in self.can and (self.called or not self.is_over):
             return "stopped"
         return "dismissed" if self.is_over else "detached"
 
     @property
     def taken(self) -> str | None:
-        """Why no other cluster can have its name, and what to do; None where only a record is left, which goes."""
+        """Message if no other cluster can have its name; None if only a record is left, which is replaced."""
         if self.is_over and self.ending != "stopped":
             return None
         verb = {"stopped": "stop it", "detached": "detach from it"}.get(self.ending)
@@ -125,19 +127,19 @@ class ClusterRecord(Record):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def queued(self) -> str:
-        """What is to be said of its jobs in a queue: '6 pending: Priority, start estimated 14:20'."""
-        # The queue is asked less often than workers come.
+        """Summary of its jobs in a queue: '6 pending: Priority, start estimated 14:20'."""
+        # The queue is checked less often than workers arrive.
         all_there = self.status == "ready" and self.n_workers >= self.n_workers_expected > 0
         return queued(job for job in self.jobs if not (all_there and job.state == "pending"))
 
     @property
     def waiting(self) -> str:
-        """How many workers are there, and why the others aren't: '2 of 8 workers; 6 pending: Priority'."""
+        """Number of workers, and why the others are missing: '2 of 8 workers; 6 pending: Priority'."""
         return f"{self.n_workers} of {self.n_workers_expected} workers{self.queued and '; '}{self.queued}"
 
     @property
     def told(self) -> str:
-        """What is to be said of one that isn't ready, such as 'calm-otter was lost' and why."""
+        """Message about a cluster that isn't ready, such as 'calm-otter was lost' and why."""
         hows = {
             "starting": f"is still starting ({self.stage}, {self.waiting})",
             "stopping": "is being stopped",
@@ -150,17 +152,17 @@ class ClusterRecord(Record):
 
     @property
     def contact(self) -> str | None:
-        """Address for those who only talk to the scheduler; none of them needs UCX for that."""
+        """Address for talking to the scheduler only, which doesn't need UCX."""
         return self.contact_address or self.scheduler_address
 
     @property
     def marker(self) -> str:
-        """What its processes carry in their environment."""
+        """Marker in the environment of its processes."""
         return processes.marker(folder(self.name), self.created)
 
 
 def clusters_folder() -> Path:
-    """Folder of all clusters' folders, mode 0700."""
+    """Return the folder of all clusters' folders, mode 0700."""
     path = config.data_folder() / "clusters"
     with config.writing(path):
         path.mkdir(mode=0o700, exist_ok=True)
@@ -168,14 +170,14 @@ def clusters_folder() -> Path:
 
 
 def folder(name: str) -> Path:
-    """Folder of one cluster, there or not. Raises NotFoundError when `name` can't be a cluster's."""
+    """Return the folder of one cluster, which may not exist. Raises NotFoundError if `name` is invalid."""
     if not is_name(name):
         raise NotFoundError(_unknown(name))
     return config.data_folder() / "clusters" / name
 
 
 def read(name: str) -> ClusterRecord:
-    """Record of one cluster as it truly is. Raises NotFoundError with the names that exist."""
+    """Return the corrected record of one cluster. Raises NotFoundError with the names that exist."""
     record = _true(folder(name))
     if record is None:
         raise NotFoundError(_unknown(name))
@@ -183,16 +185,16 @@ def read(name: str) -> ClusterRecord:
 
 
 def read_all(*, locked: bool = False) -> tuple[ClusterRecord, ...]:
-    """Records of all clusters as they truly are, oldest first; those on other machines, too, are shown.
+    """Return the corrected records of all clusters, oldest first, including those on other machines.
 
-    `locked` says that the caller holds the lock.
+    Pass `locked` if the caller holds the lock.
     """
     records = [_true(path, locked=locked) for path in _folders()]
     return tuple(sorted((record for record in records if record is not None), key=lambda record: record.created))
 
 
 def names() -> tuple[str, ...]:
-    """Names in use, those of clusters on other machines that share the data folder included."""
+    """Return the names in use, including clusters on other machines that share the data folder."""
     return tuple(path.name for path in _folders())
 
 
@@ -204,9 +206,9 @@ def write(record: ClusterRecord) -> None:
 def create(record: ClusterRecord, check: Callable[[tuple[ClusterRecord, ...]], None] | None = None) -> None:
     """Claim the record's name: its folder appears with the record in it.
 
-    What is left of a failed or lost cluster of that name is replaced. Raises ConflictError when the name is in use.
+    A failed or lost cluster of that name is replaced. Raises ConflictError if the name is in use.
 
-    `check` is called with all records and raises where there is no room for this one. No other cluster is created
+    `check` is called with all records and raises if there is no room for this one. No other cluster is created
     between this check and the record, so that two starts are never promised the same memory.
     """
     with lock():
@@ -226,13 +228,13 @@ def create(record: ClusterRecord, check: Callable[[tuple[ClusterRecord, ...]], N
 
 
 def remove(name: str) -> None:
-    """Forget the cluster: its folder goes, whole."""
+    """Remove the cluster's whole folder."""
     with lock():
         _discard(folder(name))
 
 
 def log(name: str) -> str:
-    """Return the end of what the host process and its workers printed."""
+    """Return the end of the output of the host process and its workers."""
     try:
         return config.read_tail(folder(name) / "host.log")
     except OSError:
@@ -240,7 +242,7 @@ def log(name: str) -> str:
 
 
 def log_tail(name: str) -> tuple[str, ...]:
-    """Last lines of the log, which may be long."""
+    """Return the last lines of the log, which may be long."""
     try:
         text = config.read_tail(folder(name) / "host.log", _TAIL_BYTES)
     except OSError:
@@ -249,23 +251,23 @@ def log_tail(name: str) -> tuple[str, ...]:
 
 
 def note_process(name: str, pid: int) -> None:
-    """Write down which process was started as host, before it can say so itself."""
+    """Save the pid of the host that was started, before the host can do so itself."""
     text = json.dumps({"pid": pid, "pid_created": processes.created(pid)})
     with contextlib.suppress(FileNotFoundError, StorageError):
         config.write_atomically(folder(name) / "host.json", text)
 
 
 def host_process(record: ClusterRecord) -> psutil.Process | None:
-    """The cluster's host, None when it has ended."""
+    """Return the cluster's host, None if it has ended."""
     if record.place != processes.place():
         return None
     return processes.find(*_pid(record), record.marker)
 
 
 def memory_used(record: ClusterRecord) -> int | None:
-    """Bytes that the cluster's workers hold, as Dask counts them, in whole MiB; None where they can't be seen.
+    """Return the bytes used by the cluster's workers, as Dask counts them, in whole MiB; None if unknown.
 
-    What the host holds itself, with the scheduler in it, counts for no worker's limit.
+    Memory of the host, with the scheduler in it, doesn't count toward any worker's limit.
     """
     if record.is_over or not record.worker_pids or host_process(record) is None:
         return None
@@ -273,7 +275,7 @@ def memory_used(record: ClusterRecord) -> int | None:
 
 
 def memory_of_children(record: ClusterRecord, counts: Callable[[int], bool]) -> int:
-    """Bytes that those processes hold which the cluster's host started and whose pid counts."""
+    """Return the bytes used by the descendants of the cluster's host whose pid counts."""
     host, held = None if record.is_over else host_process(record), 0
     if host is not None:
         with contextlib.suppress(psutil.Error):
@@ -284,15 +286,15 @@ def memory_of_children(record: ClusterRecord, counts: Callable[[int], bool]) -> 
 
 
 def memory_words(record: ClusterRecord) -> str:
-    """Return what its workers hold of what they may: '198 MiB of 1 GiB'."""
+    """Return the memory that its workers use of their limit: '198 MiB of 1 GiB'."""
     used, limit = memory_used(record), formats.size(record.n_workers * record.spec.memory_limit)
     return limit if used is None else f"{formats.size(used)} of {limit}"
 
 
 def end_processes(record: ClusterRecord) -> str | None:
-    """Kill what is left of the cluster's processes, cancel its jobs and remove its keys; why jobs may be left, or None.
+    """Kill the rest of the cluster's processes, cancel its jobs and remove its keys; return why jobs may be left.
 
-    Only a process that was on this machine is known to have ended, so of others nothing is touched.
+    Only processes of this machine are known to have ended, so clusters of others are left unchanged.
     """
     if record.place != processes.place():
         return None
@@ -314,19 +316,19 @@ def end_processes(record: ClusterRecord) -> str | None:
 
 
 def remove_temporary() -> None:
-    """Remove the temporary folders of hosts that were killed; those of living ones are locked."""
+    """Remove the temporary folders of hosts that were killed; those of live hosts are locked."""
     with contextlib.suppress(OSError):
         private.sweep(FOLDER)
         private.sweep(SPILL, dask.config.get("temporary-directory", None))
 
 
 def remove_keys(name: str) -> None:
-    """Remove the cluster's TLS keys, which nobody needs any more."""
+    """Remove the cluster's TLS keys."""
     shutil.rmtree(folder(name) / "tls", ignore_errors=True)
 
 
 def _folders() -> list[Path]:
-    # It may be missing where nothing can be written.
+    # The folder may be missing if nothing can be written.
     return [path.parent for path in config.data_folder().glob("clusters/*/record.json") if is_name(path.parent.name)]
 
 
@@ -338,13 +340,13 @@ def _unknown(name: str) -> str:
 
 @contextlib.contextmanager
 def lock() -> Iterator[None]:
-    """One process at a time changes what it doesn't own."""
+    """Hold the lock for changes by processes that don't own the cluster."""
     with config.locked(clusters_folder() / ".lock"):
         yield
 
 
 def _parse(path: Path) -> ClusterRecord | None:
-    """The record as it stands on disk; a made-up one that says so when it can't be read; None without one."""
+    """Return the record as it is on disk; a substitute with a message if it can't be read; None without one."""
     try:
         text = redact_json((path / "record.json").read_bytes()).encode()
     except FileNotFoundError:
@@ -359,7 +361,7 @@ def _parse(path: Path) -> ClusterRecord | None:
 
 
 def _of_another_version(path: Path, text: bytes, error: ValidationError) -> ClusterRecord | None:
-    """What can be told of a cluster with a spec that this version doesn't know; None where the record is damaged."""
+    """Return a record for a cluster whose spec this version doesn't know; None if the record is damaged."""
     try:
         told = json.loads(text)
         profile, node = told["spec"]["profile"], told.get("node")
@@ -398,7 +400,7 @@ def _pid(record: ClusterRecord) -> tuple[int | None, float | None]:
 
 
 def _state(record: ClusterRecord) -> folders.State | None:
-    """Return where its host is; None where there is none any more, or nobody can tell."""
+    """Return the state of its host; None if it has no host any more, or if that is unknown."""
     if record.is_over or record.status == "unknown":
         return None
     pid, pid_created = _pid(record)
@@ -407,7 +409,7 @@ def _state(record: ClusterRecord) -> folders.State | None:
 
 
 def _far(record: ClusterRecord) -> str:
-    """Return what is known of a cluster whose processes can't be seen from here. It is left as it is."""
+    """Return a message about a cluster whose processes can't be seen from here. It is left unchanged."""
     silent = folders.silence(record, folder(record.name))
     if silent is None:
         where = record.node or "another machine"
@@ -420,7 +422,7 @@ def _far(record: ClusterRecord) -> str:
 
 
 def _true(path: Path, *, locked: bool = False) -> ClusterRecord | None:
-    """The record at `path`, put right on disk when its host has died; None when there is none."""
+    """Return the record at `path`, corrected on disk if its host has died; None if there is none."""
     record = _parse(path)
     if record is None:
         return None
@@ -432,7 +434,7 @@ def _true(path: Path, *, locked: bool = False) -> ClusterRecord | None:
         return record.model_copy(update={"warning": record.warning or trouble}) if trouble else record
     try:
         with contextlib.nullcontext() if locked else lock():
-            # Another reader may have been quicker, or the host may have ended well and taken its folder along.
+            # Another reader may have been faster, or the host may have ended normally and removed its folder.
             record = _parse(path)
             if record is None or _state(record) != "gone":
                 return record
@@ -443,7 +445,7 @@ def _true(path: Path, *, locked: bool = False) -> ClusterRecord | None:
 
 def _bury(record: ClusterRecord) -> ClusterRecord | None:
     if isinstance(of_cluster(record.spec.profile), Broken):
-        # Who has the profile knows what there is to end.
+        # A process that has the profile knows what to end.
         return _buried(record)
     left = end_processes(record)
     if left is None and of_cluster(record.spec.profile).ends_with_owner:
@@ -497,14 +499,14 @@ def _died(record: ClusterRecord, tail: tuple[str, ...]) -> str:
 
 
 def _sweep() -> None:
-    """Remove what was left half made or half removed by processes that were killed at it."""
+    """Remove folders left by processes that were killed while making or removing them."""
     for path in clusters_folder().glob(".*.*"):
         if time.time() - path.stat().st_mtime > _PROCESS_DUE:
             shutil.rmtree(path, ignore_errors=True)
 
 
 def _discard(path: Path) -> None:
-    """Remove the folder at once for every reader, and then its files."""
+    """Remove the folder at once for every reader, then delete its files."""
     trash = path.with_name(f".{path.name}.gone.{os.getpid()}.{time.monotonic_ns()}")
     with contextlib.suppress(FileNotFoundError):
         path.rename(trash)

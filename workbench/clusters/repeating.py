@@ -1,4 +1,4 @@
-"""What the owner of a cluster does again and again while the cluster lives."""
+"""Periodic steps of a cluster's owner."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ logger = logging.getLogger("workbench.host")
 
 
 async def repeat(step: Callable[[], Awaitable[None]], pause: float, sooner: asyncio.Event | None = None) -> NoReturn:
-    """Await `step()` until cancelled, `pause` seconds after its last end, or as soon as `sooner` is set.
+    """Await `step()` until canceled, `pause` seconds after its last end, or as soon as `sooner` is set.
 
-    A step that fails is tried again: with the task ended, the record would stay as it is, and say that all is well. Its
-    error is logged once while it stays the same.
+    A failing step is retried: if the task ended, the record would stay as it is and look fine. Its error is logged once
+    while it stays the same.
     """
     logged = ""
     while True:

@@ -1,4 +1,4 @@
-"""Keys of one cluster: made for it, kept beside its record with mode 0600, gone when it ends."""
+"""Keys of one cluster: made for it, saved next to its record with mode 0600, removed when it ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def make(name: str) -> Security:
-    """Fresh keys for scheduler, workers and clients, written to the cluster's folder for its clients."""
+    """Make new keys for scheduler, workers and clients, saved in the cluster's folder for its clients."""
     from distributed.security import Security
 
     try:
@@ -33,7 +33,7 @@ def make(name: str) -> Security:
 
 
 def keep(folder: Path, texts: Mapping[str, str]) -> tuple[str, ...]:
-    """Write keys to the folder of a cluster for its clients; the paths of CA, certificate and key."""
+    """Save keys in the folder of a cluster for its clients; return the paths of CA, certificate and key."""
     (folder / "tls").mkdir(mode=0o700, exist_ok=True)
     for field, path in zip(KEYS.values(), files(folder), strict=True):
         with open(path, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
@@ -42,9 +42,9 @@ def keep(folder: Path, texts: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def load(record: ClusterRecord) -> Security | None:
-    """Keys with which to talk to the cluster, None when it isn't encrypted.
+    """Return the keys for talking to the cluster, None if it isn't encrypted.
 
-    Raises MissingError when an encrypted cluster's keys are gone.
+    Raises MissingError if an encrypted cluster's keys are gone.
     """
     if not record.spec.encrypt:
         return None
@@ -60,17 +60,17 @@ def load(record: ClusterRecord) -> Security | None:
 
 
 def kept(folder: Path) -> Security | None:
-    """Keys of the cluster in `folder` as paths, for scheduler, workers and clients; None where they are gone."""
+    """Return the keys of the cluster in `folder` as paths, for scheduler, workers and clients; None if missing."""
     return paths(folder) if all(Path(path).exists() for path in files(folder)) else None
 
 
 def files(folder: Path) -> tuple[str, ...]:
-    """Paths at which CA, certificate and key of the cluster in `folder` are, or will be."""
+    """Return the paths of CA, certificate and key of the cluster in `folder`, which may not exist yet."""
     return tuple(str(folder / "tls" / f"{name}.pem") for name in KEYS)
 
 
 def paths(folder: Path) -> Security:
-    """Return the paths of its keys, for scheduler, workers and clients."""
+    """Return the keys as paths, for scheduler, workers and clients, without checking that they exist."""
     load_modules("distributed")
     from distributed.security import Security
 

@@ -1,4 +1,4 @@
-"""ClusterSpec: everything that decides what cluster is started, as one frozen value."""
+"""ClusterSpec: everything that defines a cluster before its start, as one frozen value."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ WithoutDask = Literal["numpy", "cupy"]
 WITHOUT_DASK: tuple[WithoutDask, ...] = get_args(WithoutDask)
 
 SIZES = ("memory_limit", "device_memory_limit", "rmm_pool_size")
-"""Fields of a spec that are bytes."""
+"""Fields of a spec in bytes."""
 
 
 _NOT_COMPARED = {"why", "missing"}
 
 MOVES_TO_HOST = 0.8
-"""Of a GPU's memory: beyond that Dask-CUDA moves blocks to the host's, where no other limit is given."""
+"""Default share of a GPU's memory beyond which Dask-CUDA moves blocks to the host's."""
 
 
 class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
-    """A cluster before it exists: profile, workers, threads, memory, protocol. Frozen, JSON both ways.
+    """A cluster before it exists: profile, workers, threads, memory, protocol. Frozen; converts to and from JSON.
 
-    `memory_limit` is bytes for each worker. `why` holds the sentences with which the plan explains itself; it takes
-    no part in comparison. `devices` names GPUs by UUID, one for each worker, and is empty where workers have none.
+    `memory_limit` is in bytes per worker. `why` has the plan's explanations, and is ignored in comparisons. `devices`
+    names GPUs by UUID, one per worker, and is empty if workers have none.
     """
 
     profile: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")] = "cpu"
-    """"numpy" and "cupy" are no cluster: one process computes, without Dask."""
+    """Name of the profile. "numpy" and "cupy" aren't clusters: one process computes, without Dask."""
     n_workers: Annotated[int, Field(ge=1)]
     threads_per_worker: Annotated[int, Field(ge=1)]
     memory_limit: Annotated[int, Field(ge=1)]
@@ -47,38 +47,38 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
     idle_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 3600.0
     devices: tuple[str, ...] = ()
     device_memory_limit: Annotated[int, Field(ge=1)] | None = None
-    """Bytes on each GPU beyond which blocks move to the host's memory; None is MOVES_TO_HOST of the card."""
+    """Bytes on each GPU beyond which blocks move to the host's memory; None: MOVES_TO_HOST of the card's memory."""
     rmm_pool_size: Annotated[int, Field(ge=1)] | None = None
-    """Bytes that RMM takes on each GPU at the start, and hands out quickly; None is no pool."""
+    """Bytes that RMM takes on each GPU at the start, and hands out quickly; None: no pool."""
     ucx_tls: str | None = None
-    """Transports that UCX may use, as UCX_TLS takes them: 'tcp,cuda_copy'. None: UCX chooses."""
+    """Transports that UCX may use, as in UCX_TLS: 'tcp,cuda_copy'. None: UCX chooses."""
     interface: str | None = None
-    """Network interface or port of a card for UCX's data, as UCX_NET_DEVICES takes it. None: UCX chooses."""
+    """Network interface or port of a card for UCX's data, as in UCX_NET_DEVICES. None: UCX chooses."""
     cupy: bool = False
-    """Whether workers import CuPy before anything else, and CuPy takes its memory from RMM's pool."""
+    """True if workers import CuPy before anything else, and CuPy takes its memory from RMM's pool."""
     missing: dict[str, dict[str, int]] | None = None
-    """Modules that workers can't import, each with how many such workers there are on a host; None: not known.
+    """Modules that workers can't import, with the number of such workers by host; None: unknown.
 
-    Of `workbench.remote.MODULES`; it takes no part in comparison.
+    Only those of `workbench.remote.MODULES`; ignored in comparisons.
     """
     elsewhere: bool = False
-    """Whether its workers take nothing from what this machine has to share out."""
+    """True if its workers use no resources of this machine."""
     options: dict[str, Any] = {}
-    """What the profile alone knows, validated by it."""
+    """Options of the profile, which validates them."""
     why: tuple[str, ...] = ()
 
     @property
     def alone(self) -> bool:
-        """Whether it is no cluster, but one process that computes without Dask."""
+        """True if it isn't a cluster, but one process that computes without Dask."""
         return self.profile in WITHOUT_DASK
 
     @property
     def is_known(self) -> bool:
-        """Whether workers and memory are known: of a scheduler that runs already they aren't before it is asked."""
+        """True if workers and memory are known; those of a running scheduler are unknown until it is asked."""
         return not self.elsewhere or self.memory_limit > 1
 
     def measured(self, workers: Sequence[tuple[int, int]]) -> ClusterSpec:
-        """Return it with threads and bytes that workers turned out to have; where they differ, the smallest count."""
+        """Return the spec with the workers' actual threads and bytes; if they differ, the smallest count."""
         if not workers:
             return self
         threads, memory = (min(each) for each in zip(*workers, strict=True))
@@ -86,7 +86,7 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
 
     @property
     def encrypt(self) -> bool:
-        """Whether scheduler, workers and clients speak TLS."""
+        """True if scheduler, workers and clients use TLS."""
         return self.protocol == "tls"
 
     @property
@@ -108,7 +108,7 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
         return hash(self.model_dump_json(exclude=_NOT_COMPARED))
 
     def chosen(self, names: Container[str]) -> dict[str, Any]:
-        """Choices of these names with which its profile plans such a cluster again."""
+        """Return the choices of these names with which its profile plans the same cluster again."""
         told = {
             "n_workers": self.n_workers,
             "threads_per_worker": self.threads_per_worker if self.is_known else None,
@@ -126,7 +126,7 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
         return {name: value for name, value in told.items() if value not in (None, "") and name in names}
 
     def describe(self) -> str:
-        """One line: '2 workers × 1 thread, 10.2 GiB (5.1 GiB each)', and ', not encrypted' or ', UCX' where so."""
+        """Return one line: '2 workers × 1 thread, 10.2 GiB (5.1 GiB each)', with ', not encrypted' or ', UCX' if so."""
         workers = formats.count(self.n_workers, "worker")
         threads = formats.count(self.threads_per_worker, "thread")
         if not self.is_known:
@@ -138,25 +138,25 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
         return f"{workers}{gpus} × {threads}, {formats.size(self.memory)}{each}{_TELLING.get(self.protocol, '')}"
 
     def ucx_variables(self) -> dict[str, str]:
-        """Return the environment variables that tell UCX what was chosen for it."""
+        """Return the environment variables that set these choices for UCX."""
         told = {"UCX_TLS": self.ucx_tls, "UCX_NET_DEVICES": self.interface}
         return {name: value for name, value in told.items() if value}
 
     def preview(self) -> str | None:
-        """Return what would be submitted elsewhere to get it; None where nothing is."""
+        """Return what would be submitted elsewhere to start it; None if nothing would."""
         return _profile(self.profile).preview(self)
 
     def code(self) -> str:
-        """Dask code that gets the same cluster without this package, a script that runs as it is."""
+        """Return Dask code for the same cluster without this package, as a complete script."""
         return _or_why(lambda: _profile(self.profile).code(self), "# {}\n")
 
 
 def _or_why(ask: Callable[[], str], shown: str = "{}") -> str:
-    """Return what a profile tells or, for it stands in lists with others, the sentence that says why it can't."""
+    """Return the profile's answer or, since others are shown with it, a message on why there is none."""
     try:
         return ask()
     except (FailedError, MissingError) as err:
-        # On one line, for the next would be code.
+        # On one line, since the next one would be code.
         return shown.format(on_one_line(str(err)))
 
 

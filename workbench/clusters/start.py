@@ -31,28 +31,28 @@ class Cluster:
 
     @property
     def record(self) -> ClusterRecord:
-        """What is known of the cluster now."""
+        """Current record of the cluster."""
         return records.read(self.name)
 
     @cached_property
     def client(self) -> Client:
-        """A client of the cluster, made when first asked for."""
+        """Client of the cluster, made on first use."""
         return self.connect()
 
     def connect(self) -> Client:
-        """A new client of the cluster."""
+        """Return a new client of the cluster."""
         return connect(self.name)
 
     def scale(self, n: int, *, force: bool = False) -> None:
-        """Have `n` workers from now on."""
+        """Scale to `n` workers."""
         finish(control.scale(self.name, n, force=force))
 
     def adapt(self, minimum: int, maximum: int, *, force: bool = False) -> None:
-        """Let the number of workers follow the load between two bounds."""
+        """Adapt the number of workers to the load, between two bounds."""
         finish(control.adapt(self.name, minimum, maximum, force=force))
 
     def stop(self) -> None:
-        """Close this object's client and stop the cluster; nothing of it is left."""
+        """Close this object's client and stop the cluster; nothing is left of it."""
         client = self.__dict__.pop("client", None)
         if client is not None:
             client.close()
@@ -92,13 +92,13 @@ def start(
     **choices
         As in `AllChoices`.
     name
-        What to call it; a readable name by default.
+        Name of the cluster; a readable name by default.
     force
         Start it even though it promises more memory than is left.
     agreed
-        You agree to what the plan warns of, such as UCX that listens on all network interfaces.
+        Accept the plan's warning, such as UCX that listens on all network interfaces.
     on_change
-        Hears of each stage.
+        Called with the record at each stage.
     timeout
         Seconds to wait.
 
@@ -120,21 +120,21 @@ def start(
 def attach(
     address: str | os.PathLike[str] | Client, *, name: str | None = None, **files: str | os.PathLike[str] | None
 ) -> Cluster:
-    """Attach to a scheduler that runs already, which is never stopped from here: `stop()` detaches.
+    """Attach to a scheduler that already runs. It is never stopped from here: `stop()` detaches.
 
     Parameters
     ----------
     address
         Such as tcp://host:8786, tls://host:8786, the path of a scheduler file that ends in .json, or a `Client` of it.
     name
-        What to call it; a readable name by default.
+        Name of the cluster; a readable name by default.
     **files
-        For tls://, paths of PEM files: `ca`, and where the scheduler asks for it `cert` and `key`.
+        For tls://, paths of PEM files: `ca`, and if the scheduler requires them `cert` and `key`.
 
     Raises
     ------
     BadInputError
-        No scheduler answers there within 10 s, or what answers is none: the sentence says which.
+        No scheduler answers there within 10 s, or what answers isn't a scheduler: the message says which.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def attach(
 
 
 def _keys_of(client: Client) -> dict[str, str]:
-    """Paths of the files by which a client is let in. Raises BadInputError where it has the keys in memory only."""
+    """Return the paths of a client's key files. Raises BadInputError if it has the keys in memory only."""
     found = {ours: getattr(client.security, theirs) for ours, theirs in KEYS.items()}
     for ours, key in found.items():
         if key and "\n" in key:
@@ -178,7 +178,7 @@ def start_spec(
     on_change: Callable[[ClusterRecord], None] | None = None,
     timeout: float | None = None,
 ) -> Cluster:
-    """Start the cluster that `spec` describes, and wait until it is ready; interrupting the wait calls it off."""
+    """Start the cluster that `spec` describes, and wait until it is ready; interrupting the wait cancels the start."""
     record = launch(spec, name=name, force=force, agreed=agreed)
     try:
         finish(control.wait(record.name, on_change, timeout))
@@ -190,7 +190,7 @@ def start_spec(
 
 
 def record_of(cluster: str | ClusterRecord | Cluster | Client) -> ClusterRecord:
-    """Return the record of a cluster that is given by its name, as what `start` returned, or as a client of it."""
+    """Return the record of a cluster given by its name, as the result of `start`, or as a client of it."""
     if isinstance(cluster, ClusterRecord):
         return cluster
     if isinstance(cluster, str | Cluster):
@@ -206,5 +206,5 @@ def record_of(cluster: str | ClusterRecord | Cluster | Client) -> ClusterRecord:
 
 
 def client_of(given: Any) -> Any:
-    """Return the client of what `start` returned, and all else as it is."""
+    """Return the client of a cluster from `start`, and any other value unchanged."""
     return given.client if isinstance(given, Cluster) else given
