@@ -11,8 +11,8 @@ if sys.platform == "win32":
         "dask-workbench doesn't run on Windows. Install it in the Windows Subsystem for Linux: wsl --install"
     )
 
-# With -m, Python looks first in the folder it was started in, where a file of a cloned project may have the name of a
-# module: before anything is imported that isn't loaded already.
+# With -m, Python first searches the folder it was started in, where a file of a cloned project may have the name of a
+# module: remove the folder before importing any module that isn't loaded yet.
 if (
     not sys.flags.safe_path
     and sys.path[:1] == [os.getcwd()]  # noqa: PTH109
@@ -73,7 +73,7 @@ def __dir__() -> list[str]:
 
 
 def _jupyter_server_extension_points() -> list[dict[str, Any]]:
-    """Tell Jupyter what to load."""
+    """Return the extension for Jupyter to load."""
     from workbench.server.app import WorkbenchApp
 
     return [{"module": "workbench.server.app", "app": WorkbenchApp}]

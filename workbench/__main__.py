@@ -1,4 +1,4 @@
-"""`python -m workbench` is the command `workbench`."""
+"""Module for `python -m workbench`, which is the same as the command `workbench`."""
 
 import sys
 

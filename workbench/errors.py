@@ -1,7 +1,7 @@
-"""What can go wrong in a way that a person can mend.
+"""Errors that a user can fix.
 
-Each face turns these into its own form in one place: the server into a status with `{"message"}`, the panels into
-a line of text, the command line into an exit code and one line on stderr.
+Each interface converts these in one place: the server into a status with `{"message"}`, the panels into a line of
+text, the command line into an exit code and one line on stderr.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _CONTROLS = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|.)?"
     r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 )
-"""Sequences that move or colour a terminal, control characters but tab and newline, and marks that reorder text."""
+"""Sequences that move or color a terminal, control characters but tab and newline, and marks that reorder text."""
 _LONGEST_WORD = 300
-"""Characters: as long as a path is in earnest. A name of thousands of them is repeated in part only."""
+"""Characters: longer than any real path. Longer words are repeated only in part."""
 
 _BRIEF = reprlib.Repr()
 _BRIEF.maxstring = _BRIEF.maxother = 80
@@ -60,11 +60,11 @@ PACKAGES = {
     "ucx": ("distributed-ucxx-cu13==0.52.*",),
     "ucx12": ("distributed-ucxx-cu12==0.52.*",),
 }
-"""What each extra of pyproject.toml brings; a test compares the two."""
+"""Packages of each extra in pyproject.toml; a test compares the two."""
 
 
 def install(extra: str) -> str:
-    """Command that installs what an extra brings, by the packages' own names: nobody owns ours on PyPI yet."""
+    """Return the command that installs an extra's packages by name, since our own name isn't on PyPI yet."""
     return f"pip install {' '.join(map(shlex.quote, PACKAGES[extra]))}"
 
 
@@ -112,17 +112,17 @@ MODULES: dict[str, str] = {
     "sklearn": "scikit-learn",
     "yaml": "PyYAML",
 }
-"""Packages by the module that they bring. Others are never suggested: anyone can own a package of a module's name."""
+"""Packages by their modules. Others are never suggested: anyone can own a package of a module's name."""
 
 
 def install_module(module: str) -> str | None:
-    """Return the command that installs the package with a module, None where it isn't known which package that is."""
+    """Return the command that installs the package with a module, None if the package is unknown."""
     package = MODULES.get(module.partition(".")[0])
     return package and f"pip install {package}"
 
 
 def whole(text: str, most: int = 500) -> str:
-    """`text` on one line, and of a longer one the whole sentences that so many characters hold."""
+    """Return `text` on one line, cut after the last full stop within `most` characters."""
     line = " ".join(text.split())
     if len(line) <= most:
         return line
@@ -131,35 +131,35 @@ def whole(text: str, most: int = 500) -> str:
 
 
 def quoted(value: object) -> str:
-    """Return what was given, as Python writes it; of a long text or list its beginning and its end."""
+    """Return the repr of a value; for a long text or list, only its start and end."""
     return _BRIEF.repr(value)
 
 
 def printable(text: str) -> str:
-    """Return text that a terminal shows as it is: without `_CONTROLS`, and with ? for halves of characters."""
+    """Return text that a terminal shows unchanged: without `_CONTROLS`, and with ? for halves of characters."""
     return _CONTROLS.sub("", text).encode("utf-8", "replace").decode()
 
 
 def on_one_line(text: str) -> str:
-    """Return a foreign name as one printable line: a line break in it could pass for a line of ours."""
+    """Return foreign text as one printable line, since a line break in it could fake a line of ours."""
     return " ".join(printable(text).split())
 
 
 def said(error: BaseException) -> str:
-    """Return what an error says, which a person's class of errors may be unable to."""
+    """Return an error's text, even if the user's class fails to produce it."""
     try:
         return printable(str(error))
-    except Exception as err:  # noqa: BLE001  it is their code
+    except Exception as err:  # noqa: BLE001  it is the user's code
         return f"(its text failed with {type(err).__name__})"
 
 
 def named(error: BaseException) -> str:
-    """'ValueError: no such thing', on one line and without a full stop."""
+    """Return type and text of an error, 'ValueError: no such thing', on one line without a full stop."""
     return f"{type(error).__name__}: {whole(said(error))}".rstrip(". :")
 
 
 def reason_of(error: BaseException) -> str:
-    """Return why something can't be read: where the first fault of a pydantic ValidationError is, and which."""
+    """Return why something can't be read; of a pydantic ValidationError, the first error and its location."""
     if not hasattr(error, "errors"):
         return str(getattr(error, "strerror", None) or error).rstrip(".")
     first = error.errors()[0]
@@ -167,7 +167,7 @@ def reason_of(error: BaseException) -> str:
 
 
 class WorkbenchError(Exception):
-    """A sentence for a person: what was given, what is allowed, what to do.
+    """A message for the user: the given value, what is allowed, what to do.
 
     `status` is the HTTP status it maps to, `exit_code` the command line's.
     """
@@ -179,18 +179,18 @@ class WorkbenchError(Exception):
         super().__init__(*(_shortened(redact(part)) if isinstance(part, str) else part for part in sentence))
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython shows of it (its hook for that): lines of the person's own, and the sentence."""
+        """Return the lines that IPython shows for it, by IPython's hook: the user's own code, and the message."""
         ours = ("-packages", str(Path(__file__).parent))
         lines = (each for each in traceback.extract_tb(self.__traceback__) if not any(map(each.filename.count, ours)))
         return [*traceback.format_list(lines), f"{type(self).__name__}: {self}"]
 
 
 class BadInputError(WorkbenchError):
-    """A parameter that can't be used; nothing was started."""
+    """An invalid parameter; nothing was started."""
 
 
 class BadParameterError(BadInputError):
-    """A parameter of a workload, or what is asked of a file, that can't be used; `parameter` is its name."""
+    """An invalid parameter of a workload, or an invalid request to a file; `parameter` is its name."""
 
     def __init__(self, sentence: str, parameter: str | None = None) -> None:
         super().__init__(sentence)
@@ -201,27 +201,27 @@ class BadParameterError(BadInputError):
 
 
 class NotFoundError(WorkbenchError):
-    """A cluster, run or workload of a name that doesn't exist."""
+    """A cluster, run or workload that doesn't exist."""
 
     status = 404
 
 
 class DamagedError(NotFoundError):
-    """A file that is there, and can't be read: what was in it is gone."""
+    """A file that exists, but can't be read: its contents are lost."""
 
 
 class ConflictError(WorkbenchError):
-    """A request that is well formed but clashes with what is running, such as a name in use."""
+    """A well-formed request that clashes with the current state, such as a name in use."""
 
     status = 409
 
 
 class UntrustedError(ConflictError):
-    """Something that a folder defines, which the user hasn't trusted yet; see `workbench.trust`."""
+    """A definition in a folder that the user hasn't trusted yet; see `workbench.trust`."""
 
 
 class MissingError(WorkbenchError):
-    """A package, driver or program that the request needs isn't there; the sentence says how to get it."""
+    """A missing package, driver or program; the message says how to get it."""
 
     status = 409
 
@@ -234,9 +234,9 @@ class FailedError(WorkbenchError):
 
 
 class StorageError(FailedError):
-    """A file of ours that can't be written or read now: the disk is full, it may not be written to, it is locked.
+    """A file of ours that can't be written or read now: the disk is full, access is denied, or it is locked.
 
-    It passes. Whoever holds something that matters tries again.
+    It is temporary: retry if the data matter.
     """
 
     status = 507

@@ -1,4 +1,4 @@
-"""Which paths may be opened: to open a FIFO or a device may wait for ever."""
+"""Check of paths before they are opened: opening a FIFO or a device may wait forever."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a de
 
 
 def check_openable(path: str | Path) -> None:
-    """Raise BadInputError where there is something at a path that is neither a file nor a folder."""
+    """Raise BadInputError for an existing path that is neither a file nor a folder."""
     try:
         kind = _KINDS.get(stat.S_IFMT(Path(path).stat().st_mode))
     except (OSError, ValueError):
-        # What opens it says it better.
+        # Opening it gives a better message.
         return
     if kind is not None:
         raise BadInputError(f"{path} is {kind}, which may never answer. Give the path of a file or a folder.")

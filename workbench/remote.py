@@ -1,7 +1,7 @@
-"""What is asked of a scheduler and of workers, in functions that run there.
+"""Queries of schedulers and workers, as functions that run there.
 
-This module travels as source text (see `workbench.travelling`), so that any Dask cluster can be asked, whether or not
-it has this package, and whatever its Python. It may import only what every scheduler and every worker has.
+This module is sent as source text (see `workbench.travelling`), so that it runs on any Dask cluster, whether or not the
+cluster has this package, and in any version of Python. It may import only packages of every scheduler and worker.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ MODULES = (
     *("numba", "zarr", "xarray", "h5netcdf", "h5py", "scipy", "cfgrib", "tifffile", "imagecodecs", "pandas", "pyarrow"),
     *("aiohttp", "s3fs", "gcsfs", "adlfs"),
 )
-"""What tasks of some workloads need besides Dask and NumPy."""
+"""Modules that tasks of some workloads need in addition to Dask and NumPy."""
 
 
 def about() -> dict[str, Any]:
-    """Return what a process runs on, and which revision of this package it has: None where it has none."""
+    """Return the environment and resources of a process, and its revision of this package: None without the package."""
     from distributed.system import MEMORY_LIMIT
 
     return {
@@ -53,7 +53,7 @@ def about() -> dict[str, Any]:
 
 
 def missing(modules: Sequence[str]) -> list[str]:
-    """Return those of the modules that can't be imported here."""
+    """Return the modules that can't be imported here."""
     found = []
     for name in modules:
         with contextlib.suppress(ImportError, ValueError):
@@ -65,9 +65,9 @@ def missing(modules: Sequence[str]) -> list[str]:
 
 @cache
 def revision_of(origin: str | None) -> str | None:
-    """Return a hash of this package's source where its first file lies; None where there is none.
+    """Return a hash of this package's source, given its first file; None without one.
 
-    It is the same however that was installed: what a build adds or leaves out takes no part.
+    It is the same however the package was installed: files that a build adds or leaves out are ignored.
     """
     if origin is None:
         return None
@@ -81,7 +81,7 @@ def revision_of(origin: str | None) -> str | None:
 
 
 def revision_here() -> str | None:
-    """Return the revision of this package in this process: the name of the zip file tells one that was sent."""
+    """Return the revision of this package in this process; if it was sent as a zip file, the file's name has it."""
     there = find_spec("workbench")
     archive = None if there is None else getattr(there.loader, "archive", None)
     if archive is not None:
@@ -90,9 +90,9 @@ def revision_here() -> str | None:
 
 
 async def add_to_workers(plugin: bytes, name: str, own: str, dask_scheduler: Any = None) -> None:
-    """Give all workers a plugin, those that come later too, until it is taken from them or the client that asks goes.
+    """Add a plugin to all present and future workers, until it is removed or the calling client leaves.
 
-    That may be killed.
+    The client may be killed.
     """
     from distributed.diagnostics.plugin import SchedulerPlugin
 
@@ -108,7 +108,7 @@ async def add_to_workers(plugin: bytes, name: str, own: str, dask_scheduler: Any
             answers = await dask_scheduler.register_worker_plugin(None, plugin, name, idempotent=False)
             break
         except OSError:
-            # A worker ended meanwhile: the one in its place gets it as it comes, and of the others some may lack it.
+            # A worker has ended: its replacement gets the plugin on arrival, but some of the others may lack it.
             if not tries_left:
                 raise
             await asyncio.sleep(0.2)
@@ -118,28 +118,28 @@ async def add_to_workers(plugin: bytes, name: str, own: str, dask_scheduler: Any
 
 
 async def remove_from_workers(name: str, dask_scheduler: Any = None) -> None:
-    """Take a plugin from all workers, and from the scheduler what lets it import modules, of the same name."""
+    """Remove a plugin from all workers, and the import hook of the same name from the scheduler."""
     dask_scheduler.plugins.pop(name, None)
     finders: list[Any] = [each for each in sys.meta_path if getattr(each, "name", None) == name]
     for each in finders:
         each.teardown()
-    with contextlib.suppress(ValueError):  # it is gone already
+    with contextlib.suppress(ValueError):  # already removed
         await dask_scheduler.unregister_worker_plugin(None, name)
 
 
 def look_in(folder: str) -> None:
-    """Have this process import what lies in a folder, after all others of the same name."""
+    """Let this process import modules from a folder, after all other places."""
     if folder not in sys.path:
         sys.path.append(folder)
 
 
 def looking_in(folder: str) -> Callable[[], None]:
-    """Return what does so in the process that it is called in."""
+    """Return a function that does so in the process that calls it."""
     return partial(look_in, folder)
 
 
 def packages() -> dict[str, str]:
-    """Versions of what has to be the same for results to travel."""
+    """Return the versions of packages that must be the same for results to be sent."""
     found = {}
     for name in ("dask", "distributed", "numpy"):
         with contextlib.suppress(PackageNotFoundError):
@@ -148,11 +148,11 @@ def packages() -> dict[str, str]:
 
 
 def gpus() -> list[tuple[str, str, int]]:
-    """UUID, name and bytes of memory of each NVIDIA GPU of this machine, as far as NVML is there to say."""
+    """Return UUID, name and bytes of memory of each NVIDIA GPU of this machine, if NVML is available."""
     try:
         nvml = import_module("pynvml")
         nvml.nvmlInit()
-    except Exception:  # noqa: BLE001  No package, no driver, no device: in any case nothing to tell.
+    except Exception:  # noqa: BLE001  No package, no driver, no device: no GPU in any case.
         return []
     cards = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
     asked = (nvml.nvmlDeviceGetUUID, nvml.nvmlDeviceGetName, lambda card: nvml.nvmlDeviceGetMemoryInfo(card).total)
@@ -160,7 +160,7 @@ def gpus() -> list[tuple[str, str, int]]:
 
 
 def unreadable(path: str) -> tuple[str, str] | None:
-    """Name of this machine, and why it can't read a path; None where it can."""
+    """Return the name of this machine, and why it can't read a path; None if it can."""
     try:
         with os.scandir(path) if os.path.isdir(path) else open(path, "rb"):  # noqa: PTH112, PTH123
             return None
@@ -169,7 +169,7 @@ def unreadable(path: str) -> tuple[str, str] | None:
 
 
 def unwritable_zarr(path: str) -> tuple[str, str] | None:
-    """Name of this machine, and why it can't write to a Zarr store that somebody made; None where it can."""
+    """Return the name of this machine, and why it can't write to an existing Zarr store; None if it can."""
     try:
         import_module("zarr")
     except ImportError:
@@ -178,11 +178,11 @@ def unwritable_zarr(path: str) -> tuple[str, str] | None:
 
 
 def unwritable(path: str) -> tuple[str, str] | None:
-    """Name of this machine, and why it can't write to a folder that somebody made; None where it can."""
+    """Return the name of this machine, and why it can't write to an existing folder; None if it can."""
     if "://" in path or os.access(path, os.W_OK):
         return None
     try:
-        os.stat(path)  # noqa: PTH116  one question for each block that is written
+        os.stat(path)  # noqa: PTH116  one call for each block that is written
     except FileNotFoundError:
         return platform.node(), "it doesn't have that folder"
     except OSError as err:
@@ -191,7 +191,7 @@ def unwritable(path: str) -> tuple[str, str] | None:
 
 
 async def unreachable(addresses: Sequence[str], seconds: float) -> list[tuple[str, str, str]]:
-    """Name of this machine, address and reason of each worker among these that can't be connected to from here."""
+    """Return machine name, address and reason for each of these workers that can't be connected to from here."""
 
     async def why(address: str) -> str:
         host, _, port = address.partition("://")[2].rpartition(":")
@@ -209,9 +209,9 @@ async def unreachable(addresses: Sequence[str], seconds: float) -> list[tuple[st
 
 
 def place() -> str:
-    """Return where a pid means something: this boot of this machine and its pid namespace.
+    """Identify the pid namespace: this boot of this machine, and its container.
 
-    A data folder may be on a disk that many machines or containers share.
+    Many machines or containers may share the disk of a data folder.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
@@ -221,14 +221,14 @@ def place() -> str:
 
 
 def machine() -> str:
-    """Boot of the machine, which its containers share."""
+    """Return the id of this boot of the machine, which its containers share."""
     return place().split()[0]
 
 
 def processor_in(cpuinfo: str) -> str | None:
-    """Name of the processor that Linux describes, such as 'AMD EPYC 9654 96-Core Processor'."""
+    """Return the name of the processor that Linux describes, such as 'AMD EPYC 9654 96-Core Processor'."""
     lines = (line.partition(":") for line in cpuinfo.splitlines())
-    # x86 and RISC-V, POWER, older ARM boards: whichever comes first in this order.
+    # x86 and RISC-V, POWER, older ARM boards: the first one found in this order.
     named = {key.strip(): value.strip() for key, _, value in lines if value.strip()}
     return next((named[key] for key in ("model name", "cpu", "Model", "Hardware") if key in named), None)
 
@@ -241,25 +241,25 @@ def _text(path: str) -> str:
 
 
 def clients(dask_scheduler: Any = None) -> list[str]:
-    """Return the ids of the clients that are connected."""
+    """Return the ids of the connected clients."""
     return [name for name in dask_scheduler.clients if name != "fire-and-forget"]
 
 
 def worker_addresses(dask_scheduler: Any = None) -> list[str]:
-    """Addresses of all workers."""
+    """Return the addresses of all workers."""
     return list(dask_scheduler.workers)
 
 
 def executing_keys(dask_worker: Any) -> list[Any]:
-    """Keys of the tasks that the worker's threads are in, cancelled ones included."""
+    """Return the keys of the tasks in the worker's threads, including canceled ones."""
     return [task.key for task in (*dask_worker.state.executing, *dask_worker.state.long_running)]
 
 
 def unwanted(executing: dict[str, list[Any] | None], client_id: str, dask_scheduler: Any = None) -> list[str] | None:
-    """Release what a client wants, and tell workers that are in a task which isn't theirs any more, or don't answer.
+    """Release the keys that a client wants; return workers that run a task no longer assigned, or don't answer.
 
-    Returns None where it still wanted something. `Client.cancel` would leave it what another client wants, too, and
-    fails where nobody wants what depends on it.
+    Returns None if the client still wanted something. `Client.cancel` would keep keys that another client also wants,
+    and fails if their dependents are no longer wanted.
     """
     client = dask_scheduler.clients.get(client_id)
     if client is not None and client.wants_what:
@@ -278,12 +278,12 @@ def unwanted(executing: dict[str, list[Any] | None], client_id: str, dask_schedu
 
 
 def now(dask_scheduler: Any = None) -> float:
-    """The scheduler's clock."""
+    """Return the time of the scheduler's clock."""
     return time.time()
 
 
 def fetched(since: float, least_bytes: int, dask_worker: Any = None) -> tuple[list[tuple[str, int, float]], int, bool]:
-    """Fields of `transfers.Transfers`."""
+    """Return the fields of `transfers.Transfers`."""
     log = dask_worker.transfer_incoming_log
     recent = [each for each in log if each["stop"] >= since]
     large = [(each["who"], each["total"], each["bandwidth"]) for each in recent if each["total"] > least_bytes]
@@ -291,9 +291,9 @@ def fetched(since: float, least_bytes: int, dask_worker: Any = None) -> tuple[li
 
 
 def ucx_lanes(dask_worker: Any = None) -> list[str]:
-    """Ask UCX what the worker's connections to others run over, by `ucp_ep_query` (UCX 1.13 and later).
+    """Return the transports of the worker's connections, by `ucp_ep_query` (UCX 1.13 and later).
 
-    Its transports and devices are the only true answer: what `ucx_info -d` offers is more than Dask's endpoints take.
+    Only UCX's transports and devices are reliable: `ucx_info -d` lists more than Dask's endpoints use.
     """
 
     class Entry(ctypes.Structure):
@@ -317,7 +317,7 @@ def ucx_lanes(dask_worker: Any = None) -> list[str]:
         if library.ucp_ep_query(ctypes.c_void_p(handle), ctypes.byref(told)) != 0:
             return []
         named = [(entry.transport or b"", entry.device or b"") for entry in entries[: told.transports.number]]
-        # The lane without a device is the one over which the connection was made.
+        # The lane without a device made the connection.
         return [f"{transport.decode()} on {device.decode()}" for transport, device in named if transport and device]
 
     try:

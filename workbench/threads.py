@@ -1,4 +1,4 @@
-"""Work that may never answer, such as a look at a disk that hangs: in threads that hold up nobody but who asked.
+"""Work that may never finish, such as access to a disk that hangs, in threads that block only their caller.
 
 asyncio's own threads are few and shared with all of Jupyter, and a process that ends waits for them.
 """
@@ -25,10 +25,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MOST = 64
-"""Threads that may be waiting at a time."""
+"""Limit of threads that wait at a time."""
 
 PATIENCE = 60.0
-"""Seconds after which nobody waits for an answer any more."""
+"""Seconds after which an answer is given up."""
 
 _importing = threading.RLock()
 _room = threading.BoundedSemaphore(MOST)
@@ -37,8 +37,8 @@ _room = threading.BoundedSemaphore(MOST)
 def load(*modules: str) -> None:
     """Import modules that import parts of Dask, in one thread at a time.
 
-    RAPIDS' finder (rapids-dask-dependency, which dask-cuda brings) waits for a package while it holds the lock of all
-    imports: where two threads import parts of Dask at once, the whole process would stand still for ever.
+    RAPIDS' finder (rapids-dask-dependency, which dask-cuda needs) waits for a package while it holds the lock of all
+    imports: if two threads import parts of Dask at once, the whole process deadlocks.
     """
     with _importing:
         for module in modules:
@@ -46,7 +46,7 @@ def load(*modules: str) -> None:
 
 
 def load_entry_point(point: EntryPoint, *, call: bool = False) -> Any:
-    """Return what an entry point names, or what that returns. Raises FailedError whatever its package does."""
+    """Return the object of an entry point, or its result if `call`. Raises FailedError for any exception there."""
     try:
         load(point.module)
         found = point.load()
@@ -56,15 +56,15 @@ def load_entry_point(point: EntryPoint, *, call: bool = False) -> Any:
 
 
 def load_before_threads(*modules: str) -> None:
-    """Import them now where a later import in a thread could meet one of a notebook's cell: see `load`."""
+    """Import modules now if a later import in a thread could collide with one of a notebook's cell: see `load`."""
     if "rapids_dask_dependency" in sys.modules:
         load(*modules)
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return what `function` returns, called in a thread of its own.
+    """Call `function` in a new thread and return its result.
 
-    Raises FailedError when there is no answer within `PATIENCE`, or when too many have none yet.
+    Raises FailedError if there is no answer within `PATIENCE`, or if too many calls are waiting.
     """
     if not _room.acquire(blocking=False):
         raise FailedError(f"{MOST} requests to disks and devices of this machine wait for an answer. Try again later.")
@@ -82,10 +82,10 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
         finally:
             _room.release()
 
-    # A daemon: the end of the process doesn't wait for it.
+    # A daemon: the process doesn't wait for it when it ends.
     threading.Thread(target=work, name=f"workbench {function!r:.80}", daemon=True).start()
     try:
-        # Not wait_for: in Python 3.11 it forgets a cancellation that comes together with the answer.
+        # Not wait_for: in Python 3.11 it loses a cancellation that comes together with the answer.
         async with asyncio.timeout(PATIENCE):
             return await answer
     except TimeoutError as err:
@@ -96,9 +96,9 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 
 @contextlib.contextmanager
 def ended_after(seconds: float, sentence: str) -> Iterator[None]:
-    """Raise FailedError in the main thread when it is late, whatever it waits for, as Ctrl-C would.
+    """Raise FailedError in the main thread after `seconds`, whatever it waits for, as Ctrl-C would.
 
-    Does nothing in other threads, which get no signals, nor where somebody else has set an alarm.
+    Does nothing in other threads, which get no signals, or if another alarm is set.
     """
     if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_REAL)[0]:
         yield
@@ -117,7 +117,7 @@ def ended_after(seconds: float, sentence: str) -> Iterator[None]:
 
 
 def finish(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run the coroutine to its end, in a thread where an event loop runs here already, as in a notebook."""
+    """Run the coroutine to its end, in a thread if an event loop already runs here, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -127,7 +127,7 @@ def finish(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def synchronous(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Return a coroutine function as one that returns when it has ended, also where an event loop runs."""
+    """Make a coroutine function synchronous, even if an event loop runs here."""
 
     @wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -141,6 +141,6 @@ def _tell(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T], tell: Call
         if not answer.done():
             tell(what)
 
-    # Nobody may be there any more.
+    # The event loop may be closed.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(settle)

@@ -1,8 +1,8 @@
-"""How code of ours gets to schedulers and workers that may have another Python, and nothing of ours: as source text.
+"""Code of this package, sent as source text to schedulers and workers that may lack the package, or its Python version.
 
-Bytecode of another Python ends the process that runs it (dask/distributed#7017), and cloudpickle sends bytecode of all
-that a scheduler can't import. So a module that travels is sent as its text, and is compiled where it arrives, once in
-each process. It may import only what it finds there: the standard library, NumPy, dask and distributed.
+Bytecode of another Python crashes the process that runs it (dask/distributed#7017), and cloudpickle sends bytecode of
+everything that a scheduler can't import. So a module is sent as text, and compiled on arrival, once in each process.
+It may import only what is there: the standard library, NumPy, dask and distributed.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _CONNECTING = 3.0
 _PACKAGE = Path(__file__).parent
 _SENT = (".py", ".json", ".yaml", ".cu", ".cuh")
 _reached: WeakSet[Any] = WeakSet()
-"""Clients whose clusters can run functions of ours."""
+"""Clients whose clusters can run functions of this package."""
 
 _importable: WeakKeyDictionary[Any, dict[tuple[frozenset[str], str], bool]] = WeakKeyDictionary()
-"""By client, whether these workers can all import a module."""
+"""True, by client, if all of these workers can import a module."""
 
 _ARRIVAL = """
 import sys
@@ -59,14 +59,14 @@ if arguments is not None:
 
 
 class Travelling:
-    """A function, class or module of ours, which arrives as that, made of the source text of its module.
+    """A function, class or module of ours, unpickled from the source text of its module.
 
     Parameters
     ----------
     what
-        From the top of a module that travels.
+        Defined at the top level of a module that can be sent.
     arguments
-        What to call it with as it arrives: that is what arrives then. Plain data, or something that travels.
+        Arguments to call it with on arrival, to send the result instead. Plain data, or other `Travelling` objects.
     """
 
     def __init__(self, what: Callable[..., Any] | ModuleType, arguments: tuple[Any, ...] | None = None) -> None:
@@ -83,34 +83,34 @@ class Travelling:
 
 @cache
 def _source(module: ModuleType) -> tuple[str, str]:
-    """Name that a module has where it arrives, another one for each text, and its text."""
+    """Return the name of a module on arrival, a different one for each text, and its text."""
     text = inspect.getsource(module)
     return f"{module.__name__.replace('.', '_')}_{zlib.crc32(text.encode()):08x}", text
 
 
 class About(NamedTuple):
-    """What a scheduler, or a worker, says of the process that it runs in."""
+    """Environment and resources of a scheduler's or a worker's process."""
 
     role: str
     """'scheduler' or 'workers'."""
     python: str
     packages: dict[str, str]
-    """Versions of Dask, distributed and NumPy by their names."""
+    """Versions of Dask, distributed and NumPy by name."""
     gpus: list[tuple[str, str, int]]
     """UUID, name and bytes of memory of each GPU of its machine."""
     cupy: bool
     missing: list[str]
-    """Those of `remote.MODULES` that can't be imported there."""
+    """Modules of `remote.MODULES` that can't be imported there."""
     revision: str | None
-    """Of this package there, see `remote.revision_of`; None where it isn't."""
+    """Revision of this package there, see `remote.revision_of`; None without it."""
     loaded: bool
-    """Whether something has imported it there."""
+    """True if the package has been imported there."""
     host: str
     place: str
-    """Boot and pid namespace: that of this process where it runs beside this one."""
+    """Boot and pid namespace, the same as ours if it runs next to this process."""
     processor: str | None
     cores: int
-    """That it may use."""
+    """Number of cores that it may use."""
     memory: int
     """Bytes that it may use."""
     load: float
@@ -118,13 +118,13 @@ class About(NamedTuple):
 
     @property
     def versions(self) -> tuple[str, dict[str, str]]:
-        """Where it is, as `apart` takes it, and the versions of its Python and packages by name."""
+        """Location, as in `apart`, and the versions of its Python and packages by name."""
         where = f"on {self.host}" if self.role == "workers" else "at the scheduler"
         return where, {"python": self.python, **self.packages}
 
 
 def versions(found: Sequence[About] = ()) -> dict[str, str]:
-    """Versions of what computes: of the workers among these, or here; of several one after another."""
+    """Return the versions of the workers among these, or of this process; several versions are listed together."""
     told = {"python": platform.python_version(), "workbench": __version__, **remote.packages()}
     workers = [each.versions[1] for each in found if each.role == "workers"]
     for name in told:
@@ -134,7 +134,7 @@ def versions(found: Sequence[About] = ()) -> dict[str, str]:
 
 
 def ask(client: Client) -> list[About]:
-    """Ask the scheduler and all workers what they run on; the scheduler's answer is the first."""
+    """Return the environments of the scheduler, which is first, and of all workers."""
     question = Travelling(remote.about)
     answers = [("scheduler", client.run_on_scheduler(question))]
     told = client.run(question, on_error="ignore")
@@ -143,9 +143,9 @@ def ask(client: Client) -> list[About]:
 
 
 def missing(found: Sequence[About]) -> dict[str, dict[str, int]] | None:
-    """Return the modules that workers can't import, each with the number of such workers by host.
+    """Return the modules that workers can't import, with the number of such workers by host.
 
-    None where no worker was asked.
+    None if there are no workers.
     """
     workers = [each for each in found if each.role == "workers"]
     lists = [(each.host, each.missing) for each in workers]
@@ -162,14 +162,14 @@ def _by_module(lists: Sequence[tuple[str, Sequence[str]]]) -> dict[str, dict[str
 
 
 def missing_here(n_workers: int) -> dict[str, dict[str, int]]:
-    """Return what `missing` does of so many workers that run in this environment."""
+    """Return the result of `missing` for `n_workers` workers in this environment."""
     return {module: {platform.node(): n_workers} for module in remote.missing(remote.MODULES)}
 
 
 def can_import(module: str) -> bool:
     """Return whether a module can be imported where Dask computes now: on all workers of a cluster, or here.
 
-    Workers are asked once, and again when others have come.
+    Workers are asked once, and again when others have arrived.
     """
     client = cluster_client()
     if client is None or client.asynchronous or _in_task():
@@ -183,11 +183,11 @@ def can_import(module: str) -> bool:
 
 
 def machine_elsewhere(found: Sequence[About]) -> dict[str, Any] | None:
-    """What is known of the machines that workers run on, as an inventory says it; None where they are beside us."""
+    """Describe the machines of the workers, as in an inventory; None if they run on this machine."""
     workers = [each for each in found if each.role == "workers" and each.place != remote.place()]
     if not workers:
         return None
-    # Containers on one machine have names of their own, and share its cores.
+    # Containers on one machine have different names, and share its cores.
     hosts = {each.place.split()[0]: each for each in workers}
     models = sorted({each.processor or "unknown" for each in workers})
     cards = enumerate(card for each in hosts.values() for card in each.gpus)
@@ -201,7 +201,7 @@ def machine_elsewhere(found: Sequence[About]) -> dict[str, Any] | None:
 
 
 def machine_words(machine: Mapping[str, Any]) -> str:
-    """Such a description in one line: 'node-1, node-2: AMD EPYC 9654, 64 cores, 251 GiB, 4 × NVIDIA H100'."""
+    """Return such a description in one line: 'node-1, node-2: AMD EPYC 9654, 64 cores, 251 GiB, 4 × NVIDIA H100'."""
     cards = Counter(each["name"] for each in machine.get("gpus", ()))
     parts = (
         machine["cpu"]["model"],
@@ -215,10 +215,10 @@ def machine_words(machine: Mapping[str, Any]) -> str:
 def apart(
     there: Sequence[tuple[str, Mapping[str, str]]], own: Mapping[str, str], *, loose: Container[str] = ()
 ) -> str | None:
-    """'dask is 2026.1.0 on node-2, and 2026.7.1 here', of all that has another version than `own`; None where nothing.
+    """Describe versions that differ from `own`: 'dask is 2026.1.0 on node-2, and 2026.7.1 here'; None if none differ.
 
-    `there` are places, such as 'on node-2', with the versions at each. Of Python the minor version counts, and of what
-    is `loose` only that it is there.
+    `there` has places, such as 'on node-2', with the versions at each. For Python the minor version counts; packages in
+    `loose` need only be present.
     """
     lacking = [(place, [name for name in own if name not in theirs]) for place, theirs in there]
     said = [f"no {formats.listed(names)} {place}" for place, names in lacking if names]
@@ -233,25 +233,25 @@ def apart(
 
 
 def differences(found: Sequence[About]) -> str | None:
-    """One sentence on packages that have another version there than here; None where there are none."""
+    """Return a message on packages with other versions there than here; None if there are none."""
     said = apart([each.versions for each in found], remote.packages())
     return said and f"Versions differ, so that results may fail to travel or differ: {said}."
 
 
 def without_dasks_table() -> None:
-    """Have Dask's clients print no table of versions, from here on in this process: `differences` is one sentence."""
+    """Suppress the table of versions of Dask's clients in this process: `differences` is one sentence."""
     warnings.filterwarnings("ignore", message=r"\s*Mismatched versions found")
 
 
 def one_of_each(client: Client) -> list[str]:
-    """Address of one worker on each machine."""
+    """Return the address of one worker on each machine."""
     return list({each["host"]: address for address, each in workers_of(client).items()}.values())
 
 
 def unconnected(client: Client) -> str | None:
-    """Return which machine with workers can't reach another one, in a sentence; one worker of each is asked.
+    """Return a message if a machine with workers can't reach another one, checking one worker of each.
 
-    Dask tries again for ever: each worker reaches the scheduler, so that none counts as lost.
+    Dask retries forever: each worker reaches the scheduler, so that none counts as lost.
     """
     import asyncio
 
@@ -266,7 +266,7 @@ def unconnected(client: Client) -> str | None:
     try:
         told = client.sync(asked)
     except (TimeoutError, OSError):
-        return None  # Who doesn't answer is told of elsewhere.
+        return None  # Other checks report workers that don't answer.
     for host, address, reason in (each for found in told.values() if isinstance(found, list) for each in found):
         return (
             f"{host} can't reach the worker at {address} ({reason}), so no block can travel between them. Let the "
@@ -276,16 +276,16 @@ def unconnected(client: Client) -> str | None:
 
 
 def standstill(client: Client) -> str | None:
-    """Return why nothing that this client wants goes on, in a sentence; None where no reason is found."""
+    """Return a message on why this client's tasks don't progress; None if no reason is found."""
     if not one_of_each(client):
         return "The cluster has no workers. This goes on once it has one."
     return unconnected(client)
 
 
 def check_readable(client: Client, path: str | None) -> None:
-    """Raise FailedError where a worker can't read the file or folder that is here under a path; None is no path.
+    """Raise FailedError if a worker can't read the local file or folder of a path; None means no path.
 
-    All are asked: workers of one machine, too, may have disks of their own.
+    All workers are checked, since even those of one machine may have different disks.
     """
     if path is None or not (os.path.isfile(path) or os.path.isdir(path)):  # noqa: PTH112, PTH113  may be any text
         return
@@ -298,13 +298,13 @@ def check_readable(client: Client, path: str | None) -> None:
 
 
 def unable(client: Client, question: Callable[[str], tuple[str, str] | None], path: str) -> tuple[str, str] | None:
-    """A machine whose workers can't do with a path what a question of `remote` asks, and why; None where all can."""
+    """Return a machine whose workers fail a check of `remote` for a path, and the reason; None if all pass."""
     told = client.run(Travelling(question), path, on_error="ignore")
     return next(filter(None, told.values()), None)
 
 
 def refuse_unwritable(told: tuple[str, str] | None, path: str) -> None:
-    """Raise FailedError where a worker was told by `remote.unwritable` that it can't write to a folder."""
+    """Raise FailedError if the result of `remote.unwritable` says that a worker can't write to a folder."""
     if told is not None:
         host, reason = told
         raise FailedError(
@@ -314,16 +314,15 @@ def refuse_unwritable(told: tuple[str, str] | None, path: str) -> None:
 
 
 def make_ready(client: Client) -> list[About]:
-    """Have functions of ours run on any cluster, and return what its processes said of themselves.
+    """Let functions of ours run on any cluster, and return what its processes reported.
 
-    Where this package isn't installed, or another revision of it that nothing has imported yet, it is sent there, in a
-    part of a second, and stays there until scheduler and workers end.
+    If this package is missing there, or another revision of it isn't imported yet, the package is sent, in a fraction
+    of a second. It stays until scheduler and workers end.
 
     Raises
     ------
     ConflictError
-        They run under another minor version of Python, or have imported another revision of this package. Nothing was
-        sent.
+        They run another minor version of Python, or have imported another revision of this package. Nothing was sent.
     FailedError
         This package isn't there, and can't be sent.
     """
@@ -331,7 +330,7 @@ def make_ready(client: Client) -> list[About]:
     own = {"python": platform.python_version(), "dask-workbench": f"revision {ours}"}
     there = [each.versions for each in found]
     for each, (_, theirs) in zip(found, there, strict=True):
-        # What nothing has imported gives way to what is sent.
+        # A revision that isn't imported yet is replaced by the one that is sent.
         fixed = each.loaded and each.revision
         theirs["dask-workbench"] = f"revision {fixed or ours}"
     if said := apart(there, own):
@@ -345,7 +344,7 @@ def make_ready(client: Client) -> list[About]:
 
 
 def _send(client: Client, *, to_scheduler: bool) -> None:
-    """Send this package to all workers, and to the scheduler, which may run in a process that has it."""
+    """Send this package to all workers, and to the scheduler unless its process has it."""
     from distributed.diagnostics.plugin import SchedulerUploadFile, UploadFile
 
     with tempfile.TemporaryDirectory() as folder:
@@ -362,51 +361,50 @@ def _send(client: Client, *, to_scheduler: bool) -> None:
 
 
 def scheduler() -> Any:
-    """Return what `compute` is given as its scheduler: None lets Dask choose.
+    """Return the scheduler argument of `compute`: None lets Dask choose.
 
-    To choose, Dask loads distributed, in a third of a second; where nobody has loaded it no client can be.
+    To choose, Dask loads distributed, in a third of a second; if it isn't loaded, there can be no client.
     """
     threads = (dask.config.get("scheduler", None) or "threads") in ("threads", "threading")
     return dask.threaded.get if threads and "distributed" not in sys.modules else None
 
 
 def cluster_client() -> Any:
-    """The `distributed.Client` that Dask computes with now, or None."""
+    """Return the `distributed.Client` that Dask computes with now, or None."""
     client = getattr(scheduler() or dask.base.get_scheduler(), "__self__", None)
     return client if hasattr(client, "scheduler_info") else None
 
 
 def workers_of(client: Client) -> dict[str, Any]:
-    """Return what the scheduler says of each worker, by address.
+    """Return the scheduler's information on each worker, by address.
 
-    `Client.scheduler_info` says that there are none where the client's own question, which it asks every few seconds
-    for no workers, is answered in between.
+    `Client.scheduler_info` shows no workers just after the client's own periodic request, which asks for none.
     """
     found: dict[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
     return found
 
 
 def everywhere(function: Callable[[], None]) -> None:
-    """Call a function in each worker of the cluster that Dask computes with now, or here where there is none."""
+    """Call a function in each worker of the cluster that Dask computes with now, or here if there is none."""
     client = cluster_client()
     if client is None:
         function()
     else:
         for answer in client.run(function, on_error="return").values():
-            # A worker that ended meanwhile is no reason to.
+            # Ignore workers that ended meanwhile.
             if isinstance(answer, Exception) and not isinstance(answer, OSError):
                 raise answer
 
 
 def reach_cluster() -> None:
-    """Have functions of ours run on the cluster that Dask computes with now, where it is one: see `make_ready`.
+    """Let functions of ours run on the cluster that Dask computes with now, if any: see `make_ready`.
 
     Each cluster is asked once, before the first graph with functions of ours is made for it.
     """
     client = cluster_client()
     if client is None or client in _reached or client.asynchronous or _in_task():
         return
-    # A scheduler may be set to take in no functions; then it is for its owner to install what they need.
+    # A scheduler may be set to accept no functions; then its owner has to install the packages.
     with contextlib.suppress(ValueError):
         make_ready(client)
     _reached.add(client)
@@ -423,12 +421,12 @@ def _in_task() -> bool:
 
 
 def minor(python: str) -> str:
-    """'3.12' of '3.12.1': what bytecode belongs to."""
+    """Return '3.12' for '3.12.1', since bytecode depends on the minor version."""
     return ".".join(python.split(".")[:2])
 
 
 def _packed(folder: Path) -> str:
-    """Write this package as source text into a zip file that is named by its hash; return the path."""
+    """Write this package as source text to a zip file named by its hash; return the path."""
     path = folder / f"workbench-{revision()}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         for source in _sources():

@@ -373,7 +373,7 @@ def measured(spec: ClusterSpec, workers: list[dict[str, Any]], machine: Mapping[
     if not workers:
         return spec
     total = machine["memory"]["total"] if machine else psutil.virtual_memory().total
-    # Memory that a worker without a limit of its own may use.
+    # Memory that a worker without a limit may use.
     without = max(1, total // len(workers))
     measured = spec.measured([(int(each["nthreads"]), int(each["memory_limit"] or without)) for each in workers])
     return measured.model_copy(update={"n_workers": len(workers)})

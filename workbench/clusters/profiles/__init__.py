@@ -1,6 +1,6 @@
-"""Ways to get a cluster, one file for each: what it takes, what that comes to, and how it is started.
+"""Ways to start a cluster, one file for each: its choices, the plan made of them, and its start.
 
-A package of somebody else's brings another by an entry point of the group `workbench.profiles` that names a `Profile`.
+A third-party package adds one by an entry point of the group `workbench.profiles` that names a `Profile`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SHARED = {"far", "here", "hosts", "jobs", "local", "own", "queues"}
 _FILES = {each.name for each in iter_modules(__path__)} - _SHARED
 
 _OURS = (*_FIRST, *sorted(_FILES - {*_FIRST}))
-"""Each has a file of its name, which is all that is needed."""
+"""Names of our own profiles; the file of that name is all that one needs."""
 
 
 _KINDS = {
@@ -60,22 +60,22 @@ _KINDS = {
     "list": "Give a list",
     "dict": "Give names and values",
 }
-"""What is to be given in place of what can't be read as such, by what pydantic's types of errors begin with."""
+"""Expected value, by the prefix of the type of pydantic's error."""
 
 
 class Around(NamedTuple):
-    """What a plan is made in."""
+    """Context of a plan."""
 
     inventory: Inventory
     promised: int = 0
-    """Bytes of this machine that are promised to running clusters."""
+    """Bytes of this machine's memory promised to running clusters."""
     held: int = 0
-    """Bytes that their workers hold of it already."""
+    """Bytes of it that their workers already use."""
     version: Callable[[str], str | None] = installed_version
 
 
 class Offered(BaseModel, frozen=True):
-    """A profile as it is offered: one that can't be had says why, and what would help."""
+    """A profile as listed to the user; if unavailable, with the reason and a remedy."""
 
     name: str
     title: str
@@ -85,68 +85,68 @@ class Offered(BaseModel, frozen=True):
 
 
 class Profile(ABC):
-    """One way to get a cluster."""
+    """One way to start a cluster."""
 
     name: ClassVar[str]
     title: ClassVar[str]
     line: ClassVar[str]
-    """What it is, in one line."""
+    """Description in one line."""
     model: ClassVar[type[BaseModel]]
-    """What a person may choose; its JSON Schema draws the form."""
+    """Choices for the user; the form is drawn from its JSON Schema."""
     needs: ClassVar[tuple[str, str] | None] = None
-    """Package without which it can't be had, and the extra that brings it."""
+    """Required package, and the extra that installs it."""
     verb: ClassVar[str] = "Start"
-    """What the button says."""
+    """Label of the button."""
 
     @property
     def base(self) -> str:
-        """Name of the profile whose specs it makes: another's where it is only a name for choices of that."""
+        """Name of the profile whose specs it makes: another one if it only names choices of that profile."""
         return self.name
 
     reached_by: ClassVar[str] = "whoever reaches its scheduler over the network"
-    """Who can use it where it isn't encrypted."""
+    """Description of who can use the cluster if it isn't encrypted."""
 
     attaches: ClassVar[bool] = False
-    """Whether its scheduler is somebody else's, with keys of theirs where it is encrypted."""
+    """True if its scheduler is external, with external keys if it is encrypted."""
 
     ends_with_owner: ClassVar[bool] = False
-    """Whether what it started elsewhere is of no use without its owner, and is ended when that is known to be gone."""
+    """True if what it started elsewhere is useless without its owner, and is ended when the owner has ended."""
 
     options: ClassVar[tuple[str, ...]] = ()
-    """Names of choices that are its own; a spec keeps them in `ClusterSpec.options`."""
+    """Names of its own choices; a spec keeps them in `ClusterSpec.options`."""
 
     def summary(self, inventory: Inventory) -> str:
-        """Return one line on what it is on this machine."""
+        """Return a one-line description for this machine."""
         return self.line
 
     def unavailable(self, around: Around) -> str | None:
-        """Return why it can't be had here, None where it can."""
+        """Return why it is unavailable here, None if it is available."""
         if self.needs is None or around.version(self.needs[0]) is not None:
             return None
         return f"Needs {self.needs[0]}: {install(self.needs[1])}."
 
     def choices(self, inventory: Inventory) -> type[BaseModel]:
-        """Return what a person may choose on this machine."""
+        """Return the model of the choices on this machine."""
         return self.model
 
     def form(self, given: Mapping[str, Any], inventory: Inventory) -> type[BaseModel]:
-        """Return the choices where these are given: an address may decide what else there is to choose."""
+        """Return the model of the choices, given some of them: an address may add further choices."""
         return self.choices(inventory)
 
     def takes(self, name: str) -> bool:
-        """Return whether it has a choice of this name that others don't have."""
+        """Return whether it has a choice of this name that other profiles lack."""
         return name in self.options
 
     def describe(self, spec: ClusterSpec) -> str:
-        """Return a line about a spec whose workers are unknown before they are there."""
+        """Return a one-line description of a spec whose workers are unknown before they arrive."""
         return f"{count(spec.n_workers, 'worker')}, sized by their machines"
 
     def running(self) -> Iterable[Nearby]:
-        """Return the clusters of its kind that run and could be attached to, as far as they can be listed."""
+        """Return running clusters of its kind that can be attached to, if they can be listed."""
         return ()
 
     def checked(self, given: Mapping[str, Any], model: type[M]) -> M:
-        """Return what was given as a value of the model. Raises BadInputError naming the first that can't be used."""
+        """Return the given values as the model. Raises BadInputError naming the first invalid one."""
         secret = (complaint(name, value) for name, value in given.items() if name in model.model_fields)
         if (why := next(filter(None, secret), None)) is not None:
             raise BadInputError(why)
@@ -156,9 +156,9 @@ class Profile(ABC):
             raise BadInputError(self._complaint(err.errors()[0], given, model)) from err
 
     def refuse_unknown(self, given: Mapping[str, Any], inventory: Inventory) -> None:
-        """Raise BadInputError where a choice is given that it doesn't have, also where its model would ignore that."""
+        """Raise BadInputError for a choice that the profile lacks, even if its model would ignore it."""
         model = getattr(self, "model", None)
-        # A model that forbids others refuses them itself.
+        # A model that forbids extra fields refuses them itself.
         if model is None or model.model_config.get("extra") == "forbid":
             return
         known = self.choices(inventory).model_fields
@@ -169,7 +169,7 @@ class Profile(ABC):
                 raise BadInputError(self._complaint(unknown, given, model))
 
     def complaint(self, given: Mapping[str, Any], model: type[BaseModel]) -> str | None:
-        """Return what is wrong with what was given, whatever else has to be given yet; None where nothing is."""
+        """Return a message about an invalid value, ignoring missing ones; None if there is none."""
         try:
             model.model_validate(given)
         except ValidationError as err:
@@ -193,58 +193,58 @@ class Profile(ABC):
 
     @abstractmethod
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
-        """Return what the choices come to, with reasons. Nothing is started or asked.
+        """Return the spec for these choices, with reasons. Nothing is started or contacted.
 
-        Raises BadInputError naming the first choice that can't be used.
+        Raises BadInputError naming the first invalid choice.
         """
 
     def check(self, spec: ClusterSpec) -> None:  # noqa: B027  Most have nothing to check.
-        """Raise a WorkbenchError where it can't be started now; called just before the start, for 10 s at most."""
+        """Raise a WorkbenchError if it can't be started now; called just before the start, for 10 s at most."""
 
     def seen(self, spec: ClusterSpec) -> ClusterSpec:
-        """Return the spec with what the workers are of a cluster that runs already.
+        """Return the spec with the actual workers of a cluster that already runs.
 
         Raises a WorkbenchError as `check` does.
         """
         return spec
 
     def consent(self, spec: ClusterSpec) -> str | None:
-        """Return what a person has to agree to first; None where it is harmless."""
+        """Return the warning that the user must accept first; None if it is harmless."""
         if spec.encrypt or self.verb != "Start":
             return None
         return f"Warning: no encryption, so {self.reached_by} can run code as you."
 
     def preview(self, spec: ClusterSpec) -> str | None:
-        """Return what would be submitted elsewhere: a job script, a manifest, commands; None where nothing is."""
+        """Return what would be submitted elsewhere: a job script, a manifest, commands; None if nothing would."""
         return None
 
     def environment(self, spec: ClusterSpec) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """Return variables for the process that hosts the cluster: defaults, and those that the user chose."""
+        """Return variables for the cluster's host process: defaults, and those that the user chose."""
         return {}, {}
 
     @abstractmethod
     def code(self, spec: ClusterSpec) -> str:
-        """Return the code that does the same without this package."""
+        """Return code for the same cluster without this package."""
 
     @abstractmethod
     async def launch(
         self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
     ) -> Handle:
-        """Start its scheduler, or find it, and return the handle.
+        """Start the cluster's scheduler, or find it, and return the handle.
 
-        `security` are keys that were made for it, None where it isn't encrypted by us, and `folder` that of its record.
-        `changed` is to be called when there is something new to see in `Handle.state`.
+        `security` are the keys made for it, None if we don't encrypt it; `folder` is the folder of its record. Call
+        `changed` when `Handle.state` has changed.
         """
 
-    async def end(self, spec: ClusterSpec, called: str) -> None:  # noqa: B027  Most have nothing that goes on.
-        """End what goes on elsewhere under this name, since its owner died.
+    async def end(self, spec: ClusterSpec, called: str) -> None:  # noqa: B027  Most leave nothing running.
+        """End what still runs elsewhere under this name after its owner died.
 
-        Raises FailedError with what to do there where it can't be ended from here.
+        Raises FailedError with instructions if it can't be ended from here.
         """
 
 
 class Broken(Profile):
-    """A profile that can't be had, whatever the machine."""
+    """A profile that is unavailable on any machine."""
 
     line = "A profile that can't be read."
 
@@ -253,7 +253,7 @@ class Broken(Profile):
         self.reason = reason
 
     def unavailable(self, around: Around) -> str | None:
-        """Return why."""
+        """Return the reason."""
         return self.reason
 
     def plan(self, *_: Any) -> Any:
@@ -263,12 +263,12 @@ class Broken(Profile):
     choices = code = launch = plan  # type: ignore[assignment]
 
     async def end(self, spec: ClusterSpec, called: str) -> None:
-        """Raise FailedError: only the profile that started it knows how it ends."""
+        """Raise FailedError: only the profile that started the cluster can end it."""
         raise FailedError(self.reason)
 
 
 class Untrusted(Broken):
-    """A profile that the working folder defines, which the user hasn't trusted yet."""
+    """A profile defined in the working folder, which the user hasn't trusted yet."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, f"It is defined in {FILE} of this folder, which you haven't trusted yet.")
@@ -276,7 +276,7 @@ class Untrusted(Broken):
 
 @cache
 def registered() -> Mapping[str, Profile]:
-    """All profiles by name: ours, and those that packages bring."""
+    """Return all profiles by name: ours, and those of other packages."""
     known = {name: _ours(name) for name in _OURS}
     for point in entry_points(GROUP):
         if point.name not in known:
@@ -330,17 +330,17 @@ _ANSWERS: Mapping[str, tuple[Any, str]] = {
     **dict.fromkeys(("unavailable", "complaint", "consent", "preview"), _OPTIONAL),
     "check": (object, ""),
 }
-"""What a profile says of itself, what it is asked outside the process that owns a cluster, and what each has to be."""
+"""Required types of a profile's fields, and of the answers of its methods outside the host process."""
 
 
 def _safe(method: Callable[..., Any], called: str, kind: Any, expected: str) -> Callable[..., Any]:
-    """Have what breaks in somebody else's code, or answers otherwise than it should, be said in a sentence."""
+    """Wrap a method of a third-party profile, to report exceptions and wrong return types in a message."""
 
     @wraps(method)
     def asked(*given: Any, **more: Any) -> Any:
         try:
             found = method(*given, **more)
-            # What is made one by one would break later.
+            # Items of an iterator would raise later.
             found = tuple(found) if isinstance(found, Iterator) else found
         except WorkbenchError:
             raise
@@ -354,19 +354,19 @@ def _safe(method: Callable[..., Any], called: str, kind: Any, expected: str) -> 
 
 
 def known_profiles() -> Mapping[str, Profile]:
-    """All profiles by name, with a person's own; see `workbench.clusters.profiles.own`."""
+    """Return all profiles by name, including the user's own; see `workbench.clusters.profiles.own`."""
     from workbench.clusters.profiles.own import own
 
     return {**registered(), **own()}
 
 
 def seen(spec: ClusterSpec) -> ClusterSpec:
-    """Return a spec with what the cluster has, which is asked where only that knows. Raises as `Profile.check` does."""
+    """Return a spec with the actual workers, asking the cluster if they are unknown. Raises as `Profile.check` does."""
     return spec if spec.is_known else profile(spec.profile).seen(spec)
 
 
 def of_cluster(name: str) -> Profile:
-    """Return the profile of a cluster that is there; a broken one where the package that brought it is gone."""
+    """Return the profile of an existing cluster; a broken one if its package is gone."""
     if name in _OURS:
         return _ours(name)
     gone = f"There is no profile {name!r} here any more. Install the package, or the dask-workbench, that brings it."
@@ -376,13 +376,13 @@ def of_cluster(name: str) -> Profile:
 def profile(name: str) -> Profile:
     """Return a profile.
 
-    Raises BadInputError with the names that there are, and UntrustedError for one of a folder that isn't trusted.
+    Raises BadInputError with the known names, and UntrustedError for a profile of an untrusted folder.
     """
     if name in _OURS:
         return _ours(name)
     known = known_profiles()
     if name not in known:
-        # A file that can't be read stands there under its own name, and may hold it.
+        # A file that can't be read is listed under its own name, and may contain the profile.
         unread = [each for each in known.values() if isinstance(each, Broken) and each.name.endswith(".yaml")]
         names = ", ".join(each.name for each in known.values() if each not in unread)
         said = (f"Unknown profile {quoted(name)}. Choose one of: {names}.", *(each.reason for each in unread))
@@ -393,13 +393,13 @@ def profile(name: str) -> Profile:
 
 
 def takes(name: object, choice: str) -> bool:
-    """Return whether a profile takes a choice that others don't know; False where there is no such profile."""
+    """Return whether a profile takes a choice that others lack; False if there is no such profile."""
     found = known_profiles().get(name) if isinstance(name, str) else None
     return found is not None and found.takes(choice)
 
 
 def profiles(inventory: Inventory, *, version: Callable[[str], str | None] = installed_version) -> tuple[Offered, ...]:
-    """Return all profiles; one that can't be had says why, and what would help."""
+    """Return all profiles; an unavailable one with the reason and a remedy."""
     around, offered = Around(inventory, version=version), []
     for each in known_profiles().values():
         try:

@@ -1,4 +1,4 @@
-"""A scheduler that runs already, wherever it is: its address is all that is needed. It is never stopped."""
+"""A scheduler that already runs, anywhere: it needs only its address. It is never stopped."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def _address(value: Any) -> Any:
 
 
 def spec_of(address: str, **files: str | os.PathLike[str] | None) -> ClusterSpec:
-    """Return the spec of a scheduler that runs already, also by its scheduler file.
+    """Return the spec of a scheduler that already runs, given its address or its scheduler file.
 
-    Raises BadInputError where address or files can't be used.
+    Raises BadInputError if address or files are invalid.
     """
     from workbench.clusters.plan import plan
     from workbench.hardware import inventory
@@ -61,7 +61,7 @@ def spec_of(address: str, **files: str | os.PathLike[str] | None) -> ClusterSpec
 
 
 def _of_file(path: str) -> str:
-    """Address in a scheduler file, as `dask scheduler --scheduler-file` writes it."""
+    """Return the address in a scheduler file, as `dask scheduler --scheduler-file` writes it."""
     try:
         return str(json.loads(Path(path).expanduser().read_bytes())["address"])
     except OSError as err:
@@ -73,7 +73,7 @@ def _of_file(path: str) -> str:
 
 
 class AddressChoices(BaseModel, frozen=True, extra="forbid"):
-    """What a person says of a scheduler that runs already."""
+    """Choices for a scheduler that already runs."""
 
     address: Annotated[
         str,
@@ -89,7 +89,7 @@ class AddressChoices(BaseModel, frozen=True, extra="forbid"):
 
 
 class Address(Profile):
-    """A scheduler that runs already."""
+    """A scheduler that already runs."""
 
     name = "address"
     title = "Address"
@@ -100,7 +100,7 @@ class Address(Profile):
     options = tuple(AddressChoices.model_fields)
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
-        """Return a spec of which only the address is known before the scheduler was asked."""
+        """Return a spec with only the address, since the scheduler isn't contacted yet."""
         chosen = self.checked(given, AddressChoices)
         scheme = urlsplit(chosen.address).scheme
         if scheme == "gateway":
@@ -154,7 +154,7 @@ class Address(Profile):
 
 
 def _at_gateway(address: str, around: Around) -> ClusterSpec:
-    """A cluster of the gateway that Dask's configuration names."""
+    """Return the spec of a cluster at the gateway that Dask's configuration names."""
     gateway = profile("gateway")
     reason = gateway.unavailable(around)
     if reason is not None:

@@ -25,7 +25,7 @@ MEASURED = (
     "of two threads and 0.98 s on two processes of one, (x + 1)[::2, ::2].sum() 1.53 s and 1.52 s, a tall-skinny SVD "
     "1.37 s and 1.28 s"
 )
-"""What tests/benchmarks/results/split-2026-11-21.md says; a test compares the two."""
+"""Results of tests/benchmarks/results/split-2026-11-21.md; a test compares the two."""
 
 
 class Cpu(Here):
@@ -37,7 +37,7 @@ class Cpu(Here):
     model = ClusterChoices
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
-        """Return a spec of as few processes as array work likes."""
+        """Return a spec with as few processes as suits array work."""
         chosen = self.checked(given, self.model)
         return on_cores(chosen, around, profile=self.name, protocol=encrypted(chosen.encrypt))
 
@@ -46,9 +46,9 @@ class Cpu(Here):
 
 
 async def local_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:
-    """Dask's LocalCluster with its scheduler up and no worker yet, reachable from this machine only.
+    """Start Dask's LocalCluster with a scheduler and no worker yet, reachable from this machine only.
 
-    Over UCX, which takes no address to listen at, other machines reach it unless a firewall is between.
+    UCX takes no address to listen at: other machines can reach it unless a firewall blocks them.
     """
     from distributed import LocalCluster
 
@@ -56,7 +56,7 @@ async def local_cluster(spec: ClusterSpec, security: Security | None) -> SpecClu
 
 
 def on_cores(chosen: ClusterChoices, around: Around, why: tuple[str, ...] = (), **fields: Any) -> ClusterSpec:
-    """Return the spec of workers on cores, with these fields and these reasons after the others."""
+    """Return the spec of workers on cores, with these fields, and `why` after the other reasons."""
     cpu = around.inventory.cpu
     split = _split(cpu, chosen.n_workers, chosen.threads_per_worker)
     shared = common(chosen, around, split.n_workers)
@@ -84,18 +84,18 @@ def _split(cpu: Cores, n_workers: int | None, threads: int | None) -> _Split:
 
 
 def _default_split(usable: int) -> _Split:
-    """Split that array work likes: as few processes as keep each at eight threads or fewer.
+    """Split cores for array work: as few processes as possible with at most eight threads each.
 
     Threads of one process share its blocks, processes copy them. On two cores that was measured
-    (tests/benchmarks/bench_split.py); that more than eight threads hinder one another is a rule, after the ten
-    processes of eight threads that "GPU Dask Arrays, first steps" (M. Rocklin, 2019) suggests for eighty.
+    (tests/benchmarks/bench_split.py); that more than eight threads slow one another down is a rule of thumb, after the
+    ten processes of eight threads that "GPU Dask Arrays, first steps" (M. Rocklin, 2019) suggests for eighty.
     """
     if usable == 1:
         return _Split(1, 1, "1 process of 1 thread: there is one usable core.")
     if usable <= _MOST_THREADS:
         why = f"{_shape(1, usable)}: threads share their blocks of an array, processes copy them. {MEASURED}"
         return _Split(1, usable, f"{why}." if usable == 2 else f"{why}; for more cores it is a rule, not measured.")
-    # Numbers of processes that leave each four to eight threads.
+    # Numbers of processes with four to eight threads each.
     sensible = range(math.ceil(usable / _MOST_THREADS), usable // _FEWEST_THREADS + 1)
     n_workers = min(sensible, key=lambda n: (usable % n, n))
     threads = usable // n_workers

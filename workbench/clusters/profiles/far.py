@@ -1,7 +1,7 @@
 """A worker on another machine, in a process that ends when its standard input does.
 
-This file travels there as text, and what it is told comes as one line of JSON: it may import only what it finds there,
-the standard library, psutil, dask and distributed. It prints lines of JSON.
+This file is sent as text, and its arguments as one line of JSON. It may import only what the other machine has: the
+standard library, psutil, dask and distributed. It prints lines of JSON.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any
 _CONNECTING = 4.0
 _REGISTERING = "30s"
 _CLOSING = 2.0
-"""Seconds for a connection to the scheduler, for a worker to be taken in there, and for it to close in order."""
+"""Seconds to connect to the scheduler, to register a worker there, and to close the worker cleanly."""
 
 
 def tell(**what: Any) -> None:
-    """Print a line for who started this."""
+    """Print a line of JSON for the process that started this one."""
     print(json.dumps(what), flush=True)
 
 
@@ -35,9 +35,9 @@ def main(
     make_folder: Callable[[str, str | None], Path],
     remove_folders: Callable[[], None],
 ) -> None:
-    """Be a worker until standard input ends, or the worker does. The functions are those of `remote` and `private`.
+    """Run a worker until standard input or the worker ends. The functions are those of `remote` and `private`.
 
-    It is told the scheduler's address, keys, name, threads and memory of the worker, its GPU, and Dask's configuration.
+    The arguments are the scheduler's address, the worker's keys, name, threads, memory and GPU, and Dask's settings.
     """
     host, port = told["contact"]
     try:
@@ -49,7 +49,7 @@ def main(
     import psutil
 
     dask.config.update(dask.config.config, told["config"])
-    # Who started this forks workers from a process of its own.
+    # Our host process would fork its workers.
     dask.config.set({"distributed.worker.multiprocessing-method": "spawn"})
     if told["gpu"] is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(told["gpu"])
@@ -62,7 +62,7 @@ def main(
     remove_folders()
     tell(ended=True)
     sys.stdout.flush()
-    # At once: threads of tasks that were abandoned must not keep it.
+    # At once: threads of abandoned tasks must not keep it alive.
     os._exit(0)
 
 
@@ -93,7 +93,7 @@ def _worker(told: Mapping[str, Any], folder: str) -> Any:
     from distributed.system import MEMORY_LIMIT
 
     threads, share = told["threads"] or max(1, CPU_COUNT // told["beside"]), 1 / told["beside"]
-    # Dask would share memory out by threads, however many workers there are, and Dask-CUDA would give each all of it.
+    # Dask would divide memory by threads, however many workers there are, and Dask-CUDA would give each all of it.
     share = min(share, threads / CPU_COUNT) if told["gpu"] is None else share
     options = {
         "name": told["name"],

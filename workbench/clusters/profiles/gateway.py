@@ -1,4 +1,4 @@
-"""Clusters that a Dask-Gateway starts: its own options are part of the form, and one that runs there is attached to."""
+"""Clusters of a Dask-Gateway, new or running: the gateway's own options are part of the form."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
 _ASKING = 3.0
 _FRESH = 10.0
-"""Seconds that a server has to answer, and for which its answer holds: a form is drawn at every key."""
+"""Seconds for a server to answer, and for which its answer is reused: a form is drawn at every key."""
 _CHANGING = 8.0
-"""Seconds that it has to take an order, of the ten that an owner has to end a cluster: aiohttp would wait for 300."""
+"""Seconds for it to accept a change, of the ten that an owner has to end a cluster: aiohttp would wait for 300."""
 
 
 class Server(NamedTuple):
-    """Where a gateway is, and how one says who one is."""
+    """Address of a gateway, and the kind of login there."""
 
     address: str
     proxy_address: str | None = None
@@ -60,24 +60,24 @@ class Server(NamedTuple):
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Server:
-        """Return the one that the options of a spec name."""
+        """Return the server named by the options of a spec."""
         return cls(*(options.get(name) for name in cls._fields))  # type: ignore[arg-type]
 
     def client(self, auth: Any = None) -> Client:
-        """Return dask-gateway's own client, for use in an event loop; `auth` says who you are instead."""
+        """Return dask-gateway's own client, for use in an event loop; `auth` replaces the server's login."""
         from dask_gateway import Gateway
 
         return Gateway(self.address, proxy_address=self.proxy_address, auth=auth or self.auth, asynchronous=True)
 
     @property
     def credential(self) -> str:
-        """What is sent to prove who one is."""
+        """Name of the credentials sent to log in."""
         kind = self.auth or dask.config.get("gateway.auth.type", None)
         named = {"jupyterhub": "Your JUPYTERHUB_API_TOKEN", "kerberos": "Your Kerberos ticket"}
         return named.get(kind, "Your name and password for gateways")
 
     async def about(self) -> About:
-        """Ask what may be chosen, and what runs. Raises BadInputError or MissingError with what is there instead."""
+        """Ask for the server's options and clusters. Raises BadInputError or MissingError if that fails."""
         from aiohttp import ClientError
 
         try:
@@ -99,12 +99,12 @@ class Server(NamedTuple):
 
 
 def _confirmed_login(server: Server) -> Any:
-    """Return what proves who one is where a gateway asks for it, but only to one that is configured or confirmed."""
+    """Return a login for a gateway that asks for one, used only if the gateway is configured or confirmed."""
     from dask_gateway.auth import GatewayAuth, get_auth
 
     class Confirmed(GatewayAuth):
         def pre_request(self, answer: Any) -> Any:
-            # Another path may be somebody else's, as on a JupyterHub.
+            # Another path may belong to someone else, as on a JupyterHub.
             if server.address != _normal(_configured("address")):
                 credentials.check(server.credential, server.address, "address")
             try:
@@ -125,7 +125,7 @@ def _confirmed_login(server: Server) -> Any:
 
 
 class About(NamedTuple):
-    """What a gateway said: its options, as it declares them, and the names of clusters that run there."""
+    """Options of a gateway, as it declares them, and the names of its running clusters."""
 
     options: tuple[Option, ...]
     clusters: tuple[str, ...]
@@ -135,7 +135,7 @@ _Number = Annotated[int | float, Field(ge=-(2**63), le=2**63)] | None
 
 
 class Bounds(BaseModel, frozen=True):
-    """What the value of an option may be, as a gateway declares it."""
+    """Type and bounds of an option, as a gateway declares them."""
 
     type: str
     min: _Number = None
@@ -153,12 +153,12 @@ class Option(BaseModel, frozen=True):
 
     @property
     def is_mapping(self) -> bool:
-        """Whether its values are those of names, such as variables of the environment."""
+        """True if its value maps names to values, such as environment variables."""
         return self.spec.type == "mapping"
 
 
 async def _options(server: Server, client: Client) -> tuple[Option, ...]:
-    """Return what the server lets one choose."""
+    """Return the options that the server declares."""
     from aiohttp import ClientResponseError
     from dask_gateway import GatewayServerError
 
@@ -176,13 +176,13 @@ async def _options(server: Server, client: Client) -> tuple[Option, ...]:
             f"use ({_short(err)}). Give the address that whoever runs it gives, with its path."
         ) from err
     try:
-        options = tuple(map(_option, declared._fields.values()))  # the bounds have no public name
-        # Values of variables that the server has by itself are neither checked nor shown.
+        options = tuple(map(_option, declared._fields.values()))  # the fields have no public name
+        # The server's own values of variables are neither checked nor shown.
         defaults = {each.field: {} if each.is_mapping else each.default for each in options}
         ours = GatewayChoices.model_fields
         given = {name: value for name, value in defaults.items() if name not in ours}
         _model(About(options, ())).model_validate({"address": server.address, **given})
-    except Exception as err:  # pydantic has one of many where a server declares what can't be
+    except Exception as err:  # pydantic raises one of many if a server declares something invalid
         raise BadInputError(
             f"The gateway at {server.address} declares options that can't be used ({_short(err)}). Ask whoever runs it."
         ) from err
@@ -190,14 +190,14 @@ async def _options(server: Server, client: Client) -> tuple[Option, ...]:
 
 
 def _option(declared: Any) -> Option:
-    """Return an option of dask-gateway's as a value that is checked."""
+    """Convert an option of dask-gateway's to a validated value."""
     bounds = {name: getattr(declared, name, None) for name in Bounds.model_fields if name != "type"}
     kind = Bounds(type=type(declared).__name__.lower(), **bounds)
     return Option(field=declared.field, label=declared.label, default=declared.value, spec=kind)
 
 
 async def _running(server: Server, client: Client) -> tuple[str, ...]:
-    """Names of the clusters that run there."""
+    """Return the names of the clusters that run there."""
     try:
         return TypeAdapter(tuple[str, ...]).validate_python(
             [each.name for each in await client.list_clusters(status="running")]
@@ -213,7 +213,7 @@ _answers: dict[tuple[Server, str], tuple[float, About | BadInputError]] = {}
 
 
 def _asked(server: Server) -> About:
-    """Return what it said a moment ago, or says now."""
+    """Return the server's answer, cached for a moment."""
     as_whom = server, str(dask.config.get("gateway.auth", None))
     at, said = _answers.get(as_whom, (0.0, None))
     if said is None or time.monotonic() - at > _FRESH:
@@ -245,7 +245,7 @@ def _address(value: Any) -> Any:
 
 
 def _normal(address: Any) -> Any:
-    """An address as a form has it; None where it is none."""
+    """Return an address as a form has it; None if it is invalid."""
     with contextlib.suppress(ValueError):
         return _address(address)
 
@@ -282,7 +282,7 @@ _KINDS: Mapping[str, Any] = {
 
 
 def _configured(name: str) -> Any:
-    """Return what Dask's configuration says of a gateway, with variables of the environment filled in."""
+    """Return a setting of Dask's configuration of gateways, with environment variables filled in."""
     found = dask.config.get(f"gateway.{name}", None)
     with contextlib.suppress(LookupError, ValueError):
         return found.format(**os.environ) if isinstance(found, str) else found
@@ -298,7 +298,7 @@ _Address = Annotated[
 
 
 class GatewayChoices(BaseModel, frozen=True, extra="forbid", protected_namespaces=()):
-    """What a person may choose at any gateway; its server declares the rest."""
+    """Choices for any gateway; its server declares the rest."""
 
     address: _Address
     proxy_address: Annotated[Text, BeforeValidator(_proxy)] = Field(
@@ -318,7 +318,7 @@ class GatewayChoices(BaseModel, frozen=True, extra="forbid", protected_namespace
 
 
 def _model(about: About | None) -> type[GatewayChoices]:
-    """Return what may be chosen, with the options that a server declares where it was asked."""
+    """Return the model of the choices, with the options that the server declares, if it was asked."""
     known = GatewayChoices.model_fields
     fields: dict[str, Any] = {"address": (_Address, _configured("address") or ...)}
     if about is not None:
@@ -330,7 +330,7 @@ def _model(about: About | None) -> type[GatewayChoices]:
 
 
 def _field(option: Option) -> tuple[Any, Any]:
-    """An option as the server declares it: kind, bounds, label and default."""
+    """Return the model's field for an option: type, bounds, label and default."""
     kind = _KINDS.get(option.spec.type, Any)
     if option.spec.type == "select":
         kind = Literal[option.spec.options or ()]
@@ -355,15 +355,15 @@ class Gateway(Profile):
     options = (*Server._fields, "cluster")
 
     def takes(self, name: str) -> bool:
-        """Return True: what it takes, its server knows."""
+        """Return True: only its server knows its options."""
         return True
 
     def choices(self, inventory: Inventory) -> type[BaseModel]:
-        """Return what can be chosen of the gateway that Dask's configuration names, or of any."""
+        """Return the model of the choices for the gateway that Dask's configuration names, or for any."""
         return self.form({}, inventory)
 
     def form(self, given: Mapping[str, Any], inventory: Inventory) -> type[BaseModel]:
-        """Return also what its server lets one choose, where that is given and answers."""
+        """Return the model of the choices, with the server's options if its address is given and it answers."""
         with contextlib.suppress(BadInputError, MissingError, credentials.UnconfirmedError):
             return _model(_asked(self._server(given)))
         return _model(None)
@@ -374,7 +374,7 @@ class Gateway(Profile):
         return Server.of(self.checked(known, model).model_dump())
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
-        """Return a spec of which workers and options are known, and the rest when it runs."""
+        """Return a spec with workers and options; the rest is known when it runs."""
         given = {name: value for name, value in given.items() if value not in ("", None)}
         server = self._server(given)
         about = _asked(server)
@@ -401,7 +401,7 @@ class Gateway(Profile):
     def _complaint(self, error: Any, given: Mapping[str, Any], model: type[BaseModel]) -> str:
         name = str(error["loc"][0])
         if name in model.model_fields and model.model_fields[name].annotation == dict[str, Any]:
-            # Without what was given, which may be a secret.
+            # Without the given value, which may be a secret.
             return (
                 f"{name} is to name where each value comes from, for values would be stored with clusters and runs. "
                 "Give a variable of this environment, such as {NAME: $NAME}."
@@ -413,7 +413,7 @@ class Gateway(Profile):
         return f"{what} at {spec.options['address']}"
 
     def check(self, spec: ClusterSpec) -> None:
-        """Raise a WorkbenchError where the gateway can't be used, in 10 s at most."""
+        """Raise a WorkbenchError if the gateway can't be used, in 10 s at most."""
         server = Server.of(spec.options)
         about = finish(server.about())
         name = spec.options.get("cluster")
@@ -430,7 +430,7 @@ class Gateway(Profile):
         name = spec.options.get("cluster")
         options = spec.options.get("cluster_options", {})
         given = "".join(f"    {option}={literal(value)},\n" for option, value in options.items())
-        # Where a value is to come from a variable, the code reads that.
+        # If a variable is named instead of a value, the code reads the variable.
         given = re.sub(r"""(: )["']\$(\w+)["']""", r"""\1os.environ["\2"]""", given)
         imports = "import os\n\n" if "os.environ" in given else ""
         made = f"new_cluster(\n{given})" if given else "new_cluster()"
@@ -478,7 +478,7 @@ class Gateway(Profile):
 
 
 def _resolved(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with the values of variables that they name; of one that isn't set, the name."""
+    """Return options with the values of the variables that they name; the name stays if one isn't set."""
     return {
         name: {key: os.environ.get(each[1:], each) for key, each in value.items()} if isinstance(value, dict) else value
         for name, value in options.items()
@@ -492,7 +492,7 @@ async def _proxy_of(server: Server) -> str:
 
 
 async def _place(client: Client, name: str, folder: Path) -> Place:
-    """Return where the scheduler of a cluster is, once it runs, with its keys in the folder."""
+    """Return the place of a cluster's scheduler once it runs, and save its keys in the folder."""
     while (report := await client.get_cluster(name)).status.name == "PENDING":
         await asyncio.sleep(0.3)
     if report.status.name != "RUNNING":
@@ -521,7 +521,7 @@ def _list(options: Mapping[str, Any]) -> str:
 
 
 class GatewayHandle(Started):
-    """A cluster at a gateway: asked as any scheduler is, changed through the gateway."""
+    """A cluster at a gateway: contacted like any scheduler, changed through the gateway."""
 
     def __init__(self, spec: ClusterSpec, client: Client, name: str, place: Place) -> None:
         super().__init__(spec, place)
@@ -540,7 +540,7 @@ class GatewayHandle(Started):
         await self._changed(self._gateway.scale_cluster(self._name, n))
 
     async def _changed(self, asking: Any) -> None:
-        """Raise FailedError with what the gateway says where it does less than it was asked for."""
+        """Raise FailedError with the gateway's message if it does less than requested."""
         from aiohttp import ClientError
         from dask_gateway import GatewayClusterError, GatewayServerError
 
@@ -550,14 +550,14 @@ class GatewayHandle(Started):
                 async with asyncio.timeout(_CHANGING):
                     await asking
         except (UserWarning, ValueError, GatewayClusterError, GatewayServerError) as err:
-            # It has what it can then, which is no help to who wants more.
+            # It then scales to its limit, which doesn't help a user who wants more.
             said = re.sub(r"\.? *Scaling to \d+ instead", ". Ask for fewer", _short(err))
             raise FailedError(f"The gateway says: {said}.") from err
         except (ClientError, OSError, TimeoutError) as err:
             raise FailedError(self._shut_out(err)) from err
 
     def _shut_out(self, err: BaseException) -> str:
-        """Return what it means that the gateway doesn't answer us any more."""
+        """Return a message about a gateway that no longer answers us."""
         status = getattr(err, "status", None)
         address = self._gateway.address
         if status in (401, 403):
@@ -569,7 +569,7 @@ class GatewayHandle(Started):
         return f"The gateway at {address} doesn't answer ({_short(err)}), and {self._name} may go on there."
 
     async def close(self) -> None:
-        """End it where we started it, else let go of it."""
+        """End the cluster if we started it, else detach from it."""
         await super().close()
         try:
             if "stop" in self.can:
@@ -578,7 +578,7 @@ class GatewayHandle(Started):
             await self._gateway.close()
 
     async def _end(self) -> None:
-        # It knows none of that name where it was ended before.
+        # The gateway doesn't know the name if the cluster has already ended.
         with contextlib.suppress(ValueError):
             await self._gateway.stop_cluster(self._name)
 

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs of this machine, a worker for each."""
+"""NVIDIA GPUs of this machine, with a worker each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Gpus(Here):
         return _without_gpus(around.inventory, around.version)
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
-        """Return a spec on the GPUs that are idle, or those that were chosen."""
+        """Return a spec on the idle GPUs, or on the chosen ones."""
         chosen = self.checked(given, self.model)
         return on_devices(chosen, around, profile=self.name, protocol=encrypted(chosen.encrypt))
 
@@ -46,7 +46,7 @@ class Gpus(Here):
 
 
 class Gpu(Gpus):
-    """One GPU with a worker of its own."""
+    """One GPU with its own worker."""
 
     name = "gpu"
     title = "One GPU"
@@ -54,14 +54,14 @@ class Gpu(Gpus):
 
 
 async def cuda_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:
-    """Dask-CUDA's LocalCUDACluster with its scheduler up and no worker yet."""
+    """Start Dask-CUDA's LocalCUDACluster with a scheduler and no worker yet."""
     from dask_cuda import LocalCUDACluster
 
     if importlib.util.find_spec("cupy") is None:
-        # Planned where it was installed; here importing it would end every worker.
+        # Planned where CuPy was installed; importing it here would end every worker.
         spec = spec.model_copy(update={"cupy": False})
     cluster = LocalCUDACluster(**arguments(spec), security=security, **STARTED)
-    # It takes no 0 for n_workers, and would wait for them where the host wants to count them.
+    # It rejects n_workers=0, and would wait for the workers, which the host wants to count.
     cluster.scale(0)
     started: SpecCluster = await cluster
     return started
@@ -73,7 +73,7 @@ def on_devices(
     why: tuple[str, ...] = (),
     **fields: Any,
 ) -> ClusterSpec:
-    """Return the spec of a worker on each of the GPUs that are picked, with these fields and these reasons last."""
+    """Return the spec of a worker on each picked GPU, with these fields, and `why` after the other reasons."""
     inventory = around.inventory
     picked, picked_why = pick(fields["profile"], inventory, chosen.devices, chosen.n_workers)
     threads = chosen.threads_per_worker or 1

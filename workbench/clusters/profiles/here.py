@@ -1,4 +1,4 @@
-"""What the profiles of this machine share: memory from one budget, TLS, Dask's own cluster classes."""
+"""Shared code of the profiles of this machine: memory from one budget, TLS, Dask's own cluster classes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _COMFORTABLE = 2 * MINIMUM_PER_WORKER
 _DEFAULT_SHARE = 2 / 3
-"""Of the memory that is left, when nobody chooses: so that the cluster can grow, or another one be started."""
+"""Default share of the memory that is left, so that the cluster can grow, or another one can start."""
 
 
 class Here(Profile):
@@ -46,7 +46,7 @@ class Here(Profile):
             for name, value in spec.ucx_variables().items()
         )
         if told:
-            # UCX reads them once in a process, when it begins; workers inherit them.
+            # UCX reads them once in a process, when it starts; workers inherit them.
             imports, told = ["import os", "", *imports], f"\n{told}"
         body = "\n".join(f"        {line}" for line in lines)
         kind = "LocalCUDACluster" if spec.devices else "LocalCluster"
@@ -58,7 +58,7 @@ class Here(Profile):
 
     @abstractmethod
     async def start(self, spec: ClusterSpec, security: Security | None) -> SpecCluster:
-        """Start Dask's cluster, its scheduler alone."""
+        """Start Dask's cluster, with only its scheduler."""
 
     async def launch(
         self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
@@ -75,7 +75,7 @@ class Here(Profile):
 
 
 def common(chosen: ClusterChoices, around: Around, n_workers: int) -> dict[str, Any]:
-    """Return what such specs have in common, and under `why` the sentences on their memory."""
+    """Return the common fields of these specs, with the explanation of their memory in `why`."""
     left = budget_after(around.inventory, around.promised, around.held)
     limit, why = _memory(n_workers, chosen.memory, left)
     return {
@@ -88,13 +88,13 @@ def common(chosen: ClusterChoices, around: Around, n_workers: int) -> dict[str, 
 
 
 def encrypted(given: bool | None) -> Protocol:
-    """Return "tls" or "tcp", as was chosen or as the setting says."""
+    """Return "tls" or "tcp", by the choice or else by the setting."""
     wanted = config.switch("encrypt") if given is None else given
     return "tls" if wanted else "tcp"
 
 
 def check_package(spec: ClusterSpec, names: tuple[str, ...], kind: Literal["cuda", "ucx"]) -> None:
-    """Raise MissingError where the environment of the cluster has none of these distributions."""
+    """Raise MissingError if the environment of the cluster has none of these distributions."""
     from workbench.clusters.environments import installed
 
     if not installed(spec.python, names):
@@ -105,7 +105,7 @@ def check_package(spec: ClusterSpec, names: tuple[str, ...], kind: Literal["cuda
 
 
 def extra_for(kind: Literal["cuda", "ucx"], inventory: Inventory) -> str:
-    """Return the extra that fits the driver: one older than CUDA 13 can't run what is built for that."""
+    """Return the extra that fits the driver: one older than CUDA 13 can't run packages built for CUDA 13."""
     major = (inventory.cuda.version or "").partition(".")[0]
     old = major.isdecimal() and int(major) < 13
     if kind == "ucx":
@@ -114,16 +114,16 @@ def extra_for(kind: Literal["cuda", "ucx"], inventory: Inventory) -> str:
 
 
 STARTED: dict[str, Any] = {
-    # The host adds the dashboard when somebody first looks at it: its import takes as long as starting two workers.
+    # The host adds the dashboard on first use: its import takes as long as starting two workers.
     "scheduler_kwargs": {"dashboard": False},
     "silence_logs": False,
     "asynchronous": True,
 }
-"""How each is started: without what the host adds."""
+"""Arguments of each start, without the parts that the host adds."""
 
 
 def arguments(spec: ClusterSpec) -> dict[str, Any]:
-    """Arguments of the Dask class that makes the cluster: LocalCUDACluster with devices, else LocalCluster."""
+    """Return the arguments of the cluster's Dask class: LocalCUDACluster with devices, else LocalCluster."""
     given: dict[str, Any] = {
         "n_workers": spec.n_workers,
         "threads_per_worker": spec.threads_per_worker,
@@ -136,7 +136,7 @@ def arguments(spec: ClusterSpec) -> dict[str, Any]:
         "CUDA_VISIBLE_DEVICES": list(spec.devices),
         "device_memory_limit": spec.device_memory_limit,
         "rmm_pool_size": spec.rmm_pool_size,
-        # Without it CuPy has a pool of its own beside RMM's, which holds most of the card.
+        # Without it CuPy has its own pool in addition to RMM's, which holds most of the card.
         "rmm_allocator_external_lib_list": ["cupy"] if spec.cupy and spec.rmm_pool_size is not None else None,
         "pre_import": "cupy" if spec.cupy else None,
     }
@@ -147,14 +147,14 @@ _BYTES = {"memory_limit": "bytes per worker", "device_memory_limit": "bytes per 
 
 
 def _line(name: str, value: Any) -> str:
-    """One argument of the code, ready to run."""
+    """Return one argument of the code, ready to run."""
     if name in _BYTES:
         return f"{name}={value},  # {_BYTES[name]}: {formats.size(value)}"
     return f"{name}={formats.literal(value)},"
 
 
 def _memory(n_workers: int, chosen: int | None, left: Budget) -> tuple[int, str]:
-    """Bytes for each worker, and the sentence that says why."""
+    """Return the bytes per worker, and a message that explains them."""
     if chosen is None and left.left < MINIMUM_PER_WORKER:
         raise ConflictError(
             f"Too little memory is left for another cluster ({left.describe()}). Stop a cluster, or give the memory "
@@ -176,7 +176,7 @@ def _memory(n_workers: int, chosen: int | None, left: Budget) -> tuple[int, str]
 
 
 def memory_each(memory: int, n_workers: int, *, is_chosen: bool = True) -> int:
-    """Return bytes for each worker of `memory` bytes for all. Raises BadInputError where that is too little to work."""
+    """Return the bytes per worker of `memory` bytes for all. Raises BadInputError if that is too little to work."""
     each = memory // n_workers
     if each < MINIMUM_PER_WORKER:
         raise BadInputError(_too_little(n_workers, memory if is_chosen else None, memory))
@@ -184,7 +184,7 @@ def memory_each(memory: int, n_workers: int, *, is_chosen: bool = True) -> int:
 
 
 def _by_default(n_workers: int, left: int) -> int:
-    """Bytes for all workers when nobody chooses: a share of what is left, all of it where it is little."""
+    """Return the default bytes for all workers: a share of what is left, or all of it if that is little."""
     share = int(_DEFAULT_SHARE * left)
     return share if share >= n_workers * _COMFORTABLE else left
 
@@ -207,7 +207,7 @@ def _available(inventory: Inventory, memory: int) -> tuple[str, ...]:
 
 
 def idle_timeout(given: float | str | None) -> float | None:
-    """Return seconds, as was chosen or as the setting says; None for never."""
+    """Return the seconds, by the choice or else by the setting; None for never."""
     if given is None:
         return config.seconds("idle-timeout")
     return None if isinstance(given, str) else given

@@ -1,4 +1,4 @@
-"""Machines that are reached by SSH: asked what they are, and given workers that are looked after."""
+"""Machines reached by SSH: checked first, then given workers that are restarted if they fail."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ logging.getLogger("asyncssh").setLevel(logging.WARNING)
 
 CONNECTING = 5.0
 ANSWERING = 9.0
-"""Seconds for a connection with its login, and until a machine has said what it is."""
+"""Seconds for a connection with its login, and for a machine to describe itself."""
 
 _SIGN, _SIGNS = 5.0, 2
-"""Seconds between two signs of life over SSH, and how many may stay away."""
+"""Seconds between two keep-alive messages over SSH, and the number that may be missed."""
 
 _AGAIN = 5.0
-"""Seconds until a worker that went away is started anew."""
+"""Seconds before a lost worker is restarted."""
 
 _CLOSING = 6.0
 _TAIL = 20
 
 _MAIN = "main(told, about, make_folder, remove_folders)"
-# `python -c` of this reads what it runs from its standard input: command lines can be seen by all users.
+# `python -c` of this reads its code from standard input: command lines are visible to all users.
 _BEGIN = "import json, sys; told = json.loads(sys.stdin.readline()); [exec(each, globals()) for each in told['texts']]"
 
 
 class _Machine:
-    """How to reach one machine."""
+    """A machine to be reached by SSH."""
 
     def __init__(self, host: str, options: Mapping[str, Any]) -> None:
         self.host = host
@@ -72,7 +72,7 @@ class _Machine:
             "client_keys": self._key and [self._key],
             "known_hosts": options.get("known_hosts"),
         }
-        # What is left out is for ~/.ssh/config, the agent and asyncssh to say.
+        # The rest comes from ~/.ssh/config, the agent and asyncssh.
         self._options = {name: value for name, value in given.items() if value is not None}
 
     async def connect(self) -> asyncssh.SSHClientConnection:
@@ -91,7 +91,7 @@ class _Machine:
             raise BadInputError(self.why(err)) from err
 
     async def begin(self, connection: asyncssh.SSHClientConnection, told: Mapping[str, Any]) -> Any:
-        """Start Python there and give it this, of which `texts` is what it runs; its standard input stays open."""
+        """Start Python there and send it this, with the code in `texts`; its standard input stays open."""
         python = self._python
         quoted = f"~/{shlex.quote(python[2:])}" if python.startswith("~/") else shlex.quote(python)
         process = await connection.create_process(f"{quoted} -c {shlex.quote(_BEGIN)}")
@@ -137,9 +137,9 @@ class _Machine:
 
 
 async def ask(spec: ClusterSpec) -> list[About]:
-    """Ask all machines what they are.
+    """Ask all machines to describe themselves.
 
-    Raises BadInputError where one can't be reached, or its Python or Dask isn't ours; the sentence names the first.
+    Raises BadInputError if one can't be reached, or its Python or Dask differs from ours; the message names the first.
     """
     machines = [_Machine(host, spec.options) for host in spec.options["hosts"]]
     answers = await asyncio.gather(*map(_ask, machines), return_exceptions=True)
@@ -148,7 +148,7 @@ async def ask(spec: ClusterSpec) -> list[About]:
             raise each
     found = [each for each in answers if isinstance(each, About)]
     told = [(f"on {machine.host}", about.versions[1]) for machine, about in zip(machines, found, strict=True)]
-    # Another NumPy is told once the cluster is up.
+    # Another NumPy is reported once the cluster is up.
     if said := apart(told, {"python": platform.python_version(), **remote.packages()}, loose=["numpy"]):
         raise BadInputError(
             f"Tasks can't travel between these machines and this one: {said}. Install the same there, or give "
@@ -174,7 +174,7 @@ async def _ask(machine: _Machine) -> About:
         raise BadInputError(f"Python on {machine.host} didn't answer within {duration(ANSWERING)}.") from err
     except (OSError, asyncssh.Error) as err:
         raise BadInputError(machine.why(err)) from err
-    # A shell there may say something of its own first.
+    # A shell there may first print its own text.
     told = [line for line in str(done.stdout).splitlines() if line.startswith("{")]
     if done.exit_status != 0 or not told:
         raise BadInputError(machine.no_worker(str(done.stderr), done.exit_status))
@@ -182,7 +182,7 @@ async def _ask(machine: _Machine) -> About:
 
 
 class _Worker:
-    """A worker on a machine: started, started anew where it went away, ended."""
+    """A worker on a machine: started, restarted if it fails, and ended."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class _Worker:
             try:
                 await self._live()
             except Exception as err:
-                # What can't be reached again after it was there is still away.
+                # A machine that can't be reached again after it was there counts as lost.
                 away = isinstance(err, (OSError, asyncssh.Error)) or (self._seen and isinstance(err, BadInputError))
                 self.trouble = str(err)
                 if away:
@@ -226,7 +226,7 @@ class _Worker:
             await asyncio.sleep(_AGAIN)
 
     async def _live(self) -> None:
-        """Have a worker there, until it ends. Raises FailedError where it ended otherwise than in order."""
+        """Run a worker there until it ends. Raises FailedError unless it ended normally."""
         self._said.clear()
         connection = await self.machine.connect()
         process, ended = None, False
@@ -234,13 +234,13 @@ class _Worker:
             process = await self.machine.begin(connection, self._told)
             reading = asyncio.create_task(self._log(process.stderr))
             async for line in process.stdout:
-                # A shell there may say something of its own first.
+                # A shell there may first print its own text.
                 if line.startswith("{"):
                     ended = self._hear(json.loads(line)) or ended
             await process.wait_closed()
             await asyncio.wait({reading})
         finally:
-            # The end of its input ends it, whatever becomes of us.
+            # It ends when its input does, even if this process dies.
             with contextlib.suppress(OSError, asyncssh.Error, TimeoutError):
                 if process is not None:
                     process.stdin.write_eof()
@@ -255,7 +255,7 @@ class _Worker:
             raise FailedError(self.machine.no_worker("\n".join(self._said), process.exit_status))
 
     def _hear(self, line: Mapping[str, Any]) -> bool:
-        """Take in what it says; whether that is that it ends in order."""
+        """Process a line of its output; return whether it reports a normal end."""
         if "unreachable" in line:
             raise FailedError(
                 f"{self.machine.host} can't reach the scheduler at {self._told['scheduler']} ({line['unreachable']}). "
@@ -268,7 +268,7 @@ class _Worker:
         return "ended" in line
 
     async def _log(self, lines: Any) -> None:
-        # That the connection is lost is told by who reads the other lines.
+        # The reader of the other lines reports a lost connection.
         with contextlib.suppress(OSError, asyncssh.Error):
             async for line in lines:
                 self._said.append(line)
@@ -276,7 +276,7 @@ class _Worker:
 
 
 class HostsHandle(Served):
-    """Workers on machines, with the scheduler in this process; a new one goes where fewest are."""
+    """Workers on machines, with the scheduler in this process; a new one goes to the machine with the fewest."""
 
     can = VERBS
 
@@ -331,14 +331,14 @@ class HostsHandle(Served):
         self._workers[name] = _Worker(name, machine, told, self._changed, self._forget)
 
     async def _forget(self, name: str) -> None:
-        """Have its tasks done elsewhere at once: Dask itself would notice after half a minute."""
+        """Move its tasks elsewhere at once: Dask itself would notice after half a minute."""
         gone = [address for address, each in self._identity.get("workers", {}).items() if each["name"] == name]
         async with self._scheduler_rpc() as scheduler:
             for address in gone:
                 await scheduler.unregister(address=address, stimulus_id=f"workbench-away-{time.time()}")
 
     async def is_up(self) -> bool:
-        """Return whether all workers are there. Raises FailedError with what the first machine without one says."""
+        """Return whether all workers have arrived. Raises FailedError with the message of the first that failed."""
         if not all(each.about or each.trouble for each in self._workers.values()):
             return False
         for trouble in self._troubles():
@@ -358,12 +358,12 @@ class HostsHandle(Served):
         )
 
     async def close(self) -> None:
-        """End the workers, and the scheduler."""
+        """End the workers and the scheduler."""
         await asyncio.wait_for(asyncio.gather(*(each.close() for each in self._workers.values())), _CLOSING + 1)
         await super().close()
 
     def _cards(self) -> dict[str, Any]:
-        """What the spec says of GPUs, where the workers have some: those of all machines that have been heard of."""
+        """Return the spec's fields on GPUs, if the workers have some, from all machines that have answered."""
         abouts = {each.machine.host: each.about for each in self._workers.values() if each.about}
         each = self._planned.options.get("gpus") or 0
         cards = [card for about in abouts.values() for card in about.gpus[:each]]
@@ -372,12 +372,12 @@ class HostsHandle(Served):
         return {
             "devices": tuple(uuid for uuid, _, _ in cards),
             "device_memory_limit": int(MOVES_TO_HOST * min(size for _, _, size in cards)),
-            # The scheduler here reads each graph, too.
+            # The scheduler in this process also reads each graph.
             "cupy": find_spec("cupy") is not None and all(about.cupy for about in abouts.values()),
         }
 
     def _check_room(self, n: int) -> None:
-        # A worker whose memory nobody chose takes its share of a machine, and those that are there keep theirs.
+        # A worker whose memory wasn't chosen takes its share of a machine, and existing workers keep theirs.
         threads, hosts = self._planned.options.get("threads_per_worker"), self._planned.options["hosts"]
         cores = [each.about.cores for each in self._workers.values() if each.about]
         most = len(hosts) * max(beside(self._planned), min(cores, default=0) // threads if threads else 0)
@@ -395,7 +395,7 @@ class HostsHandle(Served):
 async def launch(
     spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
 ) -> HostsHandle:
-    """Start the scheduler at the address at which the machines reach it."""
+    """Start the scheduler at an address that the machines can reach."""
     listen = address_of(spec.options["listen"]) if "listen" in spec.options else await _outward(spec)
     handle = HostsHandle(spec, security, folder, changed)
     await handle.serve(security, host=listen)
@@ -403,7 +403,7 @@ async def launch(
 
 
 def address_of(listen: str) -> str:
-    """Address to listen at. Raises BadInputError where this machine has none like it."""
+    """Return an address to listen at. Raises BadInputError if this machine has no such address."""
     named = [each.address for each in psutil.net_if_addrs().get(listen, ()) if each.family == socket.AF_INET]
     address = named[0] if named else listen
     try:
@@ -417,7 +417,7 @@ def address_of(listen: str) -> str:
 
 
 async def _outward(spec: ClusterSpec) -> str:
-    """Address of this machine by which the first machine is reached."""
+    """Return this machine's address on the way to the first machine."""
     first = _Machine(spec.options["hosts"][0], spec.options)
     async with await first.connect() as connection:
         name = connection.get_extra_info("sockname")

@@ -1,4 +1,4 @@
-"""A cluster whose workers are jobs in a queue, with its scheduler in this process or in a job, too."""
+"""A cluster whose workers are jobs in a queue, with its scheduler in this process or in a job."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SCHEDULER = "scheduler"
 
 
 class JobsHandle(Served):
-    """Jobs with workers, and where the spec says so one with the scheduler."""
+    """Jobs with workers, and one with the scheduler if the spec says so."""
 
     can = VERBS
 
@@ -49,7 +49,7 @@ class JobsHandle(Served):
         self.called = f"dask-{folder.name}-{secrets.token_hex(3)}"
         self._each = per_job(spec)
         self._jobs: dict[str, Job] = {}
-        """By name of the worker, or 'scheduler'."""
+        """Jobs by name: of the worker, or 'scheduler'."""
         self._number = 0
         self._arrived_once: set[str] = set()
         self._due = 0.0
@@ -57,7 +57,7 @@ class JobsHandle(Served):
         self._gone = asyncio.Event()
 
     async def start(self, keys: Security | None) -> None:
-        """Start the scheduler, where it runs here. Nothing is submitted yet."""
+        """Start the scheduler, if it runs in this process. Nothing is submitted yet."""
         if apart(self._planned):
             return
         interface = self._planned.options.get("interface")
@@ -66,7 +66,7 @@ class JobsHandle(Served):
     async def reachable(self) -> None:
         """Return when the scheduler answers: at once, or when its job runs and has written its address.
 
-        Raises FailedError where the queue refuses it, where it has ended, and where this machine can't reach it.
+        Raises FailedError if the queue refuses it, if it has ended, or if this machine can't reach it.
         """
         self._listing = asyncio.create_task(repeat(self._list_when_due, _OFTEN))
         if self._here is None:
@@ -98,9 +98,9 @@ class JobsHandle(Served):
         raise FailedError(self._scheduler_ended())
 
     async def is_up(self) -> bool:
-        """Return whether some workers are there, and of the others it is known that they wait.
+        """Return whether some workers have arrived, and the others are known to wait.
 
-        Raises FailedError where all have ended.
+        Raises FailedError if all have ended.
         """
         jobs, arrived = self._worker_jobs(), len(self._identity["workers"])
         ended = [job for job in jobs if job.state == "ended"]
@@ -112,19 +112,19 @@ class JobsHandle(Served):
         return missing <= 0 or (arrived > 0 and self._each * len(known) >= missing)
 
     def _refuse_endless(self, jobs: Sequence[Job]) -> None:
-        """Raise FailedError where the queue took jobs of which it starts none."""
+        """Raise FailedError if the queue took jobs but will start none of them."""
         if jobs and all(map(self._queue.never_starts, jobs)):
             raise FailedError(f"The queue took {formats.count(len(jobs), 'job')}: {queued(jobs)}.")
 
     def without_workers(self) -> str | None:
-        """Return how the jobs ended, where all have."""
+        """Return a message on how the jobs ended, if all have."""
         jobs = self._worker_jobs()
         if self._identity.get("workers") or not jobs or any(job.state != "ended" for job in jobs):
             return None
         return f"{self._all_ended(jobs)} Scale it to submit them again, or stop it."
 
     async def state(self) -> State:
-        # The workers are as the jobs were planned.
+        # The workers have the planned sizes of the jobs.
         return (await super().state())._replace(spec=None)
 
     async def jobs(self) -> tuple[Job, ...]:
@@ -137,7 +137,7 @@ class JobsHandle(Served):
         return self._each * len(self._worker_jobs())
 
     async def scale(self, n: int) -> None:
-        """Have `n` workers, in place of those that have ended, too. Raises FailedError where the queue refuses."""
+        """Scale to `n` workers, also replacing those that have ended. Raises FailedError if the queue refuses."""
         self._forget_ended(lambda _: True)
         await super().scale(n)
 
@@ -157,7 +157,7 @@ class JobsHandle(Served):
                 await _output(self._queue.cancelling_one(number))
 
     async def _submit(self, name: str) -> None:
-        """Submit a job of this name. Raises FailedError where the queue refuses it."""
+        """Submit a job of this name. Raises FailedError if the queue refuses it."""
         n_workers = 0 if name == _SCHEDULER else self._each
         job = self._queue.job(self._planned, self._folder, self.called, name, self.address)
         try:
@@ -167,14 +167,14 @@ class JobsHandle(Served):
             raise FailedError(f"The queue refused a job: {err}.") from err
 
     async def close(self) -> None:
-        """Close the scheduler and cancel all jobs, also one that is being submitted."""
+        """Close the scheduler and cancel all jobs, even one that is being submitted."""
         if self._listing is not None:
             self._listing.cancel()
         await super().close()
         await cancel(self._queue, self.called)
 
     def owner_of(self, worker: Mapping[str, Any]) -> str:
-        """Return the name of a worker's job, to which Dask adds a number where there are several workers."""
+        """Return the name of a worker's job, to which Dask adds a number if there are several workers."""
         name = str(worker["name"])
         return name if self._each == 1 else name.rpartition("-")[0]
 
@@ -185,15 +185,15 @@ class JobsHandle(Served):
         return f"The scheduler is gone. {self._all_ended([self._jobs[_SCHEDULER]])}"
 
     def _all_ended(self, ended: Sequence[Job]) -> str:
-        """Return how the first of them ended, with the last line of its log."""
+        """Return a message on how the first of them ended, with the last line of its log."""
         first = ended[0]
-        # What one says as it is cancelled isn't why.
+        # The output of a job that was canceled isn't the reason.
         line = _complaint(self._folder, first.id) if first.id and not first.reason.startswith("CANCELLED") else ""
         which = f"Job {first.id}".rstrip() if len(ended) == 1 else f"All {len(ended)} jobs have ended. Job {first.id}"
         return f"{which} ended: {first.reason}{f' ({line})' if line else ''}.{self._queue.remedy(first)}"
 
     async def _list_when_due(self) -> None:
-        """Ask the queue, less often while all workers are there."""
+        """Query the queue, less often while all workers are there."""
         loop = asyncio.get_running_loop()
         complete = len(self._identity.get("workers", {})) >= (self._requested or 0) and self._following is None
         if not complete or self._here is None or loop.time() > self._due:
@@ -201,19 +201,19 @@ class JobsHandle(Served):
             await self._list()
 
     async def _list(self) -> None:
-        """Ask the queue for the jobs. One that doesn't answer has nothing new."""
-        # Those that are submitted meanwhile may not be listed yet.
+        """Query the queue for the jobs. If it doesn't answer, nothing changes."""
+        # Jobs submitted meanwhile may not be listed yet.
         before = dict(self._jobs)
         found = await _listed(self._queue, self.called)
         if found is None:
             return
         for name, job in before.items():
-            # The queue forgets what has ended: some minutes later, or at once, nobody would know how.
+            # Queues forget ended jobs, after some minutes or at once, and then nothing tells how they ended.
             if name in self._jobs and job.id and (job.state != "ended" or job.id in found):
                 now = found.get(job.id) or Job(id=job.id, state="ended", reason=_LEFT)
                 self._jobs[name] = now.model_copy(update={"workers": job.workers})
         if self._following is not None:
-            # Another takes the place of a worker that left in time; one that never came would only fail again.
+            # Replace a worker that arrived and left; one that never arrived would only fail again.
             self._arrived_once |= {self.owner_of(each) for each in self._identity.get("workers", {}).values()}
             self._forget_ended(self._arrived_once.__contains__)
         scheduler = self._jobs.get(_SCHEDULER)
@@ -223,14 +223,14 @@ class JobsHandle(Served):
             self._changed()
 
     def _forget_ended(self, which: Callable[[str], bool]) -> None:
-        """Count no longer on jobs that have ended."""
+        """Remove jobs that have ended."""
         ended = [name for name, job in self._jobs.items() if job.state == "ended" and name != _SCHEDULER]
         for name in filter(which, ended):
             del self._jobs[name]
 
 
 async def submit(queue: Queue, job: Any) -> str:
-    """Submit a job of dask-jobqueue's; its id. Raises FailedError with the reason of the queue."""
+    """Submit a job of dask-jobqueue's and return its id. Raises FailedError with the queue's reason."""
     try:
         process = await asyncio.create_subprocess_exec(queue.submit, stdin=-1, stdout=-1, stderr=-1)
         async with asyncio.timeout(_PATIENCE):
@@ -244,7 +244,7 @@ async def submit(queue: Queue, job: Any) -> str:
 
 
 async def cancel(queue: Queue, job_name: str) -> None:
-    """Cancel all jobs of this name, and check that none is left. Raises FailedError where one may be."""
+    """Cancel all jobs of this name, and check that none is left. Raises FailedError if one may be."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _CANCELLING
     while loop.time() < deadline:
@@ -258,7 +258,7 @@ async def cancel(queue: Queue, job_name: str) -> None:
 
 
 async def _listed(queue: Queue, job_name: str) -> dict[str, Job] | None:
-    """Return what the queue lists of the jobs; None where it doesn't answer, or nothing that can be read."""
+    """Return the jobs that the queue lists; None if it doesn't answer, or if its answer can't be parsed."""
     answer = await _output(queue.asking(job_name))
     try:
         return None if answer is None else queue.jobs(answer, job_name)
@@ -268,7 +268,7 @@ async def _listed(queue: Queue, job_name: str) -> dict[str, Job] | None:
 
 
 async def _output(command: Sequence[str]) -> str | None:
-    """Return what a command prints, None where it fails or takes long."""
+    """Return the output of a command, None if it fails or takes too long."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -288,12 +288,12 @@ async def _output(command: Sequence[str]) -> str | None:
 
 
 def _complaint(folder: Path, job: str) -> str:
-    """Last line of a job's logs that names an error; of how it was ended SLURM itself has told."""
+    """Return the last line of a job's logs that names an error, without SLURM's own messages on how it ended."""
     lines: list[str] = []
     for log in folder.iterdir():
         if re.search(rf"(?<!\d){job}(?!\d)", log.name) and log.is_file():
             lines += config.read_tail(log).splitlines()
     words = ("rror", "No such", "not found", "denied")
     named = [line for line in lines if any(word in line for word in words) and not line.startswith("slurmstepd")]
-    # Bash says first which copy of the script it runs.
+    # Bash first names the copy of the script that it runs.
     return re.sub(r"^\S*slurm_script: line \d+: ", "", whole(named[-1]).rstrip(".")) if named else ""

@@ -49,8 +49,8 @@ logger = logging.getLogger("workbench.host")
 
 _CHECKING = 8.0
 _ANSWERING = 20
-"""Seconds that the API has to answer before a start, and that the operator has to take up a cluster."""
-_LOOKING = 1.0  # seconds between two looks at pods that start
+"""Seconds for the API to answer before a start, and for the operator to accept a cluster."""
+_LOOKING = 1.0  # seconds between two checks of pods that start
 _HOPELESS = {
     "CrashLoopBackOff",
     "CreateContainerConfigError",
@@ -58,11 +58,11 @@ _HOPELESS = {
     "ImagePullBackOff",
     "InvalidImageName",
 }
-"""Why a container waits where waiting longer is of no use."""
+"""Reasons for a container to wait that won't go away."""
 _STARTING = {"ContainerCreating", "PodInitializing"}
-"""Why a container waits that soon will run."""
+"""Reasons for a container to wait that soon go away."""
 _SCHEDULER = ["dask", "scheduler"]
-"""Where dask-kubernetes says dask-scheduler, which newer Dasks no longer have."""
+"""Replacement for dask-kubernetes' dask-scheduler, which newer versions of Dask lack."""
 
 
 _SPILLING = [
@@ -72,7 +72,7 @@ _SPILLING = [
     'export DASK_TEMPORARY_DIRECTORY; exec "$@"',
     "sh",
 ]
-"""What stands before a worker's command, so that it spills to a folder of its own with mode 0700."""
+"""Prefix of a worker's command, so that it spills to its own folder with mode 0700."""
 
 
 def _named(value: Any) -> Any:
@@ -85,7 +85,7 @@ _Variables = Annotated[NamedValues, AfterValidator(_named)]
 
 
 class KubernetesChoices(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=True):
-    """What a person may choose about workers in pods."""
+    """Choices for workers in pods."""
 
     n_workers: Workers = Field(None, description="Pods with a worker each. Left out: 2.")
     threads_per_worker: WorkerThreads = Field(None, description="Cores of each pod. Left out: no limit.")
@@ -112,7 +112,7 @@ class KubernetesChoices(BaseModel, frozen=True, extra="forbid", coerce_numbers_t
 
 
 _IN_A_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
-"""What lets a pod use the Kubernetes that it is in."""
+"""File that lets a pod use its own Kubernetes."""
 
 
 class Kubernetes(Profile):
@@ -128,7 +128,7 @@ class Kubernetes(Profile):
     options = ("gpus", "image", "namespace", "env", "service")
 
     def unavailable(self, around: Around) -> str | None:
-        """Return why it can't be had here: its package is missing, or nothing tells of a Kubernetes."""
+        """Return why it is unavailable here: its package is missing, or no Kubernetes is configured."""
         given = os.environ.get("KUBECONFIG") or "~/.kube/config"
         paths = [Path(path).expanduser() for path in given.split(os.pathsep)]
         missing = super().unavailable(around)
@@ -139,7 +139,7 @@ class Kubernetes(Profile):
     def _complaint(self, error: Any, given: Mapping[str, Any], model: type[BaseModel]) -> str:
         if error["loc"][0] != "env":
             return super()._complaint(error, given, model)
-        # Without what was given, which may be a secret.
+        # Without the given value, which may be a secret.
         return (
             "env is to name where each value comes from, for values would be stored with clusters and runs. Give a "
             "variable of this environment, such as {NAME: $NAME}, or a key of a Kubernetes secret, such as "
@@ -177,13 +177,13 @@ class Kubernetes(Profile):
         finish(_check(spec.options.get("namespace")))
 
     def preview(self, spec: ClusterSpec) -> str | None:
-        """Return the manifest as it will be created; its name follows the cluster's."""
+        """Return the manifest as it will be created; the name follows the cluster's."""
         return yaml.safe_dump(_manifest(spec, "my-dask"), sort_keys=False)
 
     def code(self, spec: ClusterSpec) -> str:
         told = {"name": "my-dask", "n_workers": spec.n_workers, **_arguments(spec)}
         given = "".join(f"    {name}={value!r},\n" for name, value in told.items())
-        # Where a value is to come from a variable, the code reads that.
+        # If a variable is named instead of a value, the code reads the variable.
         given = re.sub(r"""'value': '\$(\w+)'""", r"""'value': os.environ["\1"]""", given)
         imports = "import os\n\n" if "os.environ" in given else ""
         namespace = spec.options.get("namespace")
@@ -202,7 +202,7 @@ class Kubernetes(Profile):
     ) -> KubernetesHandle:
         from dask_kubernetes.operator import KubeCluster
 
-        # It would tell of each question in the cluster's log.
+        # It would report each request in the cluster's log.
         logging.getLogger("httpx").setLevel(logging.WARNING)
         name = f"{folder.name.replace('_', '-')}-{uuid.uuid4().hex[:6]}"
         cluster = KubeCluster(
@@ -211,7 +211,7 @@ class Kubernetes(Profile):
             shutdown_on_close=True,
             resource_timeout=_ANSWERING,
             asynchronous=True,
-            # Else it begins to start at once, and nobody waits for that.
+            # Otherwise it starts at once, and nothing waits for that.
             loop=IOLoop.current(),
             quiet=True,
         )
@@ -237,7 +237,7 @@ class Kubernetes(Profile):
 
 
 def _faults() -> tuple[type[Exception], ...]:
-    """Return what is raised where Kubernetes can't be reached, or refuses; ValueError where nobody can log in."""
+    """Return the exceptions of an unreachable or refusing Kubernetes; ValueError if no login is possible."""
     import kr8s
     from httpx import HTTPError
 
@@ -245,7 +245,7 @@ def _faults() -> tuple[type[Exception], ...]:
 
 
 async def _found(name: str, namespace: str | None) -> Any:
-    """Return the DaskCluster of this name, None where Kubernetes has none. Raises one of `_faults`."""
+    """Return the DaskCluster of this name, None if Kubernetes has none. Raises one of `_faults`."""
     import kr8s
     from kr8s.asyncio.objects import new_class
 
@@ -274,7 +274,7 @@ def _limits(cores: int | None, memory: int | None, gpus: int) -> str:
 
 
 def _variable(name: str, value: str, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return a variable of a pod; a value that the environment doesn't have stays a name."""
+    """Return a variable of a pod; its name stays if the environment has no value."""
     if value.startswith("$"):
         return {"name": name, "value": environment.get(value[1:], value)}
     _, secret, key = value.split("/")
@@ -282,7 +282,7 @@ def _variable(name: str, value: str, environment: Mapping[str, str]) -> dict[str
 
 
 def _arguments(spec: ClusterSpec, environment: Mapping[str, str] = {}) -> dict[str, Any]:
-    """Arguments of `make_cluster_spec` and of KubeCluster alike; None is left out."""
+    """Return the arguments of `make_cluster_spec` that KubeCluster takes, too, without those that are None."""
     options = spec.options
     limits = {
         "cpu": str(spec.threads_per_worker) if "threads_per_worker" in options else None,
@@ -294,25 +294,25 @@ def _arguments(spec: ClusterSpec, environment: Mapping[str, str] = {}) -> dict[s
     given = {
         "image": options["image"],
         "resources": {"requests": limits, "limits": limits} if limits else None,
-        # Without any the operator would look for names in nothing, and make no worker.
+        # Without any variable the operator fails, and makes no worker.
         "env": [
             _variable(name, value, environment) for name, value in options.get("env", {}).items() if is_reference(value)
         ],
         "worker_command": [*_SPILLING, "dask", *(["cuda"] if options.get("gpus") else []), "worker"],
         "scheduler_service_type": options.get("service", "ClusterIP"),
-        # The operator ends what nobody uses, also where nobody here is left to end it.
+        # The operator ends idle clusters even if no process is left here to end them.
         "idle_timeout": idle,
     }
     return {name: value for name, value in given.items() if value is not None}
 
 
 def _manifest(spec: ClusterSpec, name: str, environment: Mapping[str, str] = {}) -> dict[str, Any]:
-    """The DaskCluster that is created, with values of variables where the environment is given."""
+    """Return the DaskCluster to create, with values of variables if the environment is given."""
     from dask_kubernetes.operator import make_cluster_spec
 
     made: dict[str, Any] = make_cluster_spec(name, n_workers=spec.n_workers, **_arguments(spec, environment))
     made["spec"]["scheduler"]["spec"]["containers"][0]["args"][:1] = _SCHEDULER
-    # Without what is null, which YAML would show and the API drops.
+    # Without nulls, which YAML would show and the API drops.
     return json.loads(json.dumps(made), object_hook=lambda each: {k: v for k, v in each.items() if v is not None})
 
 
@@ -357,7 +357,7 @@ _NO_OPERATOR = (
 
 
 async def _started(cluster: KubeCluster) -> None:
-    """Wait for its scheduler, and fail where a pod never will run."""
+    """Wait for its scheduler, and fail if a pod will never run."""
     start = asyncio.ensure_future(cluster)
     looks = asyncio.ensure_future(_hopeless(cluster))
     try:
@@ -372,7 +372,7 @@ async def _started(cluster: KubeCluster) -> None:
 
 
 async def _hopeless(cluster: KubeCluster) -> str:
-    """Return why a pod of it will never run; what holds up others goes to the log."""
+    """Return why one of its pods will never run; log the reasons of others that wait."""
     said = set()
     while True:
         await asyncio.sleep(_LOOKING)
@@ -381,12 +381,12 @@ async def _hopeless(cluster: KubeCluster) -> str:
                 return sentence
             if (name, why) not in said:
                 said.add((name, why))
-                # The log's last lines are shown where the start fails.
+                # The log's last lines are shown if the start fails.
                 logger.info(sentence)
 
 
 async def _waiting(cluster: KubeCluster) -> AsyncIterator[tuple[str, str, str]]:
-    """Pods that don't run yet: name, reason and a sentence."""
+    """Yield the pods that don't run yet: name, reason and a message."""
     import kr8s
 
     selector = f"dask.org/cluster-name={cluster.name}"
@@ -404,7 +404,7 @@ async def _waiting(cluster: KubeCluster) -> AsyncIterator[tuple[str, str, str]]:
 
 
 class KubernetesHandle(Started):
-    """A cluster of the operator: asked as any scheduler is, changed through Kubernetes."""
+    """A cluster of the operator: contacted like any scheduler, changed through Kubernetes."""
 
     def __init__(self, spec: ClusterSpec, cluster: KubeCluster) -> None:
         super().__init__(spec, Place(cluster.scheduler_address))
@@ -414,9 +414,9 @@ class KubernetesHandle(Started):
         self._looked = 0.0
 
     async def jobs(self) -> tuple[Job, ...]:
-        """Return the pods that wait, as Kubernetes told of them a moment ago."""
+        """Return the waiting pods, as Kubernetes last reported them."""
         if time.monotonic() - self._looked > _LOOKING:
-            with contextlib.suppress(Exception):  # whatever ails Kubernetes: nothing new is known then
+            with contextlib.suppress(Exception):  # on any error of Kubernetes: nothing new is known then
                 async with asyncio.timeout(_LOOKING):
                     found = [
                         Job(id=name, state="pending", reason=why) async for name, why, _ in _waiting(self._cluster)
@@ -436,14 +436,14 @@ class KubernetesHandle(Started):
     async def close(self) -> None:
         await super().close()
         try:
-            # Its own time-out is for the pods to go, not for Kubernetes to answer.
+            # Its own time-out is for the pods to end, not for Kubernetes to answer.
             async with asyncio.timeout(_CHECKING):
                 await self._cluster.close(timeout=_CHECKING)
         except _faults() as err:
             raise FailedError(_goes_on(err, self._cluster.name, self._cluster.namespace)) from err
 
     async def gone(self) -> str | None:
-        # That nothing listens may mean that the port is no longer forwarded.
+        # If nothing listens, the port may just no longer be forwarded.
         with contextlib.suppress(*_faults()):
             if await _found(self._cluster.name, self._cluster.namespace) is None:
                 return f"Kubernetes has no {self._cluster.name} any more: it was deleted there."

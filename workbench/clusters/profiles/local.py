@@ -1,4 +1,4 @@
-"""Clusters of Dask's own cluster classes on this machine: scheduler in this process, workers beside it."""
+"""Clusters of Dask's own cluster classes on this machine: scheduler in this process, workers in others."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from workbench.errors import FailedError
 from workbench.jobs import processes
 from workbench.travelling import missing_here
 
-# What Dask gets to close workers in order; they hold nothing that is worth a longer wait.
+# Seconds for Dask to close workers cleanly; they hold nothing that is worth a longer wait.
 _CLOSE_PATIENCE = 1.5
-_ARRIVING = 0.02  # seconds between two looks at workers that start
+_ARRIVING = 0.02  # seconds between two checks for workers that start
 
 
 class LocalHandle(Handle):
-    """A `SpecCluster` whose scheduler lives in this process; `changed` hears of workers and clients that come or go."""
+    """A `SpecCluster` with its scheduler in this process; calls `changed` when workers or clients come or go."""
 
     can = VERBS
     patience = _CLOSE_PATIENCE
     together: Callable[[WorkerState], str] | None = None
-    """What workers have in common that can only leave together."""
+    """Function that returns the same value for workers that can only leave together."""
 
     following: type[Adaptive] = Adaptive
-    """What follows the load."""
+    """Class that adapts the number of workers to the load."""
 
     def __init__(
         self, cluster: SpecCluster, spec: ClusterSpec, folder: Path, changed: Callable[[], None], contact: str | None
@@ -56,7 +56,7 @@ class LocalHandle(Handle):
         self._outgrown: list[tuple[float, str]] = []
         self._for_good: set[object] = set()
         self._filled = False
-        # One that is elsewhere is asked instead.
+        # A scheduler elsewhere is queried instead.
         if isinstance(scheduler, Scheduler):
             self.dashboard = dashboard.hide(scheduler, folder)
             dashboard.connect_when_asked(scheduler)
@@ -67,14 +67,14 @@ class LocalHandle(Handle):
         """Return the handle of a cluster whose scheduler is up."""
         contact = None
         if spec.protocol == "ucx":
-            # UCX initialises once in a process and belongs to one event loop there. Whoever stops or watches a cluster,
-            # as the Jupyter server does, stays free of it.
+            # UCX initializes once in a process and belongs to one event loop there. Processes that stop or watch a
+            # cluster, such as the Jupyter server, need not load it.
             await cluster.scheduler.listen("tcp://127.0.0.1:0")
             contact = cluster.scheduler.listeners[-1].contact_address
         return cls(cluster, spec, folder, changed, contact)
 
     async def fill(self) -> None:
-        """Return when the workers that the spec asks for are there. Raises FailedError where they can't live."""
+        """Return when all workers of the spec have arrived. Raises FailedError if they can't stay alive."""
         self._cluster.scale(self._spec.n_workers)
         await self._cluster
         self._check()
@@ -111,7 +111,7 @@ class LocalHandle(Handle):
         return "the scheduler was closed, by a client's shutdown()"
 
     async def scale(self, n: int) -> None:
-        """Have `n` workers; those that leave hand their data to the others first."""
+        """Scale to `n` workers; those that leave first hand their data to the others."""
         self._check_room(n)
         self._stop_adapting()
         self._requested = n
@@ -120,7 +120,7 @@ class LocalHandle(Handle):
             await self._scheduler.retire_workers(names=leaving, close_workers=True, remove=True)
             await self._cluster.scale_down(leaving)
         self._forget_ended()
-        # Also drops workers that were asked for and have not come.
+        # Also drops requested workers that have not arrived.
         self._cluster.scale(n)
         self._for_good.clear()
 
@@ -138,7 +138,7 @@ class LocalHandle(Handle):
         await self._scheduler.restart(stimulus_id=f"workbench-restart-{time.time()}")
 
     async def close(self) -> None:
-        """Close scheduler and workers in order as far as that is quick."""
+        """Close scheduler and workers cleanly if that is quick, then kill them."""
         close = asyncio.ensure_future(self._cluster.close())
         await asyncio.wait({close}, timeout=self.patience)
         processes.end(processes.children())
@@ -147,10 +147,10 @@ class LocalHandle(Handle):
             raise error
 
     def _check_room(self, n: int) -> None:
-        """Raise FailedError where there is no room for so many workers."""
+        """Raise FailedError if there is no room for `n` workers."""
 
     def _leaving(self, n: int) -> list[object]:
-        """Names of the workers that leave where `n` are to stay: those that have least to do."""
+        """Return the names of the workers to end so that `n` stay: those with the fewest tasks."""
         workers = sorted(self._scheduler.workers.values(), key=lambda ws: (len(ws.processing), ws.nbytes))
         return [ws.name for ws in workers[: max(0, len(workers) - n)]]
 
@@ -163,14 +163,14 @@ class LocalHandle(Handle):
             self._adaptive = None
 
     def _forget_ended(self) -> None:
-        """Have the cluster start a worker anew, when next it is to have more, where nothing would bring it back."""
+        """Drop ended workers that nothing restarts, so that the cluster replaces them when it next scales up."""
         for name, nanny in list(self._cluster.workers.items()):
             if nanny.status in (Status.closed, Status.failed):
                 del self._cluster.workers[name]
                 self._for_good.add(name)
 
     def _check(self) -> None:
-        """Workers that fill their limit by merely being there would be killed and started for ever."""
+        """Raise FailedError if a worker exceeds its limit without any work: Dask would kill and restart it forever."""
         limit = self._spec.memory_limit
         share = dask.config.get("distributed.worker.memory.terminate") or 1.0
         used = max((_resident(nanny.pid) for nanny in self._nannies() if nanny.pid), default=0)
@@ -182,7 +182,7 @@ class LocalHandle(Handle):
 
 
 class _Watcher(SchedulerPlugin):
-    """Tells of workers and clients that come and go, and of workers that outgrew their memory."""
+    """Plugin that reports workers and clients that come and go, and workers that exceeded their memory."""
 
     name = "workbench-host"
 
@@ -199,7 +199,7 @@ class _Watcher(SchedulerPlugin):
         self._changed = changed
 
     def log_event(self, topic: str, msg: Any) -> None:
-        # What Dask's nannies say before they end a worker.
+        # Dask's nannies report this before they end a worker.
         if topic == "worker-restart-memory":
             worker = self._scheduler.workers.get(msg["worker"])
             self._outgrown.append((time.time(), str(worker.name) if worker else msg["worker"]))

@@ -1,4 +1,4 @@
-"""Jobs of LSF. Written by its manual and answers of others' clusters, and never run on a real one."""
+"""Jobs of LSF. Written from its manual and sample answers of other clusters, and never run on a real one."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Lsf(Queue):
     log = "-o {folder}/job-%J.log"
 
     def clock(self, seconds: int) -> str:
-        """Return hours and minutes, which is all that LSF reads."""
+        """Return hours and minutes, since LSF reads no seconds."""
         return super().clock(seconds)[:-3]
 
     def asking(self, job_name: str) -> Sequence[str]:
-        """Return what asks bjobs, also for jobs that have just ended."""
+        """Return the bjobs command, including jobs that have just ended."""
         return ("bjobs", "-a", "-J", job_name, "-o", "jobid stat exit_code exit_reason pend_reason", "-json")
 
     def jobs(self, answer: str, job_name: str) -> dict[str, Job]:
-        # Where LSF doesn't answer at once it says so before.
+        # If LSF doesn't answer at once, it prints a message first.
         told = json.loads(answer[answer.index("{") :])["RECORDS"]
         return {each["JOBID"]: _job(each) for each in told if "STAT" in each}
 

@@ -1,4 +1,4 @@
-"""Profiles of one's own: choices kept under a name (see `workbench.kept`). A spec that comes of one is the other's."""
+"""The user's own profiles: choices saved under a name (see `workbench.kept`). Their specs name the base profile."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Own(Profile):
         return self.other.base
 
     def summary(self, inventory: Inventory) -> str:
-        """Return what is kept, and where."""
+        """Return the saved choices, and the file that has them."""
         chosen = ", ".join(f"{name}={value}" for name, value in self.kept.items())
         return f"{self.other.title}{f' with {chosen}' if chosen else ''}. From {self._where}."
 
     def unavailable(self, around: Around) -> str | None:
-        """Return why the other can't be had, or not with what is kept."""
+        """Return why the other profile is unavailable, or rejects the saved choices."""
         reason = self.other.unavailable(around)
         if reason is not None:
             return reason
         model = self.other.choices(around.inventory)
-        # What only a server knows is judged when it is asked.
+        # Choices that only a server knows are checked when it is asked.
         known = {name: each for name, each in self.kept.items() if name in model.model_fields or not self.takes(name)}
         wrong = self.other.complaint(known, model)
         return f"{wrong} It is kept so in {self._where}." if wrong else None
@@ -50,7 +50,7 @@ class Own(Profile):
         return self.other.choices(inventory)
 
     def form(self, given: Mapping[str, Any], inventory: Inventory) -> type[BaseModel]:
-        """Return those of the other where these are given and the others kept."""
+        """Return the other profile's form for these choices and the saved ones."""
         return self.other.form({**self.kept, **given}, inventory)
 
     def refuse_unknown(self, given: Mapping[str, Any], inventory: Inventory) -> None:
@@ -60,18 +60,18 @@ class Own(Profile):
         return self.other.takes(name)
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
-        """Return the other's spec, with what is kept where nothing else is given."""
+        """Return the other profile's spec, for these choices and the saved ones."""
         return self.other.plan({**self.kept, **given}, around)
 
     def _is_the_others(self, *_: Any) -> Any:
-        """Never called: a spec that comes of it is the other's."""
+        """Raise NotImplementedError: never called, since its specs name the other profile."""
         raise NotImplementedError
 
     code = launch = _is_the_others  # type: ignore[assignment]
 
 
 def own() -> dict[str, Profile]:
-    """Return them by name; of two with one name that of the working folder counts, then that of the data folder."""
+    """Return them by name; for the same name, the working folder comes before the data folder."""
     told: dict[Any, tuple[Any, str]] = {}
     found: dict[str, Profile] = {}
     for place in kept.places("profiles"):
@@ -86,10 +86,10 @@ def own() -> dict[str, Profile]:
 
 
 def keep(name: str, profile: str, choices: Mapping[str, Any]) -> Profile:
-    """Keep choices of a profile under a name, in the data folder; one of the same name that was kept is replaced.
+    """Save choices of a profile under a name, in the data folder; an earlier one of that name is replaced.
 
-    Raises BadInputError where the name can't be used, and ConflictError where it is that of a profile not one's own.
-    Whether the choices can be used, whoever plans with them says.
+    Raises BadInputError if the name is invalid, and ConflictError if a profile has it that isn't the user's own. The
+    choices are only checked when they are used in a plan.
     """
     kept.check_name(name, "profile", "night")
     if name in registered():
@@ -103,7 +103,7 @@ def keep(name: str, profile: str, choices: Mapping[str, Any]) -> Profile:
 
 
 def forget(name: str) -> None:
-    """Forget one that was kept. Raises NotFoundError where none of this name was."""
+    """Remove a saved profile. Raises NotFoundError if there is none of this name."""
     with kept.changing():
         there = kept.read("profiles")
         if name not in there:
@@ -113,11 +113,11 @@ def forget(name: str) -> None:
 
 
 def _made(name: Any, told: Mapping[Any, tuple[Any, str]], above: tuple[Any, ...] = ()) -> Profile:
-    """The one of this name among these; those `above` are based on it."""
+    """Return the profile of this name; those in `above` are based on it."""
     about, where = told[name]
     named: Any = about.get("profile") if isinstance(about, dict) else None
     if name in registered() or not is_name(name):
-        # One of ours keeps its name, and the other says why it has another.
+        # Our own profile keeps its name, and this one explains its different name.
         title = f"{name}-of-your-own" if name in registered() else str(name)
         return Broken(title, f"A profile of your own can't be called so (in {where}). Choose another name.")
     known = isinstance(named, str) and (named in registered() or named in told)

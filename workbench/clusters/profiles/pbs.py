@@ -1,4 +1,4 @@
-"""Jobs of PBS. Written by OpenPBS's own manual pages, and never run on a real one."""
+"""Jobs of PBS. Written from OpenPBS's own manual pages, and never run on a real one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.clusters.profiles.queues import Queue
 
 _PENDING = "QHWTM"
 _ENDED = "FX"
-"""Letters of states; the others run, or are about to end."""
+"""Letters of states; the others mean running, or about to end."""
 
 
 class Pbs(Queue):
@@ -27,8 +27,8 @@ class Pbs(Queue):
     log = "-j oe -o {folder}/"
 
     def asking(self, job_name: str) -> Sequence[str]:
-        """Return what asks qstat, also for jobs that have ended where the server keeps a history of them."""
-        # qstat -f takes no name, and of no job at all it would list everybody's.
+        """Return the qstat command, including jobs that have ended if the server keeps their history."""
+        # qstat -f takes no name, and without a job it would list those of all users.
         asks = 'ids=$(qselect -x -N "$0") || exit; [ -z "$ids" ] || qstat -x -f -F json $ids'
         return ("sh", "-c", asks, job_name)
 
@@ -51,7 +51,7 @@ def _job(number: str, about: Mapping[str, Any]) -> Job:
 
 
 def _why(letter: str, comment: str) -> str:
-    """Return why it waits; nothing as long as PBS's scheduler hasn't looked at it."""
+    """Return why it waits; empty until PBS's scheduler has considered it."""
     return comment.removeprefix("Not Running: ") or ("held" if letter == "H" else "")
 
 

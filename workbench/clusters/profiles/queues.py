@@ -1,4 +1,4 @@
-"""What the profiles of queues share: workers that are jobs of dask-jobqueue's, and the scheduler beside their owner."""
+"""Shared code of the queue profiles: workers as dask-jobqueue's jobs, with the scheduler in the owner or a job."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ if TYPE_CHECKING:
     from workbench.clusters.profiles.jobs import JobsHandle
 
 FILE = "scheduler.json"
-"""File that a scheduler in a job writes into the cluster's folder, which this machine and its node must see."""
+"""File that a scheduler in a job writes to the cluster's folder, which this machine and its node must share."""
 
 DEATH_TIMEOUT = 60
-"""Seconds after which a worker ends that finds no scheduler, or has lost it."""
+"""Seconds after which a worker without a scheduler ends."""
 
 _LEAST_WALLTIME = 60
 _BEFORE = 0.1
-"""Share of its walltime by which a worker hands over what it holds and leaves, half of it more or less at random."""
+"""Share of the walltime that a worker leaves for handing over its data, up to half of it varied at random."""
 _LONGEST_BEFORE = 600
 
 _OF_SCHEDULER: dict[str, Any] = {"cores": 1, "processes": 1, "memory": "4 GiB"}
-"""What the job of a scheduler has: it computes in one thread, and holds some kB of each task."""
+"""Resources of a scheduler's job: it computes in one thread, and needs some kB for each task."""
 
 
 _SPILL = """\
@@ -77,11 +77,11 @@ case $(stat -Lc %u "$WORKBENCH_DISK") in
 esac
 exec 9< "$WORKBENCH_SPILL"
 flock -n 9"""
-"""Lines of a job script: Dask's dask-scratch-space has a name that another user of the node could take first."""
+"""Lines of a job script. Another user of the node could claim the name of Dask's dask-scratch-space first."""
 
 
 def _walltime(value: Any) -> Any:
-    """Seconds in '30m', '2h', '0:30:00' or '1-12:00:00'."""
+    """Return the seconds of '30m', '2h', '0:30:00' or '1-12:00:00'."""
     if blank_is_none(value) is None or (isinstance(value, int) and not isinstance(value, bool)):
         return blank_is_none(value)
     clock = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", str(value).strip())
@@ -108,7 +108,7 @@ _Lines = Annotated[list[str], BeforeValidator(_lines), WithJsonSchema({"type": "
 
 
 class QueueChoices(BaseModel, frozen=True, extra="forbid", json_schema_extra=without_defaults):
-    """What a person may choose about a cluster of jobs; what is left out is as dask-jobqueue's own settings say."""
+    """Choices for a cluster of jobs; the defaults are dask-jobqueue's own settings."""
 
     queue: Text = Field(None, title="Queue", description="Queue or partition of the jobs. Left out: the default one.")
     n_workers: Workers = Field(None, description="Left out: as many as a job has.")
@@ -164,7 +164,7 @@ class QueueChoices(BaseModel, frozen=True, extra="forbid", json_schema_extra=wit
 
 
 class Queue(Profile):
-    """Jobs of one kind of queue, each of which is a worker."""
+    """Jobs of one kind of queue, with workers."""
 
     model = QueueChoices
     needs = ("dask-jobqueue", "slurm")
@@ -172,15 +172,15 @@ class Queue(Profile):
     kind: ClassVar[str]
     """Name of dask-jobqueue's class."""
     submit: ClassVar[str]
-    """Command that submits the script that it reads."""
+    """Command that submits the script on its standard input."""
     cancel: ClassVar[str]
     """Command that cancels a job by its id."""
     log: ClassVar[str]
-    """Option of the submission that has a job write what it says into a folder."""
+    """Option of the submission that makes a job write its output to a folder."""
     tried: ClassVar[bool] = False
-    """Whether it has run on a real one."""
+    """True if it has been run on a real queue."""
     account: ClassVar[str] = "account"
-    """What dask-jobqueue's class calls who pays."""
+    """Name of the account in dask-jobqueue's class."""
 
     options = tuple(name for name in QueueChoices.model_fields if name not in AllChoices.model_fields)
 
@@ -189,13 +189,13 @@ class Queue(Profile):
         return f"Workers that are jobs in a queue of {self.title}, and their scheduler here or in a job, too.{tried}"
 
     def unavailable(self, around: Around) -> str | None:
-        """Return why it can't be had here: dask-jobqueue or the queue's own commands are missing."""
+        """Return why it is unavailable here: dask-jobqueue or the queue's own commands are missing."""
         if shutil.which(self.submit) is None:
             return f"There is no {self.submit} here: work on a machine from which jobs are submitted."
         return super().unavailable(around)
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
-        """Return a spec of jobs, with what dask-jobqueue's settings say where nothing is chosen."""
+        """Return a spec of jobs, with dask-jobqueue's settings as defaults."""
         chosen = self.checked(given, QueueChoices)
         each = chosen.workers_per_job or self._site("processes") or 1
         n_workers = in_whole_jobs(chosen.n_workers or each, each)
@@ -231,7 +231,7 @@ class Queue(Profile):
         return spec.model_copy(update={"why": _why(spec, chosen.n_workers)})
 
     def consent(self, spec: ClusterSpec) -> str | None:
-        """Return what a person has to agree to where the scheduler is reached without keys."""
+        """Return the warning that the user must accept if the scheduler can be reached without keys."""
         if spec.encrypt:
             return None
         where = "the scheduler's node" if apart(spec) else "this machine"
@@ -241,17 +241,17 @@ class Queue(Profile):
         return f"Warning: no encryption, so {who} can run code as you."
 
     def check(self, spec: ClusterSpec) -> None:
-        """Raise BadInputError where the interface isn't there, or the queue would refuse such a job."""
+        """Raise BadInputError if the interface doesn't exist, or the queue would refuse such a job."""
         interface, there = spec.options.get("interface"), sorted(psutil.net_if_addrs())
         if interface is not None and interface not in there and not apart(spec):
             raise BadInputError(f"interface is {quoted(interface)}, and this machine has: {', '.join(there)}.")
 
     def preview(self, spec: ClusterSpec) -> str:
-        """Return the job scripts: of the scheduler, where it is a job, and of one worker."""
+        """Return the job scripts: of the scheduler, if it is a job, and of one worker."""
         return "\n".join(self.scripts(spec, Path(config.data_folder(), "clusters", "NAME")))
 
     def scripts(self, spec: ClusterSpec, folder: Path, scheduler: str = "") -> list[str]:
-        """Return the job scripts of the scheduler, where it is a job, and of one worker."""
+        """Return the job scripts of the scheduler, if it is a job, and of one worker."""
         scheduler = scheduler or f"{'tls' if spec.encrypt else 'tcp'}://SCHEDULER"
         names = ["scheduler", "WORKER"] if apart(spec) else ["WORKER"]
         return [str(self.job(spec, folder, f"dask-{folder.name}", name, scheduler).job_script()) for name in names]
@@ -266,7 +266,7 @@ class Queue(Profile):
         return self.job_class()(scheduler, name=name, job_name=job_name, **self.submission(spec, folder), **keys)
 
     def scheduler_job(self, kind: Any, spec: ClusterSpec, name: str, folder: Path) -> Any:
-        """Return a job of dask-jobqueue's that is the scheduler, which isn't submitted."""
+        """Return a job of dask-jobqueue's that runs the scheduler, not submitted yet."""
         from workbench.clusters import security
 
         python = _word(spec.options.get("python", sys.executable))
@@ -274,10 +274,10 @@ class Queue(Profile):
         command += ["--port", "0", "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
         if "interface" in spec.options:
             command += ["--interface", spec.options["interface"]]
-        # It takes no option for the folder of files of its own.
+        # The scheduler has no option for its local folder.
         before = ['DASK_TEMPORARY_DIRECTORY="$WORKBENCH_SPILL"']
         if spec.encrypt:
-            # Its options for keys don't go with an interface.
+            # Its options for keys can't be combined with an interface.
             named = zip(("CA_FILE", "SCHEDULER__CERT", "SCHEDULER__KEY"), security.files(folder), strict=True)
             before += [f"DASK_DISTRIBUTED__COMM__TLS__{name}={shlex.quote(path)}" for name, path in named]
             command.extend(("--protocol", "tls"))
@@ -285,7 +285,7 @@ class Queue(Profile):
 
         class OfScheduler(kind):
             def job_script(self) -> str:
-                """In place of its last line, which starts a worker, the scheduler."""
+                """Replace the last line, which starts a worker, by the scheduler's."""
                 head = str(super().job_script()).rstrip("\n").rpartition("\n")[0]
                 return "\n".join((head, line, ""))
 
@@ -293,11 +293,11 @@ class Queue(Profile):
         return OfScheduler(name="scheduler", job_name=name, **given)
 
     def cluster_class(self) -> Any:
-        """Return dask-jobqueue's class. Imports it."""
-        import distributed  # noqa: F401  Before, for it takes the longest.
+        """Return dask-jobqueue's class, imported here."""
+        import distributed  # noqa: F401  First, since it takes the longest.
 
         given = signal.signal
-        # As it is imported it takes SIGINT for itself, which ends a kernel at an interrupt and fails in a thread.
+        # On import it sets a handler for SIGINT, which ends a kernel at an interrupt and fails in a thread.
         signal.signal = lambda *_: None
         try:
             return getattr(import_module("dask_jobqueue"), self.kind)
@@ -305,7 +305,7 @@ class Queue(Profile):
             signal.signal = given
 
     def job_class(self) -> Any:
-        """Return dask-jobqueue's class of a job, whose script gets the paths of keys quoted: it takes them as given."""
+        """Return dask-jobqueue's class of a job, with the paths of keys quoted: it would write them unquoted."""
 
         class Job(self.cluster_class().job_cls):  # type: ignore[misc]
             def __init__(self, *given: Any, security: Any = None, **more: Any) -> None:
@@ -349,12 +349,12 @@ class Queue(Profile):
         }
 
     def clock(self, seconds: int) -> str:
-        """Return a walltime as the queue reads it."""
+        """Return a walltime in the queue's format."""
         minutes, seconds = divmod(seconds, 60)
         return f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
 
     def code(self, spec: ClusterSpec) -> str:
-        """Return a script that gets the same workers with dask-jobqueue alone."""
+        """Return a script that starts the same workers with dask-jobqueue alone."""
         lines = [f"    {name}={formats.literal(value)},\n" for name, value in self.arguments(spec).items()]
         if apart(spec):
             return self._code_apart(spec)
@@ -369,7 +369,7 @@ class Queue(Profile):
         )
 
     def _code_apart(self, spec: ClusterSpec) -> str:
-        """Return a script that submits scheduler and workers, which dask-jobqueue would have in one process."""
+        """Return a script that submits scheduler and workers separately, which dask-jobqueue itself doesn't."""
         from workbench.clusters import security
 
         folder = Path.home() / "dask-jobs"
@@ -403,7 +403,7 @@ class Queue(Profile):
     async def launch(
         self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
     ) -> JobsHandle:
-        """Start the scheduler in this process, or prepare its job, and return the handle, which submits the jobs."""
+        """Start the scheduler in this process, or prepare its job; return the handle, which submits the jobs."""
         from workbench.clusters.profiles.jobs import JobsHandle
         from workbench.clusters.security import kept as keys_of
 
@@ -419,18 +419,18 @@ class Queue(Profile):
 
     @abstractmethod
     def asking(self, job_name: str) -> Sequence[str]:
-        """Return the command that lists the jobs of this name, and others perhaps."""
+        """Return the command that lists the jobs of this name, and perhaps others."""
 
     @abstractmethod
     def jobs(self, answer: str, job_name: str) -> dict[str, Job]:
-        """Return the jobs of this name that it listed, by id. Raises ValueError or LookupError for another answer."""
+        """Return the listed jobs of this name, by id. Raises ValueError or LookupError if it can't parse the answer."""
 
     def never_starts(self, job: Job) -> bool:
-        """Return whether no waiting ends why it waits."""
+        """Return whether a job will wait forever."""
         return False
 
     def remedy(self, job: Job) -> str:
-        """Return a sentence on what to do about how a job ended, after a space; '' without one."""
+        """Return advice on how a job ended, after a space; '' without any."""
         return ""
 
     @abstractmethod
@@ -442,7 +442,7 @@ class Queue(Profile):
         return (self.cancel, number)
 
     def _site(self, setting: str) -> Any:
-        """Return what dask-jobqueue's own settings say, which sites bring as jobqueue.yaml."""
+        """Return a setting of dask-jobqueue, which sites provide in jobqueue.yaml."""
         return dask.config.get(f"jobqueue.{self.name}.{setting}", None)
 
     def _site_lines(self, setting: str) -> list[str]:
@@ -450,39 +450,39 @@ class Queue(Profile):
 
 
 def said(text: str) -> str:
-    """Return what the command of a queue complains of, without its own name before it."""
+    """Return the error message of a queue's command, without the command's own name before it."""
     lines = [re.sub(r"^(\w+: )?(error: )?", "", line).rstrip(". ") for line in text.splitlines()]
     return whole("; ".join(dict.fromkeys(filter(None, lines)))) or "it doesn't say why"
 
 
 def per_job(spec: ClusterSpec) -> int:
-    """Return how many workers each job of a spec has."""
+    """Return the number of workers in each job of a spec."""
     return int(spec.options.get("workers_per_job", 1))
 
 
 def in_whole_jobs(n: int, each: int) -> int:
-    """Workers of as many jobs of `each` as hold `n`."""
+    """Return `n`, rounded up to whole jobs of `each` workers."""
     return each * math.ceil(n / each)
 
 
 def apart(spec: ClusterSpec) -> bool:
-    """Return whether the scheduler of a spec has a job of its own."""
+    """Return whether the scheduler of a spec has its own job."""
     return spec.options.get("scheduler") == "job"
 
 
 def _in_quotes(script: str) -> str:
-    """Return a script as Python writes it over several lines: no option in it can end the text."""
+    """Return a script as a Python string over several lines, escaped so that no option in it can end the string."""
     escaped = script.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     return f'"""\\\n{escaped}"""'
 
 
 def _word(python: str) -> str:
-    """A path as a script has it; what is none may be a site's command of several words."""
+    """Return a path quoted for a script; anything else as it is, since it may be a site's command of several words."""
     return shlex.quote(python) if Path(python).exists() else python
 
 
 def _quoted_setting(key: str) -> str | None:
-    """Path in one of Dask's settings, as a script has it."""
+    """Return the path in one of Dask's settings, quoted for a script."""
     found = dask.config.get(key, None)
     return found and shlex.quote(str(Path(found).expanduser()))
 

@@ -1,4 +1,4 @@
-"""Jobs of a Grid Engine. Written by its manual pages and answers of others' engines, and never run on a real one."""
+"""Jobs of a Grid Engine. Written from its manual and sample answers of other engines, and never run on a real one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Sge(Queue):
     log = "-o {folder}/"
 
     def asking(self, job_name: str) -> Sequence[str]:
-        """Return what asks qstat for this person's jobs, with their full names. Those that have ended it forgets."""
+        """Return the qstat command for this user's jobs, with their full names. It forgets jobs that have ended."""
         return ("qstat", "-u", getpass.getuser(), "-r", "-xml")
 
     def jobs(self, answer: str, job_name: str) -> dict[str, Job]:

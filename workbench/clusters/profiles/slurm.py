@@ -18,7 +18,7 @@ _PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
 _RUNNING = ("RUNNING", "COMPLETING", "STAGE_OUT", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING")
 _LIMITS = ("PartitionTimeLimit", "PartitionNodeLimit", "PerJobLimit", "BadConstraints")
 _NEVER = " (more than is allowed there, so it never starts: ask for less)"
-"""Reasons that no waiting ends: sbatch takes such jobs, unless its site has it refuse them."""
+"""Suffix for reasons that never go away: sbatch accepts such jobs, unless its site makes it refuse them."""
 
 
 class Slurm(Queue):
@@ -33,7 +33,7 @@ class Slurm(Queue):
     log = "-o {folder}/job-%j.log"
 
     def check(self, spec: ClusterSpec) -> None:
-        """Raise a WorkbenchError where SLURM would refuse the job, or doesn't answer."""
+        """Raise a WorkbenchError if SLURM would refuse the job, or doesn't answer."""
         super().check(spec)
         scripts = self.scripts(spec, Path(config.data_folder(), "clusters", "NAME"))
         for script in scripts:
@@ -51,7 +51,7 @@ class Slurm(Queue):
                 raise BadInputError(f"SLURM would refuse the job: {said(done.stderr)}.")
 
     def asking(self, job_name: str) -> Sequence[str]:
-        """Return what asks squeue, also for jobs that have just ended."""
+        """Return the squeue command, including jobs that have just ended."""
         return ("env", "SLURM_TIME_FORMAT=%s", "squeue", "-h", "-t", "all", "-n", job_name, "-o", "%i|%T|%V|%S|%r")
 
     def jobs(self, answer: str, job_name: str) -> dict[str, Job]:

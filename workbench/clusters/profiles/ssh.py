@@ -1,4 +1,4 @@
-"""Workers on machines that one reaches by SSH, with the scheduler here."""
+"""Workers on machines reached by SSH, with the scheduler here."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _hosts(value: Any) -> Any:
 
 
 def _is_host(name: Any) -> bool:
-    # Nothing that ssh, or a shell, could take for something else.
+    # Only names that neither ssh nor a shell could misread.
     return isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_][\w.:-]{0,252}", name) is not None
 
 
@@ -52,7 +52,7 @@ _Gpus = Annotated[
 
 
 class SshChoices(AnyChoices):
-    """What a person may choose about workers on other machines."""
+    """Choices for workers on other machines."""
 
     hosts: Annotated[
         list[str], BeforeValidator(_hosts), WithJsonSchema({"type": "string", "examples": ["node-1,node-2"]})
@@ -87,7 +87,7 @@ class SshChoices(AnyChoices):
 
 
 class Ssh(Profile):
-    """Workers on machines that one reaches by SSH."""
+    """Workers on machines reached by SSH."""
 
     name = "ssh"
     title = "SSH"
@@ -120,7 +120,7 @@ class Ssh(Profile):
         )
 
     def check(self, spec: ClusterSpec) -> None:
-        """Ask every machine what it is. Raises a WorkbenchError where one can't be reached or has another Python."""
+        """Check every machine. Raises a WorkbenchError if one can't be reached or has another Python."""
         from workbench.clusters.profiles import hosts
 
         if "listen" in spec.options:
@@ -149,12 +149,12 @@ class Ssh(Profile):
 
 
 def shared_out(n_workers: int, hosts: list[str]) -> Counter[str]:
-    """Return how many workers each machine gets."""
+    """Return the number of workers on each machine."""
     return Counter(hosts[each % len(hosts)] for each in range(n_workers))
 
 
 def beside(spec: ClusterSpec) -> int:
-    """Return among how many workers a machine is shared out."""
+    """Return the number of workers that share a machine."""
     return spec.options.get("gpus") or max(shared_out(spec.n_workers, spec.options["hosts"]).values())
 
 

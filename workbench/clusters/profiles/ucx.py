@@ -1,4 +1,4 @@
-"""Workers that speak UCX: one for each GPU where Dask-CUDA is there, else on the cores."""
+"""Workers that use UCX: one for each GPU if Dask-CUDA is installed, else on the cores."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ UCX_OPEN = (
 
 
 class Ucx(Here):
-    """Workers that speak UCX."""
+    """Workers that use UCX."""
 
     name = "ucx"
     title = "UCX"
@@ -56,14 +56,14 @@ class Ucx(Here):
         return AllChoices if has_devices(inventory) else UcxChoices
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
-        """Return a spec on GPUs where there are some, else on cores."""
+        """Return a spec on GPUs if there are any, else on cores."""
         inventory = around.inventory
         chosen = self.checked(given, AllChoices if has_devices(inventory, around.version) else UcxChoices)
         if chosen.encrypt:
             raise BadInputError(
                 "encrypt is True, and there is no TLS over UCX. Leave it out, or choose another profile than ucx."
             )
-        # What isn't chosen for UCX the environment may tell it.
+        # The environment may set what isn't chosen.
         tls = chosen.ucx_tls or os.environ.get("UCX_TLS")
         interface = chosen.interface or os.environ.get("UCX_NET_DEVICES")
         speaking = {"profile": self.name, "protocol": "ucx", "ucx_tls": tls}
@@ -82,12 +82,12 @@ class Ucx(Here):
             check_devices(spec, inventory())
 
     def consent(self, spec: ClusterSpec) -> str | None:
-        """Return that anybody who reaches this machine may use it."""
+        """Return the warning that everyone who reaches this machine can use the cluster."""
         return UCX_OPEN
 
     def environment(self, spec: ClusterSpec) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """Return the variables of UCX, which workers inherit."""
-        # ucxx sets a variable that its own UCX then complains of.
+        # ucxx sets a variable that its own UCX then warns about.
         defaults = {"UCX_WARN_UNUSED_ENV_VARS": "n"}
         if not spec.devices:
             defaults |= {"DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT": "False", "UCX_NET_DEVICES": "lo"}
@@ -100,15 +100,15 @@ class Ucx(Here):
 
 
 def has_devices(inventory: Inventory, version: Callable[[str], str | None] = installed_version) -> bool:
-    """Return whether its workers have a GPU each: without Dask-CUDA they speak UCX on the cores alone."""
+    """Return whether each worker has a GPU: without Dask-CUDA, workers use UCX on the cores alone."""
     return bool(inventory.visible_gpus()) and version("dask-cuda") is not None
 
 
 def _tcp_nanny_class() -> Any:
     """Return a nanny that listens over TCP, on this machine alone, to a worker over UCX.
 
-    UCX 1.21 crashes the whole process, scheduler and all, where a listener is closed while somebody connects to it
-    (in ucp_cm_server_conn_request_cb), as a worker does to its nanny while both end.
+    UCX 1.21 crashes the whole process, scheduler included, if a listener is closed during a connection to it (in
+    ucp_cm_server_conn_request_cb), as from a worker to its nanny while both end.
     """
     from distributed import Nanny
 
