@@ -1,4 +1,4 @@
-"""What Binder builds and shows: `make binder` repeats repo2docker's steps in a clean folder as another user."""
+"""Check of Binder's image: `make binder` repeats repo2docker's steps in a clean folder as another user."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async () => {
 }
 """
 
-# Of the model: what is not in sight is not on the page.
+# By JupyterLab's model, since cells outside the view are not in the page.
 _CHECKED = """
 () => {
     const {cells} = window.jupyterapp.shell.currentWidget.content.model.toJSON()

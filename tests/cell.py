@@ -30,7 +30,7 @@ class Place:
         self.came: list[dict[str, Any]] = []
         self.answers: dict[int, dict[str, Any]] = {}
         self.drops = False
-        """Whether Panel drops what is sent."""
+        """True to make Panel drop messages."""
         self._others = self.pages.post
         self.pages.post = self._hear
         self.say(type="hello")
@@ -39,7 +39,7 @@ class Place:
         soon(self.pages.receive, json.dumps({"page": self.name, **message})).result()
 
     def asked(self, path: str, verb: str = "GET", body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """What the page is answered."""
+        """Return the answer to a request of the page."""
         number = next(_numbers)
         self.say(type="request", id=number, verb=verb, path=path, body=body or {})
         self.until(lambda: number in self.answers)
@@ -139,7 +139,7 @@ class Person(Place):
         return attributes(html, hook)
 
     def clicks(self, view: str, hook: str, within: str = "") -> dict[str, Any]:
-        """What is answered to a click on a button once it can be clicked; it asks for something."""
+        """Click a button once it is enabled, and return the answer to its request."""
 
         def enabled() -> dict[str, str | None] | None:
             found = self.button(view, hook, within)

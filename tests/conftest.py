@@ -1,4 +1,4 @@
-"""Fixtures that all tests share. Nothing here touches the data folder of whoever runs the tests."""
+"""Fixtures that all tests share. Nothing here touches the data folder of the user who runs the tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["simulated_nvml"]  # a fixture, for every test
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Threads of BLAS spin while they wait for each other: beside other tests, small matrices took twenty times as long.
+# Threads of BLAS spin while they wait for each other: in parallel tests, small matrices took twenty times as long.
 for _blas in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{_blas}_NUM_THREADS", "1")  # of what is loaded later, and in other processes
 threadpool_limits(1, user_api="blas")  # of what pytest's plugins have loaded
@@ -64,7 +64,7 @@ _LONGEST = (
     "secrets.py",
     "readme.py",
 )
-"""What takes longest, the longest first: started last, one of them would run alone at the end of all.
+"""Slowest tests, the slowest first: if started last, one of them would run alone at the end.
 
 The tests of a file run in one process, for the fixtures that they share; tests named here by their function share none.
 """
@@ -146,7 +146,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(autouse=True)
 def _signals_as_before() -> Iterator[None]:
-    """What computes a run ignores SIGTERM at its end; whatever is started after its test would do so, too."""
+    """Restore the handler of SIGTERM: a process that computes a run ignores it, and later tests would inherit that."""
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)

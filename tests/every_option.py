@@ -171,7 +171,7 @@ def failures(cases: Iterable[Case], client: Client) -> list[str]:
             given = {**given, "to": f"{given['to']}-{number}.zarr"}
         try:
             told = _computed(template(name), given, client, spec)
-        except Exception as err:  # noqa: BLE001  all that fail are told together
+        except Exception as err:  # noqa: BLE001  all failures are reported together
             told = "".join(traceback.format_exception(err)[-3:])
         if told:
             found.append(f"{name} {given}: {told}")

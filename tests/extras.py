@@ -54,7 +54,7 @@ def resolved(extra: str) -> list[str]:
 
 
 def answers(packages: list[str], folder: Path) -> list[str]:
-    """What the questions are answered in a new environment with these packages and no other."""
+    """Return the answers to the questions in a new environment with only these packages."""
     python = folder / "bin" / "python"
     subprocess.run([*_UV, "venv", "--quiet", "--python", sys.executable, str(folder)], env=_ENV, check=True)
     install = [*_UV, "pip", "install", "--quiet", "--no-deps", "--python", str(python), *packages]

@@ -45,7 +45,7 @@ class Forks:
         return self
 
     def ask(self, code: str, env: Mapping[str, str]) -> str:
-        """What `code` prints."""
+        """Return the output of `code`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([code, dict(env)]) + "\n")

@@ -1,4 +1,4 @@
-"""What a cluster and its runs do on a disk that is full or read-only: `python -m tests.full_disk PLACE`.
+"""Behavior of a cluster and its runs on a full or read-only disk: `python -m tests.full_disk PLACE`.
 
 PLACE is a small file system of its own that may be filled and mounted anew. Prints what was seen as JSON.
 """
@@ -135,7 +135,7 @@ def processes_of(pid: int | None) -> set[int]:
 
 
 def row_of(run_id: str) -> dict[str, Any]:
-    """What another process reads of a run."""
+    """Return a run as another process reads it."""
     found: dict[str, Any] = json.loads(terminal("show", run_id, "--json")["out"])
     return found
 
@@ -149,7 +149,7 @@ def terminal(*arguments: str) -> dict[str, Any]:
 
 
 def sentence(action: Callable[[], object]) -> str | None:
-    """What a person is told who does this."""
+    """Return the message of the action's error; None if it succeeds."""
     try:
         action()
     except WorkbenchError as err:

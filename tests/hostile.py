@@ -113,11 +113,11 @@ _RUN: dict[str, Any] = {
     },
 }
 _FIXED = ("id", "status")
-"""What names files or states."""
+"""Fields that name files or states."""
 
 
 def _texts(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], bool]]:
-    """Where texts are in JSON, and whether each is a name of an object's field."""
+    """Yield the paths of strings in JSON, and whether each is the name of a field."""
     for key, each in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
         if isinstance(each, str):
             yield (*path, key), False
@@ -157,7 +157,7 @@ def hostile_run(**changes: Any) -> Run:
 
 
 def hostile_batch() -> Batch:
-    """What was recorded of it: names of tasks and workers, keys, sources."""
+    """Return the record of such a run: names of tasks and workers, keys, sources."""
     kinds = ("compute", "transfer", "disk-read", "other")
     rows = [
         *(Task(TEXT, TEXT, TEXT, i, kind, START + i, START + i + 0.8, 8, "ok") for i, kind in enumerate(kinds)),

@@ -121,7 +121,7 @@ class Hub(NamedTuple):
         until(lambda: rarely(all(self.server(user).get("ready") for user in users)), 90, self.log)
 
     def server(self, user: str) -> dict[str, Any]:
-        """What the Hub says of a user's server; {} where there is none."""
+        """Return the Hub's information on a user's server; {} without one."""
         found: dict[str, Any] = self.administer("GET", f"users/{user}").json()["servers"].get("", {})
         return found
 
@@ -175,7 +175,7 @@ def python() -> Path:
 
 
 def _variables() -> dict[str, str]:
-    """The environment, without what would lead to the data of whoever runs the tests."""
+    """Return the environment without variables that lead to the data of the user who runs the tests."""
     ours = ("DASK_", "JUPYTER", "PYTHON", "TMPDIR", "XDG_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return kept | {"PATH": f"{_ENVIRONMENT}/proxy/node_modules/.bin:{_ENVIRONMENT}/bin:{os.environ['PATH']}"}

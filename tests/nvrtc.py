@@ -17,7 +17,7 @@ _WITH_SIZE = 0x04  # format of an attribute whose second half is how many bytes 
 
 
 class Takes(NamedTuple):
-    """What a thread of a kernel takes."""
+    """Resources that a thread of a kernel uses."""
 
     registers: int
     local_bytes: int
@@ -39,7 +39,7 @@ def compiled(nvrtc: ctypes.CDLL, source: str, architecture: str) -> bytes:
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None)
     try:
-        # As CuPy calls it, which is told "--std=c++17".
+        # CuPy also passes "--std=c++17".
         options = [f"--gpu-architecture={architecture}".encode(), b"--std=c++17"]
         if nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options)):
             nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))

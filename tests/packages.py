@@ -1,4 +1,4 @@
-"""Whether a release is sound: `make check-packages` builds sdist and wheel, and installs, uses and removes them."""
+"""Check of a release: `make check-packages` builds sdist and wheel, and installs, uses and removes them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _BUILT = (
     "workbench/panels/page.",
     "workbench/help/",
 )
-"""What is made: the sidebar, scripts of figures, the page of notebooks; and the pages of documentation."""
+"""Built files: the sidebar, scripts of figures, the page of notebooks; and the pages of documentation."""
 _ELSEWHERE = "workbench/server/dask_workbench.json"
 """A wheel has it below etc/jupyter alone."""
 _LEFT = (".config/dask/workbench.yaml", ".local/share/dask-workbench")
-"""What stays in a home: settings, as Dask keeps them for all its packages, and the data folder."""
+"""Files left in a home: settings, as Dask keeps them for all its packages, and the data folder."""
 _RUN = ["run", "array_sum", "--on", "cpu", "-p", "shape=1000,1000", "-p", "chunks=500"]
 
 

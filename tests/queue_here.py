@@ -1,4 +1,4 @@
-"""A stand-in for PBS, Grid Engine or LSF, by the command that it is told first: one job runs at a time, here.
+"""A stand-in for PBS, Grid Engine or LSF, by the command in its first argument: one job runs at a time, here.
 
 What it prints has the form of what real ones print; see tests/test_queues.py.
 """

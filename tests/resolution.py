@@ -1,4 +1,4 @@
-"""Whether every extra can be installed: `make check-resolution` asks uv and pip, for each Python that is supported.
+"""Check that every extra can be installed: `make check-resolution` asks uv and pip, for each supported Python.
 
 Nothing is installed. uv is asked for the newest versions and for the lowest that are allowed, pip for the newest.
 """

@@ -53,7 +53,7 @@ def computing(env: Mapping[str, str], folder: Path) -> dict[str, str]:
     """`env` where the devices seem to compute too: a driver that agrees, built into `folder`, and CuPy's stand-in."""
     build(folder, "libcuda.so.1", CUDA_SOURCE)
     path = os.pathsep.join(filter(None, (str(STANDIN), env.get("PYTHONPATH"))))
-    # UCX's own way to GPUs calls the driver, which can't compute: it is told to leave that out.
+    # UCX's own GPU support calls the driver, which can't compute here: leave it out.
     there = {"LD_LIBRARY_PATH": f"{folder}:{env['LD_LIBRARY_PATH']}", "PYTHONPATH": path, "UCX_MODULES": "^cuda"}
     return {**env, **there}
 
@@ -121,7 +121,7 @@ class SimulatedNvml:
         return environment(self.folder, gpus, **settings)
 
     def python(self, code: str, gpus: int = 1, *, env: Mapping[str, str] | None = None, **settings: Any) -> str:
-        """What `code` prints in a Python of its own that sees these GPUs."""
+        """Return the output of `code` in a new Python process that sees these GPUs."""
         full = self.environment(gpus, **settings) | dict(env or {})
         if self.forks is not None:
             return self.forks.ask(code, full)
@@ -157,7 +157,7 @@ def simulated_nvml(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulat
 
 
 def _sysfs(folder: Path) -> Path:
-    """The cards and PCI devices of a DGX-1 beside what this machine truly has: its NUMA nodes and control groups."""
+    """Write the cards and PCI devices of a DGX-1 next to this machine's real NUMA nodes and control groups."""
     shutil.rmtree(folder, ignore_errors=True)
     dgx1_sysfs(folder)
     (folder / "fs").symlink_to("/sys/fs")

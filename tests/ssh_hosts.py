@@ -23,7 +23,7 @@ _HOSTS = ("127.0.0.2", "127.0.0.3")
 
 
 class Hosts(NamedTuple):
-    """How they are reached: the choices of the profile."""
+    """Hosts for tests, as choices of the profile."""
 
     port: int
     key: str

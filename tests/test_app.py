@@ -1,4 +1,4 @@
-"""`workbench app`: the page of its own lets in whoever has its token, and nobody else."""
+"""`workbench app`: its own page admits only users with its token."""
 
 from __future__ import annotations
 

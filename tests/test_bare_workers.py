@@ -254,7 +254,7 @@ def test_nothing_is_left_of_a_run_that_was_killed_but_the_source_that_was_sent(
     sent = f"workbench-{travelling.revision()}.zip"
 
     def left(dask_scheduler: Any = None, dask_worker: Any = None) -> list[str]:
-        """What there is of ours on a scheduler or a worker."""
+        """Return our plugins, paths and files that are left on a scheduler or a worker."""
         import sys
         from pathlib import Path
 

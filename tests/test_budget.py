@@ -65,7 +65,7 @@ def test_of_clusters_that_compute_in_turn_the_largest_counts() -> None:
     together = [record("one", 2, 2 * GIB, group="compare-1"), record("two", 1, 6 * GIB, group="compare-1")]
     other = record("other", 1, GIB, group="compare-2")
     assert budget(machine(), [*together, other, record("calm-otter", 1, GIB)]).promised == 8 * GIB
-    # A further one of the same comparison may have all that the others have, and one of another what is left beside.
+    # Another cluster of this comparison may use all that the others have; one of another comparison, only what is left.
     check_budget(spec(1, 17 * GIB), machine(), [*together, other], group="compare-1")
     with pytest.raises(ConflictError, match=r"stop other \(1 GiB\)"):
         check_budget(spec(1, 18 * GIB), machine(), [*together, other], group="compare-1")

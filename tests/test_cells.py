@@ -268,7 +268,7 @@ def test_what_panel_drops_is_sent_again(quick_client: Any) -> None:
         last = cell.came[-1]["n"]
         cell.say(type="missed", after=last)
         assert [message["n"] for message in cell.came if message["n"] > last][:1] == [last + 1]
-        # And where a message was the last, the page is told how many there were.
+        # Even if the lost message was the last one, the page gets the number of messages.
         heard = until(lambda: [message for message in cell.came if message["type"] == "heard"])
         assert heard[-1]["n"] >= last + 1
 

@@ -100,14 +100,14 @@ def found(x: Matrix, seed: int, tol: float, **given: Any) -> tuple[Matrix, Certi
 
 
 def holds(certificate: Certificate, error: Matrix, true: Matrix) -> bool:
-    """Whether no value is further from the true one than is said, relative to itself and to the largest."""
+    """Return whether each value's error is within its bound, relative to the value and to the largest one."""
     # The reference is itself only good to rounding.
     itself = np.where(np.isinf(certificate.bound), np.inf, (certificate.bound + 2e-14) * true)
     return bool((error <= itself).all() and (error <= (certificate.of_largest + 2e-14) * true[0]).all())
 
 
 def reached(certificate: Certificate, error: Matrix, true: Matrix) -> bool:
-    """Whether each value is as accurate as asked for, or is one of rounding."""
+    """Return whether each value has the requested accuracy, or is only rounding error."""
     return bool(((error <= certificate.tol * true) | (true <= 1e-14 * true[0])).all())
 
 
@@ -182,7 +182,7 @@ def dominated(kind: str, rows: int, columns: int) -> Matrix:
         for shape in ((5000, 500), (1000, 1000), (500, 5000))
         for tol in (1e-2, 1e-6)
     ]
-    # Only from this size on the mean's rounding in float32 is more than the values beside it.
+    # Only from this size does rounding the mean in float32 matter for these values.
     + [("4", 3000, 3000, 1e-2)],
 )
 def test_a_dominant_mean_does_not_hide_what_is_beside_it(kind: str, rows: int, columns: int, tol: float) -> None:
@@ -443,7 +443,7 @@ def test_an_accuracy_that_is_not_reached_warns_whoever_called_and_shows() -> Non
             result = call()
         assert [each.filename for each in caught] == [__file__]
         assert "not reached" in repr(result)
-        # Whoever filters what scikit-learn warns of filters this as well.
+        # Filters for scikit-learn's warnings also filter this one.
         assert issubclass(caught[0].category, ConvergenceWarning)
 
 

@@ -331,7 +331,7 @@ def shared_folder(tmp_path_factory):
 
 @pytest.fixture
 def up(shared_folder):
-    """What `workbench up --json` printed; the cluster is there."""
+    """Start a cluster, and return the output of `workbench up --json`."""
     folder, result = shared_folder
     with dask.config.set({"workbench.data-folder": str(folder)}):
         yield result

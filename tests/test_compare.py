@@ -1,4 +1,4 @@
-"""What a comparison says of its times, without a cluster: statistics, agreement, table, plan, figure."""
+"""Results of a comparison's times, without a cluster: statistics, agreement, table, plan, figure."""
 
 from __future__ import annotations
 
@@ -677,7 +677,7 @@ def test_bars_in_the_sidebar_are_drawn_to_one_scale():
     assert one == pytest.approx(2 * two, abs=4)
     # The longest of all times ends where the scale does.
     assert re.findall(r"right: ([\d.]+)%", bars)[0] == "0.0"
-    # A number beside a bar takes its room, and not the same of each.
+    # A number next to a bar would take room from it, and not the same from each.
     assert re.findall(r'wb-Meter-text">([^<]*)<', bars) == ["", ""]
 
 

@@ -1,4 +1,4 @@
-"""What numba has compiled once is loaded from its cache, and a cache that can't be used costs time, not answers."""
+"""Compiled functions are loaded from numba's cache, and an unusable cache costs time, but changes no result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other projects' tests say of their functions is true of ours, but for what is named in `tests/conformance`."""
+"""Other projects' tests of their functions pass with ours, apart from the exceptions in `tests/conformance`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a run is said to be: of whose tasks, and in which pass."""
+"""Progress of a run: the tasks that are counted, and the current pass."""
 
 from __future__ import annotations
 

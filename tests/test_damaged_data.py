@@ -1,4 +1,4 @@
-"""Data that are absent in part, cut short, or can't be decompressed: never read as zeros, always told in a sentence."""
+"""Data that are partly missing, cut short, or can't be decompressed: never read as zeros, always reported."""
 
 from __future__ import annotations
 

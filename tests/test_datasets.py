@@ -1,4 +1,4 @@
-"""What is read of NetCDF and Zarr by the names of dimensions, from files as other people write them."""
+"""NetCDF and Zarr files as other programs write them, read by the names of dimensions."""
 
 from __future__ import annotations
 

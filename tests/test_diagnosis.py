@@ -1,4 +1,4 @@
-"""Where the time of a run went: on runs of real clusters, each made to be slow in one way."""
+"""Diagnosis of a run's time, on runs of real clusters, each made slow in one way."""
 
 from __future__ import annotations
 

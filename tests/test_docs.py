@@ -75,7 +75,7 @@ class Block(NamedTuple):
     """A fenced block of a page."""
 
     not_run: str | None
-    """Why it is not run, as a comment above the block says."""
+    """Reason not to run it, from a comment above the block."""
     language: str
     file: str | None
     """Name of the file that it is the content of."""

@@ -86,7 +86,7 @@ class WhereShown(doctest.OutputChecker):
 
 @pytest.fixture(scope="module")
 def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """What examples take for granted: a cluster with its client, a study, two runs and their comparison."""
+    """Provide the surroundings of the examples: a cluster with its client, a study, two runs and their comparison."""
     folder = tmp_path_factory.mktemp("docstrings")
     with using_data_folder(folder / "workbench-data"), contextlib.chdir(folder):
         write_study(folder)

@@ -23,7 +23,7 @@ from workbench.views.requests import answer
 
 
 class Button(NamedTuple):
-    """What a click on a button of a view asks for."""
+    """A button of a view, with the request that a click sends."""
 
     request: str
     body: dict[str, Any]

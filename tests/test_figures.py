@@ -35,7 +35,7 @@ def batch(*tasks, samples=(), counts=None, at=None, recorded=False):
 
 
 class Page:
-    """What a page that embeds the figure does with patches."""
+    """A page that embeds the figure and applies patches."""
 
     def __init__(self):
         self.sources = {}

@@ -638,7 +638,7 @@ def test_four_in_five_times_lie_in_the_range_of_runs_of_the_same(n_runs, noise):
     for _ in range(400):
         *past, following = (drawn(source, 1, 1, noise) for _ in range(n_runs + 1))
         found = fit(past, "runs")
-        # What would be wider than a hundred times isn't told.
+        # A range wider than a factor of a hundred isn't reported.
         within += found is None or found.low <= math.exp(following.log) <= found.high
         rough += found is not None and found.rough
     # One run doesn't claim "four in five": it gives the order of magnitude, and says so.

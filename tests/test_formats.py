@@ -15,7 +15,7 @@ from dask.utils import parse_bytes
 from workbench import formats
 
 PAGE = Path(__file__).parents[1] / "labext/lib/figures/formats.js"
-"""What the extension's build made of the page's formats."""
+"""The page's formats as built for the extension."""
 
 SIZES = sorted(
     {round(2**power * factor) for power in range(58) for factor in (1, 1.0004, 1.005, 1.25, 1.7, 1.95, 1.999)}

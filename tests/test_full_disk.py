@@ -1,4 +1,4 @@
-"""A really full disk, that only these tests see: nothing ends, nothing is lost, and the reason is told."""
+"""A disk that is really full, mounted for these tests only: nothing ends, nothing is lost, the reason is reported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOUNTED = 'mount -t tmpfs -o size=16m,mode=700 tmpfs "$1" && exec "$2" -m tests
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What `tests.full_disk` saw."""
+    """Return the results of `tests.full_disk`."""
     apart = ["unshare", "-rm"]
     if shutil.which("unshare") is None or subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
         pytest.skip("No file system can be mounted here: that takes root, or user namespaces.")

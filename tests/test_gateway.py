@@ -81,7 +81,7 @@ PASSWORD = {"gateway.auth.kwargs": {"password": "sesame"}}
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the gateway has its files."""
+    """Return the folder of the gateway's files."""
     return tmp_path_factory.mktemp("gateway")
 
 
@@ -145,7 +145,7 @@ def gateway(
 
 
 def told(capfd: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    """What the terminal says, as JSON."""
+    """Run a command, and return its output as JSON."""
     assert main([*arguments, "--json"]) == 0, capfd.readouterr().err
     return json.loads(capfd.readouterr().out)
 

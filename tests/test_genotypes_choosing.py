@@ -1,4 +1,4 @@
-"""Which samples and variants take part: lists, regions, and the exact test of Hardy-Weinberg equilibrium."""
+"""Choice of samples and variants: lists, regions, and the exact test of Hardy-Weinberg equilibrium."""
 
 from __future__ import annotations
 

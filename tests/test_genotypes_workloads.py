@@ -1,4 +1,4 @@
-"""What genotypes bring beside their analyses: workloads, what `look` shows, and pictures."""
+"""Genotypes apart from their analyses: workloads, the output of `look`, and pictures."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ PLAIN = """
 
 @pytest.fixture
 def watched(simulated_nvml: SimulatedNvml, tmp_path: Path):
-    """What a client of a cluster on simulated GPUs sees: samples by UUID, and reasons."""
+    """Return a function that runs a client on simulated GPUs, and returns its samples by UUID, and reasons."""
 
     def run(code: str, gpus: int, **settings):
         script = tmp_path / "watch.py"
@@ -96,7 +96,7 @@ def watched(simulated_nvml: SimulatedNvml, tmp_path: Path):
 
 @needs_dask_cuda
 def test_each_of_several_gpus_is_seen_once_with_its_load(watched) -> None:
-    gpus = 3  # that eight have eight workers is told in test_cuda
+    gpus = 3  # test_cuda checks that eight GPUs have eight workers
     code = CUDA + f"        tell(*seen(client, lambda samples, _: len(names(samples[10:])) == {gpus}))"
     by_uuid, nothing = watched(code, gpus, load="40", used=[index << 20 for index in range(gpus)])
     assert nothing == []
@@ -132,7 +132,7 @@ def test_a_gpu_that_is_lost_says_so_and_the_others_go_on(watched, tmp_path: Path
 
 
 def test_two_workers_on_one_gpu_are_one_gpu_and_both_are_ours(watched) -> None:
-    # Each process is told that it holds 1000 bytes, so whoever reads finds one process: its own.
+    # Each process is said to use 1000 bytes, so a reader finds one process: its own.
     code = PLAIN + "        tell(*seen(client, lambda samples, _: len(samples) > 12))"
     by_uuid, nothing = watched(code, 1, load="0,50", processes="0:self:1000")
     ((samples),) = by_uuid.values()

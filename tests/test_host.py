@@ -166,7 +166,7 @@ def test_who_has_not_the_keys_is_refused(running: ClusterRecord) -> None:
 def test_dasks_own_dashboard_is_there_when_it_is_asked_for(running: ClusterRecord) -> None:
     path = Path(str(running.dashboard_address).removeprefix("unix:"))
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    # Whoever comes first is sent to the same page again, not to what looks like another server.
+    # The first visitor is redirected to the same page, not to what looks like another server.
     assert asked(path, "/x/https:evil.example")[1]["Location"] == "./https:evil.example"
     status, _, page = asked(path, "/status")
     assert (status, b"Bokeh" in page) == (200, True)

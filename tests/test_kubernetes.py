@@ -71,7 +71,7 @@ def _known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def kubernetes(here: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[Any]]:
-    """What there is of a kind."""
+    """Return a function that lists the objects of a kind."""
     monkeypatch.setenv("KUBECONFIG", str(here))
     address = yaml.safe_load(here.read_text(encoding="utf-8"))["clusters"][0]["cluster"]["server"]
 
@@ -84,7 +84,7 @@ def kubernetes(here: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def told(capfd: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    """What the terminal says, as JSON."""
+    """Run a command, and return its output as JSON."""
     assert main([*arguments, "--json"]) == 0, capfd.readouterr().err
     return json.loads(capfd.readouterr().out)
 

@@ -346,7 +346,7 @@ def test_it_runs_on_a_cluster(quick_client: Any) -> None:
 
 def test_what_came_from_another_worker_gives_the_same_bits() -> None:
     def sent(value: Any) -> Any:
-        """What Dask makes of a value on another worker: arrays begin wherever they lie in the message."""
+        """Return a value as Dask makes it on another worker, where arrays start anywhere in the message."""
         buffers: list[pickle.PickleBuffer] = []
         text = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
         return pickle.loads(text, buffers=[memoryview(b"-" + bytes(each))[1:] for each in buffers])

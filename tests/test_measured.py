@@ -1,4 +1,4 @@
-"""What a run measured of the network, and what lies between GPUs, as figures and in the report."""
+"""A run's measurements of the network, and the links between GPUs, as figures and in the report."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_a_tutorial_runs_from_top_to_bottom_and_leaves_no_cluster(
     text = "".join(map(text_of, code_cells(notebook)))
     assert "check passed: False" not in text
     if name == "your-own-data":
-        # What is left beside the wave is noise.
+        # Apart from the wave, only noise is left.
         first, second, third, _ = map(float, re.findall(r"mode \d: +([\d.]+)%", text))
         assert first == pytest.approx(second, rel=0.05)
         assert second > 20 > 1 > third

@@ -1189,7 +1189,7 @@ def test_files_in_workloads_and_packages_are_listed_beside_ours_and_what_is_brok
 
 
 def _run_in_a_kernel(folder, *cells):
-    """What each cell of a notebook in a folder prints."""
+    """Run the cells of a notebook in a folder, and return the output of each."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
     nbclient.NotebookClient(
         notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(folder)}}

@@ -1,4 +1,4 @@
-"""What is installed, as it is now."""
+"""Installed packages as they are now, even if they change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the GPU? Told from the types of the blocks on the workers, here with a stand-in type and a stand-in CuPy."""
+"""Location of blocks, on GPU or host, by their types on the workers, with a stand-in type and a stand-in CuPy."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def to_device(block: Any) -> Any:
 
 
 def counted(client: Any, *steps: Any) -> OnGpu:
-    """What is told of an array in four blocks that goes through `steps`, each a task of its own."""
+    """Count the blocks on GPUs for an array of four blocks that passes through `steps`, each in a separate task."""
     x = da.map_blocks(make, dtype="float64", chunks=((200, 200), (200, 200)))
     with places.counted(client, "test", is_device):
         for step in (lambda x: x, *steps):

@@ -165,7 +165,7 @@ def test_it_is_started_from_the_terminal(installed: list[str], data_folder: Path
     told = workbench("up", "tea", "--set", "kind=black", "--yes", "--name", "pot")
     assert (told["status"], told["profile"], told["n_workers"]) == ("ready", "tea", 1)
     assert workbench("run", "array_sum", "--cluster", "pot", "-p", "size=4MiB")["status"] == "done"
-    # Whoever lacks the package can do the same with it, and dismiss what is left.
+    # A user without the package can do the same with it, and dismiss its remains.
     (seen,) = workbench("ls", paths="")
     assert (seen["status"], seen["profile"], seen["n_workers"]) == ("ready", "tea", 1)
     assert workbench("scale", "pot", "2", paths="")["n_workers"] == 2

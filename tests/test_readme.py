@@ -1,4 +1,4 @@
-"""What people copy from the README: its Python and its commands run in its order, and it names what there is."""
+"""Code that people copy from the README: its Python and commands run in order, and its names exist."""
 
 from __future__ import annotations
 

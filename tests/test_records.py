@@ -38,7 +38,7 @@ def data_folder(data_folder: Path) -> Iterator[Path]:
 
 
 def record(spec: ClusterSpec, name: str = "calm-otter", **fields: Any) -> ClusterRecord:
-    """A record whose host is this very process, unless told otherwise."""
+    """Return a record whose host is this process by default."""
     alive = {"pid": os.getpid(), "pid_created": psutil.Process().create_time(), "place": processes.place()}
     return ClusterRecord(name=name, spec=spec, created=time.time(), **{**alive, **fields})
 
@@ -297,7 +297,7 @@ def test_silence_of_another_machine_changes_nothing_until_a_person_gives_the_clu
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
-    """What the files of a folder hold, and when each was written."""
+    """Return the contents of the files of a folder, and their times of writing."""
     return {str(each): (each.read_bytes(), each.stat().st_mtime_ns) for each in folder.rglob("*") if each.is_file()}
 
 

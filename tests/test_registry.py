@@ -19,7 +19,7 @@ IN_DASK: dict[str, dict[str, Any]] = {
     "tall_skinny_svd": {"method": "dask"},
     "compressed_svd": {"method": "dask"},
 }
-"""What makes each workload one of plain Dask, as in the posts."""
+"""Parameters that make each workload plain Dask, as in the posts."""
 SMALL: dict[str, dict[str, Any]] = {
     "array_sum": {"shape": "400, 300", "chunks": "100, 150"},
     "transpose_sum": {"shape": [300, 300], "chunks": 100},
@@ -400,7 +400,7 @@ def test_a_template_is_light_to_list() -> None:
 def test_the_quicker_of_two_ways_through_the_same_array_has_the_higher_speed(name, given):
     chosen = template(name)
     needs = chosen.needs(chosen.validate(given))
-    # 34.8 s once stood beside 28.1 MiB/s, and 18.9 s beside 25.8, since the passes were foreseen and counted.
+    # Once 34.8 s were shown with 28.1 MiB/s, and 18.9 s with 25.8, since the passes were foreseen and counted.
     assert needs.array_bytes == needs.input_bytes == 4000 * 200
     slow, quick = (
         Run(id=f"r-{s}", workload=name, cluster="c", bytes=needs.array_bytes, seconds=s) for s in (34.8, 18.9)

@@ -86,7 +86,7 @@ def _wait_for(address: str, server: subprocess.Popen[bytes]) -> None:
 
 @pytest.fixture
 def keys(s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The same server, with keys in the environment: no file of whoever runs the tests is looked into."""
+    """Provide the same server with keys in the environment, so that no file of the user is read."""
     for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")

@@ -37,7 +37,7 @@ def test_tasks_are_counted_over_time_up_to_what_the_scheduler_counted():
     assert first["started"][0] == 2
     assert first["total"] == 4
     assert second["erred"][-1] == 1
-    # One of which no worker told is done at the end.
+    # A task that no worker reported counts as done at the end.
     assert second["done"] == [0] * (STEPS - 1) + [1]
 
 

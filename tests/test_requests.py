@@ -1,4 +1,4 @@
-"""What a face asks for without a Jupyter server: the same answers and refusals, as values."""
+"""Requests without a Jupyter server: the same answers and refusals, as values."""
 
 from __future__ import annotations
 

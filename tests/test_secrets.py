@@ -48,7 +48,7 @@ def leak(n: int = 1):
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[str]:
-    """Address of an array that a server gives to whoever has the token."""
+    """Yield the address of an array that a server gives to clients with the token."""
     content = io.BytesIO()
     np.save(content, np.arange(60.0).reshape(12, 5))
 

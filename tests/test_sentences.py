@@ -62,7 +62,7 @@ def _warm(sample):
 
 
 def judged(seconds, reference):
-    """What the times say, by themselves: the judgement that all sentences must share."""
+    """Return the verdict from the times alone, which all messages must share."""
     return compared(dict(enumerate(seconds)), dict(enumerate(reference)), paired=True).difference
 
 

@@ -1,4 +1,4 @@
-"""Tasks of two clients on one cluster are told apart: in what is sent, in the record, and in the figure."""
+"""Tasks of two clients on one cluster stay separate: in messages, in the record, and in the figure."""
 
 from __future__ import annotations
 

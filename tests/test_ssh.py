@@ -138,7 +138,7 @@ def test_a_machine_that_hangs_is_told_its_tasks_go_elsewhere_and_it_comes_back(h
 
 
 def is_of(address: str, process: psutil.Process) -> bool:
-    """Whether it is the session of a connection to this address."""
+    """Return whether it is the session of a connection to this address."""
     own = [process, *process.children()]
     return any(each.laddr.ip == address for one in own if "sshd" in one.name() for each in one.net_connections())
 

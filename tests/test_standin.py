@@ -27,7 +27,7 @@ def _python_with_the_stand_in() -> Iterator[None]:
 
 
 def there(code: str, **env: str) -> Any:
-    """What `code` leaves in `told`, in a Python whose CuPy is the stand-in."""
+    """Return the variable that `code` sets for its result, in a Python whose CuPy is the stand-in."""
     return json.loads(_forks[0].ask(f"{HEAD}{code}\nprint(json.dumps(told))", os.environ | ENVIRONMENT | env))
 
 

@@ -1,4 +1,4 @@
-"""`workbench.storage.open` on each format, beside what NumPy and xarray read."""
+"""`workbench.storage.open` on each format, compared with NumPy and xarray."""
 
 from __future__ import annotations
 

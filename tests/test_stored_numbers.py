@@ -1,4 +1,4 @@
-"""What stored numbers stand for: packed data of NetCDF and of xarray's Zarr, as xarray and h5py write them."""
+"""Meaning of stored numbers: packed data of NetCDF and of xarray's Zarr, as xarray and h5py write them."""
 
 from __future__ import annotations
 

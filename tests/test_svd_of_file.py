@@ -205,7 +205,7 @@ def test_every_kind_of_real_number_is_decomposed(dtype: str, tmp_path: Path) -> 
     single = np.dtype(dtype).itemsize <= 4 and np.dtype(dtype).kind == "f"
     assert parameters.resolved["dtype"] == ("float32" if single else "float64")
     expected = np.linalg.svd(x.astype("f8"), compute_uv=False)[:3]
-    # What is proved of them holds for them as they are told, in single precision, too.
+    # The bounds also hold for the values as reported, in single precision.
     bounds = 2 * np.array(summary["certificate"]["bound"]) + 1e-15
     assert (np.abs(summary["singular_values"] / expected - 1) <= bounds).all()
     assert check.passed, check.what

@@ -149,7 +149,7 @@ def test_a_merged_rectangle_has_the_colour_that_took_longest():
 
 
 def test_lanes_are_not_all_idle_at_the_ends_of_columns():
-    """What fills half a column is drawn all over it: gaps at the same place in every lane would look like a barrier."""
+    """Draw a half-filled column as full: gaps at the same place in every lane would look like a barrier."""
     timeline = fed(stream(8, n_lanes=20, transfers=0))
     start, end = timeline.span()
     view = timeline.view(start, end, 1000, limit=400)

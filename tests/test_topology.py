@@ -1,4 +1,4 @@
-"""What lies between GPUs and network cards."""
+"""Links between GPUs and network cards."""
 
 from __future__ import annotations
 

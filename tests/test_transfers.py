@@ -1,4 +1,4 @@
-"""How fast data travel between workers: what their logs tell, as a matrix in text and as a figure."""
+"""Speed of transfers between workers: their logs as a matrix in text and as a figure."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_workers_tell_what_they_fetched_from_one_another() -> None:
     assert sum(cell["count"] for cell in cells) == first["n_messages"] > 0
     assert all(0 < low <= middle <= high for low, middle, high in (cell["bandwidth"] for cell in cells))
     assert 0 < first["bytes"] <= size
-    # Only what came after the moment that was given is told.
+    # Only transfers after the given time are reported.
     assert again["n_messages"] <= 16
     waits = "Blocks on GPUs are sent when the kernels that make them have ended: with persist that isn't timed."
     assert (waits in first["sentence"], waits in again["sentence"]) == (False, True)

@@ -1,4 +1,4 @@
-"""What a cloned folder defines is used only after the user has trusted its content."""
+"""Definitions of a cloned folder are used only after the user has trusted its content."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ workbench:
 
     @property
     def done(self) -> list[str]:
-        """What it ran and received."""
+        """Programs that it ran, and requests that it received."""
         return [*(self.ran.read_text().split() if self.ran.exists() else ()), *self.received]
 
 
@@ -156,7 +156,7 @@ def test_what_was_trusted_is_used_until_a_byte_of_it_changes(hostile: Hostile) -
     assert session.untrusted() is not None
 
 
-# Whoever made the project chose its name.
+# The author of the project chose its name.
 @pytest.mark.parametrize("hostile", ["clone", "site-packages"], indirect=True)
 def test_bytecode_beside_a_trusted_workload_is_not_run(hostile: Hostile, tmp_path: Path) -> None:
     other = tmp_path / "other.py"

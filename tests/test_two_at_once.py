@@ -348,7 +348,7 @@ def _workload_calls(name: str, folder: Path) -> dict[str, Callable[..., Any]]:
 
 
 def _recorded(call: Callable[[], Any]) -> dict[Any, str]:
-    """What every task of a call came to, by its key."""
+    """Return the result of every task of a call, by its key."""
     found: dict[Any, str] = {}
 
     def note(key: Any, value: Any, *_: Any) -> None:
@@ -505,7 +505,7 @@ def test_runs_from_terminals_at_once_on_one_cluster_give_what_they_give_alone(
 
 
 def _alone(record: ClusterRecord, workload: str, *given: str) -> Any:
-    """What the run answers when it is asked from here: a terminal of its own would import all again."""
+    """Run a workload from this process, and return its result: a new terminal would import everything again."""
     run = finish(submit(workload, dict(each.split("=") for each in given), record).id, timeout=200)
     assert (run.status, run.check is not None and run.check.passed) == ("done", True), run.error
     return run.result["singular_values"]

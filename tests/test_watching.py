@@ -1,4 +1,4 @@
-"""What a person's own code computes on any Dask cluster is watched and kept as a run."""
+"""Computations of the user's own code on any Dask cluster are watched and saved as a run."""
 
 from __future__ import annotations
 

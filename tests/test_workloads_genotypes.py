@@ -203,7 +203,7 @@ def test_the_report_draws_how_values_fall_and_where_samples_lie() -> None:
     page = report_html({"workload": "genotype_pca", "status": "done", "result": summary}, None)
     assert summary["certificate"]["sentence"] in page
     assert "Scree plot" in page
-    # A value has the digits that its bound leaves, beside that bound; the lists themselves are not told again.
+    # A value has as many digits as its bound allows, next to that bound; the lists themselves are not repeated.
     first = values(summary)
     assert first is not None
     assert all(cell in page for row in first.rows for cell in row)

@@ -1,4 +1,4 @@
-"""What a page is shown."""
+"""Content of a view as a page shows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EOFs of one Zarr store: `eofs` beside xeofs and SVD-ROM, with time, peak memory and error of each.
+"""EOFs of one Zarr store: `eofs` compared with xeofs and SVD-ROM, with time, peak memory and error of each.
 
 `make bench-svd ARGS="--only eofs"`, or `python -m tests.benchmarks.bench_eofs` with
 `--times N`, `--grid LAT LON`, `--rounds N`, `--modes K`, `--threads N`.

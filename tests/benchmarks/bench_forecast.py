@@ -1,4 +1,4 @@
-"""How far forecasts miss: measure a part of each workload, forecast it, run it six times, compare.
+"""Errors of forecasts: measure a part of each workload, forecast it, run it six times, compare.
 
     python -m tests.benchmarks.bench_forecast [--workers 2] [--write]
 

@@ -1,10 +1,10 @@
-"""Quality and relatives of genotypes beside PLINK 2, in turn: `python -m tests.benchmarks genotypes`.
+"""Quality and relatives of genotypes compared with PLINK 2, in turn: `python -m tests.benchmarks genotypes`.
 
 Simulated as in the targets: 60 000 variants × 3000 samples of twelve populations, F_ST 0.01, 1 % missing, from a .bed
 file. Each measurement is a process of its own; ours is
-told twice, with Python's start and imports, and without, as it is in a notebook. Both answers are compared: counts and
+given twice, with Python's start and imports, and without, as it is in a notebook. Both answers are compared: counts and
 printed digits of each site and of each related pair. CPU seconds say more than seconds where
-something else runs: the load is printed beside them. `--quick` is a twentieth, `--rounds N`, `--write` keeps
+something else runs: the load is printed with them. `--quick` is a twentieth, `--rounds N`, `--write` keeps
 results/genotypes-<date>.md.
 """
 
@@ -71,7 +71,7 @@ def told(folder: Path, suffix: str, name: str) -> list[str]:
 
 
 def same(case: str, folder: Path) -> str:
-    """What was compared; an error where the answers differ."""
+    """Compare the answers, and return what was compared, or an error if they differ."""
     with np.load(folder / "ours.npz") as arrays:
         found = dict(arrays)
     if case == "quality":

@@ -1,11 +1,11 @@
-"""The posts' experiments on a GPU, beside what the posts took and what plain CuPy takes.
+"""The posts' experiments on a GPU, compared with the posts' times and with plain CuPy.
 
     python -m tests.benchmarks.bench_gpu [--into FOLDER] [--part 1.0] [--only WORD] [--limit SECONDS]
 
 Each experiment is a run, on a cluster of one GPU and, where there are several, of all. Plain CuPy computes the same in
 a process of its own, where it fits on the card. What the card reaches when it only copies, or multiplies matrices, is
 measured too: `of_bandwidth` and `of_peak` are parts of that. gpu-DATE.json is written anew after each experiment, and
-one that fails or takes longer than its limit is told in the summary and holds up no other. On simulated devices each
+one that fails or takes longer than its limit is in the summary and holds up no other. On simulated devices each
 side of an array is SIMULATED_SIDES times shorter, which the JSON says.
 """
 
@@ -141,12 +141,12 @@ def main() -> None:
 
 
 def simulated(devices: Sequence[str]) -> bool:
-    """Whether devices of these names are none."""
+    """Return whether devices of these names are simulated."""
     return any("SIMULATED" in name for name in devices)
 
 
 def head(part: float, limit: float) -> Measured:
-    """What is measured here, and what the card reaches."""
+    """Return the machine's description, and the speeds that the card reaches."""
     from workbench.hardware import inventory
 
     there = inventory()
@@ -173,7 +173,7 @@ SIMULATED = (
 )
 
 Step = tuple[Measured, Callable[[], Measured]]
-"""What is known of an experiment before it begins, and what measures it."""
+"""Known data of an experiment before it starts, and the function that measures it."""
 
 
 def steps(found: Measured, clusters: Clusters, limit: float) -> list[Step]:
@@ -190,7 +190,7 @@ def steps(found: Measured, clusters: Clusters, limit: float) -> list[Step]:
 
 
 def marked(each: Measured, shorter: int) -> Measured:
-    """An experiment, whose name says it where it is simulated; there it isn't set beside the post's times."""
+    """Return an experiment, marked as simulated in its name; then it isn't compared with the post's times."""
     return each if shorter == 1 else {**each, "name": f"SIMULATED, each side 1/{shorter}: {each['name']}", "post": {}}
 
 
@@ -218,7 +218,7 @@ def chained(told: Sequence[Step], found: Measured, path: Path) -> None:
 
 
 def failed(each: Measured) -> bool:
-    """Whether an experiment, the same in plain CuPy, or its check came to nothing."""
+    """Return whether an experiment, its plain CuPy version, or its check failed."""
     plain = each["plain"]
     unchecked = each["check"] is not None and not each["check"]["passed"]
     return each["seconds"] is None or unchecked or (isinstance(plain, dict) and plain["seconds"] is None)
@@ -289,7 +289,7 @@ def _left(began: float, limit: float) -> float:
 
 
 def of_runs(each: Measured, runs: list[Any], limits: Measured) -> Measured:
-    """What the runs of one experiment tell."""
+    """Return the results of the runs of one experiment."""
     last = runs[-1]
     if last.status != "done":
         return {"seconds": None, "error": last.error}
@@ -433,7 +433,7 @@ def _counts(rs: Any, height: int, n_samples: int, n_populations: int) -> Any:
 
 
 def in_a_process(name: str, parameters: Measured, limit: float = _LIMIT) -> Measured:
-    """What a function of this module measures in a process of its own, which frees the card at its end."""
+    """Call a function of this module in a new process, which frees the card at its end; return its measurements."""
     call = f"bench_gpu.{name}(**json.load(sys.stdin))"
     code = f"import json, sys\nfrom tests.benchmarks import bench_gpu\nprint(json.dumps({call}))"
     command = [sys.executable, "-c", code]

@@ -1,4 +1,4 @@
-"""What the extension costs JupyterLab: JavaScript, start of the server, and how soon the sidebar hears of a change.
+"""Costs of the extension for JupyterLab: JavaScript, start of the server, and the delay of changes in the sidebar.
 
 `python -m tests.benchmarks lab`, or this file with `--repeats N`. The server is started with our extension and without
 it, in turn, until its REST answers. A change is a record that another process writes; it has arrived when the
@@ -86,7 +86,7 @@ def server(folder: Path, port: int, *, extension: bool = True) -> Iterator[float
 
 
 async def changes(port: int, folder: Path) -> list[float]:
-    """Milliseconds from a record's being written to the page's being told."""
+    """Return the milliseconds between the writing of a record and the message to the page."""
     socket = await websocket_connect(f"ws://127.0.0.1:{port}/workbench/api/stream?token={_TOKEN}")
     spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=2**28)
     record = records.ClusterRecord(name="bench-otter", spec=spec, status="failed", created=time.time())

@@ -1,8 +1,8 @@
-"""What running through us costs: array_sum by hand and as a run, with the same parameters, on one cluster, in turn.
+"""Overhead of a run: array_sum by hand and as a run, with the same parameters, on one cluster, in turn.
 
 `python -m tests.benchmarks overhead`, or this file with `--repeats N`, `--side N` and `--generator NAME`. The run is
 recorded and watched by a second feed, as the sidebar does. Seconds are from the first line of Dask code to the answer;
-processor time is that of the scheduler, the workers and whoever asks, and for a run also that of its start, its check
+processor time is that of the scheduler, the workers and the client, and for a run also that of its start, its check
 and its record. Both have the same parameters and must give the same answer.
 """
 

@@ -1,4 +1,4 @@
-"""What `storage.open` costs beside plain xarray: a Zarr store, a NetCDF-4 file of 10 000 chunks, and a store on S3.
+"""Overhead of `storage.open` over plain xarray: a Zarr store, a NetCDF-4 file of 10 000 chunks, a store on S3.
 
 `python -m tests.benchmarks reading`, with `--rounds N` and `--write` (keep results/reading-<date>.md). Both open the
 data, and compute the sum of all values with Dask's threads, in turn in one process. S3 is moto's on this machine.

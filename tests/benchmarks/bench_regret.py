@@ -1,4 +1,4 @@
-"""What the block size that a workload chooses costs beside the best of its neighbours: `make bench-regret`.
+"""Cost of the block size that a workload chooses, compared with the best of its neighbors: `make bench-regret`.
 
 Each workload is computed at its default and with blocks of ½, 2, 4 and 8 times as many bytes, in turn on one cluster
 of all cores. Time is that of the computation, as a run has it, without its check, which every variant has to pass
@@ -81,7 +81,7 @@ def computed(name: str, parameters: Any, client: Client) -> float:
 
 
 def passed(name: str, parameters: Any, client: Client) -> dict[str, Any]:
-    """What the run would tell. Exits where its check fails."""
+    """Return the results of the run. Exits if its check fails."""
     summary: dict[str, Any]
     summary, check = template(name).compute(parameters, client)
     if check is not None and not check.passed:

@@ -1,4 +1,4 @@
-"""What sampling GPUs costs a worker: percent of one core at 4 Hz, with 1 and 8 simulated GPUs in one process.
+"""Cost of sampling GPUs for a worker: percent of one core at 4 Hz, with 1 and 8 simulated GPUs in one process.
 
 `python -m tests.benchmarks sampling`, or this file with `--seconds N` and `--cost MICROSECONDS`. The simulated driver
 keeps the processor busy for so long in each call (the second row; a guess, for want of a device), and a PCIe counter

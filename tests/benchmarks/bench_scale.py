@@ -1,10 +1,10 @@
-"""What many workers cost us, on one machine: 32 and 128 workers of one thread in one process, 100 000 tasks.
+"""Cost of many workers on one machine: 32 and 128 workers of one thread in one process, 100 000 tasks.
 
 `python -m tests.benchmarks scale`, or `make bench-scale`; `--workers 32,128`, `--tasks N`, `--repeats N`, `--write`.
-Scheduler, workers, client and what a page has at the server (`views.screen.Screen`) are processes of their own. Told:
+Scheduler, workers, client and the page's part of the server (`views.screen.Screen`) are separate processes. Reported:
 CPU time of the scheduler for a task, watched and not, in turn, and which part of it is spent in our code; bytes a
 second to the page, as they are sent; memory of the owner of the cluster and of the server; and bytes that a pass of
-`svd_compressed` and of `genotypes.pca` moves between workers, beside the least that the sum of a pass takes. What it
+`svd_compressed` and of `genotypes.pca` moves between workers, with the least that the sum of a pass takes. What it
 comes to with 1000 workers is extrapolated, and says so.
 """
 
@@ -62,7 +62,7 @@ class Told(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """What an algorithm did: passes, tasks, bytes between workers, and those it can't do without."""
+    """Work of an algorithm: passes, tasks, bytes between workers, and those it can't avoid."""
 
     passes: int
     tasks: int

@@ -168,7 +168,7 @@ def _write(numbers: dict[str, Any], *, part: bool) -> None:
 
 
 def _renewed(before: dict[str, Any], numbers: dict[str, Any]) -> dict[str, Any]:
-    """What was written this day, with the cases that were measured anew in the place of the earlier ones."""
+    """Return this day's results, with the newly measured cases in place of the earlier ones."""
     rows, took = list(before["rows"]), {case: f"{each}, anew" for case, each in numbers["took"].items()}
     for case in took:
         at = next((place for place, row in enumerate(rows) if row["case"] == case), len(rows))

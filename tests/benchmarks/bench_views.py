@@ -1,4 +1,4 @@
-"""What views of a large run cost: bytes on disk, seconds to open, frames per second in Chromium, and a long history.
+"""Cost of views of a large run: bytes on disk, seconds to open, frames per second in Chromium, a long history.
 
 `python -m tests.benchmarks views`, `make bench-views`, or this file with `--tasks N` and `--runs N`. The record is
 made by the `Recorder` of batches as a scheduler sends them: 32 threads, keys of blocks and keys with a hash of their
@@ -131,7 +131,7 @@ LAB = """[...jupyterapp.shell.widgets('main')]
   .filter(each => each.id.startsWith('dask-workbench'))
   .flatMap(each => Object.values(each.content))
   .find(each => each?.document?.get_model_by_name)?.document"""
-"""Where the document of the figure is, in a report and in JupyterLab's page."""
+"""Location of the figure's document, in a report and in JupyterLab's page."""
 
 PAN = """async ([zoom, frames]) => {
   const document = DOCUMENT, time = document.get_model_by_name('time')
@@ -259,7 +259,7 @@ SHOWN = """() => ['.wb-Run', '[data-workbench^=cluster-]', '[data-workbench=star
 
 
 def measure_sidebar(folder: Path, n_runs: int, n_clusters: int = 50) -> None:
-    """Print how soon the sidebar is there beside a long history and many clusters, and what is sent for it."""
+    """Print how soon the sidebar is shown with a long history and many clusters, and how many bytes are sent for it."""
     spec = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**29)
     with running_lab(folder) as lab, sync_playwright() as playwright, subprocess.Popen(["sleep", "600"]) as host:
         write_history(n_runs)

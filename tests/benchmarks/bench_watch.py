@@ -1,4 +1,4 @@
-"""What watching costs the scheduler: 25 000 empty tasks, watched and not, in turn on one cluster.
+"""Cost of watching for the scheduler: 25 000 empty tasks, watched and not, in turn on one cluster.
 
 `python -m tests.benchmarks watch`, or this file with `--repeats N` and `--tasks N`. Scheduler, worker, client and
 watcher are processes of their own. The scheduler's CPU time is what watching costs it; the task rate also suffers

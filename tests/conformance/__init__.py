@@ -18,7 +18,7 @@ import pytest
 
 
 def outcome(plugin: str, module: str, folder: Path, **variables: str) -> dict[str, int]:
-    """How many tests of `module` passed or failed with `plugin` in use, in pytest's words. Failures are printed."""
+    """Return the number of tests of `module` that pass or fail with `plugin`, by pytest's word. Prints failures."""
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "DASK_SCHEDULER": "sync"} | variables
     # Their settings are theirs and ours are ours: neither is read.
     alone = ["-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider", "--no-header", "-q", "--tb=short"]

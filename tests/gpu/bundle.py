@@ -30,7 +30,7 @@ ROOTS = (
     *("platformdirs", "psutil", "pyarrow", "pydantic", "pytest", "pytest-timeout", "rich", "rmm-cu13"),
     *("threadpoolctl", "watchfiles", "zarr"),
 )
-"""What the experiments and the tests import."""
+"""Modules that the experiments and the tests import."""
 LEFT_OUT = {"bokeh", "xyzservices"}
 """Dependencies for dashboards, which nobody opens there."""
 

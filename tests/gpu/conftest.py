@@ -17,7 +17,7 @@ from workbench.clusters import cuda
 from workbench.hardware import inventory
 
 NEEDED = ("cupy", "dask_cuda", "numba_cuda", "rmm")
-"""What the extra for CUDA brings, as it is imported."""
+"""Modules of the packages in the extra for CUDA."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,7 +51,7 @@ def _told(record_testsuite_property: Callable[[str, object], None]) -> None:
 
 @pytest.fixture(scope="session")
 def shorter() -> int:
-    """How many times shorter the sides of large arrays are."""
+    """Return the factor by which the sides of large arrays are shortened."""
     return bench_gpu.SIMULATED_SIDES if bench_gpu.simulated(devices()) else 1
 
 

@@ -1,7 +1,7 @@
 """The steps of first-minutes.sh: each is a process with a limit of its own, writes one JSON file and fills some rows.
 
-Nothing is imported here beside the standard library until a step runs, so that a host on which nothing can be imported
-still says what is missing.
+Only the standard library is imported here until a step runs, so that a host on which nothing can be imported still
+says what is missing.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 Report = dict[str, Any]
-"""What a step reports: `rows` for the table, device, versions, date, and whatever else helps to explain a figure."""
+"""Report of a step: `rows` for the table, device, versions, date, and other data that explain a figure."""
 
 SIDE = 500_000
 """Rows and columns of the 2 TB array in "GPU Dask Arrays, first steps"."""
 FEWER = 5
-"""How many times fewer blocks a rehearsal has: each costs a task."""
+"""Factor by which a rehearsal has fewer blocks, since each costs a task."""
 AS_POSTED = 60.0
 """Seconds that the 2 TB sum as posted may take; beyond, its time is extrapolated from the finished share."""
 CLUSTER = "smoke"
@@ -190,7 +190,7 @@ STEPS: dict[str, tuple[float, Callable[[Report], None]]] = {
 
 
 def _run(report: Report, workload: str, parameters: Report, limit: float) -> Report:
-    """Run a workload on the cluster that all steps share; what isn't finished in time is cancelled and its share told.
+    """Run a workload on the cluster that all steps share; cancel it after its time limit, and report its progress.
 
     Returns seconds (None where the run failed), share (of the tasks that finished), result and check.
     """

@@ -1,4 +1,4 @@
-"""What only a real device can show."""
+"""Tests that need a real GPU."""
 
 from __future__ import annotations
 

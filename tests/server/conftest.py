@@ -65,7 +65,7 @@ class FakeTemplate(NamedTuple):
 
 
 class FakeSession:
-    """What Session promises, over two dicts; `touch` is what a change on disk is to the real one."""
+    """A stand-in for Session over two dicts; `touch` replaces a change on disk."""
 
     def __init__(self) -> None:
         self.records: dict[str, ClusterRecord] = {}
@@ -74,11 +74,11 @@ class FakeSession:
         self.calls: list[tuple[Any, ...]] = []
         self.reads = 0
         self.readings = 0
-        """How often the machine was read."""
+        """Number of times that the machine was read."""
         self.listening = 0
         self.delay = 0.0
         self.told: str | None = None
-        """What a person agrees to who runs something."""
+        """Warning that the user must accept before a run."""
         self.failure: Exception | None = None
         self._touched: deque[asyncio.Event] = deque()
 
@@ -169,7 +169,7 @@ class FakeSession:
 
     @property
     def control(self) -> FakeSession:
-        """What a server asks clusters with."""
+        """Object that the server uses to control clusters."""
         return self
 
     async def scale(self, name: str, n_workers: int, *, force: bool = False) -> ClusterRecord:

@@ -60,14 +60,14 @@ async def test_five_comparisons_are_listed_and_more_for_each_click(api: Any, ses
 
 
 def asked(made: str) -> Any:
-    """What a click on Compare sends; None where it can't be clicked."""
+    """Return the request of a click on Compare; None if it can't be clicked."""
     (attributes,) = re.findall(r'<button([^>]*) data-workbench="compare">', made)
     (body,) = re.findall(r'data-body="([^"]*)"', attributes)
     return None if " disabled" in attributes else json.loads(html.unescape(body))
 
 
 def begun(session: Any) -> Any:
-    """What is compared by the comparison that was begun."""
+    """Return the request of the comparison that was started."""
     return session.comparison("compare-new").request
 
 

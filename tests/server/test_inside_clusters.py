@@ -1,4 +1,4 @@
-"""What is inside a cluster, and inside this machine, as tabs show it."""
+"""Tabs that show the inside of a cluster and of this machine."""
 
 from __future__ import annotations
 

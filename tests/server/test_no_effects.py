@@ -58,7 +58,7 @@ class Listener(http.server.BaseHTTPRequestHandler):
     seen: list[tuple[str, str]]
     """Path and Authorization of each request."""
     elsewhere = ""
-    """Where data are moved to, if anywhere."""
+    """Address to redirect data requests to, if any."""
 
     def log_message(self, *_: Any) -> None: ...
 
@@ -102,13 +102,13 @@ def listen() -> Iterator[Callable[..., tuple[str, list[tuple[str, str]]]]]:
 
 @pytest.fixture
 def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a server has in its environment that nobody else may get."""
+    """Set secret environment variables, which only the server may read."""
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
 
 
 class Browser:
-    """A person's browser, which is logged in: it has the cookie, and sends it whoever asks."""
+    """A user's browser that is logged in: it has the cookie, and sends it for any page."""
 
     def __init__(self, server: Server) -> None:
         self.netloc = f"127.0.0.1:{server.port}"
@@ -225,7 +225,7 @@ async def watched(browser: Browser, view: str, choices: dict[str, str], is_there
 
 
 def button(found: str) -> dict[str, str]:
-    """What the button asks for that lets a credential be sent."""
+    """Return the request of the button that confirms sending a credential."""
     asked = re.search(r'data-body="([^"]+)"[^>]*data-workbench="confirm-sending"', found)
     assert asked is not None, found
     told: dict[str, str] = json.loads(html.unescape(asked[1]))

@@ -213,7 +213,7 @@ def example(path: str) -> str:
 
 
 def is_elsewhere(path: str) -> bool:
-    """Whether an address isn't of the table: tornado itself refuses the verbs that it hasn't."""
+    """Return whether an address isn't in the table: tornado itself refuses verbs that it lacks."""
     return path.startswith(("dashboard", "dask", "stream", "bokeh"))
 
 

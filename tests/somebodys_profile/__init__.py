@@ -20,7 +20,7 @@ from workbench.clusters.spec import ClusterSpec
 
 
 class TeaChoices(BaseModel):
-    """What a person may choose."""
+    """Choices for the user."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -14,7 +14,7 @@ from workbench import Field, Words, workload
 
 
 def is_full(cups: float, n: int) -> tuple[bool, str]:
-    """Whether each cup holds a quarter of a litre."""
+    """Check that each cup holds a quarter of a liter."""
     return cups == 0.25 * n, f"{n} cups of a quarter of a litre"
 
 

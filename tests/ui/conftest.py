@@ -112,7 +112,7 @@ class Lab:
         self.start()
 
     def get(self, path: str) -> Any:
-        """What the server answers to a GET, as JSON."""
+        """Return the server's answer to a GET, as JSON."""
         request = urllib.request.Request(self.root + path, headers={"Authorization": f"token {TOKEN}"})
         with urllib.request.urlopen(request, timeout=20) as response:
             return json.load(response)
@@ -221,7 +221,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
-    """An empty page of the browser; its last sight and its console are kept beside screenshots when the test fails."""
+    """Yield an empty page; if the test fails, its last screenshot and its console are saved with the others."""
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     context.set_default_timeout(30_000)
     opened = context.new_page()

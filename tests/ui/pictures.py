@@ -1,4 +1,4 @@
-"""Pictures of every view in a real Lab: `make pictures`; those of the README are kept beside this file.
+"""Pictures of every view in a real Lab: `make pictures`; those of the README are saved next to this file.
 
 Light and dark, the sidebar at 250, 350 and 500 pixels, tabs at 1280 and 1920. They are for somebody to look at.
 """
@@ -22,7 +22,7 @@ from tests.ui.test_main_job import MINUTE, choose_workload, hook, section
 README = Path(__file__).with_name("pictures")
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 LEFT = 33
-"""Pixels of Lab's own bar beside the sidebar."""
+"""Width in pixels of Lab's own bar next to the sidebar."""
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def compared(page: Page) -> None:
 
 
 def simulated_gpus() -> None:
-    """Eight GPUs that aren't there: what they do, in a tab beside the sidebar."""
+    """Simulate eight GPUs, and show them in a tab next to the sidebar."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ |= environment(build(Path(folder) / "nvml"), preset="dgx1", load="wave")
         with opened(Path(folder)) as (_, page):

@@ -86,7 +86,7 @@ DROP = """(field) => ['lm-dragenter', 'lm-dragover', 'lm-drop'].forEach(type => 
     field.dispatchEvent(event)
     if (!event.defaultPrevented || event.dropAction !== 'move') throw new Error(type)
 })"""
-"""What Lab's file browser does to a field on which a file is let go."""
+"""Events that Lab's file browser sends to a field when a file is dropped on it."""
 
 
 def assert_accessible(page: Page, place: str) -> None:

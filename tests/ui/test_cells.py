@@ -40,11 +40,11 @@ def run(page: Page, cell: Locator) -> None:
 COUNTED = (
     """Bokeh.documents.map(each => each.get_model_by_name('progress')?.data.count.join()).filter(Boolean).at(-1)"""
 )
-"""What the progress of the figure says that has any."""
+"""Progress shown by the last figure that has any."""
 
 
 def counted(page: Page) -> int:
-    """How many tasks are done."""
+    """Return the number of tasks that are done."""
     return int(page.evaluate(COUNTED).partition(" / ")[0])
 
 

@@ -48,7 +48,7 @@ def test_clusters_are_compared_by_pickers_and_the_table_goes_into_a_cell(
     hook(page, "compare-sweep").select_option("")
     expect(hook(page, "compare")).to_be_disabled()
     unfold(page, "compare-more")
-    # The form changes below the fingers: what stands in the way is told above this field, and no key goes astray.
+    # The form changes while the user types: the problem is shown above this field, and no key gets lost.
     hook(page, "compare-lines").press_sequentially("cpu --workers 1 --threads 2 --no-encrypt; gpu", delay=30)
     expect(hook(page, "compare-lines")).to_have_value("cpu --workers 1 --threads 2 --no-encrypt; gpu")
     hook(page, "compare-agreed").check()

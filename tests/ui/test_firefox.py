@@ -1,4 +1,4 @@
-"""The main job in Firefox, where it is installed: the same stories, told to another browser."""
+"""The main job in Firefox, if it is installed: the same stories in another browser."""
 
 from __future__ import annotations
 

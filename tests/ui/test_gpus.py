@@ -40,7 +40,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, simulated_nvml: SimulatedNvml)
 
 
 def simulated_sys(folder: Path) -> Path:
-    """The cards of a DGX-1 beside this machine's own control groups and NUMA nodes."""
+    """Write the cards of a DGX-1 next to this machine's own control groups and NUMA nodes."""
     dgx1_sysfs(folder)
     (folder / "fs").symlink_to("/sys/fs")
     (folder / "devices" / "system").symlink_to("/sys/devices/system")
@@ -48,7 +48,7 @@ def simulated_sys(folder: Path) -> Path:
 
 
 def overflowing(place: Locator) -> list[str]:
-    """What is wider than the room it has, where it doesn't scroll by itself: text that is cut, or a bar across."""
+    """Return elements wider than their space that don't scroll by themselves: cut text, or a scroll bar."""
     found: list[str] = place.evaluate(
         """root => [root, ...root.querySelectorAll('*:not(.wb-hidden, pre, input, textarea, select)')]
             .filter(each => each.clientWidth && !each.closest('details:not([open])'))
@@ -125,5 +125,5 @@ def test_a_view_out_of_sight_is_no_longer_asked_for(open_lab: OpenLab, page: Pag
     watch = [message["watch"] for message in sent if message.get("view", "").startswith("gpus:")][-1]
     section(page, "hardware", opened=False)
     expect(bars(page)).to_have_count(0)
-    # What is out of sight is told of a frame later, and Playwright tells of it while it waits for something.
+    # The browser reports an element that left the view one frame later, and Playwright while it waits for something.
     until(lambda: page.wait_for_timeout(20) or {"type": "unwatch", "watch": watch} in sent, about=lambda: sent)

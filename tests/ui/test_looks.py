@@ -1,4 +1,4 @@
-"""What we show looks as it did: coarse pictures beside those in `looks/`, which `make pictures` takes anew.
+"""Our pages look as before: coarse pictures are compared with those in `looks/`, which `make pictures` renews.
 
 Only what is as large as a button is compared: its place and its colour. Another font passes; a section without its
 margins, or a Start that lost its colour, doesn't.
@@ -100,7 +100,7 @@ new PerformanceObserver(list => list.getEntries().flatMap(each => each.sources).
     const place = node?.parentElement?.closest('.wb-Page')
     if (place) window.moved.push([node.className, currentRect.y])
 })).observe({type: 'layout-shift', buffered: true})"""
-"""What a page showed already, and then elsewhere."""
+"""Elements that a page showed and then moved."""
 
 
 def compared(page: Page, place: Locator, name: str) -> list[str]:
@@ -127,6 +127,6 @@ def coarse(picture: Image.Image) -> Image.Image:
 
 
 def share(one: Image.Image, other: Image.Image) -> float:
-    """How much of two pictures of one size is different."""
+    """Return the share of pixels that differ between two pictures of one size."""
     shades = [np.asarray(each, dtype=float) for each in (one, other)]
     return float((abs(shades[0] - shades[1]) > DIFFERENT).mean())

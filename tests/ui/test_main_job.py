@@ -167,7 +167,7 @@ def test_a_person_picks_cpu_starts_runs_and_watches(
         hook(page, "save-picture").click()
     assert download.value.suggested_filename == "picked-otter.png"
     assert np.asarray(Image.open(download.value.path())).std() > 10
-    # The last run is told of beside the button, and found from there.
+    # The last run is shown next to the button, with a link.
     expect(hook(page, "latest-run")).to_contain_text(" s")
     hook(page, "latest-run").click()
     expect(hook(hook(page, f"run-{run['id']}"), "run-more")).to_have_attribute("aria-expanded", "true")

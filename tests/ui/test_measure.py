@@ -1,4 +1,4 @@
-"""A forecast that lacks a time has the way to it beside it: the button that runs a part of the workload."""
+"""A forecast without a time has a button next to it that measures: it runs a part of the workload."""
 
 from __future__ import annotations
 

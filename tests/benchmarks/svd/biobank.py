@@ -1,4 +1,4 @@
-"""What components of a biobank's genotypes would take, from slices timed on this machine: `--only biobank`.
+"""Forecast of components of a biobank's genotypes, from slices timed on this machine: `--only biobank`.
 
 A slice has all of the samples, or a part of them, and few variants: one pass over it is timed with the kernel `fast`,
 twice, after a first one that counts the sites. What follows is a forecast. It takes that

@@ -1,4 +1,4 @@
-"""What is measured: data, and the methods on them."""
+"""Cases to measure: data, and the methods on them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Case:
     share: float
     """Of the time that all cases have."""
     doubled: bool = False
-    """Whether it has twice the rounds, as it is short and what fresh memory costs makes its times differ."""
+    """True to double the rounds, since the case is short and the cost of fresh memory makes its times vary."""
 
 
 def cases(quick: bool, large: bool) -> list[Case]:
@@ -74,7 +74,7 @@ def _in_memory() -> dict[str, Method]:
         "ours NumPy, packed, 2e-3": _ours(2e-3, "numpy"),
         "ours NumPy, packed, 1e-3": _ours(1e-3, "numpy"),
         "ours NumPy, packed, 1e-4": _ours(1e-4, "numpy"),
-        # Beside ARPACK's six digits.
+        # To compare with ARPACK's six digits.
         "ours NumPy, packed, 5e-6": _ours(5e-6, "numpy"),
         "ours NumPy, bytes, 2e-3": _ours(2e-3, "numpy", methods.counts),
         "ours NumPy, bytes, 1e-3": _ours(1e-3, "numpy", methods.counts),

@@ -1,4 +1,4 @@
-"""How often the certificate accepts an interval that doesn't hold the true value, over the tests' spectra."""
+"""Frequency with which the certificate accepts an interval without the true value, over the tests' spectra."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def intervals(seeds: int, threads: int) -> dict[str, Any]:
 
 
 def _one(given: tuple[str, int]) -> tuple[bool, bool]:
-    """Whether it was accepted, and whether it was wrong."""
+    """Return whether it was accepted, and whether it was wrong."""
     from tests.test_certificate import CASES, found, holds, reached
 
     case, seed = given

@@ -23,7 +23,7 @@ _MOST_DEVIATION = 6.0
 
 
 def in_a_process(case: str, name: str, method: Method, folder: Path, threads: int, quick: bool) -> Row:
-    """What `measured` says, or why it failed."""
+    """Return the results of `measured`, or the reason for its failure."""
     blas = str(threads if method.blas else 1)
     pinned = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), blas)
     env = os.environ | pinned | {"NUMBA_NUM_THREADS": str(threads), "BLOSC_NTHREADS": "1"}

@@ -42,22 +42,22 @@ class Method:
 
     run: Callable[[Any], Found]
     given: Callable[[Path, bool], Any]
-    """What the method gets from a data folder; True asks for a small piece."""
+    """Function that makes the method's input from a data folder; True asks for a small piece."""
     ours: bool = False
     blas: bool = False
-    """Whether BLAS has all threads, as where Dask has none."""
+    """True if BLAS has all threads, as in methods without Dask's threads."""
     python: Path = Path(sys.executable)
     program: bool = False
-    """Whether another program does the work, whose memory is then what counts."""
+    """True if another program does the work, so that its memory counts."""
     cold: str = ""
-    """What in the folder is dropped from the page cache before."""
+    """Files in the folder to drop from the page cache before."""
     warm: bool = True
-    """Whether a small piece goes first; else the call is the first of its process."""
+    """True if a small piece goes first; else the call is the first of its process."""
     limit: int = 0
     """Bytes that it may allocate."""
     reference: str = ""
     missing: Callable[[], str | None] = lambda: None
-    """Why the method can't be had, in a sentence."""
+    """Function that returns why the method is unavailable."""
 
 
 # --- what is given -----------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def tall(a: Any) -> Found:
 
 
 def vectors(factors: Any) -> Found:
-    """What a PCA's scores need: s and vh in memory."""
+    """Return what a PCA's scores need: s and vh in memory."""
     import dask
 
     s, vh = dask.persist(factors[1], factors[2])
@@ -252,7 +252,7 @@ def pcaone(k: int, *how: str) -> Callable[[Any], Found]:
         if not given[1]:
             return Found()
         with tempfile.TemporaryDirectory() as folder:
-            # Out of core it writes the variants in another order beside what it finds.
+            # Out of core it also writes the variants in another order.
             threads = os.environ.get("OPENBLAS_NUM_THREADS", "1")
             command = [PCAONE, "-b", given[0].with_suffix(""), "-k", str(k), "-n", threads, *how, "-o", "found"]
             subprocess.run(command, check=True, capture_output=True, cwd=folder)

@@ -22,7 +22,7 @@ NOTE = (
 
 
 def as_accurate(ours: Row, peer: Row, within: float | None = None) -> bool:
-    """Whether ours is no less accurate than a peer; `within` asks only that the values are so right."""
+    """Return whether ours is at least as accurate as a peer; `within` only requires values of that accuracy."""
     if within is not None:
         return bool(ours["error"] <= within)
     fields = ("error", "sine") + (("orthogonality",) if "bound" not in ours else ())

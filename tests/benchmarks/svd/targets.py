@@ -1,4 +1,4 @@
-"""What must be reached and what is hoped for, beside what was measured."""
+"""Required and hoped-for targets, compared with the measurements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Target:
     work: str
     case: str
     ours: str
-    """What the names of our methods that take part begin with."""
+    """Prefix of the names of our methods that take part."""
     peer: str
     must: float
     stretch: float | None = None

@@ -188,7 +188,7 @@ def _tf32(value: Any) -> Any:
 
 
 def _found(module: str, name: str) -> Any:
-    """What CuPy has under this name: ours, or NumPy's for our arrays."""
+    """Return the object that CuPy has under this name: ours, or NumPy's for our arrays."""
     prefix = f"{module}." if module else ""
     full = recorded.known(prefix, name)
     if full in _OURS:
@@ -279,7 +279,7 @@ class RandomState:
 
         def draw(*args: Any, **kwargs: Any) -> Any:
             recorded.fits(full, args, kwargs)
-            # Of NumPy's only those that draw whole numbers can be told their type.
+            # NumPy has a type argument only in functions that draw whole numbers.
             dtype = kwargs.pop("dtype", None) if name != "randint" else None
             drawn = _on_device(getattr(self._state, name)(*_taken(args), **_taken(kwargs)))
             return drawn if dtype is None else drawn.astype(dtype)
@@ -288,7 +288,7 @@ class RandomState:
 
 
 class CUDARuntimeError(RuntimeError):
-    """What CUDA refuses."""
+    """An error of the CUDA runtime."""
 
 
 class Device:

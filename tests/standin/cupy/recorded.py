@@ -1,4 +1,4 @@
-"""Which names CuPy has and which arguments it takes, as tests/cupy_names.py has written them down."""
+"""Names and arguments of CuPy's functions, as recorded by tests/cupy_names.py."""
 
 from __future__ import annotations
 
