@@ -154,14 +154,14 @@ def _signals_as_before() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _nobodys_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A test that forgets to ask for a data folder must not find the real one."""
+    """Replace the data folder, for tests that forget to ask for one."""
     with using_data_folder(tmp_path_factory.mktemp("nobody")):
         yield
 
 
 @pytest.fixture
 def data_folder(tmp_path: Path) -> Iterator[Path]:
-    """An empty data folder."""
+    """Provide an empty data folder."""
     # "data" is Jupyter's own folder in the tests of the server. Many a home has a space in its path.
     with using_data_folder(tmp_path / "workbench data") as path:
         yield path
@@ -169,7 +169,7 @@ def data_folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def spec() -> ClusterSpec:
-    """A small cluster: two workers of one thread and 512 MiB."""
+    """Return a small cluster: two workers of one thread and 512 MiB."""
     return ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=512 * 2**20)
 
 
@@ -184,7 +184,7 @@ def quick_cluster() -> Iterator[Any]:
 
 @pytest.fixture
 def quick_client(quick_cluster: Any) -> Iterator[Any]:
-    """A client of the cluster in this process."""
+    """Provide a client of the cluster in this process."""
     from distributed import Client
 
     with Client(quick_cluster) as client:
@@ -203,7 +203,7 @@ def _unreleased(scheduler: Any) -> list[Any]:
 
 @pytest.fixture(scope="session")
 def slurm_configuration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Configuration of a SLURM that runs here; see tests/slurm.py."""
+    """Start a SLURM on this machine, and yield its configuration; see tests/slurm.py."""
     reason = slurm.lacking()
     if reason is not None:
         pytest.skip(f"There is no SLURM: {reason}. `make test` installs it where it may.")

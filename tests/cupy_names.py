@@ -30,7 +30,7 @@ def parameters(found: Callable[..., Any], *, method: bool = False) -> str | None
 
 
 def of_documentation(text: str, method: bool) -> str | None:
-    """The parameters that Cython has put into the first line of a documentation."""
+    """Return the parameters from the first line of Cython's docstring."""
     head = re.match(r"[\w.]+\((.*)\)(?: -> .*)?$", text.partition("\n")[0])
     if head is None:
         return None
@@ -42,7 +42,7 @@ def of_documentation(text: str, method: bool) -> str | None:
 
 
 def lines(prefix: str, owner: Any, *, methods: bool = False) -> Iterator[str]:
-    """The public names of a module or a class."""
+    """Yield the public names of a module or a class."""
     for name in sorted(dir(owner)):
         if name.startswith("_"):
             continue

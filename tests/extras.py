@@ -39,7 +39,7 @@ class NoIndexError(Exception):
 
 
 def resolved(extra: str) -> list[str]:
-    """Packages that the extra brings, `name==version` each; raises ValueError where they don't go together."""
+    """Return the packages of an extra, each as `name==version`. Raises ValueError if they conflict."""
     # The versions in constraints.txt are those of CUDA 13.
     limits = ["-c", str(CONSTRAINTS)] if extra == "cuda13" else []
     command = [*_UV, "pip", "compile", "--quiet", "--python", sys.executable, "--no-header", "--no-annotate", "-"]
@@ -65,7 +65,7 @@ def answers(packages: list[str], folder: Path) -> list[str]:
 
 
 def light(packages: list[str]) -> list[str]:
-    """`packages` without CUDA's own libraries."""
+    """Return `packages` without CUDA's own libraries."""
     return [name for name in packages if not name.startswith("nvidia-") or name.startswith("nvidia-ml-py")]
 
 

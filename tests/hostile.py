@@ -140,7 +140,7 @@ def _replaced(run: dict[str, Any], path: tuple[Any, ...], is_name: bool) -> dict
 
 
 def hostile_run(**changes: Any) -> Run:
-    """A run with the text wherever a record may hold one."""
+    """Return a run with the hostile text in all places where a record may have text."""
     run = _RUN | changes
     replaced = 0
     for path, is_name in list(_texts(run)):

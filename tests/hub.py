@@ -107,7 +107,7 @@ class Hub(NamedTuple):
         return self.ask(verb, f"/hub/api/{path}", _ADMIN, body)
 
     def token(self, user: str) -> str:
-        """A token of this user, who needn't have been there before."""
+        """Return a token of this user, who is added if unknown."""
         self.administer("POST", f"users/{user}")
         answer = self.administer("POST", f"users/{user}/tokens", {})
         assert answer.status == 201, answer
@@ -192,7 +192,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[Hub]:
-    """The Hub until the block ends; skips where none can be had."""
+    """Run the Hub until the block ends; skip the test if it can't be installed."""
     if not (_ENVIRONMENT / ".installed").exists():
         pytest.skip("There is no JupyterHub: `make tools` installs one into .venv-hub, with its proxy from npm.")
     if sys.platform != "linux" or os.getuid() != 0:

@@ -398,7 +398,7 @@ async def _listens(host: str, port: int) -> bool:
 
 @contextlib.asynccontextmanager
 async def serving(store: Store) -> AsyncIterator[str]:
-    """The API, at an address."""
+    """Serve the API, and yield its address."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", Api(store).answer)
     runner = web.AppRunner(app, shutdown_timeout=0)

@@ -55,7 +55,7 @@ def compiled(nvrtc: ctypes.CDLL, source: str, architecture: str) -> bytes:
 
 
 def takes(cubin: bytes) -> dict[str, Takes]:
-    """Registers and local memory of each kernel, from the attributes in an ELF file of 64 bits."""
+    """Return registers and local memory of each kernel, from the attributes of a 64-bit ELF file."""
     (table,) = struct.unpack_from("<Q", cubin, 0x28)
     entry_size, n_sections, names_at = struct.unpack_from("<HHH", cubin, 0x3A)
     sections = [struct.unpack_from("<IIQQQQIIQQ", cubin, table + i * entry_size) for i in range(n_sections)]

@@ -17,7 +17,7 @@ _AROUND = (
 
 
 def found_by_peers(folder: Path, code: str, **given: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays that `code` puts into `found`, of the arrays that it has in `given`."""
+    """Return the arrays that `code` puts into `found`, computed from the arrays in `given`."""
     if not PYTHON.exists():
         pytest.skip("needs the peers' environment: make .venv-peers/.installed")
     np.savez(folder / "given.npz", **given)

@@ -132,7 +132,7 @@ class SimulatedNvml:
     def inventory(
         self, gpus: int = 1, *, sys_folder: Path | None = None, env: Mapping[str, str] | None = None, **settings: Any
     ) -> Any:
-        """The inventory of a process that sees these GPUs, and the cards and PCI devices below `sys_folder`."""
+        """Return the inventory of a process that sees these GPUs, and the cards and PCI devices below `sys_folder`."""
         from workbench.hardware import Inventory
 
         sources = f"Sources(sys=Path({str(sys_folder)!r}))" if sys_folder else "Sources()"
@@ -145,7 +145,7 @@ class SimulatedNvml:
 
 @pytest.fixture(scope="session")
 def simulated_nvml(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedNvml]:
-    """A simulated NVML, built once; skips where there is no C compiler or the system isn't Linux."""
+    """Build a simulated NVML once; skip the test without a C compiler, or on systems other than Linux."""
     if sys.platform != "linux":
         pytest.skip("The simulated NVML is a library for Linux.")
     try:

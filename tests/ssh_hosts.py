@@ -56,7 +56,7 @@ def _sshd() -> tuple[str, dict[str, str]]:
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[Hosts]:
-    """The server, until the block ends."""
+    """Run the server until the block ends."""
     sshd, environment = _sshd()
     for name in ("host", "client", "stranger"):
         made = asyncssh.generate_private_key("ssh-ed25519")
@@ -134,7 +134,7 @@ class Linked(NamedTuple):
 
 @contextlib.contextmanager
 def linked(hosts: Hosts) -> Iterator[Linked]:
-    """A server in a network of its own, with the keys and the port of the others; skips where none can be made."""
+    """Run a server in its own network, with the same keys and port; skip the test if that is impossible."""
     link, ours, theirs = f"wb{os.getpid()}", "198.18.77.1", "198.18.77.2"
     sshd, environment = _sshd()
     if os.getuid() != 0 or not shutil.which("ip") or _ip("link", "add", link, "type", "veth", check=False):

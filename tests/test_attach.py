@@ -41,7 +41,7 @@ from workbench.runs import store, submit
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A scheduler with two workers, in an environment without anything of ours."""
+    """Start a scheduler with two workers, in an environment without this package."""
     folder = tmp_path_factory.mktemp("bare")
     (folder / "sitecustomize.py").write_text(HIDING)
     with other_python.cluster(sys.executable, environment={"PYTHONPATH": str(folder)}) as found:
@@ -161,7 +161,7 @@ def test_an_address_that_is_no_good_ends_with_2_and_a_sentence(
 
 @contextlib.contextmanager
 def listening(answer: bytes | None, *, first: bool = False) -> Iterator[str]:
-    """A port that says nothing, or this: at once, or when it is asked."""
+    """Open a port that is silent, or sends this answer, at once or after a request."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         held: list[socket.socket] = []
 
@@ -282,7 +282,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def encrypted(keys: dict[str, str]) -> Iterator[str]:
-    """A scheduler that speaks TLS, with one worker."""
+    """Start a scheduler that uses TLS, with one worker."""
     options = ("--tls-ca-file", keys["ca"], "--tls-cert", keys["cert"], "--tls-key", keys["key"])
     with other_python.cluster(sys.executable, *options, "--protocol", "tls", n_workers=1) as found:
         yield found

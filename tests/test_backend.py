@@ -29,7 +29,7 @@ STANDIN = Path(__file__).parent / "standin"
 
 @pytest.fixture(scope="module")
 def device_client() -> Iterator[Any]:
-    """A client that has no cupy, of a cluster whose scheduler and worker find the stand-in."""
+    """Provide a client without cupy, of a cluster whose scheduler and worker find the stand-in."""
     code = (
         "import sys, time\nfrom distributed import LocalCluster\n"
         "if __name__ == '__main__':\n"

@@ -84,12 +84,12 @@ def random_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=[0, passes.GRAM_COLUMNS], ids=["random start", "start from the Gram matrix"])
 def any_start(request: pytest.FixtureRequest, random_start: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same, and as of arrays of few columns."""
+    """Run a test twice: as it is, and with the start for arrays of few columns."""
     monkeypatch.setattr(passes, "GRAM_COLUMNS", request.param)
 
 
 def found(x: Matrix, seed: int, tol: float, **given: Any) -> tuple[Matrix, Certificate, Matrix, Matrix]:
-    """The singular values found, their certificate, how far each is from the true one, and those."""
+    """Return the singular values found, their certificate, the error of each, and the true values."""
     with dask.config.set(scheduler="sync"), warnings.catch_warnings():
         warnings.simplefilter("ignore", AccuracyWarning)
         result = svd_compressed(da.from_array(x, chunks=(max(1, len(x) // 3), -1)), K, tol=tol, seed=seed, **given)
@@ -293,7 +293,7 @@ def test_passes_and_bytes_are_counted() -> None:
 
 
 def blocks_of_values(rng: np.random.Generator, count: int) -> Matrix:
-    """A spectrum of clusters, repeated values, gaps, and what decays like noise."""
+    """Return a spectrum with clusters, repeated values, gaps, and a decay like that of noise."""
     parts: list[Matrix] = []
     top = 1.0
     while sum(map(len, parts)) < count:

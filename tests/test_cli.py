@@ -323,7 +323,7 @@ def test_listing_runs_loads_neither_dask_arrays_nor_distributed(data_folder):
 
 @pytest.fixture(scope="module")
 def shared_folder(tmp_path_factory):
-    """Data folder in which one cluster is up for several tests."""
+    """Provide a data folder with one running cluster for several tests."""
     with using_data_folder(tmp_path_factory.mktemp("shared")) as folder:
         up = workbench("up", "cpu", "--workers", "2", "--threads", "1", "--memory", "2GiB", "--name", "ab", "--json")
         yield folder, up

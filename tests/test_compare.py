@@ -44,7 +44,7 @@ GIB = 2**30
 
 
 def machine(cores=4, memory=16 * GIB):
-    """A machine of this size, whatever the one is that runs the tests."""
+    """Return a machine of this size, independent of the one that runs the tests."""
     here = inventory()
     cpu = here.cpu.model_copy(update={"threads": cores, "affinity": cores, "quota": None, "physical_cores": cores})
     limits = here.memory.model_copy(

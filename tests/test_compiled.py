@@ -51,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def begun(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """A process of its own with the loops of this folder."""
+    """Start a process with the loops of this folder."""
     path = os.pathsep.join([str(folder), str(Path(__file__).parents[1])])
     env = os.environ | {"PYTHONPATH": path, "XDG_CACHE_HOME": str(folder.parent / "home")}
     return subprocess.Popen([sys.executable, "-Bc", CODE, *arguments], env=env, stdout=-1, stderr=-1, text=True)

@@ -119,7 +119,7 @@ def damaged(text: bytes, chance: random.Random) -> Iterator[bytes]:
 
 
 def wrong_in(value: Any, chance: random.Random) -> Any:
-    """A JSON value with something of no use at one place in it."""
+    """Return a JSON value with one invalid part."""
     if isinstance(value, dict) and value and chance.random() < 0.9:
         name = chance.choice(sorted(value))
         return value | {name: wrong_in(value[name], chance)}

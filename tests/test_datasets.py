@@ -29,7 +29,7 @@ DEFAULT = np.float32(9.969209968386869e36)
 
 
 def _written(folder: Path, engine: str, values: Any = FIELD, coords: Any = COORDS, **attrs: Any) -> str:
-    """The variable q, with these attributes as they are, and no _FillValue but theirs."""
+    """Write the variable q, with these attributes unchanged, and no other _FillValue."""
     data = xr.Dataset({"q": (("time", "lat", "lon"), values, attrs)}, coords)
     encoding = {} if "_FillValue" in attrs else {"q": {"_FillValue": None}}
     data.to_netcdf(folder / "q.nc", engine=engine, encoding=encoding)  # type: ignore[call-overload]
@@ -366,7 +366,7 @@ def test_what_is_saved_has_the_coordinates_of_the_file_with_their_attributes(tmp
 
 
 def _series(folder: Path, engine: str = "h5netcdf", names: str = "cbda") -> xr.Dataset:
-    """A file for each ten months, whose names are in another order; all of it."""
+    """Write a file for every ten months, with names in another order; return all of the data."""
     attrs = {"units": "K"}
     whole = xr.Dataset({"q": (("time", "lat", "lon"), FIELD, attrs), "p": (("time", "lat", "lon"), -FIELD)}, COORDS)
     (folder / "series").mkdir(exist_ok=True)

@@ -35,7 +35,7 @@ BLOCK = re.compile(
 
 @pytest.fixture(scope="module")
 def generated() -> Iterator[Any]:
-    """The Sphinx extension that makes pages from the code. It needs no Sphinx."""
+    """Provide the Sphinx extension that makes pages from the code. It doesn't need Sphinx."""
     sys.path.insert(0, str(DOCS / "_ext"))
     try:
         yield importlib.import_module("generated")
@@ -139,7 +139,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder to work in, from which Python imports."""
+    """Provide an empty working folder, from which Python imports."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -41,7 +41,7 @@ def exported(run, tmp_path):
 
 
 def rewritten(path, changes):
-    """A copy of an export, some of its members changed, new or (None) left out."""
+    """Write a copy of an export with some members changed, added or (None) left out."""
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()} | changes
     other = path.with_name("changed.zip")
@@ -207,7 +207,7 @@ def test_arrays_that_do_not_go_along_are_named_with_where_they_are(data_folder, 
 
 
 def bomb(exported, members):
-    """A small zip that is unpacked to much more, with the description of a sound export."""
+    """Write a small zip that unpacks to much more, with the description of a valid export."""
     path = exported.with_name("bomb.zip")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("run.json", described(exported))
@@ -277,7 +277,7 @@ def test_arrays_that_are_not_what_the_record_says_are_refused(exported, shape, m
 
 
 def frame(n_bytes, claimed=None):
-    """A Zstandard frame of zeros, which says that it holds `claimed` bytes."""
+    """Return a Zstandard frame of zeros, which claims to have `claimed` bytes."""
     blocks, left = b"", n_bytes
     while left:
         part = min(left, 2**17)

@@ -51,7 +51,7 @@ class _Late(_Workers):
 
 @pytest.fixture(scope="module")
 def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, Path]]:
-    """A client with two workers, and a folder in whose place one of them has an empty disk."""
+    """Provide a client with two workers, and a folder that is an empty disk for one of them."""
     if (
         shutil.which("unshare") is None
         or subprocess.run([*_APART, "true"], capture_output=True, check=False).returncode

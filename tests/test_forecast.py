@@ -584,7 +584,7 @@ def test_how_far_earlier_forecasts_missed_is_told(data_folder):
 
 
 def on_gpus(*names, **changes):
-    """A spec with GPUs, and a machine on which they have these names."""
+    """Return a spec with GPUs, and a machine on which they have these names."""
     uuids = tuple(f"GPU-{n}" for n in range(len(names)))
     about = [{"uuid": uuid, "name": name} for uuid, name in zip(uuids, names, strict=True)]
     return SPEC.model_copy(update={"devices": uuids, "cupy": True, "profile": "gpus"} | changes), HERE | {"gpus": about}
@@ -626,7 +626,7 @@ def test_runs_on_gpus_tell_of_gpus_of_the_same_name_only(data_folder):
 
 
 def drawn(source, size, threads, noise):
-    """A run of a workload that has some part that is the same for all sizes, relative to a request of 1 GiB."""
+    """Return a run of a workload with a part that is the same for all sizes, relative to a request of 1 GiB."""
     seconds = (0.2 + 4 * size / threads**0.8) * math.exp(noise * source.standard_normal())
     return Point(math.log(seconds), {"size": math.log(size), "threads": math.log(threads)}, 0.15 * abs(math.log(size)))
 

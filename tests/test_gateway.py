@@ -133,7 +133,7 @@ def client(server: dict[str, str]) -> Iterator[Gateway]:
 def gateway(
     server: dict[str, str], client: Gateway, data_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Gateway]:
-    """The client of the gateway that Dask's configuration names, here and in processes started meanwhile."""
+    """Provide a client of the gateway that Dask's configuration names, here and in new processes."""
     told = {**{f"gateway.{name.replace('_', '-')}": each for name, each in server.items()}, **PASSWORD}
     monkeypatch.setenv("DASK_GATEWAY__ADDRESS", server["address"])
     monkeypatch.setenv("DASK_GATEWAY__PROXY_ADDRESS", server["proxy_address"])

@@ -100,7 +100,7 @@ def test_variants_in_regions_are_those_between_both_ends(tmp_path: Path) -> None
 
 
 def likely(none: int, one: int, two: int, *, mid: bool) -> float:
-    """The exact test by whole numbers, one by one."""
+    """Compute the exact test with integers, case by case."""
     n, rare = none + one + two, 2 * min(none, two) + one
     ways = {}
     for hets in range(rare % 2, rare + 1, 2):

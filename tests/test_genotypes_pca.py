@@ -31,7 +31,7 @@ SCALERS: tuple[Scaler, ...] = ("patterson", "hail", "plink", "standard", "center
 
 
 def counts(seed: int = 0, rows: int = ROWS, samples: int = SAMPLES, missing: float = 0.02) -> Matrix:
-    """Counts in six populations, some missing, with sites that are all missing, monomorphic, and all heterozygous."""
+    """Return counts in six populations, some missing, with sites that are all missing, monomorphic or heterozygous."""
     rng = np.random.default_rng(seed)
     p = rng.uniform(0.05, 0.95, (rows, 1))
     each = np.clip(p + 0.15 * rng.standard_normal((rows, 6)), 0.01, 0.99)
@@ -50,7 +50,7 @@ def genotypes(x: Matrix, rows: int = 350) -> Genotypes:
 
 
 def cleaned(x: Matrix, scaler: Scaler) -> tuple[Matrix, Matrix]:
-    """The scaled matrix by each convention's formula in float64, and which sites are in it."""
+    """Return the matrix scaled by each convention's formula in float64, and a mask of its sites."""
     known = np.where(x == MISSING, np.nan, x.astype(float))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -73,7 +73,7 @@ def run(source: Any, n_components: int = K, **given: Any) -> GenotypePCA:
 
 
 def aligned(found: Matrix, true: Matrix) -> Matrix:
-    """`true` with the signs of `found`."""
+    """Return `true` with the signs of `found`."""
     return true * np.sign((found * true).sum(axis=0))
 
 

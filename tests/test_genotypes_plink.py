@@ -29,7 +29,7 @@ def _plink(program: str, folder: Path, *arguments: str) -> None:
 
 
 def _tiny(folder: Path) -> Path:
-    """The specification's layout by hand: 3 variants × 5 samples, the unused bits of the last byte zero."""
+    """Write the specification's layout by hand: 3 variants × 5 samples, the unused bits of the last byte zero."""
     rows = [
         # samples 1 to 4 from the low bits up: hom A1, missing, het, hom A2; sample 5: het
         (0b11_10_01_00, 0b00_00_00_10),

@@ -24,7 +24,7 @@ OURS, NEW = WHOLE.of_samples(np.arange(N) % 2 == 0), WHOLE.of_samples(np.arange(
 
 
 def named(genotypes: Genotypes) -> Genotypes:
-    """The same with contigs, positions, names and alleles."""
+    """Return the genotypes with contigs, positions, names and alleles."""
     places = {"contig": np.repeat(["1", "chr2"], M // 2), "position": np.tile(np.arange(M // 2) * 7 + 1, 2)}
     alleles = np.tile(np.array(["A", "G"], np.dtypes.StringDType()), (M, 1))
     ids = np.array([f"rs{i}" for i in range(M)], np.dtypes.StringDType())

@@ -24,7 +24,7 @@ ROWS, SAMPLES = 300, 61
 
 
 def linked_counts(missing: float = 0.05) -> Matrix:
-    """Counts in which neighbours are alike more often than not, some missing, some monomorphic."""
+    """Return counts in which neighbors are often alike, some missing, some monomorphic."""
     rng = np.random.default_rng(0)
     x = rng.binomial(2, 0.4, (ROWS, SAMPLES)).astype(np.uint8)
     for i in range(1, ROWS):
@@ -41,7 +41,7 @@ def genotypes(x: Matrix, rows: int = 64, **variants: Any) -> Genotypes:
 
 
 def one_by_one(x: Matrix, windows: list[tuple[int, int]], r2: float) -> Matrix:
-    """The mask from a loop over pairs; each row is compared within the last window that has begun."""
+    """Return the mask from a loop over pairs; each row is compared within the last window that has started."""
     stays = np.ones(len(x), bool)
     for i in range(len(x)):
         stop = [stop for start, stop in windows if start <= i][-1]

@@ -28,7 +28,7 @@ def _with_missing(counts: np.ndarray[Any, Any], code: float, dtype: str) -> tupl
 
 
 def vcf_zarr(path: Path, calls: Any, zarr_format: int = 2, **replaced: Any) -> Path:
-    """A group as bio2zarr writes it, with the arrays of version 0.4 of the specification."""
+    """Write a group as bio2zarr does, with the arrays of version 0.4 of the specification."""
     n_variants, n_samples = np.shape(calls)[:2]
     group = zarr.open_group(path, mode="w", zarr_format=zarr_format, attributes={"vcf_zarr_version": "0.4"})
     columns: dict[str, Any] = {

@@ -26,7 +26,7 @@ WORKLOAD = template("genotype_relatedness")
 
 
 def family(variants: int = 3000) -> Any:
-    """Counts of two parents, three children of theirs, a twin of the first, and strangers: pairs of every degree."""
+    """Return counts of two parents, their three children, a twin of the first, and strangers: pairs of every degree."""
     rng = np.random.default_rng(0)
     haplotypes = rng.random((variants, 2, 24)) < rng.uniform(0.1, 0.9, (variants, 1, 1))
 

@@ -54,7 +54,7 @@ def shown(*batches):
 
 
 def titled(**changes):
-    """A figure in Python, and the titles of the plots that any figure has."""
+    """Return a figure in Python, and the titles of the plots that any figure has."""
     figure = LiveFigure()
     figure.feed([batch(replace(sample(second), **changes)) for second in range(2)])
     figure.apply(figure.patches())

@@ -45,7 +45,7 @@ def started(spec: ClusterSpec, **options: Any) -> ClusterRecord:
 
 
 def family(record: ClusterRecord) -> list[psutil.Process]:
-    """The host and all it started, workers included."""
+    """Return the host and all its descendants, workers included."""
     host = psutil.Process(record.pid)
     return [host, *host.children(recursive=True)]
 
@@ -70,7 +70,7 @@ def worker_pids(record: ClusterRecord) -> set[int]:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory, spec: ClusterSpec) -> Iterator[ClusterRecord]:
-    """A cluster for the tests that leave it as they found it, whose threads Dask samples as it does for users."""
+    """Provide a cluster for tests that leave it unchanged, whose threads Dask samples as it does for users."""
     with using_data_folder(tmp_path_factory.mktemp("data")), pytest.MonkeyPatch.context() as patch:
         patch.setenv("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "True")
         yield started(spec, name="calm-otter")

@@ -65,7 +65,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hubs.Hub]:
 
 @pytest.fixture(scope="module")
 def tokens(hub: hubs.Hub) -> dict[str, str]:
-    """A token of each user, whose servers run."""
+    """Start each user's server, and return a token of each user."""
     tokens = {user: hub.token(user) for user in hubs.USERS}
     hub.start(*hubs.USERS)
     return tokens
@@ -94,7 +94,7 @@ def start_run(hub: hubs.Hub, user: str, token: str, asked: dict[str, Any]) -> No
 
 
 def record(hub: hubs.Hub, user: str) -> dict[str, Any] | None:
-    """The record of a user's cluster, read as root."""
+    """Return the record of a user's cluster, read as root."""
     path = hub.home(user) / ".local/share/dask-workbench/clusters" / f"of-{user}" / "record.json"
     with contextlib.suppress(FileNotFoundError):
         read: dict[str, Any] = json.loads(path.read_text())

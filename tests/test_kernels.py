@@ -68,7 +68,7 @@ extern "C" __global__ void ask_float32(const unsigned int *words, float *found)
 
 @pytest.fixture
 def on_processor() -> Callable[..., Any]:
-    """A kernel of a file, run on this processor; `more` is added to the file's text."""
+    """Return a function that runs a kernel of a file on this processor; `more` is added to the file's text."""
     if on_host.compiler() is None:
         pytest.skip("Kernels on a processor need a C++ compiler, and there is none.")
     return lambda name, file, more="": on_host.kernel(cuda.source(file) + more, name)
@@ -106,7 +106,7 @@ def normals(words: Matrix, dtype: str) -> Matrix:
 
 
 def array(top: int, bottom: int, left: int, right: int, dtype: str) -> Matrix:
-    """The normal numbers that a kernel adds up, in float64."""
+    """Return the normal numbers that a kernel sums, in float64."""
     each, use = (2, 1) if dtype == "float64" else (4, 2)
     groups = np.arange(left // each, -(-right // each))
     z = normals(words_at(np.arange(top, bottom), groups, use), dtype).reshape(bottom - top, -1)

@@ -24,7 +24,7 @@ def computed(a: Any, **given: Any) -> tuple[Matrix, Matrix, Matrix]:
 
 
 def check(x: Matrix, u: Matrix, s: Matrix, vh: Matrix, digits: float = 1e-13) -> None:
-    """The factors are orthonormal, give x back, and the values are LAPACK's."""
+    """Check that the factors are orthonormal and give x back, and that the values are LAPACK's."""
     k = min(x.shape)
     assert (u.shape, s.shape, vh.shape) == ((x.shape[0], k), (k,), (k, x.shape[1]))
     scale = max(np.linalg.norm(x, 2), np.finfo(float).tiny)
@@ -43,7 +43,7 @@ def conditioned(rows: int, columns: int, condition: float) -> Matrix:
 
 
 def routes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The routes that the graph takes, as they are taken."""
+    """Return a list that fills with the routes that the graph takes."""
     taken: list[str] = []
     last = tall._last
     monkeypatch.setattr(tall, "_last", lambda step, *rest: (taken.append(step.route), last(step, *rest))[1])

@@ -21,7 +21,7 @@ from workbench.workloads import listing, template
 
 @pytest.fixture
 def shell(data_folder: Path) -> Any:
-    """A shell that knows the magics, as in a terminal."""
+    """Provide a shell with the magics, as in a terminal."""
     before = sys.modules["__main__"]
     made = InteractiveShell()
     load_ipython_extension(made)

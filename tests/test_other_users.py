@@ -63,7 +63,7 @@ KINDS = ("FIFO", "link", "dangling link", "socket", "folder", "file")
 
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder for temporary files, in which another user has taken all names that we, or Dask, begin with."""
+    """Provide a folder for temporary files, in which another user has taken all names that we, or Dask, start with."""
     import shutil
     import tempfile
 

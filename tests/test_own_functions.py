@@ -103,13 +103,13 @@ HELPER = "FACTOR = 3\n\n\ndef triple(x):\n    return FACTOR * x\n"
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
-    """An import isn't given up because other tests keep the machine busy."""
+    """Raise the time limit of imports, since other tests keep the machine busy."""
     monkeypatch.setattr(own, "DEADLINE", 60.0)
 
 
 @pytest.fixture
 def project(tmp_path):
-    """A folder with a file of workloads and a module next to it."""
+    """Provide a folder with a file of workloads and a module next to it."""
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "mine.py").write_text(FILE)

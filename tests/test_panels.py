@@ -159,7 +159,7 @@ def test_a_preset_fills_the_form_and_leaves_no_other_parameter(person: Person) -
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
-    """A workbench in a data folder of its own."""
+    """Provide a workbench with its own data folder."""
     from tests.conftest import using_data_folder
 
     with using_data_folder(tmp_path_factory.mktemp("panels")), Workbench() as bench:
@@ -179,13 +179,13 @@ def otter(bench: Workbench) -> Person:
 
 
 def begun(person: Person) -> str:
-    """The id of a run that a click begins."""
+    """Start a run with a click, and return its id."""
     assert person.clicks("work", "run-button")["value"] == {}
     return Session().runs()[0].id
 
 
 def run_to_its_end(person: Person, workload: str, **parameters: Any) -> str:
-    """The id of a run that was begun by a click and has ended."""
+    """Start a run with a click, and return its id once it has ended."""
     person.chooses(workload=workload, **{f"run.{workload}.{name}": value for name, value in parameters.items()})
     until(lambda: f'name="run.{workload}.' in person.looks_at("work"))
     found = begun(person)

@@ -75,7 +75,7 @@ def places(part: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def changed(result: dict[str, Any], at: tuple[Any, ...], value: Any) -> dict[str, Any]:
-    """The result with another value there; with none where it is `places`."""
+    """Return the result with another value there; without the value if it is `places`."""
     copied = copy.deepcopy(result)
     inside = copied
     for name in at[:-1]:

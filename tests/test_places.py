@@ -152,7 +152,7 @@ def test_after_counting_the_workers_are_as_before(quick_client: Any) -> None:
 
 
 def run_on(record: Any, workload: str, env: Mapping[str, str] = os.environ, **parameters: Any) -> Run:
-    """A run that its runner computed, although the GPUs of its cluster are simulated."""
+    """Return a run that its runner computed, although the GPUs of its cluster are simulated."""
     run = store.create(
         Run(
             id=folders.new_id(workload),
@@ -172,7 +172,7 @@ def run_on(record: Any, workload: str, env: Mapping[str, str] = os.environ, **pa
 
 
 def with_standin(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment of processes that find the stand-in for CuPy."""
+    """Return the environment of processes that find the stand-in for CuPy."""
     return {**env, "PYTHONPATH": os.pathsep.join(filter(None, (str(STANDIN), env.get("PYTHONPATH"))))}
 
 

@@ -61,7 +61,7 @@ def installed(tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def brought(installed: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The same for this process."""
+    """Install the package for this process."""
     for path in installed:
         monkeypatch.syspath_prepend(path)
     registered.cache_clear()

@@ -28,7 +28,7 @@ _SPEED = {"tcp": 1.0, "ucx": 2.5}
 
 
 def row(protocol: str, **changes: Any) -> Row:
-    """A row in which ucx takes 2.5 times as long as tcp."""
+    """Return a row in which ucx takes 2.5 times as long as tcp."""
     factor, block = _SPEED[protocol], 1000
     profile = "ucx" if protocol == "ucx" else "gpus" if "devices" in changes else "cpu"
     spec = {"profile": profile, "protocol": protocol, "n_workers": 2, "threads_per_worker": 1, "memory_limit": 2**29}

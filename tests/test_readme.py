@@ -36,7 +36,7 @@ def snippets(language: str) -> str:
 
 @pytest.fixture
 def folder(data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder that holds what the README reads."""
+    """Return a working folder with the files that the README reads."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notebooks").mkdir()
     shutil.copy(ROOT / "notebooks" / "digits.npy", tmp_path / "notebooks")

@@ -97,7 +97,7 @@ def keys(s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def _put(folder: Path, s3: str, name: str, **content: Any) -> None:
-    """The same array in a .npy, .npz, HDF5 and Zarr file of this name."""
+    """Write the same array to a .npy, .npz, HDF5 and Zarr file of this name."""
     import s3fs
 
     fs = s3fs.S3FileSystem(endpoint_url=s3, key="a", secret="b", s3_additional_kwargs={"ACL": "public-read"})

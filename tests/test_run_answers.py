@@ -39,7 +39,7 @@ SMALL = {"shape": [2000, 20], "chunks": [500, 20]}
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A cluster of processes, with a data folder of its own."""
+    """Provide a cluster of processes with its own data folder."""
     with dask.config.set({"workbench.data-folder": str(tmp_path_factory.mktemp("data"))}):
         yield start_cluster("keeping-otter", n_workers=2)
         Session().stop("keeping-otter")

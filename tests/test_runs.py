@@ -52,7 +52,7 @@ def cluster():
 
 @pytest.fixture
 def mortal(monkeypatch):
-    """A cluster that a test may kill, and that gives up on a task when it has taken down one worker."""
+    """Provide a cluster that a test may kill, and that gives up a task when one worker has died of it."""
     monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES", "0")
     record = start_cluster("short-lived", n_workers=1)
     yield record
@@ -61,7 +61,7 @@ def mortal(monkeypatch):
 
 
 def under_way(record):
-    """A long run, some of whose tasks are done."""
+    """Return a long run that has finished some of its tasks."""
     run = submit("array_sum", LONG, record)
     return until(lambda: (now := store.get(run.id)).progress.done > 3 and now)
 

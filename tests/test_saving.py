@@ -36,7 +36,7 @@ YEARS = np.array(["2001", "2002", "2003", "2004"], "datetime64[s]")
 
 
 def answer() -> xarray.Dataset:
-    """A matrix in uneven blocks with labels, dates and a second coordinate of the samples, and its first row."""
+    """Return a matrix in uneven blocks with labels, dates and a second coordinate of the samples, and its first row."""
     coords = {"sample": NAMES, "time": YEARS, "population": ("sample", ["a", "b"] * 5)}
     scores = ("sample", "time"), da.from_array(X, chunks=((3, 5, 2), (4,))), {"units": "m"}
     return dataset({"scores": scores, "first": ("time", X[0])}, coords, {"workload": "mine", "bound": [1, 2]})

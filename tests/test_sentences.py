@@ -22,7 +22,7 @@ RANGE = re.compile(rf"{NUMBER}(?: %)? \({NUMBER} (?:to|–) {NUMBER}\)")
 
 
 def measured(source, middle):
-    """Times of one row: as many as a person asks for, noisy, now and then with one that strayed."""
+    """Return times of one row: as many as requested, noisy, sometimes with an outlier."""
     noise = source.choice((0.0, 0.003, 0.02, 0.1, 0.4))
     found = [middle * math.exp(source.gauss(0, noise)) for _ in range(source.choice((1, 2, 3, 4, 5, 5, 6, 9)))]
     if source.random() < 0.2:
@@ -31,7 +31,7 @@ def measured(source, middle):
 
 
 def random_comparison(seed):
-    """A comparison as it may come about, and the rows on cores and on GPUs that did the same work."""
+    """Return a possible comparison, and its rows on cores and on GPUs that did the same work."""
     source = random.Random(seed)
     serial, parallel = source.choice((0, 0.2, 2)), source.choice((0.3, 4, 8))
     cores = source.sample((1, 2, 3, 4, 8), source.randint(0, 4))

@@ -38,7 +38,7 @@ NODE = Around(inventory(), version=lambda _: "1")
 
 @pytest.fixture
 def queue(slurm_configuration: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A SLURM in which nothing is left of the test."""
+    """Provide a SLURM without any jobs of the test at its end."""
     monkeypatch.setenv("SLURM_CONF", str(slurm_configuration))
     yield slurm_configuration
     workbench("down", "--all")

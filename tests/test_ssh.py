@@ -52,7 +52,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 
 def there(hosts: Hosts) -> list[psutil.Process]:
-    """Processes that run on the machines."""
+    """Return the processes that run on the machines."""
     return psutil.Process(hosts.pid).children(recursive=True)
 
 

@@ -304,7 +304,7 @@ class _Runs:
 
 
 def _pickled(folder: Path, target: Path, of: str = "") -> Path:
-    """An array of text as Zarr 2, of which a filter unpickles."""
+    """Write an array of text as Zarr 2, with a filter that unpickles."""
     array = zarr.create_array(folder / of, shape=(3, 2), chunks=(3, 2), dtype=str, zarr_format=2, compressors=None)
     array[:] = "a"
     described = json.loads((folder / of / ".zarray").read_text())

@@ -555,7 +555,7 @@ def _save(folder: Path, name: str, x: Any) -> str:
 
 @pytest.fixture(scope="module")
 def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of files, each of which something is wrong with."""
+    """Return a folder of invalid files."""
     folder = tmp_path_factory.mktemp("bad")
     _save(folder, "good.npy", TALL)
     _save(folder, "0d.npy", np.float64(3))

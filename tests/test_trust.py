@@ -66,7 +66,7 @@ workbench:
 def hostile(
     tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[Hostile]:
-    """A hostile project as the working folder, with a server that it wants secrets sent to."""
+    """Provide a hostile project as the working folder, with a server to which it wants secrets sent."""
 
     class Listener(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

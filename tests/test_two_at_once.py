@@ -44,7 +44,7 @@ ROWS, COLUMNS, SITES, SAMPLES = 300, 90, 600, 70
 
 
 def matrix() -> da.Array:
-    """A matrix with a name that all calls share."""
+    """Return a matrix with a name that all calls share."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((ROWS, COLUMNS)) * 0.8 ** np.arange(COLUMNS) + 0.3
     return da.from_array(x, chunks=(100, -1))
@@ -227,7 +227,7 @@ SUBJECTS = {
 
 
 def _all_calls(subject: str) -> list[Callable[[], Any]]:
-    """The call as it stands, and one for each parameter with another value."""
+    """Return the call as it is, and one for each parameter with another value."""
     chosen = SUBJECTS[subject]
     given = [chosen.given, *({**chosen.given, name: other} for name, other in chosen.others.items())]
     return [lambda each=each: values(chosen.call(**each)) for each in given]
@@ -325,7 +325,7 @@ WORKLOADS = [chosen.name for chosen in templates() if chosen.name not in _SKIPPE
 
 
 def _workload_calls(name: str, folder: Path) -> dict[str, Callable[..., Any]]:
-    """A call of the workload as it stands, under "", and one for each field with another value there."""
+    """Return a call of the workload as it is, under "", and one for each field with another value."""
     chosen = template(name)
     schema, base = chosen.schema()["properties"], _base(name, folder)
     given = {"": base}
@@ -423,7 +423,7 @@ def _equal(one: Any, other: Any) -> None:
 
 
 def _at_once(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """The results of calls that start together in threads of their own."""
+    """Return the results of calls that start together in different threads."""
     ready = threading.Barrier(len(calls))
 
     def together(call: Callable[[], Any]) -> Any:

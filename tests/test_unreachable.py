@@ -24,7 +24,7 @@ DEAD = "http://127.0.0.1:1"  # a port at which nobody listens
 
 @pytest.fixture
 def unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kubeconfig of a Kubernetes, and commands of a SLURM, that don't answer."""
+    """Provide a kubeconfig, and SLURM commands, that never answer."""
     config = {
         "clusters": [{"name": "c", "cluster": {"server": DEAD}}],
         "users": [{"name": "u", "user": {}}],

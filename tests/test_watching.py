@@ -35,7 +35,7 @@ def failing(number: int) -> int:
 
 @pytest.fixture(autouse=True)
 def _own_folder(data_folder: Path) -> None:
-    """Runs of these tests are nobody's."""
+    """Use an empty data folder for the runs of these tests."""
 
 
 @pytest.fixture

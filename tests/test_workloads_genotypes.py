@@ -40,7 +40,7 @@ def _dummy(folder: Path) -> Path:
 
 
 def _by_hand(folder: Path) -> Path:
-    """A VCF with missing, monomorphic and all-missing sites, made a .bed file by plink."""
+    """Make a .bed file with plink from a VCF with missing, monomorphic and all-missing sites."""
     rng = np.random.default_rng(0)
     names = "\t".join(f"s{i}" for i in range(60))
     lines = [
@@ -213,7 +213,7 @@ def test_the_report_draws_how_values_fall_and_where_samples_lie() -> None:
 
 
 def _found(bed: Path, client: Any, scaler: str) -> Run:
-    """A run with the components of a file that were kept with it."""
+    """Return a run with the components of a file, saved with it."""
     parameters = PCA.validate({"path": str(bed), "n_components": 4, "tol": 1e-7, "scaler": scaler}, threads=2)
     results = PCA.build(parameters)
     arrays = PCA.arrays(results)

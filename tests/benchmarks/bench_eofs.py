@@ -159,7 +159,7 @@ def truth(path: Path, k: int, n_times: int) -> Found:
 
 
 def errors(found: Found, true: Found, lat: np.ndarray[Any, Any], *, weighted: bool) -> tuple[float, float]:
-    """The worst relative error of a singular value, and sine of the angle of a pattern."""
+    """Return the worst relative error of a singular value, and the worst sine of the angle of a pattern."""
     (s, patterns), (s_true, true_patterns) = found, true
     there = np.isfinite(true_patterns[0])
     assert (np.isfinite(patterns[0]) == there).all(), "Not the same places are left out."

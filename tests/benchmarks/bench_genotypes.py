@@ -33,7 +33,7 @@ CASES: Mapping[str, tuple[str, ...]] = {
 
 
 def simulated(folder: Path, variants: int, samples: int) -> None:
-    """A .bed file of which a few samples are children of others, so that there are relatives to find."""
+    """Write a .bed file in which a few samples are children of others, so that there are relatives to find."""
     from tests.test_genotypes_pca import bed_file
     from workbench.genotypes import simulate
 

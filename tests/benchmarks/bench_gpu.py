@@ -195,7 +195,7 @@ def marked(each: Measured, shorter: int) -> Measured:
 
 
 def chosen(told: Sequence[Step], words: Sequence[str]) -> list[Step]:
-    """The experiments with one of the words in their name; all where there is no word."""
+    """Return the experiments with one of the words in their name; all if no words are given."""
     kept = [step for step in told if not words or any(word in step[0]["name"] for word in words)]
     if not kept:
         names = "; ".join(known["name"] for known, _ in told)
@@ -238,7 +238,7 @@ class Clusters:
         self.stop()
 
     def of(self, profile: str) -> Any:
-        """The record of the cluster of this profile."""
+        """Return the record of the cluster of this profile."""
         from workbench.session import Session
 
         if self._record is None or self._profile != profile:
@@ -317,7 +317,7 @@ def of_runs(each: Measured, runs: list[Any], limits: Measured) -> Measured:
 
 
 def _answer(result: Measured) -> float:
-    """The sum, or the first singular value."""
+    """Return the sum, or the first singular value."""
     return float(result["value"] if "value" in result else result["singular_values"][0])
 
 
@@ -467,7 +467,7 @@ def limits(shorter: int = 1) -> Measured:
 
 
 def best(function: Any, times: int) -> float:
-    """The shortest of so many times, after one to warm up."""
+    """Return the shortest of `times` measurements, after one to warm up."""
     import cupy
 
     seconds = []
@@ -481,7 +481,7 @@ def best(function: Any, times: int) -> float:
 
 
 def timed(function: Callable[[], Any], times: int) -> Measured:
-    """The shortest of so many times, and the answer."""
+    """Return the shortest of `times` measurements, and the answer."""
     answers: list[Any] = []
     return {"seconds": best(lambda: answers.append(function()), times), "answer": float(answers[-1])}
 

@@ -105,7 +105,7 @@ def measured(
 
 @contextlib.contextmanager
 def s3() -> Iterator[str]:
-    """An S3 of this machine with an empty bucket, whose keys are in the environment."""
+    """Start an S3 server on this machine with an empty bucket, and put its keys into the environment."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]

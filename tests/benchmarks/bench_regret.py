@@ -90,7 +90,7 @@ def passed(name: str, parameters: Any, client: Client) -> dict[str, Any]:
 
 
 def measured(name: str, given: Mapping[str, Any], client: Client, rounds: int) -> str:
-    """A line of the table."""
+    """Measure a workload, and return its line of the table."""
     workers = workers_of(client).values()
     cluster = {name: sum(each[key] for each in workers) for name, key in _KNOWN.items()}
     of = variants(name, given, cluster)
@@ -153,7 +153,7 @@ def main() -> None:
 
 
 def stored(folder: Path, scale: float) -> str:
-    """A Zarr store of floats in small blocks."""
+    """Write a Zarr store of floats in small blocks."""
     import zarr
 
     rows, columns = int(60_000 * scale), 1000

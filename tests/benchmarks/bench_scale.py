@@ -145,7 +145,7 @@ def _end_sampling(dask_scheduler: Any) -> tuple[int, int]:
 
 @contextmanager
 def running(n_workers: int) -> Iterator[Cluster]:
-    """A scheduler with so many workers, attached to."""
+    """Start a scheduler with `n_workers` workers, and attach to it."""
     spawn = multiprocessing.get_context("spawn")
     # One thread each in BLAS, too, as Dask's nannies have it.
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -172,7 +172,7 @@ def running(n_workers: int) -> Iterator[Cluster]:
 
 
 def tasks(there: Cluster, n_tasks: int, repeats: int) -> dict[str, Any]:
-    """Rounds of empty tasks, watched by a page and not, and what memory that takes."""
+    """Run rounds of empty tasks, watched by a page and not, and measure the memory."""
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     page = multiprocessing.get_context("spawn").Process(target=serve_page, args=(there.name, theirs), daemon=True)
     page.start()

@@ -57,7 +57,7 @@ def once(client: Client, n_tasks: int) -> tuple[float, float]:
 
 
 def watched(client: Client, n_tasks: int, orders: Connection) -> tuple[float, float]:
-    """The same, watched from another process, which must have seen every task."""
+    """Do the same while another process watches, which must have seen every task."""
     orders.send(True)
     orders.recv()
     measured = once(client, n_tasks)

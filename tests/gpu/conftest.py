@@ -64,14 +64,14 @@ def real_device() -> None:
 
 @pytest.fixture(scope="session")
 def gpu_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A data folder for all clusters of these tests."""
+    """Provide a data folder for all clusters of these tests."""
     with using_data_folder(tmp_path_factory.mktemp("gpu")) as path:
         yield path
 
 
 @contextlib.contextmanager
 def cluster_of(name: str, profile: str = "gpu", **choices: Any) -> Iterator[Any]:
-    """The record of a cluster that is up, and stopped at the end of the block."""
+    """Start a cluster, yield its record, and stop it at the end of the block."""
     from workbench.session import Session
 
     session = Session()
@@ -86,20 +86,20 @@ def cluster_of(name: str, profile: str = "gpu", **choices: Any) -> Iterator[Any]
 
 @pytest.fixture
 def gpu_cluster(gpu_data_folder: Path) -> Callable[..., contextlib.AbstractContextManager[Any]]:
-    """Starts clusters."""
+    """Return a function that starts clusters."""
     return cluster_of
 
 
 @pytest.fixture(scope="module")
 def one_gpu(gpu_data_folder: Path) -> Iterator[Any]:
-    """A cluster on one GPU."""
+    """Provide a cluster on one GPU."""
     with cluster_of("one-gpu") as record:
         yield record
 
 
 @pytest.fixture
 def gpu_client(one_gpu: Any) -> Iterator[Any]:
-    """A client of it, within which arrays are made on the worker's GPU."""
+    """Provide a client of it, with arrays made on the worker's GPU."""
     from workbench.clusters.connect import connect
     from workbench.linalg import backend
 

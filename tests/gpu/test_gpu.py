@@ -30,7 +30,7 @@ def rounding(dtype: str) -> float:
 
 
 def computed(client: Any, name: str, **parameters: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The answer found on the GPU and the parameters as they were used; the check has passed."""
+    """Return the answer found on the GPU and the parameters used, after its check has passed."""
     chosen = template(name)
     checked = chosen.validate(parameters, threads=1)
     summary, check = chosen.compute(checked, client)
@@ -39,7 +39,7 @@ def computed(client: Any, name: str, **parameters: Any) -> tuple[dict[str, Any],
 
 
 def normal(resolved: dict[str, Any]) -> Any:
-    """The random array of the sums, made on the GPU and read."""
+    """Return the random array of the sums, made on the GPU and copied to the host."""
     rs = da.random.RandomState(resolved["seed"])
     x = rs.normal(10, 1, size=tuple(resolved["shape"]), chunks=tuple(resolved["chunks"]))
     return x.astype(resolved["dtype"]).to_backend("numpy").compute()

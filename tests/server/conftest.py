@@ -442,7 +442,7 @@ def make_watching(feeds: FakeFeeds) -> Callable[..., Watching]:
 
 @pytest.fixture
 def jp_server_config(session: FakeSession, make_watching: Callable[..., Watching]) -> Config:
-    """A server with the fakes in its settings, which lets nobody in who hasn't logged in."""
+    """Configure a server with the fakes, which requires a login."""
     return Config(
         {
             "ServerApp": {
@@ -466,7 +466,7 @@ class Answer(NamedTuple):
 
 @pytest.fixture
 def api(jp_fetch: Any) -> Callable[..., Any]:
-    """Sends a request below workbench/api and returns the answer, whatever its status."""
+    """Return a function that sends a request below workbench/api and returns the answer with any status."""
 
     async def send(verb: str, path: str, body: Any = None, **options: Any) -> Answer:
         text = None if body is None else body if isinstance(body, str | bytes) else json.dumps(body)

@@ -105,7 +105,7 @@ def silent_servers(n: int) -> Iterator[list[str]]:
 
 
 def looking(server: Server) -> list[int]:
-    """Processes that look at something for the server."""
+    """Return the pids of the server's processes that read folders or files."""
     children = children_of(server)
     parents = {pid for pid, _, line in children if LOOKING in line}
     return [pid for pid, parent, _ in children if parent in parents]

@@ -30,7 +30,7 @@ PATIENCE = 30.0
 
 @pytest.fixture
 def jp_server_config(data_folder: Path) -> Config:
-    """A server as it is installed."""
+    """Configure a server as it is installed."""
     return Config({"ServerApp": {"jpserver_extensions": {"workbench": True}, "allow_unauthenticated_access": False}})
 
 

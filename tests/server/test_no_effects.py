@@ -84,7 +84,7 @@ class Listener(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def listen() -> Iterator[Callable[..., tuple[str, list[tuple[str, str]]]]]:
-    """Starts a listener; its address, and the list of what reached it."""
+    """Provide a function that starts a listener, and returns its address and the list of requests."""
     servers = []
 
     def start(elsewhere: str = "") -> tuple[str, list[tuple[str, str]]]:

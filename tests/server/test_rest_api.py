@@ -109,7 +109,7 @@ REFUSED = [
 
 @pytest.fixture
 def furnished(session: Any, data_folder: Any) -> Any:
-    """A session with a cluster, a run that is done and one that goes on."""
+    """Return a session with a cluster, a finished run and a running one."""
     session.add("calm-otter")
     check = {"passed": True, "what": "The mean is 11."}
     spec = session.records["calm-otter"].spec
@@ -219,7 +219,7 @@ def test_every_address_is_described_and_every_description_has_an_address() -> No
 
 
 def asked_by() -> list[tuple[str, set[str]]]:
-    """The described paths that each address of the server answers, and its verbs."""
+    """Return the documented paths of the server's handlers, with the verbs of each."""
     known = {pattern.removeprefix("workbench/api"): handler for pattern, handler in addresses()}
     assert known.pop("/(.*)") is Rest
     verbs = {
@@ -242,7 +242,7 @@ def operations() -> set[tuple[str, str]]:
 
 
 def template_of(path: str) -> str:
-    """The described path that an address belongs to: the one with the fewest placeholders."""
+    """Return the documented path of an address: the one with the fewest placeholders."""
     fitting = [each for each in DESCRIPTION["paths"] if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", each), path)]
     return min(fitting, key=lambda each: each.count("{"))
 

@@ -205,7 +205,7 @@ def operations() -> list[tuple[str, str]]:
 
 
 def example(path: str) -> str:
-    """An address that the pattern matches."""
+    """Return an address that the pattern matches."""
     text = re.sub(r"\{\w+\}", "some", path).replace("([^/]+)", "some")
     return (
         text.replace("(?P<kind>cluster|run|comparison)", "cluster").replace("(/.*|)", "/status").replace("(.*)", "some")

@@ -32,7 +32,7 @@ class Page:
         await self.socket.write_message(json.dumps(message))
 
     async def next(self, kind: str) -> dict[str, Any]:
-        """The next message of this type; others are passed over."""
+        """Return the next message of this type, skipping others."""
         async with asyncio.timeout(PATIENCE):
             while True:
                 text = await self.socket.read_message()

@@ -25,13 +25,13 @@ TWO = {"profile": "cpu", "choices": {"n_workers": 2, "threads_per_worker": 1, "m
 
 @pytest.fixture
 def jp_server_config(data_folder: Path) -> Config:
-    """A server as it is installed."""
+    """Configure a server as it is installed."""
     return Config({"ServerApp": {"jpserver_extensions": {"workbench": True}, "allow_unauthenticated_access": False}})
 
 
 @pytest.fixture
 def hear(jp_ws_fetch: Callable[..., Any]) -> Callable[..., Any]:
-    """Reads a stream until a message fits."""
+    """Return a function that reads a stream until a message fits."""
 
     async def heard(page: Any, fits: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
         async with asyncio.timeout(PATIENCE):
@@ -157,7 +157,7 @@ async def test_a_watched_cluster_whose_host_is_killed_is_gone_and_lost(api: Any,
 
 
 async def opened(api: Any, path: str) -> tuple[Any, str]:
-    """The page that a browser ends at, and the folder of that."""
+    """Return the page where a browser ends up, and its folder."""
     for _ in range(5):
         answer = await api("GET", path)
         if answer.status not in (301, 302):

@@ -166,14 +166,14 @@ def _free_port() -> int:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A JupyterLab for the tests of one file; its clusters are stopped at the end."""
+    """Provide a JupyterLab for the tests of one file; its clusters are stopped at the end."""
     with running_lab(tmp_path_factory.mktemp("lab")) as running:
         yield running
 
 
 @contextmanager
 def running_lab(folder: Path) -> Iterator[Lab]:
-    """A JupyterLab with its files in `folder`, which sees what this process' environment tells it."""
+    """Run a JupyterLab with its files in `folder` and this process's environment."""
     if not (LABEXTENSION / "package.json").exists():
         pytest.fail("The Lab extension isn't built. Run: make install")
     with using_data_folder(folder / "workbench") as data_folder:
@@ -241,9 +241,9 @@ def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
 
 @pytest.fixture
 def open_lab(lab: Lab, page: Page) -> Callable[[], Page]:
-    """Opens JupyterLab in the page, or again, and waits until its layout is restored.
+    """Return a function that opens or reopens JupyterLab in the page, and waits until its layout is restored.
 
-    Where no tab was open, Lab gives its Launcher the focus up to a second later, wherever a person types by then.
+    Without an open tab, Lab focuses its Launcher up to a second later, even while the user types elsewhere.
     """
 
     def opened() -> Page:
@@ -259,7 +259,7 @@ def open_lab(lab: Lab, page: Page) -> Callable[[], Page]:
 
 @pytest.fixture
 def screenshot(page: Page) -> Callable[[str], Path]:
-    """Keeps what the page shows in tests/ui/screenshots, for somebody to look at."""
+    """Return a function that saves a screenshot in tests/ui/screenshots, for a person to look at."""
     return lambda name: _screenshot(page, name)
 
 

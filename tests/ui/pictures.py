@@ -27,7 +27,7 @@ LEFT = 33
 
 @contextmanager
 def opened(folder: Path) -> Iterator[tuple[Lab, Page]]:
-    """A Lab, and a page that shows it."""
+    """Start a Lab, and open it in a page."""
     with running_lab(folder) as lab, sync_playwright() as playwright:
         browser = chromium(playwright)
         page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()

@@ -16,7 +16,7 @@ from tests.ui.test_main_job import MINUTE, OpenLab, hook, open_sidebar, run_work
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """A scheduler with two workers that nobody here started."""
+    """Start a scheduler with two workers outside the workbench."""
     with other_python.cluster(sys.executable) as found:
         with Client(found) as client:
             client.wait_for_workers(2)

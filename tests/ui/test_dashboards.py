@@ -108,7 +108,7 @@ def theirs() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def attached(lab: Lab, theirs: str) -> str:
-    """The same, attached to."""
+    """Attach to the same cluster."""
     session = Session()
     session.start(spec_of(theirs), name="there", agreed=True)
     until(lambda: session.cluster("there").status == "ready" and session.cluster("there").dashboard_address)

@@ -29,7 +29,7 @@ EXPERIMENTS = {
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory, simulated_nvml: SimulatedNvml) -> Iterator[Lab]:
-    """A JupyterLab on a machine with eight simulated GPUs and a CuPy."""
+    """Provide a JupyterLab on a machine with eight simulated GPUs and a CuPy."""
     env = simulated_nvml.environment(preset="dgx1", memory=16 * GIB, load="wave")
     env = computing(env, tmp_path_factory.mktemp("cuda"))
     with pytest.MonkeyPatch.context() as patch:

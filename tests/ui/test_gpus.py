@@ -22,7 +22,7 @@ HELD = {2: 12 * GIB, 5: int(15.5 * GIB)}
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory, simulated_nvml: SimulatedNvml) -> Iterator[Lab]:
-    """A JupyterLab on the machine of the posts: a DGX-1, two of whose GPUs others work on."""
+    """Provide a JupyterLab on the posts' machine: a DGX-1, with two GPUs used by others."""
     folder = tmp_path_factory.mktemp("lab")
     env = simulated_nvml.environment(
         preset="dgx1",

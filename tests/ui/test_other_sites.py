@@ -37,7 +37,7 @@ socket.onclose = () => window.sockets.push('closed');
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A JupyterLab whose environment has secrets."""
+    """Provide a JupyterLab with secrets in its environment."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SECRETS.items():
             patch.setenv(name, value)
@@ -47,7 +47,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[type[http.server.BaseHTTPRequestHandler]], str]]:
-    """Starts a server; its address."""
+    """Provide a function that starts a server and returns its address."""
     servers = []
 
     def start(handler: type[http.server.BaseHTTPRequestHandler]) -> str:

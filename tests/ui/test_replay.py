@@ -27,7 +27,7 @@ COVERED = """() => {
 
 @pytest.fixture
 def offline(browser: Browser) -> Iterator[Callable[[str], Page]]:
-    """Opens a page in a browser whose network is cut; no request may even be tried."""
+    """Provide a function that opens a page in a browser without network; not even a failed request is allowed."""
     contexts, tried = [], []
 
     def open_page(address: str, **options: Any) -> Page:

@@ -15,7 +15,7 @@ from tests.ui.test_main_job import MINUTE, OpenLab, hook, open_sidebar, unfold
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory, slurm_configuration: Path) -> Iterator[Lab]:
-    """A JupyterLab on a machine from which jobs are submitted."""
+    """Provide a JupyterLab on a machine from which jobs are submitted."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLURM_CONF", str(slurm_configuration))
         with running_lab(tmp_path_factory.mktemp("lab")) as running:

@@ -94,7 +94,7 @@ def a_pass(samples: int, variants: int, columns: int, threads: int) -> tuple[flo
 
 
 def passes_of(n: int) -> tuple[int, float, float]:
-    """Passes to TOL, seconds of what is computed between them, and how far the values are from the true ones."""
+    """Return the passes to TOL, the seconds of computation between them, and the errors of the values."""
     from workbench.linalg import krylov
 
     spectrum, began = Spectrum(n), time.perf_counter()

@@ -11,7 +11,7 @@ TOL = 1e-3
 
 
 def intervals(seeds: int, threads: int) -> dict[str, Any]:
-    """Counts over all cases and seeds."""
+    """Return counts over all cases and seeds."""
     from tests.test_certificate import CASES
 
     given = [(case, seed) for case in CASES for seed in range(seeds)]
@@ -42,7 +42,7 @@ def _one(given: tuple[str, int]) -> tuple[bool, bool]:
 
 
 def sentence(found: dict[str, Any]) -> str:
-    """The counts in words."""
+    """Return the counts as a sentence."""
     return (
         f"**Certificate**: {found['accepted']} of {found['runs']} runs ({found['cases']} cases × {found['seeds']} "
         f"seeds, tol={found['tol']}) were accepted, {found['accepted and wrong']} of them wrong; "

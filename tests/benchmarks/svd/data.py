@@ -30,7 +30,7 @@ def simulated(rows: int, columns: int, structure: str) -> Any:
 
 
 def genotypes(folder: Path, rows: int, columns: int, structure: str, files: bool = False) -> None:
-    """Counts of alleles and the reference for centred ones; `files` that hold the same, with Patterson's scaling."""
+    """Write counts of alleles and the reference for centered ones; with `files`, also files scaled as by Patterson."""
     g = simulated(rows, columns, structure)
     x = np.lib.format.open_memmap(folder / "x.npy", "w+", np.uint8, (rows, columns))
     g.counts().store(x, lock=False)
@@ -54,7 +54,7 @@ def genotypes(folder: Path, rows: int, columns: int, structure: str, files: bool
 
 
 def incomplete(folder: Path, rows: int, columns: int) -> None:
-    """A .bed of 12 populations that hardly drifted apart, 1 % unknown; 10 and 40 components by Patterson's scaling."""
+    """Write a .bed of 12 close populations, 1 % missing, with 10 and 40 components by Patterson's scaling."""
     from workbench.genotypes import simulate
 
     x = np.lib.format.open_memmap(folder / "x.npy", "w+", np.uint8, (rows, columns))
@@ -96,14 +96,14 @@ def _write_bed(folder: Path, x: Matrix) -> None:
 
 
 def growing(folder: Path, rows: int, columns: int) -> None:
-    """A two-bit store alone: its reference would take longer than all else."""
+    """Write only a two-bit store: its reference would take longer than everything else."""
     from workbench.genotypes import pack_to_zarr
 
     pack_to_zarr(simulated(rows, columns, "clear"), folder / "two_bit.zarr")
 
 
 def tall(folder: Path, rows: int, columns: int, condition: float) -> None:
-    """Normal numbers with singular values spread evenly in the logarithm."""
+    """Write normal numbers with singular values spread evenly in the logarithm."""
     rng = np.random.default_rng(0)
     x = np.lib.format.open_memmap(folder / "x.npy", "w+", np.float64, (rows, columns))
     turn = np.linalg.qr(rng.standard_normal((columns, columns)))[0].T

@@ -77,7 +77,7 @@ def measured(method: Method, folder: Path, threads: int) -> Row:
 
 
 def errors(reference: Any, which: str, u: Any, s: Any, vh: Any) -> dict[str, float]:
-    """The worst relative error of a value, or of all values relative to the largest where they are all there."""
+    """Return the worst error of a value, relative to it or, if all are computed, to the largest, and of the vectors."""
     s, vh = (np.asarray(each, dtype=np.float64) for each in (s, vh))
     true, v = reference["s" + which], reference["v" + which]
     scale = true[0] if len(true) == vh.shape[1] else true

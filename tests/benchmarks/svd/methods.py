@@ -64,7 +64,7 @@ class Method:
 
 
 def counts(folder: Path, small: bool) -> Matrix:
-    """The data in memory, as they lie in x.npy."""
+    """Return the data in memory, in the layout of x.npy."""
     x = np.load(folder / "x.npy", mmap_mode="r")
     return np.array(x[: max(SMALL, 4 * x.shape[1])] if small else x)
 
@@ -151,7 +151,7 @@ def vectors(factors: Any) -> Found:
 
 
 def held(factors: Any) -> Found:
-    """The factors in memory as blocks, as they'd be on a cluster: joining them would cost all methods alike."""
+    """Return the factors in memory as blocks, as on a cluster: joining them would cost all methods the same."""
     import dask
 
     return Found(*dask.persist(*factors))
@@ -287,7 +287,7 @@ def no_cuml() -> str | None:
 
 
 def bed(folder: Path, small: bool) -> tuple[Path, int]:
-    """The .bed file and its number of variants."""
+    """Return the .bed file and its number of variants."""
     return folder / "x.bed", 0 if small else np.load(folder / "x.npy", mmap_mode="r").shape[0]
 
 
@@ -313,7 +313,7 @@ def _deviation(total: Any, n: int) -> Found:
 
 
 def random_sum(generator: str, chunk: int) -> Callable[[int], Found]:
-    """The post's code, with any of NumPy's generators."""
+    """Return the post's code, with any of NumPy's generators."""
 
     def run(n: int) -> Found:
         import dask.array as da

@@ -30,7 +30,7 @@ def as_accurate(ours: Row, peer: Row, within: float | None = None) -> bool:
 
 
 def best(rows: list[Row], peer: Row, field: str = "seconds", within: float | None = None) -> tuple[Row | None, bool]:
-    """The quickest of these that may be compared with a peer and True; else the quickest, or None, and False."""
+    """Return the fastest row that may be compared with a peer and True; else the fastest row, or None, and False."""
     counted = [row for row in rows if as_accurate(row, peer, within)]
     return min(counted or rows, key=lambda row: row[field], default=None), bool(counted)
 

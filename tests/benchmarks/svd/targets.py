@@ -55,7 +55,7 @@ def _arpack(case: str, size: str = "") -> list[Target]:
 
 
 def targets() -> list[Target]:
-    """The lines of the issue that are ratios between methods of one case."""
+    """Return the issue's targets that are ratios between methods of one case."""
     found = [*_genotypes(cases.WEAK, "packed"), *_genotypes(cases.WEAK, "bytes"), *_arpack(cases.WEAK)]
     size = ", 400 000 × 5 000"
     found += [*_genotypes(cases.LARGE, "packed", size), *_arpack(cases.LARGE, size)]

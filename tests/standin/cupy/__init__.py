@@ -239,7 +239,7 @@ def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, b
 
 
 def _shown(interface: dict[str, Any], owner: Any) -> ndarray:
-    """The array that another library shows, in the same memory."""
+    """Return the array of another library's interface, in the same memory."""
     dtype = np.dtype(interface["typestr"])
     size = dtype.itemsize * math.prod(interface["shape"])
     memory = UnownedMemory(interface["data"][0], size, owner)

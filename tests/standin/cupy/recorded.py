@@ -13,7 +13,7 @@ NAMES = {line.partition("(")[0]: line for line in _LINES[1:]}
 
 
 def known(prefix: str, name: str) -> str:
-    """The name with its module or class, or AttributeError where CuPy has none of it."""
+    """Return the name with its module or class. Raises AttributeError if CuPy lacks it."""
     full = f"{prefix}{name}"
     if full not in NAMES:
         raise AttributeError(f"CuPy {VERSION} has no {full}, though NumPy may.")

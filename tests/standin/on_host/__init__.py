@@ -29,7 +29,7 @@ _TYPES = {
 
 
 def compiler() -> str | None:
-    """The C++ compiler of this machine, if it has one."""
+    """Return the C++ compiler of this machine, if it has one."""
     return next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
 
 
@@ -68,10 +68,10 @@ def library(source: str) -> Any:
 
 
 def kernel(source: str, name: str, held: Callable[[Any], Any] = lambda array: array) -> Callable[..., None]:
-    """A kernel to be called with grid, block and parameters; `held` gives the NumPy array of each array parameter.
+    """Return a kernel to call with grid, block and parameters; `held` gives the NumPy array of each array parameter.
 
-    Refused is what CuPy would pass on without a word: a number or an array of another type than the kernel's, or one
-    that is not contiguous.
+    It refuses arguments that CuPy would silently pass on: a number or an array of another type than the kernel's, or an
+    array that isn't contiguous.
     """
     kinds = [_kind(each) for each in dict(_KERNEL.findall(source))[name].split(",")]
     function = getattr(library(source), f"{name}_on_host")
