@@ -31,7 +31,7 @@ from workbench.views.answers import cluster_answer
 
 @pytest.fixture
 def data_folder(data_folder: Path) -> Iterator[Path]:
-    """Provide an empty data folder, and remove its records at the end: stopping the clusters would stop this process."""
+    """Provide an empty data folder; remove its records at the end, since stopping clusters would stop this process."""
     yield data_folder
     for name in records.names():
         records.remove(name)

@@ -41,7 +41,7 @@ _reached: WeakSet[Any] = WeakSet()
 """Clients whose clusters can run functions of this package."""
 
 _importable: WeakKeyDictionary[Any, dict[tuple[frozenset[str], str], bool]] = WeakKeyDictionary()
-"""True, by client, if all of these workers can import a module."""
+"""Results of `can_import`, by client, workers and module."""
 
 _ARRIVAL = """
 import sys

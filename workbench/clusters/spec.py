@@ -152,7 +152,7 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
 
 
 def _or_why(ask: Callable[[], str], shown: str = "{}") -> str:
-    """Return the profile's answer or, since others are shown with it, a message on why there is none."""
+    """Return the profile's answer, or a message on why there is none: in a list, one error must not hide the rest."""
     try:
         return ask()
     except (FailedError, MissingError) as err:
