@@ -37,7 +37,7 @@ from workbench.session import Session
 from workbench.views.comparisons import comparisons as compare_view
 
 if TYPE_CHECKING:
-    from workbench.views.page import Sight
+    from workbench.views.page import Context
 
 SPEC = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=2**30)
 WRONG: tuple[Any, ...] = (None, -1, 0, 2**63, 10**40, -1e308, float("nan"), "", "x", "é" * 5000, [], {}, [None], True)
@@ -247,7 +247,7 @@ def test_a_damaged_comparison_costs_that_comparison(kept: Path, capsys: pytest.C
         path.write_bytes(content)
         assert main(["comparisons"]) == 0
         listed = capsys.readouterr().out
-        sidebar = compare_view(cast("Sight", SimpleNamespace(session=session, choices={})), "")
+        sidebar = compare_view(cast("Context", SimpleNamespace(session=session, choices={})), "")
         one = session.comparison(path.parent.name)
         for said in (listed, sidebar):
             assert good.id in said

@@ -179,14 +179,14 @@ def test_it_is_started_from_the_terminal(installed: list[str], data_folder: Path
 def test_it_is_a_way_to_compute_on_the_page(brought: None) -> None:
     from tests.server.conftest import FakeSession
     from workbench.views import machine
-    from workbench.views.page import Machine, Sight
+    from workbench.views.page import Context, Machine
 
     session: Any = FakeSession()
-    sight = Sight(session, {}, Machine(session), None, {"profile": "tea"})  # type: ignore[arg-type]
-    html = machine.start(sight, "")
+    context = Context(session, {}, Machine(session), None, {"profile": "tea"})  # type: ignore[arg-type]
+    html = machine.start(context, "")
     assert 'data-workbench="profile-tea"' in html
     assert "1 worker × 1 thread, 512 MiB" in html
-    assert 'data-workbench="field-kind"' in machine.plan_form(sight, "")
+    assert 'data-workbench="field-kind"' in machine.plan_form(context, "")
 
 
 def test_one_whose_package_is_gone_or_broken_is_dismissed_on_the_page(brought: None, data_folder: Path) -> None:

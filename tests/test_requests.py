@@ -82,12 +82,14 @@ def test_what_changes_something_is_finished_though_nobody_waits_and_what_looks_i
     session, told = FakeSession(), []
     session.add_run("r1", status="running")
     began, go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    may_end = threading.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
 
-    async def slow_cancel(run: str) -> Any:
-        began.set()
-        await go_on.wait()
+    def slow_cancel(run: str) -> Any:  # in a thread, as the real one
+        loops[0].call_soon_threadsafe(began.set)
+        assert may_end.wait(10)
         told.append(f"cancelled {run}")
-        ended.set()
+        loops[0].call_soon_threadsafe(ended.set)
         return session.show(run)
 
     class Slow(Here):
@@ -101,6 +103,7 @@ def test_what_changes_something_is_finished_though_nobody_waits_and_what_looks_i
     session.cancel = slow_cancel  # type: ignore[method-assign]
 
     async def give_up(desk: Desk) -> None:
+        loops.append(asyncio.get_running_loop())
         for path, body in (("runs/r1/cancel", None), ("runs", {"workload": "array_sum", "cluster": "calm-otter"})):
             began.clear()
             asking = asyncio.ensure_future(answer(desk, "POST", path, body))
@@ -109,6 +112,7 @@ def test_what_changes_something_is_finished_though_nobody_waits_and_what_looks_i
             with pytest.raises(asyncio.CancelledError):
                 await asking
         go_on.set()
+        may_end.set()
         await ended.wait()
 
     at_desk(session, give_up, Slow)

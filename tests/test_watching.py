@@ -85,7 +85,7 @@ def test_a_run_keeps_what_its_workers_run_on(quick_client: Client, monkeypatch: 
 def test_workers_of_two_machines_are_described_together() -> None:
     packages = remote.packages()
     about = About(
-        "workers", "3.12.1", packages, [], False, [], None, False, False, "node-1", "boot-1 a", "Xeon", 8, 2**34, 0.5
+        "workers", "3.12.1", packages, [], False, [], None, False, "node-1", "boot-1 a", "Xeon", 8, 2**34, 0.5
     )
     other = about._replace(host="node-2", place="boot-2 a", processor="EPYC", cores=16)
     # Another container on the first machine has the same cores.

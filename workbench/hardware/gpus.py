@@ -45,13 +45,13 @@ def read(sources: Sources, missing: Missing) -> Found:
                 return Found(cuda=cuda)
             addresses = {device.address: device.index for device in devices if device.address}
             gpus = tuple(device.read(addresses) for device in devices)
-            return Found(_in_sight(library, gpus, shown), cuda, _ancestors(devices, missing))
+            return Found(_visible(library, gpus, shown), cuda, _ancestors(devices, missing))
     except UnreadableError as err:
         missing.update({name: str(err) for name in ("gpus", "cuda.driver_version", "cuda.version")})
         return Found(cuda=Cuda(visible_devices=shown))
 
 
-def _in_sight(library: Any, gpus: tuple[Gpu, ...], shown: str | None) -> tuple[Gpu, ...]:
+def _visible(library: Any, gpus: tuple[Gpu, ...], shown: str | None) -> tuple[Gpu, ...]:
     """Return the GPUs with `visible` set by CUDA_VISIBLE_DEVICES."""
     if shown is None:
         return gpus

@@ -14,7 +14,7 @@ from workbench.views.parts import button, confirming, link
 
 if TYPE_CHECKING:
     from workbench.storage.browsing import Entry, Folder
-    from workbench.views.page import Sight
+    from workbench.views.page import Context
     from workbench.workloads.importing import Described
 
 
@@ -39,9 +39,9 @@ class Sought(NamedTuple):
         return {self.browsed: path}
 
 
-async def browsing(sight: Sight, sought: Sought, title: str, late: Sequence[str], begin: str) -> str:
+async def browsing(context: Context, sought: Sought, title: str, late: Sequence[str], begin: str) -> str:
     """Return a link that opens and closes the search: recent values, and a folder, at first that of `begin`."""
-    at = sight.choices.get(sought.browsed)
+    at = context.choices.get(sought.browsed)
     opened = "true" if at else "false"
     hook = sought.browsed.replace(".", "-")
     word = link(
@@ -56,14 +56,14 @@ async def browsing(sight: Sight, sought: Sought, title: str, late: Sequence[str]
     head = word + (paragraph("Used lately") + recent if recent else "")
     into = _functions if sought.functions and str(at).endswith(".py") else _folder
     try:
-        return head + await into(sight, sought, str(at))
+        return head + await into(context, sought, str(at))
     except WorkbenchError as err:
         home = link("Back to where Jupyter runs", data_choose=sought.inside("."))
         return head + paragraph(str(err), "wb-Problem") + confirming(err) + home
 
 
-async def _folder(sight: Sight, sought: Sought, at: str) -> str:
-    folder: Folder = await sight.ask("browse", at, **sought.server)
+async def _folder(context: Context, sought: Sought, at: str) -> str:
+    folder: Folder = await context.ask("browse", at, **sought.server)
     up = _pick("↑ the folder above", sought.inside(folder.above)) if folder.above else ""
     whole = ""
     if folder.is_store and not sought.functions:
@@ -92,8 +92,8 @@ def _empty(sought: Sought, folder: str, sentence: str) -> str:
     return empty(sentence, write_file(kind, folder, sought.field, {sought.browsed: None}))
 
 
-async def _functions(sight: Sight, sought: Sought, path: str) -> str:
-    there: tuple[Described, ...] = await sight.ask("functions", path)
+async def _functions(context: Context, sought: Sought, path: str) -> str:
+    there: tuple[Described, ...] = await context.ask("functions", path)
     up = _pick("↑ its folder", sought.inside(str(Path(path).parent)))
     fit = (_pick(each.title, sought.found(f"{path}:{each.name}")) for each in there if not each.problem)
     listed = tag("div", up, *fit, class_="wb-Listed", data_workbench="browsed")

@@ -39,7 +39,7 @@ from workbench.views.parts import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from workbench.views.page import Sight
+    from workbench.views.page import Context
 
 _NEAR = 600
 """Remaining seconds of a lease below which it is shown."""
@@ -55,15 +55,15 @@ _WHOLE = 3
 """Number of clusters up to which all cards are open. Beyond it, only the newest and those with problems are."""
 
 
-def pace(sight: Sight) -> float:
+def pace(context: Context) -> float:
     """Return the period of the view: short if the end of a lease is shown."""
-    near = any(_left(each) < _NEAR for each in sight.state.get("clusters", ()))
+    near = any(_left(each) < _NEAR for each in context.state.get("clusters", ()))
     return 1.0 if near else 30.0
 
 
-def clusters(sight: Sight, _: str) -> str:
+def clusters(context: Context, _: str) -> str:
     """Return the section of clusters, the newest first."""
-    found = sorted(sight.state.get("clusters", ()), key=lambda each: -each["created"])
+    found = sorted(context.state.get("clusters", ()), key=lambda each: -each["created"])
     failed = [each["name"] for each in found if each["status"] in _FAILED]
     actions = ""
     if len(failed) > 1:
@@ -73,24 +73,24 @@ def clusters(sight: Sight, _: str) -> str:
         question = f"Stop all {len(found)}?"
         actions += confirmed("stop", "Stop everything", question, "DELETE clusters", "stop-all")
     note = tag("span", str(len(found)), class_="wb-Section-note") if found else ""
-    shown = int(sight.choices.get("clusters.shown") or _SHOWN)
-    compared = sight.state.get("comparing", ())
+    shown = int(context.choices.get("clusters.shown") or _SHOWN)
+    compared = context.state.get("comparing", ())
     own = [each for each in found if each["name"] not in compared]
-    cards = (_cluster(sight, each, None if len(own) <= _WHOLE else each is own[0]) for each in own[:shown])
+    cards = (_cluster(context, each, None if len(own) <= _WHOLE else each is own[0]) for each in own[:shown])
     body = "".join(cards) or ("" if compared else examples.empty("None is running.", examples.start_workers()))
     body += more("clusters", shown, _MORE, len(own) - shown)
-    if theirs := [_cluster(sight, each) for each in found if each["name"] in compared]:
+    if theirs := [_cluster(context, each) for each in found if each["name"] in compared]:
         # These start and stop during the comparison; unfolded, they would move everything below each time.
         body += folded(f"{count(len(theirs), 'cluster')} of a comparison", "".join(theirs), id="wb-compared-clusters")
     return section("clusters", "Clusters", notice("DELETE clusters") + body, note=note, actions=actions)
 
 
-def _cluster(sight: Sight, cluster: dict[str, Any], is_open: bool | None = None) -> str:
+def _cluster(context: Context, cluster: dict[str, Any], is_open: bool | None = None) -> str:
     """Return a card; unless `is_open` is None, it can be folded to its first line."""
     name, status = cluster["name"], cluster["status"]
     parts = {"starting": _starting, "ready": _ready, "failed": _failed, "lost": _failed}
-    make = parts.get(status, lambda _sight, each: paragraph(each["message"] or ""))
-    title, body = tag("strong", escape(name), class_="wb-Card-title", translate="no"), make(sight, cluster)
+    make = parts.get(status, lambda _context, each: paragraph(each["message"] or ""))
+    title, body = tag("strong", escape(name), class_="wb-Card-title", translate="no"), make(context, cluster)
     if is_open is not None:
         needs_a_look = status != "ready" or bool(cluster["warning"]) or _left(cluster) < _NEAR
         title = fold(f"wb-card-{name}", title, is_open=is_open or needs_a_look, title=cluster["description"])
@@ -102,7 +102,7 @@ def _cluster(sight: Sight, cluster: dict[str, Any], is_open: bool | None = None)
             tag("span", class_="wb-Dot", aria_hidden="true"),
             title,
             tag("span", escape(stage(cluster)), class_="wb-Muted", data_workbench="stage"),
-            _stop(sight, cluster) if status in ("starting", "ready") else "",
+            _stop(context, cluster) if status in ("starting", "ready") else "",
             class_="wb-Card-header",
         ),
         body,
@@ -133,11 +133,11 @@ def stage(cluster: Mapping[str, Any]) -> str:
     return counted if cluster["status"] == "ready" and missing else str(cluster["status"])
 
 
-def _stop(sight: Sight, cluster: dict[str, Any]) -> str:
+def _stop(context: Context, cluster: dict[str, Any]) -> str:
     name, starting = cluster["name"], cluster["status"] == "starting"
     runs = [
         each
-        for each in sight.state.get("runs", ())
+        for each in context.state.get("runs", ())
         if each["cluster"] == name and each["status"] in ("starting", "running")
     ]
     verb = "Stop" if "stop" in cluster["can"] else "Detach"
@@ -150,27 +150,27 @@ def _stop(sight: Sight, cluster: dict[str, Any]) -> str:
     return confirmed(icon, label, question, f"DELETE clusters/{name}", hook)
 
 
-def _starting(_: Sight, cluster: dict[str, Any]) -> str:
+def _starting(_: Context, cluster: dict[str, Any]) -> str:
     expected = cluster["n_workers_expected"] or cluster["spec"]["n_workers"] or 1
     reached = {"preparing": 0.1, "scheduler": 0.4, "workers": 0.5 + 0.5 * cluster["n_workers"] / expected}
     return meter(f"Start of {cluster['name']}", reached.get(cluster["stage"], 1.0), 1, "")
 
 
-def _failed(sight: Sight, cluster: dict[str, Any]) -> str:
+def _failed(context: Context, cluster: dict[str, Any]) -> str:
     name = cluster["name"]
     log = folded("Last lines of the log", live(f"log-tail:{name}"), id=f"wb-tail-{name}")
     dismiss = button("Dismiss", data_request=f"DELETE clusters/{name}", data_workbench="dismiss")
     message = cluster["message"] or "It ended without saying why."
-    row = tag("div", _again(sight, cluster), dismiss, class_="wb-Row wb-mod-end")
+    row = tag("div", _again(context, cluster), dismiss, class_="wb-Row wb-mod-end")
     return paragraph(message, "wb-Problem", role="alert") + log + row
 
 
-def _again(sight: Sight, cluster: dict[str, Any]) -> str:
+def _again(context: Context, cluster: dict[str, Any]) -> str:
     """Return a button that starts a cluster with the same choices; '' if attached or of an unavailable profile."""
     spec = ClusterSpec.model_validate_json(json.dumps(cluster["spec"]))
     known = of_cluster(spec.profile)
     try:
-        choices = spec.chosen(known.choices(sight.machine.inventory()).model_fields)
+        choices = spec.chosen(known.choices(context.machine.inventory()).model_fields)
     except WorkbenchError:
         return ""  # The profile is gone or fails.
     if known.verb != "Start":
@@ -183,7 +183,7 @@ def _again(sight: Sight, cluster: dict[str, Any]) -> str:
     )
 
 
-def _ready(sight: Sight, cluster: dict[str, Any]) -> str:
+def _ready(context: Context, cluster: dict[str, Any]) -> str:
     name, spec = cluster["name"], cluster["spec"]
     limit, used = cluster["n_workers"] * spec["memory_limit"], cluster["memory_used"]
     memory = markup.faint(size(limit))
@@ -197,7 +197,7 @@ def _ready(sight: Sight, cluster: dict[str, Any]) -> str:
     drawers = {"logs": live(f"logs:{name}"), "code": live(f"code:{name}")}
     workers = tag("span", escape(words), data_workbench="workers")
     if "scale" in cluster["can"]:
-        drawers["scale"] = _scale(sight, cluster)
+        drawers["scale"] = _scale(context, cluster)
         workers = fold(
             f"wb-scale-{name}",
             escape(words),
@@ -208,14 +208,14 @@ def _ready(sight: Sight, cluster: dict[str, Any]) -> str:
         tag("div", workers, memory, class_="wb-Cluster-size")
         + (paragraph(machine_words(cluster["machine"]), "wb-Muted", data_workbench="machine") if far else "")
         + (live(f"cluster:{name}") if spec["devices"] and not far else paragraph(cluster["warning"], "wb-Problem"))
-        + _notebooks(sight, cluster)
+        + _notebooks(context, cluster)
         + paragraph(lease, "wb-Lease", role="status", data_workbench="lease")
         + tag("div", *_buttons(cluster), class_="wb-Row")
         + "".join(drawer(f"wb-{what}-{name}", body) for what, body in drawers.items())
     )
 
 
-def _notebooks(sight: Sight, cluster: dict[str, Any]) -> str:
+def _notebooks(context: Context, cluster: dict[str, Any]) -> str:
     """Return links to the page's notebooks whose kernels are connected."""
     on = [
         link(
@@ -223,7 +223,7 @@ def _notebooks(sight: Sight, cluster: dict[str, Any]) -> str:
             title=f"{title} is on {cluster['name']}",
             **command("notebook", kernel=kernel),
         )
-        for kernel, title in sight.choices.get("notebooks", {}).items()
+        for kernel, title in context.choices.get("notebooks", {}).items()
         if any(f"kernel-{kernel}" in client for client in cluster["clients"])
     ]
     label = f"Notebooks on {cluster['name']}"
@@ -272,10 +272,10 @@ def _buttons(cluster: Mapping[str, Any]) -> Iterator[str]:
     yield tag("span", *icons, class_="wb-Icons")
 
 
-def _scale(sight: Sight, cluster: dict[str, Any]) -> str:
+def _scale(context: Context, cluster: dict[str, Any]) -> str:
     name = cluster["name"]
     prefix = f"scale.{name}."
-    chosen = given(sight.choices, prefix)
+    chosen = given(context.choices, prefix)
     here = cluster["n_workers_expected"] or cluster["n_workers"]
     adaptive = chosen.get("adaptive", cluster["adaptive"] is not None)
     low, high = cluster["adaptive"] or (1, max(2, here))
@@ -292,7 +292,7 @@ def _scale(sight: Sight, cluster: dict[str, Any]) -> str:
             + _step("+", "One worker more", {f"{prefix}n_workers": n + 1}, False)
         )
     most = int(chosen.get("maximum") or high) if adaptive else n
-    past = _past_budget(sight, name, most) if most > max(here, high if cluster["adaptive"] else 0) else None
+    past = _past_budget(context, name, most) if most > max(here, high if cluster["adaptive"] else 0) else None
     take = {field: f"{prefix}{field}" for field in body}
     check = checkbox(f"{prefix}adaptive", checked=bool(adaptive), data_workbench="adaptive")
     words = "The number of workers follows the load between two bounds"
@@ -315,14 +315,14 @@ def _scale(sight: Sight, cluster: dict[str, Any]) -> str:
     ) + paragraph(past or "", "wb-Problem")
 
 
-def _past_budget(sight: Sight, name: str, n_workers: int) -> str | None:
+def _past_budget(context: Context, name: str, n_workers: int) -> str | None:
     """Return the reason why so many workers exceed the budget; None if they don't."""
-    records = sight.session.clusters()
+    records = context.session.clusters()
     spec = next((each.spec for each in records if each.name == name), None)
     if spec is None:
         return None
     spec = spec.model_copy(update={"n_workers": n_workers})
-    return refusal(spec, sight.machine.inventory(), without(records, name))
+    return refusal(spec, context.machine.inventory(), without(records, name))
 
 
 def _number(prefix: str, field: str, value: Any, label: str) -> str:
@@ -345,27 +345,27 @@ def _step(sign: str, label: str, choices: dict[str, Any], disabled: bool) -> str
     return button(sign, class_=looks, title=label, aria_label=label, disabled=disabled, data_choose=choices)
 
 
-async def gpus(sight: Sight, name: str) -> str:
+async def gpus(context: Context, name: str) -> str:
     """Return bars of the GPUs of a cluster, as reported by its workers."""
-    record = record_of(sight, name)
+    record = record_of(context, name)
     devices = record["spec"]["devices"] if record else ()
     if record is None or not devices:
         return ""
-    heard = await sight.heard(name)
+    heard = await context.heard(name)
     bars = await in_thread(
         cluster_gpu_list,
         devices,
         heard.samples,
-        lambda: (sight.machine.inventory(), sight.machine.gauges()),
+        lambda: (context.machine.inventory(), context.machine.gauges()),
         place=name,
         silence=heard.silence,
     )
     return paragraph(record["warning"], "wb-Problem") + bars
 
 
-def code(sight: Sight, name: str) -> str:
+def code(context: Context, name: str) -> str:
     """Return code that connects to a cluster, and code that starts the same cluster without this package."""
-    record = record_of(sight, name)
+    record = record_of(context, name)
     if record is None:
         return ""
     return (
@@ -376,22 +376,22 @@ def code(sight: Sight, name: str) -> str:
     )
 
 
-def record_of(sight: Sight, name: str) -> dict[str, Any] | None:
+def record_of(context: Context, name: str) -> dict[str, Any] | None:
     """Return the state of a cluster; None if there is none of this name."""
-    return next((each for each in sight.state.get("clusters", ()) if each["name"] == name), None)
+    return next((each for each in context.state.get("clusters", ()) if each["name"] == name), None)
 
 
-def log_tail(sight: Sight, name: str) -> str:
+def log_tail(context: Context, name: str) -> str:
     """Return the last lines in the log of a failed cluster."""
-    record = record_of(sight, name) or {}
+    record = record_of(context, name) or {}
     return markup.log("\n".join(record.get("log_tail", ())))
 
 
-async def logs(sight: Sight, name: str) -> str:
+async def logs(context: Context, name: str) -> str:
     """Return the logs of host, scheduler and workers, each below its name, filtered by writer and text."""
-    found = await sight.session.control.logs(name)
+    found = await context.session.control.logs(name)
     prefix = f"logs.{name}."
-    asked = given(sight.choices, prefix)
+    asked = given(context.choices, prefix)
     who, text = asked.get("who", ""), str(asked.get("text") or "").lower()
     shown = {}
     for each, said in found.items():

@@ -28,7 +28,7 @@ from workbench.views.work import Chosen, chosen_preset, chosen_workload, shown_f
 
 if TYPE_CHECKING:
     from workbench.hardware import Inventory
-    from workbench.views.page import Sight
+    from workbench.views.page import Context
     from workbench.workloads.registry import Template
 
 _PAIRS = ({"cpu", "gpus"}, {"cpu", "gpu"}, {"one-core", "cpu"}, {"cpu", "numpy"})
@@ -84,9 +84,9 @@ class _Wish(NamedTuple):
         return asked | ({"agreed": bool(chosen.get("agreed"))} if self.asks else {})
 
 
-async def compare(sight: Sight, _: str) -> str:
+async def compare(context: Context, _: str) -> str:
     """Return the form of a comparison, and the comparisons below it."""
-    wish = _wish(sight, await chosen_workload(sight))
+    wish = _wish(context, await chosen_workload(context))
     begin = button(
         "Compare",
         kind="accept",
@@ -104,13 +104,13 @@ async def compare(sight: Sight, _: str) -> str:
         data_workbench="compare",
     )
     repeats = _input(wish, "repeats", 5, type="number", min=1, id="wb-compare-repeats", class_="wb-Count jp-mod-styled")
-    expected = await _expected(sight, wish)
+    expected = await _expected(context, wish)
     agreement = paragraph(wish.asks, "wb-Problem") + _box(wish, "agreed", "The network is trusted") if wish.asks else ""
     find = _input(wish, "text", "", type="search", aria_label="Search clusters", placeholder="Search clusters")
     return (
         tag("p", escape(_in_words(wish)), data_workbench="compare-what")
         + tag("div", *(_chip(each, wish) for each in wish.offers), class_="wb-Chips", role="group", aria_label="On")
-        + (find if len(sight.ready()) > _CLUSTERS else "")
+        + (find if len(context.ready()) > _CLUSTERS else "")
         + tag("div", *_sweep(wish), class_="wb-Row")
         + agreement
         + paragraph(wish.problem or "", "wb-Problem", data_workbench="compare-problem")
@@ -128,11 +128,11 @@ async def compare(sight: Sight, _: str) -> str:
     )
 
 
-def _wish(sight: Sight, workload: Chosen) -> _Wish:
-    template, chosen, inventory = workload.template, given(sight.choices, "compare."), sight.machine.inventory()
-    typed = given(sight.choices, f"run.{template.name}.")
-    offers = tuple(_offers(sight, template, typed, chosen))
-    further = [_offer(sight, "", text, text) for each in chosen.get("lines", "").split(";") if (text := each.strip())]
+def _wish(context: Context, workload: Chosen) -> _Wish:
+    template, chosen, inventory = workload.template, given(context.choices, "compare."), context.machine.inventory()
+    typed = given(context.choices, f"run.{template.name}.")
+    offers = tuple(_offers(context, template, typed, chosen))
+    further = [_offer(context, "", text, text) for each in chosen.get("lines", "").split(";") if (text := each.strip())]
     there = {each.name: each for each in offers if each.error is None}
     proposed = {name for name in there if name.startswith("usual-")} or next(
         (pair for pair in _PAIRS if pair <= there.keys()), {"cpu"}
@@ -143,7 +143,7 @@ def _wish(sight: Sight, workload: Chosen) -> _Wish:
     settings: dict[str, Any] = {}
     # If they can't be read, the workload's form reports it.
     with suppress(BadInputError):
-        settings = read_settings(sight.choices.get(f"settings.{template.name}", ""))
+        settings = read_settings(context.choices.get(f"settings.{template.name}", ""))
     swept = _swept(template, typed, settings)
     # A sweep chosen for another workload doesn't apply.
     chosen["sweep"] = sweep = sweep if (sweep := chosen.get("sweep", "")) in swept else ""
@@ -171,7 +171,7 @@ def _problem(wish: _Wish) -> str | None:
     return None
 
 
-async def _expected(sight: Sight, wish: _Wish) -> str:
+async def _expected(context: Context, wish: _Wish) -> str:
     """Return the expected number of runs and their time; '' if that is unknown yet."""
     if wish.problem:
         return ""
@@ -182,8 +182,8 @@ async def _expected(sight: Sight, wish: _Wish) -> str:
     try:
         # Reading a path may hang.
         if taken.keys() & template.paths or not wish.workload.is_listed:
-            return str(await sight.ask("forecast_comparison", **given))
-        return await in_thread(partial(sight.session.forecast_comparison, **given))
+            return str(await context.ask("forecast_comparison", **given))
+        return await in_thread(partial(context.session.forecast_comparison, **given))
     except WorkbenchError:
         # The workload's form reports its problem, and so does a click on Compare.
         return ""
@@ -192,22 +192,24 @@ async def _expected(sight: Sight, wish: _Wish) -> str:
 # -- entries to tick
 
 
-def _offers(sight: Sight, template: Template, typed: Mapping[str, Any], chosen: Mapping[str, Any]) -> Iterator[_Offer]:
-    inventory = sight.machine.inventory()
+def _offers(
+    context: Context, template: Template, typed: Mapping[str, Any], chosen: Mapping[str, Any]
+) -> Iterator[_Offer]:
+    inventory = context.machine.inventory()
     if inventory.cpu.usable > 1:
-        yield _offer(sight, "one-core", "cpu --workers 1 --threads 1", ONE_CORE)
+        yield _offer(context, "one-core", "cpu --workers 1 --threads 1", ONE_CORE)
     # Running clusters follow below.
     available = [
-        each for each in sight.session.profiles(inventory) if each.available and profile(each.name).verb == "Start"
+        each for each in context.session.profiles(inventory) if each.available and profile(each.name).verb == "Start"
     ]
     for each in available:
-        planned = given(sight.choices, f"plan.{each.name}.")
+        planned = given(context.choices, f"plan.{each.name}.")
         line = Line(
             each.name,
             {name: value for name, value in planned.items() if name in OPTIONS.values() or takes(each.name, name)},
         )
         plain = planned.get("encrypt") is False
-        offer = _offer(sight, each.name, str(line.having(encrypt=False) if plain else line), each.title)
+        offer = _offer(context, each.name, str(line.having(encrypt=False) if plain else line), each.title)
         # A profile that needs more input is offered under Compute on.
         if planned or offer.error is None:
             yield offer
@@ -217,7 +219,7 @@ def _offers(sight: Sight, template: Template, typed: Mapping[str, Any], chosen: 
             yield _Offer("cupy", "cupy", "CuPy", "without Dask")
     swept = chosen.get("sweep") in SWEPT_OPTIONS
     fixed = BadInputError("It runs already, with the workers that it has.") if swept else None
-    clusters = sorted(sight.ready(), key=lambda each: each["created"], reverse=True)
+    clusters = sorted(context.ready(), key=lambda each: each["created"], reverse=True)
     found = [each for each in clusters if chosen.get("text", "").lower() in each["name"].lower()]
     for cluster in clusters:
         name, plan = cluster["name"], _in_short(cluster["description"])
@@ -225,17 +227,17 @@ def _offers(sight: Sight, template: Template, typed: Mapping[str, Any], chosen: 
             yield _Offer(f"cluster-{name}", f"--cluster {shlex.quote(name)}", name, plan, error=fixed)
     if chosen_preset(template, typed):
         usual = usual_lines(template.name, typed, inventory)
-        yield from (_offer(sight, f"usual-{line}", line, line) for line in usual if len(usual) > 1)
+        yield from (_offer(context, f"usual-{line}", line, line) for line in usual if len(usual) > 1)
 
 
-def _offer(sight: Sight, name: str, line: str, title: str) -> _Offer:
+def _offer(context: Context, name: str, line: str, title: str) -> _Offer:
     """Return the entry of a line, with its plan or the error."""
     try:
         read = read_line(line)
         if read.profile is None or read.profile in WITHOUT_DASK:
             return _Offer(name, line, title)
         # Planned as if no other cluster ran: if both together are too large, rows are measured one at a time.
-        spec = plan(read.profile, sight.machine.inventory(), **read.choices)
+        spec = plan(read.profile, context.machine.inventory(), **read.choices)
     except WorkbenchError as err:
         return _Offer(name, line, title, error=err)
     return _Offer(name, line, title, _in_short(spec.describe()), spec)

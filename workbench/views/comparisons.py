@@ -18,30 +18,30 @@ from workbench.views.parts import command, confirmed, foot, line, more, notice
 if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.runs.comparing.table import RowSummary, Summary, Times
-    from workbench.views.page import Sight
+    from workbench.views.page import Context
 
 SHOWN = 5
 _MORE = 20
 """Number of comparisons that are listed at first, and number added by each click."""
 
 
-def pace(sight: Sight) -> float:
+def pace(context: Context) -> float:
     """Return the period of the view: short while a comparison runs."""
-    return 1.0 if any(each.active for each in sight.session.comparisons(limit=SHOWN)) else 30.0
+    return 1.0 if any(each.active for each in context.session.comparisons(limit=SHOWN)) else 30.0
 
 
-def comparisons(sight: Sight, _: str) -> str:
+def comparisons(context: Context, _: str) -> str:
     """Return the list of the latest comparisons, with a link for more."""
-    shown = int(sight.choices.get("comparisons.shown") or SHOWN)
-    found = sight.session.comparisons(limit=None)
+    shown = int(context.choices.get("comparisons.shown") or SHOWN)
+    found = context.session.comparisons(limit=None)
     if not found:
         return examples.empty("Nothing has been compared yet.", examples.first_comparison())
-    listed = tag("ul", *(_one(sight, each, time.time()) for each in found[:shown]), class_="wb-Runs", data_stop=True)
+    listed = tag("ul", *(_one(context, each, time.time()) for each in found[:shown]), class_="wb-Runs", data_stop=True)
     return listed + more("comparisons", shown, _MORE, len(found) - shown)
 
 
-def _one(sight: Sight, comparison: Comparison, now: float) -> str:
-    summary = sight.session.summary(comparison)
+def _one(context: Context, comparison: Comparison, now: float) -> str:
+    summary = context.session.summary(comparison)
     given = comparison.request.parameters if comparison.request else {}
     words = ", ".join(f"{name}={as_text(value)}" for name, value in given.items())
     state = None if comparison.status in ("done", "running") else comparison.status

@@ -10,7 +10,7 @@ from workbench.figures.markup import paragraph, tag
 from workbench.views.parts import button, notice
 
 if TYPE_CHECKING:
-    from workbench.views.page import Sight
+    from workbench.views.page import Context
 
 _SMALL = {"size": "1GiB"}
 """Parameters with which a workload takes about a second on two cores."""
@@ -41,11 +41,11 @@ def run_on(cluster: str, label: str = "Run the first example", workload: str = "
     ) + notice("POST runs")
 
 
-def first_run(sight: Sight) -> str:
+def first_run(context: Context) -> str:
     """Return a button for the first run: it starts a cluster, or runs an example on one."""
-    if ready := sight.ready():
+    if ready := context.ready():
         return run_on(max(ready, key=lambda each: each["created"])["name"])
-    if sight.clusters("starting"):
+    if context.clusters("starting"):
         return tag("span", escape("An example can run as soon as the cluster is ready."), class_="wb-Muted")
     return start_workers("start-for-run")
 

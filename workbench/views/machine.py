@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from workbench.clusters.profiles import Offered
     from workbench.clusters.spec import ClusterSpec
     from workbench.hardware import Inventory, NetworkCard
-    from workbench.views.page import Sight
+    from workbench.views.page import Context
 
 
 _JUST_NOW = 3.0  # seconds
 
 
-def hardware(sight: Sight, _: str) -> str:
+def hardware(context: Context, _: str) -> str:
     """Return the hardware of this machine in two lines, with details below a fold."""
-    inventory = sight.machine.inventory()
+    inventory = context.machine.inventory()
     why = inventory.missing.get("gpus")
     none = "no GPU" if why in (None, NO_DRIVER) else "GPUs unknown"
     cores, memory = inventory.cpu.usable, inventory.memory
     words = (count(cores, "core"), size(memory.limit), gpu_names(inventory) or none)
-    free = f"{size(sight.session.budget(inventory).left)} free for clusters"
+    free = f"{size(context.session.budget(inventory).left)} free for clusters"
     return (
         tag("p", escape(joined(words)), title=why, data_workbench="inventory")
         + paragraph(free, data_workbench="budget")
@@ -50,9 +50,9 @@ def hardware(sight: Sight, _: str) -> str:
     )
 
 
-def machine(sight: Sight, _: str) -> str:
+def machine(context: Context, _: str) -> str:
     """Return the current use of this machine, without any cluster."""
-    usage, memory = sight.machine.usage()
+    usage, memory = context.machine.usage()
     busy = sum(usage.cores) / max(1, len(usage.cores))
     used = memory.limit - min(memory.limit, memory.available or 0)
     bars = tag("div", *map(_core, range(len(usage.cores)), usage.cores), class_="wb-Cores", aria_hidden="true")
@@ -120,12 +120,12 @@ def _faded(text: str) -> str:
     return escape(first) + (faint(f"{dot}{more}") if more else "")
 
 
-def gpus(sight: Sight, profile: str) -> str:
+def gpus(context: Context, profile: str) -> str:
     """Return bars of each GPU of this machine; for a profile with GPUs, with boxes to choose them."""
-    inventory = sight.machine.inventory()
+    inventory = context.machine.inventory()
     if not inventory.gpus:
         return ""
-    return gpu_list(inventory, sight.machine.gauges(), place="machine", choice=_choice(profile, inventory))
+    return gpu_list(inventory, context.machine.gauges(), place="machine", choice=_choice(profile, inventory))
 
 
 def _choice(profile: str, inventory: Inventory) -> Choice | None:
@@ -136,25 +136,25 @@ def _choice(profile: str, inventory: Inventory) -> Choice | None:
     return Choice(one=base == "gpu", proposed=proposed(base, inventory), name=f"plan.{profile}.devices")
 
 
-def start(sight: Sight, _: str) -> str:
+def start(context: Context, _: str) -> str:
     """Return the ways to compute, the plan of the chosen one, and Start."""
-    inventory = sight.machine.inventory()
-    profiles = sight.session.profiles(inventory)
+    inventory = context.machine.inventory()
+    profiles = context.session.profiles(inventory)
     offered = [each for each in profiles if each.available]
     more = [each for each in profiles if not each.available]
-    chosen = _chosen(sight, profiles)
+    chosen = _chosen(context, profiles)
     ways = ((each.name, each.title, each.summary) for each in offered)
     return (
         radios("profile", "Compute on", ("wb-Ways", "wb-Way"), ways, chosen)
         + (live(f"gpus:{chosen}") if inventory.gpus else "")
-        + (_planner(sight, chosen, inventory, more) if chosen else "")
+        + (_planner(context, chosen, inventory, more) if chosen else "")
     )
 
 
-def _chosen(sight: Sight, profiles: Iterable[Offered]) -> str | None:
+def _chosen(context: Context, profiles: Iterable[Offered]) -> str | None:
     """Return the profile that the page chose, or the first available one."""
     names = [each.name for each in profiles if each.available]
-    chosen = sight.choices.get("profile")
+    chosen = context.choices.get("profile")
     return chosen if chosen in names else next(iter(names), None)
 
 
@@ -183,26 +183,26 @@ class _Planned(NamedTuple):
     """The plan without the choice that is wrong."""
 
 
-def _plan(sight: Sight, profile: str, inventory: Inventory) -> _Planned:
-    typed = given(sight.choices, f"plan.{profile}.")
+def _plan(context: Context, profile: str, inventory: Inventory) -> _Planned:
+    typed = given(context.choices, f"plan.{profile}.")
     try:
-        return _Planned(profile, typed, sight.session.plan(profile, inventory, **typed), None)
+        return _Planned(profile, typed, context.session.plan(profile, inventory, **typed), None)
     except WorkbenchError as err:
         problem, usual = Problem.of(err), None
         with suppress(WorkbenchError):
             others = {name: each for name, each in typed.items() if name != problem.parameter}
-            usual = sight.session.plan(profile, inventory, **others)
+            usual = context.session.plan(profile, inventory, **others)
         return _Planned(profile, typed, None, problem, usual)
 
 
-def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offered]) -> str:
-    planned = _plan(sight, profile, inventory)
-    form, needed, more_fields = _form(sight, planned, inventory)
+def _planner(context: Context, profile: str, inventory: Inventory, more: list[Offered]) -> str:
+    planned = _plan(context, profile, inventory)
+    form, needed, more_fields = _form(context, planned, inventory)
     verb = find(profile).verb
     # An empty field that has to be filled in is not wrong yet.
     waits = planned.problem is not None and planned.problem.parameter in needed and not planned.typed
     spec, problem = planned.spec, planned.problem
-    refused = None if spec is None else refusal(spec, inventory, sight.session.clusters())
+    refused = None if spec is None else refusal(spec, inventory, context.session.clusters())
     agreement = None if spec is None else consent(spec)
     past = refused or agreement
     body: dict[str, Any] = {"profile": profile, "force": refused is not None, "agreed": agreement is not None}
@@ -211,12 +211,12 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
         body["choices"] = {"devices": ",".join(spec.devices)}
     # A problem replaces the plan, so that nothing moves; a field that is always visible shows it itself.
     wrong = None if problem is None or waits or problem.parameter in needed else form.in_words(problem.message)
-    misnamed = _misnamed(sight)
+    misnamed = _misnamed(context)
     sentences = [each for each in (refused, agreement) if each]
     name = text_field(
         "name",
         "Name of the cluster",
-        sight.choices.get("name", ""),
+        context.choices.get("name", ""),
         placeholder="name (optional)",
         data_enter="start",
         data_workbench="field-name",
@@ -260,20 +260,20 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
     )
 
 
-def _misnamed(sight: Sight) -> str | None:
+def _misnamed(context: Context) -> str | None:
     """Return the reason why a cluster can't have the typed name; None if it can."""
-    name = sight.choices.get("name")
+    name = context.choices.get("name")
     try:
         if name:
             check_name(name, "cluster", "calm-otter")
     except BadInputError as err:
         return str(err)
     # A cluster requested a moment ago has this name: the page clears the field when the request is answered.
-    others = (each for each in sight.state.get("clusters", ()) if time.time() - each["created"] > _JUST_NOW)
+    others = (each for each in context.state.get("clusters", ()) if time.time() - each["created"] > _JUST_NOW)
     return next((ClusterRecord.model_construct(**each).taken for each in others if each["name"] == name), None)
 
 
-def nearby(sight: Sight, _: str) -> str:
+def nearby(context: Context, _: str) -> str:
     """Return links to schedulers that the user started elsewhere."""
     found = [
         tag(
@@ -286,27 +286,27 @@ def nearby(sight: Sight, _: str) -> str:
             ),
             markup.faint(f" {each.command if each.n_workers is None else count(each.n_workers, 'worker')}"),
         )
-        for each in sight.session.nearby()
+        for each in context.session.nearby()
     ]
     return paragraph("Found:") + "".join(found) if found else ""
 
 
-def plan_form(sight: Sight, _: str) -> str:
+def plan_form(context: Context, _: str) -> str:
     """Return the optional fields of the profile's form, with the values that empty ones stand for."""
-    inventory = sight.machine.inventory()
-    profile = _chosen(sight, sight.session.profiles(inventory))
+    inventory = context.machine.inventory()
+    profile = _chosen(context, context.session.profiles(inventory))
     if profile is None:
         return ""
-    form, _needed, more = _form(sight, _plan(sight, profile, inventory), inventory)
-    return form._replace(silent=True).html(more) + _keep(sight, profile)
+    form, _needed, more = _form(context, _plan(context, profile, inventory), inventory)
+    return form._replace(silent=True).html(more) + _keep(context, profile)
 
 
-def _keep(sight: Sight, profile: str) -> str:
+def _keep(context: Context, profile: str) -> str:
     """Return controls that save the choices under a name, or delete saved ones."""
     path = f"profiles/{profile}"
     forget = confirmed("delete", f"Forget {profile}", "Forget?", f"DELETE {path}", "forget")
     is_own = find(profile).base != profile
-    typed = sight.choices.get("keep.name", "")
+    typed = context.choices.get("keep.name", "")
     return keeping(
         "keep.name",
         "Name under which these choices are kept",
@@ -321,7 +321,7 @@ def _keep(sight: Sight, profile: str) -> str:
     ) + (notice(f"DELETE {path}") if is_own else "")
 
 
-def _form(sight: Sight, planned: _Planned, inventory: Inventory) -> tuple[Form, list[str], list[str]]:
+def _form(context: Context, planned: _Planned, inventory: Inventory) -> tuple[Form, list[str], list[str]]:
     """Return the form of the choices, the required fields, and the others."""
     schema = find(planned.profile).form(planned.typed, inventory).model_json_schema()
     needed = list(schema.get("required", ()))
@@ -329,15 +329,15 @@ def _form(sight: Sight, planned: _Planned, inventory: Inventory) -> tuple[Form, 
     defaults = hints(known) if known else {}
     options = {}
     if "python" in schema["properties"]:
-        options["python"] = _pythons(sight, planned.typed.get("python"), defaults.get("python", ""))
+        options["python"] = _pythons(context, planned.typed.get("python"), defaults.get("python", ""))
     form = Form(schema, f"plan.{planned.profile}.", planned.typed, planned.problem, defaults, options)
     # The GPUs have boxes above.
     return form, needed, [name for name in schema["properties"] if name not in (*needed, "devices")]
 
 
-def _pythons(sight: Sight, chosen: str | None, default: str) -> list[tuple[str, str]]:
+def _pythons(context: Context, chosen: str | None, default: str) -> list[tuple[str, str]]:
     """Return the interpreters of the user's kernels and environments, with their titles."""
     found = {
-        each.python: f"{each.title} (not usable)" if each.problems else each.title for each in sight.machine.pythons()
+        each.python: f"{each.title} (not usable)" if each.problems else each.title for each in context.machine.pythons()
     }
     return [(default, default), *found.items(), *([(chosen, chosen)] if chosen and chosen not in found else [])]

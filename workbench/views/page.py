@@ -118,7 +118,7 @@ class Machine:
             self._gauges = None
 
 
-class Sight(NamedTuple):
+class Context(NamedTuple):
     """The context of a view: everything that it is made from."""
 
     session: Session
@@ -152,14 +152,14 @@ Choices = Mapping[str, Any]
 
 Look = Callable[..., Awaitable[Any]]
 
-Maker = Callable[[Sight, str], "str | Awaitable[str]"]
+Maker = Callable[[Context, str], "str | Awaitable[str]"]
 
 
 class View(NamedTuple):
     """A view: the function that makes its HTML, and the seconds between updates without a change of the state."""
 
     make: Maker
-    period: Callable[[Sight], float] = lambda _: 30.0
+    period: Callable[[Context], float] = lambda _: 30.0
     reads: tuple[str, ...] = ()
     """Prefixes of the names of choices that it depends on."""
 
@@ -168,7 +168,7 @@ class View(NamedTuple):
         return {name: value for name, value in choices.items() if name.startswith(self.reads)} if self.reads else {}
 
 
-def every(seconds: float) -> Callable[[Sight], float]:
+def every(seconds: float) -> Callable[[Context], float]:
     """Return a constant period."""
     return lambda _: seconds
 
@@ -245,11 +245,11 @@ class Views:
             await self._state.read()
         view, argument = self._find(name)
         try:
-            sight = self._sight(view.chosen(choices or {}))
+            context = self._context(view.chosen(choices or {}))
             # A coroutine moves its slow parts to threads or processes itself.
             if inspect.iscoroutinefunction(view.make):
-                return str(await view.make(sight, argument))
-            return str(await in_thread(view.make, sight, argument))
+                return str(await view.make(context, argument))
+            return str(await in_thread(view.make, context, argument))
         except WorkbenchError as err:
             from workbench.figures.markup import paragraph, without_commands
             from workbench.views.parts import confirming
@@ -258,7 +258,7 @@ class Views:
 
     def period(self, name: str) -> float:
         """Return the seconds until the next update of a view."""
-        return self._find(name)[0].period(self._sight({}))
+        return self._find(name)[0].period(self._context({}))
 
     def forget(self, key: tuple[str, str]) -> None:
         """Remove a view that no page shows."""
@@ -278,8 +278,8 @@ class Views:
         self._shown.clear()
         self._machine.rest()
 
-    def _sight(self, choices: Choices) -> Sight:
-        return Sight(self._session, self._state.value, self._machine, self._heard, choices, self.look)
+    def _context(self, choices: Choices) -> Context:
+        return Context(self._session, self._state.value, self._machine, self._heard, choices, self.look)
 
     def _find(self, name: str) -> tuple[View, str]:
         kind, _, argument = name.partition(":")

@@ -26,7 +26,7 @@ from workbench.views.runs import failure, named, one_line, progress, where_and_w
 
 if TYPE_CHECKING:
     from workbench.runs.run import Run
-    from workbench.views.page import Sight
+    from workbench.views.page import Context
 
 VIEW = {"view": "result", "label": "Result"}
 """Tab that the button Run opens."""
@@ -38,22 +38,22 @@ CHOICE = "result.run"
 """Name of the page's choice for the run in this tab."""
 
 
-def pace(sight: Sight) -> float:
+def pace(context: Context) -> float:
     """Return the period of the tab: one second while something runs, or ended a moment ago."""
     # The diagnosis follows a moment after the answer.
     lately = time.time() - _SETTLED
-    runs = sight.state.get("runs", ())
+    runs = context.state.get("runs", ())
     return 1.0 if any(run["status"] in ACTIVE or (run["stopped"] or 0) > lately for run in runs) else 30.0
 
 
-def result(sight: Sight, _: str) -> str:
+def result(context: Context, _: str) -> str:
     """Return the tab of the run that was started or chosen last."""
-    runs = sight.state.get("runs", ())
-    run_id = sight.choices.get(CHOICE) or next((run["id"] for run in runs), None)
+    runs = context.state.get("runs", ())
+    run_id = context.choices.get(CHOICE) or next((run["id"] for run in runs), None)
     if run_id is None:
-        return examples.empty("Nothing has been run yet.", examples.first_run(sight))
-    run = sight.session.show(run_id).model_dump(mode="json")
-    title = named(run, sight.state.get("titles", {}))
+        return examples.empty("Nothing has been run yet.", examples.first_run(context))
+    run = context.session.show(run_id).model_dump(mode="json")
+    title = named(run, context.state.get("titles", {}))
     took = duration(run["seconds"]) if run["status"] == "done" and run["seconds"] is not None else run["status"]
     head = tag(
         "header",
@@ -62,14 +62,14 @@ def result(sight: Sight, _: str) -> str:
         tag("span", escape(joined((took, where_and_when(run)))), class_="wb-Muted"),
         class_=f"wb-Row wb-mod-{run['status']}",
     )
-    body = _running(run) if run["status"] in ACTIVE else _ended(sight, run, tab=True)
+    body = _running(run) if run["status"] in ACTIVE else _ended(context, run, tab=True)
     return tag("article", head, body, class_="wb-Result", data_workbench=f"result-{run_id}")
 
 
-def run(sight: Sight, run_id: str) -> str:
+def run(context: Context, run_id: str) -> str:
     """Return the details of a run for the list of runs: the same as in the tab, without the figure."""
-    found = sight.session.show(run_id).model_dump(mode="json")
-    return _again(sight, found) + _rest(found) if found["status"] in ACTIVE else _ended(sight, found, tab=False)
+    found = context.session.show(run_id).model_dump(mode="json")
+    return _again(context, found) + _rest(found) if found["status"] in ACTIVE else _ended(context, found, tab=False)
 
 
 def _running(run: Mapping[str, Any]) -> str:
@@ -105,14 +105,14 @@ def _rounded(seconds: float) -> str:
     return duration(round(seconds) if seconds < 10 else 5 * round(seconds / 5))
 
 
-def _ended(sight: Sight, run: dict[str, Any], *, tab: bool) -> str:
+def _ended(context: Context, run: dict[str, Any], *, tab: bool) -> str:
     """Return the answer, the use of time, and folded details of an ended run."""
     has_answer = bool(run["result"])
     recorded = (store.folder(run["id"]) / "events.parquet").exists()
     return (
         (failure(run["error"]) if run["error"] and tab and run["status"] != "cancelled" else "")
         + (_answer(run) if has_answer else "")
-        + _again(sight, run)
+        + _again(context, run)
         + _where(run, drawn=tab and recorded)
         + _rest(run)
     )
@@ -156,14 +156,14 @@ def _rest(run: Mapping[str, Any]) -> str:
     return folds(f"{run_id}-", **parts)
 
 
-def _again(sight: Sight, run: Mapping[str, Any]) -> str:
+def _again(context: Context, run: Mapping[str, Any]) -> str:
     """Return the buttons of a run: use the answer, repeat the run, export, delete."""
     # The cluster that it ran on, or else the newest.
-    ready = sorted(sight.ready(), key=lambda each: (each["name"] == run["cluster"], each["created"]))
+    ready = sorted(context.ready(), key=lambda each: (each["name"] == run["cluster"], each["created"]))
     on = ready[-1]["name"] if ready else None
     given = {name: each if isinstance(each, bool) else as_text(each) for name, each in run["parameters"].items()}
     form = {f"run.{run['workload']}.{name}": each for name, each in given.items()}
-    known = run["workload"] in sight.state.get("titles", {})
+    known = run["workload"] in context.state.get("titles", {})
     # A user's function, as path and name.
     workload = run["workload"] if known else (run["function"] or {}).get("reference")
     body = {"workload": workload, "cluster": on, "parameters": run["parameters"]}
@@ -276,11 +276,11 @@ def _sentence(part: object) -> str | None:
     return part.get("sentence") if isinstance(part, Mapping) else None
 
 
-def pictures(sight: Sight, run_id: str) -> str:
+def pictures(context: Context, run_id: str) -> str:
     """Return the first picture of a run's answer, the others folded, and a summary of its arrays."""
     from workbench.views.recorded import small_pictures
 
-    found = sight.session.show(run_id)
+    found = context.session.show(run_id)
     drawn = [_picture(found, *each) for each in small_pictures(found.id, _kept_bytes(found))]
     first, others = tag("div", *drawn[:1], class_="wb-Pictures", data_workbench="run-pictures"), ""
     if drawn[1:]:
@@ -305,7 +305,7 @@ def _picture(run: Run, name: str, title: str, png: str) -> str:
     )
 
 
-def saving(sight: Sight, run_id: str) -> str:
+def saving(context: Context, run_id: str) -> str:
     """Return a form to save a run's answer; then its progress, or its outcome."""
     from workbench.runs.savings import read
 
@@ -319,12 +319,12 @@ def saving(sight: Sight, run_id: str) -> str:
     place = text_field(
         field,
         "Path or URL to save to",
-        sight.choices.get(field, ""),
+        context.choices.get(field, ""),
         placeholder="out.zarr, .npz, .nc, .tsv, .png …",
     )
     save = button(
         "Save",
-        disabled=not sight.choices.get(field),
+        disabled=not context.choices.get(field),
         data_request=f"POST {path}",
         data_take={"path": field},
     )
@@ -333,6 +333,6 @@ def saving(sight: Sight, run_id: str) -> str:
     return tag("div", place, save, class_="wb-Row") + notice(path) + ended
 
 
-def run_log(sight: Sight, run_id: str) -> str:
+def run_log(context: Context, run_id: str) -> str:
     """Return the output of a run's process."""
-    return markup.log(sight.session.log(run_id), "run-log")
+    return markup.log(context.session.log(run_id), "run-log")

@@ -45,7 +45,7 @@ from workbench.views.parts import (
 if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.runs.store import Wanted
-    from workbench.views.page import Sight
+    from workbench.views.page import Context
 
 _STATES = (*ACTIVE, "done", "failed", "cancelled", "lost")
 _FILTERS = ("text", "workload", "cluster", "status", "day")
@@ -58,47 +58,47 @@ _COMPARISONS = 100
 """Number of latest comparisons whose runs are folded."""
 
 
-def pace(sight: Sight) -> float:
+def pace(context: Context) -> float:
     """Return the period of the view: one second while a run is active."""
-    return 1.0 if any(run["status"] in ACTIVE for run in sight.state.get("runs", ())) else 30.0
+    return 1.0 if any(run["status"] in ACTIVE for run in context.state.get("runs", ())) else 30.0
 
 
-def runs(sight: Sight, _: str) -> str:
+def runs(context: Context, _: str) -> str:
     """Return the list of runs, a line or two each, with search, ticks and folded details."""
-    asked = _asked(sight)
-    shown = int(sight.choices.get("runs.shown") or _SHOWN)
+    asked = _asked(context)
+    shown = int(context.choices.get("runs.shown") or _SHOWN)
     read = max(shown, LATEST_RUNS)
-    found = list(sight.state.get("runs", ()))
+    found = list(context.state.get("runs", ()))
     if asked or shown > LATEST_RUNS:
-        found = [run_in_list(run) for run in sight.session.runs(limit=read, **asked)]
+        found = [run_in_list(run) for run in context.session.runs(limit=read, **asked)]
     if not found and not asked:
-        return examples.empty("Nothing has been run yet.", examples.first_run(sight))
-    total = len(found) if len(found) < read else sight.session.count_runs(**asked)
-    titles = sight.state.get("titles", {})
-    there = {each["name"] for each in sight.state.get("clusters", ())}
-    lines = _folded(sight, found)[:shown]
+        return examples.empty("Nothing has been run yet.", examples.first_run(context))
+    total = len(found) if len(found) < read else context.session.count_runs(**asked)
+    titles = context.state.get("titles", {})
+    there = {each["name"] for each in context.state.get("clusters", ())}
+    lines = _folded(context, found)[:shown]
     before = dict(_with_the_one_before(found))
     rows = (
-        _line(sight, each, [_run(run, titles, there, before[run["id"]]) for run in listed], listed)
+        _line(context, each, [_run(run, titles, there, before[run["id"]]) for run in listed], listed)
         for each, listed in lines
     )
     older = total - sum(len(listed) for _, listed in lines)
-    room = sight.session.room() if any(run["answers"] for run in found) else None
+    room = context.session.room() if any(run["answers"] for run in found) else None
     return (
-        _search(sight, titles, {*there, *(run["cluster"] for run in found)})
+        _search(context, titles, {*there, *(run["cluster"] for run in found)})
         + _found(total if asked else None)
-        + _ended(sight, titles)
+        + _ended(context, titles)
         + tag("ul", *rows, id="wb-list-of-runs", class_="wb-Runs", aria_label="Runs", data_stop=True)
-        + _ticked(sight, [run["id"] for _, listed in lines for run in listed if run["status"] not in ACTIVE])
+        + _ticked(context, [run["id"] for _, listed in lines for run in listed if run["status"] not in ACTIVE])
         + more("runs", shown, _MORE, older)
         + (paragraph(room.words()) if room and room.next else "")
     )
 
 
-def latest(sight: Sight, workload: str) -> str:
+def latest(context: Context, workload: str) -> str:
     """Return the state of the last run of a workload, for display next to the button Run."""
-    compared = sight.state.get("comparing", ())
-    runs = (each for each in sight.state.get("runs", ()) if each["cluster"] not in compared)
+    compared = context.state.get("comparing", ())
+    runs = (each for each in context.state.get("runs", ()) if each["cluster"] not in compared)
     run = next((each for each in runs if each["workload"] == workload), None)
     if run is None:
         return ""
@@ -117,9 +117,9 @@ def latest(sight: Sight, workload: str) -> str:
     )
 
 
-def _ended(sight: Sight, titles: Mapping[str, str]) -> str:
+def _ended(context: Context, titles: Mapping[str, str]) -> str:
     """Return the outcome of the run that ended last, for screen readers."""
-    ended = (run for run in sight.state.get("runs", ()) if run["stopped"])
+    ended = (run for run in context.state.get("runs", ()) if run["stopped"])
     last = max(ended, key=lambda run: run["stopped"], default=None)
     took = last and last["seconds"] is not None and duration(last["seconds"])
     said = joined((f"{named(last, titles)} on {last['cluster']}: {last['status']}", took or None)) if last else ""
@@ -131,9 +131,9 @@ def named(run: Mapping[str, Any], titles: Mapping[str, str]) -> str:
     return f"{SIMULATED if run['simulated'] else ''}{run_title(run, titles)}"
 
 
-def _asked(sight: Sight) -> Wanted:
+def _asked(context: Context) -> Wanted:
     """Return the user's filters of runs; empty for all."""
-    given = {name: sight.choices.get(f"runs.{name}") for name in _FILTERS}
+    given = {name: context.choices.get(f"runs.{name}") for name in _FILTERS}
     day = given.pop("day")
     asked = cast("Wanted", {name: value for name, value in given.items() if value})
     if day:
@@ -145,8 +145,8 @@ def _asked(sight: Sight) -> Wanted:
     return asked
 
 
-def _search(sight: Sight, titles: Mapping[str, str], clusters: set[str]) -> str:
-    choices = sight.choices
+def _search(context: Context, titles: Mapping[str, str], clusters: set[str]) -> str:
+    choices = context.choices
     clusters |= {choices.get("runs.cluster") or ""} - {""}
     options = {
         "workload": [("", "all workloads"), *titles.items()],
@@ -167,9 +167,9 @@ def _found(total: int | None) -> str:
     return tag("div", paragraph(f"{count(total)} found", role="status"), all_, class_="wb-Row")
 
 
-def _ticked(sight: Sight, listed: Sequence[str]) -> str:
+def _ticked(context: Context, listed: Sequence[str]) -> str:
     """Return the actions for ticked runs, visible below the list, so that no line moves."""
-    ids = [each for each in str(sight.choices.get("runs.ticked") or "").split(",") if each]
+    ids = [each for each in str(context.choices.get("runs.ticked") or "").split(",") if each]
     if not ids:
         return ""
     then = {"runs.ticked": None}
@@ -204,10 +204,10 @@ def _ticked(sight: Sight, listed: Sequence[str]) -> str:
     )
 
 
-def _folded(sight: Sight, found: Sequence[dict[str, Any]]) -> list[tuple[Comparison | None, list[dict[str, Any]]]]:
+def _folded(context: Context, found: Sequence[dict[str, Any]]) -> list[tuple[Comparison | None, list[dict[str, Any]]]]:
     """Return the runs as lines: those of one comparison share a line, at the position of the newest."""
     owners: dict[str, Comparison] = {}
-    for comparison in sight.session.comparisons(limit=_COMPARISONS):
+    for comparison in context.session.comparisons(limit=_COMPARISONS):
         if comparison.mode != "past":
             made = (run for row in comparison.rows for run in (*row.warmups, *(each.run for each in row.samples)))
             owners |= dict.fromkeys((*made, *clusters_of(comparison)), comparison)
@@ -218,10 +218,10 @@ def _folded(sight: Sight, found: Sequence[dict[str, Any]]) -> list[tuple[Compari
     return list(lines.values())
 
 
-def _line(sight: Sight, comparison: Comparison | None, rows: list[str], runs: list[dict[str, Any]]) -> str:
+def _line(context: Context, comparison: Comparison | None, rows: list[str], runs: list[dict[str, Any]]) -> str:
     if comparison is None:
         return rows[0]
-    summary = sight.session.summary(comparison)
+    summary = context.session.summary(comparison)
     id_, status, title = f"wb-compared-{comparison.id}", comparison.status, f"{summary.title}, compared"
     verdict = tag("span", escape(said := summary.verdict), title=said, class_="wb-Run-result")
     done = [run["id"] for run in runs if run["status"] not in ACTIVE]

@@ -10,29 +10,29 @@ from workbench.views.parts import button, link, live, notice, section
 from workbench.views.tour import tour
 
 if TYPE_CHECKING:
-    from workbench.views.page import Sight
+    from workbench.views.page import Context
 
 
-def sidebar(sight: Sight, _: str) -> str:
+def sidebar(context: Context, _: str) -> str:
     """Return all sections, one below the other."""
-    return tour(sight) + live("trust") + "".join(_sections(sight))
+    return tour(context) + live("trust") + "".join(_sections(context))
 
 
-def wide(sight: Sight, _: str) -> str:
+def wide(context: Context, _: str) -> str:
     """Return the sections in three columns: resources, computations, runs."""
-    hardware, clusters, work, runs, compare = _sections(sight)
+    hardware, clusters, work, runs, compare = _sections(context)
     columns = (tag("div", *each) for each in ((hardware, clusters), (work, compare), (runs,)))
-    return tour(sight) + live("trust") + tag("div", *columns, class_="wb-Columns")
+    return tour(context) + live("trust") + tag("div", *columns, class_="wb-Columns")
 
 
-def trust(sight: Sight, _: str) -> str:
+def trust(context: Context, _: str) -> str:
     """Return the question whether to trust the definitions of the working folder, until the user has answered it."""
-    waiting = sight.session.untrusted()
+    waiting = context.session.untrusted()
     if waiting is None:
         return ""
     if waiting.problem is not None:
         return tag("div", paragraph(waiting.problem, "wb-Problem"), class_="wb-Banner", data_workbench="trust")
-    if sight.choices.get("trust.later") == waiting.sha:
+    if context.choices.get("trust.later") == waiting.sha:
         again = link(f"Not trusted: {waiting}", data_choose={"trust.later": None}, data_workbench="trust-again")
         return tag("div", again, class_="wb-Banner", data_workbench="trust")
     later = button("Not now", data_choose={"trust.later": waiting.sha}, data_workbench="trust-later")
@@ -56,8 +56,8 @@ def trust(sight: Sight, _: str) -> str:
     )
 
 
-def _sections(sight: Sight) -> tuple[str, str, str, str, str]:
-    mark = tag("span", "SIMULATED GPUs", class_="wb-Simulated") if sight.machine.inventory().simulated else ""
+def _sections(context: Context) -> tuple[str, str, str, str, str]:
+    mark = tag("span", "SIMULATED GPUs", class_="wb-Simulated") if context.machine.inventory().simulated else ""
     return (
         section("hardware", "Hardware", live("hardware") + live("start"), note=mark),
         live("clusters"),

@@ -10,7 +10,7 @@ from workbench.figures.markup import faint, paragraph, tag
 from workbench.views.parts import button, link, notice
 
 if TYPE_CHECKING:
-    from workbench.views.page import Sight
+    from workbench.views.page import Context
 
 
 class _Step(NamedTuple):
@@ -44,13 +44,13 @@ _STEPS = (
 )
 
 
-def tour(sight: Sight) -> str:
+def tour(context: Context) -> str:
     """Return the current step of the tour, in an element that stays after its end."""
-    return tag("div", "" if kept.is_tour_over() else _card(sight), id="wb-tour", class_="wb-Tour")
+    return tag("div", "" if kept.is_tour_over() else _card(context), id="wb-tour", class_="wb-Tour")
 
 
-def _card(sight: Sight) -> str:
-    chosen = sight.choices.get("tour.step")
+def _card(context: Context) -> str:
+    chosen = context.choices.get("tour.step")
     number = chosen if isinstance(chosen, int) and 0 <= chosen < len(_STEPS) else 0
     step, following = _STEPS[number], _STEPS[number + 1 : number + 2]
     counted = faint(f"{number + 1} of {len(_STEPS)}")

@@ -26,7 +26,7 @@ from workbench.workloads.own import is_named
 
 if TYPE_CHECKING:
     from workbench.runs.forecasting.forecast import Forecast
-    from workbench.views.page import Sight
+    from workbench.views.page import Context
     from workbench.workloads.contents import Contents
     from workbench.workloads.presets import Preset
     from workbench.workloads.registry import Template
@@ -45,18 +45,18 @@ _VERDICTS = {"fits": "Fits in memory", "won't fit": "Won't fit in memory", "will
 _LIGHTS = {"fits": "good", "will spill": "fair", "won't fit": "bad", "can't run": "bad"}
 
 
-async def work(sight: Sight, _: str) -> str:
+async def work(context: Context, _: str) -> str:
     """Return the section's body: the catalogue, and below it the chosen workload."""
     # Listing the user's workloads may have to read their files.
-    there = {each.name: each for each in await in_thread(sight.session.workloads)}
-    chosen = await chosen_workload(sight)
+    there = {each.name: each for each in await in_thread(context.session.workloads)}
+    chosen = await chosen_workload(context)
     unlisted = {} if chosen.is_listed else {chosen.name: chosen.template}
     offered = ((name, each.title, each.summary.replace("`", "")) for name, each in (unlisted | there).items())
     catalogue = radios("workload", "Workload", ("wb-Catalogue", "wb-Entry"), offered, chosen.name)
-    failed = sight.session.broken_workloads(wait=False)
+    failed = context.session.broken_workloads(wait=False)
     broken = (paragraph(f"{each.where}: {each.why}", data_workbench="broken") for each in failed)
     unread = paragraph(chosen.problem, "wb-Problem")
-    return catalogue + "".join(broken) + unread + await _own(sight) + await _chosen(sight, chosen)
+    return catalogue + "".join(broken) + unread + await _own(context) + await _chosen(context, chosen)
 
 
 class Chosen(NamedTuple):
@@ -74,13 +74,13 @@ class Chosen(NamedTuple):
         return not is_named(self.name)
 
 
-async def chosen_workload(sight: Sight) -> Chosen:
+async def chosen_workload(context: Context) -> Chosen:
     """Return the workload that the page chose, or the first."""
-    templates, name, problem = sight.session.workloads(wait=False), sight.choices.get("workload"), ""
+    templates, name, problem = context.session.workloads(wait=False), context.choices.get("workload"), ""
     found = next((each for each in templates if each.name == name), None)
     if found is None and is_named(name):
         try:
-            return Chosen(str(name), await sight.ask("workload", name))
+            return Chosen(str(name), await context.ask("workload", name))
         except WorkbenchError as err:
             problem = str(err)
     found = found or templates[0]
@@ -92,37 +92,37 @@ def chosen_preset(template: Template, typed: Mapping[str, Any]) -> Preset | None
     return next((each for each in template.offered if each.name == typed.get("preset")), None)
 
 
-def target(sight: Sight) -> dict[str, Any] | None:
+def target(context: Context) -> dict[str, Any] | None:
     """Return the cluster that workloads run on: the chosen one if it is ready, else the newest ready one."""
-    ready = sight.ready()
-    chosen = [each for each in ready if each["name"] == sight.choices.get("cluster")]
+    ready = context.ready()
+    chosen = [each for each in ready if each["name"] == context.choices.get("cluster")]
     return max(chosen or ready, key=lambda each: each["created"], default=None)
 
 
-async def _chosen(sight: Sight, chosen: Chosen) -> str:
+async def _chosen(context: Context, chosen: Chosen) -> str:
     template = chosen.template
     prefix = f"run.{template.name}."
-    typed = given(sight.choices, prefix)
+    typed = given(context.choices, prefix)
     preset = chosen_preset(template, typed)
-    cluster = target(sight)
+    cluster = target(context)
     held, needs, problem = None, None, None
     question = chosen.name, typed, cluster["name"] if cluster else None
     try:
         # A preset may also name a path, and reading it may hang.
         taken = {**(preset.parameters if preset else {}), **typed}
         if taken.keys() & template.paths or not chosen.is_listed:
-            held, found = await _held_and_needed(sight, template, taken, question)
+            held, found = await _held_and_needed(context, template, taken, question)
             if isinstance(found, WorkbenchError):
                 raise found
             needs = found
         else:
-            if template.paths and sight.look:
-                await sight.look(None)
+            if template.paths and context.look:
+                await context.look(None)
             # In this process, since a separate one starts only after seconds and answers more slowly.
-            needs = await in_thread(sight.session.forecast, *question)
+            needs = await in_thread(context.session.forecast, *question)
     except WorkbenchError as err:
         problem = Problem.of(err)
-    wanted = sight.choices.get(f"settings.{template.name}", "")
+    wanted = context.choices.get(f"settings.{template.name}", "")
     try:
         read_settings(wanted)
     except WorkbenchError as err:
@@ -144,7 +144,7 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
         kind="warn" if past else "accept",
         title=past or (f"Run on {cluster['name']}" if cluster else "Start a cluster first"),
         disabled=stopped,
-        data_confirm=_second(sight, template, cluster),
+        data_confirm=_second(context, template, cluster),
         data_request="POST runs",
         data_body=body,
         data_take=choices,
@@ -166,13 +166,13 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
         **command("cell", text=cell or "", type="code"),
         data_workbench="insert-workload",
     )
-    ways = await _browsing(sight, template, typed, fields)
+    ways = await _browsing(context, template, typed, fields)
     return (
         _presets(template, prefix, preset, cluster)
         + form.html(first, ways)
         + (problem.remedy if problem else "")
         + _holds(held)
-        + _target(sight, cluster)
+        + _target(context, cluster)
         + tag(
             "div",
             _verdict(needs, form.elsewhere(fields), cluster),
@@ -186,7 +186,7 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
         + folds(
             more_fields=(
                 "More",
-                form.html(more, ways) + _settings(template, wanted) + _keep(sight, chosen, prefix, typed, preset),
+                form.html(more, ways) + _settings(template, wanted) + _keep(context, chosen, prefix, typed, preset),
             ),
             needs_why=("Why", _why(needs)),
             workload_source=(
@@ -198,21 +198,21 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
     )
 
 
-async def _own(sight: Sight) -> str:
+async def _own(context: Context) -> str:
     """Return a search for the user's functions in unlisted files."""
-    listed = sight.state.get("titles", {})
-    runs = (run for run in sight.state.get("runs", ()) if run["function"] and run["workload"] not in listed)
+    listed = context.state.get("titles", {})
+    runs = (run for run in context.state.get("runs", ()) if run["function"] and run["workload"] not in listed)
     late = dict.fromkeys(run["function"]["reference"] for run in runs)
     function = Sought("browse.functions", "workload", {}, functions=True)
-    found = await browsing(sight, function, "A function of your own", list(late)[:_LATE], ".")
+    found = await browsing(context, function, "A function of your own", list(late)[:_LATE], ".")
     return tag("div", found, class_="wb-Browse")
 
 
 async def _held_and_needed(
-    sight: Sight, template: Template, typed: Mapping[str, Any], question: tuple[Any, ...]
+    context: Context, template: Template, typed: Mapping[str, Any], question: tuple[Any, ...]
 ) -> tuple[Contents | None, Forecast | WorkbenchError]:
     """Return the file's contents and the forecast or its error: the user may still have to choose a variable."""
-    asked = (_held(sight, template, typed), sight.ask("forecast", *question))
+    asked = (_held(context, template, typed), context.ask("forecast", *question))
     held, needs = await asyncio.gather(*asked, return_exceptions=True)
     for each in (held, needs):
         if isinstance(each, BaseException) and not isinstance(each, WorkbenchError):
@@ -220,13 +220,13 @@ async def _held_and_needed(
     return held, needs
 
 
-async def _held(sight: Sight, template: Template, typed: Mapping[str, Any]) -> Contents | None:
+async def _held(context: Context, template: Template, typed: Mapping[str, Any]) -> Contents | None:
     """Return the contents of the first given file; None without one, or if it can't be read."""
     path = next((typed[name] for name in _to_read(template) if typed.get(name)), None)
     if path is None:
         return None
     try:
-        found: Contents = await sight.ask("look", path, **_server(typed))
+        found: Contents = await context.ask("look", path, **_server(typed))
     except WorkbenchError:
         return None  # The forecast reports the problem.
     return found
@@ -239,14 +239,14 @@ def _server(typed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _browsing(
-    sight: Sight, template: Template, typed: Mapping[str, Any], fields: Sequence[str]
+    context: Context, template: Template, typed: Mapping[str, Any], fields: Sequence[str]
 ) -> dict[str, str]:
     """Return a search for each field that takes a path: paths of recent runs, and folders to browse."""
     schema, found = template.schema()["properties"], {}
     for name in (each for each in _to_read(template) if each in fields):
         path = Sought(f"browse.{name}", f"run.{template.name}.{name}", _server(typed))
         title = f"Browse for {schema[name].get('title', name).lower()}"
-        way = await browsing(sight, path, title, _late_paths(sight, name), str(typed.get(name) or "."))
+        way = await browsing(context, path, title, _late_paths(context, name), str(typed.get(name) or "."))
         found[name] = tag("div", way, class_="wb-Browse")
     return found
 
@@ -257,9 +257,9 @@ def _to_read(template: Template) -> list[str]:
     return [name for name in template.paths if fields[name]["path"] != "new"]
 
 
-def _late_paths(sight: Sight, name: str) -> list[str]:
+def _late_paths(context: Context, name: str) -> list[str]:
     """Return the absolute paths and URLs of recent runs."""
-    given = (run["resolved"].get(name) for run in sight.state.get("runs", ()))
+    given = (run["resolved"].get(name) for run in context.state.get("runs", ()))
     full = (each for each in given if isinstance(each, str) and ("://" in each or each.startswith("/")))
     return list(dict.fromkeys(full))[:_LATE]
 
@@ -365,7 +365,7 @@ def _wide(label: str, control: str, id_: str | None, **attributes: Any) -> str:
     return tag("div", field, class_="wb-Form")
 
 
-def _keep(sight: Sight, chosen: Chosen, prefix: str, typed: Mapping[str, Any], preset: Preset | None) -> str:
+def _keep(context: Context, chosen: Chosen, prefix: str, typed: Mapping[str, Any], preset: Preset | None) -> str:
     """Return controls that save the parameters as a preset, or delete the chosen one."""
     path, hook = f"presets/{quote(chosen.name, safe='')}/{preset.name if preset else ''}", "preset-keep"
     forget = ""
@@ -373,7 +373,7 @@ def _keep(sight: Sight, chosen: Chosen, prefix: str, typed: Mapping[str, Any], p
         then = {f"{prefix}preset": None}
         label = f"Forget {preset.name}"
         forget = confirmed("delete", label, "Forget?", f"DELETE {path}", "preset-forget", data_then=then)
-    name = sight.choices.get("preset.name", "")
+    name = context.choices.get("preset.name", "")
     return keeping(
         "preset.name",
         "Name under which these parameters are kept",
@@ -388,11 +388,11 @@ def _keep(sight: Sight, chosen: Chosen, prefix: str, typed: Mapping[str, Any], p
     ) + (notice(f"DELETE {path}") if forget else "")
 
 
-def _target(sight: Sight, cluster: dict[str, Any] | None) -> str:
-    ready = sight.ready()
+def _target(context: Context, cluster: dict[str, Any] | None) -> str:
+    ready = context.ready()
     if not ready or cluster is None:
         control = markup.faint("waiting for a cluster …")
-        if not sight.clusters("starting"):
+        if not context.clusters("starting"):
             control = start_workers("start-for-work", "Start two workers", class_="wb-Link")
     else:
         options = [(each["name"], f"{each['name']} ({each['description']})") for each in ready]
@@ -400,9 +400,9 @@ def _target(sight: Sight, cluster: dict[str, Any] | None) -> str:
     return _wide("Cluster", control, "wb-target" if ready else None)
 
 
-def _second(sight: Sight, template: Template, cluster: dict[str, Any] | None) -> str | None:
+def _second(context: Context, template: Template, cluster: dict[str, Any] | None) -> str | None:
     """Return the question before a second run of a workload that already runs; None for the first."""
-    runs = (run for run in sight.state.get("runs", ()) if run["status"] in ACTIVE)
+    runs = (run for run in context.state.get("runs", ()) if run["status"] in ACTIVE)
     same = any(run["workload"] == template.name and cluster and run["cluster"] == cluster["name"] for run in runs)
     return "It runs already. Run a second?" if same else None
 

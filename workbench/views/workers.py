@@ -13,7 +13,7 @@ from workbench.views.parts import link, notice
 
 if TYPE_CHECKING:
     from workbench.clusters.control import Worker
-    from workbench.views.page import Sight
+    from workbench.views.page import Context
 
 
 class _Column(NamedTuple):
@@ -48,14 +48,14 @@ _COLUMNS = {
 }
 
 
-async def workers(sight: Sight, name: str) -> str:
+async def workers(context: Context, name: str) -> str:
     """Return a table of the workers, sorted by the column that was clicked; a second click reverses it."""
-    found = await sight.session.control.workers(name)
-    by = str(sight.choices.get("workers.by") or "name")
+    found = await context.session.control.workers(name)
+    by = str(context.choices.get("workers.by") or "name")
     key, falls = by.removeprefix("-"), by.startswith("-")
     column = _COLUMNS.get(key, _COLUMNS["name"])
     columns = [each for each in _COLUMNS if each != "gpu" or any(worker.gpu is not None for worker in found)]
-    can = (record_of(sight, name) or {}).get("can", ())
+    can = (record_of(context, name) or {}).get("can", ())
     head = (_heading(each, key, falls=falls) for each in columns)
     rows = (
         tag(

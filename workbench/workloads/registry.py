@@ -255,6 +255,8 @@ class Template:
 
     def _ask(self, which: str, parameters: Mapping[str, Any], **around: Any) -> Any:
         """Call a function that is declared with it."""
+        if which == "prepare":
+            parameters = signatures.arguments(self._form, parameters)
         return called(getattr(declared(self.function), which), parameters, **around)
 
     def _prepared(self, values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:

@@ -7,7 +7,6 @@ import { embed } from './bokeh';
 import type { IBokeh, IBokehPlot, IBokehRange, IBokehSource, IEmbedded } from './bokeh';
 import { download } from './download';
 import { element } from './element';
-import { picture } from './picture';
 
 export type Theme = 'light' | 'dark';
 
@@ -88,12 +87,8 @@ export class Figure {
 
   /** Download what is seen, as PNG. */
   async save(): Promise<void> {
-    const plots = this._embedded?.picture;
-    if (plots) {
-      const name = Object.values(this.watched)[0];
-      const now = new Date().toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'short' });
-      const heading = [name, this.summary, now].filter(Boolean).join(' · ');
-      download(await picture(this._host, plots, heading), `${name}.png`);
+    if (this._embedded) {
+      download(await this._embedded.picture(), `${Object.values(this.watched)[0]}.png`);
     }
   }
 

@@ -77,7 +77,7 @@ class Slurm(Queue):
             return ""
         return (
             " Its walltime was over. Give a longer walltime, or let the workers follow the load, which submits others: "
-            "workbench scale NAME --adapt MIN MAX."
+            "workbench scale NAME --adapt 1 8."
         )
 
     def cancelling(self, job_name: str) -> Sequence[str]:
