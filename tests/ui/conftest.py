@@ -6,7 +6,6 @@ Playwright's synchronous interface.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
@@ -17,8 +16,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -185,13 +183,7 @@ def running_lab(folder: Path) -> Iterator[Lab]:
             yield running
         finally:
             running.stop()
-            finish(Session().stop_all())
-
-
-def finish(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end in a thread of its own: Playwright's loop occupies this one."""
-    with ThreadPoolExecutor(1) as executor:
-        return executor.submit(asyncio.run, coroutine).result()
+            Session().stop_all()
 
 
 def chromium(playwright: Playwright) -> Browser:
@@ -232,7 +224,7 @@ def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     if getattr(request.node, "failed", False):
         _screenshot(opened, f"failed-{request.node.name}").with_suffix(".log").write_text("\n".join(said))
         # Or its second try finds the names of its clusters taken, kernels that have counted, and another theme.
-        finish(Session().stop_all())
+        Session().stop_all()
         lab = request.node.funcargs.get("lab")
         if lab is not None:
             lab.begin_anew()

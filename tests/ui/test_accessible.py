@@ -8,7 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from tests.ui.conftest import Lab, finish
+from tests.ui.conftest import Lab
 from tests.ui.test_main_job import MINUTE, hook
 from workbench.runs import store
 from workbench.runs.comparing.past import compare_runs
@@ -110,7 +110,7 @@ def test_axe_finds_nothing_amiss_inside_clusters_comparisons_and_forms_with_erro
     expect(hook(sidebar, "field-path")).to_have_value(str(lab.notebooks / "folder" / "d.npy"))
     hook(sidebar, "field-k").fill("minus")
     expect(hook(sidebar, "field-k-problem")).to_be_visible(timeout=MINUTE)
-    finish(session.wait("calm"))
+    session.wait("calm")
     views = ("workers",)
     tabs = {f"{view}:calm": f'[id="dask-workbench-tab-{view}:calm"]' for view in views}
     for theme in THEMES:

@@ -17,7 +17,7 @@ import zarr
 from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
-from tests.ui.conftest import Lab, finish
+from tests.ui.conftest import Lab
 from tests.waiting import until
 from workbench.clusters import records
 from workbench.clusters.profiles import registered
@@ -119,7 +119,7 @@ def _nothing_left(lab: Lab) -> Iterator[None]:
     yield
     for workspace in (lab.folder / "config" / "workspaces").glob("*"):
         workspace.unlink()
-    finish(Session().stop_all())
+    Session().stop_all()
 
 
 @pytest.fixture

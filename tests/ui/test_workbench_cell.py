@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page, Request, expect
 
 from tests.conftest import using_data_folder
 from tests.test_app import app
-from tests.ui.conftest import Lab, finish
+from tests.ui.conftest import Lab
 from tests.ui.test_cells import run
 from tests.ui.test_main_job import MINUTE, coloured, hook, unfold
 from tests.ui.test_notebooks import dark
@@ -196,7 +196,7 @@ def served(tmp_path: Path) -> Iterator[str]:
     """Address of `workbench app`, with its token."""
     with using_data_folder(tmp_path), app() as address:
         yield address
-        finish(Session().stop_all())
+        Session().stop_all()
 
 
 def test_it_works_where_there_is_no_jupyter(

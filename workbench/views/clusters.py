@@ -264,7 +264,7 @@ def _buttons(cluster: Mapping[str, Any]) -> Iterator[str]:
             "table",
             "Workers",
             **command("view", view=f"workers:{name}", label=f"Workers of {name}"),
-            data_workbench="workers",
+            data_workbench="open-workers",
         ),
         icon_button("list", "Logs", data_fold=f"wb-logs-{name}", aria_expanded="false", data_workbench="logs"),
         icon_button("code", "Code", data_fold=f"wb-code-{name}", aria_expanded="false", data_workbench="code"),
