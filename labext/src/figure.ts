@@ -13,7 +13,6 @@ import { Widget } from '@lumino/widgets';
 import { kindAndName } from './api';
 import { watchIcon } from './icons';
 import type { Model } from './model';
-import { load } from './page/bokeh';
 import { Figure } from './page/figure';
 import type { Theme } from './page/figure';
 import { show } from './shell';
@@ -32,21 +31,12 @@ class FigureContent extends Widget {
     model: Model,
     theme: () => Theme
   ) {
-    const { api, stream } = model;
-    const figure = new Figure(
-      watched,
-      {
-        send: message => stream.send(message),
-        figure: (watched, theme) => api.figure(watched, theme),
-        bokeh: ({ scripts }) => load(scripts, url => api.script(url))
-      },
-      theme
-    );
+    const figure = new Figure(watched, model.channel, theme);
     super({ node: figure.node });
     this.figure = figure;
     figure.fills = true;
     figure.onChange = () => this.changed.emit();
-    stream.message.connect((_, message) => figure.receive(message), this);
+    model.stream.message.connect((_, message) => figure.receive(message), this);
   }
 
   dispose(): void {

@@ -3,6 +3,8 @@ import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Signal } from '@lumino/signaling';
 
 import { Api } from './api';
+import { load } from './page/bokeh';
+import type { IFigureChannel } from './page/figure';
 import { Stream } from './stream';
 import { IModel } from './tokens';
 import type { ICluster, IRun, StreamMessage } from './tokens';
@@ -14,6 +16,13 @@ export class Model {
   readonly api = new Api();
   readonly stream = new Stream(this.api);
   readonly changed = new Signal<this, void>(this);
+
+  /** Connects figures to Python. */
+  readonly channel: IFigureChannel = {
+    send: message => this.stream.send(message),
+    figure: (watched, theme) => this.api.figure(watched, theme),
+    bokeh: ({ scripts }) => load(scripts, url => this.api.script(url))
+  };
 
   /** Kept when the server has first said what there is, or doesn't say it for a while. */
   readonly known = new Promise<void>(resolve => {

@@ -12,7 +12,6 @@ import type { Model } from './model';
 import type { Notebooks } from './notebook';
 import { element } from './page/element';
 import { memory } from './page/memory';
-import { load } from './page/bokeh';
 import { Figure } from './page/figure';
 import type { Theme } from './page/figure';
 import { Page } from './page/page';
@@ -139,17 +138,9 @@ export class Workbench extends Widget {
 }
 
 /** Draw a cluster or a run in a view, in Lab's colours. */
-function drawn(place: HTMLElement, watched: Watched, { api, stream }: Model): IDrawn {
+function drawn(place: HTMLElement, watched: Watched, { channel }: Model): IDrawn {
   const theme = (): Theme => (document.body.dataset['jpThemeLight'] === 'false' ? 'dark' : 'light');
-  const figure = new Figure(
-    watched,
-    {
-      send: message => stream.send(message),
-      figure: (watched, theme) => api.figure(watched, theme),
-      bokeh: ({ scripts }) => load(scripts, url => api.script(url))
-    },
-    theme
-  );
+  const figure = new Figure(watched, channel, theme);
   const colors = new MutationObserver(() => void figure.load());
   colors.observe(document.body, { attributes: true, attributeFilter: ['data-jp-theme-light'] });
   place.append(figure.node);
