@@ -142,7 +142,7 @@ QUALITY = studies.template(
         needs=_quality_needs,
         check=_quality_check,
         code=lambda **resolved: studies.code(
-            "genotype_qc", resolved, "qc", **{name: resolved[name] for name in ("leave_out", "autosomes_only", "mid_p")}
+            "genotype_qc", resolved, "qc", names=("leave_out", "autosomes_only", "mid_p")
         ),
     )(genotype_qc),
     "quality",
@@ -303,9 +303,7 @@ RELATIVES = studies.template(
         prepare=_relatives_resolved,
         needs=_relatives_needs,
         check=_relatives_check,
-        code=lambda **resolved: studies.code(
-            "genotype_relatedness", resolved, "kinship", **{name: resolved[name] for name in _OF_KINSHIP}
-        ),
+        code=lambda **resolved: studies.code("genotype_relatedness", resolved, "kinship", names=_OF_KINSHIP),
     )(genotype_relatedness),
     "related",
     summary_of=_relatives_summary,

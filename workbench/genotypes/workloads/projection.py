@@ -166,8 +166,8 @@ def _projection_check(results: Mapping[str, Any], client: Client | None, **resol
 
 
 def _projection_code(on_gpu: bool, **resolved: Any) -> str:
-    options = {name: resolved[name] for name in ("correct", "ambiguous")}
-    return studies.code("genotype_project", resolved, "project", formats.literal(resolved["components"]), **options)
+    components = formats.literal(resolved["components"])
+    return studies.code("genotype_project", resolved, "project", components, names=("correct", "ambiguous"))
 
 
 PROJECTION = studies.template(

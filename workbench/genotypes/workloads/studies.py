@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -183,13 +183,17 @@ def opened_for_check(workload: str, resolved: Mapping[str, Any]) -> Genotypes:
     return choosing.of_chosen_variants(found, **barred) if barred else found
 
 
-def code(workload: str, given: Mapping[str, Any], function: str, *before: str, **options: Any) -> str:
+def code(
+    workload: str, given: Mapping[str, Any], function: str, *before: str, names: Sequence[str] = (), **options: Any
+) -> str:
     """Return the notebook cell that opens genotypes and calls a function of `workbench.genotypes` on them.
 
-    `before` is the code of the arguments before genotypes; options that are None, 0 or False are left out.
+    `before` is the code of the arguments before genotypes. The options are those `names` of `given`, and others;
+    options that are None, 0 or False are left out.
     """
-    names = ("array", "orientation", "missing", "labels", "keep_samples", "remove")
-    opening = {name: given.get(name) for name in names}
+    options = {name: given[name] for name in names} | options
+    of_file = ("array", "orientation", "missing", "labels", "keep_samples", "remove")
+    opening = {name: given.get(name) for name in of_file}
     opening["storage_options"] = options_of(workload, given["path"], given) or None
     opened = calling("genotypes", "open_genotypes", literal(given["path"]), **opening)
     found = calling("found", function, *before, "genotypes", **{name: each or None for name, each in options.items()})
