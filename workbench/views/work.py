@@ -22,6 +22,7 @@ from workbench.views.examples import start_workers
 from workbench.views.forms import Form, Problem, as_text, given, select
 from workbench.views.parts import button, command, confirmed, folds, keeping, link, live, notice, radios, text_field
 from workbench.views.result import opens_result
+from workbench.workloads.forms import applies
 from workbench.workloads.own import is_named
 
 if TYPE_CHECKING:
@@ -296,19 +297,8 @@ def shown_fields(
         for name, field in schema["properties"].items()
         if name != "preset"
         and (name != "scale" or preset in template.presets)
-        and (name in typed or _matters(field.get("only"), values))
+        and (name in typed or applies(field.get("only"), values))
     ]
-
-
-def _matters(only: str | None, values: Mapping[str, Any]) -> bool:
-    """Return whether a field applies, given other fields' values: 'method=dask', 'path', '!path'."""
-    if only is None:
-        return True
-    name, equals, value = only.removeprefix("!").partition("=")
-    if name not in values:
-        return True
-    there = str(values.get(name)) == value if equals else values.get(name) not in (None, "")
-    return there is not only.startswith("!")
 
 
 def _defaults(preset: Preset | None, needs: Forecast | None) -> dict[str, str]:

@@ -59,6 +59,8 @@ class Words:
     """Title in the form; None for that in `TITLES`, or the parameter's name."""
     path: bool | Literal["new"] = False
     """True if the text names a file or folder, "new" if one to be written; relative to the current folder."""
+    only_asked: bool = False
+    """True if the function doesn't get it: `prepare` replaces it by other parameters."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ Size = Annotated[
         unit="bytes or fraction",
         examples=("512 MiB", "2 GiB", "0.25"),
         instead="shape",
+        only_asked=True,
     ),
 ]
 

@@ -154,6 +154,17 @@ def from_text(value: Any, field: Mapping[str, Any]) -> Any:
     return text if "string" in kinds else value
 
 
+def applies(only: str | None, values: Mapping[str, Any]) -> bool:
+    """Return whether a field applies, given other fields' values: 'method=dask', 'path', '!path'."""
+    if only is None:
+        return True
+    name, equals, value = only.removeprefix("!").partition("=")
+    if name not in values:
+        return True
+    there = str(values.get(name)) == value if equals else values.get(name) not in (None, "")
+    return there is not only.startswith("!")
+
+
 def is_nothing(text: str) -> bool:
     """Return whether a text means no choice."""
     return text.strip().lower() in _NOTHING

@@ -434,7 +434,7 @@ class Template:
 def _is_replaced(field: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
     """Return whether the function doesn't take a field: a size, or one that applies only if another isn't given."""
     only = field.get("only") or ""
-    return field.get("only_asked", False) or (only.startswith("!") and values.get(only[1:]) is not None)
+    return field.get("only_asked", False) or (only.startswith("!") and not forms.applies(only, values))
 
 
 def _holding(n_bytes: int) -> Needs:

@@ -45,7 +45,7 @@ _BOUND = {
     "maxItems": "of a length of at most",
     "pattern": "that matches",
 }
-_WORDS = ("title", "description", "unit", "examples", "allowed", "only", "instead", "path")
+_WORDS = ("title", "description", "unit", "examples", "allowed", "only", "instead", "path", "only_asked")
 _PARAMETERS = re.compile(r"^Parameters\n-{3,}\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", re.MULTILINE | re.DOTALL)
 _SEQUENCES = (list, tuple, Sequence)
 _PLAIN_TYPES = (int, float, bool, str, types.NoneType)
@@ -79,7 +79,6 @@ def schema(function: Callable[..., Any], titles: Mapping[str, str] = {}) -> Sche
     except Exception as err:
         raise NoFieldError(f"The annotations of {whose} can't be read ({err}).") from err
     helps = _parameter_helps(inspect.getdoc(function) or "")
-    sizes: list[str] = []
     fields: dict[str, tuple[Any, Any]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
@@ -98,12 +97,9 @@ def schema(function: Callable[..., Any], titles: Mapping[str, str] = {}) -> Sche
         sized = next((mark for mark in _marks(annotation) if isinstance(mark, Sized)), None)
         if sized is not None:
             fields |= {"size": (Size, sized.size), name: (annotation | types.NoneType, None)}
-            sizes.append("size")
         else:
             fields[name] = annotation, default
     found = of_fields(fields, whose, titles)
-    for name in sizes:
-        found["properties"][name]["only_asked"] = True
     for name, field in found["properties"].items():
         if name in helps:
             field.setdefault("description", helps[name])
