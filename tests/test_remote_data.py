@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -43,6 +45,7 @@ from workbench.workloads import template
 from workbench.workloads.values import BadParameterError
 
 SVD, PCA, PACK = template("svd_of_file"), template("genotype_pca"), template("pack_genotypes")
+REDUCE = template("reduce_file")
 TALL = np.random.default_rng(0).normal(size=(600, 12)) * 0.6 ** np.arange(12)
 VALUES = np.linalg.svd(TALL, compute_uv=False)
 COUNTS = np.random.default_rng(0).integers(0, 4, (900, 37)).astype("uint8")
@@ -148,6 +151,22 @@ def test_a_cell_reads_from_s3(arrays: str) -> None:
         found: dict[str, Any] = {"__name__": "__main__"}
         exec(compile(code, "cell", "exec"), found)
         np.testing.assert_allclose(found["s"].compute(), VALUES, rtol=1e-12)
+
+
+def test_each_chunk_on_s3_takes_one_request_and_the_array_is_searched_once(
+    arrays: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"path": "s3://data/arrays/x.zarr", "anon": "true", "endpoint_url": arrays}
+    # s3fs writes each request there.
+    with caplog.at_level(logging.DEBUG, logger="s3fs"), dask.config.set(scheduler="sync"):
+        answer, _ = REDUCE.compute(REDUCE.validate(given))
+    assert answer["value"] == pytest.approx(TALL.mean())
+    requests = [record.getMessage() for record in caplog.records if "CALL: " in record.getMessage()]
+    chunks = [each for each in requests if re.search(r"x\.zarr/(c/)?\d+[./]\d+'", each)]
+    assert len(set(chunks)) > 1
+    # The mean, and the check that adds up the numbers once more.
+    assert all("get_object" in each and chunks.count(each) == 2 for each in chunks)
+    assert len(requests) - len(chunks) < 60
 
 
 def test_genotypes_are_packed_to_s3_and_analysed_from_there(keys: str, processes: Any) -> None:

@@ -270,6 +270,9 @@ def with_token(path: str, options: Options, *, whole: bool = False) -> dict[str,
             "middlewares": (_patiently_whole if whole else _patiently,),
             **settings.get("client_kwargs", {}),
         }
+    if whole and path.startswith(("s3://", "s3a://")):
+        # Else s3fs asks for the size of each chunk before it reads the chunk. Chunks are read in parallel anyway.
+        settings["max_concurrency"] = 1
     variable, server = options.get(TOKEN), server_of(path)
     if variable is None or options.get(TOKEN_SERVER, server) != server:
         return settings

@@ -16,7 +16,7 @@ from workbench import formats
 from workbench.errors import BadInputError
 from workbench.storage.places import Place, with_token
 
-MARKS = (".zarray", ".zgroup", "zarr.json")
+MARKS = ("zarr.json", ".zarray", ".zgroup")
 """Files that identify a folder of any name as a Zarr array or group."""
 HALF = ".partial"
 """Zarr's suffix of a file before it is complete."""
@@ -29,14 +29,14 @@ _OF_ARRAYS = (".zarray", ".zattrs")
 _SEPARATOR = {"dimension_separator": "."}
 
 
-def recent(ask: Callable[[], Any], what: str, place: Place, *of: Any) -> Any:
-    """Return the result of `ask`, or for some seconds its last result if it takes long."""
+def recent(ask: Callable[[], Any], what: str, place: Place, *of: Any, slow: float = _SLOW) -> Any:
+    """Return the result of `ask`, or for some seconds its last result if it takes `slow` seconds."""
     key, now = (what, place.path, str(place.options), *of), time.monotonic()
     if key in _ANSWERS and now - _ANSWERS[key][0] < _FRESH:
         return _ANSWERS[key][1]
     _ANSWERS.pop(key, None)
     answer = ask()
-    if time.monotonic() - now > _SLOW:
+    if time.monotonic() - now >= slow:
         if len(_ANSWERS) > 100:
             _ANSWERS.clear()
         _ANSWERS[key] = time.monotonic(), answer
@@ -82,12 +82,13 @@ def _outdated(place: Place, group: str | None) -> tuple[str, ...]:
 def _consolidated(fs: Any, above: str) -> dict[str, Any]:
     """Return the metadata of arrays that a group's own file repeats, by the path of the file they come from."""
     with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
-        said = json.loads(fs.cat_file(f"{above}.zmetadata"))["metadata"]
-        arrays = {path.rpartition("/")[0] for path in said if path.endswith("/.zarray")}
-        return {f"{name}/{file}": said.get(f"{name}/{file}", {}) for name in arrays for file in _OF_ARRAYS}
+        said = json.loads(fs.cat_file(f"{above}zarr.json"))
+        arrays = said.get("consolidated_metadata", {}).get("metadata", {})
+        return {f"{name}/zarr.json": each for name, each in arrays.items() if each["node_type"] == "array"}
     with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
-        said = json.loads(fs.cat_file(f"{above}zarr.json"))["consolidated_metadata"]["metadata"]
-        return {f"{name}/zarr.json": each for name, each in said.items() if each["node_type"] == "array"}
+        said = json.loads(fs.cat_file(f"{above}.zmetadata"))["metadata"]
+        names = {path.rpartition("/")[0] for path in said if path.endswith("/.zarray")}
+        return {f"{name}/{file}": said.get(f"{name}/{file}", {}) for name in names for file in _OF_ARRAYS}
     return {}
 
 
@@ -127,7 +128,8 @@ def is_marked(place: Place) -> bool:
 
     A web server that can't list, or lists as a page, knows its files.
     """
-    return any((place / mark).kind() == "file" for mark in MARKS)
+    fs, root = place.storage()
+    return any(fs.isfile(f"{root}/{mark}") for mark in MARKS)
 
 
 def files_at(place: Place) -> tuple[Any, str]:
@@ -156,12 +158,17 @@ def _is_zip(place: Place) -> bool:
 def images_of(fs: Any, root: str) -> dict[str, tuple[str, ...]]:
     """Return images of a Zarr group of microscopy (OME-NGFF), finest first, with their dimensions' names; else none."""
     for file in ("zarr.json", ".zattrs"):
-        with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
-            said = json.loads(fs.cat_file(f"{root.rstrip('/')}/{file}"))
+        try:
+            text = fs.cat_file(f"{root.rstrip('/')}/{file}")
+        except (OSError, LookupError, ValueError, TypeError, AttributeError):
+            continue
+        with contextlib.suppress(LookupError, ValueError, TypeError, AttributeError):
+            said = json.loads(text)
             said = said.get("attributes", said)
             first = said.get("ome", said)["multiscales"][0]
             axes = tuple(each if isinstance(each, str) else each["name"] for each in first.get("axes", ()))
             return {each["path"]: axes for each in first["datasets"]}
+        return {}
     return {}
 
 

@@ -16,17 +16,25 @@ from workbench.storage.formats.base import Found
 from workbench.storage.places import Place
 from workbench.storage.selecting import asked
 from workbench.storage.servers import options_of
+from workbench.storage.zarrs import recent
 from workbench.workloads.values import BadParameterError
 
 
 def found_in(workload: str, values: Mapping[str, Any], **how: Any) -> Found:
     """Return the array for `path`, `array`, `select` and the server; `how` is passed to `find_array`.
 
+    At a URL it is searched once for preparing, computing and checking, since each search takes a dozen requests.
+
     Raises BadParameterError, which names the parameter.
     """
-    options = options_of(workload, values["path"], values)
+    place = Place(values["path"], options_of(workload, values["path"], values))
+    array, select = values["array"], values["select"]
+
+    def find() -> Found:
+        return find_array(place.path, array, options=place.options, select=select, **how)
+
     try:
-        return find_array(values["path"], values["array"], options=options, select=values["select"], **how)
+        return recent(find, "found", place, array, select, str(how), slow=0) if place.is_url else find()
     except BadParameterError as err:
         raise BadParameterError(f"{err.parameter} of {workload}: {err}", err.parameter) from err
 

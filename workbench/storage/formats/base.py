@@ -253,7 +253,7 @@ def text_of(value: Any) -> str:
 
 def known(path: str, options: dict[str, Any], *, whole: bool = False) -> dict[str, Any]:
     """Return the options for fsspec about a URL's server, with the token from an environment variable."""
-    if "token_variable" not in options and not path.startswith(("http://", "https://")):
+    if "token_variable" not in options and not path.startswith(("http://", "https://", "s3://", "s3a://")):
         return options
     from workbench.storage.places import with_token
 
