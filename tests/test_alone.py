@@ -21,7 +21,7 @@ from workbench.runs.comparing.compare import plan_comparison, read_request
 from workbench.runs.submit import finish, submit_alone
 from workbench.session import Session
 from workbench.workloads import alone
-from workbench.workloads.registry import template, templates
+from workbench.workloads.lookup import template, templates
 
 ROOT = Path(__file__).parent.parent
 CLUSTER = "cpu --workers 1 --threads 2 --memory 512MiB"
@@ -75,7 +75,7 @@ def test_cupy_alone_does_the_same_with_its_own_arrays():
     code = (
         "import cupy, numpy as np\n"
         "from workbench.workloads import alone\n"
-        "from workbench.workloads.registry import template\n"
+        "from workbench.workloads.lookup import template\n"
         "for name, given in (('array_sum', {'generator': 'RandomState'}), ('tall_skinny_svd', {}),\n"
         "                    ('compressed_svd', {'k': 2})):\n"
         "    chosen = template(name)\n"

@@ -11,7 +11,7 @@ import pytest
 
 from workbench.clusters import records
 from workbench.errors import PACKAGES, BadInputError, NotFoundError, install, named, quoted
-from workbench.workloads.registry import template
+from workbench.workloads.lookup import template
 
 ROOT = Path(__file__).parents[1]
 

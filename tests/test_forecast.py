@@ -30,7 +30,7 @@ from workbench.runs.run import Imported, Run
 from workbench.runs.submit import submit
 from workbench.session import Session
 from workbench.workloads.estimates import expected_passes
-from workbench.workloads.registry import template, templates
+from workbench.workloads.lookup import template, templates
 from workbench.workloads.values import Needs
 
 SPEC = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**30)

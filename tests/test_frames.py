@@ -10,7 +10,7 @@ from workbench.errors import BadInputError
 from workbench.runs import store, submit
 from workbench.session import Session
 from workbench.workloads.generators import table
-from workbench.workloads.registry import template
+from workbench.workloads.lookup import template
 
 SMALL = {"n_rows": 10_007, "partition": 1_500}
 

@@ -26,7 +26,7 @@ from workbench.runs.forecasting.forecast import size_of
 from workbench.runs.recording import Recording
 from workbench.runs.run import OnGpu, Run
 from workbench.session import Session
-from workbench.workloads.registry import template
+from workbench.workloads.lookup import template
 
 
 class DeviceArray(np.ndarray[Any, Any]):

@@ -22,7 +22,7 @@ from workbench.credentials import by_command, confirm
 from workbench.runs import exchange, room, savings, store
 from workbench.runs.comparing import comparisons
 from workbench.threads import finish, in_thread, synchronous
-from workbench.workloads import presets, registry
+from workbench.workloads import lookup, presets
 from workbench.workloads.listing import Broken, listed
 from workbench.workloads.own import functions
 
@@ -141,7 +141,7 @@ class Session:
 
     def workloads(self, *, wait: bool = True) -> tuple[Template, ...]:
         """Return all workloads: built-in, from packages, and the user's. Without `wait`, skip those not loaded yet."""
-        return (*registry.templates(), *listed(wait=wait).workloads)
+        return (*lookup.templates(), *listed(wait=wait).workloads)
 
     def broken_workloads(self, *, wait: bool = True) -> tuple[Broken, ...]:
         """Return files and packages with broken workloads, and the reasons."""
@@ -153,7 +153,7 @@ class Session:
         """Use the definitions of a folder until they change; `sha` is the hash of the version the user saw."""
         kept.trust_folder(folder or Path.cwd(), sha)
 
-    workload = staticmethod(registry.template)
+    workload = staticmethod(lookup.template)
 
     functions = staticmethod(functions)
 

@@ -24,7 +24,7 @@ import numpy as np
 from distributed import Client, LocalCluster, wait
 
 from workbench.travelling import workers_of
-from workbench.workloads.registry import template
+from workbench.workloads.lookup import template
 
 RESULTS = Path(__file__).parent / "results"
 FACTORS = (0.5, 1, 2, 4, 8)

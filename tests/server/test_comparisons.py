@@ -16,7 +16,7 @@ from tests.server.test_views import GIB, text_of
 from workbench.clusters.profiles import profiles
 from workbench.clusters.spec import ClusterSpec
 from workbench.hardware import Gpu, inventory
-from workbench.workloads.registry import templates
+from workbench.workloads.lookup import templates
 
 __all__ = ["open_page"]
 

@@ -29,7 +29,7 @@ def _workloads(arguments: argparse.Namespace) -> int:
     chosen = session.workloads() if arguments.name is None else (session.workload(arguments.name),)
     if arguments.source and not arguments.json:
         return tell("\n\n".join(template.source.rstrip() for template in chosen))
-    from workbench.workloads.registry import described
+    from workbench.workloads.lookup import described
 
     told = [described(template) for template in chosen]
     if arguments.name is not None:

@@ -96,7 +96,7 @@ def _alone(writer: Writer[Run], spec: ClusterSpec) -> dict[str, Any]:
     import resource
 
     from workbench.workloads import alone
-    from workbench.workloads.registry import template
+    from workbench.workloads.lookup import template
 
     run = writer.record
     chosen, parameters = template(run.workload), _parameters(run)
@@ -134,7 +134,7 @@ def _alone(writer: Writer[Run], spec: ClusterSpec) -> dict[str, Any]:
 def _compute(writer: Writer[Run], recording: Recording) -> dict[str, Any]:
     from workbench.runs.failures import out_of_reach
     from workbench.workloads import own
-    from workbench.workloads.registry import template
+    from workbench.workloads.lookup import template
 
     to, unsaved, run = None, None, writer.record
     with (

@@ -57,7 +57,7 @@ def submit(
     measurement
         True if it only runs so that forecasts know the cluster.
     """
-    from workbench.workloads.registry import template
+    from workbench.workloads.lookup import template
 
     chosen = template(workload)
     refused = refusal(record, chosen)
@@ -100,7 +100,7 @@ def measure(
 
 def part_of(workload: str, parameters: Mapping[str, Any], spec: ClusterSpec) -> dict[str, Any]:
     """Return the parameters that measure a workload. Raises BadInputError if it can't be measured in part."""
-    from workbench.workloads.registry import template
+    from workbench.workloads.lookup import template
 
     chosen, around = template(workload), size_of(spec)
     part = measuring.part_of(chosen, chosen.validate(parameters, **around), around)
@@ -116,7 +116,7 @@ def submit_alone(
     workload: str, parameters: Mapping[str, Any], spec: ClusterSpec, *, inventory: Mapping[str, Any] | None = None
 ) -> Run:
     """Start a run without a cluster, as `spec.alone` says, and return at once."""
-    from workbench.workloads.registry import template
+    from workbench.workloads.lookup import template
 
     price = machines.price_per_hour(spec, devices.host())
     chosen = template(workload)

@@ -21,8 +21,8 @@ from workbench.packages import entry_points
 from workbench.workloads import importing
 from workbench.workloads.extensions import unusable
 from workbench.workloads.importing import Contents
+from workbench.workloads.lookup import templates
 from workbench.workloads.own import Own, contents, known, made
-from workbench.workloads.registry import templates
 
 GROUP = "workbench.workloads"
 _AT_ONCE = 4  # processes that tell of files at a time

@@ -1,4 +1,4 @@
-"""Registry of workloads: each draws its form, checks input, builds its graph, and checks the answer."""
+"""Workloads as templates of runs: each draws its form, checks input, builds its graph, and checks the answer."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from dask.utils import parse_bytes
 
-from workbench import formats, kept
+from workbench import formats
 from workbench.errors import (
     BadInputError,
     NotFoundError,
-    UntrustedError,
     WorkbenchError,
     install,
     printable,
@@ -26,7 +25,7 @@ from workbench.errors import (
 )
 from workbench.redaction import complaint
 from workbench.storage.places import check_protocols
-from workbench.threads import ended_after, load
+from workbench.threads import ended_after
 from workbench.workloads import forms, presets, signatures
 from workbench.workloads.code import computing, on_cluster, plain_source
 from workbench.workloads.declaring import called, declared
@@ -443,20 +442,6 @@ def _holding(n_bytes: int) -> Needs:
     return Needs(input_bytes=n_bytes, passes=0, held_total=n_bytes, kept=n_bytes, sentence=sentence)
 
 
-def described(template: Template) -> dict[str, Any]:
-    """Return the description of a workload for user interfaces, as JSON."""
-    return {
-        "name": template.name,
-        "title": template.title,
-        "summary": template.summary,
-        "help": template.help,
-        "schema": template.schema(),
-        "source": template.source,
-        "origin": template.origin,
-        "presets": [preset.model_dump() for preset in template.offered],
-    }
-
-
 def on_host(collection: Any) -> Any:
     """Return a collection with its GPU blocks moved to the host, if its kind may lie there."""
     # Of the class: a delayed value says yes to every question.
@@ -466,57 +451,6 @@ def on_host(collection: Any) -> Any:
         return collection.to_backend("numpy")
     # What is found of a whole column, its sum for example, is a number, which has no backend.
     return collection.to_backend("pandas") if collection.ndim else collection
-
-
-def templates() -> tuple[Template, ...]:
-    """Return all workloads of ours, in the order in which they are shown."""
-    load("workbench.workloads.catalogue")
-    from workbench.workloads.catalogue import TEMPLATES
-
-    return TEMPLATES
-
-
-def template(name: str) -> Template:
-    """Return one workload: of ours, a user's function as `mine.py:total`, or one that is listed.
-
-    Raises
-    ------
-    NotFoundError
-        There is none of that name; the message lists those available.
-    UntrustedError
-        The same, while the working folder has workloads that the user hasn't trusted yet.
-    BadInputError
-        It isn't a name.
-    """
-    from workbench.workloads import listing, own
-
-    if not isinstance(name, str):
-        raise BadInputError(
-            f"workload is {quoted(name)}. Give its name; a function of a notebook gets one by %%workload."
-        )
-    for found in templates():
-        if found.name == name:
-            return found
-    theirs = own.find(name)
-    if theirs is not None:
-        return theirs
-    others = listing.listed()
-    for found in others.workloads:
-        if found.name == name:
-            return found
-    names = ", ".join(found.name for found in (*templates(), *others.workloads))
-    module, colon, function = name.partition(":")
-    such = f"{module.replace('.', '/')}.py:{function}" if colon else "mine.py:total"
-    waiting = kept.untrusted()
-    if waiting is not None and waiting.workloads:
-        raise UntrustedError(
-            f"Unknown workload {quoted(name)}. Choose one of: {names}. This folder defines {waiting}, and you haven't "
-            "trusted it yet. Look at it and trust it: workbench trust"
-        )
-    raise NotFoundError(
-        f"Unknown workload {name!r}. Choose one of: {names}. A function of your own is named with its file, such as "
-        f"{such}."
-    )
 
 
 def arguments(function: Callable[..., Any], resolved: Mapping[str, Any]) -> dict[str, Any]:

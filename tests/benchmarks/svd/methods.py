@@ -329,7 +329,7 @@ def tiled_sum(engine: Any, fused: bool = True) -> Callable[[int], Found]:
         import dask.array as da
 
         from workbench.workloads import generators
-        from workbench.workloads.registry import template
+        from workbench.workloads.lookup import template
 
         chunks: Any = (2048, 2048)
         if fused:

@@ -29,7 +29,8 @@ from workbench.runs.forecasting import machines
 from workbench.runs.forecasting.forecast import actual_spec, forecast, lacking, refusal
 from workbench.runs.forecasting.verdicts import size_of, verdict
 from workbench.runs.settings import read_settings
-from workbench.workloads.registry import Template, template
+from workbench.workloads.lookup import template
+from workbench.workloads.registry import Template
 
 _CONDUCTOR = "workbench.runs.comparing.conductor"
 _POLL = 0.1  # seconds between two readings of an awaited comparison
