@@ -1259,7 +1259,7 @@ def test_runs_of_one_name_are_pooled_and_a_gate_fails_only_what_is_surely_slower
     _named("v3", [1.0, 1.02, 1.01, 0.98, 1.01])
     _named("few", [9.0])
     assert store.find("v2").id == "total-v24"
-    groups = ["compare", "--group", "v1", "--group", "v2"]
+    groups = ["compare", "--runs", "v1", "v2"]
     assert main([*groups, "--fail-if-slower", "10%", "--fail-if-memory-over", "500%"]) == 3
     said = capsys.readouterr()
     assert "v2: time 1.3 times that of v1" in said.err
@@ -1272,14 +1272,14 @@ def test_runs_of_one_name_are_pooled_and_a_gate_fails_only_what_is_surely_slower
     capsys.readouterr()
     # The limit lies in the interval: more than a tenth slower is likely, and not sure.
     _named("noisy", [1.0, 1.3, 1.05, 1.25, 1.2])
-    assert main(["compare", "--group", "v1", "--group", "noisy", "--fail-if-slower", "10%"]) == 0
+    assert main(["compare", "--runs", "v1", "noisy", "--fail-if-slower", "10%"]) == 0
     assert re.search(r"undecided at the limit of 1\.1 times: repeat \d+ more times", capsys.readouterr().err)
-    assert main(["compare", "--group", "v1", "--group", "v3", "--fail-if-slower", "10%"]) == 0
+    assert main(["compare", "--runs", "v1", "v3", "--fail-if-slower", "10%"]) == 0
     capsys.readouterr()
-    assert main(["compare", "--group", "v1", "--group", "few", "--fail-if-slower", "10%"]) == 2
+    assert main(["compare", "--runs", "v1", "few", "--fail-if-slower", "10%"]) == 2
     assert "few: its time can't be judged. It has the time of 1 run, 4 of each are needed" in capsys.readouterr().err
-    assert main(["compare", "--group", "v1", "--group", "nobody"]) == 2
-    assert main(["compare", "--group", "v1", "--group", "v2", "--fail-if-slower", "fast"]) == 2
+    assert main(["compare", "--runs", "v1", "nobody"]) == 2
+    assert main(["compare", "--runs", "v1", "v2", "--fail-if-slower", "fast"]) == 2
     assert "The limit is 'fast'. Give a percentage such as 10%." in capsys.readouterr().err
 
 
@@ -1294,12 +1294,12 @@ def test_a_gate_judges_what_can_be_and_says_why_it_can_not_judge_the_rest(data_f
         store.update(run.id, diagnosis=None)
     store.update("total-broken0", status="failed", error="No module named 'mine'.")
     command = ["compare", "--fail-if-memory-over", "10%"]
-    groups = ["--group", "v1", "--group", "quick"]
+    groups = ["--runs", "v1", "quick"]
     assert main([*command, *groups, "--fail-if-slower", "10%"]) == 3
     assert "its runs are too short for a worker to be sampled" in capsys.readouterr().err
     assert main([*command, *groups, "--fail-if-slower", "50%"]) == 2
     capsys.readouterr()
-    for groups in (["--group", "v1", "--group", "broken"], ["--group", "broken", "--group", "v1"]):
+    for groups in (["--runs", "v1", "broken"], ["--runs", "broken", "v1"]):
         assert main([*command, *groups]) == 1
         said = capsys.readouterr()
         assert "has runs that failed: No module named 'mine'." in said.err
@@ -1362,7 +1362,7 @@ def test_a_gate_fails_where_answers_of_watched_groups_differ(data_folder, capsys
             watched = {"workload": WATCHED, "parameters": given, "resolved": given, "function": None}
             store.delete(run.id)
             store.create(run.model_copy(update=watched | {"result": {"tasks": 3, "tasks_of_others": 0, **answer}}))
-    gate = ["compare", "--fail-if-slower", "90%", "--group", "p", "--group"]
+    gate = ["compare", "--fail-if-slower", "90%", "--runs", "p"]
     assert main([*gate, "q"]) == 1
     assert "The answers do not agree. The answers of p and q differ: " in " ".join(capsys.readouterr().err.split())
     assert main([*gate, "same"]) == 0

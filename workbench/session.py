@@ -368,16 +368,10 @@ class Session:
         return read_request({"workload": workload, "parameters": parameters, "on": on, **options}), inventory
 
     def compare_runs(self, runs: Sequence[str]) -> Comparison:
-        """Compare past runs, one row each, with the settings in which they differ."""
+        """Compare past runs, or all runs of a name in one row, with the settings in which they differ."""
         from workbench.runs.comparing.past import compare_runs
 
         return compare_runs(runs)
-
-    def compare_groups(self, names: Sequence[str]) -> Comparison:
-        """Compare groups of past runs, each of all runs of one name."""
-        from workbench.runs.comparing.past import compare_groups
-
-        return compare_groups(names)
 
     comparison = staticmethod(comparisons.find)
     delete_comparison = staticmethod(comparisons.delete)

@@ -30,17 +30,14 @@ _FORMATS = {".md": "markdown", ".markdown": "markdown", ".csv": "csv", ".json": 
 def _compare(arguments: argparse.Namespace) -> int:
     form = _form(arguments)
     session = new_session()
-    if sum(each is not None for each in (arguments.workload, arguments.runs, arguments.groups)) != 1:
-        raise BadInputError("Give either a workload, or --runs or --group with runs of the past.")
+    if (arguments.workload is None) == (arguments.runs is None):
+        raise BadInputError("Give either a workload, or --runs with runs of the past.")
     limits = _limits(arguments)
     if arguments.workload is None and (arguments.on or workload_parameters(arguments) or arguments.sweep):
-        past = "--runs" if arguments.groups is None else "--group"
         raise BadInputError(
-            f"Given {past}: --on, --cluster, -p, --preset, --scale and --sweep belong to new runs. Leave them out."
+            "Given --runs: --on, --cluster, -p, --preset, --scale and --sweep belong to new runs. Leave them out."
         )
-    if arguments.groups is not None:
-        comparison = session.compare_groups(arguments.groups)
-    elif arguments.runs is not None:
+    if arguments.runs is not None:
         comparison = session.compare_runs(arguments.runs)
     else:
         comparison = _conducted(session, arguments, judged=bool(limits))
@@ -195,13 +192,11 @@ def add_compare_commands(commands: Any) -> None:
         action="append",
         help="a cluster that is up; may be given again for others",
     )
-    compare.add_argument("--runs", metavar="RUN", nargs="+", help="compare runs of the past instead")
     compare.add_argument(
-        "--group",
-        metavar="NAME",
-        dest="groups",
-        action="append",
-        help="compare all runs of this name with those of others, such as --group v1 --group v2",
+        "--runs",
+        metavar="RUN",
+        nargs="+",
+        help="compare runs of the past instead, by their ids, or by names that stand for all runs of that name",
     )
     compare.add_argument(
         "--fail-if-slower",

@@ -50,7 +50,7 @@ def watch(
         client.
     name
         Name of the run in the history. Runs of one name are repeats, which `workbench compare
-        --group NAME --group OTHER` compares.
+        --runs NAME OTHER` compares.
     tags
         Further facts to store with it, such as {"git": "3fa29c"}.
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from workbench import formats
-from workbench.errors import BadInputError, NotFoundError, quoted
+from workbench.errors import BadInputError
 from workbench.jobs import folders
 from workbench.runs import store
 from workbench.runs.comparing import comparisons
@@ -18,34 +17,34 @@ _FEWEST = 2
 
 
 def compare_runs(names: Sequence[str]) -> Comparison:
-    """Compare runs that have ended, each a row, and save that as a comparison.
+    """Compare runs that have ended, and save that as a comparison. A row is one run, or all runs of a user's name.
 
-    Raises BadInputError for fewer than two runs or an active one, and NotFoundError for an unknown run.
+    Raises BadInputError for fewer than two rows or an active run, and NotFoundError for an unknown run.
     """
-    runs = list({run.id: run for run in map(store.find, names)}.values())
-    if not _FEWEST <= len(runs) <= MOST_ROWS:
-        raise BadInputError(f"{len(runs)} runs were given. Give from {_FEWEST} to {MOST_ROWS} different ones.")
+    groups = dict(map(_group, names))
+    if not _FEWEST <= len(groups) <= MOST_ROWS:
+        raise BadInputError(f"{len(groups)} runs were given. Give from {_FEWEST} to {MOST_ROWS} different ones.")
+    runs = [run for group in groups.values() for run in group]
     going = [run.id for run in runs if run.active]
     if going:
         raise BadInputError(f"The run {going[0]} is still going on. Compare it when it has ended.")
     workloads = list(dict.fromkeys(run.workload for run in runs))
-    note = "Runs of the past, one each: they were not measured in turn, and one time says nothing of its spread."
-    return _kept(tuple(_row(run, runs) for run in runs), workloads, (note,))
-
-
-def _kept(rows: tuple[Row, ...], workloads: Sequence[str], notes: tuple[str, ...]) -> Comparison:
+    codes = {run.function.sha for run in runs if run.function is not None}
+    notes = ["Runs of the past: they were not measured in turn."]
+    notes += ["One time says nothing of its spread."] if any(len(group) == 1 for group in groups.values()) else []
+    notes += ["They are of different workloads."] if len(workloads) > 1 else []
+    notes += ["They are of different code."] if len(workloads) == 1 and len(codes) > 1 else []
     now = time.time()
-    n_runs = sum(len(row.samples) for row in rows)
     return comparisons.create(
         Comparison(
             id=folders.new_id(f"compare-{store.name_of(workloads[0]) if len(workloads) == 1 else 'runs'}"),
             workload=", ".join(workloads),
             mode="past",
             status="done",
-            rows=rows,
-            notes=(*notes, *(["They are of different workloads."] if len(workloads) > 1 else [])),
-            done=n_runs,
-            total=n_runs,
+            rows=tuple(_row(name, group, runs) for name, group in groups.items()),
+            notes=tuple(notes),
+            done=len(runs),
+            total=len(runs),
             created=now,
             started=now,
             stopped=now,
@@ -53,52 +52,19 @@ def _kept(rows: tuple[Row, ...], workloads: Sequence[str], notes: tuple[str, ...
     )
 
 
-def compare_groups(names: Sequence[str]) -> Comparison:
-    """Compare groups of runs, each a row of all runs with one name, and save that as a comparison.
-
-    If all runs of a name failed, its row has the reason. Raises BadInputError for fewer than two names, and
-    NotFoundError for a name without ended runs.
-    """
-    names = list(dict.fromkeys(names))
-    if not _FEWEST <= len(names) <= MOST_ROWS:
-        raise BadInputError(f"Given: {formats.count(len(names), 'group')}. Give from {_FEWEST} to {MOST_ROWS}.")
-    groups = {name: _ended(name) for name in names}
-    empty = [name for name, runs in groups.items() if not runs]
-    if empty:
-        raise NotFoundError(
-            f"No run that has ended is called {quoted(empty[0])}. Name runs by watch(name=…), or in the list."
-        )
-    workloads = list(dict.fromkeys(run.workload for runs in groups.values() for run in runs))
-    codes = {run.function.sha for runs in groups.values() for run in runs if run.function is not None}
-    notes = ["Runs of the past, pooled by name: they were not measured in turn."]
-    notes += ["They are of different code."] if len(codes) > 1 else []
-    rows = tuple(_pooled(name, runs) for name, runs in groups.items())
-    return _kept(rows, workloads, tuple(notes))
+def _group(text: str) -> tuple[str, Sequence[Run]]:
+    """Return a run under its id, or the runs of a name: those that are done, or if there are none, all that ended."""
+    run = store.find(text)
+    if run.title != text:
+        return run.id, [run]
+    ended = [each for each in store.of_name(text) if not each.active]
+    return text, [each for each in ended if each.status == "done"] or ended or [run]
 
 
-def _ended(name: str) -> list[Run]:
-    """Return the runs of this name that are done, or if there are none, all that ended."""
-    ended = [run for run in store.of_name(name) if not run.active]
-    return [run for run in ended if run.status == "done"] or ended
-
-
-def _pooled(name: str, runs: Sequence[Run]) -> Row:
-    """Return a row of all runs of one name, the oldest first, with the other fields of the newest."""
-    found = _row(runs[0], runs[:1])
-    samples = tuple(sample_of(run, number) for number, run in enumerate(reversed(runs)))
-    return found.model_copy(update={"on": name, "label": name, "samples": samples})
-
-
-def _row(run: Run, beside: Sequence[Run]) -> Row:
-    # It differs from the others by its name, or else by some parameters.
-    differing = [
-        f"{name}={value}"
-        for name, value in run.parameters.items()
-        if any(each.parameters.get(name) != value for each in beside)
-    ]
-    about = run.title if run.title != run.workload else ", ".join(differing)
-    label = f"{run.id}{f' ({about})' if about else ''} on {run.cluster}"
-    ended = run.error or f"It is {run.status}."
+def _row(name: str, runs: Sequence[Run], beside: Sequence[Run]) -> Row:
+    """Return a row of runs, with the fields of the newest one, which is the first, and the oldest sample first."""
+    run = runs[0]
+    label = _label(run, beside) if name == run.id else name
     return Row(
         on=label,
         label=label,
@@ -108,8 +74,19 @@ def _row(run: Run, beside: Sequence[Run]) -> Row:
         cluster=run.cluster,
         parameters=run.parameters,
         resolved=run.resolved,
-        reason=None if run.status == "done" else ended,
-        samples=(sample_of(run),),
+        reason=None if run.status == "done" else run.error or f"It is {run.status}.",
+        samples=tuple(sample_of(each, number) for number, each in enumerate(reversed(runs))),
         versions=run.versions,
         inventory=run.inventory,
     )
+
+
+def _label(run: Run, beside: Sequence[Run]) -> str:
+    """Return the label of one run, which differs from the others by its name, or else by some parameters."""
+    differing = [
+        f"{name}={value}"
+        for name, value in run.parameters.items()
+        if any(each.parameters.get(name) != value for each in beside)
+    ]
+    about = run.title if run.title != run.workload else ", ".join(differing)
+    return f"{run.id}{f' ({about})' if about else ''} on {run.cluster}"
