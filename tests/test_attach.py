@@ -25,9 +25,9 @@ import workbench
 from tests import other_python
 from tests.bare import HIDING
 from tests.waiting import until
-from workbench import Session
+from workbench import Session, threads
 from workbench.cli import main
-from workbench.clusters import dashboard, records
+from workbench.clusters import control, dashboard, records
 from workbench.clusters.attached import Attached
 from workbench.clusters.budget import budget
 from workbench.clusters.plan import plan
@@ -346,7 +346,7 @@ def test_a_scheduler_that_is_stuck_is_told_and_one_that_has_ended_is_lost(data_f
         with Client(found, set_as_default=False) as client:
             (pid,) = client.run(os.getpid).values()
         psutil.Process(pid).suspend()
-        logs = Session().logs(there.name)
+        logs = threads.finish(control.logs(there.name))
         assert [text for name, text in logs.items() if "worker" in name or "tcp" in name] == [
             "It didn't answer within 3 s."
         ]
@@ -355,7 +355,7 @@ def test_a_scheduler_that_is_stuck_is_told_and_one_that_has_ended_is_lost(data_f
         scheduler.suspend()
         until(lambda: "hasn't answered" in (there.record.warning or ""))
         assert not there.record.can_compute
-        logs = Session().logs(there.name)
+        logs = threads.finish(control.logs(there.name))
         assert f"does not answer at {found} (within 5 s)" in logs["scheduler"]
         scheduler.resume()
         until(lambda: there.record.warning is None)

@@ -90,7 +90,7 @@ def test_only_runs_that_have_ended_are_exported_and_nothing_is_written_over(run,
     assert export_run(run, exported, replace=True) == exported
     assert export_run(run, tmp_path) == tmp_path / "array_sum-3fa29c.zip"
     assert Session().export_run(run.id, str(tmp_path / "a.zip")) == tmp_path / "a.zip"
-    assert Session().import_run(str(tmp_path / "a.zip"), new_id=True).parameters == run.parameters
+    assert import_run(tmp_path / "a.zip", new_id=True).parameters == run.parameters
     with pytest.raises(NotFoundError, match="no folder"):
         export_run(run, tmp_path / "missing" / "a.zip")
     with pytest.raises(ConflictError, match="still running"):

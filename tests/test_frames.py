@@ -8,6 +8,7 @@ import pytest
 
 from workbench.errors import BadInputError
 from workbench.runs import store, submit
+from workbench.runs.explaining.diagnosis import awaited
 from workbench.session import Session
 from workbench.workloads.generators import table
 from workbench.workloads.lookup import template
@@ -75,7 +76,7 @@ def test_a_run_tells_how_fast_rows_travelled_and_holds_no_more_than_was_said(dat
     run = submit.finish(submit.submit("dataframe_join", {"n_rows": 2_000_000}, record).id, timeout=200)
     assert (run.status, run.error, run.check.passed) == ("done", None, True)
     assert run.result["bandwidth"]["n_messages"] > 0
-    peak = session.diagnosed(store.get(run.id)).diagnosis.peak
+    peak = awaited(store.get(run.id)).diagnosis.peak
     assert 0.5 * run.forecast["memory_per_worker"] < peak.bytes < run.forecast["memory_per_worker"]
     shown = session.forecast("dataframe_join", {"n_rows": 2_000_000}, record)
     assert shown.verdict == "fits"

@@ -14,8 +14,8 @@ from distributed.comm import CommClosedError
 
 import workbench
 from tests.waiting import until
-from workbench import remote
-from workbench.clusters import forking, records
+from workbench import remote, threads
+from workbench.clusters import control, forking, records
 from workbench.clusters.connect import connect
 from workbench.clusters.spec import ClusterSpec
 from workbench.clusters.start import Cluster
@@ -194,10 +194,10 @@ def test_the_events_of_a_run_are_kept_with_it(cluster):
 
 
 def test_a_run_tells_where_its_time_went_and_so_does_its_record_alone(cluster):
-    from workbench.runs.explaining.diagnosis import diagnosed
+    from workbench.runs.explaining.diagnosis import awaited, diagnosed
 
     run = finish(submit("array_sum", {"size": "32MiB", "chunks": 2048}, cluster).id, timeout=60)
-    run = Session().diagnosed(run)
+    run = awaited(run)
     assert run.diagnosis is not None, log_of(run)
     assert store.get(run.id).diagnosis == run.diagnosis
     assert sum(run.diagnosis.shares.values()) == pytest.approx(1)
@@ -334,7 +334,7 @@ def test_a_run_is_cancelled_though_another_wants_the_same_tasks(cluster):
     assert (kept.status, kept.check.passed) == ("done", True), log_of(kept)
     assert "computed the same there at the same time" in kept.notes[-1]
     with connect(cluster.name) as client:
-        assert "AssertionError" not in Session().logs(cluster.name)["scheduler"]
+        assert "AssertionError" not in threads.finish(control.logs(cluster.name))["scheduler"]
         assert client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) == 0
 
 

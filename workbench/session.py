@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Unpack
 
 from workbench import config, hardware, kept
 from workbench.clusters import budget, control, environments, launch, nearby, plan, profiles, records
@@ -124,20 +124,11 @@ class Session:
     clusters = staticmethod(records.read_all)
     cluster = staticmethod(records.read)
     wait = staticmethod(synchronous(control.wait))
-
-    scale = staticmethod(synchronous(control.scale))
-    adapt = staticmethod(synchronous(control.adapt))
-    restart_workers = staticmethod(synchronous(control.restart_workers))
-    logs = staticmethod(synchronous(control.logs))
     stop_all = staticmethod(synchronous(control.stop_all))
 
     def stop(self, name: str) -> None:
         """Stop a cluster, cancel its start, or dismiss one that failed or is unreachable."""
         finish(control.stop(self.cluster(name)))
-
-    def forget(self, name: str) -> str | None:
-        """Try to end an unreachable cluster and remove its record; return the reason why it may still run, or None."""
-        return finish(control.forget(self.cluster(name)))
 
     def workloads(self, *, wait: bool = True) -> tuple[Template, ...]:
         """Return all workloads: built-in, from packages, and the user's. Without `wait`, skip those not loaded yet."""
@@ -249,12 +240,6 @@ class Session:
     mark_run = staticmethod(store.mark)
     show = staticmethod(store.find)
 
-    def diagnosed(self, run: Run) -> Run:
-        """Return `run` with its diagnosis, which follows a moment after the answer of a run that just ended."""
-        from workbench.runs.explaining.diagnosis import awaited
-
-        return awaited(run)
-
     def log(self, run: str) -> str:
         """Return the end of the output of the run's process, tracebacks included."""
         return config.read_tail(store.folder(self.show(run).id) / "log.txt")
@@ -294,22 +279,9 @@ class Session:
         """
         return savings.start(self.show(run), path, kind, only=only, replace=replace)
 
-    def saving(self, run: str) -> Saving:
-        """Return the state of the current or last `save_run`: the number of written blocks, and the outcome."""
-        return savings.get(self.show(run).id)
-
     def cancel_saving(self, run: str) -> Saving:
         """Ask the current `save_run` to stop; it removes half-written data."""
         return savings.cancel(self.show(run).id)
-
-    def import_run(self, file: str | Path | IO[bytes], *, new_id: bool = False, max_size: int | None = None) -> Run:
-        """Import a run that `export_run` wrote; `new_id` gives it another id if its own is taken.
-
-        `max_size` is the largest unpacked size in bytes, 2 GiB by default, and the largest size in memory, 256 MiB by
-        default.
-        """
-        path = Path(file) if isinstance(file, str) else file
-        return exchange.import_run(path, new_id=new_id, max_size=max_size)
 
     room = staticmethod(room.room)
     delete_run = staticmethod(store.delete)

@@ -15,6 +15,7 @@ from workbench.cli.answers import agreed, answer, complain, shown
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import FORCE, Parser, add_command, add_pairs, parameters_of, whole_number
 from workbench.errors import BadInputError, FailedError, WorkbenchError
+from workbench.threads import finish
 
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
@@ -89,37 +90,44 @@ def _ls(arguments: argparse.Namespace) -> int:
 
 
 def _scale(arguments: argparse.Namespace) -> int:
-    session = new_session()
+    from workbench.clusters import control
+
     if (arguments.workers is None) == (arguments.adapt is None):
         raise BadInputError("Give either a number of workers, or --adapt MIN MAX.")
     if arguments.adapt is None:
-        session.scale(arguments.name, arguments.workers, force=arguments.force)
-        record = _until_scaled(session, arguments.name)
+        finish(control.scale(arguments.name, arguments.workers, force=arguments.force))
+        record = _until_scaled(arguments.name)
     else:
-        record = session.adapt(arguments.name, *arguments.adapt, force=arguments.force)
+        record = finish(control.adapt(arguments.name, *arguments.adapt, force=arguments.force))
     bounds = f", adapting between {record.adaptive[0]} and {record.adaptive[1]}" if record.adaptive else ""
     return answer(arguments, cluster_json(record), f"{record.name}: {record.waiting}{bounds}")
 
 
 def _restart(arguments: argparse.Namespace) -> int:
-    record = new_session().restart_workers(arguments.name)
+    from workbench.clusters import control
+
+    record = finish(control.restart_workers(arguments.name))
     return answer(arguments, cluster_json(record), f"{record.name}: workers restarted")
 
 
 def _logs(arguments: argparse.Namespace) -> int:
-    logs = new_session().logs(arguments.name)
+    from workbench.clusters import control
+
+    logs = finish(control.logs(arguments.name))
     text = "\n\n".join(f"==> {who} <==\n{text.rstrip()}" for who, text in logs.items())
     return answer(arguments, {"logs": logs}, text)
 
 
 def _down(arguments: argparse.Namespace) -> int:
+    from workbench.clusters import control
+
     session = new_session()
     if (arguments.name is None) != arguments.all:
         raise BadInputError("Give either the name of a cluster, or --all.")
     if arguments.forget:
         if arguments.all:
             raise BadInputError("--forget is for one cluster. Give its name.")
-        why = session.forget(arguments.name)
+        why = finish(control.forget(session.cluster(arguments.name)))
         told = {"forgotten": arguments.name, "may_go_on": why}
         return answer(arguments, told, ". ".join(filter(None, (f"Forgotten: {arguments.name}", why))))
     endings = {one.name: one.ending for one in session.clusters()}
@@ -220,12 +228,14 @@ def own_cluster(
             session.stop(record.name)
 
 
-def _until_scaled(session: Session, name: str, patience: float = 30.0) -> ClusterRecord:
+def _until_scaled(name: str, patience: float = 30.0) -> ClusterRecord:
+    from workbench.clusters import records
+
     deadline = time.monotonic() + patience
-    record = session.cluster(name)
+    record = records.read(name)
     while record.n_workers != record.n_workers_expected and record.status == "ready" and time.monotonic() < deadline:
         time.sleep(0.1)
-        record = session.cluster(name)
+        record = records.read(name)
     return record
 
 

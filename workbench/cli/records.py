@@ -32,7 +32,9 @@ def _save(arguments: argparse.Namespace) -> int:
 
 
 def _import(arguments: argparse.Namespace) -> int:
-    run = new_session().import_run(arguments.file, new_id=arguments.new_id, max_size=arguments.max_size)
+    from workbench.runs.exchange import import_run
+
+    run = import_run(arguments.file, new_id=arguments.new_id, max_size=arguments.max_size)
     machine = run.imported.machine if run.imported else "another machine"
     text = f"{run.id}: a run of {run.workload} on {machine}. See it with: workbench replay {run.id}"
     return answer(arguments, run, text)

@@ -56,6 +56,7 @@ def _presets(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from workbench.runs.explaining.diagnosis import awaited
     from workbench.runs.settings import read_settings
 
     session = new_session()
@@ -85,7 +86,7 @@ def _run(arguments: argparse.Namespace) -> int:
             run = begin()
             return answer(arguments, run, f"{run.id} was started. See how far it is: workbench show {run.id}")
         run = run_on(session, begin, arguments)
-    return _tell_run(session.diagnosed(run), arguments)
+    return _tell_run(awaited(run), arguments)
 
 
 def _runs(arguments: argparse.Namespace) -> int:
@@ -108,12 +109,14 @@ def _runs(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
+    from workbench.runs.explaining.diagnosis import awaited
+
     session = new_session()
     run = session.show(arguments.run)
     if arguments.log:
         log = session.log(run.id)
         return answer(arguments, {"log": log}, log.rstrip("\n"))
-    return _show_run(session.diagnosed(run), arguments)
+    return _show_run(awaited(run), arguments)
 
 
 def _show_run(run: Run, arguments: argparse.Namespace) -> int:
