@@ -71,7 +71,7 @@ def diagnose(run: Run, events: Batch) -> Diagnosis | None:
     threads = _threads(run, events)
     # A thread that computes for other clients is not idle.
     shares = shares_of(everything, began, ended, threads)
-    facts = Facts(run, events, shares, threads, ended - began, (began, ended))
+    facts = Facts(run, events, shares, threads, ended - began)
     found, peak = suggestions(facts), _peak(everything, began)
     tight = _tight(peak, found)
     said = _sentence(facts, found)

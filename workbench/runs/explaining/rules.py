@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -48,8 +48,6 @@ class Facts:
     threads: Mapping[str, int]
     """Threads of each worker, by address."""
     seconds: float
-    moments: tuple[float, float] = field(default=(0.0, 0.0))
-    """Start and end of the interval."""
 
     @property
     def n_threads(self) -> int:
@@ -68,52 +66,40 @@ class Facts:
         rows = tasks.kind == _COMPUTE
         return Computed(tasks.name.codes[rows], tasks.worker.codes[rows], tasks.start[rows], tasks.stop[rows])
 
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """Shape of the workload's array."""
-        return _whole_numbers(self.run.resolved.get("shape"))
-
-    @property
-    def chunks(self) -> tuple[int, ...] | None:
-        """Chunks of the workload's array, in elements."""
-        found = _whole_numbers(self.run.resolved.get("chunks"))
-        return found if found and self.shape and len(found) == len(self.shape) else None
-
-    @property
-    def n_blocks(self) -> int | None:
-        """Number of blocks of the workload's array."""
-        if self.shape is None or self.chunks is None:
+    @cached_property
+    def blocks(self) -> Blocks | None:
+        """Blocks of the workload's array; None if it has none."""
+        shape, chunks = (_whole_numbers(self.run.resolved.get(name)) for name in ("shape", "chunks"))
+        if shape is None or chunks is None or len(shape) != len(chunks):
             return None
-        return math.prod(math.ceil(length / part) for length, part in zip(self.shape, self.chunks, strict=True))
-
-    @property
-    def block_bytes(self) -> int | None:
-        """Bytes of a whole block, in the type in which it is computed."""
-        if self.shape is None or self.chunks is None:
-            return None
-        return math.prod(map(min, self.shape, self.chunks)) * self._worked
-
-    @property
-    def _worked(self) -> int:
         # Integers are computed as float64, which is also the default type.
-        return 4 if self.run.resolved.get("dtype") == "float32" else 8
-
-    @property
-    def _stored(self) -> int:
+        computed = 4 if self.run.resolved.get("dtype") == "float32" else 8
         try:
-            return np.dtype(self.run.resolved.get("dtype") or float).itemsize
+            stored = np.dtype(self.run.resolved.get("dtype") or float).itemsize
         except TypeError:
-            return 8
+            stored = computed
+        return Blocks(
+            number=math.prod(math.ceil(length / part) for length, part in zip(shape, chunks, strict=True)),
+            bytes=math.prod(map(min, shape, chunks)) * computed,
+            stored=stored / computed,
+        )
 
-    def blocks_of(self, size: float) -> str:
-        """Return the parameter for blocks that take `size` bytes in computing, and explain the number if it differs."""
-        asked = size / self._worked * self._stored
-        typed = f"chunks={formats.size(asked).replace(' ', '')}"
-        if self._worked == self._stored:
-            return typed
-        dtype, worked = np.dtype(self.run.resolved["dtype"]).name, np.dtype(f"f{self._worked}").name
-        times = self._worked / self._stored
-        return f"{typed}, which counts {dtype} as it is stored; as {worked} it takes {times:g} times as much"
+
+class Blocks(NamedTuple):
+    """Number and size of blocks, in bytes as they are computed."""
+
+    number: int
+    bytes: int
+    stored: float
+    """Bytes as stored for each byte as computed. `chunks` and all texts count those."""
+
+    def size(self, n_bytes: float) -> str:
+        """Return a size as text, in bytes as stored."""
+        return formats.size(n_bytes * self.stored)
+
+    def change(self, n_bytes: float) -> str:
+        """Return the parameter for blocks of another size."""
+        return f"chunks={self.size(n_bytes).replace(' ', '')}"
 
 
 class Computed(NamedTuple):
@@ -138,40 +124,32 @@ class Found(NamedTuple):
     change: str
 
 
-def tiny_blocks(facts: Facts) -> Found | None:
+def short_tasks(facts: Facts) -> Found | None:
     """Find many very short tasks, which take longer to hand out than to compute."""
-    n_tasks, size, n_blocks = len(facts.computed.name), facts.block_bytes, facts.n_blocks
-    if not n_blocks or not size or n_tasks < max(_MANY_TASKS, _MANY_FOR_A_THREAD * facts.n_threads):
-        return None
-    share, each = facts.shares["scheduler"], float(facts.computed.seconds.mean())
-    larger = min(_GOOD_BLOCK, size * n_blocks / (_BLOCKS_PER_THREAD * facts.n_threads), _held(facts))
-    if share < _NOTICEABLE or each > _SHORT_TASK or size > _SMALL_BLOCK or larger < 2 * size:
-        return None
-    fewer = max(1, round(n_tasks * size / larger))
-    return Found(
-        share=share,
-        found=f"blocks of {formats.size(size)} make {formats.count(n_tasks)} tasks of {formats.duration(each)} each, "
-        f"and handing them out takes {percent(share)} of the workers' time",
-        change=f"blocks of {formats.size(larger)} would make about {formats.count(fewer)}: {facts.blocks_of(larger)}",
-    )
-
-
-def many_tasks(facts: Facts) -> Found | None:
-    """Find many very short tasks in a graph with unknown blocks."""
-    n_tasks = len(facts.computed.name)
-    if facts.block_bytes or n_tasks < max(_MANY_TASKS, _MANY_FOR_A_THREAD * facts.n_threads):
+    n_tasks, blocks = len(facts.computed.name), facts.blocks
+    if n_tasks < max(_MANY_TASKS, _MANY_FOR_A_THREAD * facts.n_threads):
         return None
     each = float(facts.computed.seconds.mean())
     # A worker waits for the next task, or for the graph, which grows with the tasks as well.
     waiting = facts.shares["scheduler"] + facts.shares["idle"]
     if waiting < _NOTICEABLE or each > _SHORT_TASK:
         return None
-    overhead = waiting * facts.seconds / n_tasks
+    change = "do more in each task: larger blocks or partitions, or several calls in one delayed function"
+    if blocks is not None:
+        larger = min(_GOOD_BLOCK, blocks.bytes * blocks.number / (_BLOCKS_PER_THREAD * facts.n_threads), _held(facts))
+        if blocks.bytes > _SMALL_BLOCK or larger < 2 * blocks.bytes:
+            return None
+        fewer = formats.count(max(1, round(n_tasks * blocks.bytes / larger)))
+        change = (
+            f"blocks of {blocks.size(larger)} instead of {blocks.size(blocks.bytes)} would make about {fewer} tasks: "
+            f"{blocks.change(larger)}"
+        )
     return Found(
         share=waiting,
         found=f"{formats.count(n_tasks)} tasks of {formats.duration(each)} each kept the scheduler busy, about "
-        f"{formats.duration(overhead)} for each, and waiting for it took {percent(waiting)} of the workers' time",
-        change="do more in each task: larger blocks or partitions, or several calls in one delayed function",
+        f"{formats.duration(waiting * facts.seconds / n_tasks)} for each, and waiting for it took {percent(waiting)} "
+        "of the workers' time",
+        change=change,
     )
 
 
@@ -183,16 +161,15 @@ def _held(facts: Facts) -> float:
 
 def huge_block(facts: Facts) -> Found | None:
     """Find fewer blocks than threads, so that some threads never get one."""
-    n_blocks, size = facts.n_blocks, facts.block_bytes
-    if n_blocks is None or size is None or n_blocks >= facts.n_threads or facts.shares["idle"] < _NOTICEABLE:
+    blocks, idle = facts.blocks, facts.shares["idle"]
+    if blocks is None or blocks.number >= facts.n_threads or idle < _NOTICEABLE:
         return None
-    better = size * n_blocks / (_BLOCKS_PER_THREAD * facts.n_threads)
+    better = blocks.bytes * blocks.number / (_BLOCKS_PER_THREAD * facts.n_threads)
     return Found(
-        share=facts.shares["idle"],
-        found=f"{formats.count(n_blocks, 'block')} of {formats.size(size)} for {facts.n_threads} threads left them "
-        f"idle for {percent(facts.shares['idle'])} of their time",
-        change=f"blocks of {formats.size(better)} would give each thread {_BLOCKS_PER_THREAD}: "
-        f"{facts.blocks_of(better)}",
+        share=idle,
+        found=f"{formats.count(blocks.number, 'block')} of {blocks.size(blocks.bytes)} for {facts.n_threads} threads "
+        f"left them idle for {percent(idle)} of their time",
+        change=f"blocks of {blocks.size(better)} would give each thread {_BLOCKS_PER_THREAD}: {blocks.change(better)}",
     )
 
 
@@ -266,11 +243,10 @@ def slow_worker(facts: Facts) -> Found | None:
     # The others are idle once they are done.
     share = min(1.0, excess + facts.shares["idle"])
     address = facts.events.tasks.worker.values[worker]
-    left = len(facts.threads) - 1
     return Found(
         share=share,
         found=f"the worker {_name_of(facts, address)} took {ratio:.1f} times as long as the others for the same tasks",
-        change=(f"look what else runs on its cores, or start the cluster with {formats.count(left, 'worker')}"),
+        change="see what else runs on its cores",
     )
 
 
@@ -307,47 +283,15 @@ def _name_of(facts: Facts, address: str) -> str:
 
 
 def idle_workers(facts: Facts) -> Found | None:
-    """Find times in which most threads are idle, often because they wait for one step."""
+    """Find threads that are idle for much of the time."""
     share = facts.shares["idle"]
     if share < _HALF_IDLE or facts.n_threads < 2:
         return None
-    alone = _alone(facts)
-    if alone is None:
-        return Found(
-            share=share,
-            found=f"{facts.n_threads} threads had nothing to do for {percent(share)} of their time",
-            change="take fewer workers, or a larger array: this one is too small for them",
-        )
-    name, seconds = alone
     return Found(
         share=share,
-        found=f"for {formats.duration(seconds)} of {formats.duration(facts.seconds)} no more than half of the "
-        f"{facts.n_threads} threads had work, most of it in the step '{name}', so they were idle for "
-        f"{percent(share)} of their time",
-        change=f"cut what '{name}' does into more tasks; as it is, {max(1, facts.n_threads // 2)} would do as well",
+        found=f"{facts.n_threads} threads had nothing to do for {percent(share)} of their time",
+        change="take fewer workers, or a larger array: this one is too small for them",
     )
-
-
-def _alone(facts: Facts) -> tuple[str, float] | None:
-    """Return the main step while at most half of the threads were busy, and the duration; None without one."""
-    done, (began, ended) = facts.computed, facts.moments
-    start, stop = done.start.clip(began, ended), done.stop.clip(began, ended)
-    times = np.unique(np.r_[start, stop])
-    if len(times) < 2:
-        return None
-    change = np.zeros(len(times))
-    starts, stops = np.searchsorted(times, start), np.searchsorted(times, stop)
-    np.add.at(change, starts, 1)
-    np.add.at(change, stops, -1)
-    busy = np.cumsum(change)[:-1]
-    lonely = np.r_[0.0, np.cumsum(np.where((busy > 0) & (busy <= facts.n_threads / 2), np.diff(times), 0.0))]
-    by_name = np.bincount(done.name, lonely[stops] - lonely[starts])
-    name = int(by_name.argmax())
-    seconds = float(lonely[-1])
-    # Less than half of the idle time explains nothing.
-    if seconds < facts.shares["idle"] / 2 * facts.seconds:
-        return None
-    return facts.events.tasks.name.values[name], seconds
 
 
 def fell_back_to_numpy(facts: Facts) -> Found | None:
@@ -368,8 +312,7 @@ def fell_back_to_numpy(facts: Facts) -> Found | None:
 
 
 RULES: Mapping[str, Callable[[Facts], Found | None]] = {
-    "tiny blocks": tiny_blocks,
-    "many tasks": many_tasks,
+    "short tasks": short_tasks,
     "one huge block": huge_block,
     "spilling": spilling,
     "transfers": transfers,
@@ -378,7 +321,7 @@ RULES: Mapping[str, Callable[[Facts], Found | None]] = {
     "NumPy on GPUs": fell_back_to_numpy,
 }
 
-_EXPLAIN_IDLENESS = {"one huge block", "one slow worker", "many tasks"}
+_EXPLAIN_IDLENESS = {"one huge block", "one slow worker", "short tasks"}
 
 
 def suggestions(facts: Facts) -> tuple[Suggestion, ...]:
