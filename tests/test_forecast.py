@@ -406,7 +406,7 @@ def test_a_workload_that_never_ran_has_no_time_and_the_remedy_is_named(data_fold
 
 
 def test_a_workload_that_is_small_or_that_no_parameter_makes_smaller_is_not_measured(data_folder, tmp_path):
-    np.lib.format.open_memmap(tmp_path / "m.npy", "w+", "float64", (10_000_000, 100))
+    np.lib.format.open_memmap(tmp_path / "m.npy", "w+", "float64", (10_000, 100))
     for name, given in (("svd_of_file", {"path": str(tmp_path / "m.npy"), "k": 5}), ("array_sum", {"size": "100MiB"})):
         found = Session().forecast(name, given, SPEC)
         assert found.measure is None
@@ -437,6 +437,18 @@ def test_a_measurement_is_about_a_hundredth_with_the_same_choices_and_saves_noth
     assert 0.005 < share < 0.02
     assert history._choices(chosen, checked.resolved) == history._choices(chosen, whole.resolved)
     assert checked.save is None
+
+
+@pytest.mark.parametrize(("name", "more"), [("svd_of_file", {"k": 5}), ("reduce_file", {"what": "sum"})])
+def test_of_a_file_the_first_hundredth_is_measured(tmp_path, name, more):
+    np.lib.format.open_memmap(tmp_path / "m.npy", "w+", "float64", (10_000_000, 100))
+    chosen, around = template(name), size_of(SPEC)
+    whole = chosen.validate({"path": str(tmp_path / "m.npy"), **more}, **around)
+    part = part_of(chosen, whole, around)
+    assert part.parameters["select"] == "0=:1%"
+    checked = chosen.validate(part.parameters, **around)
+    assert chosen.needs(checked).array_bytes == pytest.approx(chosen.needs(whole).array_bytes / 100)
+    assert history._choices(chosen, checked.resolved) == history._choices(chosen, whole.resolved)
 
 
 def test_a_measurement_is_at_least_64_mib_of_the_array():

@@ -246,6 +246,20 @@ def test_a_part_of_an_array_without_names_is_selected_by_positions(
     np.testing.assert_allclose(found.data.compute(), CUBE[20:30, 4, 3:6].sum(axis=0))
 
 
+@pytest.mark.parametrize(("kind", "chunk"), [("npy", 1), ("nc", 1), ("zarr", 7)])
+def test_the_first_part_of_a_dimension_is_selected_up_to_the_end_of_a_chunk(
+    tmp_path: Path, quick_client: Any, kind: str, chunk: int
+) -> None:
+    path = _file(tmp_path, kind)
+    if kind == "zarr":
+        xr.Dataset({"t": (("time", "lat", "lon"), CUBE)}).chunk(time=7).to_zarr(path, mode="w", consolidated=False)
+    for select in ("0=:8%", *(["time=:8%"] if kind != "npy" else [])):
+        _, found = _computed(quick_client, path=path, what="sum", select=select, over="0")
+        np.testing.assert_allclose(found.data.compute(), CUBE[: max(3, chunk)].sum(axis=0))
+    with pytest.raises(BadInputError, match=r"twice|no dimension"):
+        REDUCE.validate({"path": path, "select": "0=:8%, time=:8%"})
+
+
 def test_dimensions_have_their_names_where_all_of_a_variable_is_reduced(tmp_path: Path, quick_client: Any) -> None:
     holed = CUBE.copy()
     holed[3, 4, 5] = np.nan

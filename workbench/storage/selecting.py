@@ -1,7 +1,8 @@
-"""Positions of a selection along dimensions: "time=1990:2020, level=500"."""
+"""Positions of a selection along dimensions: "time=1990:2020, level=500", or "0=:1%" of the first dimension."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +18,8 @@ _END = r"[^:]*[T ]\d{1,2}(?::\d\d){1,2}Z?|[^:]*"
 _RANGE = re.compile(f"({_END})(?:(:)({_END}))?")
 """Pattern of two ends with a colon between them, which times of day have, too."""
 _TIME = re.compile(r"(-?\d{1,4})(?:-?(\d\d)(?:-?(\d\d)(?:[T ](\d\d?)(?::(\d\d)(?::(\d\d))?)?Z?)?)?)?")
+_SHARE = re.compile(r":\s*(\d+(?:\.\d+)?)\s*%")
+"""Pattern of the first part of a dimension, such as ":1%"."""
 _FIRST = (-9999, 1, 1, 0, 0, 0)
 _LAST = (9999, 12, 31, 23, 59, 59)
 
@@ -41,13 +44,28 @@ def positions(place: Place, array: Any, asked: Mapping[str, str]) -> dict[str, S
     if 0 in array.shape:
         lengths = formats.by(array.shape)
         raise BadParameterError(f"{place} ({array.name}) is empty ({lengths}). Give a variable with values.", "path")
-    for name in asked:
+    given = {dims[int(name)] if _is_number_of(name, dims) else name: value for name, value in asked.items()}
+    if len(given) < len(asked):
+        raise BadParameterError(f"select names a dimension of {place} twice. Name each once.", "select")
+    for name in given:
         if name not in dims:
             raise BadParameterError(
                 f"{place} ({array.name}) has no dimension {name!r} to select. It has: {formats.shortened(dims)}.",
                 "select",
             )
-    return {dim: _of_dimension(place, array, dim, asked.get(dim)) for dim in dims}
+    return {dim: _of_dimension(place, array, dim, given.get(dim)) for dim in dims}
+
+
+def _is_number_of(name: str, dims: Sequence[str]) -> bool:
+    """Return whether a name is the number of a dimension, from 0, and not itself the name of one."""
+    return name not in dims and name.isdecimal() and int(name) < len(dims)
+
+
+def _first_part(array: Any, dim: str, share: float) -> tuple[int, int, int]:
+    """Return the positions of the first part of a dimension, up to the end of a stored chunk."""
+    length, stored = array.sizes[dim], (array.encoding.get("preferred_chunks") or {}).get(dim, 1)
+    chunk = int(max(stored) if isinstance(stored, tuple) else stored)
+    return 0, min(length, max(1, math.ceil(length * share / chunk)) * chunk), 1
 
 
 def _of_dimension(place: Place, array: Any, dim: str, asked: str | None) -> Sequence[int] | int:
@@ -55,6 +73,8 @@ def _of_dimension(place: Place, array: Any, dim: str, asked: str | None) -> Sequ
     length = array.sizes[dim]
     if asked is None:
         return (0, length, 1)
+    if (part := _SHARE.fullmatch(asked)) is not None:
+        return _first_part(array, dim, float(part[1]) / 100)
     coordinate = array.coords.get(dim)
     values = np.arange(length) if coordinate is None else coordinate.values
     first, sign, last = _ends(asked)

@@ -257,7 +257,7 @@ Selection = Annotated[
     Text,
     Words(
         "Select a part by coordinate values, or by positions where a dimension has no coordinate. Both ends "
-        "of a range are included.",
+        "of a range are included. time=:1% is the first hundredth.",
         allowed="dimensions with a value or a range each, such as time=1990:2020, level=500",
         examples=("time=1990:2020, level=500", "latitude=20:70"),
     ),

@@ -66,7 +66,11 @@ def _selected(found: Found, recipe: Mapping[str, Any], named: Collection[str]) -
     """Return the selected positions along the named dimensions, in the terms of `storage.open`."""
     if "part" not in recipe:
         places = recipe.get("places", {})
-        return {name: at if isinstance(at, int) else list(at) for name, at in places.items() if name in named}
+        return {
+            name: at if isinstance(at, int) else list(at)
+            for axis, (name, at) in enumerate(places.items())
+            if name in named or str(axis) in named
+        }
     names = recipe["names"] or [f"{found.array or 'array'}_{axis}" for axis in range(len(recipe["part"]))]
     return {
         name: at[0] if len(at) == 1 else list(at)

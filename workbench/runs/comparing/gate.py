@@ -38,7 +38,8 @@ def check(rows: Sequence[Row], repeats: int = FEWEST_REPEATS) -> None:
     """Raise BadInputError if no row could be judged by any result: there is only one row, or too few repeats."""
     if len(rows) == 1:
         raise BadInputError(
-            f"There is one row only, {rows[0].label}, and nothing to compare it with. Add --on or --sweep, or give --runs more names."
+            f"There is one row only, {rows[0].label}, and nothing to compare it with. Add --on or --sweep, or give "
+            "--runs more names."
         )
     if repeats < FEWEST_REPEATS:
         raise BadInputError(

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from workbench.workloads.registry import Template
 
 _PARTS = 100
+_FEWEST_PARTS = 10
+"""Parts of which one is measured where the chunks of a file are larger than a hundredth of it."""
 _LEAST = 2**26
 """Bytes of the array below which most of a run is its start."""
 _SPEED = 5e7
@@ -47,14 +49,14 @@ def part_of(template: Template, checked: Parameters, around: Mapping[str, Any]) 
             needs = template.needs(template.validate(parameters, **around))
         except BadInputError:
             continue
-        if (needs.array_bytes or math.inf) <= 2 * target:
+        if (needs.array_bytes or math.inf) <= max(2 * target, whole.array_bytes // _FEWEST_PARTS):
             seconds = needs.bytes_processed / _SPEED / around.get("threads", 1)
             return Part(parameters, max(1.0, seconds))
     return None
 
 
 def _smaller(template: Template, checked: Parameters, share: float) -> Iterator[dict[str, Any]]:
-    """Yield parameters that may give this share of the array: by its size, its shape, or a whole number."""
+    """Yield parameters that may give this share of the array: by a selection, a size, a shape, or a whole number."""
     fields, resolved = template.schema()["properties"], checked.resolved
     # A preset stands for parameters that are then given one by one.
     chosen = {**resolved, **checked.given} if checked.preset else checked.given
@@ -62,9 +64,14 @@ def _smaller(template: Template, checked: Parameters, share: float) -> Iterator[
     if "compute" in fields:
         # A part would stay in the memory that the whole doesn't fit.
         rest["compute"] = resolved["compute"]
-    if "size" in fields and not chosen.get("shape"):
+    sizes: list[dict[str, Any]]
+    if "select" in fields:
+        # The first part of a file, along the first dimension that isn't selected already.
+        parts = (f"{axis}=:{100 * share:.4g}%" for axis in range(2))
+        sizes = [{"select": ", ".join(filter(None, (chosen.get("select"), part)))} for part in parts]
+    elif "size" in fields and not chosen.get("shape"):
         n_bytes = math.prod(resolved["shape"]) * np.dtype(resolved["dtype"]).itemsize
-        sizes: list[dict[str, Any]] = [{"size": f"{round(n_bytes * share)}B"}]
+        sizes = [{"size": f"{round(n_bytes * share)}B"}]
     elif "shape" in fields:
         sizes = [{"shape": _scaled(resolved["shape"], share)}]
     else:
