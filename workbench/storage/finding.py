@@ -63,7 +63,7 @@ def find_array(
             by_name, named = format.dims == "some" and not is_image, None
             if format.dims == "all":
                 named = find_dataset(place, array, select)
-            elif by_name and not all(map(str.isdigit, (*selecting.asked(select), *names_in(rows)))):
+            elif by_name and (select or not all(map(str.isdigit, names_in(rows)))):
                 named = find_named(place, array, select)
             found = named or format.find(place, array)
             if select and not named:
