@@ -28,12 +28,11 @@ from tests.waiting import until
 from workbench import Session, threads
 from workbench.cli import main
 from workbench.clusters import control, dashboard, records
-from workbench.clusters.attached import Attached
 from workbench.clusters.budget import budget
+from workbench.clusters.handle import Handle
 from workbench.clusters.plan import plan
 from workbench.clusters.profiles import profile
-from workbench.clusters.profiles.address import spec_of
-from workbench.clusters.reaching import Place
+from workbench.clusters.profiles.address import Attached, spec_of
 from workbench.errors import BadInputError, ConflictError, FailedError, WorkbenchError
 from workbench.hardware import inventory
 from workbench.runs import store, submit
@@ -200,11 +199,9 @@ def test_what_listens_and_is_no_scheduler_is_told(
 
 def test_one_that_falls_silent_between_its_check_and_the_start_is_told_in_a_sentence(data_folder: Path) -> None:
     with listening(None) as silent:
-        attached = Attached(spec_of(silent), Place(silent))
-        with pytest.raises(
-            FailedError, match=r"no longer answers \(nothing came within 4 s\)\. Attach to it again when"
-        ):
-            asyncio.run(attached.begin())
+        handle = Handle(spec_of(silent), Attached(spec_of(silent)))
+        with pytest.raises(FailedError, match=r"doesn't answer \(nothing came within 4 s\)\. Attach to it again when"):
+            asyncio.run(handle.reachable())
 
 
 def test_a_worker_is_no_scheduler(address: str, data_folder: Path) -> None:

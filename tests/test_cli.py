@@ -18,7 +18,7 @@ from tests.waiting import until
 from workbench.cli import main
 from workbench.cli.answers import shown
 from workbench.clusters import records
-from workbench.clusters.handle import Job
+from workbench.clusters.engine import Job
 from workbench.clusters.profiles import registered
 from workbench.clusters.records import ClusterRecord
 from workbench.runs import store

@@ -133,7 +133,7 @@ def test_one_that_answers_with_other_things_is_told_with_what_was_expected(
         "# code() of the wrong profile, of somebodys_profile.breaks:Wrong, gave None, which is no text. Tell whoever "
         "wrote it.\n"
     )
-    with pytest.raises(FailedError, match=r"launch\(\) of the wrong profile gave None, which is no Handle\."):
+    with pytest.raises(FailedError, match=r"engine\(\) of the wrong profile gave None, which is no Engine\."):
         start_spec(spec, agreed=True)
 
 

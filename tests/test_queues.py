@@ -16,7 +16,7 @@ import pytest
 
 from tests.waiting import until
 from workbench import connect
-from workbench.clusters.handle import Job, queued
+from workbench.clusters.engine import Job, queued
 from workbench.clusters.profiles import Around, profile
 from workbench.hardware import inventory
 

@@ -21,7 +21,8 @@ from tests.views import html_of
 from workbench.cli import main as cli
 from workbench.clusters import control, records
 from workbench.clusters.connect import connect
-from workbench.clusters.handle import Job, State
+from workbench.clusters.engine import Job
+from workbench.clusters.handle import State
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError, NotFoundError

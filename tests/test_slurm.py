@@ -23,7 +23,7 @@ from tests import slurm
 from tests.waiting import until
 from workbench import connect, watch
 from workbench.clusters import records
-from workbench.clusters.handle import Job, queued
+from workbench.clusters.engine import Job, queued
 from workbench.clusters.plan import plan
 from workbench.clusters.profiles import Around, profile
 from workbench.clusters.profiles.slurm import Slurm

@@ -15,7 +15,7 @@ from distributed.security import Security
 from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.clusters.profiles import Around, Profile
-from workbench.clusters.profiles.local import LocalHandle
+from workbench.clusters.profiles.local import LocalEngine
 from workbench.clusters.spec import ClusterSpec
 
 
@@ -54,16 +54,19 @@ class Tea(Profile):
         """Return the code that does the same without workbench."""
         return f"from dask.distributed import LocalCluster\n\ncluster = LocalCluster(n_workers={spec.n_workers})\n"
 
-    async def launch(
+    def engine(
         self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
-    ) -> LocalHandle:
-        """Start it with Dask's own class."""
-        cluster = await LocalCluster(
-            n_workers=0,
-            threads_per_worker=1,
-            memory_limit=spec.memory_limit,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            asynchronous=True,
-        )
-        return await LocalHandle.of(cluster, spec, folder, changed)
+    ) -> LocalEngine:
+        """Return the engine of Dask's own class."""
+
+        async def start() -> LocalCluster:
+            return await LocalCluster(
+                n_workers=0,
+                threads_per_worker=1,
+                memory_limit=spec.memory_limit,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+                asynchronous=True,
+            )
+
+        return LocalEngine(start, spec, security, folder, changed)

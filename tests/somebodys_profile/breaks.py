@@ -49,8 +49,8 @@ class Wrong(Tea):
 
     _said: Any = None
 
-    async def launch(self, *_: Any) -> Any:
-        """Return no handle."""
+    def engine(self, *_: Any) -> Any:
+        """Return no engine."""
 
 
 class Refuses(Wrong):

@@ -13,7 +13,7 @@ import psutil
 from workbench import config, formats
 from workbench.clusters import records, security
 from workbench.clusters.asking import ask
-from workbench.clusters.handle import Verb
+from workbench.clusters.engine import Verb
 from workbench.clusters.profiles import of_cluster
 from workbench.clusters.reaching import asking
 from workbench.clusters.records import ClusterRecord

@@ -1,67 +1,49 @@
-"""Interface between a cluster's owner and the engine that started it: `Handle`, and the `State` that it reports."""
+"""Handle of a cluster: its engine has the workers, and its scheduler is asked for the rest by Dask's RPC."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import math
+import pickle
+import platform
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel
+import psutil
+from distributed.core import Status
 
-from workbench import formats
+from workbench import formats, remote
+from workbench.clusters import dashboard
+from workbench.clusters.engine import Engine, Job
+from workbench.clusters.reaching import ANSWERING, CONNECTING, Place, versions_in
+from workbench.clusters.repeating import repeat
 from workbench.clusters.spec import ClusterSpec
+from workbench.errors import FailedError, whole
+from workbench.formats import duration
+from workbench.travelling import (
+    About,
+    Travelling,
+    apart,
+    ask as ask_all,
+    differences,
+    machine_elsewhere,
+    minor,
+    missing,
+    missing_here,
+    without_dasks_table,
+)
 
-Verb = Literal["scale", "adapt", "restart", "stop"]
-
-VERBS: tuple[Verb, ...] = ("scale", "adapt", "restart", "stop")
-"""Actions that a handle may support. A cluster that can't be stopped is left running: the user detaches from it."""
-
-
-class Job(BaseModel, frozen=True):
-    """A job as its queue reports it."""
-
-    id: str
-    state: Literal["pending", "running", "ended"]
-    reason: str = ""
-    """Reason for waiting, as the queue words it, or how the job ended."""
-    start: float | None = None
-    """Start expected by the queue, in seconds since the epoch."""
-    waited: float | None = None
-    """Seconds from submission to start; None while it waits, and if the queue doesn't report it."""
-    workers: int = 1
-    """Workers that the job starts; 0 if it is the cluster's scheduler."""
-
-
-def queued(jobs: Iterable[Job]) -> str:
-    """Summarize jobs that don't run: '6 pending: Priority, start estimated 14:20'."""
-    known, said = tuple(jobs), []
-    for state in ("pending", "ended"):
-        these = [job for job in known if job.state == state]
-        reasons = Counter(job.reason for job in these if job.reason for _ in range(job.workers or 1)).most_common()
-        words = ", ".join(reason if len(reasons) == 1 else f"{reason} ({n})" for reason, n in reasons)
-        starts = [job.start for job in these if job.start is not None and state == "pending"]
-        if starts:
-            words += f"{', ' if words else ''}start estimated {formats.moment(min(starts))}"
-        if these:
-            said.append(f"{sum(job.workers for job in these) or 'scheduler'} {state}{f': {words}' if words else ''}")
-    return "; ".join(said)
-
-
-def outgrown(events: Sequence[tuple[float, str]], memory_limit: int) -> str | None:
-    """Return a warning about workers that Dask restarted because of their memory; None if there were none.
-
-    An event is a time and the name of a worker.
-    """
-    if not events:
-        return None
-    at, worker = events[-1]
-    who = f"Worker {worker} was started again at {formats.moment(at, time.time())}"
-    before = f", and workers {formats.count(len(events) - 1, 'time')} before" if len(events) > 1 else ""
-    return (
-        f"{who}{before}: its data outgrew the {formats.size(memory_limit)} that it may use. What it held is computed "
-        "once more. Use smaller chunks, fewer threads a worker, or more memory."
-    )
+_INTERVAL = 1.0
+"""Seconds between two checks of the load, as in Dask's own Adaptive."""
+_ARRIVING = 0.05  # seconds between two checks for workers that start
+_PATIENT = 3
+"""Number of checks in a row that ask for fewer workers before some leave, as in Dask's own Adaptive."""
+_MISSES = 2
+"""Number of requests in a row without an answer before the scheduler counts as silent: it may take in a large graph."""
 
 
 class State(NamedTuple):
@@ -80,53 +62,275 @@ class State(NamedTuple):
     """Message on why it can't be used at the moment."""
     warning: str | None = None
     spec: ClusterSpec | None = None
-    """Spec with the workers' actual sizes, if the handle didn't start them."""
+    """Spec with the workers' actual sizes, if the plan didn't know them."""
     machine: Mapping[str, Any] | None = None
     missing: Mapping[str, Mapping[str, int]] | None = None
     jobs: tuple[Job, ...] = ()
+    called: str = ""
+    ended: str | None = None
+    """Reason, if it was ended by a client."""
+    lost: str | None = None
+    """Message, if it ended otherwise."""
 
 
 class Handle:
-    """A cluster that was started or attached to. Verbs that aren't in `can` are never called."""
+    """A cluster that was started or attached to. Verbs that its engine lacks are never called."""
 
-    address: str
-    """Address of the scheduler, for clients."""
-    contact: str | None = None
-    """TCP address of a scheduler that uses UCX."""
-    dashboard: str | None = None
-    """Address of Dask's own dashboard: our socket, 'unix:<path>', or a remote address."""
-    called: str = ""
-    """Name of the cluster in the engine that runs it elsewhere, independently of this process."""
-    versions: Mapping[str, str] = {}
-    """Versions of 'python' and 'dask' at the scheduler, if another Python may run it."""
-    can: tuple[Verb, ...] = ()
-    """Supported verbs."""
+    def __init__(self, spec: ClusterSpec, engine: Engine) -> None:
+        self.engine = engine
+        self.place = Place("")
+        self.dashboard: str | None = None
+        """Address of Dask's own dashboard: our socket, 'unix:<path>', or a remote address."""
+        self.versions: Mapping[str, str] = {}
+        """Versions of 'python' and 'dask' at the scheduler."""
+        self._planned = self._spec = spec
+        self._requested: int | None = spec.n_workers if "stop" in engine.can else None
+        self._lock = asyncio.Lock()
+        self._known: frozenset[str] = frozenset()
+        self._names: dict[str, str] = {}
+        self._machine: Mapping[str, Any] | None = None
+        self._missing: Mapping[str, Mapping[str, int]] | None = None
+        self._differ: str | None = None
+        self._answered = time.monotonic()
+        self._misses = 0
+        self._clients: tuple[str, ...] = ()
+        self._idle_since: float | None = time.time()
+        self._restarted = 0.0
+        self._outgrown: tuple[tuple[float, str], ...] = ()
+        self._following: asyncio.Task[NoReturn] | None = None
+        self._fewer = 0
+        self._is_filled = False
 
     async def reachable(self) -> None:
-        """Return when the scheduler can be reached; it may wait in a queue."""
+        """Start the scheduler, and return when it answers. Raises FailedError if it doesn't."""
+        self.place = self.engine.place = await self.engine.start()
+        try:
+            identity = await self._ask()
+        except (OSError, TimeoutError) as err:
+            why = whole(str(err)) or f"nothing came within {duration(ANSWERING)}"
+            raise FailedError(
+                f"The scheduler at {self.place.address} doesn't answer ({why}). {self.engine.remedy}"
+            ) from err
+        host = urlsplit(self.place.address).netloc.rpartition(":")[0]
+        self.dashboard = self.engine.dashboard
+        if not self.engine.can:
+            self.dashboard = await dashboard.elsewhere(host, identity)
 
     async def fill(self) -> None:
-        """Return when all workers of the spec have arrived, or some have while others wait in a queue."""
+        """Return when all workers of the spec have arrived, or some have and the others are known to wait."""
+        if "stop" in self.engine.can:
+            await self._have(self._planned.n_workers)
+            async with self.engine.rpc() as scheduler:
+                while not await self._is_up():
+                    await asyncio.sleep(_ARRIVING)
+                    self.engine.workers = (await asyncio.wait_for(scheduler.identity(), ANSWERING))["workers"]
+        self._is_filled = True
+
+    async def _is_up(self) -> bool:
+        self.engine.check_start()
+        absent = (self._requested or 0) - len(self.engine.workers)
+        known = sum(job.workers for job in await self.engine.jobs() if job.reason)
+        return absent <= 0 or (len(self.engine.workers) > 0 and known >= absent)
 
     async def state(self) -> State:
-        """Return the state of the cluster."""
-        raise NotImplementedError
+        """Ask for the state of the cluster."""
+        ended = lost = None
+        if self.place.address:
+            try:
+                await self._ask()
+            except (OSError, TimeoutError, ValueError):
+                # A silent scheduler may be asleep or cut off: keep asking until it is known to have ended.
+                self._misses += 1
+                ended, lost = await self._over()
+        arrived, workers = len(self.engine.workers), self.engine.workers.values()
+        requested = arrived if self._requested is None else self._requested
+        if workers:
+            total = self._machine["memory"]["total"] if self._machine else psutil.virtual_memory().total
+            self._spec = self.engine.measured(self._spec, total)
+        trouble = None if arrived else self._without_workers()
+        return State(
+            arrived=arrived,
+            requested=requested,
+            pids=self.engine.pids(),
+            clients=self._clients,
+            idle_since=self._idle_since if self.engine.can else None,
+            trouble=self._silence() or trouble or another_python(self.versions.get("python", "")),
+            warning=self.engine.trouble() or outgrown(self._outgrown, self._spec) or self._ended() or self._differ,
+            spec=self._spec,
+            machine=self._machine,
+            # Workers of this machine are forked from this process, or started by its Python.
+            missing=self._missing if self._planned.elsewhere else missing_here(arrived),
+            jobs=await self.engine.jobs(),
+            called=self.engine.called,
+            ended=ended,
+            lost=lost,
+        )
 
-    async def finished(self) -> str:
-        """Return why it ended, if it was ended from outside. Raises FailedError if it is lost."""
-        raise NotImplementedError
+    def _silence(self) -> str | None:
+        """Return a message on how long the scheduler has not answered; None if it answers."""
+        if self._misses < _MISSES:
+            return None
+        return f"Its scheduler hasn't answered for {duration(round(time.monotonic() - self._answered))}."
+
+    def _without_workers(self) -> str | None:
+        """Return a message on why there are no workers; None if some will arrive."""
+        if message := self.engine.trouble():
+            return message
+        if not self._is_filled or self._following is not None:
+            return None
+        if not self._requested:
+            return "It has no workers."
+        return self._ended() or "All of its workers have ended. Scale it to start others, or stop it."
+
+    def _ended(self) -> str | None:
+        """Return a message on workers that nothing replaces."""
+        started = self.engine.started()
+        if started is None or not self._is_filled or self._following is not None:
+            return None
+        absent = (self._requested or 0) - started
+        if absent <= 0:
+            return None
+        return (
+            f"{formats.count(absent, 'worker')} ended for good. Restart the workers, or scale, to have "
+            f"{self._requested}."
+        )
+
+    async def _over(self) -> tuple[str | None, str | None]:
+        """Return why the cluster ended, if a client ended it, and why it is lost otherwise."""
+        if not self._is_filled:
+            return None, None
+        scheduler = self.engine.scheduler
+        if scheduler is not None:
+            closed = scheduler.status in (Status.closing, Status.closed, Status.failed)
+            return "the scheduler was closed, by a client's shutdown()" if closed else None, None
+        gone = await self.engine.gone()
+        return None, gone if time.monotonic() - self._answered > CONNECTING else None
 
     async def scale(self, n: int) -> None:
         """Scale to `n` workers; return when leaving workers have handed over their data."""
-        raise NotImplementedError
+        self._follow_no_more()
+        await self._have(n)
+        await self._ask()
 
     async def adapt(self, minimum: int, maximum: int) -> None:
         """Adapt the number of workers to the load, between two bounds, until `scale` is called."""
-        raise NotImplementedError
+        self.engine.check_room(maximum)
+        self._follow_no_more()
+        self._following = asyncio.create_task(repeat(partial(self._follow, minimum, maximum), _INTERVAL))
 
     async def restart(self) -> None:
-        """Restart all workers."""
-        raise NotImplementedError
+        """Restart all workers, and replace those that have ended."""
+        self._restarted = time.time()
+        if self._following is None and self._requested is not None:
+            await self._have(self._requested)
+        async with self.engine.rpc() as scheduler:
+            await scheduler.restart(stimulus_id=f"workbench-restart-{time.time()}")
 
     async def close(self) -> None:
         """End the cluster, or detach from an external one."""
+        self._follow_no_more()
+        await self.engine.close()
+
+    async def _have(self, n: int) -> None:
+        before, self._requested = self._requested, self._rounded(n)
+        try:
+            self.engine.check_room(self._requested)
+            await self.engine.have(self._requested)
+        except FailedError:
+            self._requested = before
+            raise
+
+    def _rounded(self, n: int) -> int:
+        return self.engine.group * math.ceil(n / self.engine.group)
+
+    async def _follow(self, minimum: int, maximum: int) -> None:
+        """Start as many workers as the load needs: more at once, fewer only after several checks."""
+        async with self.engine.rpc() as scheduler:
+            target = await scheduler.adaptive_target()
+        n, started = self._rounded(min(max(target, minimum), maximum)), self.engine.started()
+        started = (self._requested or 0) if started is None else started
+        self._fewer = self._fewer + 1 if n < started else 0
+        if n != started and self._fewer in (0, _PATIENT):
+            self._fewer = 0
+            await self._have(n)
+
+    def _follow_no_more(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            self._following = None
+
+    async def _ask(self) -> dict[str, Any]:
+        """Ask the scheduler for its identity, which is returned, workers, clients and idle time."""
+        async with asyncio.timeout(ANSWERING), self.engine.rpc() as scheduler:
+            identity: dict[str, Any] = await scheduler.identity()
+            if not self.versions:
+                self.versions = versions_in(await scheduler.versions())
+            if self.engine.can:
+                self._idle_since = await scheduler.check_idle()
+                events = await scheduler.events(topic="worker-restart-memory")
+                answer = await scheduler.run_function(function=pickle.dumps(Travelling(remote.clients)))
+                self._clients = tuple(sorted(answer.get("result", ())))
+                # Dask's nannies report this before they end a worker.
+                self._names |= {address: str(each["name"]) for address, each in identity["workers"].items()}
+                self._outgrown = tuple(
+                    (at, self._names.get(event["worker"], event["worker"]))
+                    for at, event in events
+                    if at > self._restarted
+                )
+        self.engine.workers = identity["workers"]
+        self._answered, self._misses = time.monotonic(), 0
+        # A second request at the same time waits for the answers, too.
+        async with self._lock:
+            if self._planned.elsewhere and frozenset(identity["workers"]) - self._known:
+                self._known = frozenset(identity["workers"])
+                with contextlib.suppress(OSError, TimeoutError):
+                    told = await asyncio.wait_for(asyncio.to_thread(self._abouts), ANSWERING)
+                    self._machine, self._differ = machine_elsewhere(told), differences(told)
+                    self._missing = missing(told)
+        return identity
+
+    def _abouts(self) -> list[About]:
+        try:
+            return abouts(self.place)
+        except TypeError as err:
+            # An older Dask takes other arguments for the same requests.
+            raise FailedError(
+                f"The scheduler at {self.place.address} has Dask {self.versions.get('dask')}, which Dask "
+                f"{remote.packages()['dask']} can't talk to ({err}). Work in an environment with the scheduler's "
+                "version."
+            ) from err
+
+
+def outgrown(events: Sequence[tuple[float, str]], spec: ClusterSpec) -> str | None:
+    """Return a warning about workers that Dask restarted because of their memory; None if there were none.
+
+    An event is a time and the name of a worker.
+    """
+    if not events:
+        return None
+    at, worker = events[-1]
+    who = f"Worker {worker} was started again at {formats.moment(at, time.time())}"
+    before = f", and workers {formats.count(len(events) - 1, 'time')} before" if len(events) > 1 else ""
+    return (
+        f"{who}{before}: its data outgrew the {formats.size(spec.memory_limit)} that it may use. What it held is "
+        "computed once more. Use smaller chunks, fewer threads a worker, or more memory."
+    )
+
+
+def another_python(theirs: str) -> str | None:
+    """Return a message if the scheduler has another minor version of Python; None if not, or if it is unknown."""
+    said = apart([("there", {"python": theirs})], {"python": platform.python_version()}) if theirs else None
+    return said and (
+        f"It can be watched, but what runs sends code, which works only in the same minor version: {said}. Work in an "
+        f"environment with Python {minor(theirs)}."
+    )
+
+
+def abouts(place: Place) -> list[About]:
+    """Return the environments of the scheduler and the workers."""
+    from distributed import Client
+
+    client: Client
+    without_dasks_table()
+    with Client(place.address, security=place.security, timeout=ANSWERING, set_as_default=False) as client:
+        return ask_all(client)

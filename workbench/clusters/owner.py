@@ -17,6 +17,7 @@ import distributed.utils
 from workbench import config, formats, private
 from workbench.clusters import cuda, records, security
 from workbench.clusters.asking import answering
+from workbench.clusters.engine import Engine
 from workbench.clusters.forking import fork
 from workbench.clusters.handle import Handle, State
 from workbench.clusters.host import SPILL
@@ -81,7 +82,7 @@ class _Owner:
         async with answering(records.folder(self.record.name), {each.__name__: each for each in asked}):
             problem = await self._start()
             if problem is None:
-                await self._watch()
+                await self.ended.wait()
         for task in self.tasks:
             task.cancel()
         if self.lost is not None:
@@ -157,20 +158,20 @@ class _Owner:
         if not started.attaches:
             dask.config.set({"temporary-directory": _make_spill_folder()})
         folder = records.folder(self.record.name)
-        handle = await started.launch(spec, keys, folder, self.changed.set)
-        if not isinstance(handle, Handle):
-            raise FailedError(f"launch() of the {started.name} profile gave {handle!r}, which is no Handle.")
-        self.handle = handle
+        engine = started.engine(spec, keys, folder, self.changed.set)
+        if not isinstance(engine, Engine):
+            raise FailedError(f"engine() of the {started.name} profile gave {engine!r}, which is no Engine.")
+        self.handle = handle = Handle(spec, engine)
         # At once: the scheduler may wait in a queue, and must be found by this name if this process is killed.
-        self.update(can=handle.can, called=handle.called)
+        self.update(can=engine.can, called=engine.called)
         # A lease shorter than a second is checked more often.
         interval = min(_WATCH_INTERVAL, (spec.idle_timeout or _NEVER) / 4)
         self.tasks.append(asyncio.create_task(repeat(self._look, interval, self.changed)))
         await handle.reachable()
         self.update(
             stage="scheduler",
-            scheduler_address=handle.address,
-            contact_address=handle.contact,
+            scheduler_address=handle.place.address,
+            contact_address=handle.place.contact,
             dashboard_address=handle.dashboard,
             versions={**self.record.versions, **handle.versions},
         )
@@ -189,7 +190,11 @@ class _Owner:
         self._take(await self.handle.state())
 
     def _take(self, state: State) -> None:
-        """Record the state of the cluster, and end it if its lease has run out."""
+        """Record the state of the cluster, and end it if it is over or its lease has run out."""
+        if state.ended is not None or state.lost is not None:
+            self.lost = state.lost
+            self.end(state.lost or state.ended or "")
+            return
         changes: dict[str, Any] = {
             "n_workers": state.arrived,
             "n_workers_expected": state.requested,
@@ -198,6 +203,7 @@ class _Owner:
             "machine": state.machine,
             "missing": state.missing,
             "jobs": state.jobs,
+            "called": state.called,
         }
         if state.spec is not None:
             changes["spec"] = state.spec
@@ -226,25 +232,13 @@ class _Owner:
 
     def _too_late(self, limit: float) -> str:
         there, expected = self.record.n_workers, self.record.n_workers_expected
-        what = f"{there} of {expected} workers had arrived" if self.handle else "the scheduler was not up"
+        what = (
+            f"{there} of {expected} workers had arrived"
+            if self.record.scheduler_address
+            else "the scheduler was not up"
+        )
         remedy = "See the log; on a slow machine raise the setting workbench.start-timeout."
         return f"After {formats.duration(limit)} {what}. {remedy}"
-
-    async def _watch(self) -> None:
-        """Return when the cluster is to end, or was ended from outside."""
-        assert self.handle is not None
-        finished = asyncio.create_task(self.handle.finished())
-        finished.add_done_callback(self._finished)
-        self.tasks.append(finished)
-        await self.ended.wait()
-
-    def _finished(self, task: asyncio.Task[str]) -> None:
-        if task.cancelled():
-            return
-        error = task.exception()
-        if error is not None:
-            self.lost = str(error) if isinstance(error, WorkbenchError) else _innermost(error)
-        self.end(self.lost or task.result())
 
     async def _end_without_folder(self) -> None:
         if not records.folder(self.record.name).exists():

@@ -41,6 +41,8 @@ class Place(NamedTuple):
     ca: str | None = None
     cert: str | None = None
     key: str | None = None
+    contact: str | None = None
+    """TCP address of a scheduler that uses UCX, for processes that don't load UCX."""
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Place:
@@ -117,8 +119,14 @@ async def _identity(place: Place) -> About:
         identity = await scheduler.identity()
         # A nanny doesn't support this request.
         told = await scheduler.versions() if is_scheduler(identity) else {}
-    host, packages = told.get("host", {}), told.get("packages", {})
-    return About(identity, {"python": str(host.get("python", "")).partition(".final")[0], "dask": packages.get("dask")})
+    return About(identity, versions_in(told))
+
+
+def versions_in(told: Mapping[str, Any]) -> dict[str, str]:
+    """Return the versions of 'python' and 'dask', if known, in a scheduler's answer."""
+    python = str(told.get("host", {}).get("python", "")).partition(".final")[0]
+    found = {"python": python, "dask": told.get("packages", {}).get("dask")}
+    return {name: each for name, each in found.items() if each}
 
 
 async def heard(address: str, security: Security | None, timeout: float) -> None:

@@ -21,7 +21,7 @@ import psutil
 from pydantic import Field, ValidationError, computed_field
 
 from workbench import config, formats, private
-from workbench.clusters.handle import VERBS, Job, Verb, queued
+from workbench.clusters.engine import VERBS, Job, Verb, queued
 from workbench.clusters.host import CRASHED, FOLDER, SPILL
 from workbench.clusters.profiles import Broken, of_cluster
 from workbench.clusters.spec import ClusterSpec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, Field
@@ -77,13 +77,6 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
         """True if workers and memory are known; those of a running scheduler are unknown until it is asked."""
         return not self.elsewhere or self.memory_limit > 1
 
-    def measured(self, workers: Sequence[tuple[int, int]]) -> ClusterSpec:
-        """Return the spec with the workers' actual threads and bytes; if they differ, the smallest count."""
-        if not workers:
-            return self
-        threads, memory = (min(each) for each in zip(*workers, strict=True))
-        return self.model_copy(update={"threads_per_worker": max(1, threads), "memory_limit": memory})
-
     @property
     def encrypt(self) -> bool:
         """True if scheduler, workers and clients use TLS."""
@@ -149,6 +142,20 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
     def code(self) -> str:
         """Return Dask code for the same cluster without this package, as a complete script."""
         return _or_why(lambda: _profile(self.profile).code(self), "# {}\n")
+
+
+def measured(spec: ClusterSpec, workers: Sequence[Mapping[str, Any]], memory: int) -> ClusterSpec:
+    """Return the spec with the actual number and sizes of workers; if they differ, the smallest counts for each.
+
+    `workers` are as a scheduler describes them. One without a limit may use its share of `memory` bytes.
+    """
+    if not workers:
+        return spec
+    without = max(1, memory // len(workers))
+    threads = min(int(each["nthreads"]) for each in workers)
+    limit = min(int(each["memory_limit"] or without) for each in workers)
+    sizes = {"n_workers": len(workers), "threads_per_worker": max(1, threads), "memory_limit": limit}
+    return spec.model_copy(update=sizes)
 
 
 def _or_why(ask: Callable[[], str], shown: str = "{}") -> str:

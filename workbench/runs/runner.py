@@ -23,7 +23,7 @@ import dask
 
 from workbench import config, hardware, remote
 from workbench.clusters import records
-from workbench.clusters.handle import queued
+from workbench.clusters.engine import queued
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, NotFoundError, WorkbenchError
 from workbench.formats import listed

@@ -36,7 +36,7 @@ from workbench.trust import FILE
 if TYPE_CHECKING:
     from distributed.security import Security
 
-    from workbench.clusters.handle import Handle
+    from workbench.clusters.engine import Engine
     from workbench.clusters.nearby import Nearby
     from workbench.hardware import Inventory
 
@@ -227,13 +227,11 @@ class Profile(ABC):
         """Return code for the same cluster without this package."""
 
     @abstractmethod
-    async def launch(
-        self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
-    ) -> Handle:
-        """Start the cluster's scheduler, or find it, and return the handle.
+    def engine(self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]) -> Engine:
+        """Return the engine of a cluster. Nothing is started yet.
 
         `security` are the keys made for it, None if we don't encrypt it; `folder` is the folder of its record. Call
-        `changed` when `Handle.state` has changed.
+        `changed` when workers or jobs come, go or change.
         """
 
     async def end(self, spec: ClusterSpec, called: str) -> None:  # noqa: B027  Most leave nothing running.
@@ -260,7 +258,7 @@ class Broken(Profile):
         """Raise MissingError."""
         raise MissingError(self.reason)
 
-    choices = code = launch = plan  # type: ignore[assignment]
+    choices = code = engine = plan  # type: ignore[assignment]
 
     async def end(self, spec: ClusterSpec, called: str) -> None:
         """Raise FailedError: only the profile that started the cluster can end it."""

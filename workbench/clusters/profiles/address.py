@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -9,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
+import psutil
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
-from workbench.clusters.attached import Attached, measured
 from workbench.clusters.choices import File
+from workbench.clusters.engine import Engine
 from workbench.clusters.profiles import Around, Profile, profile
-from workbench.clusters.reaching import KEYS, PORT, Place, reach
-from workbench.clusters.spec import ClusterSpec
+from workbench.clusters.reaching import KEYS, PORT, Place, reach, refuses
+from workbench.clusters.spec import ClusterSpec, measured
 from workbench.errors import BadInputError, ConflictError, MissingError, quoted, reason_of
 from workbench.formats import literal
 
@@ -131,7 +133,7 @@ class Address(Profile):
         workers = list(reach(Place.of(spec.options)).identity.get("workers", {}).values())
         if not workers:
             raise ConflictError(f"The scheduler at {spec.options['address']} has no workers. Give it some first.")
-        return measured(spec, workers, None)
+        return measured(spec, workers, psutil.virtual_memory().total)
 
     def code(self, spec: ClusterSpec) -> str:
         place = Place.of(spec.options)
@@ -144,13 +146,29 @@ class Address(Profile):
             f"client = Client({literal(place.address)}, security=security)\n"
         )
 
-    async def launch(
+    def engine(
         self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
     ) -> Attached:
-        attached = Attached(spec, Place.of(spec.options))
-        await attached.begin()
-        await attached.find_dashboard()
-        return attached
+        return Attached(spec, security, folder, changed)
+
+
+class Attached(Engine):
+    """A scheduler that was started outside dask-workbench. Nothing is changed there."""
+
+    can = ()
+    remedy = "Attach to it again when it is back."
+
+    async def start(self) -> Place:
+        return Place.of(self.spec.options)
+
+    async def gone(self) -> str | None:
+        # Dask retries until its time is up, and then doesn't report the reason.
+        if await asyncio.to_thread(refuses, self.place):
+            return f"The scheduler at {self.place.address} has ended. {self.remedy}"
+        return None
+
+    def measured(self, spec: ClusterSpec, memory: int) -> ClusterSpec:
+        return measured(spec, tuple(self.workers.values()), memory)
 
 
 def _at_gateway(address: str, around: Around) -> ClusterSpec:

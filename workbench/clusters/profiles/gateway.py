@@ -27,13 +27,13 @@ from pydantic import (
 
 from workbench import credentials
 from workbench.clusters import security as keys
-from workbench.clusters.attached import Started
 from workbench.clusters.choices import IdleTimeout, NamedValues, Text, Workers, check_variables
+from workbench.clusters.engine import Engine
 from workbench.clusters.nearby import Nearby
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import idle_timeout
 from workbench.clusters.reaching import Place, check_proxy
-from workbench.clusters.spec import ClusterSpec
+from workbench.clusters.spec import ClusterSpec, measured
 from workbench.errors import BadInputError, FailedError, MissingError, named, quoted, reason_of, whole
 from workbench.formats import count, duration, literal
 from workbench.hardware import Inventory
@@ -450,31 +450,15 @@ class Gateway(Profile):
             )
         return ()
 
-    async def launch(
+    def engine(
         self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
-    ) -> GatewayHandle:
-        from dask_gateway import GatewayClusterError
-
-        client = Server.of(spec.options).client()
-        found = spec.options.get("cluster")
-        name = found
-        try:
-            name = name or await client.submit(**_resolved(spec.options["cluster_options"]))
-            handle = GatewayHandle(spec, client, name, await _place(client, name, folder))
-            await handle.begin()
-        except BaseException as err:
-            if name and not found:
-                with contextlib.suppress(Exception):
-                    await client.stop_cluster(name)
-            await client.close()
-            if isinstance(err, GatewayClusterError | ValueError):
-                raise FailedError(f"The gateway refused it: {_short(err)}.") from err
-            raise
-        return handle
+    ) -> GatewayEngine:
+        return GatewayEngine(spec, security, folder, changed)
 
     async def end(self, spec: ClusterSpec, called: str) -> None:
-        handle = GatewayHandle(spec, Server.of(spec.options).client(), called, Place(""))
-        await handle.close()
+        engine = GatewayEngine(spec)
+        engine.called = called
+        await engine.close()
 
 
 def _resolved(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -520,24 +504,29 @@ def _list(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in options.items())
 
 
-class GatewayHandle(Started):
-    """A cluster at a gateway: contacted like any scheduler, changed through the gateway."""
+class GatewayEngine(Engine):
+    """A cluster at a gateway, started and changed through the gateway."""
 
-    def __init__(self, spec: ClusterSpec, client: Client, name: str, place: Place) -> None:
-        super().__init__(spec, place)
-        if "cluster" in spec.options:
-            self.can = ("scale", "adapt")
-        self._gateway = client
-        self._name = self.called = name
+    remedy = "It runs there. Give proxy_address: where the gateway's proxy listens for Dask."
 
-    def unreached(self, why: str) -> str:
-        return (
-            f"{self._name} runs, and its scheduler can't be reached at {self.address} ({why}). Give proxy_address: "
-            "where the gateway's proxy listens for Dask."
-        )
+    def __init__(self, spec: ClusterSpec, *given: Any) -> None:
+        super().__init__(spec, *given)
+        self.called = spec.options.get("cluster", "")
+        self.can = ("scale", "adapt") if self.called else ("scale", "adapt", "stop")
+        self._gateway = Server.of(spec.options).client()
+
+    async def start(self) -> Place:
+        from dask_gateway import GatewayClusterError
+
+        try:
+            self.called = self.called or await self._gateway.submit(**_resolved(self.spec.options["cluster_options"]))
+            self.changed()
+            return await _place(self._gateway, self.called, self.folder)
+        except (GatewayClusterError, ValueError) as err:
+            raise FailedError(f"The gateway refused it: {_short(err)}.") from err
 
     async def have(self, n: int) -> None:
-        await self._changed(self._gateway.scale_cluster(self._name, n))
+        await self._changed(self._gateway.scale_cluster(self.called, n))
 
     async def _changed(self, asking: Any) -> None:
         """Raise FailedError with the gateway's message if it does less than requested."""
@@ -563,16 +552,15 @@ class GatewayHandle(Started):
         if status in (401, 403):
             return (
                 f"The gateway at {address} no longer lets you in ({status}): your login has expired or was withdrawn. "
-                f"{self._name} goes on there; with a new login Python ends it: "
-                f'dask_gateway.Gateway("{address}").stop_cluster("{self._name}")'
+                f"{self.called} goes on there; with a new login Python ends it: "
+                f'dask_gateway.Gateway("{address}").stop_cluster("{self.called}")'
             )
-        return f"The gateway at {address} doesn't answer ({_short(err)}), and {self._name} may go on there."
+        return f"The gateway at {address} doesn't answer ({_short(err)}), and {self.called} may go on there."
 
     async def close(self) -> None:
         """End the cluster if we started it, else detach from it."""
-        await super().close()
         try:
-            if "stop" in self.can:
+            if "stop" in self.can and self.called:
                 await self._changed(self._end())
         finally:
             await self._gateway.close()
@@ -580,15 +568,18 @@ class GatewayHandle(Started):
     async def _end(self) -> None:
         # The gateway doesn't know the name if the cluster has already ended.
         with contextlib.suppress(ValueError):
-            await self._gateway.stop_cluster(self._name)
+            await self._gateway.stop_cluster(self.called)
 
     async def gone(self) -> str | None:
         from aiohttp import ClientError
 
         try:
-            status = (await self._gateway.get_cluster(self._name)).status.name
+            status = (await self._gateway.get_cluster(self.called)).status.name
         except ValueError:
             status = "UNKNOWN"
         except (ClientError, OSError, TimeoutError):
             return None
-        return None if status == "RUNNING" else f"The gateway ended {self._name}, which is {status.lower()} now."
+        return None if status == "RUNNING" else f"The gateway ended {self.called}, which is {status.lower()} now."
+
+    def measured(self, spec: ClusterSpec, memory: int) -> ClusterSpec:
+        return measured(spec, tuple(self.workers.values()), memory)

@@ -6,6 +6,7 @@ import os
 import sys
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from distributed.deploy.spec import SpecCluster
     from distributed.security import Security
 
-    from workbench.clusters.profiles.local import LocalHandle
+    from workbench.clusters.profiles.local import LocalEngine
 
 _COMFORTABLE = 2 * MINIMUM_PER_WORKER
 _DEFAULT_SHARE = 2 / 3
@@ -60,12 +61,12 @@ class Here(Profile):
     async def start(self, spec: ClusterSpec, security: Security | None) -> SpecCluster:
         """Start Dask's cluster, with only its scheduler."""
 
-    async def launch(
+    def engine(
         self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
-    ) -> LocalHandle:
-        from workbench.clusters.profiles.local import LocalHandle
+    ) -> LocalEngine:
+        from workbench.clusters.profiles.local import LocalEngine
 
-        return await LocalHandle.of(await self.start(spec, security), spec, folder, changed)
+        return LocalEngine(partial(self.start, spec, security), spec, security, folder, changed)
 
     def check(self, spec: ClusterSpec) -> None:
         if spec.python is not None and Path(spec.python) != Path(sys.executable):

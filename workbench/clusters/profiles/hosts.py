@@ -17,7 +17,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -26,11 +25,11 @@ import dask
 import psutil
 
 from workbench import private, remote
-from workbench.clusters.attached import Served
-from workbench.clusters.handle import VERBS, State
+from workbench.clusters.engine import Engine
 from workbench.clusters.profiles import far
 from workbench.clusters.profiles.ssh import beside
-from workbench.clusters.spec import MOVES_TO_HOST, ClusterSpec
+from workbench.clusters.reaching import Place
+from workbench.clusters.spec import MOVES_TO_HOST, ClusterSpec, measured
 from workbench.errors import BadInputError, FailedError, WorkbenchError, whole
 from workbench.formats import count, duration
 from workbench.travelling import About, apart
@@ -275,17 +274,16 @@ class _Worker:
                 logger.info("%s: %s", self.machine.host, line.rstrip())
 
 
-class HostsHandle(Served):
+class HostsEngine(Engine):
     """Workers on machines, with the scheduler in this process; a new one goes to the machine with the fewest."""
 
-    can = VERBS
+    remedy = "See that no firewall is between."
 
-    def __init__(self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]) -> None:
-        super().__init__(spec, folder)
+    def __init__(self, spec: ClusterSpec, security: Security | None, *given: Any) -> None:
+        super().__init__(spec, security, *given)
         self._workers: dict[str, _Worker] = {}
         self._machines = [_Machine(host, spec.options) for host in spec.options["hosts"]]
         self._gpus = bool(spec.options.get("gpus"))
-        self._changed = changed
         keys = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
         self._told = {
             "texts": [*map(inspect.getsource, (remote, private, far)), _MAIN],
@@ -296,110 +294,79 @@ class HostsHandle(Served):
             "beside": beside(spec),
         }
 
-    async def reachable(self) -> None:
-        await self.begin()
+    async def start(self) -> Place:
+        """Start the scheduler at an address that the machines can reach."""
+        listen = self.spec.options.get("listen")
+        host = address_of(listen) if listen else await _outward(self._machines[0])
+        return await self.serve(host=host)
 
     async def have(self, n: int) -> None:
-        self._check_room(n)
-        surplus = len(self._workers) - n
-        if surplus > 0:
-            names = self.leaving(list(self._workers), surplus)
-            await self.retire(names)
-            await asyncio.gather(*(self._workers.pop(name).close() for name in names))
-        for _ in range(-surplus):
+        names = await self.retire(list(self._workers), len(self._workers) - n)
+        await asyncio.gather(*(self._workers.pop(name).close() for name in names))
+        while len(self._workers) < n:
             self._add()
-
-    def started(self) -> int:
-        return len(self._workers)
-
-    async def adapt(self, minimum: int, maximum: int) -> None:
-        self._check_room(maximum)
-        await super().adapt(minimum, maximum)
 
     def _add(self) -> None:
         counts = Counter(each.machine.host for each in self._workers.values())
         machine = min(self._machines, key=lambda each: counts[each.host])
         number = next(n for n in itertools.count() if f"{machine.host}-{n}" not in self._workers)
-        name, parts = f"{machine.host}-{number}", urlsplit(self.address)
+        name, parts = f"{machine.host}-{number}", urlsplit(self.place.address)
         told = {
             **self._told,
-            "scheduler": self.address,
+            "scheduler": self.place.address,
             "name": name,
             "contact": (parts.hostname, parts.port),
             "gpu": number if self._gpus else None,
         }
-        self._workers[name] = _Worker(name, machine, told, self._changed, self._forget)
+        self._workers[name] = _Worker(name, machine, told, self.changed, self._forget)
 
     async def _forget(self, name: str) -> None:
         """Move its tasks elsewhere at once: Dask itself would notice after half a minute."""
-        gone = [address for address, each in self._identity.get("workers", {}).items() if each["name"] == name]
-        async with self._scheduler_rpc() as scheduler:
+        gone = [address for address, each in self.workers.items() if each["name"] == name]
+        async with self.rpc() as scheduler:
             for address in gone:
                 await scheduler.unregister(address=address, stimulus_id=f"workbench-away-{time.time()}")
 
-    async def is_up(self) -> bool:
-        """Return whether all workers have arrived. Raises FailedError with the message of the first that failed."""
-        if not all(each.about or each.trouble for each in self._workers.values()):
-            return False
-        for trouble in self._troubles():
+    def check_start(self) -> None:
+        """Raise FailedError with the message of the first that failed, once each has arrived or failed."""
+        if all(each.about or each.trouble for each in self._workers.values()) and (trouble := self.trouble()):
             raise FailedError(trouble)
-        return len(self._identity["workers"]) >= self._planned.n_workers
 
-    async def state(self) -> State:
-        state = await super().state()
-        told = " ".join(dict.fromkeys(self._troubles())) or None
-        total = sum(each.about.memory for each in self._workers.values() if each.about)
-        workers = self._identity.get("workers", {}).values()
-        spec = self._planned.measured([(each["nthreads"], each["memory_limit"] or total) for each in workers])
-        return state._replace(
-            trouble=(told or state.trouble) if not state.arrived else state.trouble,
-            warning=told or state.warning,
-            spec=spec.model_copy(update=self._cards()),
+    def trouble(self) -> str | None:
+        return " ".join(dict.fromkeys(each.trouble for each in self._workers.values() if each.trouble)) or None
+
+    def measured(self, spec: ClusterSpec, memory: int) -> ClusterSpec:
+        """Return the spec with the sizes of its workers and, from all machines that have answered, their GPUs."""
+        abouts = {each.machine.host: each.about for each in self._workers.values() if each.about}
+        cards = [card for about in abouts.values() for card in about.gpus[: spec.options.get("gpus") or 0]]
+        found = {"n_workers": self.spec.n_workers} | (
+            {}
+            if not cards
+            else {
+                "devices": tuple(uuid for uuid, _, _ in cards),
+                "device_memory_limit": int(MOVES_TO_HOST * min(size for _, _, size in cards)),
+                # The scheduler in this process also reads each graph.
+                "cupy": find_spec("cupy") is not None and all(about.cupy for about in abouts.values()),
+            }
         )
+        return measured(spec, tuple(self.workers.values()), memory).model_copy(update=found)
 
     async def close(self) -> None:
         """End the workers and the scheduler."""
         await asyncio.wait_for(asyncio.gather(*(each.close() for each in self._workers.values())), _CLOSING + 1)
         await super().close()
 
-    def _cards(self) -> dict[str, Any]:
-        """Return the spec's fields on GPUs, if the workers have some, from all machines that have answered."""
-        abouts = {each.machine.host: each.about for each in self._workers.values() if each.about}
-        each = self._planned.options.get("gpus") or 0
-        cards = [card for about in abouts.values() for card in about.gpus[:each]]
-        if not cards:
-            return {}
-        return {
-            "devices": tuple(uuid for uuid, _, _ in cards),
-            "device_memory_limit": int(MOVES_TO_HOST * min(size for _, _, size in cards)),
-            # The scheduler in this process also reads each graph.
-            "cupy": find_spec("cupy") is not None and all(about.cupy for about in abouts.values()),
-        }
-
-    def _check_room(self, n: int) -> None:
+    def check_room(self, n: int) -> None:
         # A worker whose memory wasn't chosen takes its share of a machine, and existing workers keep theirs.
-        threads, hosts = self._planned.options.get("threads_per_worker"), self._planned.options["hosts"]
+        threads, hosts = self.spec.options.get("threads_per_worker"), self.spec.options["hosts"]
         cores = [each.about.cores for each in self._workers.values() if each.about]
-        most = len(hosts) * max(beside(self._planned), min(cores, default=0) // threads if threads else 0)
-        if self._planned.memory_limit == 1 and n > most:
+        most = len(hosts) * max(beside(self.spec), min(cores, default=0) // threads if threads else 0)
+        if self.spec.memory_limit == 1 and n > most:
             raise FailedError(
                 f"{count(n, 'worker')} are too many: each takes a share of its machine's memory, as nobody "
                 f"chose how much, and there are shares for {most}. Give at most {most}, or start the cluster anew with "
                 "more workers, or with memory."
             )
-
-    def _troubles(self) -> list[str]:
-        return [each.trouble for each in self._workers.values() if each.trouble]
-
-
-async def launch(
-    spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
-) -> HostsHandle:
-    """Start the scheduler at an address that the machines can reach."""
-    listen = address_of(spec.options["listen"]) if "listen" in spec.options else await _outward(spec)
-    handle = HostsHandle(spec, security, folder, changed)
-    await handle.serve(security, host=listen)
-    return handle
 
 
 def address_of(listen: str) -> str:
@@ -416,9 +383,8 @@ def address_of(listen: str) -> str:
     return address
 
 
-async def _outward(spec: ClusterSpec) -> str:
-    """Return this machine's address on the way to the first machine."""
-    first = _Machine(spec.options["hosts"][0], spec.options)
+async def _outward(first: _Machine) -> str:
+    """Return this machine's address on the way to another."""
     async with await first.connect() as connection:
         name = connection.get_extra_info("sockname")
     if not name:

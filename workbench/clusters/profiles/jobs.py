@@ -9,23 +9,19 @@ import logging
 import re
 import secrets
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distributed.utils import get_ip
 
 from workbench import config, formats
-from workbench.clusters.attached import Served
-from workbench.clusters.handle import VERBS, Job, State, queued
-from workbench.clusters.profiles.queues import FILE, Queue, apart, in_whole_jobs, per_job, said
-from workbench.clusters.reaching import reach
+from workbench.clusters import security
+from workbench.clusters.engine import Engine, Job, queued
+from workbench.clusters.profiles.queues import FILE, Queue, apart, per_job, said
+from workbench.clusters.reaching import Place
 from workbench.clusters.repeating import repeat
-from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, FailedError, whole
-
-if TYPE_CHECKING:
-    from distributed.security import Security
+from workbench.errors import FailedError, whole
 
 logger = logging.getLogger("workbench.host")
 
@@ -38,128 +34,95 @@ _LEFT = "it is no longer in the queue"
 _SCHEDULER = "scheduler"
 
 
-class JobsHandle(Served):
+class JobsEngine(Engine):
     """Jobs with workers, and one with the scheduler if the spec says so."""
 
-    can = VERBS
-
-    def __init__(self, queue: Queue, spec: ClusterSpec, folder: Path, changed: Callable[[], None]) -> None:
-        super().__init__(spec, folder)
-        self._queue, self._changed = queue, changed
-        self.called = f"dask-{folder.name}-{secrets.token_hex(3)}"
-        self._each = per_job(spec)
+    def __init__(self, queue: Queue, *given: Any) -> None:
+        super().__init__(*given)
+        self.called = f"dask-{self.folder.name}-{secrets.token_hex(3)}"
+        self.group = per_job(self.spec)
+        self._queue = queue
         self._jobs: dict[str, Job] = {}
         """Jobs by name: of the worker, or 'scheduler'."""
         self._number = 0
         self._arrived_once: set[str] = set()
         self._due = 0.0
         self._listing: asyncio.Task[Any] | None = None
-        self._gone = asyncio.Event()
 
-    async def start(self, keys: Security | None) -> None:
-        """Start the scheduler, if it runs in this process. Nothing is submitted yet."""
-        if apart(self._planned):
-            return
-        interface = self._planned.options.get("interface")
-        await self.serve(keys, **({"interface": interface} if interface else {"host": get_ip()}))
+    async def start(self) -> Place:
+        """Start the scheduler: at once in this process, or in a job, which writes its address when it runs.
 
-    async def reachable(self) -> None:
-        """Return when the scheduler answers: at once, or when its job runs and has written its address.
-
-        Raises FailedError if the queue refuses it, if it has ended, or if this machine can't reach it.
+        Raises FailedError if the queue refuses it, or if it has ended.
         """
         self._listing = asyncio.create_task(repeat(self._list_when_due, _OFTEN))
-        if self._here is None:
-            await self._submit(_SCHEDULER)
-            await self._wait_for_scheduler()
-            try:
-                await asyncio.to_thread(reach, self.place)
-            except BadInputError as err:
-                raise FailedError(
-                    f"The scheduler runs in job {self._jobs[_SCHEDULER].id}, and can't be reached from here. {err} "
-                    "Give interface, the network between this machine and the nodes, or choose scheduler=here."
-                ) from err
-        await self.begin()
-
-    async def _wait_for_scheduler(self) -> None:
-        while not self.address:
+        if not apart(self.spec):
+            # As files, whose paths the job scripts name.
+            self.security = security.kept(self.folder) if self.spec.encrypt else None
+            interface = self.spec.options.get("interface")
+            at = {"interface": interface} if interface else {"host": get_ip()}
+            return await self.serve(**at)
+        await self._submit(_SCHEDULER)
+        self.remedy = (
+            f"It runs in job {self._jobs[_SCHEDULER].id}. Give interface, the network between this machine and the "
+            "nodes, or choose scheduler=here."
+        )
+        while True:
             with contextlib.suppress(OSError, ValueError, LookupError):  # not written yet, or not all of it
-                self.found(str(json.loads((self._folder / FILE).read_bytes())["address"]))
-            if self._gone.is_set():
-                raise FailedError(f"{self._scheduler_ended()} The logs are in {self._folder}.")
+                address = str(json.loads((self.folder / FILE).read_bytes())["address"])
+                return Place(address, *(security.files(self.folder) if self.spec.encrypt else ()))
+            if gone := await self.gone():
+                raise FailedError(f"{gone} The logs are in {self.folder}.")
             self._refuse_endless([self._jobs[_SCHEDULER]])
             await asyncio.sleep(_POLL)
 
-    async def finished(self) -> str:
-        """Return when the scheduler was closed. Raises FailedError when its job has ended."""
-        if self._here is not None:
-            return await super().finished()
-        await self._gone.wait()
-        raise FailedError(self._scheduler_ended())
+    async def gone(self) -> str | None:
+        job = self._jobs.get(_SCHEDULER)
+        return f"The scheduler is gone. {self._all_ended([job])}" if job and job.state == "ended" else None
 
-    async def is_up(self) -> bool:
-        """Return whether some workers have arrived, and the others are known to wait.
-
-        Raises FailedError if all have ended.
-        """
-        jobs, arrived = self._worker_jobs(), len(self._identity["workers"])
+    def check_start(self) -> None:
+        """Raise FailedError if all jobs have ended, or will never start."""
+        jobs = self._worker_jobs()
         ended = [job for job in jobs if job.state == "ended"]
         if jobs and len(ended) == len(jobs):
-            raise FailedError(f"{self._all_ended(ended)} The logs are in {self._folder}.")
+            raise FailedError(f"{self._all_ended(ended)} The logs are in {self.folder}.")
         self._refuse_endless(jobs)
-        known = [*ended, *(job for job in jobs if job.state == "pending" and job.reason)]
-        missing = self._planned.n_workers - arrived
-        return missing <= 0 or (arrived > 0 and self._each * len(known) >= missing)
 
     def _refuse_endless(self, jobs: Sequence[Job]) -> None:
         """Raise FailedError if the queue took jobs but will start none of them."""
         if jobs and all(map(self._queue.never_starts, jobs)):
             raise FailedError(f"The queue took {formats.count(len(jobs), 'job')}: {queued(jobs)}.")
 
-    def without_workers(self) -> str | None:
+    def trouble(self) -> str | None:
         """Return a message on how the jobs ended, if all have."""
         jobs = self._worker_jobs()
-        if self._identity.get("workers") or not jobs or any(job.state != "ended" for job in jobs):
+        if self.workers or not jobs or any(job.state != "ended" for job in jobs):
             return None
         return f"{self._all_ended(jobs)} Scale it to submit them again, or stop it."
-
-    async def state(self) -> State:
-        # The workers have the planned sizes of the jobs.
-        return (await super().state())._replace(spec=None)
 
     async def jobs(self) -> tuple[Job, ...]:
         return tuple(self._jobs.values())
 
-    def rounded(self, n: int) -> int:
-        return in_whole_jobs(n, self._each)
-
     def started(self) -> int:
-        return self._each * len(self._worker_jobs())
-
-    async def scale(self, n: int) -> None:
-        """Scale to `n` workers, also replacing those that have ended. Raises FailedError if the queue refuses."""
-        self._forget_ended(lambda _: True)
-        await super().scale(n)
+        """Return the number of workers whose jobs haven't ended, or never ran: those would only fail again."""
+        alive = [name for name, job in self._jobs.items() if job.state != "ended" or name not in self._arrived_once]
+        return self.group * len([name for name in alive if name != _SCHEDULER])
 
     async def have(self, n: int) -> None:
+        """Submit or cancel jobs, also in place of those that have ended. Raises FailedError if the queue refuses."""
+        for name in [name for name, job in self._jobs.items() if job.state == "ended" and name != _SCHEDULER]:
+            del self._jobs[name]
         names = [name for name in self._jobs if name != _SCHEDULER]
-        surplus = len(names) - n // self._each
-        if surplus > 0:
-            await self._end(self.leaving(names, surplus))
-        for _ in range(-surplus):
+        for name in await self.retire(names, len(names) - n // self.group):
+            if number := self._jobs.pop(name).id:
+                await _output(self._queue.cancelling_one(number))
+        for _ in range(n // self.group - len(names)):
             self._number += 1
             await self._submit(f"job-{self._number}")
 
-    async def _end(self, names: Sequence[str]) -> None:
-        await self.retire(names)
-        for name in names:
-            if number := self._jobs.pop(name).id:
-                await _output(self._queue.cancelling_one(number))
-
     async def _submit(self, name: str) -> None:
         """Submit a job of this name. Raises FailedError if the queue refuses it."""
-        n_workers = 0 if name == _SCHEDULER else self._each
-        job = self._queue.job(self._planned, self._folder, self.called, name, self.address)
+        n_workers = 0 if name == _SCHEDULER else self.group
+        job = self._queue.job(self.spec, self.folder, self.called, name, self.place.address)
         try:
             self._jobs[name] = Job(id=await submit(self._queue, job), state="pending", workers=n_workers)
         except FailedError as err:
@@ -173,30 +136,22 @@ class JobsHandle(Served):
         await super().close()
         await cancel(self._queue, self.called)
 
-    def owner_of(self, worker: Mapping[str, Any]) -> str:
-        """Return the name of a worker's job, to which Dask adds a number if there are several workers."""
-        name = str(worker["name"])
-        return name if self._each == 1 else name.rpartition("-")[0]
-
     def _worker_jobs(self) -> list[Job]:
         return [job for name, job in self._jobs.items() if name != _SCHEDULER]
-
-    def _scheduler_ended(self) -> str:
-        return f"The scheduler is gone. {self._all_ended([self._jobs[_SCHEDULER]])}"
 
     def _all_ended(self, ended: Sequence[Job]) -> str:
         """Return a message on how the first of them ended, with the last line of its log."""
         first = ended[0]
         # The output of a job that was canceled isn't the reason.
-        line = _complaint(self._folder, first.id) if first.id and not first.reason.startswith("CANCELLED") else ""
+        line = _complaint(self.folder, first.id) if first.id and not first.reason.startswith("CANCELLED") else ""
         which = f"Job {first.id}".rstrip() if len(ended) == 1 else f"All {len(ended)} jobs have ended. Job {first.id}"
         return f"{which} ended: {first.reason}{f' ({line})' if line else ''}.{self._queue.remedy(first)}"
 
     async def _list_when_due(self) -> None:
         """Query the queue, less often while all workers are there."""
         loop = asyncio.get_running_loop()
-        complete = len(self._identity.get("workers", {})) >= (self._requested or 0) and self._following is None
-        if not complete or self._here is None or loop.time() > self._due:
+        complete = len(self.workers) >= self.started() and all(job.state == "running" for job in self._worker_jobs())
+        if not complete or self.scheduler is None or loop.time() > self._due:
             self._due = loop.time() + _SELDOM
             await self._list()
 
@@ -212,21 +167,9 @@ class JobsHandle(Served):
             if name in self._jobs and job.id and (job.state != "ended" or job.id in found):
                 now = found.get(job.id) or Job(id=job.id, state="ended", reason=_LEFT)
                 self._jobs[name] = now.model_copy(update={"workers": job.workers})
-        if self._following is not None:
-            # Replace a worker that arrived and left; one that never arrived would only fail again.
-            self._arrived_once |= {self.owner_of(each) for each in self._identity.get("workers", {}).values()}
-            self._forget_ended(self._arrived_once.__contains__)
-        scheduler = self._jobs.get(_SCHEDULER)
-        if scheduler is not None and scheduler.state == "ended":
-            self._gone.set()
+        self._arrived_once |= {self.unit_of(each) for each in self.workers.values()}
         if self._jobs != before:
-            self._changed()
-
-    def _forget_ended(self, which: Callable[[str], bool]) -> None:
-        """Remove jobs that have ended."""
-        ended = [name for name, job in self._jobs.items() if job.state == "ended" and name != _SCHEDULER]
-        for name in filter(which, ended):
-            del self._jobs[name]
+            self.changed()
 
 
 async def submit(queue: Queue, job: Any) -> str:

@@ -20,7 +20,6 @@ from pydantic import AfterValidator, BaseModel, Field
 from tornado.ioloop import IOLoop
 
 from workbench import formats
-from workbench.clusters.attached import Started
 from workbench.clusters.choices import (
     IdleTimeout,
     Memory,
@@ -30,11 +29,11 @@ from workbench.clusters.choices import (
     WorkerThreads,
     check_variables,
 )
-from workbench.clusters.handle import Job
+from workbench.clusters.engine import Engine, Job
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import idle_timeout, memory_each
 from workbench.clusters.reaching import Place
-from workbench.clusters.spec import ClusterSpec
+from workbench.clusters.spec import ClusterSpec, measured
 from workbench.errors import BadInputError, FailedError, MissingError, whole
 from workbench.formats import duration
 from workbench.redaction import is_reference
@@ -197,33 +196,10 @@ class Kubernetes(Profile):
             f"cluster = KubeCluster(custom_cluster_spec=spec{where})\nclient = Client(cluster)\nprint(client)\n"
         )
 
-    async def launch(
+    def engine(
         self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
-    ) -> KubernetesHandle:
-        from dask_kubernetes.operator import KubeCluster
-
-        # It would report each request in the cluster's log.
-        logging.getLogger("httpx").setLevel(logging.WARNING)
-        name = f"{folder.name.replace('_', '-')}-{uuid.uuid4().hex[:6]}"
-        cluster = KubeCluster(
-            custom_cluster_spec=_manifest(spec, name, os.environ),
-            namespace=spec.options.get("namespace"),
-            shutdown_on_close=True,
-            resource_timeout=_ANSWERING,
-            asynchronous=True,
-            # Otherwise it starts at once, and nothing waits for that.
-            loop=IOLoop.current(),
-            quiet=True,
-        )
-        try:
-            await _started(cluster)
-            handle = KubernetesHandle(spec, cluster)
-            await handle.begin()
-        except BaseException:
-            with contextlib.suppress(Exception):
-                await cluster.close(timeout=_CHECKING)
-            raise
-        return handle
+    ) -> KubernetesEngine:
+        return KubernetesEngine(spec, security, folder, changed)
 
     async def end(self, spec: ClusterSpec, called: str) -> None:
         namespace = spec.options.get("namespace")
@@ -403,19 +379,39 @@ async def _waiting(cluster: KubeCluster) -> AsyncIterator[tuple[str, str, str]]:
                 yield pod.name, why, f"The pod {pod.name} waits: {why}. {whole(each.get('message', ''))}".strip()
 
 
-class KubernetesHandle(Started):
-    """A cluster of the operator: contacted like any scheduler, changed through Kubernetes."""
+class KubernetesEngine(Engine):
+    """A cluster of the operator, started and changed through Kubernetes."""
 
-    def __init__(self, spec: ClusterSpec, cluster: KubeCluster) -> None:
-        super().__init__(spec, Place(cluster.scheduler_address))
-        self._cluster = cluster
-        self.called = cluster.name
+    can = ("scale", "adapt", "stop")
+
+    def __init__(self, spec: ClusterSpec, security: Security | None, folder: Path, *given: Any) -> None:
+        super().__init__(spec, security, folder, *given)
+        self.called = f"{folder.name.replace('_', '-')}-{uuid.uuid4().hex[:6]}"
+        self._cluster: KubeCluster | None = None
         self._jobs: tuple[Job, ...] = ()
         self._looked = 0.0
 
+    async def start(self) -> Place:
+        from dask_kubernetes.operator import KubeCluster
+
+        # It would report each request in the cluster's log.
+        logging.getLogger("httpx").setLevel(logging.WARNING)
+        self._cluster = KubeCluster(
+            custom_cluster_spec=_manifest(self.spec, self.called, os.environ),
+            namespace=self.spec.options.get("namespace"),
+            shutdown_on_close=True,
+            resource_timeout=_ANSWERING,
+            asynchronous=True,
+            # Otherwise it starts at once, and nothing waits for that.
+            loop=IOLoop.current(),
+            quiet=True,
+        )
+        await _started(self._cluster)
+        return Place(self._cluster.scheduler_address)
+
     async def jobs(self) -> tuple[Job, ...]:
-        """Return the waiting pods, as Kubernetes last reported them."""
-        if time.monotonic() - self._looked > _LOOKING:
+        """Return the waiting pods, as Kubernetes last reported them; none before the scheduler runs."""
+        if self._cluster is not None and self.place.address and time.monotonic() - self._looked > _LOOKING:
             with contextlib.suppress(Exception):  # on any error of Kubernetes: nothing new is known then
                 async with asyncio.timeout(_LOOKING):
                     found = [
@@ -428,23 +424,29 @@ class KubernetesHandle(Started):
     async def have(self, n: int) -> None:
         from kr8s import NotFoundError
 
+        assert self._cluster is not None
         try:
             await self._cluster.scale(n)
         except (NotFoundError, *_faults()) as err:
             raise FailedError(f"Kubernetes says: {whole(str(err)).rstrip('.')}.") from err
 
     async def close(self) -> None:
-        await super().close()
+        if self._cluster is None:
+            return
         try:
             # Its own time-out is for the pods to end, not for Kubernetes to answer.
             async with asyncio.timeout(_CHECKING):
                 await self._cluster.close(timeout=_CHECKING)
         except _faults() as err:
-            raise FailedError(_goes_on(err, self._cluster.name, self._cluster.namespace)) from err
+            raise FailedError(_goes_on(err, self.called, self._cluster.namespace)) from err
 
     async def gone(self) -> str | None:
+        assert self._cluster is not None
         # If nothing listens, the port may just no longer be forwarded.
         with contextlib.suppress(*_faults()):
-            if await _found(self._cluster.name, self._cluster.namespace) is None:
-                return f"Kubernetes has no {self._cluster.name} any more: it was deleted there."
+            if await _found(self.called, self._cluster.namespace) is None:
+                return f"Kubernetes has no {self.called} any more: it was deleted there."
         return None
+
+    def measured(self, spec: ClusterSpec, memory: int) -> ClusterSpec:
+        return measured(spec, tuple(self.workers.values()), memory)

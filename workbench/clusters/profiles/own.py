@@ -67,7 +67,7 @@ class Own(Profile):
         """Raise NotImplementedError: never called, since its specs name the other profile."""
         raise NotImplementedError
 
-    code = launch = _is_the_others  # type: ignore[assignment]
+    code = engine = _is_the_others  # type: ignore[assignment]
 
 
 def own() -> dict[str, Profile]:

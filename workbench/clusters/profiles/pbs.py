@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.clusters.handle import Job
+from workbench.clusters.engine import Job
 from workbench.clusters.profiles.queues import Queue
 
 _PENDING = "QHWTM"

@@ -33,7 +33,7 @@ from workbench.clusters.choices import (
     blank_is_none,
     without_defaults,
 )
-from workbench.clusters.handle import Job
+from workbench.clusters.engine import Job
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import encrypted, idle_timeout, memory_each
 from workbench.clusters.spec import ClusterSpec
@@ -43,7 +43,7 @@ from workbench.hardware import Inventory
 if TYPE_CHECKING:
     from distributed.security import Security
 
-    from workbench.clusters.profiles.jobs import JobsHandle
+    from workbench.clusters.profiles.jobs import JobsEngine
 
 FILE = "scheduler.json"
 """File that a scheduler in a job writes to the cluster's folder, which this machine and its node must share."""
@@ -198,7 +198,7 @@ class Queue(Profile):
         """Return a spec of jobs, with dask-jobqueue's settings as defaults."""
         chosen = self.checked(given, QueueChoices)
         each = chosen.workers_per_job or self._site("processes") or 1
-        n_workers = in_whole_jobs(chosen.n_workers or each, each)
+        n_workers = each * math.ceil((chosen.n_workers or each) / each)  # whole jobs
         threads = chosen.threads_per_worker or max(1, (self._site("cores") or 1) // each)
         site = self._site("memory")
         memory = parse_bytes(site) // each if site else threads * 2**31
@@ -400,16 +400,12 @@ class Queue(Profile):
             f"client = Client(scheduler_file={file!r}{given})\nprint(client)\n"
         )
 
-    async def launch(
+    def engine(
         self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
-    ) -> JobsHandle:
-        """Start the scheduler in this process, or prepare its job; return the handle, which submits the jobs."""
-        from workbench.clusters.profiles.jobs import JobsHandle
-        from workbench.clusters.security import kept as keys_of
+    ) -> JobsEngine:
+        from workbench.clusters.profiles.jobs import JobsEngine
 
-        handle = JobsHandle(self, spec, folder, changed)
-        await handle.start(keys_of(folder) if spec.encrypt else None)
-        return handle
+        return JobsEngine(self, spec, security, folder, changed)
 
     async def end(self, spec: ClusterSpec, called: str) -> None:
         """Cancel all jobs of this name."""
@@ -458,11 +454,6 @@ def said(text: str) -> str:
 def per_job(spec: ClusterSpec) -> int:
     """Return the number of workers in each job of a spec."""
     return int(spec.options.get("workers_per_job", 1))
-
-
-def in_whole_jobs(n: int, each: int) -> int:
-    """Return `n`, rounded up to whole jobs of `each` workers."""
-    return each * math.ceil(n / each)
 
 
 def apart(spec: ClusterSpec) -> bool:

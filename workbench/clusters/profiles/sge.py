@@ -6,7 +6,7 @@ import getpass
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from workbench.clusters.handle import Job
+from workbench.clusters.engine import Job
 from workbench.clusters.profiles.queues import Queue
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from workbench import config
-from workbench.clusters.handle import Job
+from workbench.clusters.engine import Job
 from workbench.clusters.profiles.queues import Queue, said
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError

@@ -23,7 +23,7 @@ from workbench.threads import finish
 if TYPE_CHECKING:
     from distributed.security import Security
 
-    from workbench.clusters.profiles.hosts import HostsHandle
+    from workbench.clusters.profiles.hosts import HostsEngine
 
 
 def _hosts(value: Any) -> Any:
@@ -140,12 +140,12 @@ class Ssh(Profile):
         """Return a script with Dask's SSHCluster, and the same by hand."""
         return _script(spec) + _by_hand(spec)
 
-    async def launch(
+    def engine(
         self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
-    ) -> HostsHandle:
-        from workbench.clusters.profiles import hosts
+    ) -> HostsEngine:
+        from workbench.clusters.profiles.hosts import HostsEngine
 
-        return await hosts.launch(spec, security, folder, changed)
+        return HostsEngine(spec, security, folder, changed)
 
 
 def shared_out(n_workers: int, hosts: list[str]) -> Counter[str]:
