@@ -197,3 +197,12 @@ PLAIN = {
 def test_a_literal_is_python_for_the_same_value() -> None:
     assert eval(formats.literal(PLAIN)) == PLAIN
     assert formats.literal(["a", True, None, {"b": 1}]) == '["a", True, None, {"b": 1}]'
+
+
+def test_a_long_path_keeps_its_beginning_and_its_end() -> None:
+    path = "/home/ada/projects/a-long-name-of-a-project/results/second/stations.npy"
+    shown = formats.shorten_middle(path)
+    assert len(shown) == 44
+    assert shown.startswith("/home/ada")
+    assert shown.endswith("/stations.npy")
+    assert formats.shorten_middle("stations.npy") == "stations.npy"

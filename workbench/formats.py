@@ -115,6 +115,11 @@ def shortened(names: Sequence[str], most: int = 20) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def shorten_middle(text: str, most: int = 44) -> str:
+    """Return a long text, such as a path, with its middle replaced by an ellipsis: its end tells files apart."""
+    return text if len(text) <= most else f"{text[: most // 3]}…{text[-(most - most // 3 - 1) :]}"
+
+
 def meant(name: str, known: Iterable[str]) -> str:
     """Return ' Did you mean this?' to follow a message on an unknown name, or '' if no known name is similar."""
     close = difflib.get_close_matches(name, known, n=1)

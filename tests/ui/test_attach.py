@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from tests import other_python
 from tests.ui.conftest import Lab
-from tests.ui.test_main_job import MINUTE, OpenLab, hook, open_sidebar, run_workload
+from tests.ui.test_main_job import MINUTE, OpenLab, hook, open_sidebar, run_workload, unfold
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +26,7 @@ def address() -> Iterator[str]:
 def test_an_address_is_pasted_used_and_let_go(lab: Lab, open_lab: OpenLab, address: str) -> None:
     page = open_lab()
     open_sidebar(page)
+    unfold(page, "ways-elsewhere")
     hook(page, "profile-address").click()
     expect(hook(page, "start")).to_have_text("Attach")
     expect(hook(page, "start")).to_be_disabled()

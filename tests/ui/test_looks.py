@@ -17,9 +17,9 @@ import pytest
 from PIL import Image, ImageFilter
 from playwright.sync_api import Locator, Page, expect
 
-from tests.ui.conftest import SCREENSHOTS
+from tests.ui.conftest import SCREENSHOTS, Lab
 from tests.ui.pictures import theme, widen
-from tests.ui.test_main_job import MINUTE, _nothing_left, hook, start_cluster  # noqa: F401
+from tests.ui.test_main_job import MINUTE, _nothing_left, choose_workload, hook, start_cluster  # noqa: F401
 from workbench.errors import ConflictError
 from workbench.hardware import inventory
 from workbench.runs import store
@@ -93,6 +93,33 @@ def test_a_narrow_sidebar_beside_a_cluster_shows_run_and_its_verdict_and_nothing
     expect(needs).to_contain_text("Fits", timeout=MINUTE)
     page.wait_for_timeout(1_000)
     assert page.evaluate("window.moved") == []
+
+
+def test_run_covers_neither_a_field_nor_its_error(open_lab: Callable[[], Page], lab: Lab) -> None:
+    folder = lab.notebooks / "a-folder-with-a-long-name" / "results-of-the-second-experiment"
+    folder.mkdir(parents=True, exist_ok=True)
+    np.save(folder / "stations.npy", np.ones((200, 50)))
+    page = open_lab()
+    page.set_viewport_size({"width": 1280, "height": 800})
+    start_cluster(page, "wide-otter")
+    widen(page, 250)
+    choose_workload(page, "svd_of_file")
+    hook(page, "field-path").fill(str(folder / "stations.npy"))
+    fields = [hook(page, f"field-{name}") for name in ("path", "k", "tol")]
+    fields[1].fill("99999999999")
+    problem = hook(page, "field-k-problem")
+    expect(problem).to_contain_text("at most the shorter side", timeout=MINUTE)
+    run = hook(page, "run-button").bounding_box()
+    assert run is not None
+    for each in (*fields, problem, page.locator("#wb-target")):
+        expect(each).to_be_in_viewport(ratio=1)
+        box = each.bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= run["y"], "the bar of Run covers a field"
+    boxes = [each.bounding_box() for each in (*fields, page.locator("#wb-target"))]
+    assert len({(box["x"], box["width"]) for box in boxes if box}) == 1, "fields are not aligned"
+    assert fields[0].evaluate("each => each.scrollLeft") > 0, "the end of a long path is hidden"
+    expect(fields[0]).to_have_attribute("title", str(folder / "stations.npy"))
 
 
 MOVED = """window.moved = []

@@ -25,6 +25,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, slurm_configuration: Path) -> 
 def test_a_job_script_is_seen_and_then_why_the_jobs_wait(open_lab: OpenLab, slurm_configuration: Path) -> None:
     page = open_lab()
     open_sidebar(page)
+    unfold(page, "ways-elsewhere")
     hook(page, "profile-slurm").click()
     unfold(page, "more-choices")
     hook(page, "field-queue").fill("off")

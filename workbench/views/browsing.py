@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench.errors import WorkbenchError
 from workbench.figures.markup import joined, paragraph, tag
-from workbench.formats import size
+from workbench.formats import shorten_middle, size
 from workbench.views.examples import empty, write_file
 from workbench.views.parts import button, confirming, link
 
@@ -107,4 +107,4 @@ async def _functions(context: Context, sought: Sought, path: str) -> str:
 
 
 def _pick(label: str, choice: Mapping[str, str | None]) -> str:
-    return button(label, class_="wb-Entry", data_choose=choice, title=label)
+    return button(shorten_middle(label), class_="wb-Entry", data_choose=choice, title=label)

@@ -17,7 +17,7 @@ from workbench.clusters.profiles import profile, takes
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
 from workbench.errors import BadInputError, WorkbenchError
 from workbench.figures.markup import faint, paragraph, tag
-from workbench.formats import size
+from workbench.formats import shorten_middle, size
 from workbench.runs.comparing.compare import SETTING, SWEPT_OPTIONS, read_request, usual_lines
 from workbench.runs.comparing.comparisons import read_values
 from workbench.runs.settings import read_settings
@@ -292,7 +292,7 @@ def _in_words(wish: _Wish) -> str:
         field = schema["properties"][name]
         value = as_text(typed.get(name, None if preset or name not in FIRST else field.get("default")))
         title = field.get("title", name)
-        words += [f"{title[0].lower()}{title[1:]} {value}"] if value else []
+        words += [f"{title[0].lower()}{title[1:]} {shorten_middle(value)}"] if value else []
     return ", ".join(words)
 
 

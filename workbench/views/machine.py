@@ -21,7 +21,19 @@ from workbench.hardware.sampling import NO_DRIVER
 from workbench.kept import check_name
 from workbench.views.answers import hints
 from workbench.views.forms import Form, Problem, given
-from workbench.views.parts import button, confirmed, folds, keeping, link, live, notice, radios, text_field
+from workbench.views.parts import (
+    button,
+    confirmed,
+    drawer,
+    fold,
+    folds,
+    keeping,
+    link,
+    live,
+    notice,
+    radios,
+    text_field,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -143,12 +155,39 @@ def start(context: Context, _: str) -> str:
     offered = [each for each in profiles if each.available]
     more = [each for each in profiles if not each.available]
     chosen = _chosen(context, profiles)
-    ways = ((each.name, each.title, each.summary) for each in offered)
     return (
-        radios("profile", "Compute on", ("wb-Ways", "wb-Way"), ways, chosen)
+        _ways(offered, chosen)
         + (live(f"gpus:{chosen}") if inventory.gpus else "")
         + (_planner(context, chosen, inventory, more) if chosen else "")
     )
+
+
+_GROUPS = {"here": "This computer", "elsewhere": "Elsewhere…", "more": "More"}
+"""Titles of the groups of profiles; those after the first are folded unless the chosen profile is in them."""
+
+
+def _ways(offered: list[Offered], chosen: str | None) -> str:
+    """Return the available profiles by group."""
+    groups = {group: [each for each in offered if each.group == group] for group in _GROUPS}
+    shown = {
+        group: radios(
+            "profile",
+            _GROUPS[group],
+            ("wb-Ways", "wb-Way"),
+            ((each.name, each.title, each.summary) for each in profiles),
+            chosen,
+        )
+        for group, profiles in groups.items()
+        if profiles
+    }
+    first = shown.pop("here", "")
+    opened = {group: any(each.name == chosen for each in groups[group]) for group in shown}
+    words = (
+        fold(f"wb-ways-{group}", _GROUPS[group], is_open=opened[group], data_workbench=f"ways-{group}")
+        for group in shown
+    )
+    below = (drawer(f"wb-ways-{group}", body, is_open=opened[group]) for group, body in shown.items())
+    return tag("div", first, *words, class_="wb-Folds") + "".join(below)
 
 
 def _chosen(context: Context, profiles: Iterable[Offered]) -> str | None:

@@ -88,6 +88,9 @@ def radios(
 
     `looks` are the classes of the group and of each button, `offered` the value, label and tooltip of each.
     """
+    offers = list(offered)
+    # The Tab key stops at the chosen button, or at the first of a group without it.
+    stop = next((place for place, (name, _, _) in enumerate(offers) if name == chosen), 0)
     buttons = (
         button(
             title,
@@ -95,11 +98,11 @@ def radios(
             title=about,
             role="radio",
             aria_checked="true" if name == chosen else "false",
-            tabindex=0 if name == chosen else -1,
+            tabindex=0 if place == stop else -1,
             data_choose={choice: name},
             data_workbench=f"{choice}-{name}",
         )
-        for name, title, about in offered
+        for place, (name, title, about) in enumerate(offers)
     )
     return tag("div", *buttons, class_=looks[0], role="radiogroup", aria_label=label)
 

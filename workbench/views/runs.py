@@ -20,7 +20,7 @@ from workbench.figures.markup import (
     paragraph,
     tag,
 )
-from workbench.formats import ago, count, duration, rate
+from workbench.formats import ago, count, duration, rate, shorten_middle
 from workbench.runs.comparing.comparisons import clusters_of
 from workbench.runs.run import SIMULATED, WATCHED, Progress, answered
 from workbench.runs.singular import in_words
@@ -324,7 +324,7 @@ def failure(error: str) -> str:
 def _differing(run: dict[str, Any], before: dict[str, Any] | None) -> str:
     """Return the parameters that differ from the previous run of the same workload."""
     changed = [
-        f"{name}={as_text(value)}"
+        f"{name}={shorten_middle(as_text(value))}"
         for name, value in _given(run).items()
         if before is None or _meant(run, name) != _meant(before, name)
     ]

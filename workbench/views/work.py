@@ -168,21 +168,27 @@ async def _chosen(context: Context, chosen: Chosen) -> str:
         data_workbench="insert-workload",
     )
     ways = await _browsing(context, template, typed, fields)
+    go = tag(
+        "div",
+        _verdict(needs, form.elsewhere(fields), cluster),
+        _time(needs, cluster, chosen.name, prefix),
+        notice("POST runs", "run-problem"),
+        live(f"latest:{template.name}"),
+        # In one element, or Run alone would wrap to the next line while a run is active.
+        tag("span", beside, run, class_="wb-Row"),
+        class_="wb-Row wb-mod-end wb-Go",
+    )
     return (
-        _presets(template, prefix, preset, cluster)
-        + form.html(first, ways)
-        + (problem.remedy if problem else "")
-        + _holds(held)
-        + _target(context, cluster)
-        + tag(
+        # One block that stays in view, so that Run never covers a field or its error.
+        tag(
             "div",
-            _verdict(needs, form.elsewhere(fields), cluster),
-            _time(needs, cluster, chosen.name, prefix),
-            notice("POST runs", "run-problem"),
-            live(f"latest:{template.name}"),
-            # In one element, or Run alone would wrap to the next line while a run is active.
-            tag("span", beside, run, class_="wb-Row"),
-            class_="wb-Row wb-mod-end wb-Go",
+            _presets(template, prefix, preset, cluster),
+            form.html(first, ways),
+            problem.remedy if problem else "",
+            _holds(held),
+            _target(context, cluster),
+            go,
+            class_="wb-Ask",
         )
         + folds(
             more_fields=(
@@ -406,7 +412,7 @@ def _verdict(needs: Forecast | None, problem: str | None, cluster: dict[str, Any
     short = _VERDICTS.get(needs.verdict or "", (needs.verdict or "").capitalize())
     if short and needs.memory_per_worker:
         limit = cluster and cluster["spec"].get("memory_limit")
-        short += f" ({size(needs.memory_per_worker)}{f' of {size(limit)}' if limit else ''} a worker)"
+        short += f" ({size(needs.memory_per_worker)}{f' of {size(limit)}' if limit else ''})"
     if not short and needs.needs.get("known"):
         short = f"About {size(needs.needs['held_total'])} of memory"
     return _lit(_LIGHTS.get(needs.verdict or "", "none"), short or needs.sentence, needs.sentence, "needs")

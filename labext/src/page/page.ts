@@ -291,6 +291,7 @@ export class Page {
     this._each<HTMLInputElement>('[name]', each => this._fill(each));
     this._each('[data-stop]', each => this._stopOnce(each));
     this._each('[role=radio][aria-checked=true]', each => this._showChosen(each));
+    this._showRefused();
   }
 
   /** Draw the figures that have a place, and end those whose place has gone or is another's. */
@@ -327,6 +328,15 @@ export class Page {
     if (above < 0 || above + chosen.offsetHeight > list.clientHeight) {
       list.scrollTop += above - list.clientHeight / 2;
     }
+  }
+
+  /** Bring a field that has just been refused into view, with its message. */
+  private _showRefused(): void {
+    const refused = [...this.node.querySelectorAll('[aria-invalid=true]')];
+    refused
+      .filter(each => !this._refused.has(each.id))
+      .forEach(each => each.closest('.wb-Field')?.scrollIntoView({ block: 'nearest' }));
+    this._refused = new Set(refused.map(each => each.id));
   }
 
   /** Have the Tab key stop once in a list: where it was left, or else at its first line. */
@@ -568,6 +578,11 @@ export class Page {
       } else if (field.value !== shown) {
         field.value = shown;
       }
+      if (field.dataset['drop'] !== undefined) {
+        // The end of a long path, its file, says more than its beginning; the whole path is a tooltip.
+        field.title = shown;
+        field.scrollLeft = field.scrollWidth;
+      }
     }
   }
 
@@ -579,6 +594,9 @@ export class Page {
     place.classList.toggle('wb-mod-fine', isFine);
     if (place.textContent !== text) {
       place.textContent = text;
+      if (text && !isFine) {
+        place.scrollIntoView({ block: 'nearest' });
+      }
     }
   }
 
@@ -623,6 +641,7 @@ export class Page {
   private readonly _lives = new Map<HTMLElement, ILive>();
   private readonly _pages: Set<Page>;
   private readonly _problems = new Map<string, [string, boolean, HTMLElement]>();
+  private _refused = new Set<string>();
   private readonly _seen: IntersectionObserver;
   private readonly _stops = new WeakMap<HTMLElement, HTMLElement>();
   private _unsaid: Choices = {};

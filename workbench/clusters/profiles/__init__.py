@@ -11,7 +11,7 @@ from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=BaseModel)
 
 GROUP = "workbench.profiles"
+
+Group = Literal["here", "elsewhere", "more"]
+_GROUPS: tuple[Group, ...] = get_args(Group)
 
 _FIRST = ("cpu", "gpu", "gpus", "ucx", "address")
 _SHARED = {"far", "here", "hosts", "jobs", "local", "own", "queues"}
@@ -82,6 +85,7 @@ class Offered(BaseModel, frozen=True):
     summary: str
     available: bool
     reason: str | None
+    group: Group
 
 
 class Profile(ABC):
@@ -97,6 +101,8 @@ class Profile(ABC):
     """Required package, and the extra that installs it."""
     verb: ClassVar[str] = "Start"
     """Label of the button."""
+    group: ClassVar[Group] = "elsewhere"
+    """Part of the list of profiles: `here` is shown at once, `elsewhere` and `more` are folded."""
 
     @property
     def base(self) -> str:
@@ -299,6 +305,9 @@ def _loaded(point: Any) -> Profile:
     for field, (kind, expected) in _FIELDS.items():
         if not isinstance(found := getattr(made, field, None), kind):
             return Broken(point.name, f"{field} of {point.value} is {found!r}, which is no {expected}. {_TELL}")
+    if made.group not in _GROUPS:
+        allowed = ", ".join(_GROUPS)
+        return Broken(point.name, f"group of {point.value} is {made.group!r}. Allowed: {allowed}. {_TELL}")
     for verb, (kind, expected) in _ANSWERS.items():
         called = f"{verb}() of the {made.name} profile, of {point.value},"
         setattr(made, verb, _safe(getattr(made, verb), called, kind, expected))
@@ -404,6 +413,6 @@ def profiles(inventory: Inventory, *, version: Callable[[str], str | None] = ins
             reason, summary = each.unavailable(around), each.summary(inventory)
         except FailedError as err:
             reason, summary = str(err), each.line
-        told = {"name": each.name, "title": each.title, "summary": summary}
-        offered.append(Offered(**told, available=reason is None, reason=reason))
+        described = {"name": each.name, "title": each.title, "summary": summary, "group": each.group}
+        offered.append(Offered(**described, available=reason is None, reason=reason))
     return tuple(offered)

@@ -8,12 +8,12 @@ from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from workbench import config, formats
 from workbench.clusters.budget import MINIMUM_PER_WORKER, Budget, budget_after
 from workbench.clusters.choices import ClusterChoices
-from workbench.clusters.profiles import Around, Profile
+from workbench.clusters.profiles import Around, Group, Profile
 from workbench.clusters.spec import ClusterSpec, Protocol
 from workbench.errors import BadInputError, ConflictError, MissingError, install, on_one_line
 from workbench.hardware import Inventory, inventory
@@ -33,6 +33,7 @@ class Here(Profile):
     """A cluster of one of Dask's own classes on this machine."""
 
     reached_by = "every user of this machine"
+    group: ClassVar[Group] = "here"
 
     def code(self, spec: ClusterSpec) -> str:
         lines = [_line(name, value) for name, value in arguments(spec).items()]

@@ -20,7 +20,7 @@ class Own(Profile):
 
     def __init__(self, name: str, other: Profile, kept: Mapping[str, Any], where: str) -> None:
         self.name = self.title = name  # type: ignore[misc]
-        self.verb, self.options = other.verb, other.options  # type: ignore[misc]
+        self.verb, self.options, self.group = other.verb, other.options, other.group  # type: ignore[misc]
         self.kept = kept
         self.other = other
         self._where = where

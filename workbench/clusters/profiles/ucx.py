@@ -41,6 +41,7 @@ class Ucx(Here):
 
     name = "ucx"
     title = "UCX"
+    group = "more"
 
     def summary(self, inventory: Inventory) -> str:
         if inventory.gpus:
