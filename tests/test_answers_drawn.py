@@ -13,7 +13,7 @@ from PIL import Image
 
 from tests.views import html_of
 from workbench.cli import main
-from workbench.figures.answers import Dots, Map, pictures
+from workbench.figures.answers import Dots, Line, Map, Picture, pictures
 from workbench.figures.components import answer_figure
 from workbench.figures.paper import write_picture
 from workbench.figures.report import report_html
@@ -93,6 +93,22 @@ def test_other_arrays_are_lines_and_maps_in_colours_of_their_values() -> None:
     assert (low, high) == (-4, 4)
 
 
+def test_of_many_rows_a_sample_is_drawn() -> None:
+    (u,) = pictures(dataset({"u": (("row", "component"), RNG.normal(size=(73_282, 2)))}), {})
+    assert u.title == "u, 300 of 73,282 rows, spread evenly"
+    assert [len(line.x) for line in u.drawn] == [300, 300]  # type: ignore[union-attr]
+
+
+def test_the_names_of_lines_stand_above_them() -> None:
+    from matplotlib.figure import Figure
+
+    from workbench.figures.paper import _draw
+
+    axes = _draw(Figure(layout="constrained"), Picture("v", "v", "row", "", (Line(RNG.random(9), RNG.random(9), "a"),)))
+    axes.figure.canvas.draw()
+    assert axes.get_legend().get_window_extent().y0 >= axes.get_window_extent().y1 - 1
+
+
 def test_what_so_many_components_leave_out_follows_from_their_shares() -> None:
     (_, error) = pictures(NOTHING, {"explained_variance_ratio": [0.75, 0.25]})
     np.testing.assert_allclose(error.drawn[0].y, [50.0, 0.0])  # type: ignore[index]
@@ -131,7 +147,7 @@ def test_pictures_of_an_answer_stand_small_beside_its_words(run: str) -> None:
     assert [title for _, title, _ in found] == [each.title for each in pictures_of(store.get(run))]
     for _, _, png in found:
         with Image.open(io.BytesIO(base64.b64decode(png))) as picture:
-            assert picture.size == (330, 230)
+            assert picture.size == (720, 345)
             # Nothing behind it, on a dark page too.
             assert picture.convert("RGBA").getpixel((1, 1))[3] == 0
 

@@ -4,7 +4,7 @@ import pytest
 from distributed.utils import color_of as dask_color_of
 
 from tests.feeds import tasks_of
-from workbench.figures.colors import DARK, LIGHT, VIRIDIS, category_colors, color_index, color_of, contrast
+from workbench.figures.colors import DARK, LIGHT, VIRIDIS, TaskColors, category_colors, color_index, contrast
 from workbench.figures.layout import show_only
 from workbench.figures.live import LiveFigure
 from workbench.monitor.events import Batch, Progress, Task, WorkerSample
@@ -206,7 +206,26 @@ def test_every_colour_can_be_seen_on_its_page(theme):
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
 def test_the_colours_of_names_differ(theme):
     assert len(set(category_colors(theme))) == 23
-    assert color_of("add", theme) in category_colors(theme)
+
+
+def test_each_name_of_a_figure_has_a_colour_of_its_own():
+    colors = TaskColors()
+    names = [f"task-{number}" for number in range(40)]
+    indices = [colors.index(name) for name in names]
+    assert len(set(indices[: len(VIRIDIS)])) == len(VIRIDIS)
+    assert indices[0] == color_index(names[0])
+    assert [colors.index(name) for name in names] == indices
+
+
+def test_no_task_glares_on_a_dark_page():
+    assert max(contrast(color, DARK.background) for color in category_colors(DARK)[: len(VIRIDIS)]) < 8
+
+
+def test_the_time_axis_of_a_run_begins_at_zero():
+    figure = LiveFigure()
+    figure.feed([batch(task(3), samples=[sample(0)])])
+    window = next(patch.columns for patch in figure.patches() if patch.source == "window")
+    assert window["origin"] == [1000 * (START + 0.3)]
 
 
 def words(figure):

@@ -3,6 +3,7 @@ import { afterEach, expect, test, vi } from 'vitest';
 import cell from '../src/figures/cell';
 import { drawn, rectangles, unpacked } from '../src/figures/detail';
 import type { IRecord } from '../src/figures/detail';
+import clock from '../src/figures/clock';
 import dimmed from '../src/figures/dimmed';
 import elapsed from '../src/figures/elapsed';
 import { duration, size } from '../src/figures/formats';
@@ -10,8 +11,8 @@ import gpus from '../src/figures/gpus';
 import lane from '../src/figures/lane';
 import play from '../src/figures/play';
 import replayed from '../src/figures/replayed';
+import seconds from '../src/figures/seconds';
 import tapped from '../src/figures/tapped';
-import time from '../src/figures/time';
 
 afterEach(() => vi.unstubAllGlobals());
 
@@ -30,18 +31,20 @@ test('a lane is labelled where it has a label', () => {
   expect(lane({ lanes: { data: {} }, tick: 0 })).toBe('');
 });
 
-test('times are as exact as the ticks are near', () => {
-  const at = new Date(2026, 10, 4, 9, 5, 7).getTime();
-  expect(time({ tick: at, ticks: [at, at + 86_400_000] })).toBe('2026-11-04');
-  expect(time({ tick: at, ticks: [at, at + 60_000] })).toBe('09:05');
-  expect(time({ tick: at, ticks: [at] })).toBe('09:05:07');
-  expect(time({ tick: at + 20, ticks: [at, at + 10] })).toBe('09:05:07.02');
+test('a tooltip has the time of the day', () => {
+  expect(clock({ value: new Date(2026, 10, 4, 9, 5, 7, 20).getTime() })).toBe('09:05:07.020');
 });
 
-test('what has passed is said in seconds or minutes', () => {
-  expect(elapsed({ tick: 1500, ticks: [0, 500], origin: 0 })).toBe('1.5 s');
-  expect(elapsed({ tick: 5000, ticks: [0, 1000], origin: 1000 })).toBe('4 s');
-  expect(elapsed({ tick: 90_000, ticks: [0, 90_000], origin: 0 })).toBe('1.5 min');
+test('a time axis counts from its origin in round steps', () => {
+  const at = (origin: number) => ({ data: { origin: [origin] } });
+  expect(elapsed({ tick: 1500, ticks: [0, 500], window: at(0) })).toBe('1.5 s');
+  expect(elapsed({ tick: 5000, ticks: [0, 1000], window: at(1000) })).toBe('4 s');
+  expect(elapsed({ tick: 90_000, ticks: [0, 90_000], window: at(0) })).toBe('1.5 min');
+  expect(seconds({ cb_data: { start: 900, end: 13_000 }, window: at(1000) })).toEqual([1000, 6000, 11_000]);
+  expect(seconds({ cb_data: { start: 0, end: 600_000 }, window: at(0) }).map(each => each / 60_000)).toEqual([
+    0, 2, 4, 6, 8, 10
+  ]);
+  expect(seconds({ cb_data: { start: 0, end: 0 }, window: at(0) })).toEqual([]);
 });
 
 test('what is not marked is pale, and nothing is while nothing is marked', () => {

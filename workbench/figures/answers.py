@@ -22,6 +22,8 @@ from workbench.workloads.extensions import extensions
 
 MOST_DOTS = 10_000
 """Largest number of dots in a picture. Of more, a subset spread evenly is drawn: the rest would overlap."""
+_MOST_UNORDERED = 300
+"""Largest number of values in a line over rows or columns without labels."""
 MOST_VECTORS = 6
 _MOST_LABELS = 40
 _MOST_CELLS = 400
@@ -254,8 +256,10 @@ def _groups(told: Mapping[str, Any], chosen: npt.NDArray[Any], n_along: int) -> 
 def over(name: str, array: xr.DataArray, counter: str, along: str) -> Picture:
     """Return the first vectors as lines over a dimension; without a counter, the only vector."""
     n_along = array.sizes[along]
-    step = max(1, n_along // MOST_DOTS)
     labels = labels_along(array, along)
+    # Neighbors without an order differ as others do, and a line through all of them is a solid area.
+    most = MOST_DOTS if _is_ordered(array, along) or labels or not counter else _MOST_UNORDERED
+    step = max(1, -(-n_along // most))
     told = labels.get(along)
     if told is None and {"left", "right"} <= labels.keys():
         told = (np.asarray(labels["left"]) + np.asarray(labels["right"])) / 2
@@ -267,6 +271,8 @@ def over(name: str, array: xr.DataArray, counter: str, along: str) -> Picture:
         for number in range(min(3, count))
     )
     title = name if count == len(lines) else f"{name}: the first {len(lines)} of {count}"
+    if step > 1:
+        title += f", {len(x):,} of {n_along:,} {along}s, spread evenly"
     return Picture(name, title, along, "", lines)
 
 

@@ -1,6 +1,6 @@
 """Colors of tasks and workers, following Dask, legible on a light and on a dark page.
 
-The color of a task depends on its name alone, as on Dask's own dashboard: it is the same in every figure.
+A task name has its color on Dask's own dashboard, unless another name of the figure has that color already.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ TRANSFER, DISK, OTHER, ERRED, THEIRS = range(len(VIRIDIS), len(VIRIDIS) + 5)
 
 N_CATEGORIES = len(VIRIDIS) + 5
 
+_FAR = 7
+"""Steps of the palette between a taken color and the next candidate; prime to its length, so that all are reached."""
+
 # WCAG requires 3:1 for parts of a graphic. Here neighbors differ in name as well, and a palette pressed into the
 # range that 3:1 leaves would no longer have eighteen steps.
 _LEAST_CONTRAST = 1.7
@@ -53,6 +56,8 @@ class Theme:
     theirs: str
     """Color of work that was computed for other users."""
     limit: str
+    dimmed: float = 0.0
+    """Share of the background in the colors of tasks: bright areas glare on a dark page."""
 
 
 LIGHT = Theme(
@@ -71,18 +76,19 @@ LIGHT = Theme(
 )
 DARK = Theme(
     name="dark",
-    background="#111111",
-    text="#e6e6e6",
+    background="#212121",
+    text="#e0e0e0",
     muted="#a8a8a8",
-    grid="#333333",
-    track="#2a2a2a",
+    grid="#3d3d3d",
+    track="#303030",
     transfer="#ff5347",
     disk="#ffa033",
     other="#9e9e9e",
     # Black would be invisible.
-    erred="#ffffff",
-    theirs="#5c5c5c",
+    erred="#e6e6e6",
+    theirs="#6a6a6a",
     limit="#ff6b60",
+    dimmed=0.25,
 )
 THEMES = {"light": LIGHT, "dark": DARK}
 
@@ -93,10 +99,25 @@ def color_index(name: str) -> int:
     return int(md5(name.encode(), usedforsecurity=False).hexdigest()[:8], 16) % len(VIRIDIS)
 
 
+class TaskColors:
+    """Colors of the task names of one figure: each has one of its own, as long as the palette has enough."""
+
+    def __init__(self) -> None:
+        self._indices: dict[str, int] = {}
+
+    def index(self, name: str) -> int:
+        """Return the index of a task name in the palette: Dask's, or the next free one if it is taken."""
+        if name not in self._indices:
+            first, taken = color_index(name), set(self._indices.values())
+            others = ((first + _FAR * step) % len(VIRIDIS) for step in range(len(VIRIDIS)))
+            self._indices[name] = next((each for each in others if each not in taken), first)
+        return self._indices[name]
+
+
 @cache
 def category_colors(theme: Theme) -> tuple[str, ...]:
     """Return the color of each category."""
-    names = (_legible(color, theme.background) for color in VIRIDIS)
+    names = (_legible(_mix(color, theme.background, theme.dimmed), theme.background) for color in VIRIDIS)
     return (*names, theme.transfer, theme.disk, theme.other, theme.erred, theme.theirs)
 
 
@@ -112,11 +133,6 @@ def neutral_line(index: int) -> str:
     """Return the color of the index-th worker's or GPU's line in such a picture."""
     color = GPUS[index % len(GPUS)]
     return _legible(_legible(color, DARK.background, _LINE_CONTRAST), LIGHT.background, _LINE_CONTRAST)
-
-
-def color_of(name: str, theme: Theme) -> str:
-    """Return the color of the tasks of this name."""
-    return category_colors(theme)[color_index(name)]
 
 
 def worker_color(index: int, theme: Theme) -> str:

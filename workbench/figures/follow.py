@@ -36,6 +36,11 @@ class Follow:
         """True if nothing has happened yet."""
         return self._now == 0.0
 
+    @property
+    def origin(self) -> float:
+        """Zero of the time axis: start of the latest work, or of the first sample before any, in seconds."""
+        return self._begun if self._ended else min(self._first, self._now)
+
     def feed(self, batch: Batch) -> None:
         """Note the times of a batch's tasks and samples."""
         self._now = max(self._now, batch.time)

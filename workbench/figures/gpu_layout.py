@@ -83,7 +83,7 @@ def gpu_section(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource
 
 
 def _use(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -> Any:
-    plot = _plot(theme, USE, time, Range1d(start=0.5, end=-0.5))
+    plot = _plot(theme, USE, time, Range1d(start=0.5, end=-0.5), sources["window"])
     plot.hspan(y="foot", line_color=theme.grid, line_width=1, source=sources["gpu_lanes"])
     bars = plot.quad(
         left="left",
@@ -95,20 +95,20 @@ def _use(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -> A
         line_width=0.5,
         source=sources["gpu_use"],
     )
-    plot.add_tools(hover(theme, bars, "@gpu", ("@text",)))
+    plot.add_tools(hover(theme, bars, "@gpu", ("@text",), time="left"))
     name_lanes(plot, "gpu_use", sources["gpu_lanes"])
     return plot
 
 
 def _lines(theme: Theme, time: Range1d, quantity: Quantity, sources: dict[str, ColumnDataSource]) -> Any:
-    plot = _plot(theme, quantity, time, Range1d(start=0, end=quantity.top))
+    plot = _plot(theme, quantity, time, Range1d(start=0, end=quantity.top), sources["window"])
     limit = quantity.name if quantity.limit else None
     draw_lines(plot, theme, sources[f"gpu_{quantity.name}"], "alpha", "@gpu", limit, sources["gpu_limits"])
     return plot
 
 
-def _plot(theme: Theme, quantity: Quantity, time: Range1d, y_range: Range1d) -> Any:
-    plot = time_plot(theme, f"gpu_{quantity.name}", quantity.title, time, y_range, LINES_HEIGHT)
+def _plot(theme: Theme, quantity: Quantity, time: Range1d, y_range: Range1d, window: ColumnDataSource) -> Any:
+    plot = time_plot(theme, f"gpu_{quantity.name}", quantity.title, time, y_range, LINES_HEIGHT, window)
     plot.visible = False
     plot.axis.visible = False
     plot.min_border_bottom = 6

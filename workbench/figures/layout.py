@@ -54,11 +54,12 @@ COLUMNS = {
     "lanes": ("label", "worker"),
     "mark": ("task", "worker", "label"),
     "limits": ("cpu", "memory"),
-    "window": ("start", "end", "first", "last"),
+    "window": ("start", "end", "first", "last", "origin"),
     **replay.COLUMNS,
     **gpu_lines.COLUMNS,
 }
-"""Columns of each source. `window` holds the range to follow, and the whole range, in ms since the epoch."""
+"""Columns of each source. `window` holds the range to follow, the whole range, and the zero of the time axis,
+in ms since the epoch."""
 
 _PROGRESS_ROW = 22
 _BAR_ALPHA = {"light": (0.2, 0.3), "dark": (0.12, 0.22)}
@@ -161,15 +162,16 @@ def build(theme: Theme) -> Layout:
     kinds = Div(name="kinds", text=kinds_words(theme), styles=words_style(theme), sizing_mode="stretch_width")
     bar = replay_bar(theme, time, [stream, cpu, memory, *gpus.plots], [sources["replay"]], [sources["progress"]])
     root = column(
-        empty,
         bar,
         stream,
         kinds,
-        progress,
         gpus.root,
         cpu,
         memory,
         workers,
+        # They grow and go during a run, so nothing is below them that would move.
+        progress,
+        empty,
         sizing_mode="stretch_width",
         styles={"background": theme.background},
         # A source that nothing draws must be in the document as well, to be found by its name.
@@ -210,7 +212,8 @@ def _dimmed(sources: dict[str, ColumnDataSource], name: str, of: str, least: flo
 
 
 def _stream(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -> Any:
-    plot = time_plot(theme, "tasks", TITLES["tasks"], time, Range1d(start=0.5, end=-0.5), stream_height(2)[0])
+    rows = Range1d(start=0.5, end=-0.5)
+    plot = time_plot(theme, "tasks", TITLES["tasks"], time, rows, stream_height(2)[0], sources["window"])
     bars = plot.hbar(
         y="y",
         height="height",
@@ -223,7 +226,9 @@ def _stream(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -
         source=sources["tasks"],
     )
     bars.nonselection_glyph = None
-    plot.add_tools(hover(theme, bars, "@kind@name@more", ("@duration", "worker @worker", "@nbytes", "@key")))
+    plot.add_tools(
+        hover(theme, bars, "@kind@name@more", ("@duration", "worker @worker", "@nbytes", "@key"), time="left")
+    )
     wheel = WheelZoomTool(dimensions="width")
     plot.add_tools(wheel, BoxZoomTool(dimensions="width"), TapTool(renderers=[bars]))
     plot.toolbar.active_scroll = wheel
@@ -233,7 +238,8 @@ def _stream(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -
 
 def _progress(theme: Theme, sources: dict[str, ColumnDataSource]) -> Any:
     source, dimmed = sources["progress"], _dimmed(sources, "progress", "name", 0.5, task="task")
-    plot = time_plot(theme, "progress", TITLES["progress"], Range1d(start=0, end=1), Range1d(start=0.5, end=-0.5), 60)
+    share, rows = Range1d(start=0, end=1), Range1d(start=0.5, end=-0.5)
+    plot = time_plot(theme, "progress", TITLES["progress"], share, rows, 60, sources["window"])
     plot.update(visible=False, toolbar_location=None)
     plot.toolbar.tools = [TapTool()]
     plot.axis.visible = False
@@ -260,7 +266,7 @@ def _progress(theme: Theme, sources: dict[str, ColumnDataSource]) -> Any:
 
 def _lines(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource], name: str, top: float) -> Any:
     alpha = _dimmed(sources, f"workers_{name}", "worker", label="worker")
-    plot = time_plot(theme, name, TITLES[name], time, Range1d(start=0, end=top), 118)
+    plot = time_plot(theme, name, TITLES[name], time, Range1d(start=0, end=top), 118, sources["window"])
     draw_lines(plot, theme, sources[f"workers_{name}"], alpha, "worker @worker", name, sources["limits"])
     plot.xaxis.visible = False
     plot.min_border_bottom = 8

@@ -16,7 +16,6 @@ from workbench.figures.colors import (
     TRANSFER,
     Theme,
     category_colors,
-    color_of,
     swatch,
     worker_color,
 )
@@ -316,7 +315,7 @@ class LiveFigure:
             "processing": [
                 min(1.0, (count["done"] + count["erred"] + count["processing"]) / count["total"]) for _, count in rows
             ],
-            "color": [color_of(name, self.theme) for name, _ in rows],
+            "color": [category_colors(self.theme)[self.timeline.colors.index(names[0])] for names, _ in bars],
             "name": [_shortened(name, 40) for name, _ in rows],
             "task": [names[0] if len(names) == 1 else "" for names, _ in bars],
             "count": [count_words(count) for _, count in rows],
@@ -464,7 +463,9 @@ class LiveFigure:
             return None
         start, end = self.window()
         first, last = (1000 * each for each in self._follow.whole())
-        return Patch("window", "replace", {"start": [start], "end": [end], "first": [first], "last": [last]})
+        origin = 1000 * (self._follow.edges()[0] if self._recorded else self._follow.origin)
+        times = {"start": start, "end": end, "first": first, "last": last, "origin": origin}
+        return Patch("window", "replace", {name: [time] for name, time in times.items()})
 
 
 class _Sent:

@@ -19,8 +19,8 @@ _INCHES = (6.3, 4.2)
 _PLAIN: dict[str, Any] = {"text.parse_math": False}
 """Settings against TeX: Matplotlib would interpret dollars in names, and fail."""
 _SMALL: dict[str, Any] = {
-    "figure.figsize": (3.3, 2.3),
-    "figure.dpi": 100,
+    "figure.figsize": (4.8, 2.3),
+    "figure.dpi": 150,
     "font.size": 8,
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), "#888888"),
 }
@@ -87,7 +87,8 @@ def _draw_lines(axes: Axes, lines: tuple[Line, ...]) -> None:
             off = np.array([line.y - line.low, line.high - line.y])
             axes.errorbar(line.x, line.y, yerr=off, fmt="none", ecolor="black", elinewidth=0.8)
     if any(line.name for line in lines):
-        axes.legend(frameon=False)
+        # Above the lines, which it would hide wherever it were among them.
+        axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(lines), borderaxespad=0)
 
 
 def _draw_dots(axes: Axes, dots: Dots) -> None:

@@ -22,7 +22,6 @@ from workbench.figures.colors import (
     ERRED,
     THEIRS,
     TRANSFER,
-    color_index,
     neutral_colors,
     neutral_line,
 )
@@ -199,7 +198,7 @@ class Picture:
             if len(names) > 1:
                 canvas.bar(f"{len(names)} more names", count, _GREY)
             else:
-                canvas.bar(names[0], count, neutral_colors()[color_index(names[0])])
+                canvas.bar(names[0], count, neutral_colors()[self._timeline.colors.index(names[0])])
 
     def _draw_stream(self, canvas: _Canvas) -> None:
         view = self._timeline.view(canvas.begin, canvas.end, _PLOT, limit=_RECTANGLES)

@@ -8,7 +8,6 @@ from bokeh.core.property.vectorization import value
 from bokeh.models import (
     BasicTicker,
     ColumnDataSource,
-    DatetimeTicker,
     FixedTicker,
     HoverTool,
     NoOverlap,
@@ -18,7 +17,7 @@ from bokeh.models import (
 from bokeh.plotting import figure
 
 from workbench.figures.colors import Theme
-from workbench.figures.reactions import formatter
+from workbench.figures.reactions import formatter, hovered, ticker
 
 LEFT = 84
 """Pixels left of every plot, so that the time axes are aligned."""
@@ -26,14 +25,16 @@ LEFT = 84
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
-def time_plot(theme: Theme, name: str, title: str, x_range: Range1d, y_range: Range1d, height: int) -> Any:
-    """Return an empty plot that is panned along the time axis."""
+def time_plot(
+    theme: Theme, name: str, title: str, x_range: Range1d, y_range: Range1d, height: int, window: ColumnDataSource
+) -> Any:
+    """Return an empty plot that is panned along the time axis, which counts from the origin of `window`."""
     y_range.name = f"{name}_range"
     looks = {"min_border_left": LEFT, "min_border_top": 4, "min_border_bottom": 4}
     plot = empty_plot(theme, name, x_range, y_range, height, title=title, tools=[PanTool(dimensions="width")], **looks)
     plot.title.update(offset=0, standoff=4)
-    plot.xaxis.ticker = DatetimeTicker(desired_num_ticks=6)
-    plot.xaxis.formatter = formatter("time")
+    plot.xaxis.ticker = ticker("seconds", window=window)
+    plot.xaxis.formatter = formatter("elapsed", window=window)
     plot.xaxis.major_label_policy = NoOverlap(min_distance=8)
     return plot
 
@@ -98,12 +99,16 @@ def draw_lines(
     if limit is not None:
         dashed: dict[str, Any] = {"line_dash": "dashed", "line_width": 1, "line_alpha": 0.8}
         plot.hspan(y=limit, line_color=theme.limit, source=limits, **dashed)
-    plot.add_tools(hover(theme, lines, "@text", (whose,)))
+    plot.add_tools(hover(theme, lines, "@text", (whose,), time="x1"))
     plot.yaxis.ticker = BasicTicker(desired_num_ticks=4)
 
 
-def hover(theme: Theme, renderer: Any, title: str, lines: tuple[str, ...] = ()) -> HoverTool:
-    """Return the tooltip of a renderer."""
+def hover(
+    theme: Theme, renderer: Any, title: str, lines: tuple[str, ...] = (), *, time: str | None = None
+) -> HoverTool:
+    """Return the tooltip of a renderer; with a column `time`, the tooltip ends with the time of the day."""
+    if time is not None:
+        lines = (*lines, f"at @{time}{{custom}}")
     rows = "".join(f"<div>{line}</div>" for line in lines)
     # Covers the padding of Bokeh's own box, which is white in every theme.
     style = (
@@ -113,6 +118,7 @@ def hover(theme: Theme, renderer: Any, title: str, lines: tuple[str, ...] = ()) 
     return HoverTool(
         renderers=[renderer],
         tooltips=f'<div style="{style}">{f"<b>{title}</b>{rows}" if lines else title}</div>',
+        formatters={} if time is None else {f"@{time}": hovered("clock")},
         point_policy="follow_mouse",
         attachment="horizontal",
     )

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bokeh.models import CustomJS, CustomJSTickFormatter, CustomJSTransform
+from bokeh.models import CustomJS, CustomJSHover, CustomJSTicker, CustomJSTickFormatter, CustomJSTransform
 
 _FOLDER = Path(__file__).parent / "scripts"
 
@@ -25,6 +25,16 @@ def reaction(name: str, /, **values: Any) -> CustomJS:
 def formatter(name: str, /, **values: Any) -> CustomJSTickFormatter:
     """Return a formatter of axis labels: a function of `tick`, all `ticks`, and these values."""
     return CustomJSTickFormatter(args=values, code=_call(name, [*values, "tick", "ticks"]))
+
+
+def ticker(name: str, /, **values: Any) -> CustomJSTicker:
+    """Return a ticker of an axis: a function of the shown range `cb_data`, and of these values."""
+    return CustomJSTicker(args=values, major_code=_call(name, [*values, "cb_data"]))
+
+
+def hovered(name: str) -> CustomJSHover:
+    """Return the format of a value in a tooltip: a function of `value`."""
+    return CustomJSHover(code=_call(name, ["value"]))
 
 
 def transformed(name: str, /, **values: Any) -> CustomJSTransform:

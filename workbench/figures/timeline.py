@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.figures.colors import DISK, ERRED, N_CATEGORIES, OTHER, THEIRS, TRANSFER, color_index
+from workbench.figures.colors import DISK, ERRED, N_CATEGORIES, OTHER, THEIRS, TRANSFER, TaskColors
 from workbench.monitor.events import KINDS, Batch, Task, Tasks
 
 Floats = npt.NDArray[np.float64]
@@ -93,6 +93,7 @@ class Timeline:
 
     def __init__(self, kept: int = KEPT) -> None:
         self.lanes: list[Lane] = []
+        self.colors = TaskColors()
         self.n_rows = 0
         """Number of rows ever fed; a row keeps its number when older ones are dropped."""
         self.first_row = 0
@@ -232,7 +233,7 @@ class Timeline:
         columns.start[new] = tasks.start
         columns.stop[new] = np.maximum(tasks.stop, tasks.start)
         columns.lane[new] = self._lanes(tasks)
-        columns.category[new] = _categories(tasks)
+        columns.category[new] = _categories(tasks, self.colors)
         self._batches.append(tasks)
         self._batch_starts.append(self.n_rows)
         self.n_rows += len(tasks)
@@ -296,8 +297,8 @@ class _Columns:
             setattr(self, name, change(column))
 
 
-def _categories(tasks: Tasks) -> npt.NDArray[np.int16]:
-    by_name = np.array([color_index(name) for name in tasks.name.values], np.int16)
+def _categories(tasks: Tasks, colors: TaskColors) -> npt.NDArray[np.int16]:
+    by_name = np.array([colors.index(name) for name in tasks.name.values], np.int16)
     computed = tasks.kind == _COMPUTE
     categories = np.where(computed, by_name[tasks.name.codes], _CATEGORIES[tasks.kind])
     categories[computed & tasks.erred] = ERRED

@@ -37,3 +37,8 @@ export interface ISlider extends IModel {
 export function zero(parts: IPart[]): number {
   return Math.min(...parts.flatMap(({ data }) => [...(data.start ?? [])]));
 }
+
+/** Zero of a figure's time axis, in ms since the epoch. */
+export function origin(window: ISource): number {
+  return Number(window.data['origin']?.[0] ?? 0);
+}
