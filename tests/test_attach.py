@@ -52,7 +52,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_a_cluster_of_somebody_else_is_used_from_the_terminal_and_goes_on(
     address: str, data_folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["attach", address, "--name", "there", "--json"]) == 0
+    assert main(["up", address, "--name", "there", "--json"]) == 0
     told = json.loads(capfd.readouterr().out)
     assert (told["name"], told["status"], told["n_workers"]) == ("there", "ready", 2)
     assert told["scheduler_address"] == address
@@ -144,14 +144,14 @@ def test_its_code_connects_without_this_package(address: str) -> None:
         ("no-such-host.invalid:8786", "There is no host 'no-such-host.invalid'"),
         ("http://127.0.0.1:8787/status", "address is 'http://127.0.0.1:8787/status'. Give the address"),
         ("tcp://127.0.0.1:99999", "address is 'tcp://127.0.0.1:99999'. Give the address"),
-        ("", "address is ''. Give the address"),
+        (":", "Give the address of a scheduler"),
         ("tls://127.0.0.1:1", "ca is missing"),
     ],
 )
 def test_an_address_that_is_no_good_ends_with_2_and_a_sentence(
     given: str, sentence: str, data_folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["attach", given]) == 2
+    assert main(["up", given]) == 2
     out, err = capfd.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert sentence in err
@@ -193,7 +193,7 @@ def test_what_listens_and_is_no_scheduler_is_told(
     answer: bytes | None, first: bool, sentence: str, data_folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with listening(answer, first=first) as found:
-        assert main(["attach", found]) == 2
+        assert main(["up", found]) == 2
     assert sentence in capfd.readouterr().err
 
 
@@ -223,14 +223,14 @@ def test_schedulers_on_this_machine_are_found_but_for_our_own_and_attach_answers
 ) -> None:
     assert main(["up", "cpu", "--workers", "1", "--memory", "512MiB", "--json"]) == 0
     ours = json.loads(capfd.readouterr().out)
-    assert main(["attach", "--json"]) == 0
+    assert main(["ls", "--nearby", "--json"]) == 0
     found = {each["address"]: each for each in json.loads(capfd.readouterr().out)}
     assert found[address]["n_workers"] == 2
     assert "scheduler" in found[address]["command"]
     assert ours["scheduler_address"] not in found
-    assert main(["attach"]) == 0
+    assert main(["ls", "--nearby"]) == 0
     assert f"{address}  2 workers  " in capfd.readouterr().out
-    assert main(["attach", address, "--json"]) == 0
+    assert main(["up", address, "--json"]) == 0
     assert json.loads(capfd.readouterr().out).keys() == ours.keys()
 
 

@@ -2,6 +2,7 @@ import argparse
 import io
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -17,6 +18,7 @@ from tests.conftest import using_data_folder
 from tests.waiting import until
 from workbench.cli import main
 from workbench.cli.answers import shown
+from workbench.cli.clusters import new_lines
 from workbench.clusters import records
 from workbench.clusters.engine import Job
 from workbench.clusters.profiles import registered
@@ -77,12 +79,13 @@ def a_kept_run(run_id="array_sum-aaaaaa", **changes):
         (["up", "cpu", "--name", "../etc"], "../etc"),
         (["up", "cpu", "--frobnicate"], "--frobnicate"),
         (["scale", "nobody", "2"], "Unknown cluster 'nobody'"),
-        (["scale", "nobody"], "either a number of workers, or --adapt"),
-        (["down"], "either the name of a cluster, or --all"),
-        (["down", "nobody", "--all"], "either the name of a cluster, or --all"),
+        (["scale", "nobody"], "Give a number of workers, --adapt MIN MAX, or --restart"),
+        (["down"], "either names of clusters, or --all"),
+        (["down", "nobody", "--all"], "either names of clusters, or --all"),
         (["down", "nobody"], "Unknown cluster 'nobody'"),
+        (["logs", "nobody", "--follow"], "Unknown cluster 'nobody'"),
         (["logs", "nobody"], "Unknown cluster 'nobody'"),
-        (["restart", "nobody"], "Unknown cluster 'nobody'"),
+        (["scale", "nobody", "--restart"], "Unknown cluster 'nobody'"),
         (["workloads", "frob"], "frob"),
         (["run", "array_sum"], "Where? Give --cluster NAME, or --on with a profile"),
         (["run", "array_sum", "--cluster", "a", "--on", "cpu"], "not allowed with"),
@@ -104,19 +107,18 @@ def a_kept_run(run_id="array_sum-aaaaaa", **changes):
         (["run", "svd_of_file", "--on", "cpu", "-p", "path=\udcff.npy"], "is not in UTF-8"),
         (["run", "genotype_pca", "--on", "cpu", "-p", f"path=/{'x' * 400}.bed"], "path of genotype_pca: "),
         (["import", ""], "There is no file"),
-        (["import", "x" * 5000], "Give one that workbench export wrote"),
+        (["import", "x" * 5000], "Give one that `workbench save` wrote"),
         (["runs", "--limit", "9" * 30], "limit"),
         (["runs", "--offset", "9" * 30], "offset"),
-        (["comparisons", "--limit", "-1"], "limit"),
-        (["comparisons", "--save", "x.md"], "name the comparison"),
-        (["comparisons", "--csv"], "name the comparison"),
-        (["comparisons", "last", "--csv", "--json"], "Given: --csv and --json. Give one"),
-        (["comparisons", "a\0b"], "is not the id of a comparison"),
+        (["runs", "--comparisons", "--limit", "-1"], "limit"),
+        (["show", "last-comparison"], "There is no comparison yet"),
+        (["save", "nothing", "x.md"], "There is no run 'nothing'"),
+        (["workloads", "--save-preset", "mine"], "A preset is of one workload"),
         (["compare", "array_sum", "--sweep", "foo"], "--sweep: given 'foo', allowed is KEY=VALUE"),
         (["compare", "array_sum", "--save", "/nowhere/x.md"], "would lie in /nowhere, which is no folder"),
-        (["measure", "array_sum", "--on", "cpu --workers 0"], "n_workers is 0"),
+        (["forecast", "array_sum", "--measure", "--on", "cpu --workers 0"], "n_workers is 0"),
         (
-            ["measure", "array_sum", "--on", "cpu --workers 1", "-p", "size=1MiB"],
+            ["forecast", "array_sum", "--measure", "--on", "cpu --workers 1", "-p", "size=1MiB"],
             "can't be measured in part: it is small",
         ),
         (["runs", "--offset", "-1"], "offset"),
@@ -124,7 +126,7 @@ def a_kept_run(run_id="array_sum-aaaaaa", **changes):
         (["show", "nothing"], "There is no run 'nothing'"),
         (["show", "last"], "There is no run yet"),
         (["cancel", "nothing"], "There is no run 'nothing'"),
-        (["open", "nothing"], "There is no run 'nothing'"),
+        (["show", "nothing", "--open"], "There is no run 'nothing'"),
     ],
     ids=lambda part: ascii(" ".join(part))[:80] if isinstance(part, list) else "",
 )
@@ -158,7 +160,7 @@ def test_the_command_alone_shows_its_help(capsys):
     assert "run a workload on a cluster" in out
 
 
-COMMANDS = "hardware, up, ls, scale, restart, logs, down, workloads, run, runs, show, cancel, open, lab"
+COMMANDS = "hardware, up, ls, scale, logs, down, workloads, run, runs, show, cancel, save, lab"
 
 
 @pytest.mark.parametrize("command", COMMANDS.split(", "))
@@ -202,9 +204,9 @@ def test_without_clusters_and_runs_the_lists_are_empty(capsys):
 
 
 def test_lists_of_clusters_and_comparisons_are_read_without_writing(capsys, data_folder):
-    assert [main([command]) for command in ("ls", "comparisons")] == [0, 0]
+    assert [main(command) for command in (["ls"], ["runs", "--comparisons"])] == [0, 0]
     capsys.readouterr()
-    assert complaint(capsys, "comparisons", "nothing")[0] == 2
+    assert complaint(capsys, "show", "nothing")[0] == 2
     assert list(data_folder.iterdir()) == []
 
 
@@ -357,7 +359,91 @@ def test_a_cluster_is_listed_scaled_and_heard(up, capsys):
     assert answer(capsys, "scale", "ab", "--adapt", "1", "2")["adaptive"] == [1, 2]
     assert answer(capsys, "scale", "ab", "2")["n_workers"] == 2
     assert "host" in answer(capsys, "logs", "ab")["logs"]
-    assert answer(capsys, "restart", "ab")["status"] == "ready"
+    assert answer(capsys, "scale", "ab", "--restart")["status"] == "ready"
+
+
+def test_logs_are_followed_until_the_cluster_ends(capsys):
+    assert main(["up", "cpu", "--workers", "1", "--memory", "512MiB", "--name", "followed"]) == 0
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "workbench", "logs", "followed", "--follow"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        assert main(["scale", "followed", "2"]) == 0
+        assert main(["down", "followed", "followed"]) == 0
+        rest = process.stdout.read()
+    assert process.returncode == 0
+    assert first.startswith("host: ")
+    added = [line for line in rest.splitlines() if line.startswith("scheduler: ") and "Register worker" in line]
+    assert len(added) == len(set(added)) >= 1
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "added"),
+    [
+        ([], ["a"], ["a"]),
+        (["a"], ["a", "b"], ["b"]),
+        (["a", "b"], ["b", "c"], ["c"]),
+        (["a", "a"], ["a", "a", "a"], ["a"]),
+        (["a"], ["b"], ["b"]),
+        (["a", "b"], ["a", "b"], []),
+    ],
+)
+def test_only_new_lines_of_a_log_are_printed_though_old_ones_are_dropped(before, now, added):
+    assert new_lines(before, now) == added
+
+
+def test_clusters_are_stopped_together_and_none_if_one_is_unknown(capsys):
+    for name in ("one", "two"):
+        assert main(["up", "cpu", "--workers", "1", "--memory", "256MiB", "--name", name]) == 0
+    capsys.readouterr()
+    code, line = complaint(capsys, "down", "one", "nobody")
+    assert (code, "Unknown cluster 'nobody'" in line) == (2, True)
+    assert {each.name for each in records.read_all()} == {"one", "two"}
+    assert answer(capsys, "down", "one", "two") == {"stopped": ["one", "two"], "detached": [], "dismissed": []}
+    assert records.read_all() == ()
+
+
+def test_errors_are_json_for_programs(capsys):
+    assert main(["run", "array_sum", "--on", "cpu", "-p", "size=lots", "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["message"].startswith("size of array_sum is 'lots'")
+    assert (error["exit_code"], error["parameter"]) == (2, "size")
+    assert main(["frob", "--json"]) == 2
+    assert "invalid choice: 'frob'" in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+def test_there_are_twenty_commands_and_the_help_of_each_fits_a_screen(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["--help"]) == 0
+    names = re.findall(r"^    ([a-z]+)\b", capsys.readouterr().out, flags=re.M)
+    assert len(names) == 20
+    for name in names:
+        assert main([name, "--help"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) <= 55, name
+        # argparse doesn't break the options of which one may be given.
+        assert max(len(line) for line in lines if " | " not in line) <= 80, name
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("workbench fore", {"forecast"}),
+        ("workbench down --a", {"--all"}),
+        ("workbench run compressed", {"compressed_svd"}),
+        ("workbench up ad", {"address"}),
+        ("workbench show array_sum-", {"array_sum-aaaaaa"}),
+    ],
+)
+def test_the_shell_completes_commands_options_and_names(tmp_path, data_folder, line, expected):
+    a_kept_run()
+    found = tmp_path / "found"
+    environment = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9"}
+    environment |= {"_ARGCOMPLETE_STDOUT_FILENAME": str(found), "_ARGCOMPLETE_IFS": "\n", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-m", "workbench"], env={**os.environ, **environment}, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert {each.strip() for each in found.read_text().split("\n")} == expected
 
 
 def test_a_name_in_use_is_refused(up, capsys):
@@ -456,7 +542,7 @@ def test_an_interrupted_start_leaves_no_cluster():
 
 def test_a_report_is_written_and_its_path_printed(up, capsys):
     run = answer(capsys, "run", "array_sum", "--cluster", "ab", "-p", "size=16MiB")
-    told = answer(capsys, "open", run["id"], "--no-browser")
+    told = answer(capsys, "show", run["id"], "--report")
     assert Path(told["path"]).read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html>")
 
 
@@ -467,10 +553,9 @@ COMMANDS = [
     ["ls"],
     ["workloads"],
     ["workloads", "array_sum"],
-    ["presets", "array_sum"],
     ["runs"],
     ["show", "array_sum-aaaaaa"],
-    ["comparisons"],
+    ["runs", "--comparisons"],
     ["up", "cpu", "--code"],
     ["runs", "--json"],
 ]

@@ -590,14 +590,17 @@ def test_answers_are_compared_where_some_are_kept_and_the_others_named():
 
 def test_the_command_line_shows_saves_and_lists(data_folder, capsys, tmp_path):
     comparisons.create(comparison(row("one", times(6)), row("two", times(3, seed=1))))
-    assert main(["comparisons"]) == 0
-    assert main(["comparisons", "last"]) == 0
+    assert main(["runs", "--comparisons"]) == 0
+    assert main(["show", "last-comparison"]) == 0
     assert "█" in capsys.readouterr().out
     for name in ("table.md", "table.csv", "table.json", "table.html"):
-        assert main(["comparisons", "last", "--json", "--save", str(tmp_path / name)]) == 0
-        assert json.loads(capsys.readouterr().out)["agree"] is True
+        assert main(["save", "last-comparison", str(tmp_path / name)]) == 0
         assert (tmp_path / name).stat().st_size > 100
-    assert main(["comparisons", "last", "--save", "table.pdf"]) == 2
+    assert main(["save", "last-comparison", str(tmp_path / "table.md")]) == 2
+    assert main(["save", "last-comparison", str(tmp_path / "table.pdf")]) == 2
+    capsys.readouterr()
+    assert main(["show", "last-comparison", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["agree"] is True
     assert main(["compare", "array_sum", "--runs", "last"]) == 2
     assert main(["compare", "array_sum", "--on", "gpu"]) == 1
 

@@ -90,11 +90,10 @@ def look(capsys: pytest.CaptureFixture[str], folder: Path, *, closely: bool = Tr
     ]
     if closely:
         commands += [
-            ("", "open", "bad-bbbbbb", "--no-browser"),
-            ("", "replay", "bad-bbbbbb", "--no-browser"),
-            ("", "export", "bad-bbbbbb", str(folder / "out.zip"), "--force"),
+            ("", "show", "bad-bbbbbb", "--report"),
+            ("", "save", "bad-bbbbbb", str(folder / "out.zip"), "--replace"),
             ("", "compare", "--runs", "good-aaaaaa", "bad-bbbbbb"),
-            ("", "comparisons"),
+            ("", "runs", "--comparisons"),
         ]
     for expected, *command in commands:
         code = main(command)
@@ -245,7 +244,7 @@ def test_a_damaged_comparison_costs_that_comparison(kept: Path, capsys: pytest.C
     told = 0
     for content in contents:
         path.write_bytes(content)
-        assert main(["comparisons"]) == 0
+        assert main(["runs", "--comparisons"]) == 0
         listed = capsys.readouterr().out
         sidebar = compare_view(cast("Context", SimpleNamespace(session=session, choices={})), "")
         one = session.comparison(path.parent.name)
@@ -254,7 +253,7 @@ def test_a_damaged_comparison_costs_that_comparison(kept: Path, capsys: pytest.C
             assert path.parent.name in said
             assert ("damaged" in said) == ("damaged" in (one.error or ""))
         told += "damaged" in listed
-        assert main(["comparisons", one.id]) in (0, 1, 2)
+        assert main(["show", one.id]) in (0, 1, 2)
         assert "damaged" in "".join(capsys.readouterr()) or "damaged" not in listed
     assert told >= len(list(damaged(whole, chance)))
     path.write_bytes(b"[]")

@@ -197,11 +197,11 @@ def test_arrays_that_do_not_go_along_are_named_with_where_they_are(data_folder, 
         left = keeping.leave("mine-1", answer, target(tmp_path / "big.zarr"), quick_client)
     store.update("mine-1", answers=left.answers, status="done")
     told = f"u (200 × 10 float64): 15.6 kiB, saved to {tmp_path / 'big.zarr'}."
-    assert main(["export", "mine-1", str(tmp_path / "a.zip"), "--with-answers", "--json"]) == 0
+    assert main(["save", "mine-1", str(tmp_path / "a.zip"), "--with-answers", "--json"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["left_out"] == told
     assert f"Not in it: {told}" in said.err
-    assert main(["export", "mine-1", str(tmp_path / "b.zip"), "--json"]) == 0
+    assert main(["save", "mine-1", str(tmp_path / "b.zip"), "--json"]) == 0
     said = capsys.readouterr()
     assert (json.loads(said.out)["left_out"], said.err) == (None, "")
 

@@ -104,7 +104,7 @@ def test_of_a_run_each_row_is_numpys_and_what_came_another_way_is_told(
 ) -> None:
     client, folder = apart
     np.save(tmp_path / "d.npy", X)
-    assert main(["attach", client.scheduler.address, "--name", "mix"]) == 0
+    assert main(["up", client.scheduler.address, "--name", "mix"]) == 0
     capfd.readouterr()
     given = ["-p", f"path={tmp_path}/d.npy", "-p", "k=5", "-p", f"save={folder}/out.zarr"]
     with dask.config.set({"workbench.answers.each": "1kiB"}):
@@ -124,7 +124,7 @@ def test_what_a_worker_cannot_read_is_told_before_and_while_a_run_computes(
 ) -> None:
     client, folder = apart
     np.save(folder / "d.npy", X)
-    assert main(["attach", client.scheduler.address, "--name", "mix"]) == 0
+    assert main(["up", client.scheduler.address, "--name", "mix"]) == 0
     assert main(["run", "svd_of_file", "--cluster", "mix", "-p", f"path={folder}/d.npy", "-p", "k=5"]) == 1
     assert f"can't read {folder}/d.npy (No such file or directory). Its workers read it" in capfd.readouterr().err
     later = folder / "later.npy"

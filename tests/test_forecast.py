@@ -842,15 +842,15 @@ def test_the_command_line_measures_and_tells_the_forecast(data_folder, capsys):
     session.start(SPEC.model_copy(update={"protocol": "tcp"}), name="calm-otter", force=True, agreed=True)
     session.wait("calm-otter", timeout=60)
     asked = ["array_sum", "--cluster", "calm-otter", "-p", "size=256MiB"]
-    assert main(["measure", *asked, "--json"]) == 0
+    assert main(["forecast", "--measure", *asked, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["basis"], told["rough"]) == ("history", True)
     assert main(["run", *asked]) == 0
     assert "Forecast" in capsys.readouterr().out
-    assert main(["measure", "svd_of_file", "--cluster", "calm-otter", "-p", "path=x"]) == 2
+    assert main(["forecast", "--measure", "svd_of_file", "--cluster", "calm-otter", "-p", "path=x"]) == 2
 
 
-@pytest.mark.parametrize("command", [["measure", "array_sum"], ["run", "array_sum"]])
+@pytest.mark.parametrize("command", [["forecast", "--measure", "array_sum"], ["run", "array_sum"]])
 def test_a_cluster_that_a_command_starts_for_itself_and_that_fails_is_in_no_list(data_folder, capsys, command):
     from workbench.cli import main
 

@@ -173,7 +173,7 @@ def test_a_cluster_of_a_gateway_is_started_used_changed_and_stopped(
     assert "distributed" in told(capfd, "logs", "far")["logs"]["scheduler"]
     assert main(["scale", "far", "3"]) == 1
     assert "The gateway says: Scale request of 3 workers would exceed resource limit of 2" in capfd.readouterr().err
-    assert main(["restart", "far"]) != 0
+    assert main(["scale", "far", "--restart"]) != 0
     assert "far can't restart. It can: scale, adapt, stop." in capfd.readouterr().err
     assert told(capfd, "scale", "far", "--adapt", "0", "1")["adaptive"] == [0, 1]
     until(lambda: records.read("far").n_workers == 0)

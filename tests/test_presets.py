@@ -270,10 +270,12 @@ def test_the_textbooks_svd_is_run_and_a_held_array_is_not_in_the_time(data_folde
 def test_a_preset_of_ones_own_is_kept_runs_and_is_forgotten(
     data_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["presets", "array_sum", "--keep", "mine", "-p", "shape=40,60", "-p", "chunks=20"]) == 0
-    assert "mine (what you kept): shape=[40, 60], chunks=20" in capsys.readouterr().out
-    assert main(["presets", "array_sum", "--keep", "mine", "-p", "shape=40,60", "-p", "chunks=20"]) == 0
-    assert "replaced mine" in capsys.readouterr().err
+    assert main(["workloads", "array_sum", "--save-preset", "mine", "-p", "shape=40,60", "-p", "chunks=20"]) == 0
+    assert capsys.readouterr().out == "Saved: mine, a preset of array_sum\n"
+    assert main(["workloads", "array_sum", "--save-preset", "mine", "-p", "shape=40,60", "-p", "chunks=20"]) == 0
+    assert "which replaces the one before" in capsys.readouterr().out
+    assert main(["workloads", "array_sum"]) == 0
+    assert "shape=[40, 60], chunks=20" in " ".join(capsys.readouterr().out.split())
     found = template("array_sum").validate({"preset": "mine", "seed": "3"}, threads=2)
     assert (found.preset, found.resolved["shape"], found.resolved["seed"]) == ("mine", [40, 60], 3)
     # The process that computes it needs no file of presets.
@@ -281,7 +283,7 @@ def test_a_preset_of_ones_own_is_kept_runs_and_is_forgotten(
     assert "preset" not in found.given
     with pytest.raises(BadParameterError, match="scale of array_sum: a preset of your own"):
         template("array_sum").validate({"preset": "mine", "scale": 0.1})
-    assert main(["presets", "array_sum", "--forget", "mine"]) == 0
+    assert main(["workloads", "array_sum", "--forget-preset", "mine"]) == 0
     with pytest.raises(BadParameterError, match="array_sum has no preset 'mine'"):
         template("array_sum").validate({"preset": "mine"})
 
@@ -289,17 +291,17 @@ def test_a_preset_of_ones_own_is_kept_runs_and_is_forgotten(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--keep", "post"], "array_sum has a preset 'post' already"),
-        (["--keep", ""], "A preset can't be called ''"),
-        (["--keep", "Night Queue"], "A preset can't be called 'Night Queue'"),
-        (["--keep", "mine", "-p", "size=lots"], "size of array_sum is 'lots'"),
-        (["--forget", "mine"], "You saved no preset 'mine' of array_sum"),
+        (["--save-preset", "post"], "array_sum has a preset 'post' already"),
+        (["--save-preset", ""], "A preset can't be called ''"),
+        (["--save-preset", "Night Queue"], "A preset can't be called 'Night Queue'"),
+        (["--save-preset", "mine", "-p", "size=lots"], "size of array_sum is 'lots'"),
+        (["--forget-preset", "mine"], "You saved no preset 'mine' of array_sum"),
     ],
 )
 def test_a_preset_that_cant_be_kept_is_told_and_nothing_is_kept(
     data_folder: Path, words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["presets", "array_sum", *words]) == 2
+    assert main(["workloads", "array_sum", *words]) == 2
     assert sentence in capsys.readouterr().err
     assert not (data_folder / "presets.yaml").exists()
 

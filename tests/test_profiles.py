@@ -207,15 +207,15 @@ def test_one_whose_package_is_gone_or_broken_is_dismissed_on_the_page(brought: N
 def test_choices_are_kept_under_a_name_and_come_to_the_same_spec(
     data_folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["keep", "night", "cpu", "--workers", "2", "--memory", "1GiB"]) == 0
-    assert capfd.readouterr().out.startswith("Kept: night, which comes to 2 workers")
+    assert main(["up", "cpu", "--workers", "2", "--memory", "1GiB", "--save-as", "night"]) == 0
+    assert capfd.readouterr().out.startswith("Saved: night, a profile of your own: 2 workers")
     assert plan("night", inventory()) == plan("cpu", inventory(), n_workers=2, memory="1GiB")
     assert plan("night", inventory(), n_workers=1).n_workers == 1
     offered = {each.name: each for each in profiles.profiles(inventory())}
     assert offered["night"].summary == "CPU with n_workers=2, memory=1GiB. From what you kept."
-    assert main(["keep", "small-night", "night", "--memory", "512MiB"]) == 0
+    assert main(["up", "night", "--memory", "512MiB", "--save-as", "small-night"]) == 0
     assert plan("small-night", inventory()) == plan("cpu", inventory(), n_workers=2, memory="512MiB")
-    assert main(["forget", "night"]) == 0
+    assert main(["up", "night", "--forget"]) == 0
     with pytest.raises(BadInputError, match="Unknown profile 'night'"):
         plan("night", inventory())
 
@@ -223,12 +223,12 @@ def test_choices_are_kept_under_a_name_and_come_to_the_same_spec(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["keep", "cpu", "cpu"], "There is a profile 'cpu' already"),
-        (["keep", "Night Queue", "cpu"], "A profile can't be called 'Night Queue'"),
-        (["keep", "night", "tpu"], "Unknown profile 'tpu'"),
-        (["keep", "night", "cpu", "--memory", "lots"], "memory is 'lots'"),
-        (["keep", "night", "cpu", "--set", "kind"], "--set: given 'kind'"),
-        (["forget", "night"], "You kept no profile 'night'. You kept: none."),
+        (["up", "cpu", "--save-as", "cpu"], "There is a profile 'cpu' already"),
+        (["up", "cpu", "--save-as", "Night Queue"], "A profile can't be called 'Night Queue'"),
+        (["up", "tpu", "--save-as", "night"], "Unknown profile 'tpu'"),
+        (["up", "cpu", "--memory", "lots", "--save-as", "night"], "memory is 'lots'"),
+        (["up", "cpu", "--set", "kind", "--save-as", "night"], "--set: given 'kind'"),
+        (["up", "night", "--forget"], "You kept no profile 'night'. You kept: none."),
     ],
 )
 def test_what_cant_be_kept_is_told_and_nothing_is_kept(

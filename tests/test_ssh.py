@@ -80,7 +80,7 @@ def test_a_cluster_on_two_machines_computes_is_scaled_and_leaves_nothing_behind(
         words = " ".join([*process.cmdline(), *process.environ().values()])
         assert key.splitlines()[1] not in words
     before = {each.pid for each in there(hosts)}
-    told("restart", "far")
+    told("scale", "far", "--restart")
     assert {each.pid for each in there(hosts)} - before
     assert told("scale", "far", "--adapt", "1", "2")["adaptive"] == [1, 2]
     assert told("scale", "far", "3")["n_workers_expected"] == 3

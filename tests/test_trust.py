@@ -106,7 +106,7 @@ def test_opening_a_cloned_project_imports_sends_and_runs_nothing(
         "This folder defines 2 workload files (beside.py, evil.py), 2 profiles (evil, gate) and 1 preset "
         "(svd_of_file.loot). Trust it?" in shown
     )
-    for words in (["workloads"], ["hardware"], ["presets", "svd_of_file"]):
+    for words in (["workloads"], ["hardware"], ["workloads", "svd_of_file"]):
         assert main(words) == 0
     assert "evil.py:Youhaven'ttrustedthisfolderyet." in "".join(capsys.readouterr().out.split())
     for words in (

@@ -316,18 +316,6 @@ def _span(seconds: Mapping[str, float], forecast: Mapping[str, Any]) -> str:
     return f"{'roughly ' if forecast.get('rough') else ''}{formats.span(**seconds)}"
 
 
-def show_pages(titles: Mapping[str, str]) -> None:
-    """Print the names of pages of the documentation, each with its title."""
-    _print(_pairs({name.rpartition("/")[2]: each for name, each in titles.items() if not name.endswith("/index")}))
-
-
-def show_markdown(text: str) -> None:
-    """Print a page of the documentation."""
-    from rich.markdown import Markdown
-
-    _print(Markdown(text, hyperlinks=False))
-
-
 def show_forecast(forecast: Forecast, hardware: str) -> None:
     """Print the verdict and the expected time on the requested hardware, and on other machines."""
     about: dict[str, Any] = {"Hardware": hardware}

@@ -59,13 +59,13 @@ def test_a_run_is_exported_wiped_imported_and_replayed_without_a_network(
     data_folder: Path, tmp_path: Path, offline: Callable[..., Page]
 ) -> None:
     run = workbench("run", "array_sum", "--on", "cpu --workers 1 --threads 2 --memory 512MiB", "-p", "size=64MiB")
-    file = workbench("export", run["id"], str(tmp_path / "run.zip"))["path"]
+    file = workbench("save", run["id"], str(tmp_path / "run.zip"))["path"]
     shutil.rmtree(data_folder)
     taken = workbench("import", file)
     assert taken["id"] == run["id"]
     assert taken["result"] == run["result"]
     assert taken["imported"]["machine"]
-    page = Path(workbench("replay", run["id"], "--no-browser")["path"])
+    page = Path(workbench("show", run["id"], "--report")["path"])
 
     shown = offline(page.as_uri())
     expect(shown.locator("body")).to_contain_text(f"imported from {taken['imported']['machine']}")

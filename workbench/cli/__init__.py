@@ -1,14 +1,15 @@
 """The command `workbench`: hardware, clusters, workloads and runs from a terminal.
 
 Exit codes: 0 for success, even if the reader closes the output early; 1 for a failed cluster, run or row of a
-comparison; 2 for bad input (with one line on stderr); 130 after Ctrl-C. With `--json`, stdout holds the answer as
-JSON, and nothing else. Each family of commands has a file of its own, which adds them to the parser.
+comparison; 2 for bad input (with one line on stderr); 130 after Ctrl-C. With `--json`, stdout holds the answer or the
+error as JSON, and nothing else. Each family of commands has a file of its own, which adds them to the parser.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from workbench import __version__
 from workbench.cli.answers import complain, tell
 from workbench.cli.clusters import add_cluster_commands
 from workbench.cli.compare import add_compare_commands
-from workbench.cli.docs import add_docs
+from workbench.cli.completions import complete
 from workbench.cli.doctor import add_doctor
 from workbench.cli.forecast import add_forecast_commands, add_look
 from workbench.cli.machine import add_hardware, add_lab, lab
@@ -48,8 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
+    given = sys.argv[1:] if argv is None else argv
     try:
-        arguments = _parse(argv)
+        arguments = _parse(given)
         try:
             with by_command():
                 code: int = arguments.command(arguments)
@@ -60,23 +62,30 @@ def _run(argv: Sequence[str] | None) -> int:
                 code = arguments.command(arguments)
         return code
     except WorkbenchError as err:
-        complain(str(err) if isinstance(err, FailedError) else " ".join(str(err).split()))
-        return err.exit_code
+        text = str(err) if isinstance(err, FailedError) else " ".join(str(err).split())
+        return _refuse(text, err.exit_code, given, getattr(err, "parameter", None))
     except SystemExit as err:
         return err.code if isinstance(err.code, int) else 0
     except KeyboardInterrupt:
-        complain("interrupted")
-        return _INTERRUPTED
+        return _refuse("interrupted", _INTERRUPTED, given)
     except BrokenPipeError:
         raise
     except OSError as err:
-        complain(f"{err.strerror or err}{f': {err.filename}' if err.filename else ''}")
-        return 1
+        return _refuse(f"{err.strerror or err}{f': {err.filename}' if err.filename else ''}", 1, given)
 
 
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+def _refuse(message: str, code: int, given: Sequence[str], parameter: str | None = None) -> int:
+    """Print an error and return the exit code: on stderr, or with --json as JSON on stdout."""
+    complain(message)
+    if "--json" in given:
+        error = {"message": message, "exit_code": code} | ({"parameter": parameter} if parameter else {})
+        tell(json.dumps({"error": error}, indent=2))
+    return code
+
+
+def _parse(given: Sequence[str]) -> argparse.Namespace:
     parser = _parser()
-    given = sys.argv[1:] if argv is None else argv
+    complete(parser)
     _check_text(given)
     arguments, unknown = parser.parse_known_args(given)
     if arguments.command is lab:
@@ -113,5 +122,4 @@ def _parser() -> argparse.ArgumentParser:
     add_trust(commands)
     add_lab(commands)
     add_doctor(commands)
-    add_docs(commands)
     return parser

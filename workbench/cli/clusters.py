@@ -1,4 +1,4 @@
-"""Commands for clusters: up, ls, scale, restart, logs, down."""
+"""Commands for clusters: up, ls, scale, logs, down."""
 
 from __future__ import annotations
 
@@ -6,21 +6,34 @@ import argparse
 import contextlib
 import shlex
 import signal
+import sys
 import textwrap
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from workbench.cli.answers import agreed, answer, complain, shown
+from workbench.cli import completions
+from workbench.cli.answers import agreed, answer, complain, shown, tell
 from workbench.cli.signals import ending_on, holding_back_signals
-from workbench.cli.words import FORCE, Parser, add_command, add_pairs, parameters_of, whole_number
-from workbench.errors import BadInputError, FailedError, WorkbenchError
+from workbench.cli.words import (
+    FORCE,
+    Parser,
+    add_cluster_name,
+    add_command,
+    add_pairs,
+    parameters_of,
+    whole_number,
+)
+from workbench.errors import BadInputError, FailedError, NotFoundError, WorkbenchError
 from workbench.threads import finish
 
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.clusters.spec import ClusterSpec
     from workbench.session import Session
+
+_LINES = 20
+"""Number of lines of each log that --follow starts with."""
 
 _TOLD = (
     *("name", "status", "profile", "scheduler_address", "n_workers", "threads_per_worker", "memory_limit", "protocol"),
@@ -31,6 +44,13 @@ _TOLD = (
 
 def _up(arguments: argparse.Namespace) -> int:
     session = new_session()
+    if arguments.forget:
+        session.forget_profile(arguments.profile)
+        return answer(arguments, {"forgotten": arguments.profile}, f"Forgotten: {arguments.profile}")
+    if arguments.save_as is not None:
+        spec = session.keep_profile(arguments.save_as, arguments.profile, **choices_in(arguments))
+        saved = {"name": arguments.save_as, "profile": spec.profile, "why": spec.why}
+        return answer(arguments, saved, f"Saved: {arguments.save_as}, a profile of your own: {spec.describe()}")
     spec = spec_of(session, arguments)
     if arguments.preview and not arguments.code:
         text = spec.preview()
@@ -55,45 +75,25 @@ def _begin(session: Session, spec: ClusterSpec, arguments: argparse.Namespace, *
     return answer(arguments, cluster_json(record), lambda terminal: terminal.show_cluster(record))
 
 
-def _attach(arguments: argparse.Namespace) -> int:
-    from workbench.clusters.profiles.address import spec_of
-
-    session = new_session()
-    if arguments.address is None:
-        return _nearby(session, arguments)
-    spec = spec_of(arguments.address, ca=arguments.ca, cert=arguments.cert, key=arguments.key)
-    return _begin(session, spec, arguments)
-
-
-def _keep(arguments: argparse.Namespace) -> int:
-    session = new_session()
-    spec = session.keep_profile(arguments.called, arguments.profile, **choices_in(arguments))
-    told = {"name": arguments.called, "profile": spec.profile, "why": spec.why}
-    return answer(arguments, told, f"Kept: {arguments.called}, which comes to {spec.describe()}")
-
-
-def _forget(arguments: argparse.Namespace) -> int:
-    new_session().forget_profile(arguments.called)
-    return answer(arguments, {"forgotten": arguments.called}, f"Forgotten: {arguments.called}")
-
-
-def _nearby(session: Session, arguments: argparse.Namespace) -> int:
-    """List the schedulers to which the user may attach."""
-    found = session.nearby()
-    none = "No scheduler of yours was found on this machine. Give the address of one: workbench attach tcp://host:8786"
-    return answer(arguments, [each._asdict() for each in found], "\n".join(map(str, found)) or none)
-
-
 def _ls(arguments: argparse.Namespace) -> int:
-    records = new_session().clusters()
+    session = new_session()
+    if arguments.nearby:
+        found = session.nearby()
+        none = "No scheduler of yours was found on this machine. Give the address of one: workbench up tcp://host:8786"
+        return answer(arguments, [each._asdict() for each in found], "\n".join(map(str, found)) or none)
+    records = session.clusters()
     return answer(arguments, [*map(cluster_json, records)], lambda terminal: terminal.show_clusters(records))
 
 
 def _scale(arguments: argparse.Namespace) -> int:
     from workbench.clusters import control
 
-    if (arguments.workers is None) == (arguments.adapt is None):
-        raise BadInputError("Give either a number of workers, or --adapt MIN MAX.")
+    given = [each for each in (arguments.workers, arguments.adapt, arguments.restart or None) if each is not None]
+    if len(given) != 1:
+        raise BadInputError("Give a number of workers, --adapt MIN MAX, or --restart.")
+    if arguments.restart:
+        record = finish(control.restart_workers(arguments.name))
+        return answer(arguments, cluster_json(record), f"{record.name}: workers restarted")
     if arguments.adapt is None:
         finish(control.scale(arguments.name, arguments.workers, force=arguments.force))
         record = _until_scaled(arguments.name)
@@ -103,39 +103,69 @@ def _scale(arguments: argparse.Namespace) -> int:
     return answer(arguments, cluster_json(record), f"{record.name}: {record.waiting}{bounds}")
 
 
-def _restart(arguments: argparse.Namespace) -> int:
-    from workbench.clusters import control
-
-    record = finish(control.restart_workers(arguments.name))
-    return answer(arguments, cluster_json(record), f"{record.name}: workers restarted")
-
-
 def _logs(arguments: argparse.Namespace) -> int:
     from workbench.clusters import control
 
     logs = finish(control.logs(arguments.name))
-    text = "\n\n".join(f"==> {who} <==\n{text.rstrip()}" for who, text in logs.items())
+    if arguments.follow:
+        if arguments.json:
+            raise BadInputError("--follow prints lines as they come, so it can't be JSON. Leave one of them out.")
+        return _follow(arguments.name, logs)
+    text = "\n\n".join(f"==> {name} <==\n{text.rstrip()}" for name, text in logs.items())
     return answer(arguments, {"logs": logs}, text)
+
+
+def _follow(cluster: str, logs: dict[str, str], every: float = 1.0) -> int:
+    """Print the last lines of each log, then new lines as they come, until the cluster ends."""
+    from workbench.clusters import control, records
+
+    seen: dict[str, list[str]] = {}
+    while True:
+        for name, text in logs.items():
+            lines = text.splitlines()
+            new = new_lines(seen[name], lines) if name in seen else lines[-_LINES:]
+            for line in new:
+                tell(f"{name}: {line}")
+            seen[name] = lines
+        sys.stdout.flush()
+        try:
+            if records.read(cluster).is_over:
+                return 0
+            time.sleep(every)
+            logs = finish(control.logs(cluster))
+        except NotFoundError:
+            return 0  # It was stopped.
+
+
+def new_lines(before: list[str], now: list[str]) -> list[str]:
+    """Return the lines that were added. Dask's logs lose their first lines as they grow, so count is no measure."""
+    for start in range(len(before)):
+        if before[start:] == now[: len(before) - start]:
+            return now[len(before) - start :]
+    return now
 
 
 def _down(arguments: argparse.Namespace) -> int:
     from workbench.clusters import control
 
     session = new_session()
-    if (arguments.name is None) != arguments.all:
-        raise BadInputError("Give either the name of a cluster, or --all.")
+    if bool(arguments.names) == arguments.all:
+        raise BadInputError("Give either names of clusters, or --all.")
+    # All names are checked before the first cluster is stopped.
+    clusters = [session.cluster(name) for name in arguments.names]
     if arguments.forget:
         if arguments.all:
-            raise BadInputError("--forget is for one cluster. Give its name.")
-        why = finish(control.forget(session.cluster(arguments.name)))
-        told = {"forgotten": arguments.name, "may_go_on": why}
-        return answer(arguments, told, ". ".join(filter(None, (f"Forgotten: {arguments.name}", why))))
+            raise BadInputError("--forget is for clusters by name. Give their names.")
+        warnings = {one.name: finish(control.forget(one)) for one in clusters}
+        lines = [". ".join(filter(None, (f"Forgotten: {name}", why))) for name, why in warnings.items()]
+        return answer(arguments, {"forgotten": list(warnings), "warnings": warnings}, "\n".join(lines))
     endings = {one.name: one.ending for one in session.clusters()}
     if arguments.all:
-        ended = session.stop_all()
+        ended = tuple(session.stop_all())
     else:
-        session.stop(arguments.name)
-        ended = (arguments.name,)
+        ended = tuple(dict.fromkeys(one.name for one in clusters))
+        for name in ended:
+            session.stop(name)
     become = {how: [one for one in ended if endings.get(one, "stopped") == how] for how in _ENDINGS}
     left = [f"Left as it is: {one.name}. {one.message}" for one in session.clusters() if one.status == "unknown"]
     done = [f"{how.capitalize()}: {', '.join(names)}{_ENDINGS[how]}" for how, names in become.items() if names]
@@ -158,7 +188,13 @@ def new_session() -> Session:
 
 def spec_of(session: Session, arguments: argparse.Namespace) -> ClusterSpec:
     """Return the spec of the cluster for the options of `up`."""
-    return session.plan(arguments.profile, **choices_in(arguments))
+    profile, choices = arguments.profile, choices_in(arguments)
+    files = {name: path for name in ("ca", "cert", "key") if (path := getattr(arguments, name)) is not None}
+    if ":" in profile or profile.endswith(".json"):
+        from workbench.clusters.profiles.address import address_in
+
+        profile, choices["address"] = "address", address_in(profile)
+    return session.plan(profile, **files, **choices)
 
 
 def choices_in(arguments: argparse.Namespace) -> Any:
@@ -271,8 +307,9 @@ def add_cluster_commands(commands: Any) -> None:
         commands,
         "up",
         _up,
-        "start a cluster and wait until it is ready",
-        epilog="Example: workbench up cpu --workers 4. Options of a profile: workbench up slurm --help",
+        "start a cluster, or use a scheduler that runs already, and wait until it is ready",
+        epilog="Examples: workbench up cpu --workers 4, workbench up tcp://host:8786. "
+        "Options of a profile: workbench up slurm --help",
         add_help=False,
     )
     up.add_argument("-h", "--help", action=_Help, nargs=0, help="show this message, or after PROFILE its options")
@@ -285,43 +322,14 @@ def add_cluster_commands(commands: Any) -> None:
         "--preview", action="store_true", help="print what would be submitted, such as the job script, start nothing"
     )
 
-    attach = add_command(
-        commands,
-        "attach",
-        _attach,
-        "use a Dask scheduler that runs already; `down` detaches, and the scheduler goes on",
-        epilog="Example: workbench attach tcp://login-1:8786 --name there",
-    )
-    attach.add_argument(
-        "address",
-        metavar="ADDRESS",
-        nargs="?",
-        help="tcp://host:8786, tls://host:8786 or a scheduler file (.json); left out: list those on this machine",
-    )
-    attach.add_argument("--ca", metavar="FILE", help="certificate of who signed the scheduler's, for tls://")
-    attach.add_argument("--cert", metavar="FILE", help="certificate of yours, for tls://")
-    attach.add_argument("--key", metavar="FILE", help="key of your certificate, for tls://")
-    attach.add_argument("--name", metavar="NAME", help="what to call it; a name is made up otherwise")
-    add_no_wait(attach, "print its name at once, while it is asked what it has")
-    attach.add_argument("--code", action="store_true", help="print the Dask code that connects to it, do nothing")
+    up.add_argument("--save-as", metavar="NAME", help="save these choices as a profile of your own, start nothing")
+    up.add_argument("--forget", action="store_true", help="forget PROFILE, one of your own")
 
-    keep = add_command(
-        commands,
-        "keep",
-        _keep,
-        "keep a profile with these choices under a name, which then is a profile of your own",
-        epilog="Example: workbench keep night cpu --workers 2 --memory 8GiB",
-    )
-    keep.add_argument("called", metavar="NAME")
-    add_choice_options(keep)
+    listed = add_command(commands, "ls", _ls, "list the clusters")
+    listed.add_argument("--nearby", action="store_true", help="list schedulers on this machine that aren't ours yet")
 
-    forget = add_command(commands, "forget", _forget, "forget a profile that was kept")
-    forget.add_argument("called", metavar="NAME")
-
-    add_command(commands, "ls", _ls, "list the clusters")
-
-    scale = add_command(commands, "scale", _scale, "change the number of workers of a cluster")
-    scale.add_argument("name", metavar="NAME")
+    scale = add_command(commands, "scale", _scale, "change the number of workers of a cluster, or restart them")
+    add_cluster_name(scale)
     scale.add_argument("workers", metavar="N", nargs="?", type=whole_number)
     scale.add_argument(
         "--adapt",
@@ -332,25 +340,28 @@ def add_cluster_commands(commands: Any) -> None:
     )
     scale.add_argument("--force", action="store_true", help=FORCE)
 
-    restart = add_command(commands, "restart", _restart, "restart the workers of a cluster")
-    restart.add_argument("name", metavar="NAME")
+    scale.add_argument("--restart", action="store_true", help="restart the workers: their memory becomes free")
 
     logs = add_command(commands, "logs", _logs, "print the logs of a cluster: host, scheduler and workers")
-    logs.add_argument("name", metavar="NAME")
+    add_cluster_name(logs)
+    logs.add_argument("-f", "--follow", action="store_true", help="go on with new lines, until the cluster ends")
 
-    down = add_command(commands, "down", _down, "stop a cluster or detach from it, or all of them")
-    down.add_argument("name", metavar="NAME", nargs="?")
+    down = add_command(commands, "down", _down, "stop clusters, or detach from schedulers that aren't ours")
+    add_cluster_name(down, nargs="*")
     down.add_argument("--all", action="store_true", help="stop every cluster")
     down.add_argument(
-        "--forget", action="store_true", help="remove its record even if it can't be ended from here and may go on"
+        "--forget", action="store_true", help="remove the record even if it can't be ended from here and may go on"
     )
 
 
 def add_choice_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that describe a cluster: a profile and its choices."""
     parser.add_argument(
-        "profile", metavar="PROFILE", help="cpu, gpu, gpus, ucx, slurm or another; see: workbench hardware"
-    )
+        "profile",
+        metavar="PROFILE",
+        help="cpu, gpu, gpus, ucx, slurm or another (see: workbench hardware); or for a scheduler that runs already "
+        "tcp://host:8786, tls://host:8786 or its scheduler file (.json)",
+    ).completer = completions.profiles  # type: ignore[attr-defined]
     parser.add_argument("--workers", metavar="N", type=whole_number, help="worker processes")
     parser.add_argument("--threads", metavar="N", type=whole_number, help="threads of each worker")
     parser.add_argument("--memory", metavar="SIZE", help="memory of all workers together, such as 8GiB")
@@ -395,6 +406,9 @@ class _Help(argparse.Action):
 def add_up_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `up`: a profile, its choices, and the way to start it."""
     add_choice_options(parser)
+    parser.add_argument("--ca", metavar="FILE", help="certificate of who signed the scheduler's, for tls://")
+    parser.add_argument("--cert", metavar="FILE", help="certificate of yours, for tls://")
+    parser.add_argument("--key", metavar="FILE", help="key of your certificate, for tls://")
     parser.add_argument("--name", metavar="NAME", help="name of the cluster; one is made up otherwise")
     parser.add_argument("--force", action="store_true", help=FORCE)
     add_yes(parser)

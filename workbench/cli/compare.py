@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import config
-from workbench.cli.answers import agreed, answer, complain, shown, tell
+from workbench.cli.answers import agreed, complain, shown, tell
 from workbench.cli.clusters import add_yes, new_session
 from workbench.cli.runs import add_parameters, add_settings, workload_parameters
 from workbench.cli.signals import ending_on, holding_back_signals
-from workbench.cli.words import add_command, add_pairs, check_writable, parameters_of, whole_number
-from workbench.errors import BadInputError, WorkbenchError
+from workbench.cli.words import add_command, add_pairs, add_workload_name, check_writable, parameters_of, whole_number
+from workbench.errors import BadInputError, NotFoundError, WorkbenchError
 
 if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
@@ -41,7 +41,7 @@ def _compare(arguments: argparse.Namespace) -> int:
         comparison = session.compare_runs(arguments.runs)
     else:
         comparison = _conducted(session, arguments, judged=bool(limits))
-    code = _tell(comparison, form, arguments.save)
+    code = print_comparison(comparison, form, arguments.save)
     return _gate(comparison, limits, code) if limits else code
 
 
@@ -91,39 +91,22 @@ def _conducted(session: Session, arguments: argparse.Namespace, *, judged: bool)
                     session.cancel_comparison(comparison.id)
                 ended = session.wait_comparison(comparison.id, timeout=_CANCEL_PATIENCE)
                 goes_on = "What was measured is kept" if not ended.active else "It goes on until its run has ended"
-                complain(f"{goes_on}. See: workbench comparisons {ended.id}")
+                complain(f"{goes_on}. See: workbench show {ended.id}")
                 if any(row.seconds for row in ended.rows):
-                    _tell(ended, _form(arguments), arguments.save)
+                    print_comparison(ended, _form(arguments), arguments.save)
         raise
 
 
-def _comparisons(arguments: argparse.Namespace) -> int:
-    form, session = _form(arguments), new_session()
-    if arguments.name is not None:
-        return _tell(session.comparison(arguments.name), form, arguments.save)
-    if form in ("markdown", "csv") or arguments.save is not None:
-        raise BadInputError("A list has no table: name the comparison to print or save, such as: last.")
-    found = session.comparisons(limit=arguments.limit)
-    value = [each.model_dump(exclude={"inventory"}) for each in found]
-    return answer(
-        arguments,
-        value,
-        lambda terminal: terminal.show_comparisons([(each, session.summary(each).verdict) for each in found]),
-    )
+def print_comparison(comparison: Comparison, form: str | None, save: str | None) -> int:
+    """Print the comparison, and write it to a file if one is given.
 
-
-def _tell(comparison: Comparison, form: str | None, save: str | None) -> int:
-    """Print the comparison or write it to a file; return an exit code that is 0 if all rows were measured and agree."""
+    Return an exit code that is 0 if all rows were measured and agree.
+    """
     from workbench.runs.comparing.table import export, summarise
 
     if save is not None:
-        from workbench.figures.comparison import page
-
-        path = Path(save)
-        text = page(comparison) if _of_file(path) == "html" else export(comparison, _of_file(path))
-        with config.writing(path):
-            path.write_text(text, encoding="utf-8")
-        complain(f"wrote {path}")
+        write_comparison(comparison, Path(save))
+        complain(f"wrote {save}")
     summary = summarise(comparison)
     if form is None:
         from workbench import terminal
@@ -144,9 +127,30 @@ def _tell(comparison: Comparison, form: str | None, save: str | None) -> int:
     return 1
 
 
+def comparison_of(session: Session, name: str, err: NotFoundError) -> Comparison:
+    """Return the comparison of this name, or the last one. Raises `err`, which lists runs, if there is none."""
+    if name == "last-comparison":
+        return session.comparison("last")
+    try:
+        return session.comparison(name)
+    except WorkbenchError:
+        raise err from None
+
+
+def write_comparison(comparison: Comparison, path: Path) -> None:
+    """Write a comparison as Markdown, CSV, JSON or a page, by the ending of the path."""
+    from workbench.figures.comparison import page
+    from workbench.runs.comparing.table import export
+
+    kind = format_of(path)
+    text = page(comparison) if kind == "html" else export(comparison, kind)
+    with config.writing(path):
+        path.write_text(text, encoding="utf-8")
+
+
 def _form(arguments: argparse.Namespace) -> str | None:
     if arguments.save is not None:
-        _of_file(Path(arguments.save))
+        format_of(Path(arguments.save))
         check_writable(Path(arguments.save))
     forms = [form for form in ("markdown", "csv", "json") if getattr(arguments, form)]
     if len(forms) > 1:
@@ -154,9 +158,12 @@ def _form(arguments: argparse.Namespace) -> str | None:
     return next(iter(forms), None)
 
 
-def _of_file(path: Path) -> Any:
+def format_of(path: Path) -> Any:
+    """Return the format of a comparison in a file of this name."""
     if path.suffix not in _FORMATS:
-        raise BadInputError(f"--save: given '{path}'. Give a name that ends in .md, .csv, .json or .html.")
+        raise BadInputError(
+            f"A comparison can't be written to '{path}'. Give a name that ends in .md, .csv, .json or .html."
+        )
     return _FORMATS[path.suffix]
 
 
@@ -167,7 +174,7 @@ def _sweep(given: list[str]) -> dict[str, tuple[str, ...]]:
 
 
 def add_compare_commands(commands: Any) -> None:
-    """Add `compare` and `comparisons` to the parser."""
+    """Add the command `compare`."""
     compare = add_command(
         commands,
         "compare",
@@ -175,7 +182,7 @@ def add_compare_commands(commands: Any) -> None:
         "run a workload on several clusters in turn, and say which is better",
         epilog='Example: workbench compare array_sum -p size=1GiB --on "cpu --workers 1" --on "cpu --workers 2"',
     )
-    compare.add_argument("workload", metavar="WORKLOAD", nargs="?", help="see: workbench workloads")
+    add_workload_name(compare, nargs="?")
     compare.add_argument(
         "--on",
         metavar='"PROFILE …"',
@@ -219,11 +226,6 @@ def add_compare_commands(commands: Any) -> None:
     compare.add_argument("--warmup", metavar="N", type=whole_number, default=1, help="runs before that (1)")
     add_yes(compare)
     _add_formats(compare)
-
-    listed = add_command(commands, "comparisons", _comparisons, "list the comparisons, or show one")
-    listed.add_argument("name", metavar="COMPARISON", nargs="?", help="its id, its beginning or end, or: last")
-    listed.add_argument("--limit", metavar="N", type=whole_number, default=20, help="how many (20)")
-    _add_formats(listed)
 
 
 def _add_formats(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Commands that run nothing yet, or only measure: look, forecast, measure."""
+"""Commands that run nothing yet, or only measure: look and forecast."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.cli.answers import answer
 from workbench.cli.clusters import new_session, own_cluster, spec_of, up_options
 from workbench.cli.runs import add_parameters, add_where, refuse_what_wont_fit, run_on, where, workload_parameters
-from workbench.cli.words import add_command
+from workbench.cli.words import add_command, add_workload_name
 from workbench.errors import FailedError
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ def _look(arguments: argparse.Namespace) -> int:
 
 
 def _forecast(arguments: argparse.Namespace) -> int:
+    if arguments.measure:
+        return _measure(arguments)
     session = new_session()
     cluster, spec = _hardware_of(session, arguments)
     parameters = workload_parameters(arguments)
@@ -87,7 +89,7 @@ def _measured(
 
 
 def add_forecast_commands(commands: Any) -> None:
-    """Add the commands `forecast` and `measure`."""
+    """Add the command `forecast`."""
     forecast = add_command(
         commands,
         "forecast",
@@ -95,20 +97,11 @@ def add_forecast_commands(commands: Any) -> None:
         "say whether a workload fits, how long it takes and what it costs, here and elsewhere",
         epilog='Example: workbench forecast array_sum --on "cpu --workers 2" -p size=100GiB',
     )
-    forecast.add_argument("workload", metavar="WORKLOAD", help="see: workbench workloads")
+    add_workload_name(forecast)
     add_where(forecast, "hardware as the options of up name it")
     add_parameters(forecast)
-
-    measure = add_command(
-        commands,
-        "measure",
-        _measure,
-        "run about a hundredth of a workload, so that forecasts know how long it takes",
-        epilog='Example: workbench measure array_sum --on "cpu --workers 2" -p size=100GiB',
-    )
-    measure.add_argument("workload", metavar="WORKLOAD", help="see: workbench workloads")
-    add_where(measure, 'start such a cluster, measure on it and stop it ("cpu")')
-    add_parameters(measure)
+    text = "first run about a hundredth of it, on --cluster or on a cluster started for that"
+    forecast.add_argument("--measure", action="store_true", help=text)
 
 
 def add_look(commands: Any) -> None:

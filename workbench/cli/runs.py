@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from workbench.cli.answers import answer, complain, shown, tell
 from workbench.cli.clusters import add_no_wait, add_yes, new_session, own_cluster, spec_of, up_options
 from workbench.cli.signals import ending_on, holding_back_signals
-from workbench.cli.words import add_command, add_pairs, add_run_name, parameters_of, whole_number
-from workbench.errors import BadInputError, ConflictError, WorkbenchError
+from workbench.cli.words import add_command, add_pairs, add_run_name, add_workload_name, parameters_of, whole_number
+from workbench.errors import BadInputError, ConflictError, NotFoundError, WorkbenchError
 
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
@@ -20,38 +20,39 @@ if TYPE_CHECKING:
     from workbench.runs.run import Run
     from workbench.runs.store import Wanted
     from workbench.session import Session
+    from workbench.workloads.registry import Template
 
 _CANCEL_PATIENCE = 20.0  # seconds
 
 
 def _workloads(arguments: argparse.Namespace) -> int:
     session = new_session()
-    chosen = session.workloads() if arguments.name is None else (session.workload(arguments.name),)
+    changes = arguments.save_preset is not None or arguments.forget_preset is not None
+    if arguments.workload is None and changes:
+        raise BadInputError("A preset is of one workload: give its name.")
+    chosen = session.workloads() if arguments.workload is None else (session.workload(arguments.workload),)
     if arguments.source and not arguments.json:
         return tell("\n\n".join(template.source.rstrip() for template in chosen))
+    if changes:
+        return _change_presets(session, chosen[0], arguments)
     from workbench.workloads.lookup import described
 
-    told = [described(template) for template in chosen]
-    if arguments.name is not None:
-        return answer(arguments, told[0], lambda terminal: terminal.show_workload(chosen[0]))
+    found = [described(template) for template in chosen]
+    if arguments.workload is not None:
+        for wrong in () if arguments.json else chosen[0].wrong_presets:
+            complain(wrong)
+        return answer(arguments, found[0], lambda terminal: terminal.show_workload(chosen[0]))
     broken = session.broken_workloads(wait=False)
-    return answer(arguments, told, lambda terminal: terminal.show_workloads(chosen, broken))
+    return answer(arguments, found, lambda terminal: terminal.show_workloads(chosen, broken))
 
 
-def _presets(arguments: argparse.Namespace) -> int:
-    session = new_session()
-    chosen = session.workload(arguments.workload)
-    kept = arguments.keep
-    if kept is not None and session.keep_preset(chosen.reference, kept, workload_parameters(arguments)):
-        complain(f"replaced {kept}, which you had kept before")
-    if arguments.forget is not None:
-        session.forget_preset(chosen.reference, arguments.forget)
-    for wrong in () if arguments.json else chosen.wrong_presets:
-        complain(wrong)
-    told = (
-        f"{preset.name} ({preset.source}): {preset.title.removeprefix(f'{preset.name}: ')}" for preset in chosen.offered
-    )
-    text = "\n".join(told) or f"{chosen.name} has no presets. Keep one: --keep NAME -p KEY=VALUE"
+def _change_presets(session: Session, chosen: Template, arguments: argparse.Namespace) -> int:
+    if (name := arguments.save_preset) is not None:
+        replaced = session.keep_preset(chosen.reference, name, workload_parameters(arguments))
+        text = f"Saved: {name}, a preset of {chosen.name}{', which replaces the one before' if replaced else ''}"
+    else:
+        session.forget_preset(chosen.reference, arguments.forget_preset)
+        text = f"Forgotten: {arguments.forget_preset}"
     return answer(arguments, chosen.offered, text)
 
 
@@ -91,6 +92,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _runs(arguments: argparse.Namespace) -> int:
     session = new_session()
+    if arguments.comparisons:
+        found = session.comparisons(limit=arguments.limit)
+        pairs = [(each, session.summary(each).verdict) for each in found]
+        value = [each.model_dump(exclude={"inventory"}) for each in found]
+        return answer(arguments, value, lambda terminal: terminal.show_comparisons(pairs))
     filters: Wanted = {
         "text": arguments.text,
         "workload": arguments.workload,
@@ -112,11 +118,32 @@ def _show(arguments: argparse.Namespace) -> int:
     from workbench.runs.explaining.diagnosis import awaited
 
     session = new_session()
-    run = session.show(arguments.run)
+    try:
+        run = session.show(arguments.run)
+    except NotFoundError as err:
+        from workbench.cli.compare import comparison_of, print_comparison
+
+        comparison = comparison_of(session, arguments.run, err)
+        return print_comparison(comparison, "json" if arguments.json else None, None)
     if arguments.log:
         log = session.log(run.id)
         return answer(arguments, {"log": log}, log.rstrip("\n"))
+    if arguments.open or arguments.replay or arguments.report:
+        return _open(run, arguments)
     return _show_run(awaited(run), arguments)
+
+
+def _open(run: Run, arguments: argparse.Namespace) -> int:
+    """Write the report of a finished run, and open it unless only its path was requested."""
+    from workbench.views.recorded import write
+
+    path = write(run)
+    if not (arguments.json or arguments.report):
+        import webbrowser
+
+        # The page starts to play if its address ends so.
+        webbrowser.open(f"{path.as_uri()}{'#replay' if arguments.replay else ''}")
+    return answer(arguments, {"path": str(path)}, str(path))
 
 
 def _show_run(run: Run, arguments: argparse.Namespace) -> int:
@@ -214,22 +241,19 @@ def add_where(parser: argparse.ArgumentParser, on_help: str) -> None:
 
 def add_run_commands(commands: Any) -> None:
     """Add the commands for workloads and runs."""
-    workloads = add_command(commands, "workloads", _workloads, "list the workloads, or show the parameters of one")
-    workloads.add_argument("name", metavar="NAME", nargs="?")
-    workloads.add_argument("--source", action="store_true", help="print the plain Dask code instead")
-
-    presets = add_command(
+    workloads = add_command(
         commands,
-        "presets",
-        _presets,
-        "list the presets of a workload, keep parameters as one of your own, or forget it",
-        epilog="Example: workbench presets eofs --keep winds -p path=winds.nc -p variable=u -p k=4",
+        "workloads",
+        _workloads,
+        "list the workloads, or show parameters and presets of one",
+        epilog="Example: workbench workloads eofs --save-preset winds -p path=winds.nc -p variable=u -p k=4",
     )
-    presets.add_argument("workload", metavar="WORKLOAD")
-    change = presets.add_mutually_exclusive_group()
-    change.add_argument("--keep", metavar="NAME", help="keep these parameters under a name")
-    change.add_argument("--forget", metavar="NAME", help="forget a preset that was kept")
-    add_parameters(presets)
+    add_workload_name(workloads, nargs="?")
+    change = workloads.add_mutually_exclusive_group()
+    change.add_argument("--source", action="store_true", help="print the plain Dask code instead")
+    change.add_argument("--save-preset", metavar="NAME", help="save the parameters given here as a preset of your own")
+    change.add_argument("--forget-preset", metavar="NAME", help="forget a preset of your own")
+    add_parameters(workloads)
 
     run = add_command(
         commands,
@@ -238,7 +262,7 @@ def add_run_commands(commands: Any) -> None:
         "run a workload on a cluster and wait for the answer",
         epilog='Example: workbench run array_sum --on "cpu --workers 2" -p size=1GiB -p chunks=64MiB',
     )
-    run.add_argument("workload", metavar="WORKLOAD", help="see: workbench workloads")
+    add_workload_name(run)
     add_where(run, "start a cluster for this run, with the options of up, and stop it")
     add_parameters(run)
     add_settings(run)
@@ -259,8 +283,16 @@ def add_run_commands(commands: Any) -> None:
     runs.add_argument("--cluster", metavar="NAME", help="only those on this cluster")
     runs.add_argument("--status", metavar="STATUS", help="only running, done, failed, cancelled or lost ones")
 
-    show = add_command(commands, "show", _show, "show a run")
+    runs.add_argument("--comparisons", action="store_true", help="list the comparisons instead")
+
+    show = add_command(commands, "show", _show, "show a run or a comparison")
     add_run_name(show)
-    show.add_argument("--log", action="store_true", help="print what its process printed, tracebacks included")
+    how = show.add_mutually_exclusive_group()
+    how.add_argument("--log", action="store_true", help="print what its process printed, tracebacks included")
+    how.add_argument(
+        "--open", action="store_true", help="write its report as one HTML file, and open it in the browser"
+    )
+    how.add_argument("--replay", action="store_true", help="the same, and play what the cluster did as it happened")
+    how.add_argument("--report", action="store_true", help="only write the report, and print its path")
 
     add_run_name(add_command(commands, "cancel", _cancel, "cancel a run and free its workers"))

@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 
 from dask.utils import parse_bytes
 
-from workbench.errors import BadInputError
+from workbench.cli.completions import clusters, runs, workloads
+from workbench.errors import BadInputError, ConflictError
 
 FORCE = "go past the memory budget that all clusters share"
 
@@ -60,6 +61,13 @@ def check_writable(path: Path, option: str = "--save") -> None:
         )
 
 
+def check_free(path: Path, replace: bool) -> None:
+    """Raise BadInputError if a file of this name can't be written, and ConflictError if there is one already."""
+    check_writable(path, "FILE")
+    if path.exists() and not replace:
+        raise ConflictError(f"There is a file {path} already. Give another name, or --replace.")
+
+
 def add_command(
     commands: Any, name: str, command: Callable[[argparse.Namespace], int], text: str, **options: Any
 ) -> argparse.ArgumentParser:
@@ -79,4 +87,21 @@ def add_pairs(parser: argparse.ArgumentParser, *names: str, metavar: str = "KEY=
 
 def add_run_name(parser: argparse.ArgumentParser) -> None:
     """Add the argument that names a run."""
-    parser.add_argument("run", metavar="RUN", help="id of the run, its beginning or end, or: last")
+    _completed(parser.add_argument("run", metavar="RUN", help="its id, the beginning or end of it, or: last"), runs)
+
+
+def add_cluster_name(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
+    """Add the argument that names a cluster, or with nargs="*" several."""
+    name = "name" if nargs is None else "names"
+    _completed(parser.add_argument(name, metavar="NAME", nargs=nargs), clusters)
+
+
+def add_workload_name(parser: argparse.ArgumentParser, name: str = "workload", nargs: str | None = None) -> None:
+    """Add the argument that names a workload."""
+    metavar = name.upper()
+    _completed(parser.add_argument(name, metavar=metavar, nargs=nargs, help="see: workbench workloads"), workloads)
+
+
+def _completed(action: argparse.Action, completer: Any) -> None:
+    # argcomplete's way to name the function that completes an argument.
+    action.completer = completer  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A run as one portable file: `workbench export` writes it, `workbench import` reads it, on any machine.
+"""A run as one portable file: `workbench save RUN FILE.zip` writes it, `workbench import` reads it, on any machine.
 
 It is a zip of these members and no others, so that any language can read it:
 
@@ -137,7 +137,7 @@ def import_run(path: Path | IO[bytes], *, new_id: bool = False, max_size: int | 
     name = str(path) if isinstance(path, Path) else "The file"
     # A name that is too long for a file is none either.
     if isinstance(path, Path) and not os.path.isfile(path):  # noqa: PTH113
-        raise NotFoundError(f"There is no file '{path}'. Give one that workbench export wrote.")
+        raise NotFoundError(f"There is no file '{path}'. Give one that `workbench save` wrote.")
     most, memory = MOST_BYTES if max_size is None else max_size, max(MOST_MEMORY, max_size or 0)
     parent = config.data_folder()
     parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -196,7 +196,7 @@ def _unpack(path: Path | IO[bytes], folder: Path, name: str, most: int) -> None:
                 left -= copied
                 stored -= 0 if member.filename in MOST_EACH else copied
     except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as err:
-        raise BadInputError(f"{name} is not a whole zip file ({err}). Give one that workbench export wrote.") from err
+        raise BadInputError(f"{name} is not a whole zip file ({err}). Give one that `workbench save` wrote.") from err
     except OSError as err:
         if err.errno in _NO_ROOM:
             raise  # It is the data folder that can't be written.
@@ -227,9 +227,9 @@ def _check_members(members: list[zipfile.ZipInfo], name: str) -> None:
             f"and chunks of a Zarr store, {FILE}. Nothing was taken in."
         )
     if "run.json" not in names:
-        raise BadInputError(f"{name} has no run.json. Give a file that workbench export wrote.")
+        raise BadInputError(f"{name} has no run.json. Give a file that `workbench save` wrote.")
     if len(set(names)) < len(names):
-        raise BadInputError(f"{name} holds a member twice. Give a file that workbench export wrote.")
+        raise BadInputError(f"{name} holds a member twice. Give a file that `workbench save` wrote.")
     if len(names) > MOST_MEMBERS:
         raise BadInputError(f"{name} holds {len(names)} members. The export of a run has at most {MOST_MEMBERS}.")
 
@@ -254,7 +254,7 @@ def _read_run(folder: Path, name: str) -> Run:
     except (ValueError, RecursionError) as err:
         raise BadInputError(f"The run.json in {name} is not JSON ({err}).") from err
     if not isinstance(document, dict) or document.get("format") != FORMAT or not isinstance(document.get("run"), dict):
-        raise BadInputError(f"The run.json in {name} doesn't describe a run. Give a file that workbench export wrote.")
+        raise BadInputError(f"The run.json in {name} doesn't describe a run. Give a file that `workbench save` wrote.")
     version = document.get("version")
     if not isinstance(version, int) or version < 1:
         raise BadInputError(f"The run.json in {name} has the version {quoted(version)}; known are 1 to {VERSION}.")

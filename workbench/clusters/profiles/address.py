@@ -57,13 +57,20 @@ def spec_of(address: str, **files: str | os.PathLike[str] | None) -> ClusterSpec
     from workbench.clusters.plan import plan
     from workbench.hardware import inventory
 
-    found = _of_file(address) if str(address).endswith(".json") else address
-    given: Any = {"address": found, **{name: path for name, path in files.items() if path is not None}}
+    given: Any = {
+        "address": address_in(str(address)),
+        **{name: path for name, path in files.items() if path is not None},
+    }
     return plan("address", inventory(), **given)
 
 
-def _of_file(path: str) -> str:
-    """Return the address in a scheduler file, as `dask scheduler --scheduler-file` writes it."""
+def address_in(path: str) -> str:
+    """Return the address in a scheduler file, as `dask scheduler --scheduler-file` writes it; or an address as it is.
+
+    Raises BadInputError if the file holds no address.
+    """
+    if not path.endswith(".json"):
+        return path
     try:
         return str(json.loads(Path(path).expanduser().read_bytes())["address"])
     except OSError as err:

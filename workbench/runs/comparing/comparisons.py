@@ -176,7 +176,7 @@ class Comparison(Lasting, frozen=True):
 def folder(comparison_id: str) -> Path:
     """Return the folder of a comparison, with its record.json and log.txt."""
     if not folders.is_id(comparison_id):
-        raise BadInputError(f"'{comparison_id:.80}' is not the id of a comparison. See: workbench comparisons")
+        raise BadInputError(f"'{comparison_id:.80}' is not the id of a comparison. See: workbench runs --comparisons")
     return _all() / comparison_id
 
 
