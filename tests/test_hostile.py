@@ -164,9 +164,8 @@ def test_no_command_lets_foreign_text_reach_the_terminal(data_folder: Path, term
     assert b"Traceback" not in output, output.decode()
     assert (b"\x1b[" in output) == terminal
     assert_nothing_moves(output)
-    # A name is one line: what follows a break in it begins none, but in the log and in a cell of the CSV.
+    # A name is one line: what follows a break in it begins none, except in the log.
     assert len(re.findall(rb"^FAKE LINE$", output.replace(b"\r", b""), re.MULTILINE)) == 1
-    assert len(re.findall(rb'^FAKE LINE"', output, re.MULTILINE)) == 4
 
 
 def _read(descriptor: int) -> bytes:
