@@ -29,7 +29,7 @@ from workbench.jobs import folders, processes
 from workbench.runs import store
 from workbench.runs.comparing import comparisons
 from workbench.runs.comparing.agreement import Answer, agreement, difference
-from workbench.runs.comparing.compare import cancel, plan_comparison, read_request, submit
+from workbench.runs.comparing.compare import plan_comparison, read_request, submit
 from workbench.runs.comparing.comparisons import Comparison, Request, Row, Sample
 from workbench.runs.comparing.past import compare_runs
 from workbench.runs.comparing.table import as_markdown, export, summarise
@@ -478,7 +478,7 @@ def test_comparisons_are_kept_found_and_forgotten(data_folder):
     comparisons.create(comparison(row("one", times(1))))
     assert comparisons.find("last").id == "compare-array_sum-abcdef"
     assert comparisons.find("abcdef").rows[0].seconds == tuple(times(1))
-    with pytest.raises(NotFoundError, match="The latest are: compare-array_sum-abcdef"):
+    with pytest.raises(NotFoundError, match="The latest are compare-array_sum-abcdef"):
         comparisons.find("nobody")
     comparisons.delete("compare-array_sum-abcdef")
     assert comparisons.select() == ()
@@ -513,7 +513,7 @@ def test_a_comparison_on_another_machine_goes_on_in_silence_until_a_person_gives
     assert found.status == "running"
     assert "No sign of life from node-7 for 1 min" in found.error
     assert file.read_bytes() == before
-    assert cancel(kept.id).status == "lost"
+    assert comparisons.cancel(kept.id).status == "lost"
 
 
 def test_nothing_is_kept_where_nothing_can_be_had(data_folder):

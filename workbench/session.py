@@ -357,9 +357,7 @@ class Session:
 
     def cancel_comparison(self, name: str) -> Comparison:
         """Ask a comparison to stop: its clusters and runs end, its measurements are kept."""
-        from workbench.runs.comparing.compare import cancel
-
-        return cancel(self.comparison(name).id)
+        return comparisons.cancel(self.comparison(name).id)
 
     def wait_comparison(
         self,
@@ -463,4 +461,4 @@ async def _keep_true() -> None:
 
 def _settle() -> None:
     records.read_all()
-    store.settle()
+    store.listed()

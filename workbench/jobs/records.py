@@ -15,11 +15,14 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+
+from pydantic import ValidationError
 
 from workbench import config
-from workbench.errors import ConflictError, StorageError, reason_of
+from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError, reason_of
 from workbench.jobs import folders, processes
 from workbench.jobs.folders import L
 from workbench.redaction import redact_json
@@ -30,8 +33,6 @@ _PROCESS = "process"
 _GIVEN_UP = "given-up"
 """File that marks that the user no longer waits for a process on another machine."""
 _MOST_BYTES = 2**27
-
-T = TypeVar("T")
 
 
 def create(folder: Path, record: L) -> L:
@@ -201,35 +202,133 @@ def stamp(path: str) -> Stamp | None:
     return about.st_mtime_ns, about.st_size, about.st_ino
 
 
-class Index(Generic[T]):
-    """A cache of all records in a folder; each is read once for each change.
+class Brief(Protocol):
+    """Facts about a record that lists need."""
 
-    `key` returns, for the path of a record's folder, a value that changes with it, or None without a record; `read`
-    reads the record.
-    """
+    @property
+    def id(self) -> str:
+        """Name of its folder."""
 
-    def __init__(self, key: Callable[[str], Hashable | None], read: Callable[[str], T]) -> None:
-        self._key, self._read = key, read
-        self._root: Path | None = None
-        self._known: dict[str, tuple[Hashable, T]] = {}
+    @property
+    def status(self) -> folders.Status:
+        """State of its process, as it last wrote it."""
 
-    def all(self, root: Path) -> dict[str, T]:
-        """Return all records by the name of their folder."""
-        before = self._known if root == self._root else {}
-        now: dict[str, tuple[Hashable, T]] = {}
+    @property
+    def created(self) -> float:
+        """Time of the request, in seconds since the epoch."""
+
+
+B = TypeVar("B", bound=Brief)
+
+
+@dataclass
+class Shelf(Generic[L, B]):
+    """All records of one kind, in one folder of the data folder. Each is read once for each change of its file."""
+
+    name: str
+    """Name of the folder, such as "runs"."""
+    noun: str
+    """Name of one of them in messages."""
+    command: str
+    """Command that makes one."""
+    parse: Callable[[str], L]
+    """Function that reads the record in a folder."""
+    bury: Callable[[L], dict[str, Any]]
+    """Function that returns the changes to a record whose process was killed."""
+    damaged: Callable[[Path, Exception], L]
+    """Function that returns a record in place of one that can't be read."""
+    brief: Callable[[L], B]
+    """Function that returns the facts about a record for lists."""
+    parse_brief: Callable[[str], B]
+    """Function that reads these facts alone."""
+    stamp: Callable[[str], Hashable | None] = lambda path: stamp(f"{path}/{FILE}")
+    """Function that returns a value that changes with the record in a folder, or None without a record."""
+    _known: dict[str, tuple[Hashable, B]] = field(default_factory=dict)
+
+    @property
+    def root(self) -> Path:
+        """Folder of the records' folders."""
+        return config.data_folder() / self.name
+
+    def folder(self, record_id: str) -> Path:
+        """Return the folder of a record, which may not exist. Raises BadInputError if no record can have this id."""
+        if not folders.is_id(record_id):
+            raise BadInputError(f"'{record_id:.80}' is not the id of a {self.noun}. See: workbench {self.name}")
+        return self.root / record_id
+
+    def read(self, record_id: str) -> L | None:
+        """Return a record, "lost" if its process died; None if it is missing."""
+        folder = self.folder(record_id)
+        try:
+            return settled(lambda: self.parse(str(folder)), folder, self.bury)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValidationError) as err:
+            return self.damaged(folder, err)
+
+    def get(self, record_id: str) -> L:
+        """Return a record as `read` does. NotFoundError names the latest ones."""
+        found = self.read(record_id)
+        if found is None:
+            raise self.missing(record_id)
+        return found
+
+    def missing(self, record_id: str) -> NotFoundError:
+        """Return the error that a record is missing."""
+        latest = [each.id for each in self.listed()[:5]]
+        known = (
+            f"The latest are {', '.join(latest)}." if latest else f"There is none yet. Start one with: {self.command}"
+        )
+        return NotFoundError(f"There is no {self.noun} '{record_id:.80}'. {known}")
+
+    def find(self, text: str) -> L:
+        """Return the record of this id, of the only id that begins or ends with it, or the latest one for 'last'."""
+        if text == "last":
+            if not (latest := self.listed()):
+                raise NotFoundError(f"There is no {self.noun} yet. Start one with: {self.command}")
+            return self.get(latest[0].id)
+        return self.get(folders.one_of(names(self.root), text, self.name))
+
+    def listed(self) -> list[B]:
+        """Return all records in brief, the newest first, each with its true status."""
+        root, now = self.root, dict[str, tuple[Hashable, B]]()
         for name in names(root):
             path = f"{root}/{name}"
-            if (key := self._key(path)) is None:
-                continue
-            known = before.get(name)
-            if known is None or known[0] != key:
-                try:
-                    known = key, self._read(path)
-                except FileNotFoundError:  # deleted since
-                    continue
-            now[name] = known
-        self._root, self._known = root, now
-        return {name: value for name, (_, value) in now.items()}
+            if (key := self.stamp(path)) is not None:
+                known = self._known.get(path)
+                with contextlib.suppress(FileNotFoundError):  # deleted since
+                    now[path] = known if known is not None and known[0] == key else (key, self._read_brief(path))
+        self._known = now
+        true = (self._true(each) if each.status in folders.ACTIVE else each for _, each in now.values())
+        return sorted(filter(None, true), key=lambda each: (each.created, each.id), reverse=True)
+
+    def _read_brief(self, path: str) -> B:
+        try:
+            return self.parse_brief(path)
+        except FileNotFoundError:
+            raise
+        except (OSError, ValidationError) as err:
+            return self.brief(self.damaged(Path(path), err))
+
+    def _true(self, each: B) -> B | None:
+        found = self.read(each.id)
+        return None if found is None else self.brief(found)
+
+    def cancel(self, record_id: str) -> L:
+        """Request the end of a record's process and return at once; that frees what it holds and writes its end."""
+        found, folder = self.get(record_id), self.folder(record_id)
+        if not found.active:
+            raise ConflictError(f"The {self.noun} {record_id} has ended already: it is {found.status}.")
+        folders.ask_to_end(found, folder)
+        give_up(found, folder)
+        return self.get(record_id)
+
+    def delete(self, record_id: str) -> None:
+        """Delete a record and its folder. Raises ConflictError while it is active."""
+        found = self.get(record_id)
+        if found.active:
+            raise ConflictError(f"The {self.noun} {record_id} is still {found.status}. Cancel it first.")
+        discard(self.folder(record_id))
 
 
 def names(root: Path) -> list[str]:

@@ -19,21 +19,14 @@ from typing import Any, TypedDict, Unpack, get_args
 from pydantic import BaseModel, ValidationError
 
 from workbench import config
-from workbench.errors import BadInputError, ConflictError, NotFoundError, quoted
+from workbench.errors import BadInputError, NotFoundError, quoted
 from workbench.jobs import folders, records
-from workbench.jobs.folders import ACTIVE, Status
+from workbench.jobs.folders import Status
 from workbench.redaction import redact_json
 from workbench.runs.answers import Bytes
 from workbench.runs.run import Marks, Moment, Run
 
 _MOST = 2**63 - 1
-
-
-def folder(run_id: str) -> Path:
-    """Return the folder of this run: record.json, log.txt, events.parquet."""
-    if not folders.is_id(run_id):
-        raise BadInputError(f"'{run_id}' is not the id of a run. See: workbench runs")
-    return _all() / run_id
 
 
 def name_of(workload: str) -> str:
@@ -76,14 +69,6 @@ def claim(run_id: str, pid: int, pid_created: float | None) -> Run | None:
     return None
 
 
-def get(run_id: str) -> Run:
-    """Return the run of this id; a run whose process died is lost. NotFoundError names the latest runs."""
-    run = _read(str(folder(run_id)))
-    if run is None:
-        raise _missing(run_id)
-    return run
-
-
 class Wanted(TypedDict, total=False):
     """Criteria of a search for runs; None and omitted ones don't matter."""
 
@@ -104,7 +89,7 @@ def select(*, limit: int | None = 50, offset: int = 0, **wanted: Unpack[Wanted])
     if not 0 <= offset <= _MOST:
         raise BadInputError(f"offset: given {offset}, allowed are whole numbers from 0 to {_MOST}.")
     page = _matching(wanted)[offset : None if limit is None else offset + limit]
-    return tuple(filter(None, (_read(str(_all() / each.id)) for each in page)))
+    return tuple(filter(None, (_shelf.read(each.id) for each in page)))
 
 
 def count(**wanted: Unpack[Wanted]) -> int:
@@ -114,15 +99,9 @@ def count(**wanted: Unpack[Wanted]) -> int:
 
 def find(text: str) -> Run:
     """Return the run of this id, or whose id alone begins or ends so, the latest of this name, or 'last'."""
-    if text == "last":
-        latest = select(limit=1)
-        if not latest:
-            raise NotFoundError("There is no run yet. Start one with: workbench run WORKLOAD --on cpu")
-        return latest[0]
-    ids = [each.id for each in listed()]
-    found = folders.one_of(ids, text, "runs")
-    named = () if found in ids else of_name(text)
-    return named[0] if named else get(found)
+    ids = records.names(_shelf.root)
+    named = () if text == "last" or folders.one_of(ids, text, "runs") in ids else of_name(text)
+    return named[0] if named else _shelf.find(text)
 
 
 def of_name(name: str) -> tuple[Run, ...]:
@@ -143,21 +122,6 @@ def mark(text: str, *, name: str | None = None, note: str | None = None, star: b
     with contextlib.suppress(FileNotFoundError):
         _write_marks(run.id, given)
     return get(run.id)
-
-
-def delete(run_id: str) -> None:
-    """Delete a run and its folder. Raises ConflictError while it is active."""
-    run = get(run_id)
-    if run.active:
-        raise ConflictError(f"The run {run_id} is still {run.status}. Cancel it first: workbench cancel {run_id}")
-    records.discard(folder(run_id))
-
-
-def settle() -> tuple[str, ...]:
-    """Mark runs whose process died as lost; return the ids of those that changed."""
-    going = (each for each in _index.all(_all()).values() if each.status in ACTIVE)
-    found = filter(None, (_read(str(_all() / each.id)) for each in going))
-    return tuple(run.id for run in found if not run.active)
 
 
 def alive(run: Run) -> bool:
@@ -186,18 +150,6 @@ class Listed(BaseModel, frozen=True):
         """Text to search, in lower case."""
         marks = () if self.marks is None else (self.marks.name, self.marks.note)
         return "\n".join((self.id, self.workload, self.cluster, *_texts(self.parameters), *marks)).casefold()
-
-
-def listed() -> list[Listed]:
-    """Return all runs in brief, the newest first, each with its true status."""
-    found = _index.all(_all()).values()
-    true = [_true(each) if each.status in ACTIVE else each for each in found]
-    return sorted(filter(None, true), key=lambda each: (each.created, each.id), reverse=True)
-
-
-def _true(run: Listed) -> Listed | None:
-    found = _read(str(_all() / run.id))
-    return None if found is None else run.model_copy(update={"status": found.status})
 
 
 _CONDITIONS: Mapping[str, Callable[[Listed, Any], bool]] = {
@@ -234,10 +186,6 @@ def _texts(value: Any, name: str = "") -> Iterator[str]:
         yield f"{name}={value}"
 
 
-def _all() -> Path:
-    return config.data_folder() / "runs"
-
-
 def _key(path: str) -> Hashable | None:
     record = records.stamp(f"{path}/{records.FILE}")
     if record is None or not os.path.isdir(f"{path}/{_MARKS}"):  # noqa: PTH112  a Path for each of thousands is slow
@@ -245,27 +193,13 @@ def _key(path: str) -> Hashable | None:
     return record, *(records.stamp(f"{path}/{_MARKS}/{name}") for name in Marks.model_fields)
 
 
-def _in_brief(path: str) -> Listed:
-    try:
-        run = Listed.model_validate_json(records.read_bytes(f"{path}/{records.FILE}"))
-    except FileNotFoundError:
-        raise
-    except (OSError, ValidationError) as err:
-        run = Listed.model_validate(dict(_damaged(Path(path), err)))
+def _brief(run: Run) -> Listed:
+    return Listed.model_validate(run.model_dump(include=set(Listed.model_fields)))
+
+
+def _parsed_brief(path: str) -> Listed:
+    run = Listed.model_validate_json(records.read_bytes(f"{path}/{records.FILE}"))
     return run.model_copy(update={"id": os.path.basename(path), "marks": _marks(path)})  # noqa: PTH119
-
-
-_index = records.Index(_key, _in_brief)
-
-
-def _read(path: str) -> Run | None:
-    """Return the run of this folder, or one that describes the error in its record; None if there is none."""
-    try:
-        return records.settled(lambda: _parsed(path), Path(path), _bury)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValidationError) as err:
-        return _damaged(Path(path), err)
 
 
 def _parsed(path: str) -> Run:
@@ -277,13 +211,7 @@ def _parsed_or_missing(run_id: str) -> Run:
     try:
         return _parsed(str(folder(run_id)))
     except FileNotFoundError as err:
-        raise _missing(run_id) from err
-
-
-def _missing(run_id: str) -> NotFoundError:
-    latest = [each.id for each in listed()[:5]]
-    known = f"The latest are {', '.join(latest)}." if latest else "There is none yet."
-    return NotFoundError(f"There is no run '{run_id}'. {known}")
+        raise _shelf.missing(run_id) from err
 
 
 def _damaged(path: Path, error: Exception) -> Run:
@@ -296,7 +224,7 @@ def _damaged(path: Path, error: Exception) -> Run:
     about = {"workload": made, "cluster": "", "created": path.stat().st_mtime} | {
         name: written[name] for name in ("workload", "cluster", "created") if name in written
     }
-    return Run(id=path.name, status="lost", error=records.damage(error, "delete_run"), **about)
+    return Run(id=path.name, status="lost", marks=_marks(str(path)), error=records.damage(error, "delete_run"), **about)
 
 
 _MARKS = "marks"
@@ -349,3 +277,17 @@ def _epitaph(run: Run) -> tuple[Status, str]:
         f"Its runner process (pid {run.pid}) was ended {own}from outside{done}: killed, short of memory, or the "
         f"machine went down. Nothing was computed further; run it again, or see: workbench show {run.id} --log"
     )
+
+
+_shelf = records.Shelf(
+    "runs",
+    "run",
+    "workbench run WORKLOAD --on cpu",
+    parse=_parsed,
+    bury=_bury,
+    damaged=_damaged,
+    brief=_brief,
+    parse_brief=_parsed_brief,
+    stamp=_key,
+)
+folder, get, listed, cancel, delete = _shelf.folder, _shelf.get, _shelf.listed, _shelf.cancel, _shelf.delete

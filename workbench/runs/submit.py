@@ -13,7 +13,7 @@ from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError
 from workbench.jobs import folders, processes
-from workbench.jobs.records import claim, give_up
+from workbench.jobs.records import claim
 from workbench.jobs.waiting import Waiting
 from workbench.runs import inputs, store
 from workbench.runs.forecasting import devices, machines, measuring
@@ -154,16 +154,12 @@ def _new(
 def cancel(run_id: str) -> Run:
     """Request the end of a run and return at once. Its process frees the workers and writes the status "cancelled"."""
     run = store.get(run_id)
-    if not run.active:
-        raise ConflictError(f"The run {run_id} has ended already: it is {run.status}.")
-    if run.workload == WATCHED:
+    if run.active and run.workload == WATCHED:
         raise ConflictError(
             f"The run {run_id} is computed by a notebook or a script of yours (pid {run.pid}), which watches itself. "
             "Interrupt it there."
         )
-    folders.ask_to_end(run, store.folder(run_id))
-    give_up(run, store.folder(run_id))
-    return store.get(run_id)
+    return store.cancel(run_id)
 
 
 _waiting = Waiting(lambda run_id: lambda: store.get(run_id), _POLL)

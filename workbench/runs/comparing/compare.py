@@ -199,16 +199,6 @@ def submit(
     return _start_conductor(comparison)
 
 
-def cancel(comparison_id: str) -> Comparison:
-    """Request the end of a comparison and return at once; its clusters are stopped, its measurements are saved."""
-    comparison = comparisons.get(comparison_id)
-    if not comparison.active:
-        raise ConflictError(f"{comparison.id} has ended already: it is {comparison.status}.")
-    folders.ask_to_end(comparison, comparisons.folder(comparison.id))
-    on_disk.give_up(comparison, comparisons.folder(comparison.id))
-    return comparisons.get(comparison_id)
-
-
 _waiting = Waiting(lambda id: lambda: comparisons.get(id), _POLL)
 wait, finish = _waiting.wait, _waiting.finish
 """Functions that wait for the end of a comparison, with a timeout."""

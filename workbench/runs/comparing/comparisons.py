@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import random
 import time
@@ -14,14 +15,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import psutil
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field
 
-from workbench import config, formats
+from workbench import formats
 from workbench.clusters import records
 from workbench.clusters.lines import read_line
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError, NotFoundError
-from workbench.jobs import folders, records as on_disk
+from workbench.errors import BadInputError, NotFoundError
+from workbench.jobs import records as on_disk
 from workbench.jobs.folders import Lasting
 from workbench.runs.parts import Result
 from workbench.runs.run import SIMULATED, on_simulated
@@ -173,13 +174,6 @@ class Comparison(Lasting, frozen=True):
         return any(on_simulated(row.spec, row.inventory or self.inventory) for row in self.rows)
 
 
-def folder(comparison_id: str) -> Path:
-    """Return the folder of a comparison, with its record.json and log.txt."""
-    if not folders.is_id(comparison_id):
-        raise BadInputError(f"'{comparison_id:.80}' is not the id of a comparison. See: workbench runs --comparisons")
-    return _all() / comparison_id
-
-
 def create(comparison: Comparison) -> Comparison:
     """Save a new comparison."""
     return on_disk.create(folder(comparison.id), comparison)
@@ -190,41 +184,11 @@ def write(comparison: Comparison) -> Comparison:
     return on_disk.write(folder(comparison.id), comparison)
 
 
-def get(comparison_id: str) -> Comparison:
-    """Return the comparison of this id, 'lost' if its process died. NotFoundError names the latest ones."""
-    found = _read(folder(comparison_id))
-    if found is None:
-        there = ", ".join(each.id for each in select(limit=5))
-        latest = f"The latest are: {there}." if there else "There is none yet. Make one: workbench compare"
-        raise NotFoundError(f"Unknown comparison '{comparison_id:.80}'. {latest}")
-    return found
-
-
-def find(text: str) -> Comparison:
-    """Return the comparison of this id, of the only id that begins or ends with it, or the latest one for 'last'."""
-    if text == "last":
-        latest = select(limit=1)
-        if not latest:
-            raise NotFoundError("There is no comparison yet. Make one: workbench compare array_sum --on cpu")
-        return latest[0]
-    return get(folders.one_of(on_disk.names(_all()), text, "comparisons"))
-
-
 def select(*, limit: int | None = 50) -> tuple[Comparison, ...]:
     """Return the comparisons, the newest first."""
     if limit is not None and limit < 1:
         raise BadInputError(f"limit: given {limit}, allowed are whole numbers from 1.")
-    read = (_read(_all() / each.id) if each.active else each for each in _index.all(_all()).values())
-    ordered = sorted(filter(None, read), key=lambda each: each.created, reverse=True)
-    return tuple(ordered[:limit])
-
-
-def delete(comparison_id: str) -> None:
-    """Delete a comparison, but not its runs. Raises ConflictError while it is active."""
-    comparison = get(comparison_id)
-    if comparison.active:
-        raise ConflictError(f"{comparison.id} is still going on. Cancel it first.")
-    on_disk.discard(folder(comparison.id))
+    return tuple(_shelf.listed()[:limit])
 
 
 def clusters_of(comparison: Comparison) -> tuple[str, ...]:
@@ -239,7 +203,7 @@ def cluster_name(comparison_id: str, index: int) -> str:
 
 def turn_file() -> Path:
     """Return the file that the comparison computing on this machine locks; machines may share the disk."""
-    return _all() / f".turn-{platform.node()}"
+    return _shelf.root / f".turn-{platform.node()}"
 
 
 def places(rows: Sequence[Row]) -> tuple[str, ...]:
@@ -247,37 +211,12 @@ def places(rows: Sequence[Row]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(row.on for row in rows if row.spec is not None))
 
 
-def _all() -> Path:
-    return config.data_folder() / "comparisons"
+def _parsed(path: str) -> Comparison:
+    text = on_disk.read_bytes(f"{path}/{on_disk.FILE}")
+    return Comparison.model_validate_json(text).model_copy(update={"id": os.path.basename(path)})  # noqa: PTH119
 
 
-def _read(path: Path) -> Comparison | None:
-    try:
-        return on_disk.settled(lambda: _parsed(path), path, _bury)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValidationError) as err:
-        return _damaged(path, err)
-
-
-def _parsed(path: Path) -> Comparison:
-    text = on_disk.read_bytes(path / on_disk.FILE)
-    return Comparison.model_validate_json(text).model_copy(update={"id": path.name})
-
-
-def _in_list(path: str) -> Comparison:
-    try:
-        return _parsed(Path(path))
-    except FileNotFoundError:
-        raise
-    except (OSError, ValidationError) as err:
-        return _damaged(Path(path), err)
-
-
-_index = on_disk.Index(lambda path: on_disk.stamp(f"{path}/{on_disk.FILE}"), _in_list)
-
-
-def _damaged(path: Path, error: OSError | ValidationError) -> Comparison:
+def _damaged(path: Path, error: Exception) -> Comparison:
     return Comparison(
         id=path.name,
         workload=path.name.removeprefix("compare-").rpartition("-")[0],
@@ -297,3 +236,16 @@ def _bury(comparison: Comparison) -> dict[str, Any]:
                     host.terminate()
     why = "The process that conducted it was ended from outside. What was measured until then is kept."
     return {"status": "lost", "stage": None, "now": None, "stopped": time.time(), "error": why}
+
+
+_shelf = on_disk.Shelf(
+    "comparisons",
+    "comparison",
+    "workbench compare array_sum --on cpu",
+    parse=_parsed,
+    bury=_bury,
+    damaged=_damaged,
+    brief=lambda comparison: comparison,
+    parse_brief=_parsed,
+)
+folder, get, find, cancel, delete = _shelf.folder, _shelf.get, _shelf.find, _shelf.cancel, _shelf.delete
