@@ -34,7 +34,7 @@ from workbench.runs.comparing.comparisons import Comparison, Request, Row, Sampl
 from workbench.runs.comparing.past import compare_runs
 from workbench.runs.comparing.table import as_markdown, export, summarise
 from workbench.runs.run import WATCHED, Run
-from workbench.runs.statistics import Spread, advice, amdahl, compared, more_repeats, spread, student
+from workbench.runs.statistics import Spread, advice, compared, more_repeats, spread, student
 from workbench.session import Session
 from workbench.views.answers import read_state
 from workbench.views.comparisons import _bars
@@ -218,15 +218,6 @@ def test_each_round_has_an_order_of_its_own_that_the_record_gives_again():
     assert summarise(found).seed == 7
 
 
-def test_amdahls_law_is_found_again_from_times_that_follow_it():
-    law = amdahl([(cores, 2 + 8 / cores) for cores in (1, 2, 4, 8)])
-    assert law.serial == pytest.approx(2)
-    assert law.parallel == pytest.approx(8)
-    assert amdahl([(2, 3.0)]) is None
-    assert amdahl([(1, 8.0), (2, 3.0)]).serial == 0
-    assert amdahl([(1, 3.0), (2, 6.0)]).parallel == 0
-
-
 # -- agreement
 
 
@@ -343,7 +334,6 @@ def test_a_sweep_over_workers_gives_a_scaling_curve():
     (curve,) = summarise(comparison(*rows, request=request)).scaling
     assert [point.speedup for point in curve.points] == pytest.approx([1, 10 / 6, 2.5])
     assert [point.efficiency for point in curve.points] == pytest.approx([1, 10 / 12, 10 / 16])
-    assert curve.serial_share == pytest.approx(0.2)
     assert "Scaling, CPU with 1 thread" in export(comparison(*rows, request=request), "markdown")
 
 

@@ -35,7 +35,7 @@ def random_comparison(seed):
     source = random.Random(seed)
     serial, parallel = source.choice((0, 0.2, 2)), source.choice((0.3, 4, 8))
     cores = source.sample((1, 2, 3, 4, 8), source.randint(0, 4))
-    # Real times don't follow Amdahl's law: some rows are off, and more cores may take longer.
+    # Real times follow no simple law: some rows are off, and more cores may take longer.
     rows = [
         row(
             f"cpu --threads {n}", measured(source, (serial + parallel / n) * source.choice((1, 1, 1.3, 0.7))), threads=n
@@ -143,7 +143,6 @@ def curves_agree(found, summary, texts, told):
         by_cores = {each.spec.threads: each for each in found.rows if each.seconds and not each.spec.devices}
         judge = partial(judged, reference=by_cores[first.cores].seconds)
         stands = [judge(by_cores[point.cores].seconds) for point in curve.points[1:]]
-        assert curve.serial_share is None or "faster" in stands, told
         for point, difference in zip(curve.points[1:], stands, strict=True):
             gain = point.cores / first.cores
             assert point.speedup == pytest.approx(gain * point.efficiency), told

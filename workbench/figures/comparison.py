@@ -257,13 +257,7 @@ def _head(comparison: Comparison, summary: Summary, theme: Theme) -> str:
 
 def _remarks(summary: Summary, theme: Theme) -> str:
     found = "".join(f"<li>{escape(each)}</li>" for each in remarks(summary))
-    law = "".join(
-        f"<li>{escape(each.what)}: by Amdahl's law {100 * each.serial_share:.0f} % of the time on one core is not "
-        "shortened by more cores.</li>"
-        for each in summary.scaling
-        if each.serial_share is not None
-    )
-    return f'<ul style="margin: 8px 0; padding-left: 18px">{found}{law}</ul>{_differences(summary, theme)}'
+    return f'<ul style="margin: 8px 0; padding-left: 18px">{found}</ul>{_differences(summary, theme)}'
 
 
 def _differences(summary: Summary, theme: Theme) -> str:

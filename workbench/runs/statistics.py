@@ -63,13 +63,6 @@ class Ratio(NamedTuple):
     """Quotients, or times of the side that has fewer."""
 
 
-class Amdahl(NamedTuple):
-    """Time of a computation on n cores: `serial + parallel / n` seconds."""
-
-    serial: float
-    parallel: float
-
-
 def spread(seconds: Sequence[float]) -> Spread:
     """Return the median and spread of times; quartiles lie between the times, as NumPy's default has them."""
     median = statistics.median(seconds)
@@ -155,24 +148,6 @@ def advice(more: int | None, *, busy: bool = False) -> str:
         return "the times scatter too much: measure on a quiet machine, or give the runs more to do"
     why = "the machine was busy, " if busy else ""
     return f"{why}repeat {more} more {'time' if more == 1 else 'times'}"
-
-
-def amdahl(points: Sequence[tuple[float, float]]) -> Amdahl | None:
-    """Fit Amdahl's law to (cores, seconds), by least squares of the relative error, with neither part below 0.
-
-    None where fewer than two numbers of cores were measured.
-    """
-    if len({cores for cores, _ in points}) < 2:
-        return None
-    # Each equation is divided by its time: half a second matters more where one second is measured than a hundred.
-    rows = [(1 / seconds, 1 / (cores * seconds)) for cores, seconds in points]
-    aa, ab, bb = (sum(row[i] * row[j] for row in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
-    a, b = (sum(row[i] for row in rows) for i in (0, 1))
-    determinant = aa * bb - ab * ab
-    serial, parallel = (a * bb - b * ab) / determinant, (b * aa - a * ab) / determinant
-    if serial < 0:
-        return Amdahl(0.0, b / bb)
-    return Amdahl(serial, parallel) if parallel > 0 else Amdahl(a / aa, 0.0)
 
 
 def _difference(low: float, high: float) -> Difference:

@@ -1,4 +1,4 @@
-"""Scaling curves of a comparison that sweeps workers or threads: speed-up, efficiency and Amdahl's law."""
+"""Scaling curves of a comparison that sweeps workers or threads: speed-up and efficiency."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from workbench.clusters.lines import read_line
 from workbench.runs.comparing.compare import SWEPT_OPTIONS
 from workbench.runs.comparing.comparisons import Comparison, Row
-from workbench.runs.statistics import amdahl, compared, spread
+from workbench.runs.statistics import compared, spread
 
 
 class Point(BaseModel, frozen=True):
@@ -31,8 +31,6 @@ class Scaling(BaseModel, frozen=True):
 
     what: str
     points: tuple[Point, ...]
-    serial_share: float | None
-    """Part of the time on one core that more cores don't shorten, by Amdahl's law; None if unknown."""
 
 
 def scalings(comparison: Comparison) -> tuple[Scaling, ...]:
@@ -64,19 +62,15 @@ def _scaling(what: str, rows: Sequence[Row]) -> Scaling | None:
     if len({cores for cores, _ in measured}) < 2:
         return None
     fewest, alone = measured[0]
-    points, sure = [], False
+    points = []
     for cores, row in measured:
         found, ideal = compared(row.times, alone.times, paired=True), cores / fewest
-        sure = sure or found.difference == "faster"
         efficiency = 1.0 if row is alone else 1 / (found.ratio * ideal)
         ends = (found.low, found.high) if row is not alone else (None, None)
         low, high = (None if each is None else 1 / (each * ideal) for each in reversed(ends))
         speedup, middle = efficiency * ideal, spread(row.seconds).median
         points.append(Point(cores=cores, seconds=middle, speedup=speedup, efficiency=efficiency, low=low, high=high))
-    # If it is undecided whether more cores are faster, the serial share is unknown.
-    law = amdahl([(point.cores, point.seconds) for point in points]) if sure else None
-    share = law.serial / (law.serial + law.parallel) if law else None
-    return Scaling(what=what, points=tuple(points), serial_share=share)
+    return Scaling(what=what, points=tuple(points))
 
 
 def efficiency_text(point: Point) -> str:
