@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -72,6 +73,9 @@ def brought(installed: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 def test_our_own_profiles_are_all_there() -> None:
     assert list(registered())[:5] == ["cpu", "gpu", "gpus", "ucx", "address"]
     assert {each.name for each in registered().values()} == {*registered()}
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {*project["entry-points"]["workbench.profiles"]} == {*registered()}
+    assert [name for name, each in registered().items() if isinstance(each, Broken)] == []
 
 
 def test_a_profile_of_another_package_is_offered_and_planned(brought: None) -> None:
@@ -123,7 +127,7 @@ def test_one_that_says_of_itself_what_it_should_not_is_told_with_what_was_expect
 def test_one_that_answers_with_other_things_is_told_with_what_was_expected(
     brought: None, installed: list[str], data_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(installed))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*installed, str(Path(__file__).parents[1])]))
     with pytest.raises(
         FailedError, match=r"^plan\(\) of the wrong .* gave \{'n_workers': 1\}, which is no ClusterSpec\."
     ):

@@ -91,10 +91,10 @@ SGE = """<?xml version='1.0'?>
   <job_info>
     <job_list state="pending"><JB_job_number>557</JB_job_number><JB_name>dask-night</JB_name><state>qw</state>
       <full_job_name>dask-night-1</full_job_name></job_list>
-    <job_list state="pending"><JB_job_number>558</JB_job_number><JB_name>dask-night-1</JB_name>
-      <state>hqw</state></job_list>
-    <job_list state="pending"><JB_job_number>559</JB_job_number><JB_name>dask-night-1</JB_name>
-      <state>Eqw</state></job_list>
+    <job_list state="pending"><JB_job_number>558</JB_job_number><JB_name>dask-night</JB_name>
+      <state>hqw</state><full_job_name>dask-night-1</full_job_name></job_list>
+    <job_list state="pending"><JB_job_number>559</JB_job_number><JB_name>dask-night</JB_name>
+      <state>Eqw</state><full_job_name>dask-night-1</full_job_name></job_list>
   </job_info>
 </job_info>"""
 
@@ -118,16 +118,16 @@ ANSWERS = {
     "sge": (
         SGE,
         ("555", "running", ""),
-        ("557", "pending", "waiting (qw)"),
-        ("558", "pending", "held (hqw)"),
-        ("559", "pending", "error (Eqw)"),
+        ("557", "pending", "qw"),
+        ("558", "pending", "hqw"),
+        ("559", "pending", "Eqw"),
     ),
     "lsf": (
         LSF,
         ("22005", "running", ""),
         ("22006", "pending", "New job is waiting for scheduling"),
         ("22007", "ended", "TERM_OWNER: job killed by owner"),
-        ("22008", "ended", "EXIT, exit code 1"),
+        ("22008", "ended", "EXIT"),
     ),
 }
 
@@ -162,7 +162,7 @@ COMMANDS = {
 }
 WAITS = {
     "pbs": "Insufficient amount of resource: ncpus (R: 1 A: 0 T: 1)",
-    "sge": "waiting (qw)",
+    "sge": "qw",
     "lsf": "Job slot limit reached",
 }
 

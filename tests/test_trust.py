@@ -20,7 +20,7 @@ from tests.views import html_of
 from workbench import config, kept, trust
 from workbench.cli import main
 from workbench.clusters.budget import refusal
-from workbench.clusters.profiles.own import own
+from workbench.clusters.profiles.own import saved
 from workbench.errors import ConflictError, UntrustedError
 from workbench.hardware import inventory
 from workbench.session import Session
@@ -201,7 +201,7 @@ def test_a_profile_that_is_swapped_between_reading_and_the_look_at_trust_is_not_
     waiting = kept.untrusted()
     assert waiting is not None
     kept.trust_folder(waiting.folder, waiting.sha)
-    assert "mine" in own()
+    assert "mine" in saved()
     file.write_text(hostile_text)
 
     def read_and_swap(path: Path, most: int) -> bytes | None:
@@ -211,7 +211,7 @@ def test_a_profile_that_is_swapped_between_reading_and_the_look_at_trust_is_not_
         return content
 
     monkeypatch.setattr(trust, "read_file", read_and_swap)
-    assert "evil" not in own()
+    assert "evil" not in saved()
 
 
 def test_the_page_trusts_what_it_showed(hostile: Hostile) -> None:
@@ -318,7 +318,7 @@ def test_a_workbench_yaml_that_would_hang_or_overflow_is_one_sentence(
         os.mkfifo("workbench.yaml")
     else:
         Path("workbench.yaml").write_text(text, encoding="utf-8")
-    assert sentence in own()["workbench.yaml"].reason  # type: ignore[attr-defined]
+    assert sentence in str(saved()["workbench.yaml"].problem)
     assert kept.untrusted() is None
 
 

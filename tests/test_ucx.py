@@ -18,7 +18,7 @@ from tests.conftest import using_data_folder
 from tests.test_budget import machine
 from workbench.cli import main
 from workbench.cli.clusters import check_consent, up_options
-from workbench.clusters import connect as connecting, control, launch, records
+from workbench.clusters import control, launch, records
 from workbench.clusters.lines import read_line
 from workbench.clusters.plan import plan
 from workbench.clusters.profiles import ucx
@@ -112,10 +112,9 @@ def test_an_environment_without_ucx_starts_nothing(data_folder: Path, monkeypatc
 
 
 def test_a_client_without_ucx_is_told_what_it_lacks(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connecting.importlib.util, "find_spec", lambda _: None)
-    record = ClusterRecord(name="calm-otter", spec=plan("ucx", with_ucx()))
+    monkeypatch.setattr(ucx.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(MissingError, match=r"calm-otter speaks UCX, and .* lacks distributed-ucxx: pip install"):
-        connecting._prepare_ucx(record)
+        ucx.Ucx().connecting(plan("ucx", with_ucx()), "calm-otter")
 
 
 def test_what_ucx_speaks_over_is_chosen_seen_and_in_the_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
-import os
 import platform
 import sys
 import warnings
@@ -16,9 +15,10 @@ import dask
 
 from workbench import remote
 from workbench.clusters import cuda, records, security
+from workbench.clusters.profiles import of_cluster
 from workbench.clusters.reaching import heard
 from workbench.clusters.records import ClusterRecord
-from workbench.errors import ConflictError, FailedError, MissingError, install
+from workbench.errors import ConflictError, FailedError
 from workbench.threads import finish, load
 from workbench.travelling import Travelling, apart, without_dasks_table
 
@@ -51,8 +51,7 @@ def connect(name: str, *, asynchronous: bool = False, client_name: str | None = 
     if client_name is None:
         # Our own connections report differences to the user in another way.
         _compare_versions(record)
-    if record.spec.protocol == "ucx":
-        _prepare_ucx(record)
+    of_cluster(record.spec.profile).connecting(record.spec, record.name)
     if record.spec.devices and not asynchronous:
         _prepare_backend()
     load("distributed")
@@ -94,19 +93,6 @@ def _bring_folder(client: Client) -> None:
             client.run_on_scheduler(Travelling(remote.look_in), folder)
             with contextlib.suppress(OSError):
                 client.register_worker_callbacks(Travelling(remote.looking_in, (folder,)))
-
-
-def _prepare_ucx(record: ClusterRecord) -> None:
-    if importlib.util.find_spec("distributed_ucxx") is None:
-        raise MissingError(
-            f"Cluster {record.name} speaks UCX, and {sys.executable} lacks distributed-ucxx: "
-            f"{install('ucx')}, or work in the cluster's environment."
-        )
-    # UCX initializes once in a process, at the first connection; blocks on a GPU arrive on one.
-    dask.config.set({"distributed-ucxx.create-cuda-context": bool(record.spec.devices)})
-    os.environ.update(record.spec.ucx_variables())
-    # ucxx sets a variable that its own UCX then warns about.
-    os.environ.setdefault("UCX_WARN_UNUSED_ENV_VARS", "n")
 
 
 def _prepare_backend() -> None:

@@ -55,23 +55,19 @@ def devices_of(inventory: Inventory) -> tuple[Device, ...]:
 
 
 def pick(
-    profile: str, inventory: Inventory, wanted: str | None = None, n_workers: int | None = None
+    inventory: Inventory, wanted: str | None = None, n_workers: int | None = None, most: int | None = None
 ) -> tuple[tuple[Device, ...], str]:
     """Return devices for a cluster, one per worker, and a message that explains the choice.
 
     `wanted` are indices or UUIDs separated by commas. Without it and `n_workers`, the idle devices are picked, or all
-    if none is idle (one for the profile gpu). Raises BadInputError for an unknown device, the wrong number of them, or
+    if none is idle, `most` at most. Raises BadInputError for an unknown device, the wrong number of them, or
     whole GPUs mixed with slices.
     """
     there = devices_of(inventory)
     if not there:
         raise BadInputError("No GPU is left to choose from. See CUDA_VISIBLE_DEVICES, and what nvidia-smi says.")
     chosen = _wanted(wanted, there) if wanted is not None else _idle(there) if n_workers is None else there
-    if profile == "gpu" and wanted is not None and len(chosen) > 1:
-        raise BadInputError(f"devices is {quoted(wanted)}, and the gpu profile has one GPU. Give one, or choose gpus.")
-    number = n_workers or (1 if profile == "gpu" else len(chosen))
-    if profile == "gpu" and number > 1:
-        raise BadInputError(f"n_workers is {number}, and the gpu profile has one GPU and one worker. Choose gpus.")
+    number = n_workers or min(len(chosen), most or len(chosen))
     if number > len(chosen):
         there_are = "there is" if len(chosen) == 1 else "there are"
         raise BadInputError(
@@ -83,10 +79,10 @@ def pick(
     return picked, _why(picked, chosen, there, was_chosen=wanted is not None)
 
 
-def proposed(profile: str, inventory: Inventory) -> frozenset[str]:
+def proposed(inventory: Inventory, most: int | None) -> frozenset[str]:
     """Return the UUIDs of the devices that a cluster gets by default; empty if there is nothing to propose."""
     try:
-        return frozenset(device.uuid for device in pick(profile, inventory)[0])
+        return frozenset(device.uuid for device in pick(inventory, most=most)[0])
     except BadInputError:
         return frozenset()
 

@@ -165,7 +165,10 @@ class Engine(ABC):
         self.dashboard = dashboard.hide(scheduler, self.folder)
         dashboard.connect_when_asked(scheduler)
         _notify(scheduler, self.changed)
-        return Place(scheduler.address, *(security.files(self.folder) if self.spec.encrypt else ()))
+        addresses = [scheduler.address, *(each.contact_address for each in scheduler.listeners)]
+        contact = next((each for each in addresses if not each.startswith("ucx:")), None)
+        place = Place(scheduler.address, *(security.files(self.folder) if self.spec.encrypt else ()))
+        return place if contact == place.address else place._replace(contact=contact)
 
     def rpc(self) -> Any:
         """Return Dask's RPC to the scheduler."""

@@ -13,7 +13,7 @@ import dask.config
 
 from workbench import config
 from workbench.clusters import names, records
-from workbench.clusters.profiles import profile
+from workbench.clusters.profiles import of_cluster
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError
@@ -39,7 +39,7 @@ def launch(
         check_name(name, "cluster", "calm-otter")
     # The host reads it too, but an error there would come back as a failed cluster.
     config.seconds("start-timeout")
-    profile(spec.profile).check(spec)
+    of_cluster(spec.profile).check(spec)
     check = None if force or spec.elsewhere else partial(check_budget, spec, inventory(), group=group)
     record = ClusterRecord(
         name=name or names.new_name(records.names()),
@@ -82,7 +82,7 @@ def environment(record: ClusterRecord) -> dict[str, str]:
         "SPT_NOENV": "1",
         "PYTHONUNBUFFERED": "1",
     }
-    defaults, chosen = profile(record.spec.profile).environment(record.spec)
+    defaults, chosen = of_cluster(record.spec.profile).environment(record.spec)
     return {**_worker_environment(), **defaults, **os.environ, **chosen, **settings}
 
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from workbench.clusters.profiles import Profile, known_profiles
+from workbench.clusters.profiles import Profile, registered
 from workbench.clusters.spec import WITHOUT_DASK
 from workbench.errors import BadInputError, quoted
 from workbench.hardware import Inventory
@@ -83,7 +83,6 @@ class Line(NamedTuple):
             return self.cluster
         if self.profile in WITHOUT_DASK:
             return {"numpy": "NumPy", "cupy": "CuPy"}[str(self.profile)]
-        known = known_profiles().get(str(self.profile))
         rest = dict(self.choices)
         workers, threads = (rest.pop(name, None) for name in ("n_workers", "threads_per_worker"))
         if self.profile == "cpu" and not rest and str(workers) == str(threads) == "1":
@@ -94,12 +93,17 @@ class Line(NamedTuple):
             for name, value in rest.items()
         ]
         told = ", ".join([*([" × ".join(shape)] if shape else []), *others])
-        title = known.title if known else str(self.profile)
+        title = _title(str(self.profile))
         return f"{title} with {told}" if told else title
 
     def having(self, **choices: Any) -> Line:
         """Return the line with these choices changed."""
         return self._replace(choices={**self.choices, **choices})
+
+
+def _title(name: str) -> str:
+    """Return the title of a profile, or the name of saved choices."""
+    return registered()[name].title if name in registered() else name
 
 
 def _counted(number: Any, what: str) -> str:

@@ -21,7 +21,7 @@ from workbench.clusters.engine import Engine
 from workbench.clusters.forking import fork
 from workbench.clusters.handle import Handle, State
 from workbench.clusters.host import SPILL
-from workbench.clusters.profiles import profile
+from workbench.clusters.profiles import of_cluster
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.repeating import repeat
 from workbench.clusters.spec import ClusterSpec
@@ -153,7 +153,7 @@ class _Owner:
 
     async def _start_scheduler_and_workers(self) -> None:
         spec = self.record.spec
-        started = profile(spec.profile)
+        started = of_cluster(spec.profile)
         keys = security.make(self.record.name) if spec.encrypt and not started.attaches else None
         if not started.attaches:
             dask.config.set({"temporary-directory": _make_spill_folder()})

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Unpack
 
 from workbench.clusters.choices import Choices, choosing
-from workbench.clusters.profiles import Around, profile as find
+from workbench.clusters.profiles import Around, look_up, profile as find
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, MissingError
 from workbench.hardware import Inventory
@@ -68,12 +68,13 @@ def plan(
     ConflictError
         No memory was chosen and none is left, or a GPU has too little free memory.
     """
-    found, around = find(profile), Around(inventory, promised, held, version)
+    found, given = look_up(profile, choices)
+    around = Around(inventory, promised, held, version)
     reason = found.unavailable(around)
     if reason is not None:
         raise MissingError(f"The {profile} profile can't be had here. {reason}")
-    found.refuse_unknown(choices, inventory)
-    spec = found.plan(choices, around)
+    found.refuse_unknown(given, inventory)
+    spec = found.plan(given, around)
     # Site settings, such as dask-jobqueue's lines of a job script, are stored as well.
     if (why := next(filter(None, map(complaint, spec.options, spec.options.values())), None)) is not None:
         raise BadInputError(why)

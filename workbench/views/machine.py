@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from workbench.clusters.budget import refusal
 from workbench.clusters.devices import proposed
 from workbench.clusters.plan import consent, has_gpus
-from workbench.clusters.profiles import profile as find
+from workbench.clusters.profiles import look_up, profile as find
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import BadInputError, WorkbenchError
 from workbench.figures import markup
@@ -144,8 +144,8 @@ def _choice(profile: str, inventory: Inventory) -> Choice | None:
     # The tab of this machine shows bars without a profile.
     if not profile or not has_gpus(profile, inventory):
         return None
-    base = find(profile).base
-    return Choice(one=base == "gpu", proposed=proposed(base, inventory), name=f"plan.{profile}.devices")
+    most = find(profile).most_workers
+    return Choice(one=most == 1, proposed=proposed(inventory, most), name=f"plan.{profile}.devices")
 
 
 def start(context: Context, _: str) -> str:
@@ -344,7 +344,7 @@ def _keep(context: Context, profile: str) -> str:
     """Return controls that save the choices under a name, or delete saved ones."""
     path = f"profiles/{profile}"
     forget = confirmed("delete", f"Forget {profile}", "Forget?", f"DELETE {path}", "forget")
-    is_own = find(profile).base != profile
+    is_own = find(profile).name != profile
     typed = context.choices.get("keep.name", "")
     return keeping(
         "keep.name",
@@ -362,7 +362,8 @@ def _keep(context: Context, profile: str) -> str:
 
 def _form(context: Context, planned: _Planned, inventory: Inventory) -> tuple[Form, list[str], list[str]]:
     """Return the form of the choices, the required fields, and the others."""
-    schema = find(planned.profile).form(planned.typed, inventory).model_json_schema()
+    found, choices = look_up(planned.profile, planned.typed)
+    schema = found.form(choices, inventory).model_json_schema()
     needed = list(schema.get("required", ()))
     known = planned.spec or planned.usual
     defaults = hints(known) if known else {}

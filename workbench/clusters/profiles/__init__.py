@@ -1,6 +1,6 @@
-"""Ways to start a cluster, one file for each: its choices, the plan made of them, and its start.
+"""Ways to start a cluster, one file for each: its choices, the plan made of them, and its engine.
 
-A third-party package adds one by an entry point of the group `workbench.profiles` that names a `Profile`.
+An entry point of the group `workbench.profiles` names each, of this package and of others.
 """
 
 from __future__ import annotations
@@ -8,9 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, wraps
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -31,9 +29,10 @@ from workbench.formats import count
 from workbench.packages import entry_points, installed_version
 from workbench.redaction import complaint
 from workbench.threads import load_entry_point
-from workbench.trust import FILE
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from distributed.security import Security
 
     from workbench.clusters.engine import Engine
@@ -46,13 +45,6 @@ GROUP = "workbench.profiles"
 
 Group = Literal["here", "elsewhere", "more"]
 _GROUPS: tuple[Group, ...] = get_args(Group)
-
-_FIRST = ("cpu", "gpu", "gpus", "ucx", "address")
-_SHARED = {"far", "here", "hosts", "jobs", "local", "own", "queues"}
-_FILES = {each.name for each in iter_modules(__path__)} - _SHARED
-
-_OURS = (*_FIRST, *sorted(_FILES - {*_FIRST}))
-"""Names of our own profiles; the file of that name is all that one needs."""
 
 
 _KINDS = {
@@ -93,7 +85,7 @@ class Profile(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
-    line: ClassVar[str]
+    line: ClassVar[str] = ""
     """Description in one line."""
     model: ClassVar[type[BaseModel]]
     """Choices for the user; the form is drawn from its JSON Schema."""
@@ -104,13 +96,14 @@ class Profile(ABC):
     group: ClassVar[Group] = "elsewhere"
     """Part of the list of profiles: `here` is shown at once, `elsewhere` and `more` are folded."""
 
-    @property
-    def base(self) -> str:
-        """Name of the profile whose specs it makes: another one if it only names choices of that profile."""
-        return self.name
-
     reached_by: ClassVar[str] = "whoever reaches its scheduler over the network"
     """Description of who can use the cluster if it isn't encrypted."""
+
+    is_local: ClassVar[bool] = False
+    """True if it uses this machine: those are listed first."""
+
+    most_workers: ClassVar[int | None] = None
+    """Largest number of workers; None if nothing limits it."""
 
     attaches: ClassVar[bool] = False
     """True if its scheduler is external, with external keys if it is encrypted."""
@@ -163,9 +156,9 @@ class Profile(ABC):
 
     def refuse_unknown(self, given: Mapping[str, Any], inventory: Inventory) -> None:
         """Raise BadInputError for a choice that the profile lacks, even if its model would ignore it."""
-        model = getattr(self, "model", None)
+        model = self.model
         # A model that forbids extra fields refuses them itself.
-        if model is None or model.model_config.get("extra") == "forbid":
+        if model.model_config.get("extra") == "forbid":
             return
         known = self.choices(inventory).model_fields
         taken = {*known, *(str(each.alias) for each in known.values() if each.alias)}
@@ -228,6 +221,9 @@ class Profile(ABC):
         """Return variables for the cluster's host process: defaults, and those that the user chose."""
         return {}, {}
 
+    def connecting(self, spec: ClusterSpec, name: str) -> None:  # noqa: B027  Most need nothing.
+        """Prepare this process to connect to a cluster of this name."""
+
     @abstractmethod
     def code(self, spec: ClusterSpec) -> str:
         """Return code for the same cluster without this package."""
@@ -271,31 +267,21 @@ class Broken(Profile):
         raise FailedError(self.reason)
 
 
-class Untrusted(Broken):
-    """A profile defined in the working folder, which the user hasn't trusted yet."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name, f"It is defined in {FILE} of this folder, which you haven't trusted yet.")
-
-
 @cache
 def registered() -> Mapping[str, Profile]:
-    """Return all profiles by name: ours, and those of other packages."""
-    known = {name: _ours(name) for name in _OURS}
-    for point in entry_points(GROUP):
-        if point.name not in known:
-            known[point.name] = _loaded(point)
-    return known
+    """Return the profiles of all packages by name, those of this machine first."""
+    found = {name: _loaded(point) for name, point in _points().items()}
+    return dict(sorted(found.items(), key=lambda each: (not each[1].is_local, each[0])))
+
+
+def _points() -> dict[str, EntryPoint]:
+    """Return the entry points by name; of two with one name, ours counts."""
+    points = sorted(entry_points(GROUP), key=lambda point: point.module.startswith("workbench."))
+    return {point.name: point for point in points}
 
 
 @cache
-def _ours(name: str) -> Profile:
-    here = vars(import_module(f"{__name__}.{name}")).values()
-    kinds = [each for each in here if isinstance(each, type) and issubclass(each, Profile)]
-    return next(each for each in kinds if vars(each).get("name") == name)()
-
-
-def _loaded(point: Any) -> Profile:
+def _loaded(point: EntryPoint) -> Profile:
     try:
         made = load_entry_point(point, call=True)
     except FailedError as err:
@@ -360,59 +346,88 @@ def _safe(method: Callable[..., Any], called: str, kind: Any, expected: str) -> 
     return asked
 
 
-def known_profiles() -> Mapping[str, Profile]:
-    """Return all profiles by name, including the user's own; see `workbench.clusters.profiles.own`."""
-    from workbench.clusters.profiles.own import own
-
-    return {**registered(), **own()}
-
-
 def seen(spec: ClusterSpec) -> ClusterSpec:
     """Return a spec with the actual workers, asking the cluster if they are unknown. Raises as `Profile.check` does."""
-    return spec if spec.is_known else profile(spec.profile).seen(spec)
+    return spec if spec.is_known else of_cluster(spec.profile).seen(spec)
 
 
 def of_cluster(name: str) -> Profile:
     """Return the profile of an existing cluster; a broken one if its package is gone."""
-    if name in _OURS:
-        return _ours(name)
     gone = f"There is no profile {name!r} here any more. Install the package, or the dask-workbench, that brings it."
-    return registered().get(name) or Broken(name, gone)
+    return _loaded(point) if (point := _points().get(name)) else Broken(name, gone)
+
+
+def look_up(name: str, given: Mapping[str, Any]) -> tuple[Profile, dict[str, Any]]:
+    """Return a profile and the choices for it: those given, and those that the user saved under this name.
+
+    Raises BadInputError with the known names, MissingError for a saved profile that can't be used, and UntrustedError
+    for one of an untrusted folder.
+    """
+    from workbench.clusters.profiles.own import saved
+
+    if name in _points():
+        return of_cluster(name), dict(given)
+    known = saved()
+    if name not in known:
+        # A file that can't be read is listed under its own name, and may contain the profile.
+        unread = {each: str(about.problem) for each, about in known.items() if each.endswith(".yaml")}
+        names = ", ".join(each for each in (*registered(), *known) if each not in unread)
+        said = (f"Unknown profile {quoted(name)}. Choose one of: {names or _NONE}.", *unread.values())
+        raise BadInputError(" ".join(said))
+    found = known[name]
+    if not found.is_trusted:
+        raise UntrustedError(f"Profile {name}: {found.problem} See what it defines and trust it: workbench trust")
+    if found.problem is not None:
+        raise MissingError(f"The {name} profile can't be had here. {found.problem}")
+    return of_cluster(found.profile), {**found.choices, **given}
+
+
+_NONE = "none, since the entry points of dask-workbench are missing. Install it again"
 
 
 def profile(name: str) -> Profile:
-    """Return a profile.
-
-    Raises BadInputError with the known names, and UntrustedError for a profile of an untrusted folder.
-    """
-    if name in _OURS:
-        return _ours(name)
-    known = known_profiles()
-    if name not in known:
-        # A file that can't be read is listed under its own name, and may contain the profile.
-        unread = [each for each in known.values() if isinstance(each, Broken) and each.name.endswith(".yaml")]
-        names = ", ".join(each.name for each in known.values() if each not in unread)
-        said = (f"Unknown profile {quoted(name)}. Choose one of: {names}.", *(each.reason for each in unread))
-        raise BadInputError(" ".join(said))
-    if isinstance(found := known[name], Untrusted):
-        raise UntrustedError(f"Profile {name}: {found.reason} See what it defines and trust it: workbench trust")
-    return found
+    """Return a profile, or the one that saved choices are for. Raises as `look_up` does."""
+    return look_up(name, {})[0]
 
 
 def takes(name: object, choice: str) -> bool:
     """Return whether a profile takes a choice that others lack; False if there is no such profile."""
-    found = known_profiles().get(name) if isinstance(name, str) else None
-    return found is not None and found.takes(choice)
+    try:
+        return isinstance(name, str) and profile(name).takes(choice)
+    except (BadInputError, MissingError, UntrustedError):
+        return False
 
 
 def profiles(inventory: Inventory, *, version: Callable[[str], str | None] = installed_version) -> tuple[Offered, ...]:
     """Return all profiles; an unavailable one with the reason and a remedy."""
-    around, offered = Around(inventory, version=version), []
-    for each in known_profiles().values():
-        try:
-            reason, summary = each.unavailable(around), each.summary(inventory)
-        except FailedError as err:
-            reason, summary = str(err), each.line
-        described = {"name": each.name, "title": each.title, "summary": summary, "group": each.group}
-        offered.append(Offered(**described, available=reason is None, reason=reason))
-    return tuple(offered)
+    from workbench.clusters.profiles.own import saved
+
+    around = Around(inventory, version=version)
+    ours = [_offered(name, each, {}, "", around) for name, each in registered().items()]
+    for name, about in saved().items():
+        if about.problem is None:
+            ours.append(_offered(name, of_cluster(about.profile), about.choices, about.where, around))
+        else:
+            broken = Broken(name, about.problem)
+            ours.append(_offered(name, broken, {}, "", around))
+    return tuple(ours)
+
+
+def _offered(name: str, found: Profile, choices: Mapping[str, Any], where: str, around: Around) -> Offered:
+    title, summary, reason = found.title, found.line, None
+    try:
+        reason, summary = found.unavailable(around), found.summary(around.inventory)
+        if where:
+            chosen = ", ".join(f"{each}={value}" for each, value in choices.items())
+            title, summary = name, f"{title}{f' with {chosen}' if chosen else ''}. From {where}."
+            model = found.choices(around.inventory)
+            # Choices that only a server knows are checked when it is asked.
+            known = {
+                each: value for each, value in choices.items() if each in model.model_fields or not found.takes(each)
+            }
+            wrong = found.complaint(known, model)
+            reason = reason or (f"{wrong} It is kept so in {where}." if wrong else None)
+    except FailedError as err:
+        reason = str(err)
+    described = {"name": name, "title": title, "summary": summary, "group": found.group}
+    return Offered(**described, available=reason is None, reason=reason)

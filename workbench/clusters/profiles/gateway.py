@@ -350,6 +350,7 @@ class Gateway(Profile):
     name = "gateway"
     title = "Gateway"
     line = "A cluster that a Dask-Gateway starts elsewhere, with the options that it offers."
+    model = GatewayChoices
     needs = ("dask-gateway", "gateway")
     attaches = True
     options = (*Server._fields, "cluster")

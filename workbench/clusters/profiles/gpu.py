@@ -12,7 +12,7 @@ from workbench.clusters.devices import check as check_devices, pick
 from workbench.clusters.profiles import Around
 from workbench.clusters.profiles.here import STARTED, Here, arguments, check_package, common, encrypted, extra_for
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import install
+from workbench.errors import BadInputError, install, quoted
 from workbench.hardware import Inventory, inventory
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ class Gpus(Here):
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec on the idle GPUs, or on the chosen ones."""
         chosen = self.checked(given, self.model)
-        return on_devices(chosen, around, profile=self.name, protocol=encrypted(chosen.encrypt))
+        fields: dict[str, Any] = {"profile": self.name, "protocol": encrypted(chosen.encrypt)}
+        return on_devices(chosen, around, most=self.most_workers, **fields)
 
     def check(self, spec: ClusterSpec) -> None:
         super().check(spec)
@@ -51,6 +52,20 @@ class Gpu(Gpus):
     name = "gpu"
     title = "One GPU"
     line = "One NVIDIA GPU with a worker of its own."
+    most_workers = 1
+
+    def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
+        """Return a spec on the idlest GPU, or on the chosen one."""
+        chosen = self.checked(given, self.model)
+        if chosen.devices is not None and "," in chosen.devices:
+            raise BadInputError(
+                f"devices is {quoted(chosen.devices)}, and the gpu profile has one GPU. Give one, or choose gpus."
+            )
+        if (chosen.n_workers or 1) > 1:
+            raise BadInputError(
+                f"n_workers is {chosen.n_workers}, and the gpu profile has one GPU and one worker. Choose gpus."
+            )
+        return super().plan(given, around)
 
 
 async def cuda_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:
@@ -71,11 +86,12 @@ def on_devices(
     chosen: GpuChoices,
     around: Around,
     why: tuple[str, ...] = (),
+    most: int | None = None,
     **fields: Any,
 ) -> ClusterSpec:
     """Return the spec of a worker on each picked GPU, with these fields, and `why` after the other reasons."""
     inventory = around.inventory
-    picked, picked_why = pick(fields["profile"], inventory, chosen.devices, chosen.n_workers)
+    picked, picked_why = pick(inventory, chosen.devices, chosen.n_workers, most)
     threads = chosen.threads_per_worker or 1
     shared = common(chosen, around, len(picked))
     spec = ClusterSpec(

@@ -32,6 +32,7 @@ _DEFAULT_SHARE = 2 / 3
 class Here(Profile):
     """A cluster of one of Dask's own classes on this machine."""
 
+    is_local = True
     reached_by = "every user of this machine"
     group: ClassVar[Group] = "here"
 

@@ -32,13 +32,7 @@ class LocalEngine(Engine):
 
     async def start(self) -> Place:
         self._cluster = await self._start()
-        place = self.adopt(self._cluster.scheduler)
-        if self.spec.protocol != "ucx":
-            return place
-        # UCX initializes once in a process and belongs to one event loop there. Processes that stop or watch a
-        # cluster, such as the Jupyter server, need not load it.
-        await self._cluster.scheduler.listen("tcp://127.0.0.1:0")
-        return place._replace(contact=self._cluster.scheduler.listeners[-1].contact_address)
+        return self.adopt(self._cluster.scheduler)
 
     async def have(self, n: int) -> None:
         """Start or end workers; those that have ended for good are replaced."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+
+import dask
 
 from workbench.clusters.choices import AllChoices, ClusterChoices, UcxChoices
 from workbench.clusters.devices import check as check_devices
@@ -13,7 +17,7 @@ from workbench.clusters.profiles.cpu import local_cluster, on_cores
 from workbench.clusters.profiles.gpu import cuda_cluster, on_devices
 from workbench.clusters.profiles.here import Here, check_package, extra_for
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, install
+from workbench.errors import BadInputError, MissingError, install
 from workbench.hardware import Inventory, inventory
 from workbench.hardware.reading import UCX_PACKAGES
 from workbench.packages import installed_version
@@ -42,6 +46,7 @@ class Ucx(Here):
     name = "ucx"
     title = "UCX"
     group = "more"
+    model = UcxChoices
 
     def summary(self, inventory: Inventory) -> str:
         if inventory.gpus:
@@ -67,7 +72,7 @@ class Ucx(Here):
         # The environment may set what isn't chosen.
         tls = chosen.ucx_tls or os.environ.get("UCX_TLS")
         interface = chosen.interface or os.environ.get("UCX_NET_DEVICES")
-        speaking = {"profile": self.name, "protocol": "ucx", "ucx_tls": tls}
+        speaking: dict[str, Any] = {"profile": self.name, "protocol": "ucx", "ucx_tls": tls}
         if isinstance(chosen, AllChoices):
             return on_devices(chosen, around, (_told(tls, interface), UCX_OPEN), **speaking, interface=interface)
         interface = interface or "lo"
@@ -94,9 +99,25 @@ class Ucx(Here):
             defaults |= {"DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT": "False", "UCX_NET_DEVICES": "lo"}
         return defaults, spec.ucx_variables()
 
+    def connecting(self, spec: ClusterSpec, name: str) -> None:
+        """Prepare UCX, which initializes once in a process, at the first connection."""
+        if importlib.util.find_spec("distributed_ucxx") is None:
+            raise MissingError(
+                f"Cluster {name} speaks UCX, and {sys.executable} lacks distributed-ucxx: "
+                f"{install('ucx')}, or work in the cluster's environment."
+            )
+        # Blocks on a GPU arrive on one.
+        dask.config.set({"distributed-ucxx.create-cuda-context": bool(spec.devices)})
+        os.environ.update(spec.ucx_variables())
+        # ucxx sets a variable that its own UCX then warns about.
+        os.environ.setdefault("UCX_WARN_UNUSED_ENV_VARS", "n")
+
     async def start(self, spec: ClusterSpec, security: Security | None) -> SpecCluster:
         cluster = await (cuda_cluster if spec.devices else local_cluster)(spec, security)
         cluster.new_spec = {**cluster.new_spec, "cls": _tcp_nanny_class()}
+        # UCX belongs to one event loop of a process. Processes that stop or watch a cluster, such as the Jupyter
+        # server, need not load it: they use this address.
+        await cluster.scheduler.listen("tcp://127.0.0.1:0")
         return cluster
 
 

@@ -1,5 +1,0 @@
-"""Several GPUs with a worker each."""
-
-from workbench.clusters.profiles.gpu import Gpus
-
-__all__ = ["Gpus"]
