@@ -50,6 +50,7 @@ def workloads(prefix: str, **_: Any) -> list[str]:
 
 def profiles(prefix: str, **_: Any) -> list[str]:
     """Return names of profiles."""
-    from workbench.clusters.profiles import known_profiles
+    from workbench.clusters.profiles import registered
+    from workbench.clusters.profiles.own import saved
 
-    return [name for name in known_profiles() if name.startswith(prefix)]
+    return [name for name in (*registered(), *saved()) if name.startswith(prefix)]
