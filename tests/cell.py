@@ -38,10 +38,10 @@ class Place:
     def say(self, **message: Any) -> None:
         soon(self.pages.receive, json.dumps({"page": self.name, **message})).result()
 
-    def asked(self, path: str, verb: str = "GET", body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the answer to a request of the page."""
+    def acts(self, name: str, /, **arguments: Any) -> dict[str, Any]:
+        """Return the answer to an action of the page."""
         number = next(_numbers)
-        self.say(type="request", id=number, verb=verb, path=path, body=body or {})
+        self.say(type="action", id=number, name=name, arguments=arguments)
         self.until(lambda: number in self.answers)
         return self.answers[number]
 
@@ -139,22 +139,21 @@ class Person(Place):
         return attributes(html, hook)
 
     def clicks(self, view: str, hook: str, within: str = "") -> dict[str, Any]:
-        """Click a button once it is enabled, and return the answer to its request."""
+        """Click a button once it is enabled, and return the answer to its action."""
 
         def enabled() -> dict[str, str | None] | None:
             found = self.button(view, hook, within)
             return found if found is not None and "disabled" not in found else None
 
         found = until(enabled, about=lambda: (hook, self.reads(view)))
-        body = json.loads(found.get("data-body") or "{}")
+        body = json.loads(found.get("data-arguments") or "{}")
         for field, name in json.loads(found.get("data-take") or "{}").items():
             below = {each.removeprefix(name): value for each, value in self.chosen.items() if each.startswith(name)}
             if name.endswith("."):
                 body[field] = {**body.get(field, {}), **below}
             elif name in self.chosen:
                 body[field] = self.chosen[name]
-        verb, path = found["data-request"].split(" ")
-        answer = self.asked(path, verb, body)
+        answer = self.acts(str(found["data-action"]), **body)
         if "value" in answer and found.get("data-then"):
             self.chooses(**json.loads(found["data-then"]))
         return answer

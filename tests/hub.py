@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -16,6 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import psutil
 import pytest
+from tornado.httpclient import HTTPRequest
+from tornado.websocket import websocket_connect
 
 from tests.waiting import until
 
@@ -130,10 +133,28 @@ class Hub(NamedTuple):
         return self.ask(verb, f"/user/{user}/workbench/api/{path}", token, body)
 
     def state(self, user: str, token: str) -> dict[str, Any]:
-        answer = self.workbench("POST", user, "state", token, {})
-        assert answer.status == 200, answer
-        found: dict[str, Any] = answer.json()
-        return found
+        """Return the state that the Workbench sends to a page."""
+        return asyncio.run(self._received(user, token, "state"))
+
+    def act(self, user: str, token: str, name: str, **arguments: Any) -> None:
+        """Have the Workbench perform an action."""
+        message = {"type": "action", "id": 1, "name": name, "arguments": arguments}
+        answer = asyncio.run(self._received(user, token, "answer", message))
+        assert "value" in answer, answer
+
+    async def _received(self, user: str, token: str, kind: str, *messages: object) -> dict[str, Any]:
+        """Return the first message of a type, after sending some."""
+        address = f"ws://127.0.0.1:{self.port}/user/{user}/workbench/api/stream"
+        page = await websocket_connect(HTTPRequest(address, headers={"Authorization": f"token {token}"}))
+        for message in messages:
+            await page.write_message(json.dumps(message))
+        async with asyncio.timeout(60):
+            while text := await page.read_message():
+                received: dict[str, Any] = json.loads(text)
+                if received["type"] == kind:
+                    page.close()
+                    return received
+        raise ConnectionError(f"the server of {user} closed the connection")
 
     def home(self, user: str) -> Path:
         """Home of a user, as root sees it from outside."""

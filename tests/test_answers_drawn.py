@@ -197,7 +197,8 @@ def test_the_page_offers_to_open_save_and_draw_what_a_run_answered(run: str) -> 
     assert ".arrays" in whole
     assert "Copy to notebook" in whole
     assert f'data-live="saving:{run}"' in whole
-    assert f'data-request="POST runs/{run}/save"' in html_of(f"saving:{run}", {f"save.{run}.path": "x.npz"})
+    form = html_of(f"saving:{run}", {f"save.{run}.path": "x.npz"})
+    assert f'data-action="save_run" data-arguments="{{&quot;run&quot;: &quot;{run}&quot;}}"' in form
 
 
 def test_a_map_of_a_southward_axis_has_north_at_the_top() -> None:

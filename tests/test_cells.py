@@ -85,7 +85,7 @@ def test_each_figure_shows_its_part_and_a_watch_all(quick_client: Any, kind: typ
     from bokeh.models import Plot
 
     with kind(quick_client) as figure:
-        answer = Cell(figure).asked("figures/cluster/any?theme=dark")["value"]
+        answer = Cell(figure).acts("figure", cluster="any", theme="dark")["value"]
         (root,) = Document.from_json(answer["item"]["doc"]).roots
         titles = {each.title.text.split(",")[0] for each in root.children if isinstance(each, Plot)}
         assert titles == shown
@@ -105,14 +105,14 @@ def test_a_monitor_of_gpus_says_why_there_are_none(quick_client: Any) -> None:
         cell = Cell(monitor)
         compute(quick_client)
         until(lambda: "NVIDIA driver" in cell.status.get("summary", "") or " GPU" in cell.status.get("summary", ""))
-        item = cell.asked("figures/cluster/any?theme=light")["value"]["item"]
+        item = cell.acts("figure", cluster="any", theme="light")["value"]["item"]
         assert Document.from_json(item["doc"]).select_one({"type": CheckboxButtonGroup}).active == list(range(7))
 
 
 def test_figures_on_one_page_have_models_of_their_own(quick_client: Any) -> None:
     with TaskStream(quick_client) as one, TaskStream(quick_client) as other:
         cells = [Cell(each) for each in (one, other)]
-        items = [cell.asked("figures/cluster/any?theme=light")["value"]["item"] for cell in cells]
+        items = [cell.acts("figure", cluster="any", theme="light")["value"]["item"] for cell in cells]
         assert items[0]["root_id"] != items[1]["root_id"]
 
 
@@ -170,7 +170,7 @@ def test_a_page_that_asks_while_its_figure_closes_is_answered(
 
     monkeypatch.setattr(stream, "_document", slowly)
     stream.close()
-    cell.say(type="request", id=-1, verb="GET", path="figures/cluster/any?theme=dark", body={})
+    cell.say(type="action", id=-1, name="figure", arguments={"cluster": "any", "theme": "dark"})
     time.sleep(1)  # many times as long as a figure without questions stays
     assert not cell.answers
     go_on.set()
@@ -305,10 +305,10 @@ def test_each_page_has_watches_of_its_own_and_those_that_have_gone_are_forgotten
 
 def test_a_page_can_have_bokehs_scripts_and_nothing_else_from_its_kernel(quick_client: Any) -> None:
     with TaskStream(quick_client) as stream:
-        assert "Bokeh" in Cell(stream).asked("bokeh/bokeh.min.js")["value"]
-        assert "There is no script" in Cell(stream).asked("bokeh/passwd")["message"]
-        assert "There is nothing at runs/x" in Cell(stream).asked("runs/x")["message"]
-        assert "theme is 'blue'" in Cell(stream).asked("figures/cluster/x?theme=blue")["message"]
+        assert "Bokeh" in Cell(stream).acts("script", name="bokeh.min.js")["value"]
+        assert "There is no script" in Cell(stream).acts("script", name="passwd")["message"]
+        assert "Unknown action 'stop_all'" in Cell(stream).acts("stop_all")["message"]
+        assert "theme is 'blue'" in Cell(stream).acts("figure", cluster="x", theme="blue")["message"]
 
 
 # -- who watches

@@ -18,51 +18,51 @@ from workbench.clusters import control
 from workbench.errors import BadInputError, ConflictError
 from workbench.runs import store
 from workbench.session import Session
+from workbench.views.actions import perform
 from workbench.views.desk import Desk
-from workbench.views.requests import answer
 
 
 class Button(NamedTuple):
-    """A button of a view, with the request that a click sends."""
+    """A button of a view, with the action of a click."""
 
-    request: str
-    body: dict[str, Any]
+    action: str
+    arguments: dict[str, Any]
     then: dict[str, Any]
 
-    def click(self) -> int:
-        """Ask for it; the status of the answer."""
+    def click(self) -> Any:
+        """Have it done, and return the result."""
 
-        async def asked() -> int:
+        async def done() -> Any:
             desk = Desk("/", logging.getLogger(__name__), Session)
             try:
-                return (await answer(desk, *self.request.split(" "), self.body)).status
+                return await perform(desk, self.action, self.arguments)
             finally:
                 await desk.close()
 
-        return asyncio.run(asked())
+        return asyncio.run(done())
 
 
 def button(hook: str, view: str, **choices: str) -> Button:
     """Return the button of a view with this hook."""
     (element,) = [each for each in re.findall(r"<button[^>]*>", html_of(view, choices)) if f'"{hook}"' in each]
-    said = dict(re.findall(r'data-(request|body|then)="([^"]*)"', element))
-    body, then = (json.loads(unescape(said.get(name, "{}"))) for name in ("body", "then"))
-    return Button(said["request"], body, then)
+    said = dict(re.findall(r'data-(action|arguments|then)="([^"]*)"', element))
+    arguments, then = (json.loads(unescape(said.get(name, "{}"))) for name in ("arguments", "then"))
+    return Button(said["action"], arguments, then)
 
 
 def test_from_nothing_to_a_comparison_each_empty_list_has_the_click_that_begins_it(data_folder: Path) -> None:
     first = button("start-example", "clusters")
     assert button("start-for-run", "runs") == button("start-for-work", "work") == first
-    assert first.click() == 202
+    first.click()
     (cluster,) = Session().clusters()
     cluster = asyncio.run(control.wait(cluster.name, timeout=60))
     assert (cluster.spec.n_workers, cluster.status) == (2, "ready")
     example = button("run-example", "runs")
-    assert example.click() == 202
+    example.click()
     (run,) = store.select()
     run = Session().wait_run(run.id)
     assert (run.status, run.check and run.check.passed) == ("done", True)
-    assert button("compare-example", "comparisons").click() == 202
+    button("compare-example", "comparisons").click()
     (comparison,) = Session().comparisons()
     assert [row.spec and row.spec.n_workers for row in comparison.rows] == [1, 2]
     Session().cancel_comparison(comparison.id)
@@ -75,7 +75,7 @@ def test_a_folder_without_a_file_offers_one_that_a_workload_can_read(tmp_path: P
     (tmp_path / "folder").mkdir()
     chosen = {"workload": "svd_of_file", "browse.path": str(tmp_path)}
     write = button("write-example", "work", **chosen)
-    assert write.click() == 201
+    write.click()
     assert write.then == {"run.svd_of_file.path": str(tmp_path / "example.npy"), "browse.path": None}
     values = np.linalg.svd(np.load(tmp_path / "example.npy"), compute_uv=False)
     assert values[3] > 1.5 * values[4], "four values stand out"
@@ -91,14 +91,14 @@ def test_a_folder_without_a_function_offers_one_that_is_a_workload(tmp_path: Pat
     (tmp_path / "empty.py").unlink()
     in_folder = button("write-example", "work", **{"browse.functions": str(tmp_path)})
     assert in_file == in_folder
-    assert in_folder.click() == 201
+    in_folder.click()
     assert Session().workload(in_folder.then["workload"]).schema()["properties"].keys() >= {"n", "chunks"}
 
 
 def test_the_tour_has_four_steps_and_is_dismissed_for_good(data_folder: Path) -> None:
     steps = [re.findall(r'data-tour="(\w+)"', html_of("sidebar", {"tour.step": step})) for step in (0, 1, 2, 3, 4, "x")]
     assert steps == [["hardware"], ["clusters"], ["workloads"], ["runs"], ["hardware"], ["hardware"]]
-    assert button("tour-over", "sidebar").click() == 200
+    button("tour-over", "sidebar").click()
     assert "data-tour" not in html_of("sidebar")
     assert "data-tour" not in html_of("wide")
 

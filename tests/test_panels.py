@@ -100,7 +100,7 @@ def test_a_choice_that_cannot_be_used_is_a_sentence_and_no_click(
     person.finds("start", f"“{called}”{sentence}")
     person.finds("plan-form", f"“{called}”{sentence}")
     assert "disabled" in (person.button("start", "start") or {})
-    answer = person.asked("clusters", "POST", {"profile": "cpu", "choices": {field: value}})
+    answer = person.acts("start", profile="cpu", choices={field: value})
     assert f"{field}{sentence}" in answer["message"]
     assert Session().clusters() == ()
 
@@ -173,7 +173,7 @@ def otter(bench: Workbench) -> Person:
     person.chooses(plan__cpu__n_workers="2", plan__cpu__threads_per_worker="1", plan__cpu__memory="1GiB")
     person.chooses(name="otter")
     person.finds("start", "2 workers × 1 thread")
-    assert person.clicks("start", "start")["value"] == {}
+    assert person.clicks("start", "start")["value"] is None
     until(lambda: person.button("clusters", "watch"), 60, lambda: person.reads("clusters"))
     return person
 
@@ -229,7 +229,7 @@ def test_a_bad_parameter_is_a_sentence_and_runs_nothing(otter: Person) -> None:
     otter.finds("work", "“Size” is -3")
     assert "disabled" in (otter.button("work", "run-button") or {})
     body = {"workload": "transpose_sum", "cluster": "otter", "parameters": {"size": "-3"}}
-    assert "size of transpose_sum" in otter.asked("runs", "POST", body)["message"]
+    assert "size of transpose_sum" in otter.acts("run", **body)["message"]
     assert len(Session().runs()) == before
 
 
@@ -242,10 +242,10 @@ def test_what_does_not_fit_asks_once_more(otter: Person) -> None:
     otter.chooses(workload="array_sum", **{"run.array_sum.size": "80GiB", "run.array_sum.chunks": "4GiB"})
     otter.chooses(**{"run.array_sum.generator": "RandomState"})
     otter.finds("work", "Run anyway")
-    assert json.loads((otter.button("work", "run-button") or {})["data-body"] or "")["force"] is True
+    assert json.loads((otter.button("work", "run-button") or {})["data-arguments"] or "")["force"] is True
     otter.chooses(**{"run.array_sum.chunks": None})
     until(lambda: "Run anyway" not in otter.reads("work"))
-    assert json.loads((otter.button("work", "run-button") or {})["data-body"] or "")["force"] is False
+    assert json.loads((otter.button("work", "run-button") or {})["data-arguments"] or "")["force"] is False
     otter.chooses(**{"run.array_sum.size": None, "run.array_sum.generator": None})
 
 
@@ -255,17 +255,17 @@ def test_a_cluster_is_watched_and_a_run_is_replayed(bench: Workbench, otter: Per
     page = Cell(bench, cluster="otter")
     found = run_to_its_end(otter, "array_sum", size="128MiB", chunks="400")
     until(lambda: page.column("tasks", "left"))
-    assert page.asked("figures/cluster/otter?theme=dark")["value"]["item"]
+    assert page.acts("figure", cluster="otter", theme="dark")["value"]["item"]
     replay = Cell(bench, run=found)
     until(lambda: replay.column("tasks", "left"))
 
 
 def test_a_report_is_a_page_and_a_run_is_a_file(otter: Person) -> None:
     found = run_to_its_end(otter, "array_sum", size="16MiB", chunks=None)
-    page = otter.asked(f"runs/{found}/report")["value"]
+    page = otter.acts("file", path=f"runs/{found}/report")["value"]
     assert page["kind"].startswith("text/html")
     assert b"<html" in base64.b64decode(page["base64"])
-    file = otter.asked(f"runs/{found}/export")["value"]
+    file = otter.acts("file", path=f"runs/{found}/export")["value"]
     assert file["name"].endswith(".zip")
     assert zipfile.is_zipfile(io.BytesIO(base64.b64decode(file["base64"])))
 
@@ -347,12 +347,12 @@ def test_a_comparison_is_shown_in_the_colours_that_were_asked_for(data_folder: P
         until(lambda: cell.column("rows", "median"))
         assert cell.column("rows", "median") == [pytest.approx(6, rel=0.05), pytest.approx(3, rel=0.05)]
         assert figure.theme == "dark"
-        assert DARK.background in json.dumps(cell.asked("figures/comparison/last?theme=dark")["value"]["item"])
+        assert DARK.background in json.dumps(cell.acts("figure", comparison="last", theme="dark")["value"]["item"])
 
 
 def test_what_can_not_be_compared_is_a_sentence(person: Person) -> None:
     body = {"workload": "array_sum", "on": ["gpu"]}
-    assert "None of these can be had" in person.asked("comparisons", "POST", body)["message"]
+    assert "None of these can be had" in person.acts("compare", **body)["message"]
     person.chooses(compare__lines="tpu")
     person.finds("compare", "Unknown profile 'tpu'")
     assert "disabled" in (person.button("compare", "compare") or {})

@@ -15,7 +15,7 @@ import pytest
 
 from tests.test_runs import finish, start_cluster, submit
 from tests.trusted import trust_here
-from tests.views import html_of
+from tests.views import html_at, html_of
 from workbench.cli import main
 from workbench.cli.runs import where
 from workbench.clusters.spec import ClusterSpec
@@ -24,8 +24,8 @@ from workbench.runs.forecasting import machines
 from workbench.runs.forecasting.forecast import elsewhere
 from workbench.runs.run import Run
 from workbench.session import Session
+from workbench.views.actions import perform
 from workbench.views.desk import Desk
-from workbench.views.requests import answer
 from workbench.workloads import BadParameterError, template, templates
 
 ALL = [(found.name, preset.name) for found in templates() for preset in found.presets]
@@ -348,16 +348,16 @@ def test_a_preset_is_kept_chosen_and_forgotten_on_the_page(data_folder: Path) ->
 
     async def story() -> None:
         kept = {"workload": "tall_skinny_svd", "name": "mine", "parameters": {"shape": "400, 20", "k": ""}}
-        await answer(desk, "POST", "presets", kept)
+        await perform(desk, "keep_preset", kept)
         mine = {"run.tall_skinny_svd.preset": "mine", "preset.name": "other"}
-        chosen = {"choices": {"workload": "tall_skinny_svd", **mine}}
-        html = (await answer(desk, "POST", "views/work", chosen)).value["html"]
+        html = await html_at(desk, "work", {"workload": "tall_skinny_svd", **mine})
         assert "From: what you kept" in html
         assert "preset-forget" in html
         assert 'value="other"' in html
-        await answer(desk, "DELETE", "presets/tall_skinny_svd/mine")
+        mine = {"workload": "tall_skinny_svd", "preset": "mine"}
+        await perform(desk, "forget_preset", mine)
         with pytest.raises(NotFoundError, match="You saved no preset 'mine'"):
-            await answer(desk, "DELETE", "presets/tall_skinny_svd/mine")
+            await perform(desk, "forget_preset", mine)
         await desk.close()
 
     asyncio.run(story())
@@ -377,7 +377,7 @@ def test_the_path_of_a_preset_is_opened_where_it_can_be_ended(data_folder: Path,
         desk = Desk("/", logging.getLogger(__name__), make_session=Here)
         chosen = {"workload": "svd_of_file", "run.svd_of_file.preset": "mine"}
         try:
-            return str((await answer(desk, "POST", "views/work", {"choices": chosen})).value["html"])
+            return await html_at(desk, "work", chosen)
         finally:
             await desk.close()
 

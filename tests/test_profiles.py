@@ -21,6 +21,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.trusted import trust_here
+from tests.views import html_at
 from workbench.cli import main
 from workbench.clusters import profiles, records
 from workbench.clusters.plan import plan
@@ -30,8 +31,8 @@ from workbench.clusters.start import start_spec
 from workbench.errors import BadInputError, FailedError, MissingError, NotFoundError
 from workbench.hardware import inventory
 from workbench.session import Session
+from workbench.views.actions import perform
 from workbench.views.desk import Desk
-from workbench.views.requests import answer
 
 ENTRY_POINTS = """
 [workbench.profiles]
@@ -201,7 +202,7 @@ def test_one_whose_package_is_gone_or_broken_is_dismissed_on_the_page(brought: N
     desk = Desk("/", logging.getLogger(__name__), make_session=Session)
 
     async def story() -> None:
-        html = (await answer(desk, "POST", "views/clusters")).value["html"]  # type: ignore[index,call-overload]
+        html = await html_at(desk, "clusters")
         assert html.count('data-workbench="dismiss"') == 3
         await desk.close()
 
@@ -328,15 +329,15 @@ def test_a_profile_is_kept_and_forgotten_on_the_page(data_folder: Path) -> None:
 
     async def story() -> None:
         kept = {"name": "night", "profile": "cpu", "choices": {"n_workers": "2"}}
-        await answer(desk, "POST", "profiles", kept)
-        chosen = {"choices": {"profile": "night"}}
-        html = (await answer(desk, "POST", "views/start", chosen)).value["html"]  # type: ignore[index,call-overload]
+        await perform(desk, "keep_profile", kept)
+        chosen = {"profile": "night"}
+        html = await html_at(desk, "start", chosen)
         assert "2 workers" in html
-        form = (await answer(desk, "POST", "views/plan-form", chosen)).value["html"]  # type: ignore[index,call-overload]
+        form = await html_at(desk, "plan-form", chosen)
         assert 'data-workbench="forget"' in form
-        await answer(desk, "DELETE", "profiles/night", None)
+        await perform(desk, "forget_profile", chosen)
         with pytest.raises(NotFoundError, match="You kept no profile 'night'"):
-            await answer(desk, "DELETE", "profiles/night", None)
+            await perform(desk, "forget_profile", chosen)
         await desk.close()
 
     asyncio.run(story())

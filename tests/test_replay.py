@@ -67,5 +67,5 @@ def test_a_notebook_replays_a_run(data_folder):
     record(500, store.folder("after") / "events.parquet")
     with Replay("after") as replay:
         cell = Cell(replay)
-        assert cell.asked("figures/run/after?theme=light")["value"]["item"]
+        assert cell.acts("figure", run="after", theme="light")["value"]["item"]
         cell.until(lambda: cell.column("replay", "start") and cell.column("tasks", "left"))

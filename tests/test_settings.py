@@ -6,13 +6,13 @@ import logging
 import dask
 import pytest
 
+from tests.views import html_at
 from workbench.errors import BadInputError
 from workbench.hardware import inventory
 from workbench.runs.comparing.compare import plan_comparison, read_request
 from workbench.runs.settings import read_settings
 from workbench.session import Session
 from workbench.views.desk import Desk
-from workbench.views.requests import answer
 
 
 def test_a_setting_is_read_as_yaml():
@@ -81,7 +81,7 @@ def test_settings_are_a_field_below_more_and_a_bad_one_is_told_before_anything_r
 
     async def story():
         field = {"workload": "array_sum", "settings.array_sum": "array.rechunk.treshold=5"}
-        html = (await answer(desk, "POST", "views/work", {"choices": field})).value["html"]
+        html = await html_at(desk, "work", field)
         assert 'data-workbench="field-settings"' in html
         assert "Dask has no setting" in html.partition("More")[0]
         await desk.close()

@@ -29,7 +29,7 @@ import workbench
 from tests import other_python, ssh_hosts
 from tests.simulated import SimulatedNvml, computing
 from tests.ssh_hosts import Hosts
-from tests.views import html_of
+from tests.views import html_at, html_of
 from tests.waiting import until
 from workbench.cli import main
 from workbench.clusters import records
@@ -38,8 +38,8 @@ from workbench.errors import BadInputError, MissingError
 from workbench.hardware import inventory
 from workbench.runs import recording, store
 from workbench.session import Session
+from workbench.views.actions import perform
 from workbench.views.desk import Desk
-from workbench.views.requests import answer
 
 pytestmark = pytest.mark.daemons
 
@@ -305,15 +305,14 @@ def test_it_is_started_from_the_page_which_says_what_it_is_on(hosts: Hosts, data
     desk = Desk("/", logging.getLogger(__name__), make_session=Session)
 
     async def view(name: str, **chosen: object) -> str:
-        found = await answer(desk, "POST", f"views/{name}", {"choices": chosen})
-        return str(found.value["html"])  # type: ignore[index,call-overload]
+        return await html_at(desk, name, chosen)
 
     async def story() -> None:
         assert 'data-workbench="field-hosts"' in await view("start", profile="ssh")
         body = {"profile": "ssh", "name": "far", "choices": hosts.choices(threads_per_worker="1", memory="1GiB")}
         with pytest.raises(BadInputError, match="No SSH server at"):
-            await answer(desk, "POST", "clusters", {**body, "choices": hosts.choices(port="1")})
-        await answer(desk, "POST", "clusters", body)
+            await perform(desk, "start", {**body, "choices": hosts.choices(port="1")})
+        await perform(desk, "start", body)
         await asyncio.to_thread(until, lambda: records.read("far").status == "ready")
         await desk.close()
 

@@ -24,8 +24,8 @@ from workbench.clusters.profiles.own import saved
 from workbench.errors import ConflictError, UntrustedError
 from workbench.hardware import inventory
 from workbench.session import Session
+from workbench.views.actions import perform
 from workbench.views.desk import Desk
-from workbench.views.requests import answer
 
 
 class Hostile:
@@ -233,7 +233,7 @@ def _trust_on_the_page(sha: str) -> None:
     async def ask() -> None:
         desk = Desk("/", logging.getLogger(__name__), make_session=Session)
         try:
-            await answer(desk, "POST", "trust", {"sha": sha})
+            await perform(desk, "trust", {"sha": sha})
         finally:
             await desk.close()
 

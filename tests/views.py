@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from urllib.parse import quote
 
 from workbench.session import Session
 from workbench.views.desk import Desk
-from workbench.views.requests import answer
+
+
+async def html_at(desk: Desk, view: str, choices: Mapping[str, object] | None = None) -> str:
+    """HTML of a view as it is now."""
+    return await (await desk.watching()).views.make(view, choices or {})
 
 
 def html_of(view: str, choices: Mapping[str, object] | None = None) -> str:
@@ -18,7 +21,7 @@ def html_of(view: str, choices: Mapping[str, object] | None = None) -> str:
     async def made() -> str:
         desk = Desk("/", logging.getLogger(__name__), Session)
         try:
-            return str((await answer(desk, "POST", f"views/{quote(view)}", {"choices": choices or {}})).value["html"])
+            return await html_at(desk, view, choices)
         finally:
             await desk.close()
 

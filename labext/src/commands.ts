@@ -154,7 +154,8 @@ function addCommands(
     execute: async args => {
       const cluster = args['cluster'] || model.target?.name;
       if (cluster) {
-        await notebooks.insert(await model.api.cell(String(cluster)), { run: true });
+        const { cell } = await model.stream.read<{ cell: string }>('cell', { cluster });
+        await notebooks.insert(cell, { run: true });
       }
     }
   });
@@ -174,7 +175,7 @@ function addCommands(
     isEnabled: () => model.clusters.length > 0,
     execute: async () => {
       if (await confirmStopAll(model.clusters, trans)) {
-        await model.request('DELETE', 'clusters');
+        await model.stream.act('stop_all').catch((error: Error) => model.report(error.message));
       }
     }
   });

@@ -20,7 +20,7 @@ export class Model {
   /** Connects figures to Python. */
   readonly channel: IFigureChannel = {
     send: message => this.stream.send(message),
-    figure: (watched, theme) => this.api.figure(watched, theme),
+    figure: (watched, theme) => this.stream.read('figure', { ...watched, theme }),
     bokeh: ({ scripts }) => load(scripts, url => this.api.script(url))
   };
 
@@ -63,14 +63,10 @@ export class Model {
     this.stream.open();
   }
 
-  /** Do what a request says; what goes wrong is shown. */
-  async request(verb: string, path: string, body: object = {}): Promise<void> {
-    try {
-      await this.api.send(verb, path, body);
-    } catch (error) {
-      this.problem = (error as Error).message;
-      this.changed.emit();
-    }
+  /** Show what went wrong that belongs to no place of the page. */
+  report(problem: string): void {
+    this.problem = problem;
+    this.changed.emit();
   }
 
   declare private _isKnown: () => void;
@@ -83,8 +79,7 @@ export class Model {
       this._isKnown();
       this.changed.emit();
     } else if (message.type === 'error' && !message.watch) {
-      this.problem = message.message;
-      this.changed.emit();
+      this.report(message.message);
     }
   }
 }

@@ -54,7 +54,7 @@ export class Workbench extends Widget {
     this.page = this._recall();
     _model.changed.connect(this._tell, this);
     _model.stream.connectionChanged.connect((_, now) => {
-      if (now === 'pushed') {
+      if (now === 'open') {
         void this.page.then(page => page.forgive());
       }
     }, this);
@@ -92,7 +92,8 @@ export class Workbench extends Widget {
       this._host,
       {
         send: message => stream.send(message),
-        request: (verb, path, body) => api.send(verb, path, body),
+        act: (name, given) => stream.act(name, given),
+        report: problem => this._model.report(problem),
         command: (name, args) => void this._commands.execute(name, { ...args }),
         open: path => window.open(api.pageUrl(path), '_blank', 'noopener'),
         copy: text => Clipboard.copyToSystem(text),
@@ -189,9 +190,9 @@ function banner(text: string, hook: string, label: string, act: () => void, conn
 /** What is to be said of a connection that isn't as it should be. */
 function wrong(connection: Connection, trans: TranslationBundle): string | null {
   switch (connection) {
-    case 'polling':
+    case 'blocked':
       return trans.__(
-        'A proxy blocks WebSockets, so this page asks again and again instead. Have the proxy pass on “Upgrade: websocket”.'
+        'Something between this page and the Jupyter server blocks WebSockets, which notebooks need, too. Have the proxy pass on “Upgrade: websocket”.'
       );
     case 'down':
       return trans.__('The Jupyter server does not answer. This page goes on trying; your clusters go on working.');

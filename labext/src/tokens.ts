@@ -3,6 +3,7 @@ import { Token } from '@lumino/coreutils';
 
 import type { Model } from './model';
 import type { Notebooks } from './notebook';
+import type { IAnswer } from './page/actions';
 
 export type ClusterStatus = 'starting' | 'ready' | 'stopping' | 'failed' | 'lost' | 'unknown';
 
@@ -47,12 +48,8 @@ export interface IPatch {
 /** What a figure tab shows, by its name: a cluster as it works, the record of a run, or a comparison. */
 export type Watched = { cluster?: string; run?: string; comparison?: string };
 
-/** What the stream brings: the patches of a figure, or the HTML of a view. */
-export type Wish = (Watched & { theme: string }) | { view: string };
-
-/** What changes by itself: clusters and runs; `cursor` counts the changes. */
+/** What changes by itself: clusters and runs. */
 export interface IState {
-  cursor: number;
   clusters: ICluster[];
   runs: IRun[];
   simulated: boolean;
@@ -69,6 +66,7 @@ export type StreamMessage =
   | ({ type: 'state' } & IState)
   | ({ type: 'patches'; watch: string } & IChange)
   | { type: 'gone'; watch: string; message: string }
+  | IAnswer
   | { type: 'error'; watch?: string; message: string };
 
 /** A watched cluster, all workers together. */
@@ -79,8 +77,8 @@ export interface IWatchStatus {
   message?: string | null;
 }
 
-/** How the page hears from the server. */
-export type Connection = 'connecting' | 'pushed' | 'polling' | 'down' | 'missing';
+/** State of the socket to Python; `missing`: the server has no extension of ours. */
+export type Connection = 'connecting' | 'open' | 'blocked' | 'down' | 'missing';
 
 export type CellType = 'code' | 'markdown';
 

@@ -26,10 +26,11 @@ let page: Page;
 
 const channel: IChannel = {
   send: message => sent.push(message as Record<string, unknown>),
-  request: (...request) => {
-    asked.push(request);
+  act: (...action) => {
+    asked.push(action);
     return refusal ? Promise.reject(new Error(refusal)) : Promise.resolve({ id: 'run-1' });
   },
+  report: problem => asked.push(['report', problem]),
   command: (name, args) => asked.push([name, args]),
   open: path => asked.push(['open', path]),
   copy: text => asked.push(['copy', text]),
@@ -136,17 +137,17 @@ test('a field is typed in as before though it is moved, or made anew, by what co
   expect([document.activeElement, lines().value]).toEqual([lines(), 'cpu']);
 });
 
-test('a request sends what it says and what was chosen at this moment', async () => {
+test('an action gets what its button says and what was chosen at this moment', async () => {
   const take = '{"choices": "plan.cpu.", "name": "name"}';
   show(
     'sidebar',
-    `<input name="plan.cpu.n" value="2"><button data-request="POST clusters" data-body='{"profile": "cpu"}'
+    `<input name="plan.cpu.n" value="2"><button data-action="start" data-arguments='{"profile": "cpu"}'
       data-take='${take}' data-then='{"name": null}'>Start</button>`
   );
   page.choose({ name: 'otter' });
   typeInto('[name="plan.cpu.n"]', '4');
   find('button').click();
-  expect(asked).toEqual([['POST', 'clusters', { profile: 'cpu', choices: { n: '4' }, name: 'otter' }]]);
+  expect(asked).toEqual([['start', { profile: 'cpu', choices: { n: '4' }, name: 'otter' }]]);
   expect(find('button').getAttribute('aria-busy')).toBe('true');
   await settled();
   expect(find('button').getAttribute('aria-busy')).toBe('false');
@@ -155,7 +156,7 @@ test('a request sends what it says and what was chosen at this moment', async ()
 
 test('what went wrong stands beside the button until something is chosen', async () => {
   refusal = 'There is no memory left.';
-  show('sidebar', '<button data-request="POST runs">Run</button><p data-notice="POST runs"></p><input name="size">');
+  show('sidebar', '<button data-action="run">Run</button><p data-notice="run"></p><input name="size">');
   find('button').click();
   await settled();
   expect(find('p').textContent).toBe('There is no memory left.');
@@ -164,7 +165,7 @@ test('what went wrong stands beside the button until something is chosen', async
 });
 
 test('what goes on is said beside its button, and no longer when it has ended', async () => {
-  show('sidebar', '<button data-request="POST x" data-meanwhile="Measuring …">M</button><p data-notice="POST x"></p>');
+  show('sidebar', '<button data-action="x" data-meanwhile="Measuring …">M</button><p data-notice="x"></p>');
   find('button').click();
   expect(find('p').textContent).toBe('Measuring …');
   await settled();
@@ -178,7 +179,7 @@ test('a click unfolds what it leads to', () => {
 });
 
 test('what can not be undone is asked first, and a click elsewhere takes that back', () => {
-  show('sidebar', '<button data-request="DELETE runs/x" data-confirm="Delete?">D</button>');
+  show('sidebar', '<button data-action="delete_run" data-confirm="Delete?">D</button>');
   const button = find('button');
   button.click();
   expect([asked.length, button.dataset['asking']]).toEqual([0, '']);
@@ -188,7 +189,7 @@ test('what can not be undone is asked first, and a click elsewhere takes that ba
   expect(button.getAttribute('aria-label')).toBeNull();
   button.click();
   button.click();
-  expect(asked).toEqual([['DELETE', 'runs/x', {}]]);
+  expect(asked).toEqual([['delete_run', {}]]);
 });
 
 test('several boxes of one name are one choice', async () => {
@@ -299,7 +300,7 @@ test('a fold that is opened has its first field selected, and Enter presses the 
   const row = (n: number) =>
     `<button data-fold="fold-${n}">Scale</button><div id="fold-${n}" hidden><div class="wb-Row">
      <input name="scale.${n}" value="2" data-first data-enter="apply">
-     <button data-workbench="apply" data-request="PATCH clusters/${n}" data-take='{"n": "scale.${n}"}'>Apply</button></div></div>`;
+     <button data-workbench="apply" data-action="scale" data-arguments='{"cluster": "${n}"}' data-take='{"n": "scale.${n}"}'>Apply</button></div></div>`;
   show('sidebar', row(1) + row(2));
   find('[data-fold="fold-2"]').click();
   const field = find<HTMLInputElement>('[name="scale.2"]');
@@ -307,7 +308,7 @@ test('a fold that is opened has its first field selected, and Enter presses the 
   typeInto('[name="scale.2"]', '3');
   field.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', bubbles: true }));
   await settled();
-  expect(asked).toEqual([['PATCH', 'clusters/2', { n: '3' }]]);
+  expect(asked).toEqual([['scale', { cluster: '2', n: '3' }]]);
 });
 
 test('words go through the translation of the place, and code and fields as they are', () => {
@@ -355,7 +356,7 @@ test('what is chosen where a list scrolls is brought into view, once', () => {
 test('a button is pressed from outside as soon as it can be, and a section gone to', async () => {
   show(
     'sidebar',
-    '<button data-fold="wb-section-a">A</button><div id="wb-section-a" hidden></div><button data-workbench="go" data-request="POST go" disabled>Go</button>'
+    '<button data-fold="wb-section-a">A</button><div id="wb-section-a" hidden></div><button data-workbench="go" data-action="go" disabled>Go</button>'
   );
   await settled();
   await page.skip('a');
@@ -367,7 +368,7 @@ test('a button is pressed from outside as soon as it can be, and a section gone 
   find<HTMLButtonElement>('[data-workbench="go"]').disabled = false;
   await vi.advanceTimersByTimeAsync(200);
   await pressed;
-  expect(asked[0].slice(0, 2)).toEqual(['POST', 'go']);
+  expect(asked).toEqual([['go', {}]]);
 });
 
 test('the focus goes to the title above what has gone', () => {
@@ -389,17 +390,20 @@ test('the focus goes to the title above what has gone', () => {
 });
 
 test('what starts a run chooses it and opens its tab once it is granted, and not where it is refused', async () => {
-  const attributes = `data-request="POST runs" data-answer='{"result.run": "id"}' data-command="view" data-args='{"a":1}'`;
+  const attributes = `data-action="run" data-answer='{"result.run": "id"}' data-command="view" data-args='{"a":1}'`;
   show('sidebar', `<button ${attributes}>Run</button>`);
   refusal = 'It does not fit.';
   find('button').click();
   await settled();
-  expect(asked).toEqual([['POST', 'runs', {}]]);
+  expect(asked).toEqual([
+    ['run', {}],
+    ['report', 'It does not fit.']
+  ]);
   refusal = null;
   find('button').click();
   await settled();
-  expect(asked.slice(1)).toEqual([
-    ['POST', 'runs', {}],
+  expect(asked.slice(2)).toEqual([
+    ['run', {}],
     ['view', { a: 1, id: 'run-1' }]
   ]);
   expect(page.choices).toEqual({ 'result.run': 'run-1' });
@@ -423,15 +427,15 @@ test('a figure is drawn once where it has a place, and ends with it', () => {
 
 test('what went wrong stands next to the button that asked for it', async () => {
   const card = (name: string) => `<article id="${name}">
-    <button data-request="POST clusters/${name}/restart">Restart</button>
-    <button data-request="POST runs">Run</button><p data-notice=" clusters/${name}"></p></article>`;
+    <button data-action="restart" data-arguments='{"cluster": "${name}"}'>Restart</button>
+    <button data-action="run">Run</button><p data-notice="cluster=${name}"></p></article>`;
   show(
     'sidebar',
-    `${card('one')}${card('two')}<section><button data-request="POST runs">Run</button>
-    <p data-notice="POST runs"></p></section><p data-notice="POST runs"></p>`
+    `${card('one')}${card('two')}<section><button data-action="run">Run</button>
+    <p data-notice="run"></p></section><p data-notice="run"></p>`
   );
   refusal = 'It is busy.';
-  find('#two [data-request$=restart]').click();
+  find('#two [data-action=restart]').click();
   await settled();
   const said = () => [...page.node.querySelectorAll('[data-notice]')].map(each => each.textContent);
   expect(said()).toEqual(['', 'It is busy.', '', '']);

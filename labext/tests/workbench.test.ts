@@ -158,10 +158,10 @@ test('a kernel that knows no page any more is told again what is chosen and watc
 
 test('a click asks the kernel, and what went wrong stands in its place', async () => {
   say({ type: 'ready' });
-  show('wide', '<button data-workbench="b" data-request="POST runs">Run</button><p data-notice="POST runs"></p>');
+  show('wide', '<button data-workbench="b" data-action="run">Run</button><p data-notice="run"></p>');
   click('b');
-  const { id, verb, path } = last('request');
-  expect([verb, path]).toEqual(['POST', 'runs']);
+  const { id, name } = last('action');
+  expect(name).toBe('run');
   say({ type: 'answer', id, message: 'It is too large.' });
   await settled();
   expect(place.querySelector('[data-notice]')!.textContent).toBe('It is too large.');
@@ -201,8 +201,8 @@ test('to connect, the kernel is asked for the code', async () => {
   );
   window.addEventListener('workbench-cell', take);
   click('b');
-  const { id, path } = last('request');
-  expect(path).toBe('clusters/otter');
+  const { id, name, arguments: given } = last('action');
+  expect([name, given]).toEqual(['cell', { cluster: 'otter' }]);
   say({ type: 'answer', id, value: { cell: 'workbench.connect("otter")' } });
   await settled();
   window.removeEventListener('workbench-cell', take);
@@ -213,7 +213,7 @@ test('what is watched is shown below until it is closed, and Python code can sho
   say({ type: 'ready' });
   say({ type: 'do', command: 'dask-workbench:watch', args: { comparison: 'c1' } });
   expect(last('watch')).toMatchObject({ comparison: 'c1', theme: 'dark' });
-  expect(last('request')).toMatchObject({ path: 'figures/comparison/c1?theme=dark' });
+  expect(last('action')).toMatchObject({ name: 'figure', arguments: { comparison: 'c1', theme: 'dark' } });
   const { watch } = last('watch');
   expect(place.querySelector('[data-workbench="watched-c1"] strong')!.textContent).toBe('c1');
   click('close-figure');
@@ -236,13 +236,13 @@ test('a page that is taken away says so', () => {
   expect(sent.at(-1)).toMatchObject({ type: 'bye' });
 });
 
-test('a request that waits for a silent kernel is told of, until that speaks', async () => {
+test('an action that waits for a silent kernel is told of, until that speaks', async () => {
   say({ type: 'ready' });
-  show('wide', '<button data-workbench="b" data-request="POST runs">Run</button>');
+  show('wide', '<button data-workbench="b" data-action="run">Run</button>');
   click('b');
   await vi.advanceTimersByTimeAsync(9000);
   expect(place.textContent).toContain('The kernel has not answered yet');
-  say({ type: 'answer', id: last('request')['id'], value: {} });
+  say({ type: 'answer', id: last('action')['id'], value: {} });
   expect(place.textContent).not.toContain('The kernel has not answered yet');
 });
 

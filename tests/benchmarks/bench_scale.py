@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import date
 from multiprocessing.connection import Connection
@@ -95,9 +95,11 @@ def serve_page(name: str, orders: Connection) -> None:
             nonlocal sent
             sent += len(deflate.compress(to_json(message).encode()) + deflate.flush(zlib.Z_SYNC_FLUSH))
 
+        async def act(name: str, arguments: Mapping[str, Any]) -> None: ...
+
         loop, watching = asyncio.get_running_loop(), Watching(Session(), "/", logging.getLogger("bench"))
         while await loop.run_in_executor(None, orders.recv):
-            sent, screen = 0, Screen(watching, send)
+            sent, screen = 0, Screen(watching, send, act)
             screen.receive({"type": "watch", "watch": "figure", "cluster": name, "theme": "light"})
             # The first document is no part of a round.
             while not sent:

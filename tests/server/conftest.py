@@ -19,6 +19,7 @@ import pytest
 from pytest_jupyter.jupyter_server import *  # noqa: F403
 from traitlets.config import Config
 
+from tests.views import html_at
 from workbench import credentials
 from workbench.clusters.budget import Budget
 from workbench.clusters.control import Worker
@@ -40,10 +41,13 @@ from workbench.runs.savings import Saving
 from workbench.runs.settings import read_settings
 from workbench.session import Change
 from workbench.storage.formats.base import Held
+from workbench.views.desk import Desk
 from workbench.views.watching import Watching
 from workbench.workloads.contents import Contents, Dimension
 
 _INVENTORY = inventory()
+
+PATIENCE = 40.0
 
 
 class FakeTemplate(NamedTuple):
@@ -466,16 +470,15 @@ class Answer(NamedTuple):
 
 @pytest.fixture
 def api(jp_fetch: Any) -> Callable[..., Any]:
-    """Return a function that sends a request below workbench/api and returns the answer with any status."""
+    """Return a function that asks for an address below workbench/api and returns the answer with any status."""
 
     async def send(verb: str, path: str, body: Any = None, **options: Any) -> Answer:
-        text = None if body is None else body if isinstance(body, str | bytes) else json.dumps(body)
         response = await jp_fetch(
             "workbench",
             "api",
             *path.split("/"),
             method=verb,
-            body=text,
+            body=None if body is None else json.dumps(body),
             raise_error=False,
             follow_redirects=False,
             allow_nonstandard_methods=True,
@@ -487,3 +490,84 @@ def api(jp_fetch: Any) -> Callable[..., Any]:
         )
 
     return send
+
+
+class Page:
+    """The browser's end of a stream."""
+
+    def __init__(self, socket: Any) -> None:
+        self.socket = socket
+        self._ids = itertools.count()
+
+    async def send(self, **message: Any) -> None:
+        await self.socket.write_message(json.dumps(message))
+
+    async def next(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """Return the next message of this type with these fields, skipping others."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                text = await self.socket.read_message()
+                assert text is not None, "the server closed the connection"
+                message: dict[str, Any] = json.loads(text)
+                if message["type"] == kind and fields.items() <= message.items():
+                    return message
+
+    async def act(self, name: str, /, **arguments: Any) -> dict[str, Any]:
+        """Return the answer to an action: its value, or a message."""
+        id_ = next(self._ids)
+        await self.send(type="action", id=id_, name=name, arguments=arguments)
+        answer = await self.next("answer", id=id_)
+        return {key: value for key, value in answer.items() if key not in ("type", "id")}
+
+    async def waiting(self) -> list[dict[str, Any]]:
+        """All that comes until nothing has come for a while."""
+        found = []
+        while True:
+            try:
+                text = await asyncio.wait_for(self.socket.read_message(), 0.3)
+            except TimeoutError:
+                return found
+            found.append(json.loads(text))
+
+
+@pytest.fixture
+def open_page(jp_ws_fetch: Callable[..., Any]) -> Callable[[], Any]:
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Page]:
+        socket = await jp_ws_fetch("workbench", "api", "stream")
+        try:
+            yield Page(socket)
+        finally:
+            socket.close()
+
+    return opened
+
+
+@pytest.fixture
+def act(open_page: Callable[[], Any]) -> Callable[..., Any]:
+    """Return a function that has a page of its own perform an action, and returns the answer."""
+
+    async def acted(name: str, /, **arguments: Any) -> Any:
+        async with open_page() as page:
+            return await page.act(name, **arguments)
+
+    return acted
+
+
+@pytest.fixture
+def desk(jp_serverapp: Any) -> Desk:
+    """Return the services of the server."""
+    found: Desk = jp_serverapp.web_app.settings["workbench_desk"]
+    return found
+
+
+DONE = {"value": None}
+"""Answer to an action without a result."""
+
+
+html_of = html_at
+
+
+async def read_state(desk: Desk) -> None:
+    """Have the server read its state now."""
+    await (await desk.watching()).state.read()

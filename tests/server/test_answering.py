@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
-import http.client
 import json
 import os
 import resource
@@ -14,10 +14,9 @@ import sys
 import threading
 import time
 import urllib.error
-import urllib.parse
 import urllib.request
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,8 @@ import fsspec
 import numpy as np
 import pytest
 import zarr
+from tornado.httpclient import HTTPRequest
+from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 import workbench
 from tests.waiting import until
@@ -37,10 +38,42 @@ from workbench.storage.variables import dataset
 
 TOKEN = "a-token-for-tests"
 PATIENCE = 120.0
+LOGIN = {"Authorization": f"token {TOKEN}"}
+
+
+@asynccontextmanager
+async def opened(request: HTTPRequest) -> AsyncIterator[WebSocketClientConnection]:
+    page = await websocket_connect(request)
+    try:
+        yield page
+    finally:
+        page.close()
+        await asyncio.sleep(0.1)  # or the loop ends before this is sent
+
+
+async def received(page: WebSocketClientConnection, kind: str) -> Any:
+    """Return the next message of a type."""
+    while text := await page.read_message():
+        if (message := json.loads(text))["type"] == kind:
+            return message
+    raise ConnectionError("the server closed the connection")
+
+
+async def viewed(request: HTTPRequest, view: str, choices: Mapping[str, str], timeout: float = PATIENCE) -> str:
+    async with asyncio.timeout(timeout), opened(request) as page:
+        await page.write_message(json.dumps({"type": "choose", "choices": choices}))
+        await page.write_message(json.dumps({"type": "watch", "watch": "a", "view": view}))
+        return str((await received(page, "patches"))["html"])
+
+
+async def acted(request: HTTPRequest, name: str, arguments: Mapping[str, Any]) -> Any:
+    async with asyncio.timeout(PATIENCE), opened(request) as page:
+        await page.write_message(json.dumps({"type": "action", "id": 1, "name": name, "arguments": arguments}))
+        return await received(page, "answer")
 
 
 class Server:
-    """A Jupyter server of its own, asked over HTTP."""
+    """A Jupyter server of its own."""
 
     def __init__(self, folder: Path) -> None:
         with closing(socket.create_server(("127.0.0.1", 0))) as free:
@@ -60,20 +93,29 @@ class Server:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=log)
 
-    def ask(self, path: str, body: Any = None, timeout: float = PATIENCE, verb: str | None = None) -> tuple[int, Any]:
-        """Status and content of an answer below the root."""
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Authorization": f"token {TOKEN}"}
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/{path}", data, headers, method=verb)
+    def ask(self, path: str, timeout: float = PATIENCE) -> int:
+        """Return the status of an answer below the root."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/{path}", headers=LOGIN)
         try:
             with urllib.request.urlopen(request, timeout=timeout) as answer:
-                return answer.status, json.load(answer)
+                return int(answer.status)
         except urllib.error.HTTPError as err:
-            return err.code, json.load(err)
+            return err.code
+
+    def view(self, name: str, timeout: float = PATIENCE, **choices: str) -> str:
+        """Return the HTML of a view, as a page watches it."""
+        return asyncio.run(viewed(self.open(), name, choices, timeout))
+
+    def act(self, name: str, /, **arguments: Any) -> Any:
+        """Return the answer to an action."""
+        return asyncio.run(acted(self.open(), name, arguments))
+
+    def open(self) -> HTTPRequest:
+        return HTTPRequest(f"ws://127.0.0.1:{self.port}/workbench/api/stream", headers=LOGIN)
 
     def answers(self) -> bool:
         try:
-            return self.ask("api/status")[0] == 200
+            return self.ask("api/status") == 200
         except OSError:
             return False
 
@@ -135,21 +177,21 @@ def wait_for_all(server: Server, n: int) -> None:
     until(lambda: len(looking(server)) >= n, PATIENCE)
 
 
-def form_of(workload: str, **parameters: str) -> tuple[str, Any]:
-    """Address of the form of a workload, and what fills it in."""
-    chosen = {"workload": workload} | {f"run.{workload}.{name}": value for name, value in parameters.items()}
-    return "workbench/api/views/work", {"choices": chosen}
+def form_of(server: Server, workload: str, timeout: float = PATIENCE, **parameters: str) -> str:
+    """Return the form of a workload with these parameters."""
+    chosen = {f"run.{workload}.{name}": value for name, value in parameters.items()}
+    return html.unescape(server.view("work", timeout, workload=workload, **chosen))
 
 
 def ask_in_vain(server: Server, url: str) -> None:
-    with suppress(OSError, http.client.HTTPException):
-        server.ask(*form_of("svd_of_file", path=url))
+    with suppress(OSError):
+        form_of(server, "svd_of_file", path=url)
 
 
 def test_a_form_that_takes_a_path_has_the_process_begun_that_will_look_at_it(server: Server) -> None:
-    server.ask(*form_of("array_sum"))
+    form_of(server, "array_sum")
     assert not any(LOOKING in line for *_, line in children_of(server))
-    server.ask(*form_of("svd_of_file"))
+    form_of(server, "svd_of_file")
     assert any(LOOKING in line for *_, line in children_of(server))
 
 
@@ -158,29 +200,29 @@ def test_the_server_answers_and_stops_though_eight_paths_never_answer(server: Se
     for fifo in fifos:
         os.mkfifo(fifo)
     for fifo in fifos:
-        assert "is a FIFO" in server.ask(*form_of("svd_of_file", path=str(fifo)))[1]["html"]
+        assert "is a FIFO" in form_of(server, "svd_of_file", path=str(fifo))
     with silent_servers(8) as urls:
         for url in urls:
             threading.Thread(target=ask_in_vain, args=(server, url), daemon=True).start()
         wait_for_all(server, 8)
-        for asked in (("api/kernelspecs",), ("workbench/api/state", {}), form_of("array_sum", size="1GiB")):
-            assert server.ask(*asked, timeout=PATIENCE)[0] == 200
+        assert server.ask("api/kernelspecs") == 200
+        assert "run-button" in form_of(server, "array_sum", size="1GiB")
         wait_for_all(server, 8)
         server.process.send_signal(signal.SIGTERM)
         server.process.wait(PATIENCE)
 
 
 def test_a_page_that_goes_away_ends_what_looked_for_it(server: Server) -> None:
-    assert server.ask(*form_of("svd_of_file", path="/nowhere.npy"))[0] == 200
+    assert "/nowhere.npy" in form_of(server, "svd_of_file", path="/nowhere.npy")
     with silent_servers(1) as urls:
         with pytest.raises(TimeoutError):
-            server.ask(*form_of("svd_of_file", path=urls[0]), timeout=2)
+            form_of(server, "svd_of_file", timeout=2, path=urls[0])
         wait_for_nobody(server, 12)  # and not the 20 s after which it ends anyway
 
 
 def test_what_never_answers_is_said_after_a_while(server: Server) -> None:
     with silent_servers(1) as urls:
-        said = html.unescape(server.ask(*form_of("svd_of_file", path=urls[0]))[1]["html"])
+        said = form_of(server, "svd_of_file", path=urls[0])
     assert f"No answer within 20 s. What was asked of '{urls[0]}' is on a disk or a server" in said
 
 
@@ -231,22 +273,22 @@ def test_saving_goes_on_without_the_server_and_every_face_says_how_far_it_is(
     run = store.create(Run(id="mine-1", workload="mine", cluster="otter", status="done"))
     kept = keeping.leave(run.id, dataset({"x": (("row", "column"), da.from_array(x, chunks=(10, 2)))}), None)
     store.update(run.id, answers=kept.answers)
-    save = "workbench/api/runs/mine-1/save"
 
-    assert server.ask(save, {"path": str(slow / "nowhere" / "out.npz")})[0] == 404
+    def save(name: str) -> Any:
+        return server.act("save_run", run="mine-1", path=name)
+
+    assert "nowhere" in save(str(slow / "nowhere" / "out.npz"))["message"]
     (slow / "taken.npz").write_text("somebody's")
-    assert server.ask(save, {"path": str(slow / "taken.npz")})[0] == 409
+    assert "taken.npz" in save(str(slow / "taken.npz"))["message"]
     assert (slow / "taken.npz").read_text() == "somebody's"
-    status, begun = server.ask(save, {"path": f"slow://{slow}/out.zarr"})
-    assert (status, begun) == (202, {})
+    assert save(f"slow://{slow}/out.zarr")["value"] is None
     until(lambda: savings.get(run.id).done == 3, about=lambda: savings.get(run.id))
     told = f"Saving to slow://{slow}/out.zarr …: 3 of 12 blocks"
     assert savings.get(run.id).sentence == told
-    assert told in server.ask("workbench/api/views/saving%3Amine-1", {})[1]["html"]
+    assert told in server.view("saving:mine-1")
     assert main(["show", run.id]) == 0
     assert "3 of 12 blocks" in " ".join(capsys.readouterr().out.split())
-    status, refused = server.ask(save, {"path": str(slow / "other.npz")})
-    assert (status, "Wait until it has ended, or cancel it" in refused["message"]) == (409, True)
+    assert "Wait until it has ended, or cancel it" in save(str(slow / "other.npz"))["message"]
     server.process.kill()
     server.process.wait()
     (slow / "go").touch()

@@ -1,4 +1,4 @@
-"""Comparisons over REST, as pickers and a list in the sidebar, and in a figure that follows them."""
+"""Comparisons as actions, as pickers and a list in the sidebar, and in a figure that follows them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ from typing import Any
 import pytest
 from dask.utils import parse_bytes
 
-from tests.server.test_run_pages import html_of
-from tests.server.test_stream import open_page
+from tests.server.conftest import html_of, read_state
 from tests.server.test_views import GIB, text_of
 from workbench.clusters.profiles import profiles
 from workbench.clusters.spec import ClusterSpec
 from workbench.hardware import Gpu, inventory
 from workbench.workloads.lookup import templates
-
-__all__ = ["open_page"]
 
 
 async def test_a_comparison_that_goes_on_is_pushed_to_the_page_that_shows_it(open_page: Any, session: Any) -> None:
@@ -33,28 +30,28 @@ async def test_a_comparison_that_goes_on_is_pushed_to_the_page_that_shows_it(ope
     assert [patch["source"] for patch in second["patches"]] == ["head"]
 
 
-async def test_comparisons_are_listed_with_bars_and_buttons(api: Any, session: Any) -> None:
+async def test_comparisons_are_listed_with_bars_and_buttons(desk: Any, session: Any) -> None:
     session.add_comparison("c1")
     session.add_comparison("c2", status="running", now="round 1 of 5: cpu", done=1, total=4)
-    made = await html_of(api, "comparisons")
+    made = await html_of(desk, "comparisons")
     text = html.unescape(text_of(made))
     assert "round 1 of 5: cpu 1 of 4" in text
     assert "1.5 s" in text
     assert "<ucx>" in text
     assert "<ucx>" not in made
-    assert 'data-request="POST comparisons/c2/cancel"' in made
+    assert 'data-action="cancel_comparison" data-arguments="{&quot;comparison&quot;: &quot;c2&quot;}"' in made
     assert 'data-page="workbench/api/comparisons/c1/page"' in made
     assert 'data-command="dask-workbench:cell"' in made
 
 
-async def test_five_comparisons_are_listed_and_more_for_each_click(api: Any, session: Any) -> None:
+async def test_five_comparisons_are_listed_and_more_for_each_click(desk: Any, session: Any) -> None:
     for number in range(7):
         session.add_comparison(f"c{number}")
-    few = await html_of(api, "comparisons")
+    few = await html_of(desk, "comparisons")
     assert few.count('<li id="wb-comparison-') == 5
     assert "Show more (2 older)" in text_of(few)
     (choices,) = re.findall(r'data-choose="([^"]*)" data-workbench="older-comparisons"', few)
-    more = await html_of(api, "comparisons", json.loads(html.unescape(choices)))
+    more = await html_of(desk, "comparisons", json.loads(html.unescape(choices)))
     assert more.count('<li id="wb-comparison-') == 7
     assert "older-comparisons" not in more
 
@@ -62,7 +59,7 @@ async def test_five_comparisons_are_listed_and_more_for_each_click(api: Any, ses
 def asked(made: str) -> Any:
     """Return the request of a click on Compare; None if it can't be clicked."""
     (attributes,) = re.findall(r'<button([^>]*) data-workbench="compare">', made)
-    (body,) = re.findall(r'data-body="([^"]*)"', attributes)
+    (body,) = re.findall(r'data-arguments="([^"]*)"', attributes)
     return None if " disabled" in attributes else json.loads(html.unescape(body))
 
 
@@ -79,10 +76,10 @@ def with_hardware(session: Any, monkeypatch: pytest.MonkeyPatch, cores: int, *gp
 
 
 async def test_two_choices_of_hardware_are_ticked_already(
-    api: Any, session: Any, monkeypatch: pytest.MonkeyPatch
+    desk: Any, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_hardware(session, monkeypatch, 4)
-    made = await html_of(api, "compare")
+    made = await html_of(desk, "compare")
     assert asked(made) == {
         "workload": "array_sum",
         "parameters": {},
@@ -94,24 +91,24 @@ async def test_two_choices_of_hardware_are_ticked_already(
 
 @pytest.mark.parametrize(("cores", "gpus", "on"), [(1, 0, ["cpu", "numpy"]), (1, 2, ["cpu", "gpus"])])
 async def test_what_is_ticked_already_depends_on_the_machine(
-    api: Any, session: Any, monkeypatch: pytest.MonkeyPatch, cores: int, gpus: int, on: list[str]
+    desk: Any, session: Any, monkeypatch: pytest.MonkeyPatch, cores: int, gpus: int, on: list[str]
 ) -> None:
     if gpus:
         pytest.importorskip("dask_cuda")
     known = {"name": "SIMULATED", "memory_total": 16 * GIB, "memory_free": 16 * GIB, "visible": True}
     with_hardware(session, monkeypatch, cores, *(Gpu(index=n, uuid=f"GPU-{n}", **known) for n in range(gpus)))
-    assert asked(await html_of(api, "compare"))["on"] == on
+    assert asked(await html_of(desk, "compare"))["on"] == on
 
 
 async def test_what_is_ticked_planned_and_typed_is_what_is_compared(
-    api: Any, session: Any, monkeypatch: pytest.MonkeyPatch
+    act: Any, desk: Any, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_hardware(session, monkeypatch, 4)
     session.add("calm-otter")
     session.add("late-otter", status="starting")
-    await api("POST", "state")
+    await read_state(desk)
     made = await html_of(
-        api,
+        desk,
         "compare",
         {
             "run.array_sum.size": "2GiB",
@@ -144,20 +141,20 @@ async def test_what_is_ticked_planned_and_typed_is_what_is_compared(
     }
     assert "Sum or mean of an array, size 2GiB" in text_of(made)
     assert "late-otter" not in made
-    answer = await api("POST", "comparisons", asked(made))
-    assert (answer.status, begun(session).on) == (202, tuple(asked(made)["on"]))
+    assert (await act("compare", **asked(made)))["value"]["comparison"] == "compare-new"
+    assert begun(session).on == tuple(asked(made)["on"])
 
 
 async def test_of_many_clusters_the_youngest_are_offered_those_that_are_searched_for_and_those_that_are_ticked(
-    api: Any, session: Any, monkeypatch: pytest.MonkeyPatch
+    desk: Any, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_hardware(session, monkeypatch, 4)
     for number in range(20):
         session.add(f"otter-{number}", created=float(number))
-    await api("POST", "state")
+    await read_state(desk)
 
     async def offered(**chosen: Any) -> list[str]:
-        made = await html_of(api, "compare", {f"compare.{name}": each for name, each in chosen.items()})
+        made = await html_of(desk, "compare", {f"compare.{name}": each for name, each in chosen.items()})
         return re.findall(r'data-workbench="compare-on-cluster-otter-(\d+)"', made)
 
     assert await offered() == ["19", "18", "17", "16", "15"]
@@ -168,20 +165,20 @@ async def test_of_many_clusters_the_youngest_are_offered_those_that_are_searched
 
 
 async def test_a_sweep_proposes_its_values_and_leaves_out_clusters_that_run(
-    api: Any, session: Any, monkeypatch: pytest.MonkeyPatch
+    desk: Any, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_hardware(session, monkeypatch, 12)
     session.add("calm-otter")
-    await api("POST", "state")
+    await read_state(desk)
     ticked = {"compare.on.cluster-calm-otter": True}
-    assert "compare-values" not in await html_of(api, "compare", ticked)
-    workers = asked(await html_of(api, "compare", {**ticked, "compare.sweep": "workers"}))
+    assert "compare-values" not in await html_of(desk, "compare", ticked)
+    workers = asked(await html_of(desk, "compare", {**ticked, "compare.sweep": "workers"}))
     assert workers["sweep"] == {"workers": ["1", "2", "4", "8"]}
     assert "--cluster calm-otter" not in workers["on"]
-    sizes = asked(await html_of(api, "compare", {**ticked, "compare.sweep": "size", "run.array_sum.size": "6GiB"}))
+    sizes = asked(await html_of(desk, "compare", {**ticked, "compare.sweep": "size", "run.array_sum.size": "6GiB"}))
     assert [parse_bytes(each) for each in sizes["sweep"]["size"]] == [1.5 * GIB, 3 * GIB, 6 * GIB]
     assert "--cluster calm-otter" in sizes["on"]
-    share = asked(await html_of(api, "compare", {"compare.sweep": "size", "run.array_sum.size": "0.5"}))
+    share = asked(await html_of(desk, "compare", {"compare.sweep": "size", "run.array_sum.size": "0.5"}))
     assert [parse_bytes(each) for each in share["sweep"]["size"]] == [GIB // 2, GIB, 2 * GIB]
 
 
@@ -205,62 +202,61 @@ async def test_a_sweep_proposes_its_values_and_leaves_out_clusters_that_run(
     ],
 )
 async def test_what_can_not_be_compared_is_a_sentence_and_no_click(
-    api: Any, session: Any, monkeypatch: pytest.MonkeyPatch, choices: dict[str, Any], said: str
+    desk: Any, session: Any, monkeypatch: pytest.MonkeyPatch, choices: dict[str, Any], said: str
 ) -> None:
     with_hardware(session, monkeypatch, 4)
-    made = await html_of(api, "compare", choices)
+    made = await html_of(desk, "compare", choices)
     assert said in html.unescape(text_of(made))
     assert asked(made) is None
 
 
 async def test_a_plan_that_can_not_be_had_is_offered_with_its_reason(
-    api: Any, session: Any, monkeypatch: pytest.MonkeyPatch
+    desk: Any, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_hardware(session, monkeypatch, 4)
     ticked = dict.fromkeys(("compare.on.one-core", "compare.on.cpu", "compare.on.numpy"), True)
-    made = await html_of(api, "compare", {**ticked, "plan.cpu.n_workers": "-2"})
+    made = await html_of(desk, "compare", {**ticked, "plan.cpu.n_workers": "-2"})
     (chip,) = re.findall(r'<label class="wb-Chip" title="([^"]*)"><input[^>]* disabled [^>]*"compare-on-cpu">', made)
     assert "n_workers is '-2'" in html.unescape(chip)
     assert asked(made)["on"] == ["cpu --workers 1 --threads 1", "numpy"]
 
 
 async def test_a_preset_about_ucx_offers_the_clusters_of_its_text(
-    api: Any, session: Any, monkeypatch: pytest.MonkeyPatch
+    desk: Any, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_hardware(session, monkeypatch, 4)
     monkeypatch.setattr(session, "workloads", lambda **_: templates())
     spec = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**29)
     monkeypatch.setattr("workbench.views.compare.plan", lambda *_, **__: spec)
-    made = await html_of(api, "compare", {"workload": "transpose_sum", "run.transpose_sum.preset": "post"})
+    made = await html_of(desk, "compare", {"workload": "transpose_sum", "run.transpose_sum.preset": "post"})
     body = asked(made)
     assert body["on"] == ["cpu --no-encrypt --workers 2", "cpu --workers 2", "ucx --workers 2"]
     assert body["parameters"] == {"preset": "post"}
     assert "Array plus its transpose, preset post" in text_of(made)
 
 
-async def test_an_empty_field_of_the_form_is_one_left_out(api: Any, session: Any) -> None:
+async def test_an_empty_field_of_the_form_is_one_left_out(act: Any, session: Any) -> None:
     body = {"workload": "array_sum", "on": ["cpu", "ucx"], "settings": "", "repeats": "3"}
-    assert (await api("POST", "comparisons", body)).status == 202
+    assert "value" in await act("compare", **body)
     assert (begun(session).repeats, begun(session).on) == (3, ("cpu", "ucx"))
 
 
-async def test_ucx_listens_only_where_a_person_agreed(api: Any, session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ucx_listens_only_where_a_person_agreed(
+    act: Any, desk: Any, session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with_hardware(session, monkeypatch, 4)
-    assert "compare-agreed" not in await html_of(api, "compare")
+    assert "compare-agreed" not in await html_of(desk, "compare")
     spec = ClusterSpec(profile="ucx", n_workers=2, threads_per_worker=1, memory_limit=2**29, protocol="ucx")
     monkeypatch.setattr("workbench.views.compare.plan", lambda *_, **__: spec)
-    made = await html_of(api, "compare")
+    made = await html_of(desk, "compare")
     assert "which listens on all network interfaces" in text_of(made)
     assert asked(made) is None
-    assert asked(await html_of(api, "compare", {"compare.agreed": True}))["agreed"] is True
+    assert asked(await html_of(desk, "compare", {"compare.agreed": True}))["agreed"] is True
     body = {"workload": "array_sum", "on": ["cpu", "ucx --workers 2"]}
-    answer = await api("POST", "comparisons", body)
-    assert answer.status == 400
-    assert answer.content["message"] == (
+    assert (await act("compare", **body))["message"] == (
         "UCX listens on all network interfaces. Nothing was started. Choose otherwise, or agree (--yes, agreed=True)."
     )
-    answer = await api("POST", "comparisons", body | {"agreed": True})
-    assert answer.status == 202
+    assert "value" in await act("compare", **body, agreed=True)
 
 
 async def test_the_page_of_a_comparison_can_not_reach_the_server(api: Any, session: Any) -> None:

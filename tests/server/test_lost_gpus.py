@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from traitlets.config import Config
 
+from tests.server.conftest import html_of
 from tests.server.test_views import text_of
 from tests.simulated import SimulatedNvml, simulated_nvml
 from workbench.packages import installed_version
@@ -35,13 +36,13 @@ def jp_server_config(data_folder: Path) -> Config:
 
 
 @pytest.fixture
-def shown(api: Any) -> Callable[..., Any]:
+def shown(desk: Any) -> Callable[..., Any]:
     """Asks for a view until it tells all of these words; its HTML."""
 
     async def asked(view: str, *words: str) -> str:
         deadline = time.monotonic() + PATIENCE
         while True:
-            html: str = (await api("POST", f"views/{view}", {})).content["html"]
+            html: str = await html_of(desk, view)
             if all(word in text_of(html) for word in words):
                 return html
             assert time.monotonic() < deadline, text_of(html)
@@ -78,7 +79,7 @@ with workbench.connect("calm-otter") as client, workbench.watch(client, name="su
     installed_version("dask-cuda") is None, reason="dask-cuda isn't installed, which starts a worker for each GPU."
 )
 async def test_gpus_that_only_the_workers_see_have_bars_and_one_that_is_lost_has_no_reading(
-    api: Any, shown: Any, simulated_nvml: SimulatedNvml, tmp_path: Path
+    shown: Any, simulated_nvml: SimulatedNvml, tmp_path: Path
 ) -> None:
     lost = tmp_path / "lost"
     env = simulated_nvml.environment(2, load="40", lost={1: lost})

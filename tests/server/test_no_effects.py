@@ -8,11 +8,11 @@ import html
 import http.client
 import http.server
 import io
+import itertools
 import json
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -20,17 +20,14 @@ from urllib.parse import quote, urlencode, urlsplit
 import numpy as np
 import pytest
 from tornado.httpclient import HTTPClientError, HTTPRequest
-from tornado.websocket import websocket_connect
 
-from tests.server.test_answering import TOKEN, Server, children_of, server as server
-from tests.server.test_server import example
+from tests.server.test_answering import TOKEN, Server, acted, children_of, server as server, viewed
+from tests.server.test_server import METHODS, PATHS
 from tests.waiting import until
 from workbench.credentials import UnconfirmedError, by_command
 from workbench.errors import BadInputError
-from workbench.server.handlers import addresses
 from workbench.session import Session
 from workbench.views.page import known
-from workbench.views.verbs import TABLE
 
 SECRETS = {
     "EARTHDATA_TOKEN": "secret-of-earthdata",
@@ -129,16 +126,16 @@ class Browser:
         self.cookie = "; ".join(filter(None, (self.cookie, *given)))
         return found.status, found.read()
 
-    def post(self, path: str, body: Any, **headers: str) -> tuple[int, Any]:
-        """Ask as our own page does."""
-        ours = {"X-XSRFToken": self.xsrf, "Sec-Fetch-Site": "same-origin", **headers}
-        status, content = self.ask("POST", f"/workbench/api/{path}", body, **ours)
-        return status, json.loads(content)
+    def open(self, origin: str = "") -> HTTPRequest:
+        """Return the request for a socket, as a page of `origin` sends it; by default, our own."""
+        headers = {"Cookie": self.cookie, "Origin": origin or f"http://{self.netloc}"}
+        return HTTPRequest(f"ws://{self.netloc}/workbench/api/stream", headers=headers)
+
+    def act(self, name: str, arguments: dict[str, str]) -> Any:
+        return asyncio.run(acted(self.open(), name, arguments))
 
     def view(self, name: str, choices: dict[str, str]) -> str:
-        status, found = self.post(f"views/{name}", {"choices": choices})
-        assert status == 200, found
-        return str(found["html"])
+        return asyncio.run(viewed(self.open(), name, choices))
 
 
 def kinds(folder: Path, url: str) -> dict[str, tuple[str, dict[str, str]]]:
@@ -166,15 +163,8 @@ def kinds(folder: Path, url: str) -> dict[str, tuple[str, dict[str, str]]]:
     }
 
 
-def requests_of_others() -> Iterator[tuple[str, str]]:
-    """Each verb of each address, and of each view that reads choices."""
-    table = {pattern: {"GET", *verbs} for pattern, verbs in TABLE.items()}
-    table |= {pattern.removeprefix("workbench/api/"): {"GET", "POST"} for pattern, _ in addresses()}
-    for pattern, verbs in table.items():
-        names = [name for name, view in known().items() if view.reads] if "views/" in pattern else [""]
-        for name in names:
-            for verb in sorted(verbs):
-                yield verb, example(pattern.replace("{name}", name) if name else pattern)
+ASKED = (*PATHS, "state", "clusters", "credentials", *(f"views/{name}" for name, view in known().items() if view.reads))
+"""Addresses of ours, and some that look as if they had effects."""
 
 
 def test_what_another_site_asks_for_reaches_nothing(
@@ -184,11 +174,9 @@ def test_what_another_site_asks_for_reaches_nothing(
     browser = Browser(server)
     hostile = kinds(tmp_path, url)
     asked = 0
-    for verb, path in requests_of_others():
+    for verb, path in itertools.product(METHODS, ASKED):
         for headers in HOSTILE:
-            for view, choices in hostile.values() if verb == "GET" else [("", {"a": "b"})]:
-                if "views/" in path and not path.endswith(view):
-                    continue
+            for _, choices in hostile.values() if verb == "GET" else [("", {"a": "b"})]:
                 query = urlencode({"choices": json.dumps(choices), **choices})
                 body = None if verb == "GET" else {"choices": choices}
                 status, content = browser.ask(verb, f"/workbench/api/{quote(path)}?{query}", body, **headers)
@@ -197,36 +185,24 @@ def test_what_another_site_asks_for_reaches_nothing(
                 # Dask's dashboards have an origin of their own: what lets in is a path that nobody can guess.
                 refused = (403, 405, 404) if path.startswith("dask/") else (403, 405)
                 assert "Sec-Fetch-Site" not in headers or status in refused, (verb, path, headers, content)
-                assert "views/" not in path or status in (403, 404, 405), (verb, path, headers, content)
+                assert path in PATHS or status in (403, 404, 405), (verb, path, headers, content)
     for origin in ("http://evil.example", "null", "http://127.0.0.1:1"):
         with pytest.raises(HTTPClientError, match="403"):
-            asyncio.run(connected(browser, origin))
+            asyncio.run(acted(browser.open(origin), "end_tour", {}))
     assert asked > 500
     assert seen == []
     assert not (tmp_path / "touched").exists()
     assert children_of(server) == []
 
 
-async def connected(browser: Browser, origin: str) -> Any:
-    headers = {"Cookie": browser.cookie, "Origin": origin}
-    return await websocket_connect(HTTPRequest(f"ws://{browser.netloc}/workbench/api/stream", headers=headers))
-
-
-async def watched(browser: Browser, view: str, choices: dict[str, str], is_there: Callable[[], bool]) -> None:
-    """Show a view over the socket of a page of ours until it had its effect."""
-    page = await connected(browser, f"http://{browser.netloc}")
-    await page.write_message(json.dumps({"type": "choose", "choices": choices}))
-    await page.write_message(json.dumps({"type": "watch", "watch": "a", "view": view}))
-    async with asyncio.timeout(60):
-        while not is_there():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(page.read_message(), 0.2)
-    page.close()
+def shown(browser: Browser, view: str, choices: dict[str, str], is_there: Callable[[], bool]) -> None:
+    """Show a view on a page of ours until it had its effect."""
+    until(lambda: browser.view(view, choices) and is_there(), 60)
 
 
 def button(found: str) -> dict[str, str]:
     """Return the request of the button that confirms sending a credential."""
-    asked = re.search(r'data-body="([^"]+)"[^>]*data-workbench="confirm-sending"', found)
+    asked = re.search(r'data-arguments="([^"]+)"[^>]*data-workbench="confirm-sending"', found)
     assert asked is not None, found
     told: dict[str, str] = json.loads(html.unescape(asked[1]))
     assert f"Send {told['credential'][1:]}"[5:] in found
@@ -241,19 +217,18 @@ def test_what_the_page_itself_asks_for_works_and_a_secret_is_sent_after_a_click(
     browser, hostile, marker = Browser(server), kinds(tmp_path, url), tmp_path / "touched"
     for kind, word in (("file", "imported"), ("program", "started")):
         view, choices = hostile[kind]
-        asyncio.run(watched(browser, view, choices, lambda word=word: marker.exists() and word in marker.read_text()))
+        shown(browser, view, choices, lambda word=word: marker.exists() and word in marker.read_text())
     view, choices = hostile["token"]
     secret = browser.view(view, {**choices, "run.svd_of_file.token_variable": "AWS_SECRET_ACCESS_KEY"})
     assert "AWS_SECRET_ACCESS_KEY isn&#x27;t among the variables that a form may name" in secret
     body = {"credential": "AWS_SECRET_ACCESS_KEY", "server": url}
-    assert browser.post("credentials", body)[0] == 400
+    assert "AWS_SECRET_ACCESS_KEY" in browser.act("confirm", body)["message"]
     for kind in ("keys", "token"):
         view, choices = hostile[kind]
         asks = button(browser.view(view, choices))
         assert seen == [], "typing sends nothing"
         assert asks["server"] == url
-        assert browser.ask("POST", "/workbench/api/credentials", asks)[0] == 403, "no header, no click"
-        assert browser.post("credentials", asks)[0] == 201
+        assert "value" in browser.act("confirm", asks)
         until(lambda view=view, choices=choices: browser.view(view, choices) and seen)
         wanted = "AWS4-HMAC-SHA256 Credential=AKSECRET" if kind == "keys" else "Bearer secret-of-earthdata"
         assert all(given.startswith(wanted) for _, given in seen), seen
@@ -262,7 +237,7 @@ def test_what_the_page_itself_asks_for_works_and_a_secret_is_sent_after_a_click(
     asks = button(browser.view(*hostile["gateway"]))
     browser.view(*hostile["line"])
     assert {given for _, given in seen} == {""}, "it is asked whether it wants a login"
-    assert browser.post("credentials", asks)[0] == 201
+    assert "value" in browser.act("confirm", asks)
     browser.view(*hostile["gateway"])
     password = base64.b64decode(next(given for _, given in seen if given).removeprefix("Basic ")).decode()
     assert password.endswith(":secret-of-gateways")

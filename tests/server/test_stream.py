@@ -3,66 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
-import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tornado.httpclient import HTTPClientError
 
+from tests.server.conftest import PATIENCE, Page
 from workbench.errors import BadInputError
 from workbench.monitor.events import Batch, WorkerSample
 from workbench.views.answers import to_json
 from workbench.views.screen import Screen
 from workbench.views.watching import KEPT_BATCHES, Watch, Watching
-
-PATIENCE = 5.0
-
-
-class Page:
-    """The browser's end of a stream."""
-
-    def __init__(self, socket: Any) -> None:
-        self.socket = socket
-
-    async def send(self, **message: Any) -> None:
-        await self.socket.write_message(json.dumps(message))
-
-    async def next(self, kind: str) -> dict[str, Any]:
-        """Return the next message of this type, skipping others."""
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                text = await self.socket.read_message()
-                assert text is not None, "the server closed the connection"
-                message: dict[str, Any] = json.loads(text)
-                if message["type"] == kind:
-                    return message
-
-    async def waiting(self) -> list[dict[str, Any]]:
-        """All that comes until nothing has come for a while."""
-        found = []
-        while True:
-            try:
-                text = await asyncio.wait_for(self.socket.read_message(), 0.3)
-            except TimeoutError:
-                return found
-            found.append(json.loads(text))
-
-
-@pytest.fixture
-def open_page(jp_ws_fetch: Callable[..., Any]) -> Callable[[], Any]:
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[Page]:
-        socket = await jp_ws_fetch("workbench", "api", "stream")
-        try:
-            yield Page(socket)
-        finally:
-            socket.close()
-
-    return opened
 
 
 async def until(condition: Callable[[], Any]) -> None:
@@ -281,7 +234,7 @@ async def test_a_connection_that_fails_is_told(open_page: Any, session: Any, fee
 WISHES = [
     ("{", "This is not JSON"),
     ("[]", "Send a JSON object such as {}, not []."),
-    ("{}", "Unknown type None. Send one of: watch, unwatch, range, choose."),
+    ("{}", "Unknown type None. Send one of: watch, unwatch, range, choose, action."),
     ('{"type": "dance"}', "Unknown type 'dance'."),
     ('{"type": "watch"}', "watch is missing. Give text."),
     ('{"type": "watch", "watch": 3}', "watch is 3. Give text."),
@@ -290,13 +243,18 @@ WISHES = [
         '{"type": "watch", "watch": "w", "cluster": "a", "run": "b"}',
         "To watch, name one cluster, run, comparison or view.",
     ),
-    ('{"type": "watch", "watch": "w", "cluster": "calm-otter", "theme": "pink"}', "theme is 'pink'."),
-    ('{"type": "watch", "watch": "w", "colour": 1}', 'Unknown key "colour".'),
+    ('{"type": "watch", "watch": "w", "cluster": "calm-otter", "theme": "pink"}', 'theme is "pink".'),
+    ('{"type": "watch", "watch": "w", "colour": 1}', "Unknown argument 'colour'."),
+    ('{"type": "watch", "watch": "w", "view": null}', "To watch, name one"),
+    ('{"type": "action", "id": "x", "name": "stop"}', 'id is "x". Give a whole number.'),
+    ('{"type": "choose", "choices": {"a": "\\ud800"}}', "half of a character"),
+    ("[" * 100_000, "This is not JSON"),
     ('{"type": "range", "watch": "nobody", "start": 1, "end": 2, "width": 3}', "Nothing is watched as 'nobody'."),
     ('{"type": "range", "watch": "known", "start": 2, "end": 1, "width": 3}', "start must be before end."),
     ('{"type": "range", "watch": "known", "start": NaN, "end": 1, "width": 3}', "start must be before end."),
     ('{"type": "range", "watch": "known", "start": 1, "end": 1e999, "width": 3}', "start must be before end."),
-    ('{"type": "range", "watch": "known", "start": "x"}', "A range needs start and end in milliseconds"),
+    ('{"type": "range", "watch": "known", "start": "x"}', 'start is "x". Give a number.'),
+    ('{"type": "range", "watch": "known", "start": 1, "end": 2}', "width is missing. Give a whole number."),
     (b"\xff\xfe", "This is not JSON"),
 ]
 
@@ -338,13 +296,14 @@ async def test_a_page_that_vanishes_leaves_nothing_behind(open_page: Any, sessio
     await until(lambda: not feeds.open and not session.listening)
 
 
-async def test_a_failure_after_the_answer_is_told_to_the_pages(open_page: Any, session: Any, api: Any) -> None:
+async def test_a_failure_of_an_action_whose_page_is_closed_is_told_to_the_others(open_page: Any, session: Any) -> None:
     session.add("calm-otter")
     session.delay = 0.7
-    async with open_page() as page:
-        await page.next("state")
-        assert (await api("POST", "clusters/calm-otter/restart")).status == 202
-        assert (await page.next("error"))["message"] == "The workers of calm-otter did not come back."
+    async with open_page() as other:
+        async with open_page() as page:
+            await page.send(type="action", id=1, name="restart", arguments={"cluster": "calm-otter"})
+            await until(lambda: session.calls)
+        assert (await other.next("error"))["message"] == "The workers of calm-otter did not come back."
 
 
 async def test_the_stream_needs_a_login(jp_ws_fetch: Any) -> None:
@@ -384,7 +343,7 @@ async def test_a_view_does_not_wait_for_a_figure_that_takes_long_to_draw(
         if message.get("watch") == "figure":
             await drawn.wait()
 
-    screen = Screen(watching, send)
+    screen = Screen(watching, send, _act)
     screen.receive({"type": "watch", "watch": "figure", "cluster": "calm-otter"})
     await until(lambda: sent and sent[-1].get("watch") == "figure")
     screen.receive({"type": "watch", "watch": "view", "view": "runs"})
@@ -392,6 +351,9 @@ async def test_a_view_does_not_wait_for_a_figure_that_takes_long_to_draw(
     assert not drawn.is_set()
     screen.close()
     await watching.close()
+
+
+async def _act(name: str, arguments: Any) -> None: ...
 
 
 async def test_what_a_slow_page_does_not_take_is_merged_and_bounded() -> None:
@@ -438,44 +400,6 @@ async def test_the_kept_past_is_bounded_by_tasks(
     assert taken is not None
     assert taken["patches"][0]["columns"] == {"time": [7.0, 8.0, 9.0, 10.0, 11.0]}
     await watching.close()
-
-
-async def test_a_page_without_a_websocket_can_poll_the_state(api: Any, session: Any) -> None:
-    session.add("calm-otter")
-    first = await api("POST", "state")
-    same = await api("POST", "state", {"since": first.content["cursor"]})
-    assert same.content == first.content
-    assert first.content.keys() == {"cursor", "clusters", "runs", "simulated"}
-
-    async def change() -> None:
-        await until(lambda: session.listening)
-        session.change("calm-otter", n_workers=9)
-
-    changing = asyncio.ensure_future(change())
-    asked = time.monotonic()
-    held = await api("POST", "state", {"since": first.content["cursor"], "wait": 10})
-    assert time.monotonic() - asked < 5
-    assert held.content["clusters"][0]["n_workers"] == 9
-    assert held.content["cursor"] > first.content["cursor"]
-    await changing
-    await until(lambda: not session.listening)
-
-
-async def test_a_page_without_a_websocket_can_poll_a_figure(api: Any, session: Any, feeds: Any) -> None:
-    session.add("calm-otter")
-    first = (await api("POST", "figures/cluster/calm-otter/patches")).content
-    await until(lambda: feeds.open)
-    feeds.open["calm-otter"](Batch(1.0, samples=(sample(),)))
-    seen = {"cursor": first["cursor"], "range": {"start": 1, "end": 2, "width": 3}}
-    second = (await api("POST", "figures/cluster/calm-otter/patches", seen)).content
-    assert second["cursor"] == first["cursor"]
-    assert [patch["columns"] for patch in second["patches"]] == [{"time": [1.0]}, {"range": [1.0, 2.0, 3]}]
-    assert second["status"]["summary"].startswith("1 worker")
-    assert second["gone"] is None
-    await session.stop(session.cluster("calm-otter"))
-    await asyncio.sleep(0.2)
-    third = (await api("POST", "figures/cluster/calm-otter/patches", {"cursor": first["cursor"]})).content
-    assert third["gone"] == "calm-otter was stopped, so there is nothing more to watch."
 
 
 def test_a_number_that_is_none_becomes_null() -> None:

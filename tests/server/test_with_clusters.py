@@ -15,6 +15,7 @@ from urllib.parse import urljoin
 import pytest
 from traitlets.config import Config
 
+from tests.server.conftest import DONE
 from workbench.clusters import records
 from workbench.runs import store
 
@@ -50,20 +51,18 @@ def cluster_of(message: dict[str, Any], name: str) -> dict[str, Any]:
     return next((cluster for cluster in message.get("clusters", ()) if cluster["name"] == name), {})
 
 
-async def test_a_cluster_is_started_watched_used_and_stopped(api: Any, jp_ws_fetch: Any, hear: Any) -> None:
+async def test_a_cluster_is_started_watched_used_and_stopped(api: Any, act: Any, jp_ws_fetch: Any, hear: Any) -> None:
     page = await jp_ws_fetch("workbench", "api", "stream")
     assert (await hear(page, lambda message: message["type"] == "state"))["clusters"] == []
 
-    answer = await api("POST", "clusters", {**TWO, "name": "calm-otter"})
-    assert answer.status == 202
+    assert await act("start", **TWO, name="calm-otter") == DONE
     await page.write_message(json.dumps({"type": "watch", "watch": "w", "cluster": "calm-otter"}))
     ready = cluster_of(await hear(page, lambda m: cluster_of(m, "calm-otter").get("status") == "ready"), "calm-otter")
     assert ready["n_workers"] == 2
     assert records.memory_used(records.read("calm-otter")) > 50 * 2**20
 
     parameters = {"shape": "2000,2000", "chunks": "500,500"}
-    body = {"workload": "array_sum", "cluster": "calm-otter", "parameters": parameters}
-    assert (await api("POST", "runs", body)).status == 202
+    assert "value" in await act("run", workload="array_sum", cluster="calm-otter", parameters=parameters)
     (run,) = store.select()
     drawn = await hear(
         page, lambda m: m["type"] == "patches" and any(rows_of(p) for p in m["patches"] if p["source"] == "tasks")
@@ -89,15 +88,13 @@ async def test_a_cluster_is_started_watched_used_and_stopped(api: Any, jp_ws_fet
     assert report.status == 200
     assert b"<html" in report.content
 
-    assert (await api("PATCH", "clusters/calm-otter", {"n_workers": 1})).status == 202
+    assert await act("scale", cluster="calm-otter", n_workers=1) == DONE
     await hear(page, lambda m: cluster_of(m, "calm-otter").get("n_workers") == 1)
 
-    assert (await api("DELETE", "clusters/calm-otter")).status == 202
+    assert await act("stop", cluster="calm-otter") == DONE
     gone = await hear(page, lambda m: m["type"] == "gone")
     assert gone["message"] == "calm-otter was stopped, so there is nothing more to watch."
-    async with asyncio.timeout(PATIENCE):
-        while records.read_all():
-            await asyncio.sleep(0.1)
+    assert records.read_all() == ()
     page.close()
 
 
@@ -119,10 +116,12 @@ OTHER_PAGES = {
 """Addresses of Dask's dashboard besides its plots, and what they answer."""
 
 
-async def test_a_watched_cluster_whose_host_is_killed_is_gone_and_lost(api: Any, jp_ws_fetch: Any, hear: Any) -> None:
+async def test_a_watched_cluster_whose_host_is_killed_is_gone_and_lost(
+    api: Any, act: Any, jp_ws_fetch: Any, hear: Any
+) -> None:
     """And before that: Dask's own dashboard, page, scripts and WebSocket, behind this server."""
     page = await jp_ws_fetch("workbench", "api", "stream")
-    await api("POST", "clusters", {**TWO, "name": "calm-otter"})
+    await act("start", **TWO, name="calm-otter")
     await page.write_message(json.dumps({"type": "watch", "watch": "w", "cluster": "calm-otter"}))
     await hear(page, lambda m: cluster_of(m, "calm-otter").get("status") == "ready")
     await hear(page, lambda m: m["type"] == "patches" and "2 workers" in m["status"]["summary"])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.server.conftest import html_of
 from tests.server.test_views import gpu, machine, text_of
 from workbench.figures.gpus import cluster_gpu_list
 from workbench.hardware.gauges import GpuSample
@@ -80,8 +81,8 @@ def test_a_node_that_cannot_read_its_gpus_says_why() -> None:
     assert heard.silence == "On node-a: This account may not use the NVIDIA driver."
 
 
-async def test_a_cluster_that_cannot_be_watched_says_why_in_its_rows(api: Any, session: Any) -> None:
+async def test_a_cluster_that_cannot_be_watched_says_why_in_its_rows(desk: Any, session: Any) -> None:
     spec = session.add("calm-otter").spec.model_copy(update={"devices": ("GPU-9",)})
     session.change("calm-otter", spec=spec, status="stopping")
-    shown = text_of((await api("POST", "views/cluster:calm-otter", {})).content["html"])
+    shown = text_of(await html_of(desk, "cluster:calm-otter"))
     assert shown == "GPU-9 calm-otter is being stopped."

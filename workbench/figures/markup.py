@@ -116,7 +116,7 @@ def folded(title: str, body: str, **attributes: Any) -> str:
 
 
 def icon_button(icon: str, label: str, **attributes: Any) -> str:
-    """Return a button with one of Lab's icons; `data_request`, `data_command` and `data_page` define its action."""
+    """Return a button with one of Lab's icons; `data_action`, `data_command` and `data_page` define its action."""
     drawn = tag("span", class_="wb-Icon", style=f"--wb-icon: var(--wb-{icon})")
     return tag("button", drawn, class_="wb-IconButton", title=label, aria_label=label, **attributes)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import parse_qsl, urlsplit
 
 from workbench.errors import BadInputError, NotFoundError, quoted
 from workbench.figures.layout import PARTS, Part, sources_of
@@ -23,8 +22,8 @@ from workbench.runs.comparing.table import export
 from workbench.session import Session
 from workbench.threads import in_thread
 from workbench.views import comparing, watching
-from workbench.views.bodies import check_theme
 from workbench.views.drawing import document
+from workbench.views.messages import check_theme
 from workbench.views.page import OnScreen
 from workbench.views.recorded import read_batches
 
@@ -68,7 +67,7 @@ class Figure(InCell):
         self._parting: asyncio.TimerHandle | None = None
         self._static = StaticPicture(self._draw, self._is_final, lambda: self._page.pages.is_shown)
         options = {"watched": {kind: name}, "theme": theme, "static": self._static.id}
-        self._page = Page("figure", self._watching, self._answer, options)
+        self._page = Page("figure", self._watching, self._act, options)
 
     def open(self) -> None:
         """Resume after `close`. Displaying it calls this automatically."""
@@ -101,10 +100,10 @@ class Figure(InCell):
     async def _watching(self) -> _Alone:
         return _Alone(self._begin)
 
-    async def _answer(self, verb: str, path: str, body: dict[str, Any]) -> Any:
-        if not path.startswith("figures/"):
-            raise NotFoundError(f"There is nothing at {path:.80}.")
-        return await in_thread(self._document, check_theme(dict(parse_qsl(urlsplit(path).query)).get("theme")))
+    async def _act(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        if name != "figure":
+            raise NotFoundError(f"Unknown action {quoted(name)}. Available actions: figure.")
+        return await in_thread(self._document, check_theme(arguments.get("theme")))
 
     async def _begin(self, theme: str, on_change: Callable[[], None]) -> OnScreen:
         """Return the state of a page in a theme, as `Watching` does."""

@@ -1,8 +1,8 @@
 """A view or a figure in a cell of a notebook: one Panel component, and messages both ways.
 
-`Page(view, watching, answer, options)` shows `view`, a name in VIEWS of labext/src/page/notebook.ts, which gets
-`options`. Each place that shows it has a `Screen` of its own over the result of `watching`. A page of the Jupyter
-server sends REST requests; here they go to `answer`: `answer("GET", "figures/run/x?theme=dark", {})`.
+`Page(view, watching, act, options)` shows `view`, a name in VIEWS of labext/src/page/notebook.ts, which gets
+`options`. Each place that shows it has a `Screen` of its own over the result of `watching`; its actions go to `act`.
+The scripts of BokehJS come by an action, too: no server has them here.
 
 Panel sends each message to all places, drops messages while it processes another, and delays those from before the
 page listens. So each place has a name, the messages to it are numbered, and it requests those that it missed;
@@ -15,10 +15,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import logging
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +29,9 @@ from workbench.errors import WorkbenchError
 from workbench.panels.thread import do
 from workbench.threads import in_thread, load_before_threads
 from workbench.views.answers import to_json
-from workbench.views.bodies import parse_object
-from workbench.views.screen import Screen
+from workbench.views.messages import check, parse_object
+from workbench.views.screen import Act, Screen
 from workbench.views.scripts import read
-
-_log = logging.getLogger(__name__)
-
-Answer = Callable[[str, str, dict[str, Any]], Awaitable[Any]]
-"""Function that returns a JSON-able value for a verb, a path with its query, and a body. Raises WorkbenchError."""
 
 KEPT = 64
 """Number of sent messages kept in case the page missed one."""
@@ -71,7 +65,7 @@ class Page(JSComponent):  # type: ignore[misc,unused-ignore]
         self,
         view: str,
         watching: Callable[[], Awaitable[Any]],
-        answer: Answer,
+        act: Act,
         options: dict[str, Any] | None = None,
     ) -> None:
         load_before_threads("distributed", "workbench.workloads.catalogue")
@@ -79,23 +73,23 @@ class Page(JSComponent):  # type: ignore[misc,unused-ignore]
         given = to_json({"kernel": kernel(), **(options or {})})
         super().__init__(view=view, options=given, sizing_mode="stretch_width", margin=0, stylesheets=sheets)
         # Panel documents this name for subclasses; only components of AnyWidget have a public one.
-        self.pages = Pages(watching, answer, self._send_msg)
+        self.pages = Pages(watching, act, self._send_msg)
         self.on_msg(lambda event: do(self.pages.receive, event.data))
 
 
 class Pages:
     """The places that show one component; `post` sends a text to all. Everything runs in the panels' thread."""
 
-    def __init__(self, watching: Callable[[], Awaitable[Any]], answer: Answer, post: Callable[[str], None]) -> None:
+    def __init__(self, watching: Callable[[], Awaitable[Any]], act: Act, post: Callable[[str], None]) -> None:
         self.watching = watching
-        self.answer = answer
+        self._act = act
         self.post = post
         self._standing: dict[str, Any] | None = None
         self._seats: dict[str, Seat] = {}
 
     def receive(self, text: str) -> None:
         """Handle a message of a page."""
-        message = parse_object(text.encode())
+        message = parse_object(text)
         name, kind = message.pop("page"), message["type"]
         seat = self._seats.get(name)
         if seat is None:
@@ -128,6 +122,14 @@ class Pages:
         """Return whether no page has sent anything for this time, and none waits for an answer."""
         since = asyncio.get_running_loop().time() - seconds
         return all(seat.heard_at <= since and not seat.is_answering for seat in self._seats.values())
+
+    async def act(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """Return the result of an action."""
+        if name == "script":
+            return await _script(self, **check(_script, arguments))
+        if name == "figure":
+            await in_thread(wait_for_import, "pandas")
+        return await self._act(name, arguments)
 
     def begin_again(self) -> None:
         """Have all places request their content again."""
@@ -166,14 +168,16 @@ class Seat:
         self._n = 0
         self._sent: deque[tuple[int, str]] = deque(maxlen=KEPT)
         self._inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._screen: Screen | None = None
         self._confirming: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._serving = self._begin(self._serve())
+        self._serving = asyncio.create_task(self._serve())
+        _tasks.add(self._serving)
+        self._serving.add_done_callback(_tasks.discard)
 
     @property
     def is_answering(self) -> bool:
         """True if the page waits for an answer."""
-        return bool(self._tasks - {self._serving})
+        return not self._inbox.empty() or (self._screen is not None and self._screen.is_acting)
 
     def receive(self, message: dict[str, Any]) -> None:
         """Handle a message of the page."""
@@ -188,8 +192,6 @@ class Seat:
                 pass
             case "missed":
                 self._send_again(int(message["after"]))
-            case "request":
-                self._begin(self._answer(**message))
             case kind:
                 self._inbox.put_nowait({"type": kind, **message})
 
@@ -204,15 +206,7 @@ class Seat:
         """Stop serving this page."""
         if self._confirming is not None:
             self._confirming.cancel()
-        for task in tuple(self._tasks):
-            task.cancel()
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        for tasks in (self._tasks, _tasks):
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
-        return task
+        self._serving.cancel()
 
     async def _send(self, message: dict[str, Any]) -> None:
         self.send_soon(message)
@@ -223,9 +217,9 @@ class Seat:
         except WorkbenchError as err:
             self.send_soon({"type": "error", "message": str(err)})
             return
-        with contextlib.closing(Screen(watching, self._send)) as screen:
+        with contextlib.closing(Screen(watching, self._send, self._pages.act)) as self._screen:
             while True:
-                screen.receive(await self._inbox.get())
+                self._screen.receive(await self._inbox.get())
 
     def _confirm(self) -> None:
         self._pages.post(to_json({"page": self._name, "n": self._n, "type": "heard"}))
@@ -239,24 +233,10 @@ class Seat:
             if number > after:
                 self._pages.post(text)
 
-    async def _answer(self, id: int, verb: str, path: str, body: dict[str, Any]) -> None:
-        try:
-            value = await self._found(verb, path, body)
-        except WorkbenchError as err:
-            self.send_soon({"type": "answer", "id": id, "message": str(err)})
-        except Exception:  # noqa: BLE001  The page must get an answer to its request.
-            _log.exception("A page of a notebook asked for %s %s", verb, path)
-            self.send_soon({"type": "answer", "id": id, "message": "This went wrong. The kernel's log says why."})
-        else:
-            self.send_soon({"type": "answer", "id": id, "value": value})
 
-    async def _found(self, verb: str, path: str, body: dict[str, Any]) -> Any:
-        folder, _, name = path.partition("/")
-        if folder == "bokeh":
-            return (await in_thread(read, name, compressed=False)).decode()
-        if folder == "figures":
-            await in_thread(wait_for_import, "pandas")
-        return await self._pages.answer(verb, path, body)
+async def _script(_: Pages, name: str) -> str:
+    """Return a script of BokehJS."""
+    return (await in_thread(read, name, compressed=False)).decode()
 
 
 def wait_for_import(module: str) -> None:

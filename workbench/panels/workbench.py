@@ -11,9 +11,10 @@ from workbench.panels.cells import InCell
 from workbench.panels.page import Page
 from workbench.panels.thread import do
 from workbench.session import Session
-from workbench.views.bodies import check_theme
+from workbench.views.actions import perform
 from workbench.views.desk import Desk
-from workbench.views.requests import answer
+from workbench.views.files import read_file
+from workbench.views.messages import check, check_theme
 
 if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
@@ -41,7 +42,7 @@ class Workbench(InCell):
         self.session = session or Session()
         self._desk: Desk | None = None
         self._closed = False
-        self._page = Page("page", self._watching, self._answer, options)
+        self._page = Page("page", self._watching, self._act, options)
 
     def open(self) -> None:
         """Resume after `close`. Displaying it calls this automatically."""
@@ -76,15 +77,20 @@ class Workbench(InCell):
     async def _watching(self) -> Watching:
         return await self._at().watching()
 
-    async def _answer(self, verb: str, path: str, body: dict[str, Any]) -> Any:
-        found = await answer(self._at(), verb, path, body)
-        if isinstance(found.value, dict):
-            return found.value
-        content = found.value.encode() if isinstance(found.value, str) else found.value
-        return {"name": found.file, "kind": found.kind, "base64": base64.b64encode(content).decode()}
+    async def _act(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        if name == "file":
+            return await _file(self._at(), **check(_file, arguments))
+        return await perform(self._at(), name, arguments)
 
     async def _end(self) -> None:
         self._page.pages.close()
         desk, self._desk = self._desk, None
         if desk is not None:
             await desk.close()
+
+
+async def _file(desk: Desk, path: str) -> dict[str, Any]:
+    """Return a page or a file as JSON: no server has it here."""
+    found = await read_file(desk, path)
+    content = found.content.encode() if isinstance(found.content, str) else found.content
+    return {"name": found.name, "kind": found.kind, "base64": base64.b64encode(content).decode()}

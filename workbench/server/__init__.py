@@ -1,1 +1,1 @@
-"""The Jupyter server extension: REST, the live stream and Dask's own dashboard, under `<base_url>workbench/api/`."""
+"""Jupyter server extension: live stream, pages, files and Dask's own dashboard, below `<base_url>workbench/api/`."""

@@ -9,7 +9,7 @@ users to it. The path allows only GET, HEAD and WebSockets of that dashboard, wh
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from hmac import compare_digest
 from pathlib import Path
@@ -110,10 +110,6 @@ class Dashboard(Refusing, JupyterHandler):
         page = quote(path.strip("/") or "status")
         self.redirect(url_path_join(self.base_url, API, _FOLDER, key, page) + (query and f"?{query}"))
 
-    def possible(self) -> Sequence[str]:
-        """Return the methods that this address supports."""
-        return self.SUPPORTED_METHODS
-
 
 class Sandboxed(Refusing, ProxyHandler):
     """Handler that forwards GET, HEAD and WebSockets to the dashboard whose key is in the path."""
@@ -159,10 +155,6 @@ class Sandboxed(Refusing, ProxyHandler):
         """Open the WebSocket to the dashboard."""
         with self._there() as (host, port):
             await self.proxy_open(host, port, path)
-
-    def possible(self) -> Sequence[str]:
-        """Return the methods that this address supports."""
-        return self.SUPPORTED_METHODS
 
     def proxy_request_headers(self) -> dict[str, Any]:
         """Return the headers that a page needs, with the dashboard's own origin."""

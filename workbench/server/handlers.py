@@ -1,13 +1,11 @@
-"""The REST addresses: one handler looks up every request in the table of `workbench.views.verbs`; see rest-api.yml.
+"""The addresses of pages and files, and what all handlers share: who may ask, and errors.
 
 A WorkbenchError becomes a response with its status and `{"message"}`; any other error is logged and becomes a 500.
 """
 
 from __future__ import annotations
 
-import asyncio
 import functools
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from jupyter_server.auth.decorator import authorized
@@ -15,12 +13,11 @@ from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import url_path_join
 from tornado.web import HTTPError, RequestHandler, authenticated
 
-from workbench.errors import FailedError, WorkbenchError
+from workbench.errors import WorkbenchError
 from workbench.threads import in_thread
-from workbench.views.answers import API, Answer, to_json
-from workbench.views.desk import Desk
-from workbench.views.requests import VerbError, answer, possible, refused
-from workbench.views.verbs import HTML
+from workbench.views.answers import API, to_json
+from workbench.views.files import HTML, read_file
+from workbench.views.messages import refused
 
 AUTH_RESOURCE = "workbench"
 
@@ -45,6 +42,7 @@ class Refusing(RequestHandler):
     """Handler that answers each error with its status and one sentence, and refuses other sites."""
 
     auth_resource = AUTH_RESOURCE
+    SUPPORTED_METHODS: tuple[str, ...] = ("GET",)
 
     async def prepare(self, *args: Any, **kwargs: Any) -> None:
         """Raise ForeignSiteError for a request by another site, with any method."""
@@ -57,10 +55,6 @@ class Refusing(RequestHandler):
         if self.request.headers.get("Sec-Fetch-Site") not in _OWN_SITES:
             raise ForeignSiteError
 
-    def possible(self) -> Sequence[str]:
-        """Return the methods that this address supports."""
-        return ("GET",)
-
     def send_error(self, status_code: int = 500, **kwargs: Any) -> None:
         """Send a WorkbenchError with its own status."""
         error = _error(kwargs)
@@ -70,13 +64,24 @@ class Refusing(RequestHandler):
         """Write the error message as JSON."""
         error = _error(kwargs)
         if status_code == 405:
-            self.set_header("Allow", ", ".join(self.possible()))
+            self.set_header("Allow", ", ".join(self.SUPPORTED_METHODS))
         self.set_header("Content-Type", "application/json")
         self.set_header("Cache-Control", "no-store")
         if isinstance(error, WorkbenchError):
             self.finish(to_json(refused(error)))
         else:
-            self.finish(to_json({"message": _refusal(self.request.method, status_code, error, self.possible())}))
+            self.finish(to_json({"message": self._refusal(status_code, error)}))
+
+    def _refusal(self, status_code: int, error: BaseException | None) -> str:
+        """Return the message for any error but a WorkbenchError: Jupyter's, tornado's, or an unexpected one."""
+        if status_code == 405:
+            return f"{self.request.method} is not possible here. Possible: {', '.join(self.SUPPORTED_METHODS)}."
+        if status_code == 403 and error is not None and not getattr(error, "log_message", None):
+            return "Log in to this Jupyter server first."
+        if isinstance(error, HTTPError):
+            sentence = error.log_message % error.args if error.log_message and error.args else error.log_message
+            return sentence or error.reason or "This was refused."
+        return f"Something went wrong in the server ({type(error).__name__}). The log of the Jupyter server says more."
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         """Log unexpected errors only; a WorkbenchError is an answer."""
@@ -84,71 +89,25 @@ class Refusing(RequestHandler):
             super().log_exception(typ, value, tb)
 
 
-def _refusal(verb: str | None, status_code: int, error: BaseException | None, verbs: Sequence[str]) -> str:
-    """Return the message for any error but a WorkbenchError: Jupyter's, tornado's, or an unexpected one."""
-    if status_code == 405:
-        return str(VerbError(verb, verbs))
-    if status_code == 403 and error is not None and not getattr(error, "log_message", None):
-        return "Log in to this Jupyter server first."
-    if isinstance(error, HTTPError):
-        sentence = error.log_message % error.args if error.log_message and error.args else error.log_message
-        return sentence or error.reason or "This was refused."
-    return f"Something went wrong in the server ({type(error).__name__}). The log of the Jupyter server says more."
-
-
 def _error(kwargs: dict[str, Any]) -> BaseException | None:
     return kwargs["exc_info"][1] if "exc_info" in kwargs else None
 
 
-def _verb() -> Callable[..., Any]:
-    """Return a handler method. Each HTTP method needs its own: Jupyter's decorator remembers its first action."""
+class Pages(Refusing, APIHandler):
+    """Handler of pages and files. GET only reads records, since another site can make a browser send it."""
 
     @authenticated
     @authorized
-    async def ask(self: Rest, _: str) -> None:
-        await self.ask()
-
-    return ask
-
-
-class Rest(Refusing, APIHandler):
-    """Handler of all addresses with one response per request; the others have separate handlers."""
-
-    get, post, patch, delete, put = (_verb() for _ in range(5))
-    _asking: asyncio.Future[Answer] | None = None
-
-    async def ask(self) -> None:
-        """Answer the request from the table: with JSON, a page or a file."""
-        desk: Desk = self.settings["workbench_desk"]
-        query = {name: self.get_query_argument(name) for name in self.request.query_arguments}
-        asking = answer(desk, self.request.method, self.path(), self.request.body, query)
-        self._asking = asyncio.ensure_future(asking)
-        try:
-            found = await self._asking
-        except asyncio.CancelledError as err:
-            raise FailedError("Nobody waits for this any more.") from err
-        self.set_status(found.status)
+    async def get(self, _: str) -> None:
+        """Send a page or a file."""
+        path = self.request.path.removeprefix(url_path_join(self.base_url, API, "/"))
+        found = await read_file(self.settings["workbench_desk"], path)
         self.set_header("Cache-Control", "no-store")
         if found.kind == HTML:
             self.set_header("Content-Security-Policy", CUT_OFF)
-        if found.file is not None:
-            self.set_header("Content-Disposition", f'attachment; filename="{found.file}"')
-        value = to_json(found.value) if isinstance(found.value, dict) else found.value
-        self.finish(value, set_content_type=found.kind)
-
-    def path(self) -> str:
-        """Return the path below the API's, still quoted."""
-        return self.request.path.removeprefix(url_path_join(self.base_url, API, "/"))
-
-    def possible(self) -> Sequence[str]:
-        """Return the methods that this address supports."""
-        return possible(self.path())
-
-    def on_connection_close(self) -> None:
-        """Cancel the request: the page closed the connection."""
-        if self._asking is not None:
-            self._asking.cancel()
-        super().on_connection_close()
+        if found.name is not None:
+            self.set_header("Content-Disposition", f'attachment; filename="{found.name}"')
+        self.finish(found.content, set_content_type=found.kind)
 
 
 class Script(Refusing, APIHandler):
@@ -177,5 +136,5 @@ def addresses() -> list[tuple[str, type[RequestHandler]]]:
 
     name = r"([^/]+)"
     dashboards = {f"dashboard/{name}(/.*|)": Dashboard, f"dask/{name}(/.*|)": Sandboxed}
-    below = {f"bokeh/{name}": Script, "stream": Stream, **dashboards, "(.*)": Rest}
+    below = {f"bokeh/{name}": Script, "stream": Stream, **dashboards, "(.*)": Pages}
     return [(url_path_join(API, path), handler) for path, handler in below.items()]

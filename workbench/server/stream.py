@@ -1,10 +1,13 @@
-"""The WebSocket of a page. Its messages are documented in views/screen.py and rest-api.yml."""
+"""The WebSocket of a page, which carries all that it shows and does. views/screen.py documents the messages."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from jupyter_core.utils import ensure_async
 from jupyter_server.auth.decorator import authorized, ws_authenticated
 from jupyter_server.base.handlers import JupyterHandler
 from jupyter_server.base.websocket import WebSocketMixin
@@ -12,8 +15,9 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from workbench.errors import WorkbenchError
 from workbench.server.handlers import Refusing
+from workbench.views.actions import READING, perform
 from workbench.views.answers import to_json
-from workbench.views.bodies import parse_object
+from workbench.views.messages import parse_object
 from workbench.views.screen import Screen
 
 if TYPE_CHECKING:
@@ -22,6 +26,15 @@ if TYPE_CHECKING:
 
 COMPRESSION = 3
 _TRY_AGAIN = 1013
+
+
+class ForbiddenError(WorkbenchError):
+    """An action of a user who may only read."""
+
+    status = 403
+
+    def __init__(self) -> None:
+        super().__init__("You may read this server's pages, and change nothing here. Ask its owner.")
 
 
 class Stream(Refusing, WebSocketMixin, WebSocketHandler, JupyterHandler):
@@ -45,19 +58,19 @@ class Stream(Refusing, WebSocketMixin, WebSocketHandler, JupyterHandler):
         desk: Desk = self.settings["workbench_desk"]
         try:
             watching = await desk.watching()
-        except WorkbenchError:
-            # The page then polls with POST, whose answer has the reason.
+        except WorkbenchError as err:
+            await self._send({"type": "error", "message": str(err)})
             self.close(_TRY_AGAIN)
             return
         desk.warm_up()
-        self._screen = Screen(watching, self._send)
+        self._screen = Screen(watching, self._send, partial(self._act, desk))
 
     def on_message(self, message: str | bytes) -> None:
         """Handle a request of the page."""
         if self._screen is None:
             return
         try:
-            self._screen.receive(parse_object(message.encode() if isinstance(message, str) else message))
+            self._screen.receive(parse_object(message))
         except WorkbenchError as err:
             self._screen.tell(str(err))
 
@@ -67,6 +80,17 @@ class Stream(Refusing, WebSocketMixin, WebSocketHandler, JupyterHandler):
             self._screen.close()
             self._screen = None
         super().on_close()
+
+    async def _act(self, desk: Desk, name: str, arguments: Mapping[str, Any]) -> Any:
+        if name not in READING and not await self._may_write():
+            raise ForbiddenError
+        return await perform(desk, name, arguments)
+
+    async def _may_write(self) -> bool:
+        user = self.current_user
+        return user is not None and await ensure_async(
+            self.authorizer.is_authorized(self, user, "write", self.auth_resource)
+        )
 
     async def _send(self, message: dict[str, Any]) -> None:
         # Returns when the kernel has taken the bytes. On a closed connection, on_close is about to be called.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from workbench.formats import size
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from workbench.session import Session
 
 API = "workbench/api"
-JSON = "application/json"
 
 ACTIVE = ("starting", "running")
 """States of a run before its end."""
@@ -31,17 +30,6 @@ _ONLY_IN_FULL = {"inventory", "versions"}
 
 _CLUSTER_IN_BRIEF = ("name", "status", "created", "n_workers", "clients")
 _RUN_IN_BRIEF = ("id", "status", "cluster", "started", "seconds")
-
-
-class Answer(NamedTuple):
-    """Response to a request: an object sent as JSON or, for another `kind`, the text or bytes of a file."""
-
-    value: Any
-    status: int = 200
-    kind: str = JSON
-    """The content type."""
-    file: str | None = None
-    """Name of the file for a download."""
 
 
 def api_url(base_url: str, *parts: str) -> str:

@@ -22,6 +22,7 @@ from workbench.views import examples
 from workbench.views.answers import API
 from workbench.views.forms import given, search
 from workbench.views.parts import (
+    action,
     button,
     checkbox,
     command,
@@ -67,11 +68,10 @@ def clusters(context: Context, _: str) -> str:
     failed = [each["name"] for each in found if each["status"] in _FAILED]
     actions = ""
     if len(failed) > 1:
-        dismissals = [f"DELETE clusters/{name}" for name in failed]
-        actions += link("Dismiss failed", data_requests=dismissals)
+        actions += link("Dismiss failed", **action("stop_all", clusters=failed))
     if len(found) > 1:
         question = f"Stop all {len(found)}?"
-        actions += confirmed("stop", "Stop everything", question, "DELETE clusters", "stop-all")
+        actions += confirmed("stop", "Stop everything", question, "stop-all", **action("stop_all"))
     note = tag("span", str(len(found)), class_="wb-Section-note") if found else ""
     shown = int(context.choices.get("clusters.shown") or _SHOWN)
     compared = context.state.get("comparing", ())
@@ -82,7 +82,7 @@ def clusters(context: Context, _: str) -> str:
     if theirs := [_cluster(context, each) for each in found if each["name"] in compared]:
         # These start and stop during the comparison; unfolded, they would move everything below each time.
         body += folded(f"{count(len(theirs), 'cluster')} of a comparison", "".join(theirs), id="wb-compared-clusters")
-    return section("clusters", "Clusters", notice("DELETE clusters") + body, note=note, actions=actions)
+    return section("clusters", "Clusters", notice("stop_all") + body, note=note, actions=actions)
 
 
 def _cluster(context: Context, cluster: dict[str, Any], is_open: bool | None = None) -> str:
@@ -107,7 +107,7 @@ def _cluster(context: Context, cluster: dict[str, Any], is_open: bool | None = N
         ),
         body,
         paragraph(cluster["queued"], "wb-Muted", role="status", data_workbench="queued"),
-        notice(f" clusters/{name}"),
+        notice(f"cluster={name}"),
         id=f"wb-cluster-{name}",
         class_=f"wb-Card wb-mod-{status}",
         aria_label=f"Cluster {name}",
@@ -147,7 +147,7 @@ def _stop(context: Context, cluster: dict[str, Any]) -> str:
         label = f"Detach from {name}: it goes on without us"
     hook = "cancel-start" if starting else verb.lower()
     icon = "close" if starting or verb == "Detach" else "stop"
-    return confirmed(icon, label, question, f"DELETE clusters/{name}", hook)
+    return confirmed(icon, label, question, hook, **action("stop", cluster=name))
 
 
 def _starting(_: Context, cluster: dict[str, Any]) -> str:
@@ -159,7 +159,7 @@ def _starting(_: Context, cluster: dict[str, Any]) -> str:
 def _failed(context: Context, cluster: dict[str, Any]) -> str:
     name = cluster["name"]
     log = folded("Last lines of the log", live(f"log-tail:{name}"), id=f"wb-tail-{name}")
-    dismiss = button("Dismiss", data_request=f"DELETE clusters/{name}", data_workbench="dismiss")
+    dismiss = button("Dismiss", **action("stop", cluster=name), data_workbench="dismiss")
     message = cluster["message"] or "It ended without saying why."
     row = tag("div", _again(context, cluster), dismiss, class_="wb-Row wb-mod-end")
     return paragraph(message, "wb-Problem", role="alert") + log + row
@@ -178,8 +178,7 @@ def _again(context: Context, cluster: dict[str, Any]) -> str:
     return button(
         "Start again",
         title=f"A new cluster: {spec.describe()}",
-        data_request="POST clusters",
-        data_body={"profile": spec.profile, "choices": choices},
+        **action("start", profile=spec.profile, choices=choices),
     )
 
 
@@ -255,7 +254,7 @@ def _buttons(cluster: Mapping[str, Any]) -> Iterator[str]:
         icon_button(
             "refresh",
             "Restart the workers: their data are lost",
-            data_request=f"POST clusters/{name}/restart",
+            **action("restart", cluster=name),
             data_workbench="restart",
         )
         if "restart" in cluster["can"]
@@ -303,8 +302,7 @@ def _scale(context: Context, cluster: dict[str, Any]) -> str:
         button(
             "Apply anyway" if past else "Apply",
             kind="warn" if past else None,
-            data_request=f"PATCH clusters/{name}",
-            data_body=body | ({"force": True} if past else {}),
+            **action("scale", cluster=name, **body, **({"force": True} if past else {})),
             data_take=take,
             data_then={f"{prefix}{field}": None for field in ("n_workers", "minimum", "maximum", "adaptive")},
             data_workbench="apply-scale",

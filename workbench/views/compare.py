@@ -23,7 +23,7 @@ from workbench.runs.comparing.comparisons import read_values
 from workbench.runs.settings import read_settings
 from workbench.threads import in_thread
 from workbench.views.forms import FIRST, as_text, given, resolved, select
-from workbench.views.parts import button, checkbox, command, folds, live, notice, text_field
+from workbench.views.parts import action, button, checkbox, command, folds, live, notice, text_field
 from workbench.views.work import Chosen, chosen_preset, chosen_workload, shown_fields
 
 if TYPE_CHECKING:
@@ -92,8 +92,7 @@ async def compare(context: Context, _: str) -> str:
         kind="accept",
         title=wish.problem or "Measure them in turn, round after round",
         disabled=bool(wish.problem) or wish.body.get("agreed") is False,
-        data_request="POST comparisons",
-        data_body=wish.body,
+        **action("compare", **wish.body),
         **command("watch"),
         # Read at the click, so that the latest input counts.
         data_take={
@@ -122,7 +121,7 @@ async def compare(context: Context, _: str) -> str:
             tag("span", begin, class_="wb-Icons"),
             class_="wb-Row",
         )
-        + notice("POST comparisons", "compare-refused")
+        + notice("compare", "compare-refused")
         + folds(compare_more=("More", _more(wish)))
         + live("comparisons")
     )

@@ -13,7 +13,7 @@ from workbench.runs.comparing.table import as_markdown, judged_text, remarks
 from workbench.views import examples
 from workbench.views.answers import API
 from workbench.views.forms import as_text
-from workbench.views.parts import command, confirmed, foot, line, more, notice
+from workbench.views.parts import action, command, confirmed, foot, line, more, notice
 
 if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
@@ -57,7 +57,7 @@ def _one(context: Context, comparison: Comparison, now: float) -> str:
         paragraph(comparison.error or "", "wb-Problem"),
         _notes(summary),
         foot(joined((state, when)), _buttons(comparison, summary)),
-        notice(f" comparisons/{comparison.id}"),
+        notice(f"comparison={comparison.id}"),
         id=f"wb-comparison-{comparison.id}",
     )
 
@@ -117,9 +117,9 @@ def _notes(summary: Summary) -> str:
 
 
 def _buttons(comparison: Comparison, summary: Summary) -> Iterator[str]:
-    path = f"comparisons/{comparison.id}"
     if comparison.active:
-        yield icon_button("close", "Cancel", data_request=f"POST {path}/cancel", data_workbench="cancel-comparison")
+        cancel = action("cancel_comparison", comparison=comparison.id)
+        yield icon_button("close", "Cancel", **cancel, data_workbench="cancel-comparison")
     yield icon_button(
         "watch",
         "Chart and table in a tab of Lab",
@@ -129,7 +129,7 @@ def _buttons(comparison: Comparison, summary: Summary) -> Iterator[str]:
     yield icon_button(
         "file",
         "Open chart and table in a new tab",
-        data_page=f"{API}/{path}/page",
+        data_page=f"{API}/comparisons/{comparison.id}/page",
         data_workbench="comparison-page",
     )
     if any(row.seconds is not None for row in summary.rows):
@@ -140,4 +140,5 @@ def _buttons(comparison: Comparison, summary: Summary) -> Iterator[str]:
             data_workbench="comparison-cell",
         )
     if not comparison.active:
-        yield confirmed("delete", "Delete this comparison", "Delete?", f"DELETE {path}", "delete-comparison")
+        delete = action("delete_comparison", comparison=comparison.id)
+        yield confirmed("delete", "Delete this comparison", "Delete?", "delete-comparison", **delete)

@@ -23,8 +23,8 @@ WARM_AFTER = 3.0
 UNTOUCHED = 2.0
 """Seconds without a key or a click before the next of these imports, which delay responses."""
 
-QUICK = 0.5
-"""Seconds before an action is answered with 202 and continues in the background: most failures are faster."""
+_LOOK = 0.5
+"""Seconds between two checks for input."""
 
 
 def _make_session() -> Session:
@@ -119,16 +119,7 @@ class Desk:
     async def _untouched(self) -> None:
         """Wait until the user neither types nor clicks."""
         while self._watching is not None and time.monotonic() < self._watching.touched + UNTOUCHED:
-            await asyncio.sleep(QUICK)
-
-    async def begin(self, action: Coroutine[Any, Any, Any]) -> None:
-        """Start an action. Raise its error if it fails quickly; a later one is reported to the watchers."""
-        task = self._go(action)
-        done, _ = await asyncio.wait({task}, timeout=QUICK)
-        if done:
-            task.result()
-        else:
-            task.add_done_callback(self._tell)
+            await asyncio.sleep(_LOOK)
 
     async def finish(self, action: Coroutine[Any, Any, T]) -> T:
         """Return the result of an action. On cancellation it continues, and reports errors to the watchers."""

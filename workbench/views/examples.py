@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from workbench.figures.markup import paragraph, tag
-from workbench.views.parts import button, notice
+from workbench.views.parts import action, button, notice
 
 if TYPE_CHECKING:
     from workbench.views.page import Context
@@ -27,7 +27,7 @@ def empty(sentence: str, *actions: str) -> str:
 def start_workers(hook: str = "start-example", label: str = "Start two CPU workers", **looks: Any) -> str:
     """Return a button that starts a small cluster."""
     body = {"profile": "cpu", "choices": {"n_workers": 2, "threads_per_worker": "1"}}
-    return button(label, data_request="POST clusters", data_body=body, data_workbench=hook, **looks)
+    return button(label, **action("start", **body), data_workbench=hook, **looks)
 
 
 def run_on(cluster: str, label: str = "Run the first example", workload: str = "array_sum") -> str:
@@ -35,10 +35,9 @@ def run_on(cluster: str, label: str = "Run the first example", workload: str = "
     return button(
         label,
         title=f"{workload} of 1 GiB of random numbers on {cluster}",
-        data_request="POST runs",
-        data_body={"workload": workload, "parameters": _SMALL, "cluster": cluster},
+        **action("run", workload=workload, parameters=_SMALL, cluster=cluster),
         data_workbench="run-example",
-    ) + notice("POST runs")
+    ) + notice("run")
 
 
 def first_run(context: Context) -> str:
@@ -56,10 +55,9 @@ def first_comparison() -> str:
     return button(
         "Compare 1 and 2 workers",
         title="Sum a random array of 1 GiB on one worker and on two, three times each",
-        data_request="POST comparisons",
-        data_body={"workload": "array_sum", "parameters": _SMALL, "on": on, "repeats": 3},
+        **action("compare", workload="array_sum", parameters=_SMALL, on=on, repeats=3),
         data_workbench="compare-example",
-    ) + notice("POST comparisons")
+    ) + notice("compare")
 
 
 def write_file(kind: str, folder: str, chosen: str, then: Mapping[str, None]) -> str:
@@ -74,8 +72,7 @@ def write_file(kind: str, folder: str, chosen: str, then: Mapping[str, None]) ->
     return button(
         f"Write {name} and open it",
         title=f"A small example: {path}",
-        data_request="POST examples",
-        data_body={"path": path},
+        **action("write_example", path=path),
         data_then={chosen: f"{path}{part}", **then},
         data_workbench="write-example",
-    ) + notice("POST examples")
+    ) + notice("write_example")

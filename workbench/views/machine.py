@@ -22,6 +22,7 @@ from workbench.kept import check_name
 from workbench.views.answers import hints
 from workbench.views.forms import Form, Problem, given
 from workbench.views.parts import (
+    action,
     button,
     confirmed,
     drawer,
@@ -265,8 +266,7 @@ def _planner(context: Context, profile: str, inventory: Inventory, more: list[Of
         kind="warn" if past else "accept",
         title=f"{verb} it although: {past}" if past else f"{verb} this cluster",
         disabled=spec is None or misnamed is not None,
-        data_request="POST clusters",
-        data_body=body,
+        **action("start", **body),
         data_take={"choices": f"plan.{profile}.", "name": "name"},
         data_then={"name": None},
         data_meanwhile=f"Asking {spec.options['address']} …" if spec and "address" in spec.options else None,
@@ -288,7 +288,7 @@ def _planner(context: Context, profile: str, inventory: Inventory, more: list[Of
         )
         + tag("div", name, begin, class_="wb-Row wb-Start")
         + paragraph(misnamed or "", "wb-Problem", role="status")
-        + notice("POST clusters", "start-problem")
+        + notice("start", "start-problem")
         + folds(
             more_choices=("More" if needed else "Change", live("plan-form") if more_fields else ""),
             why=("Why", "".join(map(paragraph, spec.why)) if spec else ""),
@@ -342,8 +342,7 @@ def plan_form(context: Context, _: str) -> str:
 
 def _keep(context: Context, profile: str) -> str:
     """Return controls that save the choices under a name, or delete saved ones."""
-    path = f"profiles/{profile}"
-    forget = confirmed("delete", f"Forget {profile}", "Forget?", f"DELETE {path}", "forget")
+    forget = confirmed("delete", f"Forget {profile}", "Forget?", "forget", **action("forget_profile", profile=profile))
     is_own = find(profile).name != profile
     typed = context.choices.get("keep.name", "")
     return keeping(
@@ -352,12 +351,12 @@ def _keep(context: Context, profile: str) -> str:
         typed,
         hook="keep",
         title="A profile of your own: these choices under a name",
-        request="POST profiles",
+        action="keep_profile",
         forget=forget if is_own else "",
-        body={"profile": profile},
+        arguments={"profile": profile},
         take={"choices": f"plan.{profile}.", "name": "keep.name"},
         then={"keep.name": None, "profile": typed},
-    ) + (notice(f"DELETE {path}") if is_own else "")
+    ) + (notice("forget_profile") if is_own else "")
 
 
 def _form(context: Context, planned: _Planned, inventory: Inventory) -> tuple[Form, list[str], list[str]]:

@@ -53,6 +53,11 @@ def command(name: str, /, **args: Any) -> dict[str, Any]:
     return {"data_command": f"dask-workbench:{name}", "data_args": args}
 
 
+def action(name: str, /, **arguments: Any) -> dict[str, Any]:
+    """Return attributes for an element whose click performs an action of Python's, see `views.actions`."""
+    return {"data_action": name, "data_arguments": arguments or None}
+
+
 def more(what: str, shown: int, further: int, left: int) -> str:
     """Return a link that shows `further` items of a list, in addition to `shown`; '' if none are `left`."""
     if left <= 0:
@@ -107,14 +112,14 @@ def radios(
     return tag("div", *buttons, class_=looks[0], role="radiogroup", aria_label=label)
 
 
-def confirmed(icon: str, label: str, question: str | None, request: str, hook: str, **attributes: Any) -> str:
+def confirmed(icon: str, label: str, question: str | None, hook: str, **attributes: Any) -> str:
     """Return an icon for an irreversible action: with a question, the first click asks it and the second acts."""
-    return icon_button(icon, label, data_confirm=question, data_request=request, data_workbench=hook, **attributes)
+    return icon_button(icon, label, data_confirm=question, data_workbench=hook, **attributes)
 
 
-def notice(place: str, hook: str | None = None) -> str:
-    """Return a placeholder for errors of requests that match `place`: exactly, by path, or by prefix."""
-    return tag("p", class_="wb-Problem wb-Notice", role="alert", data_notice=place, data_workbench=hook)
+def notice(about: str, hook: str | None = None) -> str:
+    """Return a placeholder for errors of an action, by its name, or of all with an argument such as `run=r1`."""
+    return tag("p", class_="wb-Problem wb-Notice", role="alert", data_notice=about, data_workbench=hook)
 
 
 def confirming(error: WorkbenchError) -> str:
@@ -126,21 +131,18 @@ def confirming(error: WorkbenchError) -> str:
         credentials.question(**asked),
         # The full name of the server has to be visible.
         class_="wb-Button jp-mod-styled jp-mod-warn wb-mod-whole",
-        data_request="POST credentials",
-        data_body=asked,
+        **action("confirm", **asked),
         data_workbench="confirm-sending",
     )
-    return tag("div", send, class_="wb-Row") + notice("POST credentials")
+    return tag("div", send, class_="wb-Row") + notice("confirm")
 
 
-def keeping(
-    name: str, label: str, typed: str, *, hook: str, title: str, request: str, forget: str, **asked: Any
-) -> str:
+def keeping(name: str, label: str, typed: str, *, hook: str, title: str, action: str, forget: str, **asked: Any) -> str:
     """Return a field for a name, a button that saves something under it, and `forget`, a button that deletes it."""
     field = text_field(name, label, typed, placeholder="Keep as …", title=title, data_workbench=f"{hook}-name")
     attributes = {f"data_{key}": value for key, value in asked.items()}
-    keep = button("Keep", disabled=not typed, data_request=request, data_workbench=hook, **attributes)
-    return tag("div", field, keep, forget, class_="wb-Row wb-Start") + notice(request, f"{hook}-problem")
+    keep = button("Keep", disabled=not typed, data_action=action, data_workbench=hook, **attributes)
+    return tag("div", field, keep, forget, class_="wb-Row wb-Start") + notice(action, f"{hook}-problem")
 
 
 def fold(id_: str, label: str, *, is_open: bool = False, **attributes: Any) -> str:

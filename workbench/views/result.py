@@ -21,7 +21,19 @@ from workbench.runs.run import SIMULATED, WATCHED
 from workbench.views import examples
 from workbench.views.answers import ACTIVE, API
 from workbench.views.forms import as_text
-from workbench.views.parts import button, command, confirmed, drawer, figure, folds, link, live, notice, text_field
+from workbench.views.parts import (
+    action,
+    button,
+    command,
+    confirmed,
+    drawer,
+    figure,
+    folds,
+    link,
+    live,
+    notice,
+    text_field,
+)
 from workbench.views.runs import failure, named, one_line, progress, where_and_when
 
 if TYPE_CHECKING:
@@ -73,12 +85,10 @@ def run(context: Context, run_id: str) -> str:
 
 
 def _running(run: Mapping[str, Any]) -> str:
-    cancel = button(
-        "Cancel", data_request=f"POST runs/{run['id']}/cancel", title="End this run", data_workbench="cancel-this"
-    )
+    cancel = button("Cancel", **action("cancel_run", run=run["id"]), title="End this run", data_workbench="cancel-this")
     bar = tag("div", tag("div", progress(run), class_="wb-Result-progress"), cancel, class_="wb-Row")
     left = paragraph(_left(run), data_workbench="time-left")
-    return bar + left + notice(f" runs/{run['id']}") + figure(cluster=run["cluster"])
+    return bar + left + notice(f"run={run['id']}") + figure(cluster=run["cluster"])
 
 
 def _left(run: Mapping[str, Any]) -> str:
@@ -179,7 +189,7 @@ def _again(context: Context, run: Mapping[str, Any]) -> str:
         page: dict[str, Any] = {"data_page": f"{API}/{path}/report", "data_workbench": "open-report"}
         shown.append(button("Report (HTML)", title="A page that opens without a network", **page))
     if workload:
-        again: dict[str, Any] = {"data_request": "POST runs", "data_body": body, **opens_result()}
+        again: dict[str, Any] = {**action("run", **body), **opens_result()}
         change: dict[str, Any] = {"data_choose": {"workload": workload, **form}, "data_reveal": "wb-section-workloads"}
         title = f"On {on}" if on else "Start a cluster first"
         shown.append(button("Run again", disabled=on is None, title=title, **again, data_workbench="run-again"))
@@ -187,9 +197,10 @@ def _again(context: Context, run: Mapping[str, Any]) -> str:
     if ended:
         export: dict[str, Any] = {"title": "A zip that another Workbench imports", "data_page": f"{API}/{path}/export"}
         shown.append(link("Export", **export, data_workbench="export"))
-        shown.append(confirmed("delete", "Delete this run", "Delete?", f"DELETE {path}", "delete-run"))
+        delete = action("delete_run", run=run["id"])
+        shown.append(confirmed("delete", "Delete this run", "Delete?", "delete-run", **delete))
     saving_ = drawer(save, live(f"saving:{run['id']}")) if ended and run.get("answers") else ""
-    return tag("div", *shown, class_="wb-Row") + notice("POST runs") + saving_
+    return tag("div", *shown, class_="wb-Row") + notice("run") + saving_
 
 
 def opens_result() -> dict[str, Any]:
@@ -209,7 +220,7 @@ def _copy(run_id: str) -> str:
 
 def _marks(run: Mapping[str, Any]) -> str:
     marks = run.get("marks") or {"name": "", "note": "", "star": False}
-    prefix, path = f"mark.{run['id']}.", f"runs/{run['id']}"
+    prefix = f"mark.{run['id']}."
     star = not marks["star"]
     return (
         text_field(f"{prefix}name", "Name", marks["name"], placeholder="Name", data_empty=True)
@@ -227,17 +238,16 @@ def _marks(run: Mapping[str, Any]) -> str:
             "div",
             button(
                 "Save",
-                data_request=f"PATCH {path}",
+                **action("mark_run", run=run["id"]),
                 data_take={"name": f"{prefix}name", "note": f"{prefix}note"},
             ),
             button(
                 "Star" if star else "Unstar",
-                data_request=f"PATCH {path}",
-                data_body={"star": star},
+                **action("mark_run", run=run["id"], star=star),
             ),
             class_="wb-Row",
         )
-        + notice(f"PATCH {path}")
+        + notice("mark_run")
     )
 
 
@@ -309,13 +319,13 @@ def saving(context: Context, run_id: str) -> str:
     """Return a form to save a run's answer; then its progress, or its outcome."""
     from workbench.runs.savings import read
 
-    path, field, found = f"runs/{run_id}/save", f"save.{run_id}.path", read(run_id)
+    field, found = f"save.{run_id}.path", read(run_id)
     if found is not None and found.active:
-        cancel = icon_button("close", "Cancel", data_request=f"DELETE {path}")
+        cancel = icon_button("close", "Cancel", **action("cancel_saving", run=run_id))
         told = paragraph(found.sentence)
         if found.total:
             told = meter("Blocks written", found.done, found.total, found.sentence)
-        return tag("div", told, cancel, class_="wb-Row", data_workbench="saving") + notice(path)
+        return tag("div", told, cancel, class_="wb-Row", data_workbench="saving") + notice(f"run={run_id}")
     place = text_field(
         field,
         "Path or URL to save to",
@@ -325,12 +335,12 @@ def saving(context: Context, run_id: str) -> str:
     save = button(
         "Save",
         disabled=not context.choices.get(field),
-        data_request=f"POST {path}",
+        **action("save_run", run=run_id),
         data_take={"path": field},
     )
     looks = "wb-Problem" if found and found.status in ("failed", "lost") else "wb-Muted"
     ended = paragraph(found.sentence, looks, data_workbench="saved") if found else ""
-    return tag("div", place, save, class_="wb-Row") + notice(path) + ended
+    return tag("div", place, save, class_="wb-Row") + notice(f"run={run_id}") + ended
 
 
 def run_log(context: Context, run_id: str) -> str:

@@ -28,6 +28,7 @@ from workbench.views import examples
 from workbench.views.answers import ACTIVE, API, LATEST_RUNS, far, run_in_list, run_title
 from workbench.views.forms import as_text, search
 from workbench.views.parts import (
+    action,
     button,
     checkbox,
     command,
@@ -177,8 +178,7 @@ def _ticked(context: Context, listed: Sequence[str]) -> str:
         "Compare",
         disabled=len(ids) < 2,
         title="Open the chart and the table" if len(ids) > 1 else "Tick one more",
-        data_request="POST comparisons",
-        data_body={"runs": ids},
+        **action("compare_runs", runs=ids),
         data_then=then,
         **command("watch"),
         data_workbench="compare-ticked",
@@ -191,7 +191,7 @@ def _ticked(context: Context, listed: Sequence[str]) -> str:
     delete = button(
         "Delete",
         data_confirm=f"Delete {len(ids)}?",
-        data_requests=[f"DELETE runs/{each}" for each in ids],
+        **action("delete_runs", runs=ids),
         data_then=then,
     )
     words = tag("span", f"{len(ids)} ticked", class_="wb-Muted")
@@ -199,8 +199,8 @@ def _ticked(context: Context, listed: Sequence[str]) -> str:
     none = icon_button("close", "Tick none", data_choose=then)
     return (
         tag("div", words, every, compare, export, delete, none, class_="wb-Row wb-Go")
-        + notice("POST comparisons")
-        + notice("DELETE runs/")
+        + notice("compare_runs")
+        + notice("delete_runs")
     )
 
 
@@ -295,7 +295,7 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
         foot(where_and_when(run), icons, _outcome(run) if run["result"] else ""),
         paragraph(warning, "wb-Problem"),
         _ending(run),
-        notice(f" runs/{id_}"),
+        notice(f"run={id_}"),
         drawer(f"wb-more-{id_}", live(f"run:{id_}")),
         tick=_tick(title, "" if active else id_),
         id=f"wb-run-{id_}",
@@ -404,7 +404,7 @@ def _is_number(value: object) -> bool:
 def _icons(run: dict[str, Any], title: str, *, going: bool) -> Iterator[str]:
     path = f"runs/{run['id']}"
     if run["status"] in ACTIVE:
-        yield icon_button("close", "Cancel", data_request=f"POST {path}/cancel", data_workbench="cancel-run")
+        yield icon_button("close", "Cancel", **action("cancel_run", run=run["id"]), data_workbench="cancel-run")
     watched = {"cluster": run["cluster"]} if going else {"run": run["id"], "title": title}
     yield icon_button(
         "watch",

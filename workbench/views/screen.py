@@ -1,20 +1,22 @@
 """Messages of one page: state, views and figures are sent to it, merged while the page is slow.
 
-To the page: `state`, `patches` (of a figure or a view), `gone`, `error`. From the page: `watch`, `unwatch`, `range`,
-`choose` (choices and input that views are made from, by name; null removes one). See server/rest-api.yml. No tornado
-here: the WebSocket of the server and the widget of a notebook are thin wrappers.
+To the page: `state`, `patches` (of a figure or a view), `gone`, `error`, and for each action an `answer`: its `id` with
+a `value`, or with a `message` and perhaps the `parameter` that it is about. From the page: `watch`, `unwatch`, `range`,
+`choose` (choices and input that views are made from, by name; null removes one), and `action` with an `id`, a `name`
+from views/actions.py and its `arguments`. No tornado here: the WebSocket of the server and the widget of a notebook are
+thin wrappers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import BadInputError, WorkbenchError, quoted
 from workbench.views.answers import in_brief
-from workbench.views.bodies import check_range, check_theme, pick
+from workbench.views.messages import Theme, check, refused
 from workbench.views.page import OnScreen, ViewWatch
 
 if TYPE_CHECKING:
@@ -27,11 +29,17 @@ FIGURES_GAP = 0.05
 """Seconds between two rounds of sending figures: a page that draws all the time doesn't respond to clicks."""
 
 MOST_WATCHES = 64
-MOST_WISHES = 200
+MOST_MESSAGES = 200
 MOST_CHOICES = 2000
+MOST_ACTIONS = 32
 """Limits of one page."""
 
-_WATCHED: dict[str, type] = {"cluster": str, "run": str, "view": str, "comparison": str}
+_FAILED = "Something went wrong. The log of the Jupyter server or kernel says more."
+
+_TYPES = ("watch", "unwatch", "range", "choose", "action")
+
+Act = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+"""Function that returns the JSON-able result of an action by name and arguments. Raises WorkbenchError."""
 
 
 class Screen:
@@ -41,15 +49,19 @@ class Screen:
     ----------
     send
         Function that sends one message, and returns when the page can take the next: a slow page builds up no queue.
+    act
+        Function that performs the page's actions; `close` cancels those still running.
     """
 
-    def __init__(self, watching: Watching, send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+    def __init__(self, watching: Watching, send: Callable[[dict[str, Any]], Awaitable[None]], act: Act) -> None:
         self._watching = watching
         self._send = send
+        self._act = act
+        self._acting: set[asyncio.Task[None]] = set()
         self._watches: dict[str, OnScreen] = {}
         self._choices: dict[str, Any] = {}
         self._notes: list[dict[str, Any]] = []
-        self._wishes: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MOST_WISHES)
+        self._inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MOST_MESSAGES)
         self._something = asyncio.Event()
         self._figures = asyncio.Event()
         self._sent_cursor: int | None = None
@@ -62,17 +74,22 @@ class Screen:
         """Queue a request of the page."""
         self._watching.touched = time.monotonic()
         try:
-            self._wishes.put_nowait(message)
+            self._inbox.put_nowait(message)
         except asyncio.QueueFull:
-            self.tell("This page asks for more than can be done; the last wish was dropped.")
+            self._refuse(message, "This page sends more than can be done. The last message was dropped.")
+
+    @property
+    def is_acting(self) -> bool:
+        """True if the page waits for the result of an action."""
+        return bool(self._acting)
 
     def tell(self, message: str) -> None:
         """Send an error message to the page."""
-        self._note({"type": "error", "message": message})
+        self._note(_error(message))
 
     def close(self) -> None:
         """Stop all work for this page."""
-        for task in self._tasks:
+        for task in (*self._tasks, *self._acting):
             task.cancel()
         self._watching.state.unsubscribe(self._something.set)
         self._watching.unlisten(self.tell)
@@ -137,47 +154,83 @@ class Screen:
 
     async def _keep_listening(self) -> None:
         while True:
-            wish = await self._wishes.get()
+            message = await self._inbox.get()
             try:
-                await self._grant(wish)
+                await self._handle(message)
             except WorkbenchError as err:
-                self.tell(str(err))
+                self._refuse(message, str(err))
             except Exception:  # One bad request must not end the connection.
                 self._watching.log.exception("Workbench: a message of a page failed")
-                self.tell("Something went wrong. The log of the Jupyter server or kernel says more.")
+                self._refuse(message, _FAILED)
 
-    async def _grant(self, wish: dict[str, Any]) -> None:
-        wish = dict(wish)
-        match wish.pop("type", None):
-            case "watch":
-                await self._watch(**pick(wish, {"watch": str}, _WATCHED | {"theme": str}))
-            case "unwatch":
-                self._unwatch(pick(wish, {"watch": str})["watch"])
-            case "range":
-                self._known(wish.pop("watch", None)).show_range(*check_range(wish))
-            case "choose":
-                self._choose(pick(wish, {"choices": dict})["choices"])
-            case other:
-                raise BadInputError(f"Unknown type {quoted(other)}. Send one of: watch, unwatch, range, choose.")
+    def _refuse(self, message: dict[str, Any], why: str) -> None:
+        """Send the reason why a message isn't handled, to the button if it is an action."""
+        asks = message.get("type") == "action" and isinstance(message.get("id"), int)
+        self._note({"type": "answer", "id": message["id"], "message": why} if asks else _error(why))
 
-    def _choose(self, changed: dict[str, Any]) -> None:
-        kept = {name: value for name, value in {**self._choices, **changed}.items() if value is not None}
-        if len(kept) > MOST_CHOICES:
+    async def _handle(self, message: dict[str, Any]) -> None:
+        kind, given = message.get("type"), {name: value for name, value in message.items() if name != "type"}
+        if kind not in _TYPES:
+            raise BadInputError(f"Unknown type {quoted(kind)}. Send one of: {', '.join(_TYPES)}.")
+        function = getattr(Screen, f"_on_{kind}")
+        await function(self, **check(function, given))
+
+    async def _on_action(self, id: int, name: str, arguments: dict[str, Any] | None = None) -> None:
+        if len(self._acting) >= MOST_ACTIONS:
+            raise BadInputError(f"This page waits for {MOST_ACTIONS} answers already. Try again later.")
+        task = asyncio.create_task(self._answer(id, name, arguments or {}))
+        self._acting.add(task)
+        task.add_done_callback(self._acting.discard)
+
+    async def _answer(self, id: int, name: str, arguments: Mapping[str, Any]) -> None:
+        answer: dict[str, Any]
+        try:
+            answer = {"value": await self._act(name, arguments)}
+        except WorkbenchError as err:
+            answer = refused(err)
+        except Exception:  # The page must get an answer.
+            self._watching.log.exception("Workbench: the action %s failed", quoted(name))
+            answer = {"message": _FAILED}
+        self._note({"type": "answer", "id": id, **answer})
+
+    async def _on_choose(self, choices: dict[str, Any]) -> None:
+        chosen = {name: value for name, value in {**self._choices, **choices}.items() if value is not None}
+        if len(chosen) > MOST_CHOICES:
             raise BadInputError(f"This page has chosen {MOST_CHOICES} things already. Load it again.")
-        self._choices = kept
+        self._choices = chosen
         for watch in self._watches.values():
-            watch.choose(kept)
+            watch.choose(chosen)
 
-    async def _watch(self, watch: str, theme: str = "light", **watched: str) -> None:
-        if len(watched) != 1:
+    async def _on_range(self, watch: str, start: float, end: float, width: int) -> None:
+        if watch not in self._watches:
+            raise BadInputError(f"Nothing is watched as {quoted(watch)}. Send a message of the type watch first.")
+        if not (0 <= start < end < float("inf") and 0 < width <= 100_000):
+            raise BadInputError(
+                f"The range from {start:g} to {end:g} on {width} pixels is none: start must be before end."
+            )
+        self._watches[watch].show_range(start, end, width)
+
+    async def _on_unwatch(self, watch: str) -> None:
+        self._unwatch(watch)
+
+    async def _on_watch(
+        self,
+        watch: str,
+        theme: Theme = "light",
+        cluster: str | None = None,
+        run: str | None = None,
+        comparison: str | None = None,
+        view: str | None = None,
+    ) -> None:
+        kinds = {"cluster": cluster, "run": run, "comparison": comparison, "view": view}
+        named = [(kind, name) for kind, name in kinds.items() if name is not None]
+        if len(named) != 1:
             raise BadInputError("To watch, name one cluster, run, comparison or view.")
-        check_theme(theme)
         self._unwatch(watch)
         if len(self._watches) >= MOST_WATCHES:
             raise BadInputError(f"This page already watches {MOST_WATCHES} figures and views. Close some.")
-        ((kind, name),) = watched.items()
         try:
-            self._watches[watch] = await self._found(kind, name, theme)
+            self._watches[watch] = await self._found(*named[0], theme)
             self._watches[watch].choose(self._choices)
         except WorkbenchError as err:
             self._note({"type": "gone", "watch": watch, "message": str(err)})
@@ -195,8 +248,6 @@ class Screen:
         if left is not None:
             left.leave()
 
-    def _known(self, watch: object) -> OnScreen:
-        found = self._watches.get(watch) if isinstance(watch, str) else None
-        if found is None:
-            raise BadInputError(f"Nothing is watched as {quoted(watch)}. Send a message of the type watch first.")
-        return found
+
+def _error(message: str) -> dict[str, Any]:
+    return {"type": "error", "message": message}

@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from workbench.figures.markup import paragraph, tag
-from workbench.views.parts import button, link, live, notice, section
+from workbench.views.parts import action, button, link, live, notice, section
 from workbench.views.tour import tour
 
 if TYPE_CHECKING:
@@ -40,15 +40,14 @@ def trust(context: Context, _: str) -> str:
         "Trust",
         kind="warn",
         title="Workloads are code that runs as you; profiles name programs and servers that get your credentials",
-        data_request="POST trust",
-        data_body={"sha": waiting.sha},
+        **action("trust", sha=waiting.sha),
         data_workbench="trust-yes",
     )
     return tag(
         "div",
         tag("span", escape(waiting.question), title=str(waiting.folder)),
         tag("div", later, yes, class_="wb-Row"),
-        notice("POST trust", "trust-problem"),
+        notice("trust", "trust-problem"),
         class_="wb-Banner",
         role="region",
         aria_label="Trust this folder",

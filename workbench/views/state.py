@@ -70,23 +70,6 @@ class StateWatcher:
             self.cursor += 1
         self._notify()
 
-    async def wait_beyond(self, cursor: int, timeout: float) -> None:
-        """Wait until the state differs from that of `cursor`, for at most `timeout` seconds."""
-        beyond = asyncio.Event()
-
-        def look() -> None:
-            if self.cursor != cursor:
-                beyond.set()
-
-        self.subscribe(look)
-        try:
-            look()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout):
-                    await beyond.wait()
-        finally:
-            self.unsubscribe(look)
-
     async def close(self) -> None:
         """Stop watching permanently; later subscribers don't restart it."""
         self._closed = True

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from workbench import kept
 from workbench.figures.markup import faint, paragraph, tag
-from workbench.views.parts import button, link, notice
+from workbench.views.parts import action, button, link, notice
 
 if TYPE_CHECKING:
     from workbench.views.page import Context
@@ -55,7 +55,7 @@ def _card(context: Context) -> str:
     step, following = _STEPS[number], _STEPS[number + 1 : number + 2]
     counted = faint(f"{number + 1} of {len(_STEPS)}")
     said = tag("div", tag("strong", escape(step.title)), " ", counted, paragraph(step.text, ""), role="status")
-    over = {"data_request": "DELETE tour", "data_workbench": "tour-over"}
+    over = {**action("end_tour"), "data_workbench": "tour-over"}
     buttons = [button("Done", kind="accept", **over)]
     if following:
         go = {"data_choose": {"tour.step": number + 1}, "data_reveal": f"wb-section-{following[0].section}"}
@@ -66,7 +66,7 @@ def _card(context: Context) -> str:
         "div",
         said,
         row,
-        notice("DELETE tour"),
+        notice("end_tour"),
         class_="wb-Banner",
         role="region",
         aria_label="First steps",

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConflictError, FailedError, WorkbenchError
@@ -42,9 +40,6 @@ KEPT_TASKS = 50_000
 CONNECTING = 10.0
 PARTING = 3.0
 """Timeouts in seconds for connecting to a scheduler and for disconnecting."""
-
-POLLED_FOR = 15.0
-"""Seconds after a poll until its figure is discarded."""
 
 FeedOpener = Callable[[str, Callable[["Batch"], None]], AbstractAsyncContextManager[Any]]
 FigureMaker = Callable[[str, str, bool], "LiveFigure"]
@@ -79,7 +74,6 @@ class Watching:
         self._linger = linger
         self._feeds: dict[str, ClusterFeed] = {}
         self._ending: set[ClusterFeed] = set()
-        self._polled: dict[str, PolledFigure] = {}
         self._told: set[Callable[[str], None]] = set()
 
     # -- figures of clusters and runs
@@ -128,21 +122,6 @@ class Watching:
         run = await in_thread(self.session.show, run_id)
         return await watch_record(run, await in_thread(read_batches, run), theme, on_change, self._make_figure)
 
-    async def poll(self, kind: str, name: str, theme: str, cursor: str | None) -> PolledFigure:
-        """Return the figure of a page whose WebSocket is blocked: that of the cursor, or a new one."""
-        polled = self._polled.get(cursor or "")
-        if polled is None or polled.shows != (kind, name, theme):
-            begun = await self.watch(kind, name, theme, lambda: None)
-            polled = PolledFigure(token_hex(8), (kind, name, theme), begun)
-            self._polled[polled.cursor] = polled
-        if polled.ending is not None:
-            polled.ending.cancel()
-        polled.ending = asyncio.get_running_loop().call_later(POLLED_FOR, self._forget_polled, polled.cursor)
-        return polled
-
-    def _forget_polled(self, cursor: str) -> None:
-        self._polled.pop(cursor).watch.leave()
-
     def _new_feed(self, name: str, created: float) -> ClusterFeed:
         replaced = self._feeds.pop(name, None)
         if replaced is not None:
@@ -188,10 +167,6 @@ class Watching:
         # Views first: one that is being made may start watching.
         await self.views.close()
         self._hearing.close()
-        for polled in self._polled.values():
-            if polled.ending is not None:
-                polled.ending.cancel()
-        self._polled.clear()
         for feed in tuple(self._feeds.values()):
             feed.end("The Jupyter server was stopped.")
         await asyncio.gather(*(feed.task for feed in self._ending), return_exceptions=True)
@@ -429,17 +404,6 @@ async def watch_record(
     watch = Watch(await in_thread(make_figure, theme, run.cluster, run.simulated), on_change)
     watch.add(batches)
     return watch
-
-
-@dataclasses.dataclass
-class PolledFigure:
-    """A figure that a page without a WebSocket polls."""
-
-    cursor: str
-    shows: tuple[str, str, str]
-    watch: OnScreen
-    ending: asyncio.TimerHandle | None = None
-    """Timer that discards the figure, unless it is polled before."""
 
 
 def _check_alive(name: str, status: str, message: str | None) -> None:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
 
 from workbench.errors import WorkbenchError
 from workbench.figures import markup
@@ -20,7 +19,19 @@ from workbench.views.answers import ACTIVE
 from workbench.views.browsing import Sought, browsing
 from workbench.views.examples import start_workers
 from workbench.views.forms import Form, Problem, as_text, given, select
-from workbench.views.parts import button, command, confirmed, folds, keeping, link, live, notice, radios, text_field
+from workbench.views.parts import (
+    action,
+    button,
+    command,
+    confirmed,
+    folds,
+    keeping,
+    link,
+    live,
+    notice,
+    radios,
+    text_field,
+)
 from workbench.views.result import opens_result
 from workbench.workloads.forms import applies
 from workbench.workloads.own import is_named
@@ -146,8 +157,7 @@ async def _chosen(context: Context, chosen: Chosen) -> str:
         title=past or (f"Run on {cluster['name']}" if cluster else "Start a cluster first"),
         disabled=stopped,
         data_confirm=_second(context, template, cluster),
-        data_request="POST runs",
-        data_body=body,
+        **action("run", **body),
         data_take=choices,
         **opens_result(),
         data_workbench="run-button",
@@ -172,7 +182,7 @@ async def _chosen(context: Context, chosen: Chosen) -> str:
         "div",
         _verdict(needs, form.elsewhere(fields), cluster),
         _time(needs, cluster, chosen.name, prefix),
-        notice("POST runs", "run-problem"),
+        notice("run", "run-problem"),
         live(f"latest:{template.name}"),
         # In one element, or Run alone would wrap to the next line while a run is active.
         tag("span", beside, run, class_="wb-Row"),
@@ -363,25 +373,24 @@ def _wide(label: str, control: str, id_: str | None, **attributes: Any) -> str:
 
 def _keep(context: Context, chosen: Chosen, prefix: str, typed: Mapping[str, Any], preset: Preset | None) -> str:
     """Return controls that save the parameters as a preset, or delete the chosen one."""
-    path, hook = f"presets/{quote(chosen.name, safe='')}/{preset.name if preset else ''}", "preset-keep"
     forget = ""
     if preset and preset.removable:
         then = {f"{prefix}preset": None}
-        label = f"Forget {preset.name}"
-        forget = confirmed("delete", label, "Forget?", f"DELETE {path}", "preset-forget", data_then=then)
+        deletes = action("forget_preset", workload=chosen.name, preset=preset.name)
+        forget = confirmed("delete", f"Forget {preset.name}", "Forget?", "preset-forget", **deletes, data_then=then)
     name = context.choices.get("preset.name", "")
     return keeping(
         "preset.name",
         "Name under which these parameters are kept",
         name,
-        hook=hook,
+        hook="preset-keep",
         title="A preset of your own: these parameters under a name",
-        request="POST presets",
+        action="keep_preset",
         forget=forget,
-        body={"workload": chosen.name},
+        arguments={"workload": chosen.name},
         take={"parameters": prefix, "name": "preset.name"},
         then={"preset.name": None, **{f"{prefix}{each}": None for each in typed}, f"{prefix}preset": name},
-    ) + (notice(f"DELETE {path}") if forget else "")
+    ) + (notice("forget_preset") if forget else "")
 
 
 def _target(context: Context, cluster: dict[str, Any] | None) -> str:
@@ -442,12 +451,11 @@ def _measure(needs: Forecast, cluster: dict[str, Any], workload: str, prefix: st
     measure = link(
         f"Measure ({duration(max(1, round(needs.measure)))})",
         title=f"Run a part of it on {cluster['name']}, so that forecasts know how long it takes",
-        data_request="POST measurements",
-        data_body={"workload": workload, "cluster": cluster["name"]},
+        **action("measure", workload=workload, cluster=cluster["name"]),
         data_take={"parameters": prefix},
         data_workbench="measure",
     )
-    return measure + notice("POST measurements", "measurement")
+    return measure + notice("measure", "measurement")
 
 
 def _why(needs: Forecast | None) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from workbench.figures.markup import icon_button, meter, tag
 from workbench.formats import duration, size
 from workbench.views.clusters import record_of
-from workbench.views.parts import link, notice
+from workbench.views.parts import action, link, notice
 
 if TYPE_CHECKING:
     from workbench.clusters.control import Worker
@@ -71,7 +71,7 @@ async def workers(context: Context, name: str) -> str:
     )
     last = tag("th", tag("span", "Restart", class_="wb-hidden"))
     table = _table([*head, last], rows, aria_label=f"Workers of {name}")
-    return tag("strong", escape(name), class_="wb-Panes", translate="no") + notice(f" clusters/{name}") + table
+    return tag("strong", escape(name), class_="wb-Panes", translate="no") + notice(f"cluster={name}") + table
 
 
 def _table(heads: Iterable[str], rows: Iterable[str], **attributes: Any) -> str:
@@ -98,7 +98,6 @@ def _restart(name: str, worker: Worker) -> str:
         "refresh",
         f"Restart worker {worker.name}: its data are lost",
         data_confirm="Restart?",
-        data_request=f"POST clusters/{name}/restart",
-        data_body={"worker": worker.address},
+        **action("restart", cluster=name, worker=worker.address),
         data_workbench="restart-worker",
     )

@@ -30,11 +30,7 @@ export function mountFigure(host: HTMLElement, messages: Messages, options: IOpt
     options.watched,
     {
       send: message => messages.send(message),
-      figure: (watched, theme) => {
-        const [kind, name] = Object.entries(watched)[0];
-        const path = `figures/${kind}/${encodeURIComponent(name)}?theme=${theme}`;
-        return messages.request('GET', path) as Promise<IFigure>;
-      },
+      figure: (watched, theme) => messages.read('figure', { ...watched, theme }),
       bokeh: needed => bokeh(messages, needed)
     },
     theme
@@ -126,5 +122,5 @@ function bokeh(messages: Messages, { version, scripts }: IFigure['bokeh']): Prom
 /** Text of a script, by the last part of its address. */
 function script(messages: Messages, address: string): Promise<string> {
   const { pathname } = new URL(address, 'http://localhost');
-  return messages.request('GET', `bokeh/${pathname.split('/').pop()}`) as Promise<string>;
+  return messages.read('script', { name: pathname.split('/').pop() });
 }

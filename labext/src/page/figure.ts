@@ -140,7 +140,7 @@ export class Figure {
 
   /** Take in what Python says of figures, if it is of this one. */
   receive(message: StreamMessage): void {
-    if (message.type === 'state' || !this._id || message.watch !== this._id) {
+    if (message.type === 'state' || message.type === 'answer' || !this._id || message.watch !== this._id) {
       return;
     }
     if (message.type === 'patches') {

@@ -6,11 +6,13 @@
  * messages to it are numbered, and it asks again for what it missed. All are JSON texts.
  *
  * To the kernel, each with `page`: `hello` until `ready` is heard, `here` as the answer to `here`, `missed` with the
- * number of the last that came, `request` with `id`, `verb`, `path`, `body`, `bye`, and what views/screen.py says.
- * From the kernel, each with `page` and `n`: `ready`, `here`, `answer` with `id` and `value` or `message`, `do` with what
- * Python code asks of the page, and what views/screen.py says. Without a number of their own: `heard` with that of the
- * last that was sent, and `again`: the kernel doesn't know this page, which begins anew.
+ * number of the last that came, `bye`, and what views/screen.py says.
+ * From the kernel, each with `page` and `n`: `ready`, `here`, `do` with what Python code asks of the page, and what
+ * views/screen.py says. Without a number of their own: `heard` with that of the last that was sent, and `again`: the
+ * kernel doesn't know this page, which begins anew.
  */
+import { Actions } from './actions';
+import type { IAnswer } from './actions';
 
 /** What we use of the model that Panel hands to a component. */
 export interface IModel {
@@ -26,14 +28,6 @@ export interface IMessage {
 interface INumbered extends IMessage {
   page: string;
   n: number;
-}
-
-interface IWaiting {
-  request: IMessage;
-  /** Whether it was sent. */
-  said: boolean;
-  resolve(value: unknown): void;
-  reject(error: Error): void;
 }
 
 /** Milliseconds before the kernel is greeted again that has not answered: first, and at most. */
@@ -72,14 +66,16 @@ export class Messages {
     this._tellIfSilent(() => this._ready);
   }
 
-  /** Ask for what is at `path`; rejects with an error whose message is for the person. */
-  request(verb: string, path: string, body: object = {}): Promise<unknown> {
-    const id = ++this._asked;
-    const request = { type: 'request', id, verb, path, body };
-    this._sayIfReady(request);
-    const said = this._ready;
-    this._tellIfSilent(() => this._waiting.has(id));
-    return new Promise((resolve, reject) => this._waiting.set(id, { request, said, resolve, reject }));
+  /** Have Python perform an action, which is never repeated by itself. */
+  act(name: string, given: object): Promise<unknown> {
+    this._tellIfSilent(() => this._actions.waiting > 0);
+    return this._actions.perform(name, given);
+  }
+
+  /** Have Python perform an action that only reads; a kernel that has forgotten this page is asked again. */
+  read<T>(name: string, given: object): Promise<T> {
+    this._tellIfSilent(() => this._actions.waiting > 0);
+    return this._actions.perform(name, given, true) as Promise<T>;
   }
 
   dispose(): void {
@@ -90,6 +86,7 @@ export class Messages {
   /** Begin under a new name. */
   private _begin(): void {
     this._ready = false;
+    this._actions.close();
     this._page = Math.random().toString(36).slice(2);
     this._n = this._newest = 0;
     this._came.clear();
@@ -166,13 +163,7 @@ export class Messages {
     } else if (message.type === 'here') {
       this._say({ type: 'here' });
     } else if (message.type === 'answer') {
-      const waiting = this._waiting.get(message['id'] as number);
-      this._waiting.delete(message['id'] as number);
-      if (typeof message['message'] === 'string') {
-        waiting?.reject(new Error(message['message']));
-      } else {
-        waiting?.resolve(message['value']);
-      }
+      this._actions.receive(message as unknown as IAnswer);
     } else {
       this.onMessage(message);
     }
@@ -182,19 +173,10 @@ export class Messages {
   private _sayAll(): void {
     this._say({ type: 'choose', choices: this._choices });
     this._watches.forEach(watch => this._say(watch));
-    this._waiting.forEach((waiting, id) => {
-      if (waiting.request['verb'] === 'GET' || !waiting.said) {
-        waiting.said = true;
-        this._say(waiting.request);
-      } else {
-        // It may have been done.
-        this._waiting.delete(id);
-        waiting.reject(new Error('The kernel did not answer. See whether it was done, and try again.'));
-      }
-    });
+    this._actions.open();
   }
 
-  private _asked = 0;
+  private readonly _actions = new Actions(message => this._say(message));
   private readonly _came = new Map<number, INumbered>();
   private readonly _choices: Record<string, unknown> = {};
   private _greeting = 0;
@@ -205,6 +187,5 @@ export class Messages {
   private _page = '';
   private _ready = false;
   private _silent = false;
-  private readonly _waiting = new Map<number, IWaiting>();
   private readonly _watches = new Map<string, object>();
 }

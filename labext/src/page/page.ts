@@ -9,15 +9,14 @@
  *                           data-empty: nothing is a value, too;
  *                           data-alone: other choices whose names begin with this are taken back
  * data-choose='{}'          a click chooses these (null takes a choice back)
- * data-request='POST x'     a click asks for this; data-body is what it sends, and data-take names choices that it
- *                           sends with it (all that begin with a name that ends with a dot). data-then is chosen when
- *                           it was granted. What went wrong stands in the nearest element whose data-notice fits:
- *                           "POST runs", " runs/x" with all below it, or "DELETE runs/" with what follows.
+ * data-action='start'       a click has Python do this, see workbench/views/actions.py; data-arguments is what it gets,
+ *                           and data-take names choices that it gets, too (all that begin with a name that ends with a
+ *                           dot). data-then is chosen when it was done. What went wrong stands in the nearest element
+ *                           whose data-notice is its name, or one of its arguments: "run=x".
  *                           So does data-meanwhile while it goes on
- * data-requests='[]'        several such
- * data-answer='{}'          of what asks for something: choices that take parts of the answer, by their names there
+ * data-answer='{}'          of an action: choices that take parts of the answer, by their names there
  * data-confirm='Stop?'      the first click asks, the second does it
- * data-command, data-args   something that the place of this page does, such as a tab of Lab; after what is asked for,
+ * data-command, data-args   something that the place of this page does, such as a tab of Lab; after an action,
  *                           with the parts of the answer
  * data-figure='{}'          place of a drawing that is fed with events, of a cluster or a run
  * data-page                 a page of the server, in a new tab of the browser
@@ -40,8 +39,10 @@ export type Choices = Record<string, unknown>;
 export interface IChannel {
   /** To Python: `watch`, `unwatch`, `choose`; see workbench/views/screen.py. */
   send(message: object): void;
-  /** Do what REST calls `verb path`; rejects with an error whose message is for the person. */
-  request(verb: string, path: string, body: object): Promise<unknown>;
+  /** Have Python perform an action; rejects with an error whose message is for the user. */
+  act(name: string, given: object): Promise<unknown>;
+  /** Show what went wrong that has no place on the page. */
+  report(problem: string): void;
   /** Do something that Python can't, such as a tab of Lab. */
   command(name: string, args: object): void;
   /** Open a page of the server in a new tab of the browser. */
@@ -65,6 +66,15 @@ export interface IDrawn {
 const LASTING = /^(profile|plan|workload|run|settings|cluster|compare|tour|result)($|\.)/;
 
 let views = 0;
+
+/** What came of an action, or goes on: next to the button that began it. */
+interface IOutcome {
+  text: string;
+  isFine: boolean;
+  button: HTMLElement;
+  /** Its name and its arguments, one of which a notice has. */
+  about: string[];
+}
 
 /** A place where one view is, with the views in it. */
 interface ILive {
@@ -181,7 +191,7 @@ export class Page {
 
   /** Say no more what went wrong, for example because the server answers again. */
   forgive(): void {
-    this._problems.clear();
+    this._outcomes.clear();
     this._settle();
   }
 
@@ -284,9 +294,7 @@ export class Page {
     });
     this._draw();
     this._folds.forEach((open, id) => this._show(id, open));
-    this._each('[data-request]', each => {
-      each.setAttribute('aria-busy', String(this._busy.has(each.dataset['request']!)));
-    });
+    this._each('[data-action]', each => each.setAttribute('aria-busy', String(this._busy.has(keyOf(each)))));
     this._each('[data-notice]', each => this._notify(each));
     this._each<HTMLInputElement>('[name]', each => this._fill(each));
     this._each('[data-stop]', each => this._stopOnce(each));
@@ -396,7 +404,7 @@ export class Page {
     if (!button || button.getAttribute('aria-busy') === 'true' || button.getAttribute('aria-disabled') === 'true') {
       return;
     }
-    const { confirm, choose, request, requests, command, args, page, fold, reveal, copy } = button.dataset;
+    const { confirm, choose, action, command, args, page, fold, reveal, copy } = button.dataset;
     if (confirm && button.dataset['asking'] === undefined) {
       button.dataset['asking'] = button.getAttribute('aria-label') ?? '';
       button.setAttribute('aria-label', confirm);
@@ -406,8 +414,9 @@ export class Page {
     if (choose) {
       this.choose(JSON.parse(choose) as Choices);
     }
-    [request ?? [], JSON.parse(requests ?? '[]') as string[]].flat().forEach(each => void this._ask(button, each));
-    if (command && !request) {
+    if (action) {
+      void this._act(button);
+    } else if (command) {
       this._channel.command(command, JSON.parse(args ?? '{}') as object);
     }
     if (page) {
@@ -427,24 +436,24 @@ export class Page {
     }
   }
 
-  private async _ask(button: HTMLElement, request: string): Promise<void> {
-    const { body, take, then, meanwhile, answer: parts, command, args } = button.dataset;
-    const [verb, path] = request.split(' ');
-    const asked = JSON.parse(body ?? '{}') as Record<string, unknown>;
+  private async _act(button: HTMLElement): Promise<void> {
+    const { action = '', take, then, meanwhile, answer: parts, command, args } = button.dataset;
+    const key = keyOf(button);
+    const given = JSON.parse(button.dataset['arguments'] ?? '{}') as Record<string, unknown>;
     Object.entries(JSON.parse(take ?? '{}') as Record<string, string>).forEach(([field, name]) => {
-      const taken = name.endsWith('.') ? { ...(asked[field] as object), ...this._below(name) } : this.choices[name];
+      const taken = name.endsWith('.') ? { ...(given[field] as object), ...this._below(name) } : this.choices[name];
       if (taken !== undefined) {
-        asked[field] = taken;
+        given[field] = taken;
       }
     });
-    this._busy.add(request);
-    const say = (text: string, isFine: boolean) => this._problems.set(request, [text, isFine, button]);
+    const about = [action, ...Object.entries(given).map(([name, value]) => `${name}=${String(value)}`)];
+    const say = (text: string, isFine: boolean) => this._outcomes.set(key, { text, isFine, button, about });
+    this._busy.add(key);
     say(meanwhile ?? '', true);
     this._settle();
     try {
-      const answer = await this._channel.request(verb, path, asked);
-      const { sentence } = (answer ?? {}) as { sentence?: string };
-      say(sentence ?? '', true);
+      const answer = await this._channel.act(action, given);
+      say('', true);
       const taken = Object.entries(JSON.parse(parts ?? '{}') as Record<string, string>);
       const chosen = taken.map(([name, part]) => [name, (answer as Choices)[part]]);
       if (then || chosen.length) {
@@ -455,9 +464,13 @@ export class Page {
       }
     } catch (error) {
       // What is to be typed in a terminal has a button here.
-      say((error as Error).message.replace(/:\s+workbench [a-z]+[^.;]*/g, ''), false);
+      const problem = (error as Error).message.replace(/:\s+workbench [a-z]+[^.;]*/g, '');
+      say(problem, false);
+      if (!this._noticeOf(about, button)) {
+        this._channel.report(problem);
+      }
     }
-    this._busy.delete(request);
+    this._busy.delete(key);
     this._settle();
   }
 
@@ -473,7 +486,7 @@ export class Page {
     if (!name) {
       return;
     }
-    this._problems.clear();
+    this._outcomes.clear();
     let value: unknown = input.value;
     if (dataset['list'] !== undefined) {
       const boxes = [...this.node.querySelectorAll<HTMLInputElement>(`[name="${CSS.escape(name)}"]:checked`)];
@@ -587,10 +600,9 @@ export class Page {
   }
 
   private _notify(place: HTMLElement): void {
-    const found = [...this._problems].find(
-      ([request, [said, , button]]) => said && this._noticeOf(request, button) === place
-    );
-    const [text, isFine] = found?.[1] ?? ['', false];
+    const { text, isFine } = [...this._outcomes.values()].find(
+      ({ text, button, about }) => text && this._noticeOf(about, button) === place
+    ) ?? { text: '', isFine: false };
     place.classList.toggle('wb-mod-fine', isFine);
     if (place.textContent !== text) {
       place.textContent = text;
@@ -600,18 +612,17 @@ export class Page {
     }
   }
 
-  /** Where it is said what came of a request: near the button that asked for it. */
-  private _noticeOf(request: string, button: HTMLElement): HTMLElement | null {
+  /** Where it is said what came of an action: near the button that began it. */
+  private _noticeOf(about: string[], button: HTMLElement): HTMLElement | null {
     for (let near: HTMLElement | null = button; near; near = near === this.node ? null : near.parentElement) {
-      const found = [...near.querySelectorAll<HTMLElement>('[data-notice]')].find(each =>
-        isAbout(each.dataset['notice']!, request)
-      );
+      const notices = [...near.querySelectorAll<HTMLElement>('[data-notice]')];
+      const found = notices.find(each => about.includes(each.dataset['notice']!));
       if (found) {
         return found;
       }
     }
     // The button has gone since.
-    return this.node.contains(button) ? null : this._noticeOf(request, this.node);
+    return this.node.contains(button) ? null : this._noticeOf(about, this.node);
   }
 
   private _fold(id: string, open: boolean): void {
@@ -640,7 +651,7 @@ export class Page {
   private readonly _folds = new Map<string, boolean>();
   private readonly _lives = new Map<HTMLElement, ILive>();
   private readonly _pages: Set<Page>;
-  private readonly _problems = new Map<string, [string, boolean, HTMLElement]>();
+  private readonly _outcomes = new Map<string, IOutcome>();
   private _refused = new Set<string>();
   private readonly _seen: IntersectionObserver;
   private readonly _stops = new WeakMap<HTMLElement, HTMLElement>();
@@ -648,10 +659,9 @@ export class Page {
   private readonly _visible = new Set<HTMLElement>();
 }
 
-/** Whether a notice is of this request: of exactly this one, of a path and what is below it, or of all that begin so. */
-function isAbout(notice: string, request: string): boolean {
-  const isBelow = notice.endsWith('/') ? request.startsWith(notice) : request.includes(`${notice}/`);
-  return request.endsWith(notice) || (/[ /]$|^ /.test(notice) && isBelow);
+/** What an action is busy under: a button may be made anew meanwhile. */
+function keyOf({ dataset }: HTMLElement): string {
+  return `${dataset['action']} ${dataset['arguments'] ?? ''}`;
 }
 
 /** What can be pressed in each line of a list that is seen, without what a line unfolds. */

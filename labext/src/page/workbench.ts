@@ -97,15 +97,15 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme, 
     'dask-workbench:view': inside,
     'dask-workbench:cell': ({ text, type }) => insert(text, type ?? 'markdown', !type),
     'dask-workbench:connect': ({ cluster }) => {
-      const path = `clusters/${encodeURIComponent(cluster)}`;
-      const found = messages.request('GET', path) as Promise<{ cell: string }>;
+      const found = messages.read<{ cell: string }>('cell', { cluster });
       found.then(({ cell }) => insert(cell, 'code', true)).catch((error: Error) => say(error.message));
     }
   };
   const command = (name: string, args: object) => commands[name]?.(args as Arguments);
   const channel: IChannel = {
     send: message => messages.send(message),
-    request: (verb, path, body) => messages.request(verb, path, body),
+    act: (name, given) => messages.act(name, given),
+    report: say,
     command,
     open: path => void open(messages, path).catch((error: Error) => say(error.message)),
     copy: text => void copy(text, ''),
@@ -141,7 +141,7 @@ async function open(messages: Messages, path: string): Promise<void> {
   // A tab that is opened later than the click would be blocked.
   const tab = path.includes('/export') ? null : window.open('');
   try {
-    const found = (await messages.request('GET', path.replace(API, ''))) as IFile;
+    const found = await messages.read<IFile>('file', { path: path.replace(API, '') });
     const bytes = Uint8Array.from(atob(found.base64), each => each.charCodeAt(0));
     const blob = new Blob([bytes], { type: found.kind });
     if (tab) {

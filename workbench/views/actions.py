@@ -1,0 +1,329 @@
+"""Actions of pages: functions by name, whose signatures validate the arguments of a message.
+
+A button names one, `data-action="scale"`, and its arguments. No tornado here. Errors are WorkbenchErrors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from workbench.errors import BadInputError, NotFoundError, quoted
+from workbench.threads import in_thread
+from workbench.views.answers import connecting_cell
+from workbench.views.desk import Desk
+from workbench.views.messages import Theme, check
+
+Action = Callable[..., Coroutine[Any, Any, Any]]
+
+ACTIONS: dict[str, Action] = {}
+"""Actions by name. An action is completed though its page closes."""
+
+CANCELLABLE: set[Action] = set()
+"""Actions that end with their page: they only read, or first open a user's paths, which may hang."""
+
+READING = ("cell", "figure")
+"""Names of actions that change nothing and open no user's path."""
+
+
+def action(function: Action) -> Action:
+    """Register an action under its name."""
+    ACTIONS[function.__name__] = function
+    return function
+
+
+def cancellable(function: Action) -> Action:
+    """Register an action that ends with its page."""
+    CANCELLABLE.add(function)
+    return action(function)
+
+
+async def perform(desk: Desk, name: str, arguments: Mapping[str, Any]) -> Any:
+    """Return the result of an action. Raises WorkbenchError."""
+    function = ACTIONS.get(name)
+    if function is None:
+        raise NotFoundError(f"Unknown action {quoted(name)}. Available actions: {', '.join(ACTIONS)}.")
+    performing = function(desk, **check(function, arguments))
+    return await (performing if function in CANCELLABLE else desk.finish(performing))
+
+
+async def _read_state(desk: Desk) -> None:
+    """Read the state now: views that were made from the previous one change."""
+    await (await desk.watching()).state.read()
+
+
+# -- this machine
+
+
+@action
+async def keep_profile(desk: Desk, name: str, profile: str, choices: dict[str, Any] | None = None) -> None:
+    """Save choices as a profile of the user's."""
+    await desk.ask(lambda session: session.keep_profile(name, profile, **_known(profile, choices)))
+
+
+@action
+async def forget_profile(desk: Desk, profile: str) -> None:
+    """Delete a profile of the user's."""
+    await desk.ask(lambda session: session.forget_profile(profile))
+
+
+@cancellable
+async def keep_preset(desk: Desk, workload: str, name: str, parameters: dict[str, Any]) -> None:
+    """Save parameters of a workload under a name."""
+    await desk.look("keep_preset", workload=workload, name=name, parameters=parameters)
+
+
+@action
+async def forget_preset(desk: Desk, workload: str, preset: str) -> None:
+    """Delete saved parameters."""
+    await desk.ask(lambda session: session.forget_preset(workload, preset))
+
+
+def _known(profile: str, choices: dict[str, Any] | None) -> Any:
+    """Return the choices. Raises BadInputError if a name is unknown."""
+    from workbench.clusters.choices import Choices
+    from workbench.clusters.profiles import profile as find, takes
+
+    for name in choices or {}:
+        if name not in Choices.__annotations__ and not takes(profile, name):
+            known = (*Choices.__annotations__, *find(profile).options)
+            raise BadInputError(f"Unknown choice {quoted(name)}. Choose among: {', '.join(known)}.")
+    return choices or {}
+
+
+@action
+async def trust(desk: Desk, sha: str) -> None:
+    """Trust the definitions in the folder, if their hash is still this one."""
+    await desk.ask(lambda session: session.trust(sha))
+    await _read_state(desk)
+
+
+@action
+async def confirm(desk: Desk, credential: str, server: str) -> None:
+    """Allow sending a credential to a server."""
+    await desk.ask(lambda session: session.confirm(credential, server))
+    await _read_state(desk)
+
+
+@action
+async def end_tour(desk: Desk) -> None:
+    """Hide the tour from now on."""
+    from workbench.kept import end_tour as end
+
+    await in_thread(end)
+    await _read_state(desk)
+
+
+# -- clusters
+
+
+@cancellable
+async def cell(desk: Desk, cluster: str) -> dict[str, str]:
+    """Return the code that connects a notebook to a cluster."""
+    return {"cell": connecting_cell((await desk.ask(lambda session: session.cluster(cluster))).name)}
+
+
+@action
+async def start(
+    desk: Desk,
+    profile: str,
+    choices: dict[str, Any] | None = None,
+    name: str | None = None,
+    force: bool = False,
+    agreed: bool = False,
+) -> None:
+    """Start a cluster."""
+    await desk.ask(
+        lambda session: session.start(
+            session.plan(profile, **_known(profile, choices)), name=name, force=force, agreed=agreed
+        )
+    )
+
+
+@action
+async def scale(
+    desk: Desk,
+    cluster: str,
+    n_workers: int | None = None,
+    minimum: int | None = None,
+    maximum: int | None = None,
+    force: bool = False,
+) -> None:
+    """Scale a cluster to a number of workers, or adapt that number between bounds."""
+    control = (await desk.session()).control
+    match n_workers, minimum, maximum:
+        case int(number), None, None:
+            await control.scale(cluster, number, force=force)
+        case None, int(low), int(high):
+            await control.adapt(cluster, low, high, force=force)
+        case _:
+            raise BadInputError("Give either n_workers, or minimum and maximum.")
+
+
+@action
+async def restart(desk: Desk, cluster: str, worker: str | None = None) -> None:
+    """Restart one worker of a cluster, or all."""
+    control = (await desk.session()).control
+    await (control.restart_workers(cluster) if worker is None else control.restart_worker(cluster, worker))
+
+
+@action
+async def stop(desk: Desk, cluster: str) -> None:
+    """Stop a cluster, or dismiss a failed one."""
+    session = await desk.session()
+    await session.control.stop(await in_thread(session.cluster, cluster))
+
+
+@action
+async def stop_all(desk: Desk, clusters: list[str] | None = None) -> None:
+    """Stop these clusters, or all."""
+    if clusters is None:
+        await (await desk.session()).control.stop_all()
+    else:
+        await asyncio.gather(*(stop(desk, each) for each in clusters))
+
+
+# -- runs
+
+
+@cancellable
+async def write_example(desk: Desk, path: str) -> None:
+    """Write an example file."""
+    await desk.look("write_example", path=path)
+
+
+@cancellable
+async def measure(desk: Desk, workload: str, cluster: str, parameters: dict[str, Any] | None = None) -> None:
+    """Run a part of a workload, for forecasts."""
+    await desk.look("measure", workload=workload, cluster=cluster, parameters=parameters or {})
+
+
+@cancellable
+async def run(
+    desk: Desk,
+    workload: str,
+    cluster: str,
+    parameters: dict[str, Any] | None = None,
+    force: bool = False,
+    settings: Any = None,
+) -> dict[str, str]:
+    """Run a workload, and return the run's id."""
+    given = {"parameters": parameters or {}, "force": force, "settings": settings}
+    begun = await desk.look("run", workload=workload, cluster=cluster, **given)
+    # The form asks before a second run of the same workload, so the state must include this one.
+    await _read_state(desk)
+    return {"id": begun.id}
+
+
+@action
+async def mark_run(
+    desk: Desk, run: str, name: str | None = None, note: str | None = None, star: bool | None = None
+) -> None:
+    """Name, annotate or star a run."""
+    given: dict[str, Any] = {"name": name, "note": note, "star": star}
+    marks = {key: value for key, value in given.items() if value is not None}
+    await desk.ask(lambda session: session.mark_run(run, **marks))
+
+
+@action
+async def cancel_run(desk: Desk, run: str) -> None:
+    """Cancel a run."""
+    await desk.ask(lambda session: session.cancel(run))
+
+
+@action
+async def delete_run(desk: Desk, run: str) -> None:
+    """Delete a run."""
+    await desk.ask(lambda session: session.delete_run(run))
+
+
+@action
+async def delete_runs(desk: Desk, runs: list[str]) -> None:
+    """Delete runs."""
+    for each in runs:
+        await delete_run(desk, each)
+
+
+@cancellable
+async def save_run(desk: Desk, run: str, path: str) -> None:
+    """Start to save a run's arrays; a view shows progress and outcome."""
+    await desk.look("save_run", run, path=path)
+
+
+@action
+async def cancel_saving(desk: Desk, run: str) -> None:
+    """Cancel saving a run's arrays."""
+    await desk.ask(lambda session: session.cancel_saving(run))
+
+
+# -- comparisons
+
+
+@cancellable
+async def compare(
+    desk: Desk,
+    workload: str,
+    parameters: dict[str, Any] | None = None,
+    on: list[str] | None = None,
+    sweep: dict[str, Any] | None = None,
+    weak: bool | None = None,
+    repeats: Any = None,
+    settings: Any = None,
+    agreed: bool = False,
+) -> dict[str, str]:
+    """Start to compare architectures."""
+    given: dict[str, Any] = {"parameters": parameters, "on": on, "sweep": sweep, "weak": weak}
+    given |= {"repeats": repeats, "settings": settings}
+    # An empty field of a form counts as absent.
+    filled = {name: value for name, value in given.items() if value not in (None, "")}
+    return _opened(await desk.look("compare", workload=workload, agreed=agreed, **filled))
+
+
+@cancellable
+async def compare_runs(desk: Desk, runs: list[str]) -> dict[str, str]:
+    """Compare past runs."""
+    return _opened(await desk.look("compare_runs", runs=runs))
+
+
+def _opened(comparison: Any) -> dict[str, str]:
+    """Return arguments of the command that opens the chart."""
+    return {"comparison": comparison.id, "title": f"{comparison.title}, compared"}
+
+
+@action
+async def cancel_comparison(desk: Desk, comparison: str) -> None:
+    """Cancel a comparison."""
+    await desk.ask(lambda session: session.cancel_comparison(comparison))
+
+
+@action
+async def delete_comparison(desk: Desk, comparison: str) -> None:
+    """Delete a comparison."""
+    await desk.ask(lambda session: session.delete_comparison(comparison))
+
+
+# -- figures
+
+
+@cancellable
+async def figure(
+    desk: Desk, theme: Theme, cluster: str | None = None, run: str | None = None, comparison: str | None = None
+) -> Any:
+    """Return a figure for a page to embed; its data arrive as patches."""
+
+    def document(session: Any) -> dict[str, Any]:
+        from workbench.views import comparing, drawing
+
+        match cluster, run, comparison:
+            case str(name), None, None:
+                session.cluster(name)
+            case None, str(name), None:
+                session.show(name)
+            case None, None, str(name):
+                return comparing.document(session, name, theme, desk.base_url)
+            case _:
+                raise BadInputError("Name one cluster, run or comparison.")
+        return drawing.document(theme, desk.base_url)
+
+    return await desk.ask(document)
