@@ -17,6 +17,7 @@ from tests.views import html_at
 from workbench.errors import BadInputError, BadParameterError, NotFoundError
 from workbench.threads import in_thread
 from workbench.views.actions import ACTIONS, perform
+from workbench.views.answers import to_json
 from workbench.views.desk import Desk
 from workbench.views.files import read_file
 from workbench.views.messages import check, parse_object, refused
@@ -97,6 +98,10 @@ def test_the_signature_of_each_action_can_be_checked() -> None:
     for function in ACTIONS.values():
         with pytest.raises(BadParameterError, match=r"(is missing|Unknown argument '__nonsense')"):
             check(function, {"__nonsense": 1})
+
+
+def test_the_name_of_a_file_that_is_no_text_can_be_sent() -> None:
+    assert to_json(refused(NotFoundError("There is no file a\udcff.npy."))) == '{"message":"There is no file a?.npy."}'
 
 
 def test_an_unknown_action_names_the_known_ones() -> None:

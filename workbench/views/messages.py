@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from workbench.errors import BadInputError, BadParameterError, WorkbenchError, quoted
+from workbench.errors import BadInputError, BadParameterError, WorkbenchError, printable, quoted
 
 Theme = Literal["light", "dark"]
 
@@ -86,4 +86,4 @@ def check_theme(theme: object) -> str:
 def refused(error: WorkbenchError) -> dict[str, str]:
     """Return the answer to an error: its message, and its parameter if it has one."""
     parameter = getattr(error, "parameter", None)
-    return {"message": str(error)} | ({"parameter": parameter} if parameter else {})
+    return {"message": printable(str(error))} | ({"parameter": parameter} if parameter else {})

@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import BadInputError, WorkbenchError, quoted
+from workbench.errors import BadInputError, WorkbenchError, printable, quoted
 from workbench.views.answers import in_brief
 from workbench.views.messages import Theme, check, refused
 from workbench.views.page import OnScreen, ViewWatch
@@ -150,7 +150,7 @@ class Screen:
                 await self._send({"type": "error", "message": state.problem})
         if is_read and state.value and state.cursor != self._sent_cursor:
             self._sent_cursor = state.cursor
-            await self._send({"type": "state", "cursor": state.cursor, **in_brief(state.value)})
+            await self._send({"type": "state", **in_brief(state.value)})
 
     async def _keep_listening(self) -> None:
         while True:
@@ -250,4 +250,4 @@ class Screen:
 
 
 def _error(message: str) -> dict[str, Any]:
-    return {"type": "error", "message": message}
+    return {"type": "error", "message": printable(message)}

@@ -29,8 +29,7 @@ class StateWatcher:
         self.value: dict[str, Any] = {}
         self.problem: str | None = None
         self.read_at = 0.0
-        # Cursors must differ from those of an earlier server at this address.
-        self.cursor = int(time.time() * 1000)
+        self.cursor = 0
         self._session = session
         self._base_url = base_url
         self._log = log
