@@ -136,7 +136,7 @@ class Hub(NamedTuple):
         """Return the state that the Workbench sends to a page."""
         return asyncio.run(self._received(user, token, "state"))
 
-    def act(self, user: str, token: str, name: str, **arguments: Any) -> None:
+    def act(self, user: str, token: str, name: str, /, **arguments: Any) -> None:
         """Have the Workbench perform an action."""
         message = {"type": "action", "id": 1, "name": name, "arguments": arguments}
         answer = asyncio.run(self._received(user, token, "answer", message))
