@@ -147,7 +147,7 @@ def test_pictures_of_an_answer_stand_small_beside_its_words(run: str) -> None:
     assert [title for _, title, _ in found] == [each.title for each in pictures_of(store.get(run))]
     for _, _, png in found:
         with Image.open(io.BytesIO(base64.b64decode(png))) as picture:
-            assert picture.size == (720, 345)
+            assert picture.size == (960, 460)
             # Nothing behind it, on a dark page too.
             assert picture.convert("RGBA").getpixel((1, 1))[3] == 0
 

@@ -95,7 +95,14 @@ export class Workbench extends Widget {
         act: (name, given) => stream.act(name, given),
         report: problem => this._model.report(problem),
         command: (name, args) => void this._commands.execute(name, { ...args }),
-        open: path => window.open(api.pageUrl(path), '_blank', 'noopener'),
+        open: (path, name) => {
+          const href = api.pageUrl(path);
+          if (name) {
+            Object.assign(document.createElement('a'), { href, download: name }).click();
+          } else {
+            window.open(href, '_blank', 'noopener');
+          }
+        },
         copy: text => Clipboard.copyToSystem(text),
         figure: (place, watched) => drawn(place, watched, this._model),
         memory: memory(FORMS),

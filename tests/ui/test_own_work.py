@@ -65,8 +65,22 @@ def test_a_file_is_picked_analysed_and_drawn_and_a_function_of_a_cell_run_twice_
 
     result = page.locator(".wb-Result")
     with page.expect_download() as saved:
-        hook(result, "run-pictures").get_by_role("button").first.click()
+        hook(result, "save-picture").first.click()
     assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
+    hook(result, "run-pictures").locator("[data-enlarge]").first.click()
+    picture = page.locator("dialog.wb-Enlarged img")
+    width = page.locator(".wb-Drawn img").first.evaluate("each => each.clientWidth")
+    assert picture.evaluate("each => each.clientWidth") > 1.5 * width
+    page.keyboard.press("Escape")
+    expect(picture).to_have_count(0)
+    with page.expect_download() as html:
+        hook(result, "save-report").click()
+    assert html.value.suggested_filename.endswith(".html")
+    hook(result, "export").click()
+    expect(result).to_contain_text("A zip that another Workbench imports: parameters and result, the task stream")
+    with page.expect_download() as file:
+        hook(result, "export-zip").click()
+    assert file.value.suggested_filename.endswith(".zip")
     with page.context.expect_page() as shown:
         hook(runs, "report").click()
     report = shown.value

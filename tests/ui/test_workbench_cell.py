@@ -107,8 +107,9 @@ def test_all_that_the_sidebar_does_is_done_in_a_cell(
     expect(shown.locator("h1")).to_have_text("Attach to a scheduler")
     pages.value.close()
     hook(done, "run-more").click()
+    hook(done, "export").click()
     with page.expect_download() as file:
-        hook(done, "export").click()
+        hook(done, "export-zip").click()
     assert file.value.suggested_filename.endswith(".zip")
 
     # A preset; a parameter that is refused; a run that is deleted.

@@ -20,7 +20,7 @@ _PLAIN: dict[str, Any] = {"text.parse_math": False}
 """Settings against TeX: Matplotlib would interpret dollars in names, and fail."""
 _SMALL: dict[str, Any] = {
     "figure.figsize": (4.8, 2.3),
-    "figure.dpi": 150,
+    "figure.dpi": 200,
     "font.size": 8,
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), "#888888"),
 }

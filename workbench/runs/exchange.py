@@ -32,6 +32,7 @@ import socket
 import tempfile
 import time
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -94,6 +95,16 @@ def export_run(run: Run, path: Path, *, replace: bool = False, with_answers: boo
             write_run(run, file, with_answers=with_answers)
         temporary.replace(path)
     return path
+
+
+_CONTENTS = {"events.parquet": "the task stream", "gpus.parquet": "GPU samples", "log.txt": "the log"}
+
+
+def contents(run: Mapping[str, Any]) -> tuple[tuple[str, ...], int]:
+    """Return what an export without answers contains, and its size in bytes before the record is compressed."""
+    folder = store.folder(run["id"])
+    there = {name: (folder / name).stat().st_size for name in _CONTENTS if (folder / name).exists()}
+    return ("parameters and result", *(_CONTENTS[name] for name in there)), len(json.dumps(run)) + sum(there.values())
 
 
 def write_run(run: Run, file: IO[bytes], *, with_answers: bool = False) -> None:

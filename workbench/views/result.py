@@ -13,9 +13,9 @@ from urllib.parse import quote
 from workbench.figures import markup
 from workbench.figures.diagnosis import diagnosis_html
 from workbench.figures.markup import check_html, facts, folded, icon_button, joined, meter, paragraph, tag, values_html
-from workbench.formats import count, duration, span
+from workbench.formats import count, duration, listed, size, span
 from workbench.monitor.energy import Energy
-from workbench.runs import store
+from workbench.runs import exchange, store
 from workbench.runs.forecasting.machines import cost_text
 from workbench.runs.run import SIMULATED, WATCHED
 from workbench.views import examples
@@ -182,12 +182,15 @@ def _again(context: Context, run: Mapping[str, Any]) -> str:
         texts = {name: each if isinstance(each, str) else json.dumps(each) for name, each in settings.items()}
         form |= {f"settings.{run['workload']}": shlex.join(f"{name}={text}" for name, text in texts.items())}
     ended, path, save = run["status"] not in ACTIVE, f"runs/{run['id']}", f"wb-save-{run['id']}"
+    export = f"wb-export-{run['id']}"
     shown: list[str] = []
     if ended and run.get("answers"):
         shown += [_copy(run["id"]), button("Save as…", data_fold=save, aria_controls=save, data_workbench="save-as")]
     if ended:
         page: dict[str, Any] = {"data_page": f"{API}/{path}/report", "data_workbench": "open-report"}
         shown.append(button("Report (HTML)", title="A page that opens without a network", **page))
+        page |= {"data_save": f"{run['id']}.html", "data_workbench": "save-report"}
+        shown.append(link("Save HTML", title="The report as a file", **page))
     if workload:
         again: dict[str, Any] = {**action("run", **body), **opens_result()}
         change: dict[str, Any] = {"data_choose": {"workload": workload, **form}, "data_reveal": "wb-section-workloads"}
@@ -195,12 +198,22 @@ def _again(context: Context, run: Mapping[str, Any]) -> str:
         shown.append(button("Run again", disabled=on is None, title=title, **again, data_workbench="run-again"))
         shown.append(button("Change", title="Fill the form with its parameters", **change, data_workbench="run-change"))
     if ended:
-        export: dict[str, Any] = {"title": "A zip that another Workbench imports", "data_page": f"{API}/{path}/export"}
-        shown.append(link("Export", **export, data_workbench="export"))
+        shown.append(button("Export…", data_fold=export, aria_controls=export, data_workbench="export"))
         delete = action("delete_run", run=run["id"])
         shown.append(confirmed("delete", "Delete this run", "Delete?", "delete-run", **delete))
     saving_ = drawer(save, live(f"saving:{run['id']}")) if ended and run.get("answers") else ""
-    return tag("div", *shown, class_="wb-Row") + notice("run") + saving_
+    exporting = drawer(export, _exporting(run)) if ended else ""
+    return tag("div", *shown, class_="wb-Row") + notice("run") + saving_ + exporting
+
+
+def _exporting(run: Mapping[str, Any]) -> str:
+    """Return what the export of a run contains and how large it is, with a button that saves it."""
+    contents, n_bytes = exchange.contents(run)
+    words = f"A zip that another Workbench imports: {listed(contents)}, about {size(n_bytes)}."
+    if kept := (run.get("answers") or {}).get("kept_bytes"):
+        words += f" The arrays ({size(kept)}) are not in it; in a terminal --with-answers adds them."
+    file = {"data_page": f"{API}/runs/{run['id']}/export", "data_save": f"{run['id']}.zip"}
+    return tag("div", paragraph(words), button("Save zip", **file, data_workbench="export-zip"), class_="wb-Row")
 
 
 def opens_result() -> dict[str, Any]:
@@ -304,15 +317,12 @@ def _kept_bytes(run: Run) -> int:
 
 
 def _picture(run: Run, name: str, title: str, png: str) -> str:
-    return tag(
-        "button",
-        tag("img", src=f"data:image/png;base64,{png}", alt="") if png else "",
-        tag("span", escape(title)),
-        type="button",
-        class_="wb-Drawn",
-        title="Save it as PNG",
-        data_page=f"{API}/runs/{run.id}/pictures/{quote(name, safe='')}",
-    )
+    """Return a picture that a click enlarges, with a button that saves it."""
+    file = {"data_page": f"{API}/runs/{run.id}/pictures/{quote(name, safe='')}", "data_save": f"{run.id}-{name}.png"}
+    save = icon_button("download", f"Save {title} as PNG", **file, data_workbench="save-picture")
+    image = tag("img", src=f"data:image/png;base64,{png}", alt=title) if png else ""
+    enlarge = tag("button", image, type="button", title="Enlarge", data_enlarge=True) if png else ""
+    return tag("figure", enlarge, tag("figcaption", tag("span", escape(title)), save), class_="wb-Drawn")
 
 
 def saving(context: Context, run_id: str) -> str:

@@ -185,8 +185,9 @@ def _ticked(context: Context, listed: Sequence[str]) -> str:
     )
     export = button(
         "Export",
-        title="Save them as a file",
+        title="Save a zip with the record, the task stream and the log of each, without arrays of answers",
         data_page=f"{API}/runs/{','.join(ids)}/export",
+        data_save="runs.zip" if len(ids) > 1 else f"{ids[0]}.zip",
     )
     delete = button(
         "Delete",

@@ -19,7 +19,8 @@
  * data-command, data-args   something that the place of this page does, such as a tab of Lab; after an action,
  *                           with the parts of the answer
  * data-figure='{}'          place of a drawing that is fed with events, of a cluster or a run
- * data-page                 a page of the server, in a new tab of the browser
+ * data-page                 a page of the server, in a new tab of the browser; with data-save saved as a file of that name
+ * data-enlarge              the picture in it, as large as the window
  * data-fold                 id of what a click opens and closes
  * data-reveal               ids of what a click opens, of which it brings the last into view
  * data-copy                 copies the text that follows
@@ -29,6 +30,7 @@
  * data-stop                 of a list: the Tab key stops once in its lines (data-line), and arrows go on from there
  */
 import type { Watched } from '../tokens';
+import { element } from './element';
 import type { IMemory } from './memory';
 import { morph } from './morph';
 import { translated } from './words';
@@ -45,8 +47,8 @@ export interface IChannel {
   report(problem: string): void;
   /** Do something that Python can't, such as a tab of Lab. */
   command(name: string, args: object): void;
-  /** Open a page of the server in a new tab of the browser. */
-  open(path: string): void;
+  /** Open a page of the server in a new tab of the browser, or save it as a file of this name. */
+  open(path: string, name?: string): void;
   copy(text: string): void;
   /** Draw a cluster or a run at a place. */
   figure(place: HTMLElement, watched: Watched): IDrawn;
@@ -404,7 +406,7 @@ export class Page {
     if (!button || button.getAttribute('aria-busy') === 'true' || button.getAttribute('aria-disabled') === 'true') {
       return;
     }
-    const { confirm, choose, action, command, args, page, fold, reveal, copy } = button.dataset;
+    const { confirm, choose, action, command, args, page, save, fold, reveal, copy } = button.dataset;
     if (confirm && button.dataset['asking'] === undefined) {
       button.dataset['asking'] = button.getAttribute('aria-label') ?? '';
       button.setAttribute('aria-label', confirm);
@@ -420,7 +422,10 @@ export class Page {
       this._channel.command(command, JSON.parse(args ?? '{}') as object);
     }
     if (page) {
-      this._channel.open(page);
+      this._channel.open(page, save);
+    }
+    if (button.dataset['enlarge'] !== undefined) {
+      enlarge(button.querySelector('img')!, this.node.parentNode!);
     }
     if (fold) {
       this._fold(fold, !this._isOpen(fold));
@@ -672,6 +677,19 @@ function linesOf(list: HTMLElement): HTMLElement[][] {
       each => each.closest('[data-line]') === line && !each.closest('.wb-Drawer')
     )
   );
+}
+
+/** Show a picture as large as the window until a click or the Escape key. */
+function enlarge(picture: HTMLImageElement, place: ParentNode): void {
+  const dialog = element('dialog', 'wb-Page wb-Enlarged');
+  const close = element('button', 'wb-Link', '×');
+  close.setAttribute('aria-label', 'Close');
+  dialog.setAttribute('aria-label', picture.alt);
+  dialog.append(picture.cloneNode(), close);
+  dialog.onclick = () => dialog.close();
+  dialog.onclose = () => dialog.remove();
+  place.append(dialog);
+  dialog.showModal();
 }
 
 /** What stands for a line: its title. */

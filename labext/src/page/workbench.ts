@@ -107,7 +107,7 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme, 
     act: (name, given) => messages.act(name, given),
     report: say,
     command,
-    open: path => void open(messages, path).catch((error: Error) => say(error.message)),
+    open: (path, name) => void open(messages, path, name).catch((error: Error) => say(error.message)),
     copy: text => void copy(text, ''),
     figure: (place, watched) => mountFigure(place, messages, { watched, theme }),
     memory: alone ? memory('dask-workbench:forms') : undefined
@@ -136,10 +136,10 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme, 
   };
 }
 
-/** Show a page of the kernel in a new tab, cut off from this one; keep a file, or a page where no tab can be had. */
-async function open(messages: Messages, path: string): Promise<void> {
+/** Show a page of the kernel in a new tab, cut off from this one; save a file, or a page where no tab can be had. */
+async function open(messages: Messages, path: string, name?: string): Promise<void> {
   // A tab that is opened later than the click would be blocked.
-  const tab = path.includes('/export') ? null : window.open('');
+  const tab = name ? null : window.open('');
   try {
     const found = await messages.read<IFile>('file', { path: path.replace(API, '') });
     const bytes = Uint8Array.from(atob(found.base64), each => each.charCodeAt(0));
@@ -153,7 +153,7 @@ async function open(messages: Messages, path: string): Promise<void> {
       tab.document.title = path.replace(API, '');
       tab.document.body.append(frame);
     } else {
-      download(blob, found.name ?? 'workbench.html');
+      download(blob, name ?? found.name ?? 'workbench.html');
     }
   } catch (error) {
     tab?.close();
