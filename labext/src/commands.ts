@@ -9,6 +9,7 @@ import { IStateDB } from '@jupyterlab/statedb';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
+import { addFileCommands } from './files';
 import { workbenchIcon } from './icons';
 import type { Model } from './model';
 import type { Notebooks } from './notebook';
@@ -57,6 +58,7 @@ export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
     app.shell.add(sidebar, 'left', { rank: 150, type: 'Workbench' });
     restorer?.add(sidebar, sidebar.id);
     addCommands(app, model, notebooks, sidebar, trans);
+    const ofFiles = addFileCommands(app, sidebar, trans);
     addTabs(app, restorer, shell, trans, (view, label) => {
       return new Workbench(model, notebooks, app.commands, memory, trans, view, label, sidebar.page);
     });
@@ -73,6 +75,7 @@ export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
       Commands.workload,
       Commands.stopAll
     ].forEach(command => palette?.addItem({ command, category }));
+    ofFiles.forEach(command => palette?.addItem({ command, category, args: { isPalette: true } }));
     Object.keys(sections(trans)).forEach(section => {
       palette?.addItem({ command: Commands.section, category, args: { section } });
     });
@@ -170,6 +173,7 @@ function addCommands(
       }
     }
   });
+  app.contextMenu.addItem({ command: Commands.workload, selector: '.jp-Notebook .jp-CodeCell', rank: 20 });
   commands.addCommand(Commands.stopAll, {
     label: trans.__('Stop All Clusters'),
     isEnabled: () => model.clusters.length > 0,

@@ -169,15 +169,18 @@ interface IDragged extends Event {
   dropAction: string;
 }
 
+/** Path of a file on the server, given its path in Lab's file browser: where collaboration is on, a drive precedes it. */
+export function fullPath(path: string): string {
+  return `${PageConfig.getOption('serverRoot').replace(/\/$/, '')}/${path.replace(/^RTC:/, '')}`;
+}
+
 /** A file of Lab's browser, over a place where its path may go or let go there. */
 function dragged(event: IDragged, page: Page): void {
   const [first] = (event.mimeData.getData(FILES) ?? []) as string[];
   if (first === undefined) {
     return;
   }
-  // Where collaboration is on, files have a drive before their path.
-  const path = `${PageConfig.getOption('serverRoot').replace(/\/$/, '')}/${first.replace(/^RTC:/, '')}`;
-  if (page.drop(event.target, event.type === 'lm-drop' ? path : '')) {
+  if (page.drop(event.target, event.type === 'lm-drop' ? fullPath(first) : '')) {
     event.preventDefault();
     event.stopPropagation();
     event.dropAction = event.proposedAction;

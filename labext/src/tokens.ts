@@ -105,5 +105,8 @@ export const Commands = {
   connect: 'dask-workbench:connect',
   cell: 'dask-workbench:cell',
   notebook: 'dask-workbench:notebook',
-  workload: 'dask-workbench:make-workload'
+  workload: 'dask-workbench:make-workload',
+  look: 'dask-workbench:look-at-file',
+  svd: 'dask-workbench:svd-of-file',
+  mean: 'dask-workbench:mean-of-file'
 } as const;

@@ -18,9 +18,11 @@ from workbench.figures.markup import number, tag
 from workbench.hardware import Gpu, GpuSlice, Inventory, inventory
 from workbench.hardware.gauges import GpuSample, silent
 from workbench.hardware.sampling import NO_DRIVER
+from workbench.views import parts
 from workbench.views.actions import perform
 from workbench.views.answers import to_json
 from workbench.views.page import ViewWatch
+from workbench.workloads.lookup import group_of
 
 GIB = 2**30
 
@@ -308,3 +310,12 @@ async def test_a_state_is_small_however_long_the_history_and_whatever_a_run_foun
 async def test_the_machine_is_read_once_for_a_request(desk: Any, session: Any) -> None:
     await perform(desk, "start", {"profile": "cpu"})
     assert session.readings == 1
+
+
+def test_workloads_stand_below_the_title_of_their_group() -> None:
+    names = ("array_sum", "transpose_sum", "compressed_svd", "svd_of_file", "eofs", "genotype_pca", "mine")
+    groups = {name: group_of(name) for name in names}
+    html = parts.radios("workload", "Workload", ("", ""), [(name, name, "") for name in names], "eofs", groups)
+    shown = re.findall(r"wb-Group[^>]*>([^<]*)<", html)
+    assert shown == ["Arrays", "SVD", "Your data", "Climate", "Genotypes", "Yours"]
+    assert html.index("transpose_sum") < html.index(">SVD<") < html.index("compressed_svd")

@@ -169,3 +169,21 @@ def test_a_path_of_a_function_is_browsed_for_whatever_its_name_and_esc_closes_th
     expect(hook(page, "browsed")).to_have_count(0)
     expect(hook(page, "broken")).to_contain_text("No module named", timeout=MINUTE)
     assert hook(page, "broken").evaluate("it => it.scrollWidth <= it.clientWidth")
+
+
+def test_the_menu_of_a_file_offers_what_can_be_done_with_it(lab: Lab, open_lab: Callable[[], Page]) -> None:
+    np.save(lab.notebooks / "stations.npy", np.ones((200, 50)))
+    (lab.notebooks / "notes.txt").write_text("text")
+    page = open_lab()
+    page.evaluate("() => { window.jupyterapp.commands.execute('filebrowser:activate') }")
+    menu = page.locator(".lm-Menu-item[data-command*=-file][data-command^=dask-workbench]")
+    page.locator(".jp-DirListing-item", has_text="notes.txt").click(button="right")
+    expect(page.locator(".lm-Menu-content")).to_be_visible()
+    expect(menu.filter(visible=True)).to_have_count(0)
+    page.keyboard.press("Escape")
+    page.locator(".jp-DirListing-item", has_text="stations.npy").click(button="right")
+    expect(menu).to_have_text(["Look", "SVD", "Mean"])
+    menu.first.click()
+    expect(hook(page, "field-path")).to_have_value(str(lab.notebooks / "stations.npy"), timeout=MINUTE)
+    expect(hook(page, "holds")).to_contain_text("200 × 50, float64", timeout=MINUTE)
+    assert hook(page, "holds").evaluate("each => each.open")

@@ -5,4 +5,4 @@ from __future__ import annotations
 from workbench.climate.eofs import EOFS
 from workbench.workloads.extensions import Extension
 
-EXTENSION = Extension(workloads=(EOFS,))
+EXTENSION = Extension("Climate", workloads=(EOFS,))

@@ -10,6 +10,7 @@ from workbench.genotypes.workloads.projection import PROJECTION
 from workbench.workloads.extensions import Extension, Format, Pictures
 
 EXTENSION = Extension(
+    "Genotypes",
     workloads=(COMPONENTS, PACKING, QUALITY, RELATIVES, PROJECTION),
     formats=(Format("PLINK .bed, .bim and .fam", listing.look, endings=listing.ENDINGS, files=plink.three_files),),
     writers={"eigenvec": eigenvec.lines},

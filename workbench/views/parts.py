@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
@@ -87,15 +87,28 @@ def foot(words: str, icons: Iterable[str], outcome: str = "") -> str:
 
 
 def radios(
-    choice: str, label: str, looks: tuple[str, str], offered: Iterable[tuple[str, str, str]], chosen: str | None
+    choice: str,
+    label: str,
+    looks: tuple[str, str],
+    offered: Iterable[tuple[str, str, str]],
+    chosen: str | None,
+    groups: Mapping[str, str] = {},
 ) -> str:
     """Return a group of radio buttons; arrow keys move between them.
 
-    `looks` are the classes of the group and of each button, `offered` the value, label and tooltip of each.
+    `looks` are the classes of the group and of each button, `offered` the value, label and tooltip of each. `groups`
+    are titles by value, each shown above the first button that has it.
     """
     offers = list(offered)
     # The Tab key stops at the chosen button, or at the first of a group without it.
     stop = next((place for place, (name, _, _) in enumerate(offers) if name == chosen), 0)
+    titles = [groups.get(name, "") for name, _, _ in offers]
+    heads = (
+        tag("span", escape(title), class_="wb-Group", aria_hidden="true")
+        if title and title not in titles[:place]
+        else ""
+        for place, title in enumerate(titles)
+    )
     buttons = (
         button(
             title,
@@ -109,7 +122,8 @@ def radios(
         )
         for place, (name, title, about) in enumerate(offers)
     )
-    return tag("div", *buttons, class_=looks[0], role="radiogroup", aria_label=label)
+    shown = (head + each for head, each in zip(heads, buttons, strict=True))
+    return tag("div", *shown, class_=looks[0], role="radiogroup", aria_label=label)
 
 
 def confirmed(icon: str, label: str, question: str | None, hook: str, **attributes: Any) -> str:

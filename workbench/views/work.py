@@ -34,6 +34,7 @@ from workbench.views.parts import (
 )
 from workbench.views.result import opens_result
 from workbench.workloads.forms import applies
+from workbench.workloads.lookup import group_of
 from workbench.workloads.own import is_named
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ async def work(context: Context, _: str) -> str:
     chosen = await chosen_workload(context)
     unlisted = {} if chosen.is_listed else {chosen.name: chosen.template}
     offered = ((name, each.title, each.summary.replace("`", "")) for name, each in (unlisted | there).items())
-    catalogue = radios("workload", "Workload", ("wb-Catalogue", "wb-Entry"), offered, chosen.name)
+    groups = {name: group_of(name) for name in unlisted | there}
+    catalogue = radios("workload", "Workload", ("wb-Catalogue", "wb-Entry"), offered, chosen.name, groups)
     failed = context.session.broken_workloads(wait=False)
     broken = (paragraph(f"{each.where}: {each.why}", data_workbench="broken") for each in failed)
     unread = paragraph(chosen.problem, "wb-Problem")

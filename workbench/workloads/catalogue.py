@@ -1,16 +1,17 @@
-"""All workloads, in the order in which they are shown; each family is a file of its own."""
+"""All workloads by group, in the order in which they are shown; each family is a file of its own."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from workbench.workloads import array, frames, reduce_file, svd, svd_of_file
 from workbench.workloads.extensions import extensions
 from workbench.workloads.registry import Template
 
-TEMPLATES: tuple[Template, ...] = (
-    *array.TEMPLATES,
-    frames.TEMPLATE,
-    *svd.TEMPLATES,
-    svd_of_file.OF_FILE,
-    reduce_file.TEMPLATE,
-    *(workload for each in extensions() for workload in each.workloads),
-)
+GROUPS: Mapping[str, tuple[Template, ...]] = {
+    "Arrays": (*array.TEMPLATES, frames.TEMPLATE),
+    "SVD": svd.TEMPLATES,
+    "Your data": (svd_of_file.OF_FILE, reduce_file.TEMPLATE),
+    **{each.title: each.workloads for each in extensions() if each.workloads},
+}
+TEMPLATES: tuple[Template, ...] = tuple(workload for group in GROUPS.values() for workload in group)

@@ -52,6 +52,8 @@ class Writer(Protocol):
 class Extension:
     """Workloads, formats, writers and pictures of a scientific field."""
 
+    title: str
+    """Title of its group in the list of workloads."""
     workloads: tuple[Template, ...] = ()
     formats: tuple[Format, ...] = ()
     writers: Mapping[str, Writer] = field(default_factory=dict)

@@ -18,6 +18,14 @@ def templates() -> tuple[Template, ...]:
     return TEMPLATES
 
 
+def group_of(name: str) -> str:
+    """Return the title of the group of a workload in lists."""
+    load("workbench.workloads.catalogue")
+    from workbench.workloads.catalogue import GROUPS
+
+    return next((title for title, group in GROUPS.items() if any(each.name == name for each in group)), "Yours")
+
+
 def template(name: str) -> Template:
     """Return one workload: of ours, a user's function as `mine.py:total`, or one that is listed.
 

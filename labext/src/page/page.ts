@@ -232,10 +232,15 @@ export class Page {
     this.reveal(id);
   }
 
-  /** Click a button as soon as it is there and can be clicked. */
+  /** Click a button, or open a fold, as soon as it is there and can be clicked. */
   press(hook: string): Promise<void> {
-    return this._soon(`[data-workbench="${hook}"]:not([disabled])`, button => {
-      button.click();
+    return this._soon(`[data-workbench="${hook}"]:not([disabled])`, found => {
+      if (found instanceof HTMLDetailsElement) {
+        found.open = true;
+        found.scrollIntoView({ block: 'nearest' });
+      } else {
+        found.click();
+      }
       return true;
     });
   }
