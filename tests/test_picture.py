@@ -39,7 +39,7 @@ def test_it_draws_progress_tasks_and_memory_with_their_names() -> None:
     samples = (SAMPLE, replace(SAMPLE, time=11.4, memory=2**31))
     counts = {"add": {"total": 4, "done": 1, "erred": 0, "processing": 1}}
     drawn = picture(Batch(12.0, tasks_of([ADD, FETCH, FAILED]), samples, Progress(12.0, counts)))
-    assert {"Progress", "add", "1 / 4", "Task stream", "transfer", "failed", "worker 0", "Worker memory", "2 s"} <= set(
+    assert {"Progress", "add", "1 / 4", "Task stream", "copying", "failed", "worker 0", "Worker memory", "2 s"} <= set(
         words(drawn)
     )
     assert "other computations" not in words(drawn)

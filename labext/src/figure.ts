@@ -29,7 +29,8 @@ class FigureContent extends Widget {
     /** What the tab is called. */
     readonly called: string,
     model: Model,
-    theme: () => Theme
+    theme: () => Theme,
+    private _restored: boolean
   ) {
     const figure = new Figure(watched, model.channel, theme);
     super({ node: figure.node });
@@ -49,7 +50,8 @@ class FigureContent extends Widget {
     super.onAfterAttach(msg);
     if (!this._loaded) {
       this._loaded = true;
-      void this.figure.load();
+      // A tab of a run or a comparison that was deleted meanwhile isn't restored.
+      void this.figure.load().then(() => this._restored && this.figure.failed && this.parent?.dispose());
     }
   }
 
@@ -71,6 +73,12 @@ function figureTab(content: FigureContent, model: Model, trans: TranslationBundl
     : trans.__('What is kept of the %1 %2', kind, name);
   if (watched.cluster) {
     addLiveButtons(tab, trans);
+    content.changed.connect(() => {
+      if (content.figure.ended) {
+        tab.title.label = trans.__('%1 (ended)', content.called);
+        tab.title.caption = trans.__('What the cluster %1 did', name);
+      }
+    });
   }
   addButtons(tab, trans);
   if (watched.cluster) {
@@ -112,6 +120,7 @@ function addLiveButtons({ content, toolbar }: MainAreaWidget<FigureContent>, tra
   const refresh = () => {
     pause.pressed = figure.paused;
     follow.pressed = figure.following;
+    [pause, follow].forEach(each => each.setHidden(figure.ended));
   };
   content.changed.connect(refresh);
   refresh();
@@ -182,7 +191,8 @@ function activateFigures(
       }
       const open = tracker.find(tab => tab.id === tabId(watched));
       const called = (args['title'] as string | undefined) ?? kindAndName(watched)[1];
-      const tab = open ?? figureTab(new FigureContent(watched, called, model, theme), model, trans);
+      const tab =
+        open ?? figureTab(new FigureContent(watched, called, model, theme, args['restored'] === true), model, trans);
       if (!open) {
         void tracker.add(tab);
       }

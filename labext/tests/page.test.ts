@@ -248,6 +248,26 @@ test('pages beside one another share what is chosen', () => {
   beside.dispose();
 });
 
+test('ids are unique in a document, though two pages show the same view', () => {
+  const other = document.body.appendChild(document.createElement('main'));
+  other.dataset['live'] = 'wide';
+  const beside = new Page(other, channel, [], page);
+  const html = `<label for="size">Size</label><input id="size" aria-describedby="size-about"><i id="size-about"></i>
+    <button data-fold="more" aria-controls="more"></button><div id="more" hidden></div>`;
+  show('sidebar', html);
+  beside.receive({ type: 'patches', watch: sent.find(each => each['view'] === 'wide')!['watch'] as string, html });
+  const ids = [...document.querySelectorAll('[id]')].map(each => each.id);
+  expect(new Set(ids).size).toBe(6);
+  const input = other.querySelector('input')!;
+  expect(document.getElementById(input.getAttribute('aria-describedby')!)!.parentElement).toBe(other);
+  other.querySelector('button')!.click();
+  expect(other.querySelector('div')!.hidden).toBe(false);
+  expect(find('#more').hidden).toBe(true);
+  other.querySelector('label')!.click();
+  expect(document.activeElement).toBe(input);
+  beside.dispose();
+});
+
 test('a path that is dropped goes into the field below it, or into the first of its section', async () => {
   show(
     'sidebar',

@@ -491,6 +491,31 @@ def test_the_watch_tab_is_there_again_after_a_reload(lab: Lab, open_lab: OpenLab
     expect(hook(page, "figure")).to_be_visible(timeout=MINUTE)
 
 
+def test_the_tab_of_a_stopped_cluster_is_its_record_and_that_of_a_deleted_run_is_not_restored(
+    lab: Lab, open_lab: OpenLab, screenshot: Screenshot
+) -> None:
+    page = open_lab()
+    cluster = start_cluster(page, "short-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
+    hook(cluster, "watch").click()
+    run = run_workload(page, "array_sum", size="32MiB")
+    page.locator(".lm-TabBar-tab", has_text="short-otter").click()
+    expect(hook(page, "figure").locator("canvas").first).to_be_visible(timeout=MINUTE)
+    hook(cluster, "stop").click()
+    expect(page.locator(".lm-TabBar-tab", has_text="short-otter (ended)")).to_be_visible(timeout=MINUTE)
+    expect(page.locator(".wb-mod-ended canvas").first).to_be_visible()
+    expect(page.locator('[data-workbench="pause"]:visible')).to_have_count(0)
+    screenshot("ended-cluster")
+    hook(hook(page, f"run-{run['id']}"), "watch-run").click()
+    tab = page.locator(f"#dask-workbench-run-{run['id']}")
+    expect(tab).to_be_visible(timeout=MINUTE)
+    page.wait_for_timeout(2500)
+    Session().delete_run(run["id"])
+    page.reload()
+    page.wait_for_function("() => window.jupyterapp !== undefined", timeout=MINUTE)
+    page.evaluate("async () => { await window.jupyterapp.restored }")
+    expect(tab).to_have_count(0, timeout=MINUTE)
+
+
 def test_a_folded_section_is_drawn_folded_from_the_first_moment_on(lab: Lab, open_lab: OpenLab, page: Page) -> None:
     opened = open_lab()
     open_sidebar(opened)

@@ -279,9 +279,9 @@ def kinds_words(theme: Theme, *, others: bool = False, gpus: bool = False) -> st
     With `gpus`, it also explains the end of a GPU task.
     """
     kinds = {
-        "transfer": theme.transfer,
-        "spill to or from disk": theme.disk,
-        "deserialize": theme.other,
+        "copying between processes": theme.transfer,
+        "memory full, using disk": theme.disk,
+        "unpacking": theme.other,
         "failed": theme.erred,
     }
     if others:

@@ -203,7 +203,7 @@ class Picture:
     def _draw_stream(self, canvas: _Canvas) -> None:
         view = self._timeline.view(canvas.begin, canvas.end, _PLOT, limit=_RECTANGLES)
         kinds = set(view.category.tolist())
-        legend = {TRANSFER: "transfer", DISK: "disk", ERRED: "failed", THEIRS: "other computations"}
+        legend = {TRANSFER: "copying", DISK: "using disk", ERRED: "failed", THEIRS: "other computations"}
         colors = neutral_colors()
         canvas.title("Task stream", [(colors[kind], word) for kind, word in legend.items() if kind in kinds])
         seen = set(view.lane.tolist())

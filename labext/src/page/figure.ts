@@ -44,6 +44,10 @@ export class Figure {
   following = true;
   /** Whether there is more to come. */
   live = true;
+  /** Whether the cluster has ended, so that what is drawn is its record. */
+  ended = false;
+  /** Whether there was nothing to draw. */
+  failed = false;
   /** Whether the task stream grows into what is free of the place. */
   fills = false;
 
@@ -94,7 +98,12 @@ export class Figure {
 
   /** Draw it anew, for example in the colours of another theme. */
   async load(): Promise<void> {
+    if (this.ended) {
+      // What is drawn is all that is left of it.
+      return;
+    }
     const round = ++this._round;
+    this.failed = false;
     this._unwatch();
     this._say('Loading …');
     const theme = this._theme();
@@ -120,6 +129,7 @@ export class Figure {
     } catch (error) {
       if (round === this._round) {
         this._unwatch();
+        this.failed = true;
         this._say((error as Error).message);
       }
       return;
@@ -156,6 +166,8 @@ export class Figure {
         this._unwatch();
         this.live = false;
         this._drain();
+        this.ended = this._ready && Boolean(this.watched.cluster);
+        this.node.classList.toggle('wb-mod-ended', this.ended);
       }
       this.onChange();
     }

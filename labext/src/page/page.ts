@@ -68,6 +68,10 @@ export interface IDrawn {
 const LASTING = /^(profile|plan|workload|run|settings|cluster|compare|tour|result)($|\.)/;
 
 let views = 0;
+let others = 0;
+
+/** Attributes that name elements by their ids. */
+const IDS = ['id', 'for', 'aria-controls', 'aria-describedby', 'aria-labelledby'];
 
 /** What came of an action, or goes on: next to the button that began it. */
 interface IOutcome {
@@ -97,6 +101,7 @@ export class Page {
     folded: string[] = [],
     beside: Page | null = null
   ) {
+    this._suffix = beside ? `--${++others}` : '';
     this.choices = beside?.choices ?? this._channel.memory?.read() ?? {};
     this._pages = beside?._pages ?? new Set();
     this._pages.add(this);
@@ -149,6 +154,7 @@ export class Page {
         if (this._channel.translate) {
           translated(next.content, this._channel.translate);
         }
+        this._makeUnique(next.content);
         const root = this.node.getRootNode() as Document;
         const had = root.activeElement as HTMLInputElement | null;
         const { name = '', value = '' } = had ?? {};
@@ -215,7 +221,7 @@ export class Page {
       const last = each.map(id => this._find(id)).findLast(found => found);
       // A run may be in the folded list of its comparison.
       for (let hidden = last?.closest('[hidden]'); hidden; hidden = hidden.parentElement?.closest('[hidden]')) {
-        this._fold(hidden.id, true);
+        this._fold(this._plain(hidden.id), true);
       }
       last?.parentElement?.scrollIntoView({ block: 'start' });
     });
@@ -400,7 +406,7 @@ export class Page {
     if (label?.htmlFor) {
       // Another page in this document may have a field of the same id.
       event.preventDefault();
-      const field = this._find(label.htmlFor);
+      const field = this._find(this._plain(label.htmlFor));
       field?.focus();
       if ((field as HTMLInputElement | null)?.type === 'checkbox') {
         field?.click();
@@ -652,7 +658,24 @@ export class Page {
   }
 
   private _find(id: string): HTMLElement | null {
-    return this.node.querySelector<HTMLElement>(`#${CSS.escape(id)}`);
+    return this.node.querySelector<HTMLElement>(`#${CSS.escape(id + this._suffix)}`);
+  }
+
+  /** Give elements ids that no other page of this document has, though it shows the same views. */
+  private _makeUnique(made: DocumentFragment): void {
+    if (this._suffix) {
+      IDS.forEach(name =>
+        made.querySelectorAll(`[${name}]`).forEach(each => {
+          const ids = each.getAttribute(name)!.split(' ');
+          each.setAttribute(name, ids.map(id => id + this._suffix).join(' '));
+        })
+      );
+    }
+  }
+
+  /** An id as Python knows it. */
+  private _plain(id: string): string {
+    return id.slice(0, id.length - this._suffix.length);
   }
 
   private readonly _busy = new Set<string>();
@@ -664,6 +687,7 @@ export class Page {
   private readonly _outcomes = new Map<string, IOutcome>();
   private _refused = new Set<string>();
   private readonly _seen: IntersectionObserver;
+  private readonly _suffix: string;
   private readonly _stops = new WeakMap<HTMLElement, HTMLElement>();
   private _unsaid: Choices = {};
   private readonly _visible = new Set<HTMLElement>();
