@@ -14,9 +14,11 @@ from typing import Any
 import dask
 import distributed
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 import workbench
 from tests.conftest import using_data_folder
+from tests.waiting import until
 from workbench.cli import main
 from workbench.clusters import control, records, security
 from workbench.clusters.asking import answering, short
@@ -47,6 +49,27 @@ def test_a_client_can_be_awaited(running: ClusterRecord) -> None:
             return int(await client.submit(sum, [1, 2]))
 
     assert asyncio.run(compute()) == 3
+
+
+def test_a_notebook_whose_cluster_was_stopped_says_so(
+    data_folder: Path, spec: ClusterSpec, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell = InteractiveShell.instance()
+    launch(spec.model_copy(update={"n_workers": 1}), name="brief-otter", force=True)
+    asyncio.run(control.wait("brief-otter", timeout=30))
+    try:
+        client = connect("brief-otter")
+        shell.run_cell("1 + 1")
+        assert "has ended" not in capsys.readouterr().err
+        workbench.Session().stop("brief-otter")
+        until(lambda: client.status != "running")
+        shell.run_cell("1 + 1")
+        assert "Cluster brief-otter has ended. Until you connect to another one" in capsys.readouterr().err
+        shell.run_cell("1 + 1")
+        assert "has ended" not in capsys.readouterr().err, "once is enough"
+        client.close()
+    finally:
+        InteractiveShell.clear_instance()
 
 
 def test_an_unknown_name_says_which_exist(running: ClusterRecord) -> None:

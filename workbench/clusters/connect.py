@@ -18,7 +18,7 @@ from workbench.clusters import cuda, records, security
 from workbench.clusters.profiles import of_cluster
 from workbench.clusters.reaching import heard
 from workbench.clusters.records import ClusterRecord
-from workbench.errors import ConflictError, FailedError
+from workbench.errors import ConflictError, FailedError, NotFoundError
 from workbench.threads import finish, load
 from workbench.travelling import Travelling, apart, without_dasks_table
 
@@ -74,14 +74,42 @@ def connect(name: str, *, asynchronous: bool = False, client_name: str | None = 
                 asynchronous=asynchronous,
                 timeout=timeout,
             )
-        if client_name is None and not asynchronous and not record.spec.elsewhere:
-            _bring_folder(client)
+        if client_name is None and not asynchronous:
+            if not record.spec.elsewhere:
+                _bring_folder(client)
+            _report_end(name, client)
         return client
     except OSError as err:
         raise FailedError(
             f"Cluster {name} does not answer at {record.scheduler_address} ({str(err) or 'it says nothing'}). "
             f"{'Stop' if 'stop' in record.can else 'Detach from'} it: workbench down {name}"
         ) from err
+
+
+def _report_end(name: str, client: Client) -> None:
+    """Let the next cell of a notebook report that the cluster has ended: Dask would compute locally in silence."""
+    if "IPython" not in sys.modules:
+        return
+    from IPython import get_ipython
+
+    if (shell := get_ipython()) is None:
+        return
+
+    def report(*_: object) -> None:
+        if client.status == "running":
+            return
+        try:
+            is_over = records.read(name).is_over
+        except NotFoundError:
+            is_over = True
+        if is_over:
+            shell.events.unregister("pre_run_cell", report)
+            print(
+                f"Cluster {name} has ended. Until you connect to another one, Dask computes in this kernel.",
+                file=sys.stderr,
+            )
+
+    shell.events.register("pre_run_cell", report)
 
 
 def _bring_folder(client: Client) -> None:

@@ -106,11 +106,14 @@ class TaskColors:
         self._indices: dict[str, int] = {}
 
     def index(self, name: str) -> int:
-        """Return the index of a task name in the palette: Dask's, or the next free one if it is taken."""
+        """Return the index of a task name in the palette: Dask's, or a free one if it or its neighbor is taken."""
         if name not in self._indices:
             first, taken = color_index(name), set(self._indices.values())
-            others = ((first + _FAR * step) % len(VIRIDIS) for step in range(len(VIRIDIS)))
-            self._indices[name] = next((each for each in others if each not in taken), first)
+            others = [(first + _FAR * step) % len(VIRIDIS) for step in range(len(VIRIDIS))]
+            free = [each for each in others if each not in taken]
+            # Neighbors in the palette look alike.
+            distant = (each for each in free if taken.isdisjoint((each - 1, each + 1)))
+            self._indices[name] = next(distant, free[0] if free else first)
         return self._indices[name]
 
 
