@@ -211,7 +211,9 @@ def _exporting(run: Mapping[str, Any]) -> str:
     contents, n_bytes = exchange.contents(run)
     words = f"A zip that another Workbench imports: {listed(contents)}, about {size(n_bytes)}."
     if kept := (run.get("answers") or {}).get("kept_bytes"):
-        words += f" The arrays ({size(kept)}) are not in it; in a terminal --with-answers adds them."
+        words += (
+            f" The arrays ({size(kept)}) are not in it; in a terminal `workbench save` with --with-answers adds them."
+        )
     file = {"data_page": f"{API}/runs/{run['id']}/export", "data_save": f"{run['id']}.zip"}
     return tag("div", paragraph(words), button("Save zip", **file, data_workbench="export-zip"), class_="wb-Row")
 
