@@ -298,10 +298,8 @@ class FakeSession:
     def save_run(self, run: str, path: str, kind: str | None = None, **_: Any) -> Saving:
         return Saving(run=self.show(run).id, path=path, kind=kind or "npz")
 
-    def saving(self, run: str) -> Saving:
+    def cancel_saving(self, run: str) -> Saving:
         return Saving(run=self.show(run).id, path="out.npz", kind="npz", status="running", done=3, total=12)
-
-    cancel_saving = saving
 
     def room(self) -> Room:
         return Room(950, 1000, ("done",))
