@@ -71,6 +71,8 @@ def test_a_file_is_picked_analysed_and_drawn_and_a_function_of_a_cell_run_twice_
     picture = page.locator("dialog.wb-Enlarged img")
     width = page.locator(".wb-Drawn img").first.evaluate("each => each.clientWidth")
     assert picture.evaluate("each => each.clientWidth") > 1.5 * width
+    dialog = page.locator("dialog.wb-Enlarged")
+    assert dialog.evaluate("each => each.clientWidth >= each.scrollWidth"), "the picture is cut off"
     page.keyboard.press("Escape")
     expect(picture).to_have_count(0)
     with page.expect_download() as html:
