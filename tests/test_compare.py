@@ -18,7 +18,8 @@ import pytest
 
 from tests.views import html_of
 from workbench.cli import main
-from workbench.clusters.lines import OPTIONS, read_line
+from workbench.clusters.choices import options
+from workbench.clusters.lines import read_line
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, NotFoundError
@@ -351,7 +352,7 @@ def test_a_line_reads_every_option_of_up_and_is_written_again():
 def test_a_line_knows_the_options_of_the_command_line(capsys):
     assert main(["up", "--help"]) == 0
     told = capsys.readouterr().out
-    assert all(option in told for option in OPTIONS)
+    assert all(option in told for option in options())
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ import dask
 import pytest
 
 from tests.test_budget import GIB, machine
-from workbench.clusters.choices import ClusterChoices
+from workbench.cli.clusters import add_choice_options
+from workbench.clusters.choices import Choices, ClusterChoices, options, properties
 from workbench.clusters.plan import plan
 from workbench.clusters.profiles.cpu import MEASURED
 from workbench.clusters.spec import ClusterSpec
@@ -102,6 +104,15 @@ def test_cores_that_may_not_be_used_are_explained_by_affinity_and_quota() -> Non
     assert (
         "4 cores of 64 may be used by this process: its affinity names 8 and its control group grants 4.5 CPUs." in told
     )
+
+
+def test_a_choice_is_declared_once_with_its_option_and_what_is_allowed() -> None:
+    assert {*properties()} == {*Choices.__annotations__}
+    assert all("allowed" in about for about in properties().values())
+    assert options()["--workers"] == "n_workers"
+    parser = argparse.ArgumentParser()
+    add_choice_options(parser)
+    assert parser.parse_args(["cpu", "--workers", "2"]).workers == 2
 
 
 def test_memory_of_all_workers_together_is_shared_out() -> None:

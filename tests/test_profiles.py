@@ -304,7 +304,7 @@ def test_a_file_means_what_a_person_reads_in_it_and_no_word_in_it_breaks_the_oth
     reasons = {each.name: str(each.reason) for each in profiles.profiles(inventory())}
     assert "walltime is '2026-01-01'. Give a duration with its unit" in reasons["dated"]
     assert "queue is ['main']. Give a text, in a file in quotes." in reasons["listed"]
-    assert "n_workers is 2.5. Give a whole number." in reasons["halves"]
+    assert "n_workers is 2.5. Give a whole number of worker processes" in reasons["halves"]
     assert "port is True. Give a whole number." in reasons["flag"]
     assert "the cpu profile takes no on." in reasons["keyed"]
     assert "the cpu profile takes no 3." in reasons["numbered"]

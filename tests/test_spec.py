@@ -8,13 +8,25 @@ import pytest
 from pydantic import ValidationError
 
 from workbench.clusters.profiles import registered
-from workbench.clusters.spec import ClusterSpec
+from workbench.clusters.spec import ClusterSpec, measured
+from workbench.errors import FailedError
 
 GIB = 2**30
 
 
 def spec(**fields: Any) -> ClusterSpec:
     return ClusterSpec(**{"n_workers": 2, "threads_per_worker": 3, "memory_limit": GIB, **fields})
+
+
+def test_unknown_memory_is_none_and_no_number_stands_for_it() -> None:
+    spec = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=None, profile="ssh", elsewhere=True)
+    assert not spec.is_known
+    assert spec.chosen(["memory", "n_workers"]) == {"n_workers": 2}
+    with pytest.raises(FailedError, match="is known once they have arrived"):
+        _ = spec.memory
+    workers = [{"nthreads": 4, "memory_limit": 2**30}, {"nthreads": 2, "memory_limit": 0}]
+    found = measured(spec, workers, 2**30)
+    assert (found.n_workers, found.threads_per_worker, found.memory_limit) == (2, 2, 2**29)
 
 
 def test_json_gives_the_same_spec_back() -> None:

@@ -163,11 +163,11 @@ def profile_list() -> str:
 
 def profile_page(profile: Any) -> str:
     """Return the page of one profile."""
-    from workbench.clusters.lines import OPTIONS
+    from workbench.clusters.choices import options as options_of_a_terminal
     from workbench.hardware import inventory
 
     properties = profile.choices(inventory()).model_json_schema()["properties"]
-    flags = {choice: option for option, choice in OPTIONS.items()}
+    flags = {choice: option for option, choice in options_of_a_terminal().items()}
     needs = f"It needs `{profile.needs[0]}`: install the extra `{profile.needs[1]}`." if profile.needs else ""
     start = "attach ADDRESS" if profile.name == "address" else f"up {profile.name}"
     return "\n\n".join(

@@ -199,9 +199,9 @@ def spec_of(session: Session, arguments: argparse.Namespace) -> ClusterSpec:
 
 def choices_in(arguments: argparse.Namespace) -> Any:
     """Return the choices in the options of `up`, by name."""
-    from workbench.clusters.lines import OPTIONS
+    from workbench.clusters.choices import options
 
-    choices = {name: getattr(arguments, option[2:].replace("-", "_")) for option, name in OPTIONS.items()}
+    choices = {name: getattr(arguments, option[2:].replace("-", "_")) for option, name in options().items()}
     choices["encrypt"] = False if arguments.no_encrypt else None
     return {name: value for name, value in choices.items() if value is not None} | parameters_of(
         arguments.set, "--set", "queue=gpu"
@@ -356,23 +356,20 @@ def add_cluster_commands(commands: Any) -> None:
 
 def add_choice_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that describe a cluster: a profile and its choices."""
+    from workbench.clusters.choices import metavar, options, properties
+
     parser.add_argument(
         "profile",
         metavar="PROFILE",
         help="cpu, gpu, gpus, ucx, slurm or another (see: workbench hardware); or for a scheduler that runs already "
         "tcp://host:8786, tls://host:8786 or its scheduler file (.json)",
     ).completer = completions.profiles  # type: ignore[attr-defined]
-    parser.add_argument("--workers", metavar="N", type=whole_number, help="worker processes")
-    parser.add_argument("--threads", metavar="N", type=whole_number, help="threads of each worker")
-    parser.add_argument("--memory", metavar="SIZE", help="memory of all workers together, such as 8GiB")
-    parser.add_argument("--devices", metavar="LIST", help="GPUs by index or UUID, such as 0,2")
-    parser.add_argument("--device-memory", metavar="SIZE", help="memory of a GPU beyond which blocks move to the host")
-    parser.add_argument("--rmm-pool", metavar="SIZE", help="memory of each GPU that RMM takes at the start")
-    parser.add_argument("--ucx-tls", metavar="LIST", help="transports that UCX may use, such as tcp,cuda_copy,cuda_ipc")
-    parser.add_argument("--interface", metavar="NAME", help="network interface for UCX, such as ib0, or mlx5_0:1")
+    for option, name in options().items():
+        about = properties()[name]
+        kind = whole_number if about["type"] == "integer" else str
+        parser.add_argument(option, metavar=metavar(about), type=kind, help=about["allowed"])
     parser.add_argument("--no-encrypt", action="store_true", help="speak plain TCP instead of TLS")
     add_pairs(parser, "--set", help="any other choice that the profile has")
-    parser.add_argument("--python", metavar="PATH", help="Python of the environment that the cluster runs in")
 
 
 class _Help(argparse.Action):

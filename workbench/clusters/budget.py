@@ -75,7 +75,7 @@ def workers(record: ClusterRecord) -> int:
 
 def promised(record: ClusterRecord) -> int:
     """Return the bytes promised to a running cluster."""
-    return workers(record) * record.spec.memory_limit
+    return workers(record) * (record.spec.memory_limit or 0)
 
 
 def promised_together(records: Iterable[ClusterRecord]) -> int:

@@ -8,6 +8,7 @@ import os
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar
 
@@ -81,6 +82,11 @@ def _file(value: Any) -> Any:
     return str(Path(value).expanduser().absolute()) if isinstance(value, str | Path) else value
 
 
+def _in_words(allowed: str, option: str | None = None) -> Any:
+    """Return a field with its allowed values, for messages that begin with 'Give', and its option in a terminal."""
+    return Field(json_schema_extra={"allowed": allowed, **({"option": option} if option else {})})
+
+
 # Larger numbers could not be formatted in messages.
 _Positive = Annotated[int, Field(ge=1, lt=2**63)]
 _MOST_AT_ALL = 1024
@@ -108,8 +114,14 @@ IdleTimeout = Annotated[
         description="With nothing to do for this long, such as 30m, it ends; 'never' keeps it. "
         "Left out: the setting workbench.idle-timeout.",
     ),
+    _in_words("a duration above 0 such as '90s', '10m' or '1h', or 'never'"),
 ]
-Interpreter = Annotated[str | None, BeforeValidator(_path), WithJsonSchema({"type": "string"})]
+Interpreter = Annotated[
+    str | None,
+    BeforeValidator(_path),
+    WithJsonSchema({"type": "string"}),
+    _in_words("the path of a Python interpreter", "--python"),
+]
 Text = Annotated[str | None, BeforeValidator(_word), WithJsonSchema({"type": "string"})]
 File = Annotated[str | None, BeforeValidator(_file), WithJsonSchema({"type": "string"})]
 Switch = Annotated[bool | None, BeforeValidator(blank_is_none), WithJsonSchema({"type": "boolean"})]
@@ -149,15 +161,26 @@ def without_defaults(schema: dict[str, Any]) -> None:
         properties.pop("default", None)
 
 
-Workers = Annotated[Count, Field(title="Workers")]
-WorkerThreads = Annotated[Threads, Field(title="Threads per worker")]
-Memory = Annotated[Size, Field(title="Memory")]
+Workers = Annotated[
+    Count, Field(title="Workers"), _in_words("a whole number of worker processes, 1 or more", "--workers")
+]
+WorkerThreads = Annotated[
+    Threads,
+    Field(title="Threads per worker"),
+    _in_words(f"a whole number of threads for each worker, from 1 to {_MOST_AT_ALL}", "--threads"),
+]
+Memory = Annotated[
+    Size,
+    Field(title="Memory"),
+    _in_words("the memory of all workers together, in bytes or as a size such as '8GiB'", "--memory"),
+]
 Encrypt = Annotated[
     Switch,
     Field(
         title="Encrypt",
         description="Scheduler, workers and clients speak TLS (not over UCX). Left out: as workbench.encrypt says.",
     ),
+    _in_words("true or false"),
 ]
 """Fields without a description: each profile describes what it does by default."""
 
@@ -196,7 +219,13 @@ _Devices = Annotated[
     str | None,
     BeforeValidator(_device_names),
     WithJsonSchema({"type": "string", "examples": ["0", "0,2"]}),
+    _in_words("indices or UUIDs of GPUs with commas between them, such as '0,2'", "--devices"),
 ]
+_DeviceMemory = Annotated[
+    Size,
+    _in_words("the memory of each GPU beyond which blocks move to the host, such as '8GiB'", "--device-memory"),
+]
+_Pool = Annotated[Size, _in_words("the memory of each GPU that RMM takes at the start, such as '8GiB'", "--rmm-pool")]
 
 
 class GpuChoices(ClusterChoices):
@@ -207,12 +236,12 @@ class GpuChoices(ClusterChoices):
         title="GPUs",
         description="Indices or UUIDs of GPUs, such as 0,2. Left out: the idle ones, or for one GPU the idlest.",
     )
-    device_memory_limit: Size = Field(
+    device_memory_limit: _DeviceMemory = Field(
         None,
         title="GPU memory limit",
         description="For each GPU. Blocks beyond it move to the host's memory. Left out: 0.8 of the card.",
     )
-    rmm_pool_size: Size = Field(
+    rmm_pool_size: _Pool = Field(
         None,
         title="RMM pool",
         description="Memory of each GPU that is taken at the start and handed out quickly. Left out: no pool.",
@@ -223,11 +252,19 @@ _Transports = Annotated[
     Annotated[str, Field(pattern=r"^\^?\\?\w+(,\\?\w+)*$")] | None,
     BeforeValidator(blank_is_none),
     WithJsonSchema({"type": "string", "examples": ["tcp,cuda_copy,cuda_ipc", "all"]}),
+    _in_words(
+        "names of UCX transports with commas between them, such as 'tcp,cuda_copy,cuda_ipc' (see: ucx_info -d)",
+        "--ucx-tls",
+    ),
 ]
 Interface = Annotated[
     Annotated[str, Field(pattern=r"^[\w.:@-]+(,[\w.:@-]+)*$")] | None,
     BeforeValidator(blank_is_none),
     WithJsonSchema({"type": "string", "examples": ["ib0", "mlx5_0:1"]}),
+    _in_words(
+        "names of network interfaces or ports of cards with commas between them, such as 'ib0' or 'mlx5_0:1'",
+        "--interface",
+    ),
 ]
 
 
@@ -251,20 +288,25 @@ class AllChoices(GpuChoices, UcxChoices):
     """All choices of all clusters."""
 
 
-ALLOWED = {
-    "n_workers": "a whole number of worker processes, 1 or more",
-    "threads_per_worker": f"a whole number of threads for each worker, from 1 to {_MOST_AT_ALL}",
-    "memory": "the memory of all workers together, in bytes or as a size such as '8GiB'",
-    "encrypt": "true or false",
-    "python": "the path of a Python interpreter",
-    "idle_timeout": "a duration above 0 such as '90s', '10m' or '1h', or 'never'",
-    "devices": "indices or UUIDs of GPUs with commas between them, such as '0,2'",
-    "device_memory_limit": "the memory of each GPU beyond which blocks move to the host, such as '8GiB'",
-    "rmm_pool_size": "the memory of each GPU that RMM takes at the start, such as '8GiB'",
-    "ucx_tls": "names of UCX transports with commas between them, such as 'tcp,cuda_copy,cuda_ipc' (see: ucx_info -d)",
-    "interface": "names of network interfaces or ports of cards with commas between them, such as 'ib0' or 'mlx5_0:1'",
-}
-"""Allowed values of these choices, for a message that begins with 'Give'."""
+@cache
+def properties() -> dict[str, dict[str, Any]]:
+    """Return the JSON Schema of all these choices by name, with their options in a terminal."""
+    found: dict[str, dict[str, Any]] = AllChoices.model_json_schema()["properties"]
+    return found
+
+
+@cache
+def options() -> dict[str, str]:
+    """Return the options of a terminal that take a value, and the choice that each one sets."""
+    return {about["option"]: name for name, about in properties().items() if "option" in about}
+
+
+def metavar(about: Mapping[str, Any]) -> str:
+    """Return the word for a value of a choice with this schema: 'N', 'SIZE', 'here|job'."""
+    kinds = {"integer": "N", "number": "X", "boolean": "true|false", "array": "LIST", "object": "NAMES"}
+    units = {"bytes": "SIZE", "seconds": "DURATION"}
+    kind = units.get(about.get("unit", "")) or kinds.get(about.get("type", ""), "TEXT")
+    return "|".join(map(str, about["enum"])) if "enum" in about else kind
 
 
 OTHER_WORDS = {

@@ -179,17 +179,18 @@ class Engine(ABC):
 
         Units without a worker go first, latest first, then those with the fewest tasks.
         """
-        busy = dict.fromkeys(units, -1)
-        of_unit: dict[str, list[str]] = {name: [] for name in units}
-        for worker in self.workers.values():
-            tasks = worker.get("metrics", {}).get("task_counts", {})
-            if (name := self.unit_of(worker)) in busy:
-                of_unit[name].append(str(worker["name"]))
-                busy[name] = max(0, busy[name]) + sum(n for state, n in tasks.items() if state != "memory")
-        leaving = sorted(units, key=lambda name: (busy[name], -units.index(name)))[: max(0, surplus)]
-        names = [worker for name in leaving for worker in of_unit[name]]
-        if names:
-            async with self.rpc() as scheduler:
+        if surplus <= 0:
+            return []
+        async with self.rpc() as scheduler:
+            self.workers = (await scheduler.identity())["workers"]
+            busy: dict[str, int] = dict.fromkeys(units, -1)
+            for worker in self.workers.values():
+                tasks = worker.get("metrics", {}).get("task_counts", {})
+                if (name := self.unit_of(worker)) in busy:
+                    busy[name] = max(0, busy[name]) + sum(n for state, n in tasks.items() if state != "memory")
+            leaving = sorted(units, key=lambda name: (busy[name], -units.index(name)))[:surplus]
+            names = [str(each["name"]) for each in self.workers.values() if self.unit_of(each) in leaving]
+            if names:
                 await scheduler.retire_workers(names=names, close_workers=True, remove=True)
         return leaving
 

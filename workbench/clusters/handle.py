@@ -306,7 +306,7 @@ def outgrown(events: Sequence[tuple[float, str]], spec: ClusterSpec) -> str | No
 
     An event is a time and the name of a worker.
     """
-    if not events:
+    if not events or spec.memory_limit is None:
         return None
     at, worker = events[-1]
     who = f"Worker {worker} was started again at {formats.moment(at, time.time())}"

@@ -6,25 +6,13 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from workbench.clusters.choices import metavar, options
 from workbench.clusters.profiles import Profile, registered
 from workbench.clusters.spec import WITHOUT_DASK
 from workbench.errors import BadInputError, quoted
 from workbench.hardware import Inventory
 
 ONE_CORE = "One core"
-
-OPTIONS = {
-    "--workers": "n_workers",
-    "--threads": "threads_per_worker",
-    "--memory": "memory",
-    "--devices": "devices",
-    "--device-memory": "device_memory_limit",
-    "--rmm-pool": "rmm_pool_size",
-    "--ucx-tls": "ucx_tls",
-    "--interface": "interface",
-    "--python": "python",
-}
-"""Options that take a value, and the choice of `workbench.plan` that each one sets."""
 
 _SET = "--set"
 _EXAMPLES = {_SET: "queue=gpu"}
@@ -48,11 +36,8 @@ def options_of(profile: Profile, inventory: Inventory) -> list[Option]:
 
 
 def _option(name: str, about: Mapping[str, Any], default: Any) -> Option:
-    names = {choice: option for option, choice in OPTIONS.items()}
-    kinds = {"integer": "N", "number": "X", "boolean": "true|false", "array": "LIST", "object": "NAMES"}
-    units = {"bytes": "SIZE", "seconds": "DURATION"}
-    kind = units.get(about.get("unit", "")) or kinds.get(about.get("type", ""), "TEXT")
-    kind = "|".join(map(str, about["enum"])) if "enum" in about else kind
+    kind = metavar(about)
+    names = {choice: option for option, choice in options().items()}
     option = f"{names[name]} {kind}" if name in names else f"{_SET} {name}={kind}"
     shown = str(default) if isinstance(default, str | int | float) and default != "" else None
     return Option("--no-encrypt" if name == "encrypt" else option, shown, about.get("description", ""))
@@ -69,7 +54,7 @@ class Line(NamedTuple):
     def __str__(self) -> str:
         if self.cluster is not None:
             return f"--cluster {self.cluster}"
-        names = {choice: option for option, choice in OPTIONS.items()}
+        names = {choice: option for option, choice in options().items()}
         words = [str(self.profile)]
         for choice, value in self.choices.items():
             # Choices of the profile alone are set by name.
@@ -138,7 +123,7 @@ def _choices(text: str, words: list[str]) -> dict[str, Any]:
         if option in _SWITCHES and not equals:
             name, switched = _SWITCHES[option]
             choices[name] = switched
-        elif option in (*OPTIONS, _SET):
+        elif option in (*options(), _SET):
             given = value if equals else next(rest, None)
             if given is None:
                 raise BadInputError(
@@ -147,8 +132,8 @@ def _choices(text: str, words: list[str]) -> dict[str, Any]:
             name, is_set, chosen = given.partition("=")
             if option == _SET and not (name and is_set):
                 raise BadInputError(f"'{text:.80}': after --set stand a name and a value, such as {_EXAMPLES[_SET]}.")
-            choices |= {name: chosen} if option == _SET else {OPTIONS[option]: given}
+            choices |= {name: chosen} if option == _SET else {options()[option]: given}
         else:
-            allowed = ", ".join([*OPTIONS, _SET, *_SWITCHES])
+            allowed = ", ".join([*options(), _SET, *_SWITCHES])
             raise BadInputError(f"'{text:.80}': unknown {quoted(word)}. After the profile may stand: {allowed}.")
     return choices

@@ -287,6 +287,8 @@ def memory_of_children(record: ClusterRecord, counts: Callable[[int], bool]) -> 
 
 def memory_words(record: ClusterRecord) -> str:
     """Return the memory that its workers use of their limit: '198 MiB of 1 GiB'."""
+    if record.spec.memory_limit is None:
+        return "memory unknown"
     used, limit = memory_used(record), formats.size(record.n_workers * record.spec.memory_limit)
     return limit if used is None else f"{formats.size(used)} of {limit}"
 
@@ -381,7 +383,7 @@ def _of_another_version(path: Path, text: bytes, error: ValidationError) -> Clus
 def _unreadable(path: Path, error: Exception) -> ClusterRecord:
     return ClusterRecord(
         name=path.name,
-        spec=ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=1, why=("The record can't be read.",)),
+        spec=ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=None, why=("The record can't be read.",)),
         status="lost",
         message=f"Its record can't be read ({reason_of(error)}). Dismiss it: workbench down {path.name}",
         created=(path / "record.json").stat().st_mtime,

@@ -33,7 +33,7 @@ MOVES_TO_HOST = 0.8
 class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
     """A cluster before it exists: profile, workers, threads, memory, protocol. Frozen; converts to and from JSON.
 
-    `memory_limit` is in bytes per worker. `why` has the plan's explanations, and is ignored in comparisons. `devices`
+    `why` has the plan's explanations, and is ignored in comparisons. `devices`
     names GPUs by UUID, one per worker, and is empty if workers have none.
     """
 
@@ -41,7 +41,8 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
     """Name of the profile. "numpy" and "cupy" aren't clusters: one process computes, without Dask."""
     n_workers: Annotated[int, Field(ge=1)]
     threads_per_worker: Annotated[int, Field(ge=1)]
-    memory_limit: Annotated[int, Field(ge=1)]
+    memory_limit: Annotated[int, Field(ge=1)] | None
+    """Bytes of each worker; None if only the workers know, once they have arrived."""
     protocol: Protocol = "tls"
     python: str | None = None
     idle_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 3600.0
@@ -75,7 +76,14 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
     @property
     def is_known(self) -> bool:
         """True if workers and memory are known; those of a running scheduler are unknown until it is asked."""
-        return not self.elsewhere or self.memory_limit > 1
+        return self.memory_limit is not None
+
+    @property
+    def worker_memory(self) -> int:
+        """Bytes of each worker. Raises FailedError if they are unknown."""
+        if self.memory_limit is None:
+            raise FailedError("The memory of its workers is known once they have arrived.")
+        return self.memory_limit
 
     @property
     def encrypt(self) -> bool:
@@ -85,7 +93,7 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
     @property
     def memory(self) -> int:
         """Bytes promised to all workers together."""
-        return self.n_workers * self.memory_limit
+        return self.n_workers * self.worker_memory
 
     @property
     def threads(self) -> int:
@@ -127,7 +135,7 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
         if self.alone:
             return f"one process without Dask, {threads}, {formats.size(self.memory)}"
         gpus = " on a GPU each" if len(self.devices) > 1 else " on a GPU" if self.devices else ""
-        each = f" ({formats.size(self.memory_limit)} each)" if self.n_workers > 1 else ""
+        each = f" ({formats.size(self.worker_memory)} each)" if self.n_workers > 1 else ""
         return f"{workers}{gpus} × {threads}, {formats.size(self.memory)}{each}{_TELLING.get(self.protocol, '')}"
 
     def ucx_variables(self) -> dict[str, str]:

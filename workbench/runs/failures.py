@@ -85,7 +85,7 @@ def out_of_reach(error: OSError, run: Run, client: Client) -> str | None:
 
 
 def _killed(error: Any, run: Run) -> str:
-    limit = f" ({formats.size(run.spec.memory_limit)} each)" if run.spec else ""
+    limit = f" ({formats.size(run.spec.memory_limit)} each)" if run.spec and run.spec.memory_limit else ""
     ended = error.allowed_failures + 1
     workers = f"{ended} workers one after another" if ended > 1 else "its worker"
     return (

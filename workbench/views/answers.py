@@ -57,7 +57,7 @@ def hints(spec: ClusterSpec) -> dict[str, str]:
     return {
         "n_workers": str(spec.n_workers),
         "threads_per_worker": str(spec.threads_per_worker),
-        "memory": size(spec.memory),
+        "memory": size(spec.memory) if spec.is_known else "what its machines have",
         "encrypt": "true" if spec.encrypt else "false",
         "idle_timeout": "never" if spec.idle_timeout is None else f"{round(spec.idle_timeout / 60)}m",
         "python": "this Jupyter’s own",

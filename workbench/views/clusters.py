@@ -184,8 +184,8 @@ def _again(context: Context, cluster: dict[str, Any]) -> str:
 
 def _ready(context: Context, cluster: dict[str, Any]) -> str:
     name, spec = cluster["name"], cluster["spec"]
-    limit, used = cluster["n_workers"] * spec["memory_limit"], cluster["memory_used"]
-    memory = markup.faint(size(limit))
+    limit, used = cluster["n_workers"] * (spec["memory_limit"] or 0), cluster["memory_used"]
+    memory = markup.faint(size(limit)) if limit else ""
     if used is not None:
         memory = meter(f"Memory used by {name}", used, limit, f"{size(used)} of {size(limit)}", memory=True)
     bounds = f" ({cluster['adaptive'][0]}–{cluster['adaptive'][1]})" if cluster["adaptive"] else ""

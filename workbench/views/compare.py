@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask.utils import parse_bytes
 
-from workbench.clusters.lines import ONE_CORE, OPTIONS, Line, read_line
+from workbench.clusters.choices import options
+from workbench.clusters.lines import ONE_CORE, Line, read_line
 from workbench.clusters.plan import consent_to_all, plan
 from workbench.clusters.profiles import profile, takes
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
@@ -205,7 +206,7 @@ def _offers(
         planned = given(context.choices, f"plan.{each.name}.")
         line = Line(
             each.name,
-            {name: value for name, value in planned.items() if name in OPTIONS.values() or takes(each.name, name)},
+            {name: value for name, value in planned.items() if name in options().values() or takes(each.name, name)},
         )
         plain = planned.get("encrypt") is False
         offer = _offer(context, each.name, str(line.having(encrypt=False) if plain else line), each.title)

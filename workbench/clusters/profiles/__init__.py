@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, g
 
 from pydantic import BaseModel, ValidationError
 
-from workbench.clusters.choices import ALLOWED, AnyChoices
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import (
     BadInputError,
@@ -187,7 +186,10 @@ class Profile(ABC):
         said = error["msg"].removeprefix("Value error, ")
         kind, _, wrong = error["type"].partition("_")
         meant = _KINDS.get(kind, said) if wrong in ("parsing", "type", "from_float") else said
-        remedy = f"Give {ALLOWED[name]}" if name in ALLOWED and issubclass(model, AnyChoices) else meant
+        field = model.model_fields.get(name)
+        extra = field.json_schema_extra if field is not None else None
+        allowed = extra.get("allowed") if isinstance(extra, dict) else None
+        remedy = f"Give {allowed}" if allowed else meant
         return f"{name} is {quoted(given[name])}. {remedy}."
 
     @abstractmethod

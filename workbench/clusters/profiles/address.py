@@ -119,7 +119,7 @@ class Address(Profile):
             profile=self.name,
             n_workers=1,
             threads_per_worker=1,
-            memory_limit=1,
+            memory_limit=None,
             protocol="tls" if scheme == "tls" else "ucx" if scheme == "ucx" else "tcp",
             idle_timeout=None,
             elsewhere=True,

@@ -391,7 +391,7 @@ class Gateway(Profile):
             profile=self.name,
             n_workers=(chosen.n_workers or 2) if ours else 1,
             threads_per_worker=1,
-            memory_limit=1,
+            memory_limit=None,
             protocol="tls",
             idle_timeout=idle_timeout(chosen.idle_timeout) if ours else None,
             elsewhere=True,

@@ -290,7 +290,7 @@ class HostsEngine(Engine):
             "config": {"distributed": dask.config.get("distributed")},
             "keys": {name: getattr(security, name) for name in keys} if security else None,
             "threads": spec.options.get("threads_per_worker") or (1 if self._gpus else None),
-            "memory": spec.memory_limit if spec.memory_limit > 1 else None,
+            "memory": spec.memory_limit,
             "beside": beside(spec),
         }
 
@@ -361,7 +361,7 @@ class HostsEngine(Engine):
         threads, hosts = self.spec.options.get("threads_per_worker"), self.spec.options["hosts"]
         cores = [each.about.cores for each in self._workers.values() if each.about]
         most = len(hosts) * max(beside(self.spec), min(cores, default=0) // threads if threads else 0)
-        if self.spec.memory_limit == 1 and n > most:
+        if self.spec.memory_limit is None and n > most:
             raise FailedError(
                 f"{count(n, 'worker')} are too many: each takes a share of its machine's memory, as nobody "
                 f"chose how much, and there are shares for {most}. Give at most {most}, or start the cluster anew with "

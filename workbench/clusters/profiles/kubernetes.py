@@ -158,7 +158,7 @@ class Kubernetes(Profile):
             profile=self.name,
             n_workers=n_workers,
             threads_per_worker=threads or 1,
-            memory_limit=memory or 1,
+            memory_limit=memory,
             protocol="tcp",
             idle_timeout=idle_timeout(chosen.idle_timeout),
             elsewhere=True,
@@ -262,7 +262,7 @@ def _arguments(spec: ClusterSpec, environment: Mapping[str, str] = {}) -> dict[s
     options = spec.options
     limits = {
         "cpu": str(spec.threads_per_worker) if "threads_per_worker" in options else None,
-        "memory": str(spec.memory_limit) if spec.memory_limit > 1 else None,
+        "memory": str(spec.memory_limit) if spec.memory_limit else None,
         "nvidia.com/gpu": str(options["gpus"]) if options.get("gpus") else None,
     }
     limits = {name: value for name, value in limits.items() if value}

@@ -61,7 +61,7 @@ class LocalEngine(Engine):
 
     def check_start(self) -> None:
         """Raise FailedError if a worker exceeds its limit without any work: Dask would kill and restart it forever."""
-        limit = self.spec.memory_limit
+        limit = self.spec.worker_memory
         share = dask.config.get("distributed.worker.memory.terminate") or 1.0
         used = max(map(_resident, self.pids()), default=0)
         if used > share * limit:

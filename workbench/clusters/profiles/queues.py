@@ -23,6 +23,7 @@ from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from workbench import config, formats
 from workbench.clusters.choices import (
     AllChoices,
+    Count,
     Encrypt,
     IdleTimeout,
     Interpreter,
@@ -112,7 +113,7 @@ class QueueChoices(BaseModel, frozen=True, extra="forbid", json_schema_extra=wit
 
     queue: Text = Field(None, title="Queue", description="Queue or partition of the jobs. Left out: the default one.")
     n_workers: Workers = Field(None, description="Left out: as many as a job has.")
-    workers_per_job: Workers = Field(
+    workers_per_job: Count = Field(
         None,
         title="Workers per job",
         description="Worker processes that share the cores and memory of a job. Left out: as jobqueue.yaml says, or 1.",
@@ -322,7 +323,7 @@ class Queue(Profile):
             self.account: told.get("account"),
             "cores": spec.threads_per_worker * per_job(spec),
             "processes": per_job(spec),
-            "memory": format_bytes(spec.memory_limit * per_job(spec)),
+            "memory": format_bytes(spec.worker_memory * per_job(spec)),
             "walltime": self.clock(told["walltime"]),
             "interface": told.get("interface"),
             "python": python if "python" in told or python != sys.executable else None,
@@ -503,7 +504,7 @@ def _why(spec: ClusterSpec, asked_for: int | None) -> tuple[str, ...]:
     queue = f"queue {told['queue']}" if "queue" in told else "the default queue"
     keys = " Keys and logs" if spec.encrypt else " Logs"
     return (
-        f"{jobs} of {cores} and {formats.size(each * spec.memory_limit)}, {workers}, in {queue}: the cluster can be "
+        f"{jobs} of {cores} and {formats.size(each * spec.worker_memory)}, {workers}, in {queue}: the cluster can be "
         "used when the first is there.",
         f"Each job may take {formats.duration(walltime)}; about {formats.duration(round(before))} before, "
         f"{'its worker hands over what it holds and leaves' if each == 1 else 'its workers hand over what they hold'}.",

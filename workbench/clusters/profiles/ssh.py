@@ -111,7 +111,7 @@ class Ssh(Profile):
             profile=self.name,
             n_workers=n_workers,
             threads_per_worker=chosen.threads_per_worker or 1,
-            memory_limit=1 if chosen.memory is None else memory_each(chosen.memory, n_workers),
+            memory_limit=None if chosen.memory is None else memory_each(chosen.memory, n_workers),
             protocol=encrypted(chosen.encrypt),
             idle_timeout=idle_timeout(chosen.idle_timeout),
             elsewhere=True,
@@ -187,7 +187,7 @@ def _script(spec: ClusterSpec) -> str:
     worker: dict[str, Any] = {}
     if "threads_per_worker" in given:
         worker["nthreads"] = spec.threads_per_worker
-    if spec.memory_limit > 1:
+    if spec.memory_limit is not None:
         worker["memory_limit"] = spec.memory_limit
     lines = [
         f"{formats.literal([hosts[0], *hosts])},  # the scheduler's machine, then one for each worker",
@@ -220,7 +220,7 @@ def _by_hand(spec: ClusterSpec) -> str:
             command += ["--nworkers", str(n)]
         if "threads_per_worker" in given:
             command += ["--nthreads", str(spec.threads_per_worker)]
-        if spec.memory_limit > 1:
+        if spec.memory_limit is not None:
             command += ["--memory-limit", formats.size(spec.memory_limit).replace(" ", "")]
         lines.append(f"{host}: {shlex.join(command)}")
     return "\n" + "".join(f"# {on_one_line(line)}\n" for line in lines)

@@ -156,7 +156,7 @@ def short_tasks(facts: Facts) -> Found | None:
 def _held(facts: Facts) -> float:
     """Return the size of the largest block of which a worker's memory has room for eight in each thread."""
     spec = facts.run.spec
-    return math.inf if spec is None else spec.memory_limit / spec.threads_per_worker / 8
+    return math.inf if spec is None or spec.memory_limit is None else spec.memory_limit / spec.threads_per_worker / 8
 
 
 def huge_block(facts: Facts) -> Found | None:
@@ -180,7 +180,7 @@ def spilling(facts: Facts) -> Found | None:
         return None
     spec = facts.run.spec
     more = "more memory for each worker, or fewer threads beside each other in it"
-    if spec is not None:
+    if spec is not None and spec.memory_limit is not None:
         # Above 60 % of its limit a worker moves blocks to the disk (distributed.worker.memory.target).
         wanted = spec.memory_limit + held / 0.6 / max(1, len(facts.threads))
         more = (

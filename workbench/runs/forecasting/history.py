@@ -66,7 +66,8 @@ def done_there(
             and ran_on(run, spec, machine)
             and run.spec is not None
             and _shape(run.spec) == _shape(spec)
-            and run.spec.memory_limit <= spec.memory_limit
+            and run.spec.is_known
+            and run.spec.worker_memory <= spec.worker_memory
         ),
         None,
     )

@@ -96,7 +96,7 @@ def missing_on(spec: ClusterSpec) -> Mapping[str, Mapping[str, int]] | None:
 
 def size_of(spec: ClusterSpec | None) -> dict[str, Any]:
     """Return the facts about a cluster that a template's `validate` takes."""
-    if spec is None:
+    if spec is None or not spec.is_known:
         return {}
     return {
         "memory": spec.memory,
@@ -119,7 +119,7 @@ def judge(needs: Needs, spec: ClusterSpec) -> Verdict:
 
 def _judge_workers(in_hand: int, peak: int, spec: ClusterSpec) -> Verdict:
     """Judge so many bytes in use in one worker, and so many at most with what can be spilled."""
-    limit, n_workers = spec.memory_limit, spec.n_workers
+    limit, n_workers = spec.worker_memory, spec.n_workers
     if in_hand > _ENDS * limit:
         return Verdict(
             "won't fit",
@@ -156,7 +156,7 @@ def _taken_by_others(judged: Verdict, spec: ClusterSpec, cluster: ClusterRecord 
     """Report that other programs use the memory meant for the workers; None if this machine still has it."""
     free = None if spec.elsewhere else memory().available
     # A worker spills what is above that share of its limit.
-    needed = spec.n_workers * min(judged.memory_per_worker, int(_SPILLS * spec.memory_limit))
+    needed = spec.n_workers * min(judged.memory_per_worker, int(_SPILLS * spec.worker_memory))
     if free is None or needed <= free:
         return None
     free += held(cluster) if isinstance(cluster, ClusterRecord) else 0
@@ -189,12 +189,13 @@ def _judge_devices(needs: Needs, spec: ClusterSpec, card: int) -> Verdict:
     if not over:
         return on_workers._replace(
             sentence=f"Fits: {formats.size(peak)} on a GPU at most, which has {has}, and "
-            f"{formats.size(on_workers.memory_per_worker)} in its worker, which has {formats.size(spec.memory_limit)}.",
+            f"{formats.size(on_workers.memory_per_worker)} in its worker, which has "
+            f"{formats.size(spec.worker_memory)}.",
         )
     return on_workers._replace(
         name="will spill",
         sentence=f"Will spill: needs {formats.size(peak)} on a GPU of {has}, and from {formats.size(limit)} on its "
-        f"blocks move to the memory of its worker, which has {formats.size(spec.memory_limit)}. About "
+        f"blocks move to the memory of its worker, which has {formats.size(spec.worker_memory)}. About "
         f"{formats.size(over * spec.n_workers)} go there and come back, which takes long.",
     )
 
@@ -214,7 +215,7 @@ def _room(spec: ClusterSpec, card: int) -> int:
 
 def _process(spec: ClusterSpec) -> int:
     """Return the bytes that a worker's process takes by itself."""
-    return min(_PROCESS, int(spec.memory_limit * _PROCESS_SHARE)) + min(_MARGIN, spec.memory_limit // 32)
+    return min(_PROCESS, int(spec.worker_memory * _PROCESS_SHARE)) + min(_MARGIN, spec.worker_memory // 32)
 
 
 def _free_disk() -> int:
@@ -229,7 +230,7 @@ def _chunks_that_fit(template: Template, parameters: Mapping[str, Any], needs: N
     if "chunks" not in template.schema()["properties"]:
         return None
     # The memory of a worker, or of its GPU, is the most that a block could fill.
-    most = max(spec.memory_limit, _card(spec) or 0)
+    most = max(spec.worker_memory, _card(spec) or 0)
     size = 2 ** int(math.log2(max(_SMALLEST_CHUNK, min(needs.input_bytes, most))))
     while size >= _SMALLEST_CHUNK:
         chunks = f"{size // 2**20}MiB"
