@@ -92,7 +92,7 @@ def test_figures_are_live_in_cells_and_there_again_after_a_reload(
 
     theme(page, "JupyterLab Dark")
     host = watch.locator(".wb-Figure-host > div")
-    expect(host).to_have_css("background-color", "rgb(17, 17, 17)", timeout=MINUTE)
+    expect(host).to_have_css("background-color", "rgb(33, 33, 33)", timeout=MINUTE)
     wait_until(page, f"{COUNTED} === '200 / 200'")
     page.wait_for_timeout(500)
     screenshot("cells-dark")

@@ -48,7 +48,7 @@ def test_run_all_of_the_start_page_shows_what_was_watched(lab: Lab, open_lab: Op
     assert coloured(stream) > 1_000
     assert page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
     dark(page)
-    expect(watch.locator(".wb-Figure-host > div")).to_have_css("background-color", "rgb(17, 17, 17)", timeout=MINUTE)
+    expect(watch.locator(".wb-Figure-host > div")).to_have_css("background-color", "rgb(33, 33, 33)", timeout=MINUTE)
     page.wait_for_timeout(500)
     screenshot("start-notebook-watch-dark")
     page.set_viewport_size({"width": 700, "height": 900})

@@ -84,7 +84,7 @@ def test_all_that_the_sidebar_does_is_done_in_a_cell(
     assert Image.open(saved.value.path()).convert("RGB").getcolors(maxcolors=8) is None, "more colors than a blank page"
     dark(page)
     expect(figure.locator(".wb-Figure-host > div").first).to_have_css(
-        "background-color", "rgb(17, 17, 17)", timeout=MINUTE
+        "background-color", "rgb(33, 33, 33)", timeout=MINUTE
     )
     page.wait_for_timeout(1000)
     screenshot("bench-dark")
