@@ -267,14 +267,12 @@ async def compare(
     parameters: dict[str, Any] | None = None,
     on: list[str] | None = None,
     sweep: dict[str, Any] | None = None,
-    weak: bool | None = None,
     repeats: Any = None,
     settings: Any = None,
     agreed: bool = False,
 ) -> dict[str, str]:
     """Start to compare architectures."""
-    given: dict[str, Any] = {"parameters": parameters, "on": on, "sweep": sweep, "weak": weak}
-    given |= {"repeats": repeats, "settings": settings}
+    given = {"parameters": parameters, "on": on, "sweep": sweep, "repeats": repeats, "settings": settings}
     # An empty field of a form counts as absent.
     filled = {name: value for name, value in given.items() if value not in (None, "")}
     return _opened(await desk.look("compare", workload=workload, agreed=agreed, **filled))
