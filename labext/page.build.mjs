@@ -22,8 +22,9 @@ const page = {
   }
 };
 
+// The others are parts of these.
 const functions = readdirSync(here('lib/figures')).filter(
-  name => name.endsWith('.js') && !['models.js', 'formats.js'].includes(name)
+  name => name.endsWith('.js') && !['models.js', 'formats.js', 'detail.js'].includes(name)
 );
 const scripts = {
   ...common,

@@ -269,7 +269,7 @@ def test_what_panel_drops_is_sent_again(quick_client: Any) -> None:
         cell.say(type="missed", after=last)
         assert [message["n"] for message in cell.came if message["n"] > last][:1] == [last + 1]
         # Even if the lost message was the last one, the page gets the number of messages.
-        heard = until(lambda: [message for message in cell.came if message["type"] == "heard"])
+        heard = until(lambda: [message for message in cell.came if message["type"] == "received"])
         assert heard[-1]["n"] >= last + 1
 
 

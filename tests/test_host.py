@@ -421,7 +421,7 @@ def test_what_workers_do_and_hold_is_told_by_worker_by_task_and_by_line_of_code(
         held = asyncio.run(control.held(running.name))
         assert until(lambda: asyncio.run(control.profile(running.name))["count"] > 0)
     assert {each.threads for each in workers} == {1}
-    assert all(0 < each.memory < each.memory_limit and each.heard < 5 for each in workers)
+    assert all(0 < each.memory < each.memory_limit and each.silent_for < 5 for each in workers)
     assert 3000 <= held["block"] < 4000
 
 

@@ -325,4 +325,4 @@ list(visible(pynvml, sys.argv[1]))
         text=True,
         check=False,
     )
-    assert "leaves no GPU in sight: the GPU has fallen off the bus." in done.stderr
+    assert "hides all GPUs: the GPU has fallen off the bus." in done.stderr

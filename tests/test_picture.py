@@ -56,7 +56,7 @@ def test_what_others_computed_is_grey_and_not_counted() -> None:
     assert "other computations" in words(drawn)
     assert neutral_colors()[THEIRS] in drawn.svg()
     assert drawn.n_tasks == 1
-    assert "beside 1 task of other computations" in drawn.summary()
+    assert "next to 1 task of other computations" in drawn.summary()
     assert '<td style="text-align:right">1</td>' in drawn.table()
 
 

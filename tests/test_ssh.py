@@ -127,7 +127,7 @@ def test_a_machine_that_hangs_is_told_its_tasks_go_elsewhere_and_it_comes_back(h
     gone = [server, session, *session.children(recursive=True)]
     for each in gone:
         each.suspend()
-    until(lambda: "127.0.0.3 went away: nothing was heard" in (records.read("far").warning or ""))
+    until(lambda: "127.0.0.3 is unreachable: it sent nothing" in (records.read("far").warning or ""))
     assert records.read("far").can_compute
     client.gather(waiting)
     for each in gone:
@@ -358,7 +358,7 @@ def test_a_cut_link_is_told_and_the_worker_beyond_it_comes_back_when_it_is_mende
         waiting = client.map(time.sleep, [0.2] * 100, pure=False)
         beyond = psutil.Process(machine.pid).children(recursive=True)
         machine.cut()
-        until(lambda: f"{machine.address} went away: nothing was heard" in (records.read("far").warning or ""))
+        until(lambda: f"{machine.address} is unreachable: it sent nothing" in (records.read("far").warning or ""))
         client.gather(waiting)
         machine.mend()
         until(lambda: records.read("far").n_workers == 2 and records.read("far").warning is None)

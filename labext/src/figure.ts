@@ -210,7 +210,7 @@ function activateFigures(
   });
 }
 
-/** Whether nothing is in the middle that one may want to see beside a figure. */
+/** Whether nothing is in the middle that one may want to see next to a figure. */
 function isFree(lab: ILabShell | null): boolean {
   return [...(lab?.widgets('main') ?? [])].every(each => each.id.startsWith('launcher'));
 }

@@ -5,7 +5,7 @@ import type { DocumentRegistry } from '@jupyterlab/docregistry';
 import { TabPanel } from '@lumino/widgets';
 import type { Widget } from '@lumino/widgets';
 
-/** Show a widget as a tab of Lab; in Notebook 7, whose middle takes the notebook alone, below or beside it. */
+/** Show a widget as a tab of Lab; in Notebook 7, whose middle takes the notebook alone, below or next to it. */
 export function show(
   app: JupyterFrontEnd,
   lab: ILabShell | null,

@@ -35,7 +35,7 @@ export class Workbench extends Widget {
     private _trans: TranslationBundle,
     readonly view: string,
     label: string,
-    private _beside: Promise<Page> | null = null
+    private _sibling: Promise<Page> | null = null
   ) {
     super();
     const isTab = view !== 'sidebar';
@@ -109,7 +109,7 @@ export class Workbench extends Widget {
         translate: words => this._trans.__(words)
       },
       Array.isArray(folded) && !isTab ? folded.map(String) : [],
-      await this._beside
+      await this._sibling
     );
     ['lm-dragenter', 'lm-dragover', 'lm-drop'].forEach(type =>
       this._host.addEventListener(type, event => dragged(event as IDragged, page))

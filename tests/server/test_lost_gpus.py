@@ -102,7 +102,7 @@ async def test_gpus_that_only_the_workers_see_have_bars_and_one_that_is_lost_has
         html = await shown("cluster:calm-otter", LOST)
         assert "SIMULATED GPU 0 140 W" in text_of(html)
         # A sampler that had to begin again after the loss finds no GPU, and knows why.
-        assert re.search(rf"(SIMULATED GPU 1 No reading|leaves no GPU in sight): {LOST}\.", text_of(html))
+        assert re.search(rf"(SIMULATED GPU 1 No reading|hides all GPUs): {LOST}\.", text_of(html))
         await shown("runs", "sums failed", "GPU is lost")
     finally:
         await python("-m", "workbench", "down", "--all")

@@ -12,7 +12,7 @@ from tests.server.test_views import gpu, machine, text_of
 from workbench.figures.gpus import cluster_gpu_list
 from workbench.hardware.gauges import GpuSample
 from workbench.monitor.events import Batch, NoGpus
-from workbench.views.heard import FRESH, Heard
+from workbench.views.gpu_samples import FRESH, LatestSamples
 
 GIB = 2**30
 
@@ -66,17 +66,17 @@ def test_gpus_of_several_nodes_are_told_apart_and_slices_by_their_number() -> No
 
 
 def test_the_newest_sample_counts_and_one_that_is_old_does_not() -> None:
-    heard = Heard()
+    heard = LatestSamples()
     heard.add([Batch(10.0, gpus=(sample(0, 9.0), sample(1, 9.0), sample(0, 9.5, utilisation=80.0)))])
     assert {uuid: each.utilisation for uuid, each in heard.samples.items()} == {"GPU-0": 80.0, "GPU-1": 40.0}
     heard.add([Batch(9.2 + FRESH, gpus=(sample(0, 9.1 + FRESH),))])
     assert list(heard.samples) == ["GPU-0"]
-    assert heard.silence == "Its worker tells nothing of it any more."
+    assert heard.silence == "Its worker sends no samples of it any more."
 
 
 def test_a_node_that_cannot_read_its_gpus_says_why() -> None:
-    heard = Heard()
-    assert heard.silence.startswith("Its workers have told nothing of it yet.")
+    heard = LatestSamples()
+    assert heard.silence.startswith("Its workers have sent no samples yet.")
     heard.add([Batch(10.0, no_gpus=(NoGpus("node-a", "This account may not use the NVIDIA driver.", True),))])
     assert heard.silence == "On node-a: This account may not use the NVIDIA driver."
 

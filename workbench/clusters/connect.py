@@ -16,7 +16,7 @@ import dask
 from workbench import remote
 from workbench.clusters import cuda, records, security
 from workbench.clusters.profiles import of_cluster
-from workbench.clusters.reaching import heard
+from workbench.clusters.reaching import check_answers
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import ConflictError, FailedError, NotFoundError
 from workbench.threads import finish, load
@@ -61,7 +61,7 @@ def connect(name: str, *, asynchronous: bool = False, client_name: str | None = 
     try:
         if not asynchronous and record.spec.protocol == "tcp":
             # A client waits forever for a server that accepts the connection and is silent; with TLS it has a time-out.
-            finish(heard(record.scheduler_address or "", keys, timeout))
+            finish(check_answers(record.scheduler_address or "", keys, timeout))
         with warnings.catch_warnings():
             without_dasks_table()
             # The dashboard is at a socket; Dask would show a link that leads nowhere.

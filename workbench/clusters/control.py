@@ -107,7 +107,7 @@ class Worker(NamedTuple):
     """Bytes on disk."""
     tasks: int
     """Number of tasks that run or are ready to run."""
-    heard: float
+    silent_for: float
     """Seconds since the worker's last message to the scheduler."""
     gpu: float | None = None
     """GPU utilization of the last moment, in percent."""
@@ -261,7 +261,7 @@ async def wait(
     Raises FailedError with the last lines of the log if it doesn't become ready, or not within `timeout` seconds.
     Also raises if the host process, which itself ends a start that takes too long, gives no sign of life.
     """
-    began = heard = looked = time.monotonic()
+    began = changed = looked = time.monotonic()
     limit = config.seconds("start-timeout")
     last = sign = None
     while True:
@@ -281,11 +281,11 @@ async def wait(
         # Don't count time in which this process was suspended, perhaps along with the host.
         paused, looked = time.monotonic() - looked > folders.HEARTBEAT, time.monotonic()
         if paused or sign != (sign := (record, _heartbeat(name))):
-            heard = looked
-        elif limit is not None and time.monotonic() > heard + limit + 2 * folders.HEARTBEAT:
+            changed = looked
+        elif limit is not None and time.monotonic() > changed + limit + 2 * folders.HEARTBEAT:
             raise FailedError(
                 f"Cluster {name} can't start: its process has said nothing for "
-                f"{formats.duration(round(time.monotonic() - heard))}. See its log, or stop it: workbench down {name}"
+                f"{formats.duration(round(time.monotonic() - changed))}. See its log, or stop it: workbench down {name}"
             )
         await asyncio.sleep(_POLL)
 
@@ -303,7 +303,7 @@ def _check_can(record: ClusterRecord, verb: Verb) -> None:
     if record.can:
         raise ConflictError(f"{record.name} can't {verb}. It can: {', '.join(record.can)}.")
     raise ConflictError(
-        f"{record.name} can't {verb}: it was started elsewhere, and its workers belong to whoever started it. "
+        f"{record.name} can't {verb}: it was started elsewhere, and its workers belong to the user who started it. "
         "Change them there."
     )
 

@@ -129,7 +129,7 @@ def versions_in(told: Mapping[str, Any]) -> dict[str, str]:
     return {name: each for name, each in found.items() if each}
 
 
-async def heard(address: str, security: Security | None, timeout: float) -> None:
+async def check_answers(address: str, security: Security | None, timeout: float) -> None:
     """Return when the server has answered. Raises OSError or, after `timeout` seconds, TimeoutError."""
     async with asyncio.timeout(timeout), asking(address, security, timeout) as scheduler:
         await scheduler.identity()
@@ -172,7 +172,7 @@ def check_proxy(place: Place) -> None:
     if why is not None:
         raise BadInputError(
             f"proxy_address is {quoted(place.address)}, where clients would reach its schedulers: {why}. Give host and "
-            "port of the gateway's proxy for schedulers, as whoever runs it tells them."
+            "port of the gateway's proxy for schedulers, from its administrator."
         )
 
 

@@ -212,9 +212,9 @@ def _rows(measured: Sequence[Any], theme: Theme) -> dict[str, list[Any]]:
 
 def _bar_text(each: Any) -> str:
     judged = judged_text(each)
-    beside = f", {judged}{' as the first' if each.difference in ('faster', 'slower') else ''}" if judged else ""
+    judgment = f", {judged}{' as the first' if each.difference in ('faster', 'slower') else ''}" if judged else ""
     between = f", {bandwidth_text(each)}" if each.bandwidth else ""
-    return f"{each.title}: {duration(each.seconds.median)}{beside}{between}"
+    return f"{each.title}: {duration(each.seconds.median)}{judgment}{between}"
 
 
 def _samples(measured: Sequence[Any], theme: Theme) -> dict[str, list[Any]]:

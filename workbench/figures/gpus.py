@@ -52,7 +52,7 @@ def gpu_list(
 
 def cluster_gpu_list(
     planned: Sequence[str],
-    heard: Mapping[str, GpuSample],
+    samples: Mapping[str, GpuSample],
     here: Callable[[], tuple[Inventory, Mapping[str, GpuSample]]],
     *,
     place: str,
@@ -64,21 +64,21 @@ def cluster_gpu_list(
     ----------
     planned
         UUIDs of the GPUs that the cluster was started on.
-    heard
+    samples
         The newest sample of each GPU that the workers report, by UUID.
     here
         Reads this machine's inventory and samples. Called only if the workers leave out a GPU.
     silence
         Message for a GPU that neither reports.
     """
-    rows = {uuid: _row_as_told(sample, heard.values()) for uuid, sample in heard.items()}
-    unheard, nowhere = [uuid for uuid in planned if uuid not in heard], {}
-    if unheard:
+    rows = {uuid: _reported_row(sample, samples.values()) for uuid, sample in samples.items()}
+    silent_ones, nowhere = [uuid for uuid in planned if uuid not in samples], {}
+    if silent_ones:
         inventory, gauges = here()
         known = {device.uuid: device for gpu in inventory.gpus for device in _devices(gpu)}
-        rows |= {uuid: _Row(known[uuid], gauges.get(uuid, _SILENT)) for uuid in unheard if uuid in known}
+        rows |= {uuid: _Row(known[uuid], gauges.get(uuid, _SILENT)) for uuid in silent_ones if uuid in known}
         nothing = GpuSample("", "", 0, "", 0.0)
-        nowhere = {uuid: _Row(_Device(uuid, uuid, uuid), nothing) for uuid in unheard if uuid not in known}
+        nowhere = {uuid: _Row(_Device(uuid, uuid, uuid), nothing) for uuid in silent_ones if uuid not in known}
         rows |= nowhere
     order = dict.fromkeys((*planned, *rows))
     why = paragraph(silence if nowhere else "")
@@ -92,11 +92,11 @@ def gpu_names(inventory: Inventory) -> str:
     return ", ".join(f"{n} × {name}" if n > 1 else name for name, n in names.items())
 
 
-def numbered(sample: GpuSample, beside: Iterable[GpuSample]) -> str:
+def numbered(sample: GpuSample, others: Iterable[GpuSample]) -> str:
     """Return the number of a GPU, or of a slice among the reporting slices of its GPU: '0', '0:1'."""
     if not sample.uuid.startswith("MIG-"):
         return str(sample.index)
-    same = {each.uuid for each in beside if (each.host, each.index) == (sample.host, sample.index)}
+    same = {each.uuid for each in others if (each.host, each.index) == (sample.host, sample.index)}
     return f"{sample.index}:{sorted(same).index(sample.uuid)}"
 
 
@@ -166,9 +166,9 @@ def _devices(gpu: Gpu) -> Iterator[_Device]:
         yield _Device(label, part.name or name, part.uuid or "", part.memory_total, visible=part.visible)
 
 
-def _row_as_told(sample: GpuSample, beside: Iterable[GpuSample]) -> _Row:
+def _reported_row(sample: GpuSample, others: Iterable[GpuSample]) -> _Row:
     """Return the row of a GPU as a worker reports it."""
-    label, several = numbered(sample, beside), len({each.host for each in beside}) > 1
+    label, several = numbered(sample, others), len({each.host for each in others}) > 1
     label = f"{sample.host} · {label}" if several else label
     device = _Device(label, sample.name, sample.uuid, sample.memory_total, sample.power_limit)
     held = sorted(set(sample.throttle or ()) & set(HELD_BACK))

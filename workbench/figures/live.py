@@ -214,8 +214,8 @@ class LiveFigure:
         if self._pinned is not None:
             pinned_start, pinned_end, pixels, limit = self._pinned
             width = pinned_end - pinned_start
-            beside = width / 2
-            begin, stop = pinned_start - beside, pinned_end + beside
+            half = width / 2
+            begin, stop = pinned_start - half, pinned_end + half
             outside = (views[0].stop < begin) | (views[0].start > stop)
             views = [views[0].take(np.flatnonzero(outside)), self._part(begin, stop, 2 * pixels, limit)]
         view = join(views)
@@ -258,7 +258,7 @@ class LiveFigure:
         colors = category_colors(self.theme)
         y = np.array([self._rows[lane] for lane in view.lane.tolist()], float)
         # Transfers and disk are drawn as a strip at the foot of their lane: they run in parallel with computing.
-        beside = (view.category >= TRANSFER) & (view.category < ERRED)
+        transfers = (view.category >= TRANSFER) & (view.category < ERRED)
         pixel = seconds / _WIDTH
         separate = (view.stop - view.start) > 6 * pixel
         merged = view.count != 1
@@ -271,8 +271,8 @@ class LiveFigure:
             "left": _ms(view.start),
             # A task that failed at once must be visible.
             "right": _ms(np.where(view.category == ERRED, np.maximum(view.stop, view.start + 3 * pixel), view.stop)),
-            "y": np.where(beside, y + 0.29, y).tolist(),
-            "height": np.where(beside, 0.3, 0.88).tolist(),
+            "y": np.where(transfers, y + 0.29, y).tolist(),
+            "height": np.where(transfers, 0.3, 0.88).tolist(),
             "color": color,
             "line": np.select([merged, separate], ["#00000000", self.theme.background], color).tolist(),
             # Even a nearly empty rectangle must be visible.

@@ -114,7 +114,7 @@ class Picture:
         if self._peak:
             parts.append(f"up to {formats.size(self._peak)} seen in the workers")
         if self.n_others:
-            parts.append(f"beside {formats.count(self.n_others, 'task')} of other computations")
+            parts.append(f"next to {formats.count(self.n_others, 'task')} of other computations")
         return ", ".join(parts)
 
     def table(self) -> str:
@@ -225,9 +225,9 @@ class Picture:
             opacity.tolist(),
             strict=True,
         ):
-            beside = TRANSFER <= category < ERRED
-            top = canvas.y + rows[lane] * height + (0.64 * height if beside else 0.06 * height)
-            tall = (0.3 if beside else 0.88) * height
+            is_transfer = TRANSFER <= category < ERRED
+            top = canvas.y + rows[lane] * height + (0.64 * height if is_transfer else 0.06 * height)
+            tall = (0.3 if is_transfer else 0.88) * height
             groups[colors[category], shade].append(_rectangle(start, top, max(stop - start, 0.7), tall))
         for (color, shade), parts in groups.items():
             canvas.path("".join(parts), fill=color, opacity=shade)

@@ -291,7 +291,7 @@ def visible(library: Any, shown: str | None) -> Iterator[tuple[str, tuple[int, A
     if not n_found:
         # The first visible device may be one that was lost before this reading.
         why = f": {refusal(refused[-1])}" if refused else ""
-        raise NoGpusError(f"CUDA_VISIBLE_DEVICES ({shown}) leaves no GPU in sight{why}.", expected=bool(refused))
+        raise NoGpusError(f"CUDA_VISIBLE_DEVICES ({shown}) hides all GPUs{why}.", expected=bool(refused))
 
 
 def _all(library: Any, refused: list[Exception]) -> Iterator[tuple[str, tuple[int, Any, bool]]]:

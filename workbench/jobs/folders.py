@@ -86,10 +86,10 @@ def silence(record: Record, folder: Path) -> str | None:
         last = (folder / "heartbeat").stat().st_mtime
     except OSError:
         last = record.created
-    unheard = time.time() - last
-    if record.place == processes.place() or unheard < _SILENCE:
+    silence = time.time() - last
+    if record.place == processes.place() or silence < _SILENCE:
         return None
-    return f"No sign of life from {record.node or 'the machine it is on'} for {formats.duration(round(unheard))}."
+    return f"No sign of life from {record.node or 'the machine it is on'} for {formats.duration(round(silence))}."
 
 
 def give_sign_of_life(folder: Path) -> None:

@@ -536,8 +536,8 @@ class Gpus:
             self._is_new = True
         now = time()
         for sample in message.get("samples", ()):
-            reader, heard = self._readers.get(sample["uuid"], (address, now))
-            if reader != address and now - heard < GPU_SILENCE:
+            reader, read_at = self._readers.get(sample["uuid"], (address, now))
+            if reader != address and now - read_at < GPU_SILENCE:
                 continue
             self._readers[sample["uuid"]] = (address, now)
             sample["time"] += worker.time_delay

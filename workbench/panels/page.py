@@ -121,7 +121,7 @@ class Pages:
     def is_quiet(self, seconds: float) -> bool:
         """Return whether no page has sent anything for this time, and none waits for an answer."""
         since = asyncio.get_running_loop().time() - seconds
-        return all(seat.heard_at <= since and not seat.is_answering for seat in self._seats.values())
+        return all(seat.last_message <= since and not seat.is_answering for seat in self._seats.values())
 
     async def act(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """Return the result of an action."""
@@ -146,14 +146,14 @@ class Pages:
         for message in filter(None, ({"type": "ready"}, self._standing)):
             self._seats[name].send_soon(message)
         for seat in others.values():
-            seat.is_heard = False
+            seat.has_answered = False
             seat.send_soon({"type": "here"})
         if others:
             asyncio.get_running_loop().call_later(PATIENCE, self._forget, others)
 
     def _forget(self, asked: dict[str, Seat]) -> None:
         for name, seat in asked.items():
-            if not seat.is_heard and self._seats.get(name) is seat:
+            if not seat.has_answered and self._seats.get(name) is seat:
                 self._seats.pop(name).close()
 
 
@@ -161,8 +161,8 @@ class Seat:
     """Connection of one place: its messages and its requests."""
 
     def __init__(self, name: str, pages: Pages) -> None:
-        self.is_heard = True
-        self.heard_at = asyncio.get_running_loop().time()
+        self.has_answered = True
+        self.last_message = asyncio.get_running_loop().time()
         self._name = name
         self._pages = pages
         self._n = 0
@@ -181,9 +181,9 @@ class Seat:
 
     def receive(self, message: dict[str, Any]) -> None:
         """Handle a message of the page."""
-        self.is_heard = True
+        self.has_answered = True
         loop = asyncio.get_running_loop()
-        self.heard_at = loop.time()
+        self.last_message = loop.time()
         if self._confirming is not None:
             self._confirming.cancel()
         self._confirming = loop.call_later(CONFIRMED_AFTER, self._confirm)
@@ -222,7 +222,7 @@ class Seat:
                 self._screen.receive(await self._inbox.get())
 
     def _confirm(self) -> None:
-        self._pages.post(to_json({"page": self._name, "n": self._n, "type": "heard"}))
+        self._pages.post(to_json({"page": self._name, "n": self._n, "type": "received"}))
 
     def _send_again(self, after: int) -> None:
         if self._sent and self._sent[0][0] > after + 1:

@@ -349,14 +349,14 @@ async def gpus(context: Context, name: str) -> str:
     devices = record["spec"]["devices"] if record else ()
     if record is None or not devices:
         return ""
-    heard = await context.heard(name)
+    latest = await context.gpu_samples(name)
     bars = await in_thread(
         cluster_gpu_list,
         devices,
-        heard.samples,
+        latest.samples,
         lambda: (context.machine.inventory(), context.machine.gauges()),
         place=name,
-        silence=heard.silence,
+        silence=latest.silence,
     )
     return paragraph(record["warning"], "wb-Problem") + bars
 

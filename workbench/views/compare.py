@@ -52,7 +52,7 @@ class _Offer(NamedTuple):
     error: WorkbenchError | None = None
 
 
-class _Wish(NamedTuple):
+class _Filled(NamedTuple):
     """The comparison that the form describes."""
 
     workload: Chosen
@@ -87,33 +87,37 @@ class _Wish(NamedTuple):
 
 async def compare(context: Context, _: str) -> str:
     """Return the form of a comparison, and the comparisons below it."""
-    wish = _wish(context, await chosen_workload(context))
+    filled = _filled(context, await chosen_workload(context))
     begin = button(
         "Compare",
         kind="accept",
-        title=wish.problem or "Measure them in turn, round after round",
-        disabled=bool(wish.problem) or wish.body.get("agreed") is False,
-        **action("compare", **wish.body),
+        title=filled.problem or "Measure them in turn, round after round",
+        disabled=bool(filled.problem) or filled.body.get("agreed") is False,
+        **action("compare", **filled.body),
         **command("watch"),
         # Read at the click, so that the latest input counts.
         data_take={
-            "parameters": f"run.{wish.template.name}.",
-            "settings": f"settings.{wish.template.name}",
+            "parameters": f"run.{filled.template.name}.",
+            "settings": f"settings.{filled.template.name}",
             "repeats": "compare.repeats",
         },
         data_workbench="compare",
     )
-    repeats = _input(wish, "repeats", 5, type="number", min=1, id="wb-compare-repeats", class_="wb-Count jp-mod-styled")
-    expected = await _expected(context, wish)
-    agreement = paragraph(wish.asks, "wb-Problem") + _box(wish, "agreed", "The network is trusted") if wish.asks else ""
-    find = _input(wish, "text", "", type="search", aria_label="Search clusters", placeholder="Search clusters")
+    repeats = _input(
+        filled, "repeats", 5, type="number", min=1, id="wb-compare-repeats", class_="wb-Count jp-mod-styled"
+    )
+    expected = await _expected(context, filled)
+    agreement = (
+        paragraph(filled.asks, "wb-Problem") + _box(filled, "agreed", "The network is trusted") if filled.asks else ""
+    )
+    find = _input(filled, "text", "", type="search", aria_label="Search clusters", placeholder="Search clusters")
     return (
-        tag("p", escape(_in_words(wish)), data_workbench="compare-what")
-        + tag("div", *(_chip(each, wish) for each in wish.offers), class_="wb-Chips", role="group", aria_label="On")
+        tag("p", escape(_in_words(filled)), data_workbench="compare-what")
+        + tag("div", *(_chip(each, filled) for each in filled.offers), class_="wb-Chips", role="group", aria_label="On")
         + (find if len(context.ready()) > _CLUSTERS else "")
-        + tag("div", *_sweep(wish), class_="wb-Row")
+        + tag("div", *_sweep(filled), class_="wb-Row")
         + agreement
-        + paragraph(wish.problem or "", "wb-Problem", data_workbench="compare-problem")
+        + paragraph(filled.problem or "", "wb-Problem", data_workbench="compare-problem")
         + paragraph(expected, data_workbench="compare-expected")
         + tag(
             "div",
@@ -123,12 +127,12 @@ async def compare(context: Context, _: str) -> str:
             class_="wb-Row",
         )
         + notice("compare", "compare-refused")
-        + folds(compare_more=("More", _more(wish)))
+        + folds(compare_more=("More", _more(filled)))
         + live("comparisons")
     )
 
 
-def _wish(context: Context, workload: Chosen) -> _Wish:
+def _filled(context: Context, workload: Chosen) -> _Filled:
     template, chosen, inventory = workload.template, given(context.choices, "compare."), context.machine.inventory()
     typed = given(context.choices, f"run.{template.name}.")
     offers = tuple(_offers(context, template, typed, chosen))
@@ -148,40 +152,40 @@ def _wish(context: Context, workload: Chosen) -> _Wish:
     # A sweep chosen for another workload doesn't apply.
     chosen["sweep"] = sweep = sweep if (sweep := chosen.get("sweep", "")) in swept else ""
     values = chosen.get(f"values.{sweep}", _values(sweep, template, typed, settings, inventory))
-    wish = _Wish(workload, typed, chosen, offers, lines, values, swept, asks, None)
+    filled = _Filled(workload, typed, chosen, offers, lines, values, swept, asks, None)
     # Unavailable hardware becomes a row with the reason, but a line that can't be read is a mistake.
     unread = next((str(each.error) for each in further if isinstance(each.error, BadInputError)), None)
-    return wish._replace(problem=unread or _problem(wish))
+    return filled._replace(problem=unread or _problem(filled))
 
 
-def _problem(wish: _Wish) -> str | None:
+def _problem(filled: _Filled) -> str | None:
     """Return the problem that prevents the comparison, if one is known before it starts."""
-    sweep = wish.chosen.get("sweep")
-    values = read_values(wish.values) if sweep else ("",)
+    sweep = filled.chosen.get("sweep")
+    values = read_values(filled.values) if sweep else ("",)
     if sweep in SWEPT_OPTIONS and not all(each.isdecimal() and int(each) for each in values):
-        return f"{sweep} to vary are '{wish.values:.40}'. Give whole numbers with commas between them, such as 1,2,4."
-    if len(wish.lines) < (1 if sweep else 2):
+        return f"{sweep} to vary are '{filled.values:.40}'. Give whole numbers with commas between them, such as 1,2,4."
+    if len(filled.lines) < (1 if sweep else 2):
         return "Tick two or more, or one and two values to vary."
     try:
-        read_request({name: value for name, value in wish.body.items() if name != "agreed"})
+        read_request({name: value for name, value in filled.body.items() if name != "agreed"})
     except BadInputError as err:
         return str(err)
-    if len(wish.lines) * len(values) < 2:
+    if len(filled.lines) * len(values) < 2:
         return "One value on one kind of hardware is nothing to compare. Give two values or more, or tick one more."
     return None
 
 
-async def _expected(context: Context, wish: _Wish) -> str:
+async def _expected(context: Context, filled: _Filled) -> str:
     """Return the expected number of runs and their time; '' if that is unknown yet."""
-    if wish.problem:
+    if filled.problem:
         return ""
-    given = {name: value for name, value in wish.body.items() if name != "agreed"}
-    template = wish.template
-    preset = chosen_preset(template, wish.typed)
-    taken = {**(preset.parameters if preset else {}), **wish.typed, **wish.body.get("sweep", {})}
+    given = {name: value for name, value in filled.body.items() if name != "agreed"}
+    template = filled.template
+    preset = chosen_preset(template, filled.typed)
+    taken = {**(preset.parameters if preset else {}), **filled.typed, **filled.body.get("sweep", {})}
     try:
         # Reading a path may hang.
-        if taken.keys() & template.paths or not wish.workload.is_listed:
+        if taken.keys() & template.paths or not filled.workload.is_listed:
             return str(await context.ask("forecast_comparison", **given))
         return await in_thread(partial(context.session.forecast_comparison, **given))
     except WorkbenchError:
@@ -283,9 +287,9 @@ def _values(
 # -- HTML
 
 
-def _in_words(wish: _Wish) -> str:
+def _in_words(filled: _Filled) -> str:
     """Return the workload and its parameters from its form, as a phrase."""
-    template, typed = wish.template, wish.typed
+    template, typed = filled.template, filled.typed
     schema, preset = template.schema(), chosen_preset(template, typed)
     words = [template.title, *([f"preset {preset.name}"] if preset else [])]
     for name in shown_fields(template, schema, typed, preset):
@@ -296,10 +300,10 @@ def _in_words(wish: _Wish) -> str:
     return ", ".join(words)
 
 
-def _chip(offer: _Offer, wish: _Wish) -> str:
+def _chip(offer: _Offer, filled: _Filled) -> str:
     box = checkbox(
         f"compare.on.{offer.name}",
-        checked=offer.error is None and offer.line in wish.lines,
+        checked=offer.error is None and offer.line in filled.lines,
         disabled=offer.error is not None,
         data_workbench=f"compare-on-{offer.name}",
     )
@@ -307,28 +311,28 @@ def _chip(offer: _Offer, wish: _Wish) -> str:
     return tag("label", box, words, class_="wb-Chip", title=offer.error or offer.line)
 
 
-def _sweep(wish: _Wish) -> Iterator[str]:
-    sweep = wish.chosen.get("sweep", "")
+def _sweep(filled: _Filled) -> Iterator[str]:
+    sweep = filled.chosen.get("sweep", "")
     shared = {"id": "wb-compare-sweep", "name": "compare.sweep", "data_workbench": "compare-sweep"}
     yield tag("label", "Vary", for_="wb-compare-sweep")
     title = "Workers, threads, a parameter, or one of Dask's settings that stand under More of the workload"
-    yield select(wish.swept.items(), sweep, data_default="", title=title, **shared)
+    yield select(filled.swept.items(), sweep, data_default="", title=title, **shared)
     if sweep:
-        yield _input(wish, f"values.{sweep}", wish.values, aria_label="Values to try")
+        yield _input(filled, f"values.{sweep}", filled.values, aria_label="Values to try")
 
 
-def _more(wish: _Wish) -> str:
+def _more(filled: _Filled) -> str:
     said = "Further clusters, as in the terminal, with semicolons between them"
     example = "cpu --workers 2 --no-encrypt; gpus"
-    return _input(wish, "lines", "", placeholder=example, aria_label=said, title=said)
+    return _input(filled, "lines", "", placeholder=example, aria_label=said, title=said)
 
 
-def _input(wish: _Wish, name: str, default: Any, **attributes: Any) -> str:
+def _input(filled: _Filled, name: str, default: Any, **attributes: Any) -> str:
     hook, label = f"compare-{name.partition('.')[0]}", attributes.pop("aria_label", None)
-    return text_field(f"compare.{name}", label, wish.chosen.get(name, default), data_workbench=hook, **attributes)
+    return text_field(f"compare.{name}", label, filled.chosen.get(name, default), data_workbench=hook, **attributes)
 
 
-def _box(wish: _Wish, name: str, label: str, **attributes: Any) -> str:
-    checked, hook = bool(wish.chosen.get(name)), f"compare-{name}"
+def _box(filled: _Filled, name: str, label: str, **attributes: Any) -> str:
+    checked, hook = bool(filled.chosen.get(name)), f"compare-{name}"
     box = checkbox(f"compare.{name}", checked=checked, data_workbench=hook)
     return tag("label", box, label, class_="wb-Check", **attributes)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from workbench.hardware.gauges import Gauges, GpuSample, Meter, Usage
     from workbench.hardware.values import Memory
     from workbench.session import Session
-    from workbench.views.heard import Heard
+    from workbench.views.gpu_samples import LatestSamples
 
 T = TypeVar("T")
 
@@ -125,7 +125,7 @@ class Context(NamedTuple):
     state: Mapping[str, Any]
     """Clusters and runs, as sent to pages."""
     machine: Machine
-    heard: Callable[[str], Awaitable[Heard]]
+    gpu_samples: Callable[[str], Awaitable[LatestSamples]]
     """Function that returns the latest GPU samples of a cluster."""
     choices: Choices = MappingProxyType({})
     """The page's choices that the view reads."""
@@ -215,10 +215,10 @@ class Views:
         session: Session,
         state: StateWatcher,
         log: Any,
-        heard: Callable[[str], Awaitable[Heard]],
+        gpu_samples: Callable[[str], Awaitable[LatestSamples]],
     ) -> None:
         self._state = state
-        self._heard = heard
+        self._gpu_samples = gpu_samples
         self._session = session
         self._log = log
         self._machine = Machine(session)
@@ -279,7 +279,7 @@ class Views:
         self._machine.rest()
 
     def _context(self, choices: Choices) -> Context:
-        return Context(self._session, self._state.value, self._machine, self._heard, choices, self.look)
+        return Context(self._session, self._state.value, self._machine, self._gpu_samples, choices, self.look)
 
     def _find(self, name: str) -> tuple[View, str]:
         kind, _, argument = name.partition(":")

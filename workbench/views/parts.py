@@ -68,7 +68,7 @@ def more(what: str, shown: int, further: int, left: int) -> str:
 
 
 def line(
-    hook: str, title: str, status: str, beside: Iterable[str], *below: str, tick: str = "", id: str | None = None
+    hook: str, title: str, status: str, after: Iterable[str], *below: str, tick: str = "", id: str | None = None
 ) -> str:
     """Return an interactive item of a list: a dot for its state, the elements next to the dot, and those below.
 
@@ -76,7 +76,7 @@ def line(
     """
     dot = tag("span", class_="wb-Dot", title=status)
     shared = {"data_line": True, "data_workbench": hook, "data_status": status, "class_": f"wb-Run wb-mod-{status}"}
-    head = tag("div", tick, dot, *beside, class_="wb-Run-line")
+    head = tag("div", tick, dot, *after, class_="wb-Run-line")
     return tag("li", head, *below, id=id, aria_label=f"{title}, {status}", **shared)
 
 

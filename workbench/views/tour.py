@@ -33,7 +33,7 @@ _STEPS = (
     _Step(
         "workloads",
         "Run a workload",
-        "Choose a computation. The line beside Run says whether it fits into memory. Click Run.",
+        "Choose a computation. The line next to Run says whether it fits into memory. Click Run.",
     ),
     _Step(
         "runs",

@@ -18,7 +18,7 @@ from workbench.figures.samples import Workers
 from workbench.threads import in_thread, load
 from workbench.views.answers import patch_answer
 from workbench.views.comparing import watch_comparison
-from workbench.views.heard import Heard, Hearing
+from workbench.views.gpu_samples import LatestSamples, SampleReader
 from workbench.views.page import OnScreen, Views
 from workbench.views.recorded import on_simulated, read_batches
 from workbench.views.state import StateWatcher
@@ -67,8 +67,8 @@ class Watching:
         self.session = session
         self.log = log
         self.state = StateWatcher(session, base_url, log)
-        self._hearing = Hearing(self._hear)
-        self.views = Views(session, self.state, log, self._hearing.latest)
+        self._samples = SampleReader(self._hear)
+        self.views = Views(session, self.state, log, self._samples.latest)
         self._open_feed = open_feed or _open_feed
         self._make_figure = make_figure or live_figure
         self._linger = linger
@@ -92,11 +92,11 @@ class Watching:
         feed.notice(record.model_dump(mode="json"))
         return watch
 
-    async def _hear(self, name: str, heard: Heard) -> ClusterFeed:
+    async def _hear(self, name: str, latest: LatestSamples) -> ClusterFeed:
         """Subscribe to a cluster's batches for views. Raises a WorkbenchError as `watch_cluster` does."""
         record = await self._alive(name)
         feed = self._feed_of(record)
-        feed.join(heard)
+        feed.join(latest)
         feed.notice(record.model_dump(mode="json"))
         return feed
 
@@ -166,7 +166,7 @@ class Watching:
         self.restarting = self._is_server
         # Views first: one that is being made may start watching.
         await self.views.close()
-        self._hearing.close()
+        self._samples.close()
         for feed in tuple(self._feeds.values()):
             feed.end("The Jupyter server was stopped.")
         await asyncio.gather(*(feed.task for feed in self._ending), return_exceptions=True)
@@ -181,17 +181,17 @@ class Past:
         """Reason why no more batches come."""
         self.waiting: str | None = None
         """Reason why there are no batches yet."""
-        self._watches: set[Watch | Heard] = set()
+        self._watches: set[Watch | LatestSamples] = set()
         self._history: deque[Batch] = deque(maxlen=kept_batches)
         self._most_tasks = kept_tasks
         self._kept_tasks = 0
 
-    def join(self, watch: Watch | Heard) -> None:
+    def join(self, watch: Watch | LatestSamples) -> None:
         """Pass the stored batches to `watch`, and all later ones."""
         self._watches.add(watch)
         watch.add(list(self._history))
 
-    def leave(self, watch: Watch | Heard) -> None:
+    def leave(self, watch: Watch | LatestSamples) -> None:
         """Remove `watch`."""
         self._watches.discard(watch)
 
@@ -257,14 +257,14 @@ class ClusterFeed(Past):
         self.task = asyncio.create_task(self._run())
         """Task that ends when the connection is closed."""
 
-    def join(self, watch: Watch | Heard) -> None:
+    def join(self, watch: Watch | LatestSamples) -> None:
         """Pass the stored batches to `watch`, and all later ones."""
         if self._leaving is not None:
             self._leaving.cancel()
             self._leaving = None
         super().join(watch)
 
-    def leave(self, watch: Watch | Heard) -> None:
+    def leave(self, watch: Watch | LatestSamples) -> None:
         """Remove `watch`; the connection is closed if none joins soon."""
         super().leave(watch)
         if not self._watches and self.ended is None and self._leaving is None:

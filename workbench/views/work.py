@@ -164,7 +164,7 @@ async def _chosen(context: Context, chosen: Chosen) -> str:
         **opens_result(),
         data_workbench="run-button",
     )
-    beside = button(
+    compare = button(
         "Compare",
         title="On two kinds of hardware or more, measured in turn",
         data_reveal="wb-section-compare",
@@ -187,7 +187,7 @@ async def _chosen(context: Context, chosen: Chosen) -> str:
         notice("run", "run-problem"),
         live(f"latest:{template.name}"),
         # In one element, or Run alone would wrap to the next line while a run is active.
-        tag("span", beside, run, class_="wb-Row"),
+        tag("span", compare, run, class_="wb-Row"),
         class_="wb-Row wb-mod-end wb-Go",
     )
     return (

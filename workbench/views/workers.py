@@ -43,7 +43,9 @@ _COLUMNS = {
     "memory": _Column("Memory", lambda each: each.memory, _memory),
     "spilled": _Column("Spilled", lambda each: each.spilled, lambda each: size(each.spilled) if each.spilled else ""),
     "tasks": _Column("Tasks", lambda each: each.tasks, lambda each: str(each.tasks)),
-    "heard": _Column("Last heard", lambda each: each.heard, lambda each: f"{duration(round(each.heard, 1))} ago"),
+    "silent_for": _Column(
+        "Last message", lambda each: each.silent_for, lambda each: f"{duration(round(each.silent_for, 1))} ago"
+    ),
     "gpu": _Column("GPU", lambda each: each.gpu or 0, _gpu),
 }
 

@@ -178,7 +178,7 @@ export function drawn(
   pixel: number
 ): Record<string, unknown[]> {
   const { page, palette } = colors[theme];
-  // What failed is drawn last, over what lies beside it, and what others computed first.
+  // What failed is drawn last, over its neighbors, and what others computed first.
   const order = ([, , row]: Rectangle) => (category[row] === erred ? 1 : category[row] > erred ? -1 : 0);
   const rows = [...found]
     .sort((one, other) => order(one) - order(other))

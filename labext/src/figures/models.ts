@@ -29,7 +29,7 @@ export interface ISlider extends IModel {
   value: number;
   end: number;
   document: object | null;
-  /** Whoever moves it; another one, or nobody, ends that. */
+  /** The part that moves it; another one, or nobody, ends that. */
   playing?: object | null;
 }
 

@@ -17,7 +17,7 @@ export interface IOptions {
 export interface IMounted {
   /** Take in what the kernel says. */
   receive(message: IMessage): void;
-  /** Say that the kernel, or the server of the page, has gone: nothing that is done is heard any more. */
+  /** Say that the kernel, or the server of the page, has gone: actions reach nobody any more. */
   lost?(text: string): void;
   /** Say that the kernel is silent, or with an empty text that it no longer is. */
   say?(text: string): void;

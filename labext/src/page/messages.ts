@@ -5,10 +5,10 @@
  * sent early comes late or never. So each page has a name, greets the kernel until it answers and says all else then; the
  * messages to it are numbered, and it asks again for what it missed. All are JSON texts.
  *
- * To the kernel, each with `page`: `hello` until `ready` is heard, `here` as the answer to `here`, `missed` with the
+ * To the kernel, each with `page`: `hello` until `ready` arrives, `here` as the answer to `here`, `missed` with the
  * number of the last that came, `bye`, and what views/screen.py says.
  * From the kernel, each with `page` and `n`: `ready`, `here`, `do` with what Python code asks of the page, and what
- * views/screen.py says. Without a number of their own: `heard` with that of the last that was sent, and `again`: the
+ * views/screen.py says. Without a number of their own: `received` with that of the last that was sent, and `again`: the
  * kernel doesn't know this page, which begins anew.
  */
 import { Actions } from './actions';
@@ -113,11 +113,11 @@ export class Messages {
     if (message.page && message.page !== this._page) {
       return;
     }
-    this._heard += 1;
+    this._received += 1;
     this._tellSilence(false);
     if (message.type === 'again') {
       this._begin();
-    } else if (message.type === 'heard') {
+    } else if (message.type === 'received') {
       this._newest = Math.max(this._newest, message.n);
     } else if (message.n > this._n) {
       this._newest = Math.max(this._newest, message.n);
@@ -143,8 +143,8 @@ export class Messages {
 
   /** Have a person told when the kernel says nothing, and something still waits for it. */
   private _tellIfSilent(waits: () => boolean): void {
-    const heard = this._heard;
-    window.setTimeout(() => this._heard === heard && waits() && this._tellSilence(true), PATIENCE);
+    const received = this._received;
+    window.setTimeout(() => this._received === received && waits() && this._tellSilence(true), PATIENCE);
   }
 
   private _askAgain(): void {
@@ -180,7 +180,7 @@ export class Messages {
   private readonly _came = new Map<number, INumbered>();
   private readonly _choices: Record<string, unknown> = {};
   private _greeting = 0;
-  private _heard = 0;
+  private _received = 0;
   private _missing = 0;
   private _n = 0;
   private _newest = 0;

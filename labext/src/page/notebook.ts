@@ -1,6 +1,6 @@
 /**
  * What Panel's component `Page` shows, see workbench/panels/page.py: the view that it names, with the messages between
- * them. Whoever adds a view adds a line to VIEWS; it gets an element, `Messages` as its channel (`send`, `request`) and
+ * them. To add a view, add a line to VIEWS; it gets an element, `Messages` as its channel (`send`, `request`) and
  * the component's options, and returns who takes in what the kernel says.
  */
 import type { IBokehModel } from './bokeh';

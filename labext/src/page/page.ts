@@ -26,7 +26,7 @@
  * data-copy                 copies the text that follows
  * data-enter                hook of the button in the same row, or section, that the Enter key presses
  * data-first                the field that is selected when a fold is opened
- * data-drop                 of an input: a path that is dropped on it, or beside it in its section, becomes its value
+ * data-drop                 of an input: a path that is dropped on it, or next to it in its section, becomes its value
  * data-stop                 of a list: the Tab key stops once in its lines (data-line), and arrows go on from there
  */
 import type { Watched } from '../tokens';
@@ -90,7 +90,7 @@ interface ILive {
 }
 
 export class Page {
-  /** What was chosen and typed, here or in a page beside this one that has the same connection. */
+  /** What was chosen and typed, here or in another page that has the same connection. */
   readonly choices: Choices;
   /** Called when something was folded or unfolded, so that it can be remembered. */
   onFold: (folded: string[]) => void = () => undefined;
@@ -99,11 +99,11 @@ export class Page {
     readonly node: HTMLElement,
     private _channel: IChannel,
     folded: string[] = [],
-    beside: Page | null = null
+    sibling: Page | null = null
   ) {
-    this._suffix = beside ? `--${++others}` : '';
-    this.choices = beside?.choices ?? this._channel.memory?.read() ?? {};
-    this._pages = beside?._pages ?? new Set();
+    this._suffix = sibling ? `--${++others}` : '';
+    this.choices = sibling?.choices ?? this._channel.memory?.read() ?? {};
+    this._pages = sibling?._pages ?? new Set();
     this._pages.add(this);
     folded.forEach(id => this._folds.set(id, false));
     node.addEventListener('click', event => this._clicked(event));
@@ -119,14 +119,14 @@ export class Page {
       }
     });
     this._seen = new IntersectionObserver(entries => entries.forEach(each => this._moved(each)), {
-      // Scrolled out of sight is shown, by a sidebar or a notebook: or what is searched for would be missing.
+      // What is scrolled out of view is shown, by a sidebar or a notebook: or what is searched for would be missing.
       root: node.parentElement,
       rootMargin: '99999px',
       // The same for columns that scroll by themselves; TypeScript doesn't know it yet.
       ...{ scrollMargin: '99999px' }
     });
     document.addEventListener('visibilitychange', this._lookAtAll);
-    if (!beside && Object.keys(this.choices).length) {
+    if (!sibling && Object.keys(this.choices).length) {
       this._say(this.choices);
     }
     this._settle();

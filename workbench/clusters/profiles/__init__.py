@@ -95,7 +95,7 @@ class Profile(ABC):
     group: ClassVar[Group] = "elsewhere"
     """Part of the list of profiles: `here` is shown at once, `elsewhere` and `more` are folded."""
 
-    reached_by: ClassVar[str] = "whoever reaches its scheduler over the network"
+    reached_by: ClassVar[str] = "anyone who reaches its scheduler over the network"
     """Description of who can use the cluster if it isn't encrypted."""
 
     is_local: ClassVar[bool] = False
@@ -302,7 +302,7 @@ def _loaded(point: EntryPoint) -> Profile:
     return made
 
 
-_TELL = "Tell whoever wrote it."
+_TELL = "Tell its author."
 _TEXT, _OPTIONAL, _SPEC = (str, "text"), (str | None, "text and not None"), (ClusterSpec, "ClusterSpec")
 _MODEL = (type(BaseModel), "pydantic model")
 _FIELDS: Mapping[str, tuple[Any, str]] = {

@@ -92,7 +92,7 @@ def _worker(told: Mapping[str, Any], folder: str) -> Any:
     from distributed.security import Security
     from distributed.system import MEMORY_LIMIT
 
-    threads, share = told["threads"] or max(1, CPU_COUNT // told["beside"]), 1 / told["beside"]
+    threads, share = told["threads"] or max(1, CPU_COUNT // told["workers_per_host"]), 1 / told["workers_per_host"]
     # Dask would divide memory by threads, however many workers there are, and Dask-CUDA would give each all of it.
     share = min(share, threads / CPU_COUNT) if told["gpu"] is None else share
     options = {

@@ -92,7 +92,7 @@ class Server(NamedTuple):
         except (OSError, ClientError) as err:
             raise BadInputError(
                 f"address is {quoted(self.address)}, and nothing can be reached there ({_short(err)}). Give the "
-                "address of a Dask-Gateway, as whoever runs it tells it."
+                "address of a Dask-Gateway, from its administrator."
             ) from err
         except ImportError as err:
             raise MissingError(f"auth is {self.auth}, which needs a package: {_short(err)}.") from err
@@ -173,7 +173,7 @@ async def _options(server: Server, client: Client) -> tuple[Option, ...]:
             ) from err
         raise BadInputError(
             f"address is {quoted(server.address)}, where a web server answers, and no Dask-Gateway that this one can "
-            f"use ({_short(err)}). Give the address that whoever runs it gives, with its path."
+            f"use ({_short(err)}). Give the address from its administrator, with its path."
         ) from err
     try:
         options = tuple(map(_option, declared._fields.values()))  # the fields have no public name
@@ -184,7 +184,8 @@ async def _options(server: Server, client: Client) -> tuple[Option, ...]:
         _model(About(options, ())).model_validate({"address": server.address, **given})
     except Exception as err:  # pydantic raises one of many if a server declares something invalid
         raise BadInputError(
-            f"The gateway at {server.address} declares options that can't be used ({_short(err)}). Ask whoever runs it."
+            f"The gateway at {server.address} declares options that can't be used ({_short(err)}). Ask its "
+            "administrator."
         ) from err
     return options
 
@@ -204,8 +205,8 @@ async def _running(server: Server, client: Client) -> tuple[str, ...]:
         )
     except (LookupError, TypeError, AttributeError, RecursionError, ValidationError) as err:
         raise BadInputError(
-            f"The gateway at {server.address} lists clusters in a way that can't be read ({named(err)}). Ask whoever "
-            "runs it."
+            f"The gateway at {server.address} lists clusters in a way that can't be read ({named(err)}). Ask its "
+            "administrator."
         ) from err
 
 
@@ -293,7 +294,7 @@ _Address = Annotated[
     str,
     BeforeValidator(_address),
     WithJsonSchema({"type": "string", "examples": ["https://hub.example.org/services/dask-gateway"]}),
-    Field(title="Gateway", description="Address of its server, as whoever runs it tells it."),
+    Field(title="Gateway", description="Address of its server, from its administrator."),
 ]
 
 
@@ -483,7 +484,7 @@ async def _place(client: Client, name: str, folder: Path) -> Place:
     if report.status.name != "RUNNING":
         raise FailedError(
             f"The gateway could not start it: {name} is {report.status.name.lower()}. Its own log says why; ask "
-            "whoever runs the gateway."
+            "the administrator of the gateway."
         )
     texts = {"tls_ca_file": report.tls_cert, "tls_client_cert": report.tls_cert, "tls_client_key": report.tls_key}
     return Place(report.scheduler_address, *keys.keep(folder, texts))

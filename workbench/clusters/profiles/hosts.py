@@ -27,7 +27,7 @@ import psutil
 from workbench import private, remote
 from workbench.clusters.engine import Engine
 from workbench.clusters.profiles import far
-from workbench.clusters.profiles.ssh import beside
+from workbench.clusters.profiles.ssh import workers_per_host
 from workbench.clusters.reaching import Place
 from workbench.clusters.spec import MOVES_TO_HOST, ClusterSpec, measured
 from workbench.errors import BadInputError, FailedError, WorkbenchError, whole
@@ -214,7 +214,7 @@ class _Worker:
                 self.trouble = str(err)
                 if away:
                     self.trouble = (
-                        f"{self.machine.host} went away: nothing was heard from it for {duration(_SIGN * _SIGNS)} or "
+                        f"{self.machine.host} is unreachable: it sent nothing for {duration(_SIGN * _SIGNS)} or "
                         f"longer. Its tasks go to other workers, and it is tried again every {duration(_AGAIN)}."
                     )
                 logger.warning("%s", self.trouble, exc_info=not isinstance(err, WorkbenchError))
@@ -291,7 +291,7 @@ class HostsEngine(Engine):
             "keys": {name: getattr(security, name) for name in keys} if security else None,
             "threads": spec.options.get("threads_per_worker") or (1 if self._gpus else None),
             "memory": spec.memory_limit,
-            "beside": beside(spec),
+            "workers_per_host": workers_per_host(spec),
         }
 
     async def start(self) -> Place:
@@ -360,7 +360,7 @@ class HostsEngine(Engine):
         # A worker whose memory wasn't chosen takes its share of a machine, and existing workers keep theirs.
         threads, hosts = self.spec.options.get("threads_per_worker"), self.spec.options["hosts"]
         cores = [each.about.cores for each in self._workers.values() if each.about]
-        most = len(hosts) * max(beside(self.spec), min(cores, default=0) // threads if threads else 0)
+        most = len(hosts) * max(workers_per_host(self.spec), min(cores, default=0) // threads if threads else 0)
         if self.spec.memory_limit is None and n > most:
             raise FailedError(
                 f"{count(n, 'worker')} are too many: each takes a share of its machine's memory, as nobody "

@@ -123,7 +123,7 @@ class Kubernetes(Profile):
     model = KubernetesChoices
     needs = ("dask-kubernetes", "kubernetes")
     attaches = True
-    reached_by = "whoever may reach its ports in Kubernetes"
+    reached_by = "anyone who can reach its ports in Kubernetes"
     options = ("gpus", "image", "namespace", "env", "service")
 
     def unavailable(self, around: Around) -> str | None:
@@ -132,7 +132,7 @@ class Kubernetes(Profile):
         paths = [Path(path).expanduser() for path in given.split(os.pathsep)]
         missing = super().unavailable(around)
         if missing is None and not any(path.exists() for path in (*paths, _IN_A_POD)):
-            return f"There is no kubeconfig ({given}): ask whoever runs your Kubernetes for one, or set KUBECONFIG."
+            return f"There is no kubeconfig ({given}): ask its administrator for one, or set KUBECONFIG."
         return missing
 
     def _complaint(self, error: Any, given: Mapping[str, Any], model: type[BaseModel]) -> str:
@@ -167,7 +167,7 @@ class Kubernetes(Profile):
                 f"{formats.count(n_workers, 'pod')} of {chosen.image}, which Kubernetes starts where there is "
                 "room; they take nothing of this machine.",
                 f"Each worker may use {_limits(threads, memory, chosen.gpus)}.",
-                "Not encrypted between pods: whoever may reach their ports in Kubernetes may use it.",
+                "Not encrypted between pods: anyone who can reach their ports in Kubernetes may use it.",
                 "This profile was tested with Dask's operator and a stand-in for Kubernetes, never on a real cluster.",
             ),
         )
@@ -315,7 +315,7 @@ async def _check(namespace: str | None) -> None:
             raise MissingError(_NO_OPERATOR) from err
         raise BadInputError(
             f"Kubernetes doesn't let you list Dask's clusters in the namespace {api.namespace} ({status}: "
-            f"{whole(str(err))}). Choose another namespace, or ask whoever runs it for the right to."
+            f"{whole(str(err))}). Choose another namespace, or ask its administrator for the right to."
         ) from err
     except (ValueError, KeyError, FileNotFoundError) as err:
         raise BadInputError(
@@ -327,7 +327,7 @@ async def _check(namespace: str | None) -> None:
 
 
 _NO_OPERATOR = (
-    "Kubernetes has no Dask operator. Whoever runs it installs it with: helm install --repo https://helm.dask.org "
+    "Kubernetes has no Dask operator. Its administrator installs it with: helm install --repo https://helm.dask.org "
     "--create-namespace -n dask-operator --generate-name dask-kubernetes-operator"
 )
 

@@ -238,7 +238,7 @@ class Queue(Profile):
         where = "the scheduler's node" if apart(spec) else "this machine"
         who = f"every user of {where}"
         if spec.options.get("interface") != "lo":
-            who = f"whoever reaches {where} over the network"
+            who = f"anyone who reaches {where} over the network"
         return f"Warning: no encryption, so {who} can run code as you."
 
     def check(self, spec: ClusterSpec) -> None:

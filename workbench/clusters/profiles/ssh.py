@@ -153,7 +153,7 @@ def shared_out(n_workers: int, hosts: list[str]) -> Counter[str]:
     return Counter(hosts[each % len(hosts)] for each in range(n_workers))
 
 
-def beside(spec: ClusterSpec) -> int:
+def workers_per_host(spec: ClusterSpec) -> int:
     """Return the number of workers that share a machine."""
     return spec.options.get("gpus") or max(shared_out(spec.n_workers, spec.options["hosts"]).values())
 
@@ -175,7 +175,7 @@ def _why(chosen: SshChoices, n_workers: int) -> list[str]:
     if encrypted(chosen.encrypt) == "tls":
         said.append("Keys are made for this cluster and go through SSH; no file or command line there holds them.")
     else:
-        said.append("Warning: not encrypted, so whoever reaches the scheduler's port may run code on the machines.")
+        said.append("Warning: not encrypted, so anyone who reaches the scheduler's port may run code on the machines.")
     return said
 
 

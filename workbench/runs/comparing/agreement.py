@@ -17,7 +17,7 @@ _SUM = 64
 _DECOMPOSITION = 10_000
 """Limit of the roundings of singular values: thousands, each relative to the largest value."""
 
-_BESIDE = ("bandwidth", "certificate", "scatter", "seconds_to_make", "seconds_to_read")
+_NOT_THE_ANSWER = ("bandwidth", "certificate", "scatter", "seconds_to_make", "seconds_to_read")
 """Keys of a result that aren't part of the answer: speed, certainty, and a figure."""
 
 _ITEM = 8  # bytes of a number of unknown type
@@ -120,7 +120,7 @@ def _cancelled(one: Answer, other: Answer) -> float:
 
 def _alone(answer: Answer) -> dict[str, Any]:
     """Return the result with only the keys of the answer."""
-    return {name: value for name, value in (answer.result or {}).items() if name not in _BESIDE}
+    return {name: value for name, value in (answer.result or {}).items() if name not in _NOT_THE_ANSWER}
 
 
 def difference(

@@ -67,7 +67,7 @@ class Planned(NamedTuple):
         return n_rows * request.repeats + warmups, warmups
 
 
-class _Wish(NamedTuple):
+class _RowRequest(NamedTuple):
     line: Line
     swept: dict[str, Any]
     parameters: dict[str, Any]
@@ -119,11 +119,11 @@ def plan_comparison(request: Request, inventory: Inventory, there: Sequence[Clus
             f"{chosen.name} writes to one path, and a comparison runs it many times: after the first nothing is left "
             "to be written. Run it by itself, each time with another path, and then: workbench compare --runs RUN RUN."
         )
-    wishes, notes = _wishes(request, chosen)
-    lines = list(dict.fromkeys(str(wish.line) for wish in wishes))
-    parsed = {str(wish.line): wish.line for wish in wishes}
+    requests, notes = _row_requests(request, chosen)
+    lines = list(dict.fromkeys(str(requested.line) for requested in requests))
+    parsed = {str(requested.line): requested.line for requested in requests}
     specs, mode, memory_notes = _specs([parsed[line] for line in lines], inventory, there, chosen)
-    rows, parameter_notes = _rows(chosen, wishes, dict(zip(lines, specs, strict=True)), inventory)
+    rows, parameter_notes = _rows(chosen, requests, dict(zip(lines, specs, strict=True)), inventory)
     return Planned(rows, mode, (*notes, *memory_notes, *parameter_notes))
 
 
@@ -213,7 +213,7 @@ def _plan_now(request: Request, inventory: Inventory) -> Planned:
 # -- from lines and sweeps to requested rows
 
 
-def _wishes(request: Request, chosen: Template) -> tuple[list[_Wish], tuple[str, ...]]:
+def _row_requests(request: Request, chosen: Template) -> tuple[list[_RowRequest], tuple[str, ...]]:
     fields = chosen.schema()["properties"]
     options = {name: SWEPT_OPTIONS[name] for name in request.sweep if name in SWEPT_OPTIONS and name not in fields}
     unknown = [name for name in request.sweep if not name.startswith(SETTING) and name not in {*options, *fields}]
@@ -222,7 +222,7 @@ def _wishes(request: Request, chosen: Template) -> tuple[list[_Wish], tuple[str,
             f"sweep: {quoted(unknown[0])} is no parameter of {chosen.name}. Choose among: "
             f"{', '.join([*fields, 'workers', 'threads', 'memory'])}."
         )
-    wishes = []
+    requests = []
     notes: list[str] = []
     for text, values in itertools.product(request.on, itertools.product(*request.sweep.values())):
         line = read_line(text)
@@ -240,10 +240,15 @@ def _wishes(request: Request, chosen: Template) -> tuple[list[_Wish], tuple[str,
             name: value for name, value in swept.items() if name not in options and not name.startswith(SETTING)
         }
         settings = read_settings({**request.settings, **settings})
-        wishes.append(_Wish(line, swept, {**chosen.spelt_out(request.parameters), **parameters}, settings))
-    if len(wishes) > MOST_ROWS:
-        raise BadInputError(f"This makes {len(wishes)} rows. Give at most {MOST_ROWS}: fewer lines or swept values.")
-    unique = list({(str(wish.line), repr(wish.parameters), repr(wish.settings)): wish for wish in wishes}.values())
+        requests.append(_RowRequest(line, swept, {**chosen.spelt_out(request.parameters), **parameters}, settings))
+    if len(requests) > MOST_ROWS:
+        raise BadInputError(f"This makes {len(requests)} rows. Give at most {MOST_ROWS}: fewer lines or swept values.")
+    unique = list(
+        {
+            (str(requested.line), repr(requested.parameters), repr(requested.settings)): requested
+            for requested in requests
+        }.values()
+    )
     return unique, tuple(dict.fromkeys(notes))
 
 
@@ -335,32 +340,32 @@ def _with_memory(line: Line, spec: ClusterSpec | str, inventory: Inventory, memo
 
 def _rows(
     chosen: Template,
-    wishes: Sequence[_Wish],
+    requests: Sequence[_RowRequest],
     specs: Mapping[str, ClusterSpec | str],
     inventory: Inventory,
 ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
     """Make the rows, with parameters resolved once for all of them, and notes on those."""
     had = [spec for spec in specs.values() if isinstance(spec, ClusterSpec)]
     rows, notes, texts, resolved_by = [], [], [], []
-    for wish in wishes:
-        spec = specs[str(wish.line)]
+    for requested in requests:
+        spec = specs[str(requested.line)]
         swept = "".join(
             f", {name}={_plain(value)}"
-            for name, value in wish.swept.items()
-            if name in wish.parameters or name.startswith(SETTING)
+            for name, value in requested.swept.items()
+            if name in requested.parameters or name.startswith(SETTING)
         )
-        label = f"{wish.line}{swept}"
+        label = f"{requested.line}{swept}"
         common: dict[str, Any] = {
-            "on": str(wish.line),
+            "on": str(requested.line),
             "label": label,
             "workload": chosen.reference,
-            "swept": wish.swept,
+            "swept": requested.swept,
         }
-        common |= {"sha": chosen.pinned and chosen.pinned.sha, "settings": wish.settings}
+        common |= {"sha": chosen.pinned and chosen.pinned.sha, "settings": requested.settings}
         if isinstance(spec, str):
             rows.append(Row(**common, reason=spec))
             continue
-        pinned, chosen_notes = _pinned(chosen, wish.parameters, had)
+        pinned, chosen_notes = _pinned(chosen, requested.parameters, had)
         checked = chosen.validate(pinned, **size_of(spec))
         notes += chosen_notes
         had_as = {"spec": spec, "parameters": pinned, "resolved": dict(checked.resolved)}
@@ -371,8 +376,8 @@ def _rows(
                 notes.append(_ALONE.format(name=spec.profile, library="CuPy" if spec.devices else "NumPy"))
                 resolved_by.append(checked.resolved)
             continue
-        if (lacks := lacking(chosen, checked, spec, wish.line.cluster)) is not None:
-            rows.append(Row(**common, **had_as, cluster=wish.line.cluster, reason=lacks))
+        if (lacks := lacking(chosen, checked, spec, requested.line.cluster)) is not None:
+            rows.append(Row(**common, **had_as, cluster=requested.line.cluster, reason=lacks))
             continue
         judged = verdict(chosen, pinned, chosen.needs(checked), spec)
         if judged.name == "won't fit":
@@ -380,9 +385,9 @@ def _rows(
         if (text := machines.text(chosen, checked, size_of(spec))) is not None:
             texts.append(text.compare())
         resolved_by.append(checked.resolved)
-        rows.append(Row(**common, **had_as, cluster=wish.line.cluster))
+        rows.append(Row(**common, **had_as, cluster=requested.line.cluster))
     if not had:
-        chosen.validate(wishes[0].parameters, memory=2**30)
+        chosen.validate(requests[0].parameters, memory=2**30)
     same = len({repr(_numbers_of(each)) for each in resolved_by}) <= 1
     if same and len(had) > 1 and notes:
         notes.insert(0, "Shape and blocks were chosen once for all rows, so that all work on the same numbers.")

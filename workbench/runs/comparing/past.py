@@ -61,10 +61,10 @@ def _group(text: str) -> tuple[str, Sequence[Run]]:
     return text, [each for each in ended if each.status == "done"] or ended or [run]
 
 
-def _row(name: str, runs: Sequence[Run], beside: Sequence[Run]) -> Row:
+def _row(name: str, runs: Sequence[Run], others: Sequence[Run]) -> Row:
     """Return a row of runs, with the fields of the newest one, which is the first, and the oldest sample first."""
     run = runs[0]
-    label = _label(run, beside) if name == run.id else name
+    label = _label(run, others) if name == run.id else name
     return Row(
         on=label,
         label=label,
@@ -81,12 +81,12 @@ def _row(name: str, runs: Sequence[Run], beside: Sequence[Run]) -> Row:
     )
 
 
-def _label(run: Run, beside: Sequence[Run]) -> str:
+def _label(run: Run, others: Sequence[Run]) -> str:
     """Return the label of one run, which differs from the others by its name, or else by some parameters."""
     differing = [
         f"{name}={value}"
         for name, value in run.parameters.items()
-        if any(each.parameters.get(name) != value for each in beside)
+        if any(each.parameters.get(name) != value for each in others)
     ]
     about = run.title if run.title != run.workload else ", ".join(differing)
     return f"{run.id}{f' ({about})' if about else ''} on {run.cluster}"

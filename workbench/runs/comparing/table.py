@@ -46,7 +46,7 @@ class Times(Spread, frozen=True):
         """Times by round, or by position if there are no rounds."""
         return dict(zip(self.rounds or range(len(self.all)), self.all, strict=True))
 
-    def beside(self, other: Times) -> Ratio:
+    def ratio_to(self, other: Times) -> Ratio:
         """Return the ratio of these times to the other's."""
         return compared(self.by_round, other.by_round, paired=bool(self.rounds and other.rounds))
 
@@ -239,10 +239,10 @@ def _order(measured: Sequence[RowSummary]) -> list[str]:
     """State which row is the fastest, and which can't be distinguished, each pair by its own interval."""
     first, best = measured[0], min(measured, key=lambda row: _times(row).median)
     pairs = [(row, first) for row in measured[1:]] + [(row, best) for row in measured if row not in (first, best)]
-    judged = [(a, b, _beside(a, b)) for a, b in pairs]
-    if all(_beside(a, b).difference == "equal" for a, b in itertools.combinations(measured, 2)):
+    judged = [(a, b, _ratio(a, b)) for a, b in pairs]
+    if all(_ratio(a, b).difference == "equal" for a, b in itertools.combinations(measured, 2)):
         return [f"Equal within 5 %, by {formats.count(len(first.runs), 'repeat')} of each."]
-    behind = [row for row in measured if row is not best and _beside(row, best).difference == "slower"]
+    behind = [row for row in measured if row is not best and _ratio(row, best).difference == "slower"]
     alike = [f"{row.title} ({_median(row)})" for row in measured if row not in behind]
     same = [row.title for row in measured[1:] if row.difference == "equal"]
     sentences = []
@@ -267,8 +267,8 @@ def _undecided(pairs: Sequence[tuple[RowSummary, RowSummary, Ratio]]) -> list[st
     return [f"Undecided: {open_}; {statistics.advice(more, busy=busy)}."]
 
 
-def _beside(one: RowSummary, other: RowSummary) -> Ratio:
-    return _times(one).beside(_times(other))
+def _ratio(one: RowSummary, other: RowSummary) -> Ratio:
+    return _times(one).ratio_to(_times(other))
 
 
 def _times(row: RowSummary) -> Times:
@@ -324,7 +324,7 @@ def _first(comparison: Comparison) -> Row | None:
 def _row(row: Row, first: Row | None, *, in_rounds: bool) -> RowSummary:
     seconds = row.seconds
     alike = first is not None and row.workload == first.workload
-    beside = (
+    ratio = (
         compared(row.times, first.times, paired=in_rounds) if seconds and first and alike and row is not first else None
     )
     n_bytes = [sample.bytes for sample in row.samples if sample.bytes and sample.seconds]
@@ -339,10 +339,10 @@ def _row(row: Row, first: Row | None, *, in_rounds: bool) -> RowSummary:
         title=row.title,
         describe=None if row.spec is None else row.spec.describe(),
         seconds=times,
-        ratio=1.0 if seconds and row is first else beside and beside.ratio,
-        ratio_low=beside and beside.low,
-        ratio_high=beside and beside.high,
-        difference=beside and beside.difference,
+        ratio=1.0 if seconds and row is first else ratio and ratio.ratio,
+        ratio_low=ratio and ratio.low,
+        ratio_high=ratio and ratio.high,
+        difference=ratio and ratio.difference,
         bytes_per_second=speed(spread(n_bytes).median, times.median) if n_bytes and times else None,
         bandwidth=_bandwidth(told),
         transport=told[-1]["transport"] if told else None,

@@ -179,7 +179,7 @@ def spilling(facts: Facts) -> Found | None:
     if share < WORTH_WHILE or not held:
         return None
     spec = facts.run.spec
-    more = "more memory for each worker, or fewer threads beside each other in it"
+    more = "more memory for each worker, or fewer threads in it"
     if spec is not None and spec.memory_limit is not None:
         # Above 60 % of its limit a worker moves blocks to the disk (distributed.worker.memory.target).
         wanted = spec.memory_limit + held / 0.6 / max(1, len(facts.threads))

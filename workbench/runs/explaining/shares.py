@@ -51,10 +51,10 @@ def shares_of(events: Batch, began: float, ended: float, threads: Mapping[str, i
     last = float(tasks.stop[computing].max(initial=first).clip(first, ended))
     patience = max(_HAND_OVER, _SERVED * sum(threads.values()))
     somewhere = _union(tasks.start.clip(began, ended), tasks.stop.clip(began, ended))
-    heard = _samples(events)
+    samples = _samples(events)
     for worker, n_threads in threads.items():
         mine = np.flatnonzero(tasks.worker.codes == of_worker.get(worker, -1))
-        told = heard.get(worker, [])
+        told = samples.get(worker, [])
         came = min([told[0].time if told else began, *tasks.start[mine], ended])
         came = began if came - began < _AT_ONCE else came
         spent["arriving"] += n_threads * (came - began)

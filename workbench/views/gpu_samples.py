@@ -24,7 +24,7 @@ FRESH = 5.0
 """Seconds for which a sample is current: workers send four a second."""
 
 
-class Heard:
+class LatestSamples:
     """The newest GPU samples of one cluster, updated by its batches."""
 
     def __init__(self) -> None:
@@ -34,12 +34,12 @@ class Heard:
         self._samples: dict[str, GpuSample] = {}
         self._nothing: tuple[NoGpus, ...] = ()
         self._time = 0.0
-        self._heard_at = 0.0
+        self._received_at = 0.0
 
     def add(self, batches: list[Batch]) -> None:
         """Update the samples from batches."""
         for batch in batches:
-            self._time, self._heard_at = max(self._time, batch.time), time.monotonic()
+            self._time, self._received_at = max(self._time, batch.time), time.monotonic()
             self._samples |= {sample.uuid: sample for sample in batch.gpus}
             if batch.no_gpus is not None:
                 self._nothing = batch.no_gpus
@@ -50,7 +50,7 @@ class Heard:
     @property
     def samples(self) -> dict[str, GpuSample]:
         """The newest sample of each GPU by UUID, unless outdated."""
-        if time.monotonic() - self._heard_at > FRESH:
+        if time.monotonic() - self._received_at > FRESH:
             return {}
         # Both are times of the scheduler's clock.
         return {uuid: sample for uuid, sample in self._samples.items() if self._time - sample.time < FRESH}
@@ -68,44 +68,44 @@ class Heard:
         if self._nothing:
             return " ".join(f"On {each.host}: {each.reason}" for each in self._nothing)
         if self._samples:
-            return "Its worker tells nothing of it any more."
-        return "Its workers have told nothing of it yet. The first readings take a moment."
+            return "Its worker sends no samples of it any more."
+        return "Its workers have sent no samples yet. The first readings take a moment."
 
 
-class Hearing:
+class SampleReader:
     """The latest samples of each cluster, for as long as views request them.
 
     `join` subscribes an object to a cluster's batches, and returns the connection.
     """
 
-    def __init__(self, join: Callable[[str, Heard], Awaitable[Past]]) -> None:
+    def __init__(self, join: Callable[[str, LatestSamples], Awaitable[Past]]) -> None:
         self._join = join
-        self._heard: dict[str, Heard] = {}
+        self._latest: dict[str, LatestSamples] = {}
         self._ends: dict[str, asyncio.TimerHandle] = {}
         self._joining = asyncio.Lock()
 
-    async def latest(self, cluster: str) -> Heard:
+    async def read(self, cluster: str) -> LatestSamples:
         """Return the latest samples of a cluster; the first request returns none."""
         async with self._joining:
-            heard = self._heard.get(cluster)
-            if heard is None:
-                heard = self._heard[cluster] = Heard()
-                await self._begin(cluster, heard)
-            ended = heard.refusal is not None or heard.feed is None or heard.feed.ended is not None
+            latest = self._latest.get(cluster)
+            if latest is None:
+                latest = self._latest[cluster] = LatestSamples()
+                await self._begin(cluster, latest)
+            ended = latest.refusal is not None or latest.feed is None or latest.feed.ended is not None
             if cluster not in self._ends or not ended:
                 self._end_later(cluster)
-        return heard
+        return latest
 
     def close(self) -> None:
         """Stop watching all clusters."""
-        for cluster in tuple(self._heard):
+        for cluster in tuple(self._latest):
             self._forget(cluster)
 
-    async def _begin(self, cluster: str, heard: Heard) -> None:
+    async def _begin(self, cluster: str, latest: LatestSamples) -> None:
         try:
-            heard.feed = await self._join(cluster, heard)
+            latest.feed = await self._join(cluster, latest)
         except WorkbenchError as err:
-            heard.refusal = str(err)
+            latest.refusal = str(err)
 
     def _end_later(self, cluster: str) -> None:
         if (before := self._ends.pop(cluster, None)) is not None:
@@ -115,6 +115,6 @@ class Hearing:
 
     def _forget(self, cluster: str) -> None:
         self._ends.pop(cluster).cancel()
-        heard = self._heard.pop(cluster)
-        if heard.feed is not None:
-            heard.feed.leave(heard)
+        latest = self._latest.pop(cluster)
+        if latest.feed is not None:
+            latest.feed.leave(latest)
