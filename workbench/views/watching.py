@@ -68,7 +68,7 @@ class Watching:
         self.log = log
         self.state = StateWatcher(session, base_url, log)
         self._samples = SampleReader(self._hear)
-        self.views = Views(session, self.state, log, self._samples.latest)
+        self.views = Views(session, self.state, log, self._samples.read)
         self._open_feed = open_feed or _open_feed
         self._make_figure = make_figure or live_figure
         self._linger = linger
