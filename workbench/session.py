@@ -270,6 +270,10 @@ class Session:
         """
         return exchange.export_run(self.show(run), Path(path), replace=replace, with_answers=with_answers)
 
+    def import_run(self, path: str | Path) -> Run:
+        """Take in a run from a file that `export_run` wrote, on any machine, and return it."""
+        return exchange.import_run(Path(path))
+
     def save_run(
         self, run: str, path: str | Path, kind: str | None = None, *, only: Sequence[str] = (), replace: bool = False
     ) -> Saving:

@@ -292,8 +292,11 @@ class FakeSession:
         self.all_runs[run] = self.show(run).model_copy(update={"status": "cancelled"})
         return self.all_runs[run]
 
-    def export_run(self, run: str, path: Path) -> Path:
-        return exchange.export_run(self.show(run), path)
+    def export_run(self, run: str, path: Path, *, with_answers: bool = False) -> Path:
+        return exchange.export_run(self.show(run), path, with_answers=with_answers)
+
+    def import_run(self, path: str) -> Run:
+        return exchange.import_run(Path(path), new_id=True)
 
     def save_run(self, run: str, path: str, kind: str | None = None, **_: Any) -> Saving:
         return Saving(run=self.show(run).id, path=path, kind=kind or "npz")

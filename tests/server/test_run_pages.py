@@ -16,6 +16,7 @@ from tests import views
 from tests.server.conftest import DONE, html_of, read_state
 from tests.server.test_views import text_of
 from workbench.runs import store
+from workbench.runs.answers import Answers, Array
 from workbench.runs.comparing.comparisons import cluster_name
 from workbench.runs.run import Run
 
@@ -170,3 +171,27 @@ async def test_ticked_runs_are_exported_as_one_file_of_files(session: Any, jp_fe
     response = await jp_fetch("workbench", "api", "runs", "r0,r1", "export")
     with zipfile.ZipFile(io.BytesIO(response.body)) as archive:
         assert archive.namelist() == ["r0.zip", "r1.zip"]
+
+
+async def test_an_export_states_its_size_and_offers_the_arrays_too(desk: Any, session: Any, jp_fetch: Any) -> None:
+    session.add_run("plain", status="done", seconds=1.0)
+    answers = Answers(arrays={"s": Array(shape=(2,), dtype="float64", dims=("component",), bytes=16)}, kept_bytes=16)
+    session.add_run("svd", status="done", seconds=1.0, answers=answers)
+    plain, svd = await html_of(desk, "run:plain"), await html_of(desk, "run:svd")
+    assert "A zip that another Workbench imports: parameters and result, about" in text_of(plain)
+    assert 'data-page="workbench/api/runs/plain/export"' in plain
+    assert "export-with-answers" not in plain
+    assert 'data-page="workbench/api/runs/svd/export-with-answers"' in svd
+    response = await jp_fetch("workbench", "api", "runs", "plain", "export-with-answers")
+    with zipfile.ZipFile(io.BytesIO(response.body)) as archive:
+        assert "run.json" in archive.namelist()
+
+
+async def test_a_run_is_imported_from_a_path(desk: Any, session: Any) -> None:
+    empty = await html_of(desk, "importing")
+    assert 'data-action="import_run"' in empty
+    assert "disabled" in empty
+    typed = await html_of(desk, "importing", {"import.path": "there/run.zip"})
+    assert 'value="there/run.zip"' in typed
+    assert "disabled" not in typed
+    assert 'data-live="importing"' in await html_of(desk, "runs")

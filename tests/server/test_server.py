@@ -139,7 +139,7 @@ async def test_a_bad_action_is_refused_with_a_sentence_and_starts_nothing(open_p
     assert list(session.all_runs) == ["going"]
 
 
-async def test_every_good_action_is_answered(open_page: Any, session: Any, data_folder: Any) -> None:
+async def test_every_good_action_is_answered(open_page: Any, session: Any, data_folder: Any, tmp_path: Path) -> None:
     session.add("calm-otter")
     session.add_run("going", status="running")
     session.add_run("done", status="done", seconds=1.0)
@@ -165,6 +165,7 @@ async def test_every_good_action_is_answered(open_page: Any, session: Any, data_
         "cancel_run": {"run": "going"},
         "save_run": {"run": "done", "path": "out.npz"},
         "cancel_saving": {"run": "done"},
+        "import_run": {"path": str(session.export_run("done", tmp_path))},
         "compare": {"workload": "array_sum", "on": ["cpu", "gpu"], "repeats": 2},
         "compare_runs": {"runs": ["done", "going"]},
         "figure": {"comparison": "measured", "theme": "dark"},

@@ -251,6 +251,14 @@ async def save_run(desk: Desk, run: str, path: str) -> None:
     await desk.look("save_run", run, path=path)
 
 
+@cancellable
+async def import_run(desk: Desk, path: str) -> dict[str, str]:
+    """Take in a run from a zip file, and return its id."""
+    taken = await desk.look("import_run", path)
+    await _read_state(desk)
+    return {"id": taken.id}
+
+
 @action
 async def cancel_saving(desk: Desk, run: str) -> None:
     """Cancel saving a run's arrays."""

@@ -35,7 +35,8 @@ async def read_file(desk: Desk, path: str) -> File:
     """Return a page or a file by its address below `workbench/api`, quoted as in a URL. Raises WorkbenchError."""
     for pattern, read in _FILES.items():
         if found := re.fullmatch(pattern, path):
-            return await desk.ask(lambda session: read(session, *map(unquote, found.groups())))  # noqa: B023
+            names = [name and unquote(name) for name in found.groups()]
+            return await desk.ask(lambda session: read(session, *names))  # noqa: B023
     raise NotFoundError(f"There is no address {API}/{unquote(path)[:80]}.")
 
 
@@ -54,9 +55,9 @@ def _picture(session: Session, run: str, picture: str) -> File:
     return File(drawn, "image/png", f"{name}.png")
 
 
-def _export(session: Session, ids: str) -> File:
+def _export(session: Session, ids: str, with_answers: str | None = None) -> File:
     with tempfile.TemporaryDirectory(prefix="workbench-export-") as folder:
-        paths = [session.export_run(run, Path(folder)) for run in ids.split(",")]
+        paths = [session.export_run(run, Path(folder), with_answers=bool(with_answers)) for run in ids.split(",")]
         if len(paths) == 1:
             return File(paths[0].read_bytes(), ZIP, paths[0].name)
         all_of_them = io.BytesIO()
@@ -81,7 +82,7 @@ def _documentation(_: Session, part: str, page: str) -> File:
 _FILES: dict[str, Callable[..., File]] = {
     "runs/([^/]+)/report": _report,
     "runs/([^/]+)/pictures/([^/]+)": _picture,
-    "runs/([^/]+)/export": _export,
+    "runs/([^/]+)/export(-with-answers)?": _export,
     "comparisons/([^/]+)/page": _comparison,
     "docs/([^/]+)/([^/]+)": _documentation,
 }

@@ -195,6 +195,7 @@ def known() -> dict[str, View]:
         "logs": View(clusters.logs, every(5.0), ("logs.",)),
         "workers": View(workers.workers, every(1.0), ("workers.",)),
         "runs": View(runs.runs, runs.pace, ("runs.",)),
+        "importing": View(runs.importing, reads=("import.", "browse.import")),
         "latest": View(runs.latest, runs.pace),
         "run": View(result.run),
         "result": View(result.result, result.pace, ("result.",)),

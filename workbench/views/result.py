@@ -210,12 +210,13 @@ def _exporting(run: Mapping[str, Any]) -> str:
     """Return what the export of a run contains and how large it is, with a button that saves it."""
     contents, n_bytes = exchange.contents(run)
     words = f"A zip that another Workbench imports: {listed(contents)}, about {size(n_bytes)}."
+    page, save = f"{API}/runs/{run['id']}/export", {"data_save": f"{run['id']}.zip"}
+    buttons = [button("Save zip", data_page=page, **save, data_workbench="export-zip")]
     if kept := (run.get("answers") or {}).get("kept_bytes"):
-        words += (
-            f" The arrays ({size(kept)}) are not in it; in a terminal `workbench save` with --with-answers adds them."
-        )
-    file = {"data_page": f"{API}/runs/{run['id']}/export", "data_save": f"{run['id']}.zip"}
-    return tag("div", paragraph(words), button("Save zip", **file, data_workbench="export-zip"), class_="wb-Row")
+        words += f" With the arrays of the answer, {size(n_bytes + kept)}."
+        more = {"data_page": f"{page}-with-answers", "data_workbench": "export-all"}
+        buttons.append(button("Save zip with arrays", **save, **more))
+    return tag("div", paragraph(words), *buttons, class_="wb-Row")
 
 
 def opens_result() -> dict[str, Any]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from workbench.errors import BadInputError, quoted
@@ -26,6 +27,7 @@ from workbench.runs.run import SIMULATED, WATCHED, Progress, answered
 from workbench.runs.singular import in_words
 from workbench.views import examples
 from workbench.views.answers import ACTIVE, API, LATEST_RUNS, far, run_in_list, run_title
+from workbench.views.browsing import Sought, browsing
 from workbench.views.forms import as_text, search
 from workbench.views.parts import (
     action,
@@ -34,6 +36,7 @@ from workbench.views.parts import (
     command,
     drawer,
     fold,
+    folds,
     foot,
     line,
     link,
@@ -72,8 +75,9 @@ def runs(context: Context, _: str) -> str:
     found = list(context.state.get("runs", ()))
     if asked or shown > LATEST_RUNS:
         found = [run_in_list(run) for run in context.session.runs(limit=read, **asked)]
+    import_ = folds("runs", import_run=("Import a run", live("importing")))
     if not found and not asked:
-        return examples.empty("Nothing has been run yet.", examples.first_run(context))
+        return examples.empty("Nothing has been run yet.", examples.first_run(context)) + import_
     total = len(found) if len(found) < read else context.session.count_runs(**asked)
     titles = context.state.get("titles", {})
     there = {each["name"] for each in context.state.get("clusters", ())}
@@ -93,7 +97,27 @@ def runs(context: Context, _: str) -> str:
         + _ticked(context, [run["id"] for _, listed in lines for run in listed if run["status"] not in ACTIVE])
         + more("runs", shown, _MORE, older)
         + (paragraph(room.words()) if room and room.next else "")
+        + import_
     )
+
+
+async def importing(context: Context, _: str) -> str:
+    """Return a form that takes in a run from a zip file on this machine, which Jupyter's file browser uploads."""
+    field, path = "import.path", context.choices.get("import.path", "")
+    place = text_field(field, "Path of the zip of a run", path, placeholder="run.zip")
+    go = button(
+        "Import",
+        disabled=not path,
+        **action("import_run"),
+        data_take={"path": field},
+        data_then={field: None},
+        data_answer={"result.run": "id"},
+        data_workbench="import-run",
+    )
+    folder = str(Path(path).parent) if path else "."
+    way = await browsing(context, Sought("browse.import", field, {}), "Browse for the zip", (), folder)
+    ways = tag("div", way, class_="wb-Browse")
+    return tag("div", place, go, class_="wb-Row") + notice("import_run") + ways
 
 
 def latest(context: Context, workload: str) -> str:
