@@ -186,7 +186,7 @@ def test_a_python_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
 
 def test_a_python_that_answers_nonsense_is_quoted(tmp_path: Path) -> None:
     program = script(tmp_path / "python", "#!/bin/sh\necho Python 3.12.0\necho no module named json\n")
-    with pytest.raises(BadInputError, match="didn't tell its versions but said: no module named json"):
+    with pytest.raises(BadInputError, match=r"didn't report its versions\. It printed: no module named json"):
         check_environment(program)
 
 

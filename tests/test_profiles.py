@@ -102,7 +102,7 @@ def test_one_that_breaks_when_it_is_asked_says_so_and_breaks_nothing(brought: No
     assert (offered["tea"].available, offered["unlisted"].available) == (True, True)
     assert offered["unsummed"].reason == (
         "summary() of the unsummed profile, of somebodys_profile.breaks:Unsummed, broke (KeyError: 'cups'). "
-        "Tell its author."
+        "Report this to its author."
     )
     assert isinstance(Session().nearby(), tuple)
     with pytest.raises(FailedError, match=r"^plan\(\) of the unlisted profile, of .* broke \(KeyError: 'cups'\)\."):
@@ -122,7 +122,7 @@ def test_one_that_says_of_itself_what_it_should_not_is_told_with_what_was_expect
     brought: None, name: str, sentence: str
 ) -> None:
     offered = {each.name: each for each in profiles.profiles(inventory())}
-    assert offered[name].reason == f"{sentence.format('somebodys_profile.breaks')} Tell its author."
+    assert offered[name].reason == f"{sentence.format('somebodys_profile.breaks')} Report this to its author."
 
 
 def test_one_that_answers_with_other_things_is_told_with_what_was_expected(

@@ -110,7 +110,7 @@ def test_more_workers_than_machines_have_shares_for_are_refused(
 
 def test_what_is_started_anew_where_a_worker_was_killed(hosts: Hosts, data_folder: Path) -> None:
     assert main(["up", "ssh", *hosts.flags(hosts="127.0.0.2"), *SMALL, "--name", "far"]) == 0
-    (begun,) = (each for each in there(hosts) if "told" in " ".join(each.cmdline()) and "sh" not in each.name())
+    (begun,) = (each for each in there(hosts) if "arguments" in " ".join(each.cmdline()) and "sh" not in each.name())
     begun.kill()
     until(lambda: "The worker on 127.0.0.2 ended" in (records.read("far").warning or ""))
     until(lambda: records.read("far").can_compute and records.read("far").n_workers == 1)

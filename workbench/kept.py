@@ -84,7 +84,7 @@ class Place(NamedTuple):
 
     name: str
     where: str
-    told: dict[str, Any]
+    content: dict[str, Any]
     error: str | None = None
 
 
@@ -152,8 +152,8 @@ def definitions(folder: Path | None = None) -> Definitions | None:
     profiles = tuple(map(str, _defined(folder / FILE, "profiles")))
     presets = tuple(
         f"{workload}.{name}"
-        for workload, told in _defined(folder / FILE, "presets").items()
-        for name in (told if isinstance(told, dict) else ())
+        for workload, items in _defined(folder / FILE, "presets").items()
+        for name in (items if isinstance(items, dict) else ())
     )
     if not (workloads or profiles or presets):
         return None
@@ -165,7 +165,11 @@ def definitions(folder: Path | None = None) -> Definitions | None:
 
 def digests(folder: Path) -> dict[Path, str]:
     """Return the files with content that a user trusts with a folder, each with its hash. Raises BadInputError."""
-    named = [told.get("python") for told in _defined(folder / FILE, "profiles").values() if isinstance(told, dict)]
+    named = [
+        definition.get("python")
+        for definition in _defined(folder / FILE, "profiles").values()
+        if isinstance(definition, dict)
+    ]
     paths = [folder / each for each in named if isinstance(each, str) and ".." not in Path(each).parts]
     return trust.read_digests(folder, [each for each in paths if each.is_relative_to(folder)])
 
@@ -215,9 +219,9 @@ def places(section: str) -> Iterator[Place]:
         (mine.name, kept, lambda: _read(mine, section)),
         ("configuration", configured, lambda: _checked(config.get(section) or {}, configured, section)),
     )
-    for name, where, told in sources:
+    for name, where, read_content in sources:
         try:
-            yield Place(name, where, told())
+            yield Place(name, where, read_content())
         except BadInputError as err:
             yield Place(name, where, {}, str(err))
 
@@ -227,9 +231,9 @@ def read(section: str) -> dict[str, Any]:
     return _read(_kept_file(section), section)
 
 
-def write(section: str, told: Mapping[str, Any]) -> None:
+def write(section: str, items: Mapping[str, Any]) -> None:
     """Save these items, and remove all others."""
-    text = yaml.safe_dump({"workbench": {section: redacted(told)}}, sort_keys=False)
+    text = yaml.safe_dump({"workbench": {section: redacted(items)}}, sort_keys=False)
     config.write_atomically(_kept_file(section), text)
 
 
@@ -280,10 +284,10 @@ def _section(content: bytes | None, path: Path, section: str) -> dict[str, Any]:
     return _checked(found.get(section) or {}, str(path), section)
 
 
-def _checked(told: Any, where: str, section: str) -> dict[str, Any]:
-    if not isinstance(told, dict):
-        raise BadInputError(f"{where}: {section} is {quoted(told)}. Give names, each with what it stands for.")
-    return told
+def _checked(content: Any, where: str, section: str) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise BadInputError(f"{where}: {section} is {quoted(content)}. Give names, each with what it stands for.")
+    return content
 
 
 @lru_cache(maxsize=16)

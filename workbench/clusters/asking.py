@@ -74,7 +74,7 @@ async def answering(folder: Path, verbs: Verbs) -> AsyncIterator[None]:
             listening = bind_unix_socket(f"{path}/{_SOCKET}", mode=0o600)
         server = await asyncio.start_unix_server(serve, sock=listening, limit=_LONGEST)
     except (OSError, ValueError) as err:
-        logger.warning("It can't be asked for anything: a socket in %s is not possible (%s)", folder, err)
+        logger.warning("The cluster can't receive requests: no socket can be made in %s (%s)", folder, err)
         yield
         return
     try:

@@ -47,7 +47,7 @@ def connect(name: str, *, asynchronous: bool = False, client_name: str | None = 
     """
     record = records.read(name)
     if record.status != "ready":
-        raise (FailedError if record.is_over else ConflictError)(f"Cluster {record.told}")
+        raise (FailedError if record.is_over else ConflictError)(f"Cluster {record.status_message}")
     if client_name is None:
         # Our own connections report differences to the user in another way.
         _compare_versions(record)

@@ -73,9 +73,9 @@ async def logs(name: str) -> dict[str, str]:
     try:
         async with _scheduler(record) as scheduler:
             found["scheduler"] = _text(await scheduler.get_logs())
-            told = (await scheduler.identity())["workers"]
-            texts = await asyncio.gather(*(_worker_log(scheduler, address) for address in told))
-        for (address, each), text in zip(told.items(), texts, strict=True):
+            identities = (await scheduler.identity())["workers"]
+            texts = await asyncio.gather(*(_worker_log(scheduler, address) for address in identities))
+        for (address, each), text in zip(identities.items(), texts, strict=True):
             # Workers without a name are named after their address.
             named = address if each["name"] == address else f"worker {each['name']}, {address}"
             found[on_one_line(named)] = text
@@ -117,22 +117,22 @@ class Worker(NamedTuple):
 async def workers(name: str) -> list[Worker]:
     """Return the state of each worker, as last reported to the scheduler."""
     async with _scheduler(records.read(name)) as scheduler:
-        told = (await scheduler.identity())["workers"]
-    return [_worker(address, each, each["metrics"]) for address, each in told.items()]
+        identities = (await scheduler.identity())["workers"]
+    return [_worker(address, each, each["metrics"]) for address, each in identities.items()]
 
 
-def _worker(address: str, told: Mapping[str, Any], metrics: Mapping[str, Any]) -> Worker:
+def _worker(address: str, identity: Mapping[str, Any], metrics: Mapping[str, Any]) -> Worker:
     tasks = metrics.get("task_counts") or {}
     return Worker(
         address,
-        str(told["name"]),
-        told["nthreads"],
+        str(identity["name"]),
+        identity["nthreads"],
         metrics["cpu"],
         metrics["memory"],
-        told["memory_limit"],
+        identity["memory_limit"],
         metrics["spilled_bytes"]["disk"],
         tasks.get("executing", 0) + tasks.get("ready", 0),
-        max(0.0, time.time() - told["last_seen"]),
+        max(0.0, time.time() - identity["last_seen"]),
         metrics.get("gpu_utilization"),
         metrics.get("gpu_memory_used"),
     )
@@ -275,7 +275,7 @@ async def wait(
         if record.status == "ready":
             return record
         if record.status != "starting":
-            raise FailedError("\n    ".join((f"Cluster {record.told}", *record.log_tail)))
+            raise FailedError("\n    ".join((f"Cluster {record.status_message}", *record.log_tail)))
         if timeout is not None and time.monotonic() > began + timeout:
             raise FailedError(f"Cluster {name} is still starting after {formats.duration(timeout)} ({record.stage}).")
         # Don't count time in which this process was suspended, perhaps along with the host.
@@ -365,7 +365,7 @@ async def _ask_in_turn(record: ClusterRecord, verb: Verb, most: int, arguments: 
 
 def _check_ready(record: ClusterRecord) -> None:
     if record.status != "ready":
-        raise ConflictError(f"Cluster {record.told}")
+        raise ConflictError(f"Cluster {record.status_message}")
 
 
 @contextlib.asynccontextmanager

@@ -188,7 +188,7 @@ def _probe(python: str, timeout: float, packages: tuple[str, ...] = PACKAGES) ->
         return answer["prefix"], answer["versions"]
     except (ValueError, LookupError, TypeError) as err:
         shown = output.strip().splitlines()[-1:] or ["nothing"]
-        raise BadInputError(f"{python} didn't tell its versions but said: {shown[0]:.200}") from err
+        raise BadInputError(f"{python} didn't report its versions. It printed: {shown[0]:.200}") from err
 
 
 def _output(command: list[str], timeout: float) -> str:

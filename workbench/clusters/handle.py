@@ -1,4 +1,4 @@
-"""Handle of a cluster: its engine has the workers, and its scheduler is asked for the rest by Dask's RPC."""
+"""Handle of a cluster: its engine has the workers, and the scheduler answers the rest over Dask's RPC."""
 
 from __future__ import annotations
 
@@ -284,9 +284,9 @@ class Handle:
             if self._planned.elsewhere and frozenset(identity["workers"]) - self._known:
                 self._known = frozenset(identity["workers"])
                 with contextlib.suppress(OSError, TimeoutError):
-                    told = await asyncio.wait_for(asyncio.to_thread(self._abouts), ANSWERING)
-                    self._machine, self._differ = machine_elsewhere(told), differences(told)
-                    self._missing = missing(told)
+                    answers = await asyncio.wait_for(asyncio.to_thread(self._abouts), ANSWERING)
+                    self._machine, self._differ = machine_elsewhere(answers), differences(answers)
+                    self._missing = missing(answers)
         return identity
 
     def _abouts(self) -> list[About]:

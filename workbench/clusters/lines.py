@@ -77,9 +77,9 @@ class Line(NamedTuple):
             "not encrypted" if name == "encrypt" and value is False else f"{name.replace('_', ' ')} {value}"
             for name, value in rest.items()
         ]
-        told = ", ".join([*([" × ".join(shape)] if shape else []), *others])
+        details = ", ".join([*([" × ".join(shape)] if shape else []), *others])
         title = _title(str(self.profile))
-        return f"{title} with {told}" if told else title
+        return f"{title} with {details}" if details else title
 
     def having(self, **choices: Any) -> Line:
         """Return the line with these choices changed."""

@@ -67,7 +67,7 @@ class _Owner:
         self.ended = asyncio.Event()
         self.why_ended = ""
         self.lost: str | None = None
-        self.told: tuple[str | None, str | None] = (None, None)
+        self.reported: tuple[str | None, str | None] = (None, None)
         self.idle: tuple[float | None, float] = (None, 0.0)
         self.looked = time.monotonic()
         self.unwritten: str | None = None
@@ -207,9 +207,9 @@ class _Owner:
         }
         if state.spec is not None:
             changes["spec"] = state.spec
-        told = (state.trouble, state.warning)
-        if told != self.told:
-            self.told = told
+        reported = (state.trouble, state.warning)
+        if reported != self.reported:
+            self.reported = reported
             changes |= {"warning": state.trouble or state.warning, "can_compute": state.trouble is None}
         timeout, idle = self.record.spec.idle_timeout, self._idle_for(state.idle_since)
         if timeout is None or self.record.status != "ready":

@@ -24,13 +24,13 @@ def consent_to_all(specs: Iterable[ClusterSpec]) -> str | None:
     return " ".join(dict.fromkeys(filter(None, map(consent, specs)))) or None
 
 
-def check_agreed(told: str | None, agreed: bool | Callable[[str], bool]) -> None:
+def check_agreed(warning: str | None, agreed: bool | Callable[[str], bool]) -> None:
     """Raise BadInputError if there is a warning to accept (see `consent`) and the user did not accept it.
 
     The only place that checks it, for clusters, runs and comparisons. `agreed` may be a function that asks the user.
     """
-    if told is not None and not (agreed(told) if callable(agreed) else agreed):
-        raise BadInputError(f"{told} Nothing was started. Choose otherwise, or agree (--yes, agreed=True).")
+    if warning is not None and not (agreed(warning) if callable(agreed) else agreed):
+        raise BadInputError(f"{warning} Nothing was started. Choose otherwise, or agree (--yes, agreed=True).")
 
 
 def has_gpus(profile: str, inventory: Inventory) -> bool:

@@ -118,14 +118,14 @@ async def _identity(place: Place) -> About:
     async with asking(place.address, place.security, ANSWERING) as scheduler:
         identity = await scheduler.identity()
         # A nanny doesn't support this request.
-        told = await scheduler.versions() if is_scheduler(identity) else {}
-    return About(identity, versions_in(told))
+        answer = await scheduler.versions() if is_scheduler(identity) else {}
+    return About(identity, versions_in(answer))
 
 
-def versions_in(told: Mapping[str, Any]) -> dict[str, str]:
+def versions_in(answer: Mapping[str, Any]) -> dict[str, str]:
     """Return the versions of 'python' and 'dask', if known, in a scheduler's answer."""
-    python = str(told.get("host", {}).get("python", "")).partition(".final")[0]
-    found = {"python": python, "dask": told.get("packages", {}).get("dask")}
+    python = str(answer.get("host", {}).get("python", "")).partition(".final")[0]
+    found = {"python": python, "dask": answer.get("packages", {}).get("dask")}
     return {name: each for name, each in found.items() if each}
 
 

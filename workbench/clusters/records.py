@@ -138,7 +138,7 @@ class ClusterRecord(Record):
         return f"{self.n_workers} of {self.n_workers_expected} workers{self.queued and '; '}{self.queued}"
 
     @property
-    def told(self) -> str:
+    def status_message(self) -> str:
         """Message about a cluster that isn't ready, such as 'calm-otter was lost' and why."""
         hows = {
             "starting": f"is still starting ({self.stage}, {self.waiting})",
@@ -365,8 +365,8 @@ def _parse(path: Path) -> ClusterRecord | None:
 def _of_another_version(path: Path, text: bytes, error: ValidationError) -> ClusterRecord | None:
     """Return a record for a cluster whose spec this version doesn't know; None if the record is damaged."""
     try:
-        told = json.loads(text)
-        profile, node = told["spec"]["profile"], told.get("node")
+        content = json.loads(text)
+        profile, node = content["spec"]["profile"], content.get("node")
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
     where = f" on {node}" if isinstance(node, str) and node else ""

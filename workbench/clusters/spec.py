@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from workbench.clusters.profiles import Profile
 
 Protocol = Literal["tcp", "tls", "ucx"]
-_TELLING: dict[Protocol, str] = {"tls": "", "tcp": ", not encrypted", "ucx": ", UCX"}
+_PROTOCOL_NOTES: dict[Protocol, str] = {"tls": "", "tcp": ", not encrypted", "ucx": ", UCX"}
 
 WithoutDask = Literal["numpy", "cupy"]
 
@@ -110,7 +110,7 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
 
     def chosen(self, names: Container[str]) -> dict[str, Any]:
         """Return the choices of these names with which its profile plans the same cluster again."""
-        told = {
+        values = {
             "n_workers": self.n_workers,
             "threads_per_worker": self.threads_per_worker if self.is_known else None,
             "memory": self.memory if self.is_known else None,
@@ -124,7 +124,7 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
             "interface": self.interface,
             **self.options,
         }
-        return {name: value for name, value in told.items() if value not in (None, "") and name in names}
+        return {name: value for name, value in values.items() if value not in (None, "") and name in names}
 
     def describe(self) -> str:
         """Return one line: '2 workers × 1 thread, 10.2 GiB (5.1 GiB each)', with ', not encrypted' or ', UCX' if so."""
@@ -136,12 +136,12 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
             return f"one process without Dask, {threads}, {formats.size(self.memory)}"
         gpus = " on a GPU each" if len(self.devices) > 1 else " on a GPU" if self.devices else ""
         each = f" ({formats.size(self.worker_memory)} each)" if self.n_workers > 1 else ""
-        return f"{workers}{gpus} × {threads}, {formats.size(self.memory)}{each}{_TELLING.get(self.protocol, '')}"
+        return f"{workers}{gpus} × {threads}, {formats.size(self.memory)}{each}{_PROTOCOL_NOTES.get(self.protocol, '')}"
 
     def ucx_variables(self) -> dict[str, str]:
         """Return the environment variables that set these choices for UCX."""
-        told = {"UCX_TLS": self.ucx_tls, "UCX_NET_DEVICES": self.interface}
-        return {name: value for name, value in told.items() if value}
+        variables = {"UCX_TLS": self.ucx_tls, "UCX_NET_DEVICES": self.interface}
+        return {name: value for name, value in variables.items() if value}
 
     def preview(self) -> str | None:
         """Return what would be submitted elsewhere to start it; None if nothing would."""

@@ -52,7 +52,7 @@ def own(names: Sequence[str]) -> tuple[dict[str, Preset], tuple[str, ...]]:
     for place in kept.places("presets"):
         wrong += [place.error] if place.error else []
         for workload in dict.fromkeys(names):
-            saved = place.told.get(workload) or {}
+            saved = place.content.get(workload) or {}
             for name, parameters in saved.items() if isinstance(saved, dict) else [(workload, saved)]:
                 if not kept.is_name(name) or not isinstance(parameters, dict):
                     wrong.append(

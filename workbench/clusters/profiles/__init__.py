@@ -292,17 +292,17 @@ def _loaded(point: EntryPoint) -> Profile:
         return Broken(point.name, f"{point.value} is no Profile with the name {point.name!r}.")
     for field, (kind, expected) in _FIELDS.items():
         if not isinstance(found := getattr(made, field, None), kind):
-            return Broken(point.name, f"{field} of {point.value} is {found!r}, which is no {expected}. {_TELL}")
+            return Broken(point.name, f"{field} of {point.value} is {found!r}, which is no {expected}. {_REPORT}")
     if made.group not in _GROUPS:
         allowed = ", ".join(_GROUPS)
-        return Broken(point.name, f"group of {point.value} is {made.group!r}. Allowed: {allowed}. {_TELL}")
+        return Broken(point.name, f"group of {point.value} is {made.group!r}. Allowed: {allowed}. {_REPORT}")
     for verb, (kind, expected) in _ANSWERS.items():
         called = f"{verb}() of the {made.name} profile, of {point.value},"
         setattr(made, verb, _safe(getattr(made, verb), called, kind, expected))
     return made
 
 
-_TELL = "Tell its author."
+_REPORT = "Report this to its author."
 _TEXT, _OPTIONAL, _SPEC = (str, "text"), (str | None, "text and not None"), (ClusterSpec, "ClusterSpec")
 _MODEL = (type(BaseModel), "pydantic model")
 _FIELDS: Mapping[str, tuple[Any, str]] = {
@@ -340,9 +340,9 @@ def _safe(method: Callable[..., Any], called: str, kind: Any, expected: str) -> 
         except WorkbenchError:
             raise
         except Exception as err:
-            raise FailedError(f"{called} broke ({named(err)}). {_TELL}") from err
+            raise FailedError(f"{called} broke ({named(err)}). {_REPORT}") from err
         if not isinstance(found, kind):
-            raise FailedError(f"{called} gave {found!r}, which is no {expected}. {_TELL}")
+            raise FailedError(f"{called} gave {found!r}, which is no {expected}. {_REPORT}")
         return found
 
     return asked

@@ -146,10 +146,10 @@ class Address(Profile):
         place = Place.of(spec.options)
         if place.scheme != "tls":
             return f"from dask.distributed import Client\n\nclient = Client({literal(place.address)})\n"
-        told = "".join(f"    {name}={literal(path)},\n" for name, path in place.files.items())
+        files = "".join(f"    {name}={literal(path)},\n" for name, path in place.files.items())
         return (
             "from dask.distributed import Client\nfrom distributed.security import Security\n\n"
-            f"security = Security(\n{told}    require_encryption=True,\n)\n"
+            f"security = Security(\n{files}    require_encryption=True,\n)\n"
             f"client = Client({literal(place.address)}, security=security)\n"
         )
 

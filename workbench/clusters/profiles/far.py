@@ -24,13 +24,13 @@ _CLOSING = 2.0
 """Seconds to connect to the scheduler, to register a worker there, and to close the worker cleanly."""
 
 
-def tell(**what: Any) -> None:
+def report(**values: Any) -> None:
     """Print a line of JSON for the process that started this one."""
-    print(json.dumps(what), flush=True)
+    print(json.dumps(values), flush=True)
 
 
 def main(
-    told: Mapping[str, Any],
+    arguments: Mapping[str, Any],
     about: Callable[[], Mapping[str, Any]],
     make_folder: Callable[[str, str | None], Path],
     remove_folders: Callable[[], None],
@@ -39,34 +39,35 @@ def main(
 
     The arguments are the scheduler's address, the worker's keys, name, threads, memory and GPU, and Dask's settings.
     """
-    host, port = told["contact"]
+    host, port = arguments["contact"]
     try:
         socket.create_connection((host, port), _CONNECTING).close()
     except OSError as err:
-        tell(unreachable=str(err.strerror or err))
+        report(unreachable=str(err.strerror or err))
         return
     import dask
     import psutil
 
-    dask.config.update(dask.config.config, told["config"])
+    dask.config.update(dask.config.config, arguments["config"])
     # Our host process would fork its workers.
     dask.config.set({"distributed.worker.multiprocessing-method": "spawn"})
-    if told["gpu"] is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = str(told["gpu"])
-    asyncio.run(_work(told, about, str(make_folder("workbench-worker-", dask.config.get("temporary-directory", None)))))
+    if arguments["gpu"] is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(arguments["gpu"])
+    folder = make_folder("workbench-worker-", dask.config.get("temporary-directory", None))
+    asyncio.run(_work(arguments, about, str(folder)))
     left = psutil.Process().children(recursive=True)
     for each in left:
         with contextlib.suppress(psutil.Error):
             each.kill()
     psutil.wait_procs(left, _CLOSING)
     remove_folders()
-    tell(ended=True)
+    report(ended=True)
     sys.stdout.flush()
     # At once: threads of abandoned tasks must not keep it alive.
     os._exit(0)
 
 
-async def _work(told: Mapping[str, Any], about: Callable[[], Mapping[str, Any]], folder: str) -> None:
+async def _work(arguments: Mapping[str, Any], about: Callable[[], Mapping[str, Any]], folder: str) -> None:
     loop, over = asyncio.get_running_loop(), asyncio.Event()
 
     def listen() -> None:
@@ -74,38 +75,39 @@ async def _work(told: Mapping[str, Any], about: Callable[[], Mapping[str, Any]],
         loop.call_soon_threadsafe(over.set)
 
     threading.Thread(target=listen, daemon=True).start()
-    worker = _worker(told, folder)
+    worker = _worker(arguments, folder)
     start, ended = asyncio.ensure_future(worker), asyncio.ensure_future(over.wait())
     await asyncio.wait({start, ended}, return_when=asyncio.FIRST_COMPLETED)
     if not over.is_set():
         await start
-        tell(up=about())
+        report(up=about())
         gone = asyncio.ensure_future(worker.finished())
         await asyncio.wait({gone, ended}, return_when=asyncio.FIRST_COMPLETED)
     with contextlib.suppress(Exception):
         await asyncio.wait_for(worker.close(timeout=_CLOSING), _CLOSING + 1)
 
 
-def _worker(told: Mapping[str, Any], folder: str) -> Any:
+def _worker(arguments: Mapping[str, Any], folder: str) -> Any:
     from dask.system import CPU_COUNT
     from distributed import Nanny
     from distributed.security import Security
     from distributed.system import MEMORY_LIMIT
 
-    threads, share = told["threads"] or max(1, CPU_COUNT // told["workers_per_host"]), 1 / told["workers_per_host"]
+    n_workers = arguments["workers_per_host"]
+    threads, share = arguments["threads"] or max(1, CPU_COUNT // n_workers), 1 / n_workers
     # Dask would divide memory by threads, however many workers there are, and Dask-CUDA would give each all of it.
-    share = min(share, threads / CPU_COUNT) if told["gpu"] is None else share
+    share = min(share, threads / CPU_COUNT) if arguments["gpu"] is None else share
     options = {
-        "name": told["name"],
+        "name": arguments["name"],
         "nthreads": threads,
-        "memory_limit": told["memory"] or int(MEMORY_LIMIT * share),
-        "security": Security(require_encryption=True, **told["keys"]) if told["keys"] else None,
+        "memory_limit": arguments["memory"] or int(MEMORY_LIMIT * share),
+        "security": Security(require_encryption=True, **arguments["keys"]) if arguments["keys"] else None,
         "dashboard": False,
         "death_timeout": _REGISTERING,
         "local_directory": folder,
     }
-    if told["gpu"] is None:
-        return Nanny(told["scheduler"], **options)
+    if arguments["gpu"] is None:
+        return Nanny(arguments["scheduler"], **options)
     from dask_cuda import CUDAWorker
 
-    return CUDAWorker(told["scheduler"], **options, pre_import="cupy" if find_spec("cupy") else None)
+    return CUDAWorker(arguments["scheduler"], **options, pre_import="cupy" if find_spec("cupy") else None)

@@ -387,7 +387,7 @@ class Gateway(Profile):
             if each.is_mapping and each.field in options:
                 check_variables(options[each.field], each.field, server.address)
         ours = chosen.cluster is None
-        told = {"cluster": chosen.cluster, "cluster_options": options if ours else None}
+        choices = {"cluster": chosen.cluster, "cluster_options": options if ours else None}
         return ClusterSpec(
             profile=self.name,
             n_workers=(chosen.n_workers or 2) if ours else 1,
@@ -396,7 +396,7 @@ class Gateway(Profile):
             protocol="tls",
             idle_timeout=idle_timeout(chosen.idle_timeout) if ours else None,
             elsewhere=True,
-            options={name: value for name, value in {**server._asdict(), **told}.items() if value is not None},
+            options={name: value for name, value in {**server._asdict(), **choices}.items() if value is not None},
             why=_why(chosen, about, options),
         )
 
@@ -427,8 +427,8 @@ class Gateway(Profile):
         check_proxy(Place(finish(_proxy_of(server))))
 
     def code(self, spec: ClusterSpec) -> str:
-        told = {name: value for name, value in Server.of(spec.options)._asdict().items() if value}
-        gateway = "".join(f"    {name}={literal(value)},\n" for name, value in told.items())
+        arguments = {name: value for name, value in Server.of(spec.options)._asdict().items() if value}
+        gateway = "".join(f"    {name}={literal(value)},\n" for name, value in arguments.items())
         name = spec.options.get("cluster")
         options = spec.options.get("cluster_options", {})
         given = "".join(f"    {option}={literal(value)},\n" for option, value in options.items())

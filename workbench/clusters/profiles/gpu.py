@@ -102,8 +102,8 @@ def on_devices(
         rmm_pool_size=chosen.rmm_pool_size,
         cupy=importlib.util.find_spec("cupy") is not None,
     )
-    told = (picked_why, _gpu_threads(threads), *shared["why"], _device_memory(chosen), *_without_cupy(), *why)
-    spec = spec.model_copy(update={"why": told})
+    reasons = (picked_why, _gpu_threads(threads), *shared["why"], _device_memory(chosen), *_without_cupy(), *why)
+    spec = spec.model_copy(update={"why": reasons})
     check_devices(spec, inventory)
     return spec
 

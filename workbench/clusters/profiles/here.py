@@ -44,18 +44,18 @@ class Here(Profile):
         if spec.encrypt:
             imports.append("from distributed.security import Security")
             lines.append("security=Security.temporary(),")
-        told = "".join(
+        variables = "".join(
             f"os.environ[{formats.literal(name)}] = {formats.literal(value)}\n"
             for name, value in spec.ucx_variables().items()
         )
-        if told:
+        if variables:
             # UCX reads them once in a process, when it starts; workers inherit them.
-            imports, told = ["import os", "", *imports], f"\n{told}"
+            imports, variables = ["import os", "", *imports], f"\n{variables}"
         body = "\n".join(f"        {line}" for line in lines)
         kind = "LocalCUDACluster" if spec.devices else "LocalCluster"
         shebang = f"# Run with: {on_one_line(spec.python)}\n" if spec.python else ""
         return (
-            shebang + "\n".join(imports) + f'\n{told}\nif __name__ == "__main__":\n'
+            shebang + "\n".join(imports) + f'\n{variables}\nif __name__ == "__main__":\n'
             f"    cluster = {kind}(\n{body}\n    )\n    client = Client(cluster)\n    print(client)\n"
         )
 

@@ -53,9 +53,12 @@ _AGAIN = 5.0
 _CLOSING = 6.0
 _TAIL = 20
 
-_MAIN = "main(told, about, make_folder, remove_folders)"
+_MAIN = "main(arguments, about, make_folder, remove_folders)"
 # `python -c` of this reads its code from standard input: command lines are visible to all users.
-_BEGIN = "import json, sys; told = json.loads(sys.stdin.readline()); [exec(each, globals()) for each in told['texts']]"
+_BEGIN = (
+    "import json, sys; arguments = json.loads(sys.stdin.readline()); "
+    "[exec(each, globals()) for each in arguments['texts']]"
+)
 
 
 class _Machine:
@@ -89,12 +92,12 @@ class _Machine:
         except (OSError, TimeoutError, asyncssh.Error, ValueError) as err:
             raise BadInputError(self.why(err)) from err
 
-    async def begin(self, connection: asyncssh.SSHClientConnection, told: Mapping[str, Any]) -> Any:
-        """Start Python there and send it this, with the code in `texts`; its standard input stays open."""
+    async def begin(self, connection: asyncssh.SSHClientConnection, arguments: Mapping[str, Any]) -> Any:
+        """Start Python there and send it the arguments, with the code in `texts`; its standard input stays open."""
         python = self._python
         quoted = f"~/{shlex.quote(python[2:])}" if python.startswith("~/") else shlex.quote(python)
         process = await connection.create_process(f"{quoted} -c {shlex.quote(_BEGIN)}")
-        process.stdin.write(json.dumps(told, default=str) + "\n")
+        process.stdin.write(json.dumps(arguments, default=str) + "\n")
         return process
 
     def no_worker(self, said: str, status: int | None) -> str:
@@ -146,9 +149,9 @@ async def ask(spec: ClusterSpec) -> list[About]:
         if isinstance(each, BaseException):
             raise each
     found = [each for each in answers if isinstance(each, About)]
-    told = [(f"on {machine.host}", about.versions[1]) for machine, about in zip(machines, found, strict=True)]
+    versions = [(f"on {machine.host}", about.versions[1]) for machine, about in zip(machines, found, strict=True)]
     # Another NumPy is reported once the cluster is up.
-    if said := apart(told, {"python": platform.python_version(), **remote.packages()}, loose=["numpy"]):
+    if said := apart(versions, {"python": platform.python_version(), **remote.packages()}, loose=["numpy"]):
         raise BadInputError(
             f"Tasks can't travel between these machines and this one: {said}. Install the same there, or give "
             "remote_python, an interpreter there that has it."
@@ -174,10 +177,10 @@ async def _ask(machine: _Machine) -> About:
     except (OSError, asyncssh.Error) as err:
         raise BadInputError(machine.why(err)) from err
     # A shell there may first print its own text.
-    told = [line for line in str(done.stdout).splitlines() if line.startswith("{")]
-    if done.exit_status != 0 or not told:
+    lines = [line for line in str(done.stdout).splitlines() if line.startswith("{")]
+    if done.exit_status != 0 or not lines:
         raise BadInputError(machine.no_worker(str(done.stderr), done.exit_status))
-    return About("workers", **json.loads(told[-1]))
+    return About("workers", **json.loads(lines[-1]))
 
 
 class _Worker:
@@ -187,7 +190,7 @@ class _Worker:
         self,
         name: str,
         machine: _Machine,
-        told: Mapping[str, Any],
+        arguments: Mapping[str, Any],
         changed: Callable[[], None],
         lost: Callable[[str], Awaitable[None]],
     ) -> None:
@@ -195,7 +198,7 @@ class _Worker:
         self.about: About | None = None
         self.trouble: str | None = None
         self._seen = False
-        self._told = told
+        self._arguments = arguments
         self._changed, self._lost = changed, lost
         self._said: deque[str] = deque(maxlen=_TAIL)
         self._tending = asyncio.create_task(self._tend())
@@ -230,7 +233,7 @@ class _Worker:
         connection = await self.machine.connect()
         process, ended = None, False
         try:
-            process = await self.machine.begin(connection, self._told)
+            process = await self.machine.begin(connection, self._arguments)
             reading = asyncio.create_task(self._log(process.stderr))
             async for line in process.stdout:
                 # A shell there may first print its own text.
@@ -257,8 +260,9 @@ class _Worker:
         """Process a line of its output; return whether it reports a normal end."""
         if "unreachable" in line:
             raise FailedError(
-                f"{self.machine.host} can't reach the scheduler at {self._told['scheduler']} ({line['unreachable']}). "
-                "Give listen, an address of this machine that it can connect to, and see that no firewall is between."
+                f"{self.machine.host} can't reach the scheduler at {self._arguments['scheduler']} "
+                f"({line['unreachable']}). Give listen, an address of this machine that it can connect to, and see "
+                "that no firewall is between."
             )
         if "up" in line:
             self.about = About("workers", **line["up"])
@@ -285,7 +289,7 @@ class HostsEngine(Engine):
         self._machines = [_Machine(host, spec.options) for host in spec.options["hosts"]]
         self._gpus = bool(spec.options.get("gpus"))
         keys = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
-        self._told = {
+        self._arguments = {
             "texts": [*map(inspect.getsource, (remote, private, far)), _MAIN],
             "config": {"distributed": dask.config.get("distributed")},
             "keys": {name: getattr(security, name) for name in keys} if security else None,
@@ -311,14 +315,14 @@ class HostsEngine(Engine):
         machine = min(self._machines, key=lambda each: counts[each.host])
         number = next(n for n in itertools.count() if f"{machine.host}-{n}" not in self._workers)
         name, parts = f"{machine.host}-{number}", urlsplit(self.place.address)
-        told = {
-            **self._told,
+        arguments = {
+            **self._arguments,
             "scheduler": self.place.address,
             "name": name,
             "contact": (parts.hostname, parts.port),
             "gpu": number if self._gpus else None,
         }
-        self._workers[name] = _Worker(name, machine, told, self.changed, self._forget)
+        self._workers[name] = _Worker(name, machine, arguments, self.changed, self._forget)
 
     async def _forget(self, name: str) -> None:
         """Move its tasks elsewhere at once: Dask itself would notice after half a minute."""

@@ -163,7 +163,7 @@ class JobsEngine(Engine):
         if found is None:
             return
         for name, job in before.items():
-            # Queues forget ended jobs, after some minutes or at once, and then nothing tells how they ended.
+            # Queues forget ended jobs, after some minutes or at once; how they ended is then unknown.
             if name in self._jobs and job.id and (job.state != "ended" or job.id in found):
                 now = found.get(job.id) or Job(id=job.id, state="ended", reason=_LEFT)
                 self._jobs[name] = now.model_copy(update={"workers": job.workers})

@@ -151,9 +151,9 @@ class Kubernetes(Profile):
         chosen = self.checked({**({"image": configured} if configured else {}), **given}, KubernetesChoices)
         n_workers, threads = chosen.n_workers or 2, chosen.threads_per_worker
         memory = None if chosen.memory is None else memory_each(chosen.memory, n_workers)
-        told = chosen.model_dump(include={*self.options, "threads_per_worker"}, exclude_none=True)
-        told["env"] = {name: value.strip() for name, value in chosen.env.items()}
-        check_variables(told["env"], "env", f"pods of {chosen.image}")
+        options = chosen.model_dump(include={*self.options, "threads_per_worker"}, exclude_none=True)
+        options["env"] = {name: value.strip() for name, value in chosen.env.items()}
+        check_variables(options["env"], "env", f"pods of {chosen.image}")
         return ClusterSpec(
             profile=self.name,
             n_workers=n_workers,
@@ -162,7 +162,7 @@ class Kubernetes(Profile):
             protocol="tcp",
             idle_timeout=idle_timeout(chosen.idle_timeout),
             elsewhere=True,
-            options=told,
+            options=options,
             why=(
                 f"{formats.count(n_workers, 'pod')} of {chosen.image}, which Kubernetes starts where there is "
                 "room; they take nothing of this machine.",
@@ -180,8 +180,8 @@ class Kubernetes(Profile):
         return yaml.safe_dump(_manifest(spec, "my-dask"), sort_keys=False)
 
     def code(self, spec: ClusterSpec) -> str:
-        told = {"name": "my-dask", "n_workers": spec.n_workers, **_arguments(spec)}
-        given = "".join(f"    {name}={value!r},\n" for name, value in told.items())
+        arguments = {"name": "my-dask", "n_workers": spec.n_workers, **_arguments(spec)}
+        given = "".join(f"    {name}={value!r},\n" for name, value in arguments.items())
         # If a variable is named instead of a value, the code reads the variable.
         given = re.sub(r"""'value': '\$(\w+)'""", r"""'value': os.environ["\1"]""", given)
         imports = "import os\n\n" if "os.environ" in given else ""
@@ -241,12 +241,12 @@ def _goes_on(err: BaseException, name: str, namespace: str) -> str:
 
 
 def _limits(cores: int | None, memory: int | None, gpus: int) -> str:
-    told = (
+    limits = (
         formats.count(cores, "core") if cores else None,
         formats.size(memory) if memory else None,
         formats.count(gpus, "GPU") if gpus else None,
     )
-    return ", ".join(each for each in told if each) or "what its node has: nothing limits it"
+    return ", ".join(each for each in limits if each) or "what its node has: nothing limits it"
 
 
 def _variable(name: str, value: str, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -369,10 +369,10 @@ async def _waiting(cluster: KubeCluster) -> AsyncIterator[tuple[str, str, str]]:
     async for pod in kr8s.asyncio.get("pods", namespace=cluster.namespace, label_selector=selector):
         status = pod.raw.get("status", {})
         for container in status.get("containerStatuses", ()):
-            told = container.get("state", {}).get("waiting")
-            if told and told.get("reason") not in _STARTING:
-                why = told.get("reason", "waiting")
-                yield pod.name, why, f"The pod {pod.name} can't start: {why}. {whole(told.get('message', ''))}".strip()
+            waiting = container.get("state", {}).get("waiting")
+            if waiting and waiting.get("reason") not in _STARTING:
+                why, message = waiting.get("reason", "waiting"), whole(waiting.get("message", ""))
+                yield pod.name, why, f"The pod {pod.name} can't start: {why}. {message}".strip()
         for each in status.get("conditions", ()):
             if each.get("type") == "PodScheduled" and each.get("status") == "False":
                 why = each.get("reason", "not scheduled")

@@ -25,20 +25,20 @@ class Saved(NamedTuple):
 
 def saved() -> dict[str, Saved]:
     """Return them by name; for the same name, the working folder comes before the data folder."""
-    told: dict[Any, tuple[Any, str]] = {}
+    definitions: dict[Any, tuple[Any, str]] = {}
     found: dict[str, Saved] = {}
     for place in kept.places("profiles"):
-        told = {**{name: (about, place.where) for name, about in place.told.items()}, **told}
+        definitions = {**{name: (about, place.where) for name, about in place.content.items()}, **definitions}
         if place.error:
             found[place.name] = Saved(problem=place.error)
     waiting = kept.untrusted()
     for name in () if waiting is None else waiting.profiles:
-        if is_name(name) and name not in told and name not in registered():
+        if is_name(name) and name not in definitions and name not in registered():
             problem = f"It is defined in {FILE} of this folder, which you haven't trusted yet."
             found[name] = Saved(problem=problem, is_trusted=False)
     # A registered profile keeps its name, and the other one explains its different name.
-    titles = {name: f"{name}-of-your-own" if name in registered() else str(name) for name in told}
-    return {titles[name]: _merged(name, told) for name in told} | found
+    titles = {name: f"{name}-of-your-own" if name in registered() else str(name) for name in definitions}
+    return {titles[name]: _merged(name, definitions) for name in definitions} | found
 
 
 def keep(name: str, profile: str, choices: Mapping[str, Any]) -> None:
@@ -66,17 +66,17 @@ def forget(name: str) -> None:
         kept.write("profiles", {each: about for each, about in there.items() if each != name})
 
 
-def _merged(name: Any, told: Mapping[Any, tuple[Any, str]], above: tuple[Any, ...] = ()) -> Saved:
+def _merged(name: Any, definitions: Mapping[Any, tuple[Any, str]], above: tuple[Any, ...] = ()) -> Saved:
     """Return the choices of this name, with those of the names that they are based on; `above` are based on it."""
-    about, where = told[name]
+    about, where = definitions[name]
     base: Any = about.get("profile") if isinstance(about, dict) else None
     if name in registered() or not is_name(name):
         return Saved(problem=f"A profile of your own can't be called so (in {where}). Choose another name.")
-    known = isinstance(base, str) and (base in registered() or base in told)
+    known = isinstance(base, str) and (base in registered() or base in definitions)
     if not known or base in (name, *above):
         what = "It names no profile" if base is None else f"There is no profile {quoted(base)}"
         what = f"It is based on itself, by way of {base}" if known else what
         return Saved(problem=f"{what} (in {where}). Give one of: {', '.join(registered())}.")
-    below = Saved(base) if base in registered() else _merged(base, told, (name, *above))
+    below = Saved(base) if base in registered() else _merged(base, definitions, (name, *above))
     choices = {str(each): value for each, value in about.items() if each != "profile"}
     return below._replace(choices={**below.choices, **choices}, where=where)

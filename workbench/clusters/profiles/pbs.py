@@ -33,8 +33,8 @@ class Pbs(Queue):
         return ("sh", "-c", asks, job_name)
 
     def jobs(self, answer: str, job_name: str) -> dict[str, Job]:
-        told = json.loads(answer, strict=False).get("Jobs", {}) if answer.strip() else {}
-        found = (_job(name.partition(".")[0], about) for name, about in told.items())
+        reported = json.loads(answer, strict=False).get("Jobs", {}) if answer.strip() else {}
+        found = (_job(name.partition(".")[0], about) for name, about in reported.items())
         return {each.id: each for each in found}
 
     def cancelling(self, job_name: str) -> Sequence[str]:

@@ -316,21 +316,21 @@ class Queue(Profile):
 
     def arguments(self, spec: ClusterSpec) -> dict[str, Any]:
         """Return the arguments of dask-jobqueue's class."""
-        told = spec.options
-        python = _word(told.get("python", sys.executable))
+        options = spec.options
+        python = _word(options.get("python", sys.executable))
         given: dict[str, Any] = {
-            "queue": told.get("queue"),
-            self.account: told.get("account"),
+            "queue": options.get("queue"),
+            self.account: options.get("account"),
             "cores": spec.threads_per_worker * per_job(spec),
             "processes": per_job(spec),
             "memory": format_bytes(spec.worker_memory * per_job(spec)),
-            "walltime": self.clock(told["walltime"]),
-            "interface": told.get("interface"),
-            "python": python if "python" in told or python != sys.executable else None,
+            "walltime": self.clock(options["walltime"]),
+            "interface": options.get("interface"),
+            "python": python if "python" in options or python != sys.executable else None,
             "death_timeout": DEATH_TIMEOUT,
-            "worker_extra_args": [*self._site_lines("worker-extra-args"), *_lifetime(told["walltime"])],
-            "job_extra_directives": told.get("directives"),
-            "job_script_prologue": told.get("prologue"),
+            "worker_extra_args": [*self._site_lines("worker-extra-args"), *_lifetime(options["walltime"])],
+            "job_extra_directives": options.get("directives"),
+            "job_script_prologue": options.get("prologue"),
         }
         return {name: value for name, value in given.items() if value}
 
@@ -492,16 +492,16 @@ def _lifetime(walltime: int) -> list[str]:
 
 
 def _why(spec: ClusterSpec, asked_for: int | None) -> tuple[str, ...]:
-    told, each = spec.options, per_job(spec)
+    options, each = spec.options, per_job(spec)
     jobs = formats.count(spec.n_workers // each, "job")
     cores = formats.count(each * spec.threads_per_worker, "core")
     workers = "a worker each" if each == 1 else f"{each} workers each"
     if asked_for not in (None, spec.n_workers):
         workers += f" ({spec.n_workers} in place of {asked_for}: jobs come whole)"
-    walltime, before = told["walltime"], min(_LONGEST_BEFORE, _BEFORE * told["walltime"])
+    walltime, before = options["walltime"], min(_LONGEST_BEFORE, _BEFORE * options["walltime"])
     where = "its node" if apart(spec) else "this machine"
-    place = f"interface {told['interface']}" if "interface" in told else f"the outward address of {where}"
-    queue = f"queue {told['queue']}" if "queue" in told else "the default queue"
+    place = f"interface {options['interface']}" if "interface" in options else f"the outward address of {where}"
+    queue = f"queue {options['queue']}" if "queue" in options else "the default queue"
     keys = " Keys and logs" if spec.encrypt else " Logs"
     return (
         f"{jobs} of {cores} and {formats.size(each * spec.worker_memory)}, {workers}, in {queue}: the cluster can be "

@@ -74,9 +74,9 @@ class Ucx(Here):
         interface = chosen.interface or os.environ.get("UCX_NET_DEVICES")
         speaking: dict[str, Any] = {"profile": self.name, "protocol": "ucx", "ucx_tls": tls}
         if isinstance(chosen, AllChoices):
-            return on_devices(chosen, around, (_told(tls, interface), UCX_OPEN), **speaking, interface=interface)
+            return on_devices(chosen, around, (_summary(tls, interface), UCX_OPEN), **speaking, interface=interface)
         interface = interface or "lo"
-        why = (_told(tls, interface), UCX_MEASURED, UCX_OPEN)
+        why = (_summary(tls, interface), UCX_MEASURED, UCX_OPEN)
         return on_cores(chosen, around, why, **speaking, interface=interface)
 
     def check(self, spec: ClusterSpec) -> None:
@@ -142,6 +142,6 @@ def _tcp_nanny_class() -> Any:
     return TcpNanny
 
 
-def _told(tls: str | None, interface: str | None) -> str:
+def _summary(tls: str | None, interface: str | None) -> str:
     transports = f"UCX_TLS={tls}" if tls else "no UCX_TLS, so that UCX chooses its transports"
     return f"UCX is given {transports}, and {f'UCX_NET_DEVICES={interface}' if interface else 'no interface'}."
