@@ -196,8 +196,8 @@ def test_every_call_may_be_refused_by_itself(simulated_nvml: SimulatedNvml) -> N
     refused = {"nvmlDeviceGetPowerUsage": 3, "nvmlDeviceGetTemperature": 4, "nvmlDeviceGetClockInfo": 13}
     _, first, _ = reading(simulated_nvml, errors=refused, load="busy")
     assert first["absent"]["power"] == "not supported by this GPU"
-    assert first["absent"]["temperature"] == "this account has no permission to ask"
-    assert first["absent"]["clock"] == "the driver is too old to tell"
+    assert first["absent"]["temperature"] == "this account has no permission to read it"
+    assert first["absent"]["clock"] == "the driver is too old to report it"
     assert (first["utilisation"], first["pcie_rx"]) == (97, pytest.approx(0.97 * 4e9, rel=0.01))
 
 

@@ -26,8 +26,8 @@ def size(n_bytes: float, digits: int = 3) -> str:
 
 def sizes_apart(one: float, other: float) -> tuple[str, str]:
     """Format two different sizes in enough digits to show the difference: '13.04 GiB', '13.01 GiB'."""
-    told = ((size(one, digits), size(other, digits)) for digits in range(3, 18))
-    return next((pair for pair in told if pair[0] != pair[1]), (size(one), size(other)))
+    pairs = ((size(one, digits), size(other, digits)) for digits in range(3, 18))
+    return next((pair for pair in pairs if pair[0] != pair[1]), (size(one), size(other)))
 
 
 def rate(bytes_per_second: float) -> str:
@@ -116,7 +116,7 @@ def shortened(names: Sequence[str], most: int = 20) -> str:
 
 
 def shorten_middle(text: str, most: int = 44) -> str:
-    """Return a long text, such as a path, with its middle replaced by an ellipsis: its end tells files apart."""
+    """Return a long text, such as a path, with its middle replaced by an ellipsis: files differ at their end."""
     return text if len(text) <= most else f"{text[: most // 3]}…{text[-(most - most // 3 - 1) :]}"
 
 

@@ -313,10 +313,10 @@ def ucx_lanes(dask_worker: Any = None) -> list[str]:
 
     def ask(library: Any, handle: int) -> list[str]:
         entries = (Entry * 16)()
-        told = Attributes(field_mask=1 << 3, transports=Transports(entries, 16, ctypes.sizeof(Entry)))
-        if library.ucp_ep_query(ctypes.c_void_p(handle), ctypes.byref(told)) != 0:
+        attributes = Attributes(field_mask=1 << 3, transports=Transports(entries, 16, ctypes.sizeof(Entry)))
+        if library.ucp_ep_query(ctypes.c_void_p(handle), ctypes.byref(attributes)) != 0:
             return []
-        named = [(entry.transport or b"", entry.device or b"") for entry in entries[: told.transports.number]]
+        named = [(entry.transport or b"", entry.device or b"") for entry in entries[: attributes.transports.number]]
         # The lane without a device made the connection.
         return [f"{transport.decode()} on {device.decode()}" for transport, device in named if transport and device]
 

@@ -125,21 +125,21 @@ class About(NamedTuple):
 
 def versions(found: Sequence[About] = ()) -> dict[str, str]:
     """Return the versions of the workers among these, or of this process; several versions are listed together."""
-    told = {"python": platform.python_version(), "workbench": __version__, **remote.packages()}
+    by_package = {"python": platform.python_version(), "workbench": __version__, **remote.packages()}
     workers = [each.versions[1] for each in found if each.role == "workers"]
-    for name in told:
+    for name in by_package:
         if there := sorted({each[name] for each in workers if name in each}):
-            told[name] = formats.listed(there)
-    return told
+            by_package[name] = formats.listed(there)
+    return by_package
 
 
 def ask(client: Client) -> list[About]:
     """Return the environments of the scheduler, which is first, and of all workers."""
     question = Travelling(remote.about)
     answers = [("scheduler", client.run_on_scheduler(question))]
-    told = client.run(question, on_error="ignore")
-    answers += [("workers", about) for about in told.values() if isinstance(about, dict)]
-    return [About(role, **told) for role, told in answers]
+    reported = client.run(question, on_error="ignore")
+    answers += [("workers", about) for about in reported.values() if isinstance(about, dict)]
+    return [About(role, **about) for role, about in answers]
 
 
 def missing(found: Sequence[About]) -> dict[str, dict[str, int]] | None:
@@ -264,10 +264,10 @@ def unconnected(client: Client) -> str | None:
         return await asyncio.wait_for(asking, 2 * _CONNECTING)
 
     try:
-        told = client.sync(asked)
+        answers = client.sync(asked)
     except (TimeoutError, OSError):
         return None  # Other checks report workers that don't answer.
-    for host, address, reason in (each for found in told.values() if isinstance(found, list) for each in found):
+    for host, address, reason in (each for found in answers.values() if isinstance(found, list) for each in found):
         return (
             f"{host} can't reach the worker at {address} ({reason}), so no block can travel between them. Let the "
             "machines connect to each other (a firewall between them? the right interface?), or take one of them."
@@ -289,8 +289,8 @@ def check_readable(client: Client, path: str | None) -> None:
     """
     if path is None or not (os.path.isfile(path) or os.path.isdir(path)):  # noqa: PTH112, PTH113  may be any text
         return
-    if (told := unable(client, remote.unreadable, path)) is not None:
-        host, reason = told
+    if (failure := unable(client, remote.unreadable, path)) is not None:
+        host, reason = failure
         raise FailedError(
             f"{host} can't read {path} ({reason}). Its workers read it themselves: have it on a disk that all machines "
             "share, under the same path, or give a URL."
@@ -299,14 +299,14 @@ def check_readable(client: Client, path: str | None) -> None:
 
 def unable(client: Client, question: Callable[[str], tuple[str, str] | None], path: str) -> tuple[str, str] | None:
     """Return a machine whose workers fail a check of `remote` for a path, and the reason; None if all pass."""
-    told = client.run(Travelling(question), path, on_error="ignore")
-    return next(filter(None, told.values()), None)
+    answers = client.run(Travelling(question), path, on_error="ignore")
+    return next(filter(None, answers.values()), None)
 
 
-def refuse_unwritable(told: tuple[str, str] | None, path: str) -> None:
+def refuse_unwritable(failure: tuple[str, str] | None, path: str) -> None:
     """Raise FailedError if the result of `remote.unwritable` says that a worker can't write to a folder."""
-    if told is not None:
-        host, reason = told
+    if failure is not None:
+        host, reason = failure
         raise FailedError(
             f"{host} can't write to {path} ({reason}). Its workers write there themselves: have it on a disk that all "
             "workers share, under the same path, or give a URL."

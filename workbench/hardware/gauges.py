@@ -63,10 +63,10 @@ class GpuSample:
     simulated: bool = False
 
 
-def sample_of(told: Mapping[str, Any]) -> GpuSample:
+def sample_of(reading: Mapping[str, Any]) -> GpuSample:
     """Convert a reading of `workbench.hardware.sampling` to a sample."""
     # A scheduler that was first watched by a later version may send more fields.
-    known = {name: value for name, value in told.items() if name in GpuSample.__slots__}
+    known = {name: value for name, value in reading.items() if name in GpuSample.__slots__}
     lists = {name: tuple(known[name]) for name in ("throttle", "processes") if known.get(name) is not None}
     return GpuSample(**known | lists)
 

@@ -59,10 +59,10 @@ def _visible(library: Any, gpus: tuple[Gpu, ...], shown: str | None) -> tuple[Gp
         named = {uuid for uuid, _ in visible(library, shown)}
     except NoGpusError:
         named = set()
-    return tuple(_told_of(gpu, named) for gpu in gpus)
+    return tuple(_with_visibility(gpu, named) for gpu in gpus)
 
 
-def _told_of(gpu: Gpu, named: set[str]) -> Gpu:
+def _with_visibility(gpu: Gpu, named: set[str]) -> Gpu:
     whole = gpu.uuid in named
     slices = tuple(each.model_copy(update={"visible": whole or each.uuid in named}) for each in gpu.slices)
     return gpu.model_copy(update={"visible": whole or any(each.visible for each in slices), "slices": slices})

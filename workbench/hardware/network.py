@@ -124,7 +124,7 @@ def _between(gpu: Gpu, card: NetworkCard, sources: Sources, missing: Missing) ->
         if way is not None:
             return way
     if gpu.numa_node is None or card.numa_node is None:
-        missing[f"topology.{gpu.index}.{card.label}"] = "Neither PCI folders nor NUMA nodes tell how near they are."
+        missing[f"topology.{gpu.index}.{card.label}"] = "Neither PCI folders nor NUMA nodes show how near they are."
         return None
     return "NODE" if gpu.numa_node == card.numa_node else "SYS"
 

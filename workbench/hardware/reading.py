@@ -80,7 +80,7 @@ def _count(sources: Sources, logical: bool) -> int:
     found = sources.cpu_count(logical=logical)
     if not found:
         raise UnreadableError(
-            f"The system doesn't tell how many {'threads' if logical else 'physical cores'} there are."
+            f"The system doesn't report how many {'threads' if logical else 'physical cores'} there are."
         )
     return found
 
@@ -233,8 +233,8 @@ def _content(path: Path) -> str:
 
 def _folders(sources: Sources, controller: _Controller) -> Iterator[Path]:
     """Yield the folders of this process's groups for one controller, from its own up to the mount point."""
-    told = _content(sources.proc / "self" / "mountinfo").splitlines()
-    mounts = [mount for line in told if (mount := _mount(line, sources)) is not None]
+    lines = _content(sources.proc / "self" / "mountinfo").splitlines()
+    mounts = [mount for line in lines if (mount := _mount(line, sources)) is not None]
     for line in _content(sources.proc / "self" / "cgroup").splitlines():
         _, names, path = line.split(":", 2)
         mount = _mount_of(mounts, names, controller)

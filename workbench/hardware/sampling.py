@@ -49,16 +49,16 @@ SLOW = 2.0
 """Seconds between two readings of slow or rarely changing values. One PCIe counter takes 20 ms."""
 
 LOST = "the GPU has fallen off the bus"
-SLICE = "NVML tells this of whole GPUs only, not where one is cut into slices (MIG)"
+SLICE = "NVML reports this for whole GPUs only, not for one that is cut into slices (MIG)"
 UNIFIED = "the GPU shares the memory of its machine"
 NOT_YET = "not read yet"
 
 _REFUSALS = {
     "NVMLError_NotSupported": "not supported by this GPU",
-    "NVMLError_FunctionNotFound": "the driver is too old to tell",
-    "NVMLError_NoPermission": "this account has no permission to ask",
+    "NVMLError_FunctionNotFound": "the driver is too old to report it",
+    "NVMLError_NoPermission": "this account has no permission to read it",
     "NVMLError_GpuIsLost": LOST,
-    "AttributeError": "nvidia-ml-py is too old to ask",
+    "AttributeError": "nvidia-ml-py is too old to read it",
 }
 
 # Bits of nvmlClocksEventReasons, as the NVML API reference names them.
@@ -96,7 +96,7 @@ class Devices:
         try:
             self._library, shown = import_module("pynvml"), os.environ.get("CUDA_VISIBLE_DEVICES")
         except ImportError as err:
-            why = "nvidia-ml-py isn't installed on the workers, which asks the driver for its GPUs."
+            why = "nvidia-ml-py isn't installed on the workers. Install it there to see their GPUs."
             raise NoGpusError(why, expected=_has_nodes()) from err
         initialise(self._library)
         try:

@@ -40,7 +40,7 @@ class Missing(dict[str, str]):
 
 def _affinity() -> int:
     if not hasattr(os, "sched_getaffinity"):
-        raise UnreadableError(f"{platform.system()} doesn't tell which CPUs a process may run on.")
+        raise UnreadableError(f"{platform.system()} doesn't report which CPUs a process may run on.")
     return len(os.sched_getaffinity(0))
 
 

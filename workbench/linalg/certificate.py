@@ -44,7 +44,7 @@ BEYOND = 2.0
 # Up to so many columns the eigenvalues of three small matrices cost nothing, and the best of three bases is taken.
 FEW = 64
 # Vectors with a larger sine than this are put together with their neighbors, which may make it smaller.
-TOLD_APART = 0.5
+SEPARABLE = 0.5
 # Vectors with a smaller sine than this are summed up in one range; so many others are listed one by one.
 SHARP, MOST = 0.1, 3
 
@@ -318,10 +318,10 @@ def groups(ritz: Ritz, highest: Matrix, k: int) -> tuple[Group, ...]:
     for i in range(1, k + 1):
         if i < k:
             gap = ritz.s[i - 1] ** 2 - highest[i] ** 2
-            if max(ritz.norms[i - 1], ritz.norms[i]) + ritz.floor > TOLD_APART * gap:
+            if max(ritz.norms[i - 1], ritz.norms[i]) + ritz.floor > SEPARABLE * gap:
                 continue
         sine = sine_of(ritz, highest, start, i)
-        if sine <= TOLD_APART or i == k:
+        if sine <= SEPARABLE or i == k:
             found.append(Group(start + 1, i, sine))
             start = i
     return tuple(found)

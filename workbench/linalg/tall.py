@@ -355,8 +355,8 @@ def _first(sketch: Total) -> Step:
     n = sketch.matrix.shape[1]
     if sketch.rows < n:
         raise ArrayError(
-            f"The array turned out to have {sketch.rows} rows and {n} columns: call a.compute_chunk_sizes() first, "
-            "then svd can tell which side is the longer one."
+            f"The array has {sketch.rows} rows and {n} columns, known only after computing. Call "
+            "a.compute_chunk_sizes() first."
         )
     xp = namespace(sketch.matrix)
     triangle = xp.linalg.qr(sketch.matrix, mode="r")

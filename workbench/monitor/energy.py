@@ -28,7 +28,7 @@ class Energy(BaseModel, frozen=True):
         """Format it as '12.3 kJ by 8 GPUs in 9.8 s, by their own counters'."""
         size = f"{self.joules / 1000:.3g} kJ" if self.joules >= 1000 else f"{self.joules:.3g} J"
         how = {"counters": "own counters", "power": "power over time"}.get(self.source, "own counters or power")
-        unknown = f"; {self.n_unknown} more tell nothing" if self.n_unknown else ""
+        unknown = f"; {self.n_unknown} more report nothing" if self.n_unknown else ""
         gpus, took = formats.count(self.n_gpus, "GPU"), formats.duration(self.seconds)
         return f"{size} by {gpus} in {took}, by their {how}{unknown}"
 
@@ -66,7 +66,8 @@ class Meter:
     def energy(self) -> Energy | None:
         """Return the energy so far, or None if no GPU reports any."""
         powered, counted = (
-            {uuid: sums for (uuid, told), sums in self._sums.items() if told == what} for what in ("power", "counters")
+            {uuid: sums for (uuid, source), sums in self._sums.items() if source == what}
+            for what in ("power", "counters")
         )
         known = powered | counted
         if not known:

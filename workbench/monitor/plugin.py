@@ -227,12 +227,12 @@ class Monitor(SchedulerPlugin):
                     self._finished.append(row)
 
     def _changed(self, progress: dict[str, dict[str, int]]) -> dict[str, Any]:
-        told = {"progress": progress, "owners": self._owners.progress(progress)}
+        changes = {"progress": progress, "owners": self._owners.progress(progress)}
         # A computation repeated between two messages leaves the same progress, but more done for its owner.
-        if told == self._published:
+        if changes == self._published:
             return {}
-        self._published = told
-        return told
+        self._published = changes
+        return changes
 
     def _publish(self, message: dict[str, Any]) -> None:
         message |= {"time": time(), "watches": dict(self._owners.watches)}
@@ -475,7 +475,7 @@ class Owners:
 
     def progress(self, all_tasks: dict[str, dict[str, int]]) -> list[tuple[str, int, dict[str, list[int]]]]:
         """Return each owner with its counts by name: all tasks, done, erred, and at most this many in progress."""
-        told = []
+        rows = []
         self._keep(lambda owner: owner[0] in self._scheduler.clients)
         for owner, counts in self._counts.items():
             own: dict[str, list[int]] = {}
@@ -485,8 +485,8 @@ class Owners:
                 done = min(count["done"], count["total"] - erred)
                 processing = min(all_tasks.get(name, {}).get("processing", 0), count["total"] - erred - done)
                 own[name] = [count["total"], done, erred, processing]
-            told.append((*owner, own))
-        return told
+            rows.append((*owner, own))
+        return rows
 
     def _keep(self, which: Callable[[tuple[str, int]], bool]) -> None:
         for gone in [owner for owner in self._counts if not which(owner)]:
@@ -566,7 +566,7 @@ class Gpus:
             pids = {pid for place, pid in self._processes.values() if place == host}
             ours = [held for pid, held in processes if pid in pids]
             if None in ours:
-                reason = "NVML doesn't tell how much each process holds"
+                reason = "NVML doesn't report how much each process holds"
             elif not ours and not pids_known:
                 reason = NO_PIDS
             else:

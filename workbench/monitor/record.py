@@ -414,13 +414,13 @@ def _batch(read: Callable[[Sequence[str]], pa.Table]) -> Batch:
     """Return all events, from the columns that `read` gives."""
     import pyarrow.compute as pc
 
-    told = read(["event", "time"])
-    times = seconds(told["time"])
+    events = read(["event", "time"])
+    times = seconds(events["time"])
 
     def rows(event: str) -> pa.Table:
         """Return the rows of one event. Only its own columns are read, as memory costs time at its first use."""
         table = read(_COLUMNS_OF[event])
-        table = table.filter(pc.equal(told["event"], event))
+        table = table.filter(pc.equal(events["event"], event))
         for name in table.column_names:
             # A row without one of its event's values is damaged and left out.
             if name != "source" and table[name].null_count:

@@ -57,10 +57,10 @@ class GpuSampler(WorkerPlugin):
         try:
             devices = self._reading.Devices()
         except self._reading.NoGpusError as err:
-            self._tell({"nothing": str(err), "expected": err.expected})
+            self._report({"nothing": str(err), "expected": err.expected})
             return
         try:
-            self._tell({})
+            self._report({})
             self._sample(_Shares(devices, self._watch))
         finally:
             devices.close()
@@ -78,7 +78,7 @@ class GpuSampler(WorkerPlugin):
                         device.read_slowly()
                     samples.append(device.read())
                 if samples:
-                    self._tell({"samples": samples})
+                    self._report({"samples": samples})
                 # PCIe readings take 20 ms each: they come last, to delay no others, and are spread over the ticks.
                 for turn in range(tick % n_ticks, 2 * len(mine), n_ticks):
                     mine[turn // 2].read_pcie(("pcie_rx", "pcie_tx")[turn % 2])
@@ -88,7 +88,7 @@ class GpuSampler(WorkerPlugin):
         finally:
             shares.give_up()
 
-    def _tell(self, message: dict[str, Any]) -> None:
+    def _report(self, message: dict[str, Any]) -> None:
         try:
             self._send(message)
         except RuntimeError:

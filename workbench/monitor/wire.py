@@ -28,8 +28,8 @@ def unpack(message: Mapping[str, Any], own: tuple[str, int] | None = None) -> Ba
     )
 
 
-def _links(told: Mapping[str, Any]) -> Links:
-    return Links(told["needs"], {(receiver, sender): speed for speed, receiver, sender in told["speeds"]})
+def _links(message: Mapping[str, Any]) -> Links:
+    return Links(message["needs"], {(receiver, sender): speed for speed, receiver, sender in message["speeds"]})
 
 
 def _own_progress(message: Mapping[str, Any], own: tuple[str, int]) -> Mapping[str, Mapping[str, int]] | None:
