@@ -10,7 +10,7 @@ const STREAM = `${ROOT}/stream`;
 export class Api {
   readonly settings = ServerConnection.makeSettings();
 
-  /** Address of the page that tells of a run or a comparison, to be opened in a tab of the browser. */
+  /** Address of the report of a run or a comparison, to be opened in a tab of the browser. */
   reportUrl({ run, comparison }: Watched): string {
     const path = run ? ['runs', run, 'report'] : ['comparisons', comparison ?? '', 'page'];
     return this.pageUrl(URLExt.join(ROOT, ...path.map(encodeURIComponent)));

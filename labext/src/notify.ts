@@ -8,7 +8,7 @@ import type { Model } from './model';
 import { Commands, DOMAIN, IModel } from './tokens';
 import type { IRun, RunStatus } from './tokens';
 
-/** Seconds of a run after which its end is told: a person does something else by then. */
+/** Seconds of a run after which a notification shows its end: a person does something else by then. */
 const LONG = 30;
 
 type Ending = 'success' | 'error' | 'info';

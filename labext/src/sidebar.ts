@@ -52,13 +52,13 @@ export class Workbench extends Widget {
     this._banner.dataset['live'] = '';
     this.node.append(this._banner, this._host);
     this.page = this._recall();
-    _model.changed.connect(this._tell, this);
+    _model.changed.connect(this._showProblems, this);
     _model.stream.connectionChanged.connect((_, now) => {
       if (now === 'open') {
         void this.page.then(page => page.forgive());
       }
     }, this);
-    this._tell();
+    this._showProblems();
   }
 
   /** Go to a section, and click a button there. */
@@ -128,14 +128,14 @@ export class Workbench extends Widget {
     return page;
   }
 
-  private _tell(): void {
+  private _showProblems(): void {
     const { problem, stream } = this._model;
     const { connection } = stream;
     const trans = this._trans;
-    const told = wrong(connection, trans);
+    const message = wrong(connection, trans);
     this._host.hidden = connection === 'missing';
     this._banner.replaceChildren(
-      ...(told ? [banner(told, 'banner', trans.__('Try again'), () => stream.open(), connection)] : []),
+      ...(message ? [banner(message, 'banner', trans.__('Try again'), () => stream.open(), connection)] : []),
       ...(problem ? [banner(problem, 'server-problem', trans.__('Dismiss'), () => this._model.dismiss())] : [])
     );
   }

@@ -96,7 +96,7 @@ async def test_gpus_that_only_the_workers_see_have_bars_and_one_that_is_lost_has
         await python("-m", "workbench", *up)
         html = await shown("cluster:calm-otter", "SIMULATED GPU 0 140 W", "SIMULATED GPU 1 140 W")
         assert len(re.findall(r'aria-label="Use of SIMULATED GPU \d" [^>]*aria-valuenow="40"', html)) == 2
-        assert html.count("as its worker tells") == 2
+        assert html.count("as its worker reports") == 2
 
         assert "GPU is lost" in await python("-c", WORK, str(lost), fails=True)
         html = await shown("cluster:calm-otter", LOST)

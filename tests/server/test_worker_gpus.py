@@ -40,7 +40,7 @@ def test_workers_are_heard_first_then_this_machine_and_who_is_in_neither_has_a_r
     assert text_of(html) == (
         "0 · SIMULATED 140 W · 48 °C 40 % 12 GiB free Our workers hold 1 GiB. 1 · SIMULATED 7 % GPU-2 Nothing yet."
     )
-    assert "GPU-0, on node-a as its worker tells" in html
+    assert "GPU-0, on node-a as its worker reports" in html
 
 
 def test_this_machine_is_not_asked_where_the_workers_tell_of_all() -> None:

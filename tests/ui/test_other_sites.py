@@ -100,7 +100,7 @@ def test_a_page_of_another_port_reaches_nothing_and_a_secret_is_sent_after_a_cli
     # A link that somebody clicks there is followed with the cookie.
     other.evaluate("url => { location.href = url }", urls[0])
     other.wait_for_url("**/workbench/api/**", timeout=MINUTE)
-    expect(other.locator("body")).to_contain_text("Another site asked for this")
+    expect(other.locator("body")).to_contain_text("Another site requested this page")
     other.close()
     assert (seen, (tmp_path / "touched").exists()) == ([], False)
 

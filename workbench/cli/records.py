@@ -42,8 +42,10 @@ def _save(arguments: argparse.Namespace) -> int:
         return answer(arguments, {"path": str(path)}, str(path))
     from workbench.views.saving import save
 
-    with shown("blocks", run, arguments) as told:
-        to = save(run, arguments.file, arguments.kind, only=arguments.only, replace=arguments.replace, told=told)
+    with shown("blocks", run, arguments) as on_progress:
+        to = save(
+            run, arguments.file, arguments.kind, only=arguments.only, replace=arguments.replace, on_progress=on_progress
+        )
     return answer(arguments, {"path": to}, to)
 
 

@@ -138,18 +138,18 @@ def _falling(result: Mapping[str, Any], arrays: xr.Dataset) -> Iterator[Picture]
 
 
 def _shares(result: Mapping[str, Any]) -> Numbers | None:
-    told = result.get("explained_variance_ratio") or result.get("variance_fraction")
-    return None if not told else np.asarray(told, "float64")
+    ratios = result.get("explained_variance_ratio") or result.get("variance_fraction")
+    return None if not ratios else np.asarray(ratios, "float64")
 
 
 def _squares(result: Mapping[str, Any], arrays: xr.Dataset) -> Numbers | None:
     """Return each squared singular value as a share of the array's squared norm, or None if that is unknown."""
-    told = (result.get("certificate") or {}).get("shares")
-    if told and None not in told:
-        return np.asarray(told, "float64")
+    shares = (result.get("certificate") or {}).get("shares")
+    if shares and None not in shares:
+        return np.asarray(shares, "float64")
     values = np.asarray(result["singular_values"], "float64")
     n_rows, n_columns = (arrays[name].data.shape if name in arrays else () for name in "uv")
-    if not told and n_rows and n_columns and len(values) == min(n_rows[0], n_columns[-1]) and values.any():
+    if not shares and n_rows and n_columns and len(values) == min(n_rows[0], n_columns[-1]) and values.any():
         return values**2 / (values**2).sum()
     return None
 
@@ -219,9 +219,9 @@ def _pairs(name: str, array: xr.DataArray, counter: str, along: str, result: Map
     """Yield plots of components against each other, two by two, colored by label."""
     n_along, n_vectors = array.sizes[along], min(MOST_VECTORS, array.sizes[counter])
     chosen = spread(n_along)
-    told = labels_along(array, along)
-    names = tuple(str(each) for each in np.asarray(told[along])[chosen]) if along in told else ()
-    label, labels = _groups({key: value for key, value in told.items() if key != along}, chosen, n_along)
+    coords = labels_along(array, along)
+    names = tuple(str(each) for each in np.asarray(coords[along])[chosen]) if along in coords else ()
+    label, labels = _groups({key: value for key, value in coords.items() if key != along}, chosen, n_along)
     of = f"{n_along} {along}s" if len(chosen) == n_along else f"{len(chosen)} of {n_along} {along}s, spread evenly"
     shares = _shares(result)
     axes = [
@@ -237,17 +237,19 @@ def _pairs(name: str, array: xr.DataArray, counter: str, along: str, result: Map
 
 def _scattered(result: Mapping[str, Any]) -> Iterator[Picture]:
     """Yield plots of the samples' components from a run's record, used if its arrays weren't saved."""
-    told = result["scatter"]
-    scores = np.asarray(told["scores"], "float64").T
-    coords = {"sample": told["samples"]} | ({told["label"]: ("sample", told["labels"])} if told["labels"] else {})
+    scatter = result["scatter"]
+    scores = np.asarray(scatter["scores"], "float64").T
+    coords = {"sample": scatter["samples"]} | (
+        {scatter["label"]: ("sample", scatter["labels"])} if scatter["labels"] else {}
+    )
     array = xr.DataArray(scores, coords, ("sample", "component"))
     yield from _pairs("scores", array, "component", "sample", result)
 
 
-def _groups(told: Mapping[str, Any], chosen: npt.NDArray[Any], n_along: int) -> tuple[str, tuple[str, ...]]:
+def _groups(labels: Mapping[str, Any], chosen: npt.NDArray[Any], n_along: int) -> tuple[str, tuple[str, ...]]:
     """Return the label that separates groups, preferably a population; the smallest groups become "other"."""
-    for name in sorted(told, key=lambda each: "pop" not in each.lower()):
-        values = as_text(told[name])
+    for name in sorted(labels, key=lambda each: "pop" not in each.lower()):
+        values = as_text(labels[name])
         if 1 < len(np.unique(values)) < max(2, min(n_along, 200)):
             return name, tuple(grouped(values, _MOST_LABELS)[chosen].tolist())
     return "", ()
@@ -260,10 +262,10 @@ def over(name: str, array: xr.DataArray, counter: str, along: str) -> Picture:
     # Neighbors without an order differ as others do, and a line through all of them is a solid area.
     most = MOST_DOTS if _is_ordered(array, along) or labels or not counter else _MOST_UNORDERED
     step = max(1, -(-n_along // most))
-    told = labels.get(along)
-    if told is None and {"left", "right"} <= labels.keys():
-        told = (np.asarray(labels["left"]) + np.asarray(labels["right"])) / 2
-    x = np.arange(0, n_along, step) if told is None else np.asarray(told)[::step]
+    positions = labels.get(along)
+    if positions is None and {"left", "right"} <= labels.keys():
+        positions = (np.asarray(labels["left"]) + np.asarray(labels["right"])) / 2
+    x = np.arange(0, n_along, step) if positions is None else np.asarray(positions)[::step]
     x = x if x.dtype.kind in "Mif" else np.arange(0, n_along, step)
     count = array.sizes[counter] if counter else 1
     lines = tuple(
@@ -288,8 +290,8 @@ def _map(array: xr.DataArray, others: tuple[str, str], counter: str = "", number
     step = max(1, math.ceil(max(array.sizes[up], array.sizes[across]) / _MOST_CELLS))
     sides: dict[str, Numbers] = {}
     for dim in (across, up):
-        told = labels_along(array, dim).get(dim)
-        numbers = told is not None and np.asarray(told).dtype.kind in "if"
-        sides[dim] = np.asarray(told if numbers else np.arange(array.sizes[dim]), "float64")[::step]
+        values = labels_along(array, dim).get(dim)
+        numbers = values is not None and np.asarray(values).dtype.kind in "if"
+        sides[dim] = np.asarray(values if numbers else np.arange(array.sizes[dim]), "float64")[::step]
     from_top = up not in labels_along(array, up)
     return Map(sides[across], sides[up], vector(array, counter, number, step), from_top)

@@ -59,19 +59,19 @@ def heat_map(
     )
 
 
-def bandwidth_html(told: Mapping[str, Any], note: str = "") -> str:
+def bandwidth_html(bandwidth: Mapping[str, Any], note: str = "") -> str:
     """Return the heat map of `result["bandwidth"]` of a run, by medians; '' if no message was larger than 1 MB."""
-    if not told["n_messages"]:
+    if not bandwidth["n_messages"]:
         return ""
-    few = len(told["workers"]) <= _MOST_WITH_QUARTILES
+    few = len(bandwidth["workers"]) <= _MOST_WITH_QUARTILES
     cells = {
         (receiver, sender): (
             cell["bandwidth"][1],
             speeds(cell["bandwidth"] if few else cell["bandwidth"][1:2]),
             count(cell["count"], "message"),
         )
-        for receiver, row in enumerate(told["matrix"])
+        for receiver, row in enumerate(bandwidth["matrix"])
         for sender, cell in enumerate(row)
         if cell is not None
     }
-    return heat_map(labels(told["workers"]), cells, note=note)
+    return heat_map(labels(bandwidth["workers"]), cells, note=note)

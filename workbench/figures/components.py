@@ -65,8 +65,8 @@ def _draw_dots(plot: Any, dots: Dots, look: Theme) -> None:
             line_width=0.5,
             **({"legend_label": str(name)} if name else {}),
         )
-    told = [("name", "@name")] * bool(dots.names) + [(dots.label, "@label")] * bool(dots.labels)
-    plot.add_tools(HoverTool(tooltips=[*told, ("at", "@x, @y")]))
+    tooltips = [("name", "@name")] * bool(dots.names) + [(dots.label, "@label")] * bool(dots.labels)
+    plot.add_tools(HoverTool(tooltips=[*tooltips, ("at", "@x, @y")]))
     if dots.labels:
         _dress_legend(plot, look, dots.label)
 

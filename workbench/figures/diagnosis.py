@@ -37,9 +37,9 @@ _BAR = "display:flex;height:16px;max-width:900px;border:1px solid #8c8c8c;border
 _HATCHED = "repeating-linear-gradient(135deg,#8c8c8c66 0 2px,transparent 2px 7px)"
 
 
-def diagnosis_html(told: Mapping[str, Any]) -> str:
+def diagnosis_html(diagnosis: Mapping[str, Any]) -> str:
     """Return the bar, legend, message and further suggestions of a `Diagnosis` as JSON."""
-    shares = {name: share for name, share in told["shares"].items() if share >= _LEAST and name in COLORS}
+    shares = {name: share for name, share in diagnosis["shares"].items() if share >= _LEAST and name in COLORS}
     label = ", ".join(f"{SHARE_TITLES[name]} {percent(share)}" for name, share in shares.items())
     pieces = (
         tag(
@@ -55,9 +55,9 @@ def diagnosis_html(told: Mapping[str, Any]) -> str:
         "div",
         bar,
         legend,
-        paragraph(told["sentence"], "diagnosis"),
-        paragraph(f"Most memory: {Peak.model_validate(told['peak']).text()}." if told.get("peak") else ""),
-        _further(told["suggestions"][1:]),
+        paragraph(diagnosis["sentence"], "diagnosis"),
+        paragraph(f"Most memory: {Peak.model_validate(diagnosis['peak']).text()}." if diagnosis.get("peak") else ""),
+        _further(diagnosis["suggestions"][1:]),
         data_workbench="diagnosis",
     )
 

@@ -176,7 +176,7 @@ def _reported_row(sample: GpuSample, others: Iterable[GpuSample]) -> _Row:
         f"Our workers hold {size(sample.memory_ours)}." if sample.memory_ours else "",
         f"Its clock is held back: {', '.join(held)}." if held else "",
     )
-    return _Row(device, sample, more, where=f", on {sample.host} as its worker tells")
+    return _Row(device, sample, more, where=f", on {sample.host} as its worker reports")
 
 
 def _item(row: _Row, place: str, choice: Choice | None, *, said: Container[_Absence]) -> str:

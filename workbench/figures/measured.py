@@ -73,10 +73,10 @@ def sections_items(found: Sequence[Section]) -> dict[str, Any]:
 
 def _accuracy(result: Mapping[str, Any], drawn: list[Picture]) -> list[Section]:
     """Return the certificate, next to the first picture, which shows the falling values."""
-    told = result.get("certificate")
-    if not told:
+    certificate = result.get("certificate")
+    if not certificate:
         return []
-    body = tag("p", escape(told["sentence"]))
+    body = tag("p", escape(certificate["sentence"]))
     return [Section("How accurate it is", body, _pictured(drawn.pop(0)).figure if drawn else None)]
 
 
@@ -85,13 +85,13 @@ def _pictured(picture: Picture) -> Section:
 
 
 def _bandwidth(run: Mapping[str, Any]) -> list[Section]:
-    told = (run.get("result") or {}).get("bandwidth")
-    if not told:
+    bandwidth = (run.get("result") or {}).get("bandwidth")
+    if not bandwidth:
         return []
-    all_together = f" All together {transfers.speeds(told['overall'])} MiB/s." if told["overall"] else ""
-    meaning = " Quartiles of the messages' bandwidth; colour is the median." if told["n_messages"] else ""
-    said = tag("p", escape(f"Over {told['transport']}. {told['sentence']}{all_together}{meaning}"))
-    heat_map = bandwidth_html(told, ON_SIMULATED if run.get("simulated") else "")
+    all_together = f" All together {transfers.speeds(bandwidth['overall'])} MiB/s." if bandwidth["overall"] else ""
+    meaning = " Quartiles of the messages' bandwidth; colour is the median." if bandwidth["n_messages"] else ""
+    said = tag("p", escape(f"Over {bandwidth['transport']}. {bandwidth['sentence']}{all_together}{meaning}"))
+    heat_map = bandwidth_html(bandwidth, ON_SIMULATED if run.get("simulated") else "")
     return [Section("Bandwidth between workers", said + f'<div style="overflow-x: auto">{heat_map}</div>')]
 
 

@@ -129,13 +129,13 @@ def counts_over_time(
     scheduler counted but no worker reported are spread in proportion. Times are in seconds since the epoch.
     """
     seen = [_Counted(tasks, start, end) for tasks in records]
-    told = []
+    counts = []
     for names, final in bars:
         counted = {kind: sum((each.of(names, kind) for each in seen), np.zeros(STEPS)) for kind in _KINDS}
         done, erred = _fitted(counted["done"], final["done"]), _fitted(counted["erred"], final["erred"])
         started = _fitted(counted["started"], final["done"] + final["erred"])
-        told.append({"total": final["total"], "started": started, "done": done, "erred": erred})
-    return told
+        counts.append({"total": final["total"], "started": started, "done": done, "erred": erred})
+    return counts
 
 
 def replay_columns(

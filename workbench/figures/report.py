@@ -214,12 +214,12 @@ def _details(run: Mapping[str, Any]) -> str:
 
 
 def _list(values: Mapping[str, Any] | None) -> str:
-    told = {
+    facts = {
         str(name): escape(_shown(name, value))
         for name, value in (values or {}).items()
         if value not in (None, "", [], {})
     }
-    return facts_html(told) if told else ""
+    return facts_html(facts) if facts else ""
 
 
 def _shown(name: str, value: Any) -> str:

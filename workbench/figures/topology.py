@@ -25,9 +25,9 @@ def has_ways(topology: Topology) -> bool:
 
 def topology_of(inventory: Mapping[str, Any] | None) -> Topology | None:
     """Return a machine's topology as stored in a record; None if there is none, or no connection to show."""
-    told = (inventory or {}).get("topology")
+    recorded = (inventory or {}).get("topology")
     try:
-        found = Topology.model_validate(told) if told else None
+        found = Topology.model_validate(recorded) if recorded else None
     except ValidationError:
         return None  # The record of another machine may hold anything.
     return found if found is not None and has_ways(found) else None

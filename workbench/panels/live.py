@@ -216,7 +216,7 @@ class Watch(Figure):
     async def _follow_client(self) -> None:
         if self._past.ended is not None:
             self._past.resume()
-            self._page.pages.tell({"type": "do", "action": "load"})
+            self._page.pages.send_to_all({"type": "do", "action": "load"})
         while self._past.ended is None:
             status = self.client.status
             self._past.wait("The scheduler doesn't answer; trying again." if status == "connecting" else None)

@@ -103,7 +103,7 @@ class Pages:
         else:
             seat.receive(message)
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def send_to_all(self, message: dict[str, Any]) -> None:
         """Send a message to each page."""
         for seat in self._seats.values():
             seat.send_soon(message)
@@ -111,7 +111,7 @@ class Pages:
     def stand(self, message: dict[str, Any]) -> None:
         """Send a message to each page, and to those that open later."""
         self._standing = message
-        self.tell(message)
+        self.send_to_all(message)
 
     @property
     def is_shown(self) -> bool:

@@ -41,6 +41,6 @@ def do(act: Callable[..., Any], *arguments: Any) -> None:
 
     def look(done: Future[Any]) -> None:
         if not done.cancelled() and done.exception() is not None:
-            _log.error("A panel could not do what it was asked for", exc_info=done.exception())
+            _log.error("A request of a panel failed", exc_info=done.exception())
 
     soon(act, *arguments).add_done_callback(look)

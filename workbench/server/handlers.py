@@ -35,7 +35,7 @@ class ForeignSiteError(WorkbenchError):
     status = 403
 
     def __init__(self) -> None:
-        super().__init__("Another site asked for this. Open it from the Workbench, or type its address.")
+        super().__init__("Another site requested this page. Open it from the Workbench, or type its address.")
 
 
 class Refusing(RequestHandler):

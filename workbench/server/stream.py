@@ -72,7 +72,7 @@ class Stream(Refusing, WebSocketMixin, WebSocketHandler, JupyterHandler):
         try:
             self._screen.receive(parse_object(message))
         except WorkbenchError as err:
-            self._screen.tell(str(err))
+            self._screen.report(str(err))
 
     def on_close(self) -> None:
         """End everything that runs for this page."""

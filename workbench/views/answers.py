@@ -145,14 +145,14 @@ def far(run: Mapping[str, Any]) -> str:
 
 
 def _run_in_brief(run: Mapping[str, Any], titles: Mapping[str, str]) -> dict[str, Any]:
-    told = {name: run[name] for name in _RUN_IN_BRIEF} | {"title": run_title(run, titles)}
-    return told | {"far": far(run)} if run["status"] == "running" else told
+    summary = {name: run[name] for name in _RUN_IN_BRIEF} | {"title": run_title(run, titles)}
+    return summary | {"far": far(run)} if run["status"] == "running" else summary
 
 
 def _cluster_in_brief(cluster: dict[str, Any]) -> dict[str, Any]:
     # Notebooks are the only clients that are shown.
-    told = cluster | {"clients": [each for each in cluster["clients"] if "kernel-" in each]}
-    return {name: told[name] for name in _CLUSTER_IN_BRIEF if told[name] != []}
+    summary = cluster | {"clients": [each for each in cluster["clients"] if "kernel-" in each]}
+    return {name: summary[name] for name in _CLUSTER_IN_BRIEF if summary[name] != []}
 
 
 def patch_answer(patch: Any) -> dict[str, Any]:

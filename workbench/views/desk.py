@@ -127,7 +127,7 @@ class Desk:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.add_done_callback(self._tell)
+            task.add_done_callback(self._report_error)
             raise
 
     def _go(self, action: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -136,13 +136,13 @@ class Desk:
         task.add_done_callback(self._actions.discard)
         return task
 
-    def _tell(self, task: asyncio.Task[Any]) -> None:
+    def _report_error(self, task: asyncio.Task[Any]) -> None:
         if task.cancelled() or (error := task.exception()) is None:
             return
         if not isinstance(error, WorkbenchError):
             self.log.error("Workbench: an action failed", exc_info=error)
         if self._watching is not None:
-            self._watching.tell(str(error) or type(error).__name__)
+            self._watching.report(str(error) or type(error).__name__)
 
     async def close(self) -> None:
         """Cancel all actions here, and start no more. Clusters and runs belong to the user and keep running."""

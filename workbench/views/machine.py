@@ -69,13 +69,13 @@ def machine(context: Context, _: str) -> str:
     busy = sum(usage.cores) / max(1, len(usage.cores))
     used = memory.limit - min(memory.limit, memory.available or 0)
     bars = tag("div", *map(_core, range(len(usage.cores)), usage.cores), class_="wb-Cores", aria_hidden="true")
-    told = {
+    meters = {
         "Cores": meter("Cores in use", busy, 1, f"{100 * busy:.0f} % of {len(usage.cores)}") + bars,
         "Memory": meter("Memory in use", used, memory.limit, f"{size(used)} of {size(memory.limit)}", memory=True),
         "Disk": _both("read", usage.disk_read, "written", usage.disk_written),
         "Network": _both("received", usage.received, "sent", usage.sent),
     }
-    shown = facts({name: body for name, body in told.items() if body}, data_workbench="usage")
+    shown = facts({name: body for name, body in meters.items() if body}, data_workbench="usage")
     return tag("div", shown, live("gpus:"), class_="wb-Section-body")
 
 

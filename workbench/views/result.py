@@ -149,11 +149,11 @@ def _value(run: Mapping[str, Any]) -> str:
 
 def _where(run: Mapping[str, Any], *, drawn: bool) -> str:
     """Return the diagnosis of the time, and the task stream if `drawn`."""
-    told = run.get("diagnosis")
-    if not told and not drawn:
+    diagnosis = run.get("diagnosis")
+    if not diagnosis and not drawn:
         return ""
     title = tag("h3", "Where the time went") if run["status"] == "done" else tag("h3", "What the cluster did")
-    return title + (diagnosis_html(told) if told else "") + (figure(run=run["id"]) if drawn else "")
+    return title + (diagnosis_html(diagnosis) if diagnosis else "") + (figure(run=run["id"]) if drawn else "")
 
 
 def _rest(run: Mapping[str, Any]) -> str:
@@ -270,7 +270,7 @@ def _marks(run: Mapping[str, Any]) -> str:
 def _details(run: Mapping[str, Any]) -> str:
     result, check = run["result"] or {}, run["check"]
     given = run["parameters"] if run["workload"] != WATCHED else {}
-    told = {
+    details = {
         "Parameters": ", ".join(f"{name}={as_text(value)}" for name, value in given.items()),
         "Forecast": _forecast(run),
         "Text": run.get("text_comparison"),
@@ -282,7 +282,7 @@ def _details(run: Mapping[str, Any]) -> str:
         "Notes": " ".join(run.get("notes") or ()),
         "Run": run["id"],
     }
-    return facts({name: escape(text) for name, text in told.items() if text})
+    return facts({name: escape(text) for name, text in details.items() if text})
 
 
 def _forecast(run: Mapping[str, Any]) -> str | None:
@@ -335,10 +335,10 @@ def saving(context: Context, run_id: str) -> str:
     field, found = f"save.{run_id}.path", read(run_id)
     if found is not None and found.active:
         cancel = icon_button("close", "Cancel", **action("cancel_saving", run=run_id))
-        told = paragraph(found.sentence)
+        progress = paragraph(found.sentence)
         if found.total:
-            told = meter("Blocks written", found.done, found.total, found.sentence)
-        return tag("div", told, cancel, class_="wb-Row", data_workbench="saving") + notice(f"run={run_id}")
+            progress = meter("Blocks written", found.done, found.total, found.sentence)
+        return tag("div", progress, cancel, class_="wb-Row", data_workbench="saving") + notice(f"run={run_id}")
     place = text_field(
         field,
         "Path or URL to save to",

@@ -132,12 +132,12 @@ def latest(context: Context, workload: str) -> str:
         words = joined((far(run), duration(round(time.time() - run["started"]))))
     elif status == "done" and run["seconds"] is not None:
         words = duration(run["seconds"])
-    told = f"Last run: {joined((status, where_and_when(run)))}"
+    title = f"Last run: {joined((status, where_and_when(run)))}"
     id_ = run["id"]
     return tag(
         "span",
         tag("span", class_="wb-Dot"),
-        link(words, title=told, data_reveal=f"wb-section-runs wb-more-{id_}", data_workbench="latest-run"),
+        link(words, title=title, data_reveal=f"wb-section-runs wb-more-{id_}", data_workbench="latest-run"),
         class_=f"wb-Latest wb-mod-{status}",
     )
 

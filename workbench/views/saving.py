@@ -32,7 +32,7 @@ def save(
     *,
     only: Sequence[str] = (),
     replace: bool = False,
-    told: Callable[[int, int], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> str:
     """Write the arrays of a run's answer, or a picture of it, for other programs; return the path or URL.
 
@@ -44,17 +44,17 @@ def save(
     only
         Names of the arrays to write, or the name of the picture. By default, all arrays, or the most informative
         picture.
-    told
+    on_progress
         Called with the number of written blocks and the total.
     """
     to, answer = keeping.wanted(run, path, kind, only=only, replace=replace)
     keeping.sweep(to)
-    writer, mark = writing.Writer(told), keeping.mark_of_saver(run.id)
+    writer, mark = writing.Writer(on_progress), keeping.mark_of_saver(run.id)
     if to.kind in PICTURES:
         from workbench.views.recorded import picture_bytes
 
         if len(only) > 1:
-            raise BadInputError(f"A file holds one picture, and {', '.join(only)} were asked for. Name one of them.")
+            raise BadInputError(f"{', '.join(only)} are {len(only)} pictures, and a file holds one. Name one of them.")
         writing.write_parts([picture_bytes(run, next(iter(only), None), to.kind)], to, mark=mark)
     elif to.kind == "tsv":
         writing.write_parts(_encoded(table(answer, writer.count)), to, mark=mark)
@@ -82,8 +82,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     writer = Writer(folder, saving)
 
     def done() -> dict[str, Any]:
-        asked = saving.model_dump(include={"path", "kind", "only", "replace"})
-        save(store.get(run_id), **asked, told=lambda done, total: writer.note_while_active(done=done, total=total))
+        options = saving.model_dump(include={"path", "kind", "only", "replace"})
+
+        def on_progress(done: int, total: int) -> None:
+            writer.note_while_active(done=done, total=total)
+
+        save(store.get(run_id), **options, on_progress=on_progress)
         return {"status": "done"}
 
     def failed(err: Exception) -> str:

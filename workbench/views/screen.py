@@ -67,7 +67,7 @@ class Screen:
         self._sent_cursor: int | None = None
         self._sent_problem: str | None = None
         watching.state.subscribe(self._something.set)
-        watching.listen(self.tell)
+        watching.listen(self.report)
         self._tasks = [asyncio.create_task(each) for each in (self._begin(), self._keep_listening())]
 
     def receive(self, message: dict[str, Any]) -> None:
@@ -83,7 +83,7 @@ class Screen:
         """True if the page waits for the result of an action."""
         return bool(self._acting)
 
-    def tell(self, message: str) -> None:
+    def report(self, message: str) -> None:
         """Send an error message to the page."""
         self._note(_error(message))
 
@@ -92,7 +92,7 @@ class Screen:
         for task in (*self._tasks, *self._acting):
             task.cancel()
         self._watching.state.unsubscribe(self._something.set)
-        self._watching.unlisten(self.tell)
+        self._watching.unlisten(self.report)
         for name in tuple(self._watches):
             self._unwatch(name)
 
@@ -106,7 +106,7 @@ class Screen:
         try:
             await self._watching.state.read()
         except WorkbenchError as err:
-            self.tell(str(err))
+            self.report(str(err))
             is_read = False
         await self._send_state(is_read)
         await asyncio.gather(

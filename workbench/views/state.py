@@ -83,8 +83,8 @@ class StateWatcher:
         self._tasks = ()
 
     def _notify(self) -> None:
-        for tell in tuple(self._subscribers):
-            tell()
+        for on_change in tuple(self._subscribers):
+            on_change()
 
     async def _follow(self) -> None:
         try:

@@ -74,7 +74,7 @@ class Watching:
         self._linger = linger
         self._feeds: dict[str, ClusterFeed] = {}
         self._ending: set[ClusterFeed] = set()
-        self._told: set[Callable[[str], None]] = set()
+        self._listeners: set[Callable[[str], None]] = set()
 
     # -- figures of clusters and runs
 
@@ -148,18 +148,18 @@ class Watching:
 
     # -- errors outside of requests
 
-    def listen(self, tell: Callable[[str], None]) -> None:
-        """Call `tell` with each later error message that belongs to no request."""
-        self._told.add(tell)
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with each later error message that belongs to no request."""
+        self._listeners.add(listener)
 
-    def unlisten(self, tell: Callable[[str], None]) -> None:
-        """Stop calling `tell`."""
-        self._told.discard(tell)
+    def unlisten(self, listener: Callable[[str], None]) -> None:
+        """Stop calling `listener`."""
+        self._listeners.discard(listener)
 
-    def tell(self, message: str) -> None:
+    def report(self, message: str) -> None:
         """Send a message to all listeners."""
-        for tell in tuple(self._told):
-            tell(message)
+        for listener in tuple(self._listeners):
+            listener(message)
 
     async def close(self) -> None:
         """Stop all watching in this server. The clusters keep running."""

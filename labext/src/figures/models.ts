@@ -10,7 +10,7 @@ export interface IModel {
   setv(values: object, options?: { sync: boolean }): void;
 }
 
-/** Drawn, and not told to Python: a slider's head passes sixty times a second. */
+/** Drawn, and not sent to Python: a slider's head passes sixty times a second. */
 export const QUIET = { sync: false };
 
 /** A record that is played: when it starts and ends (ms since the epoch), and its counts as JSON. */

@@ -20,11 +20,11 @@ export interface IFigureChannel {
   bokeh(needed: IFigure['bokeh']): Promise<IBokeh>;
 }
 
-/** Messages kept while the figure is paused or hidden; beyond it Python is asked for the whole again. */
+/** Messages kept while the figure is paused or hidden; beyond it the whole is requested from Python again. */
 const QUEUE = 1000;
 /** The source that holds the stretch of time to show while one follows. */
 const WINDOW = 'window';
-/** Milliseconds after the last pan or zoom before Python is asked for the detail of what is in view. */
+/** Milliseconds after the last pan or zoom before the detail of the view is requested from Python. */
 const SETTLE = 150;
 /** The plot that takes the room which the others leave. */
 const STREAM = 'tasks_plot';
@@ -143,7 +143,7 @@ export class Figure {
     }
     this._drain();
     if (kept) {
-      // As a pan does: Python is asked for the detail of what is in view.
+      // As after a pan, the detail of the view is requested from Python.
       this._range?.setv(kept);
     }
   }

@@ -34,7 +34,7 @@ interface INumbered extends IMessage {
 const GREETING = [1000, 15000];
 /** Milliseconds that a message may come later than one that was sent after it. */
 const DISORDER = 100;
-/** Milliseconds without a word from the kernel after which a person is told that something waits. */
+/** Milliseconds without a word from the kernel after which a message says that something waits. */
 const PATIENCE = 8000;
 
 export class Messages {
@@ -48,7 +48,7 @@ export class Messages {
   constructor(private _model: IModel) {
     _model.on('msg:custom', text => this._receive(JSON.parse(text) as INumbered));
     this._begin();
-    this._tellIfSilent(() => !this._ready);
+    this._reportIfSilent(() => !this._ready);
   }
 
   /** To the kernel. What is watched and chosen is said again by itself to a kernel that has forgotten this page. */
@@ -63,18 +63,18 @@ export class Messages {
     }
     this._sayIfReady(message);
     // All that is said is confirmed.
-    this._tellIfSilent(() => this._ready);
+    this._reportIfSilent(() => this._ready);
   }
 
   /** Have Python perform an action, which is never repeated by itself. */
   act(name: string, given: object): Promise<unknown> {
-    this._tellIfSilent(() => this._actions.waiting > 0);
+    this._reportIfSilent(() => this._actions.waiting > 0);
     return this._actions.perform(name, given);
   }
 
   /** Have Python perform an action that only reads; a kernel that has forgotten this page is asked again. */
   read<T>(name: string, given: object): Promise<T> {
-    this._tellIfSilent(() => this._actions.waiting > 0);
+    this._reportIfSilent(() => this._actions.waiting > 0);
     return this._actions.perform(name, given, true) as Promise<T>;
   }
 
@@ -114,7 +114,7 @@ export class Messages {
       return;
     }
     this._received += 1;
-    this._tellSilence(false);
+    this._reportSilence(false);
     if (message.type === 'again') {
       this._begin();
     } else if (message.type === 'received') {
@@ -133,7 +133,7 @@ export class Messages {
     }
   }
 
-  private _tellSilence(silent: boolean): void {
+  private _reportSilence(silent: boolean): void {
     // A click takes the sentence away, so that it is said again after the next.
     if (silent || this._silent) {
       this._silent = silent;
@@ -141,10 +141,10 @@ export class Messages {
     }
   }
 
-  /** Have a person told when the kernel says nothing, and something still waits for it. */
-  private _tellIfSilent(waits: () => boolean): void {
+  /** Report silence if the kernel sends nothing for a while and something still waits for it. */
+  private _reportIfSilent(waits: () => boolean): void {
     const received = this._received;
-    window.setTimeout(() => this._received === received && waits() && this._tellSilence(true), PATIENCE);
+    window.setTimeout(() => this._received === received && waits() && this._reportSilence(true), PATIENCE);
   }
 
   private _askAgain(): void {

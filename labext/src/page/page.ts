@@ -1,7 +1,7 @@
 /**
  * Views that Python makes as HTML, shown and kept up to date: in Lab's sidebar and tabs, in notebooks, without Lab.
  *
- * A view stands where an element has `data-live="name"`, and is asked for while it can be seen: not while what it is
+ * A view stands where an element has `data-live="name"`, and is requested while it can be seen: not while what it is
  * in is folded or hidden. What a person does in it is said by attributes, so that a new view needs no code here:
  *
  * name                      of an input: what is chosen or typed goes to Python under it, and the views follow.
