@@ -231,12 +231,12 @@ def show_runs(runs: Sequence[Run], total: int, offset: int = 0, *, filtered: boo
 def show_run(run: Run) -> None:
     """Print one run: its answer, its check, its time."""
     # Omitted values, and values derived from files, are in the record.
-    told = {
+    parameters = {
         name: value
         for name, value in run.resolved.items()
         if (value or isinstance(value, int | float)) and name not in FACTS and not isinstance(value, dict)
     }
-    source = told.pop("source", None) if run.workload == WATCHED else None
+    source = parameters.pop("source", None) if run.workload == WATCHED else None
     unchecked = run.function is not None and run.status == "done"
     on_gpu, saving = run.on_gpu, savings.read(run.id)
     about: dict[str, Any] = {
@@ -268,7 +268,7 @@ def show_run(run: Run) -> None:
         "Energy": run.energy and run.energy.text(),
         "Imported": run.imported and f"ran on {run.imported.machine}",
         "Cluster": f"{run.cluster}: {run.spec.describe()}" if run.spec else run.cluster,
-        "Parameters": ", ".join(f"{name}={_plain(value)}" for name, value in told.items()),
+        "Parameters": ", ".join(f"{name}={_plain(value)}" for name, value in parameters.items()),
         "Settings": ", ".join(f"{name}={value}" for name, value in (run.settings or {}).items()),
         "Source": source and Text(str(source)),
         "Notes": "\n".join(run.notes),
@@ -454,11 +454,11 @@ def progress(run: Run, on: Progress | None = None) -> Iterator[Callable[[Run], N
     with _bar(f"{run.workload} on {run.cluster}", on) as bar:
 
         def on_change(changed: Run) -> None:
-            told = changed.progress
-            known = bool(told.total) and not told.more
-            words = ". ".join(filter(None, (told.words() if told.total else "", told.waits)))
-            bar.update(TaskID(0), completed=told.done if known else 0, words=words)
-            bar.tasks[0].total = told.total if known else None  # `update` takes None for: unchanged
+            now = changed.progress
+            known = bool(now.total) and not now.more
+            words = ". ".join(filter(None, (now.words() if now.total else "", now.waits)))
+            bar.update(TaskID(0), completed=now.done if known else 0, words=words)
+            bar.tasks[0].total = now.total if known else None  # `update` takes None for: unchanged
 
         yield on_change
 
@@ -619,10 +619,10 @@ def _forecast(run: Run) -> dict[str, str]:
     """Return the forecast time, and the cost of the run."""
     from workbench.runs.forecasting.duration import forecast_seconds
 
-    told = forecast_seconds(run)
+    forecast = forecast_seconds(run)
     about = {}
-    if told is not None and run.forecast is not None and run.seconds:
-        missed = 100 * abs(told / run.seconds - 1)
+    if forecast is not None and run.forecast is not None and run.seconds:
+        missed = 100 * abs(forecast / run.seconds - 1)
         span = _span(run.forecast["seconds"], run.forecast)
         about["Forecast"] = f"{span}, {run.forecast['basis']}; off by {missed:.0f} %"
     if run.cost is not None:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 
 from workbench import __version__
-from workbench.cli.answers import complain, tell
+from workbench.cli.answers import complain, print_text
 from workbench.cli.clusters import add_cluster_commands
 from workbench.cli.compare import add_compare_commands
 from workbench.cli.completions import complete
@@ -79,7 +79,7 @@ def _refuse(message: str, code: int, given: Sequence[str], parameter: str | None
     complain(message)
     if "--json" in given:
         error = {"message": message, "exit_code": code} | ({"parameter": parameter} if parameter else {})
-        tell(json.dumps({"error": error}, indent=2))
+        print_text(json.dumps({"error": error}, indent=2))
     return code
 
 
@@ -110,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Example: workbench run array_sum --on cpu -p size=1GiB",
     )
     parser.add_argument("--version", action="version", version=f"dask-workbench {__version__}")
-    parser.set_defaults(command=lambda _: tell(parser.format_help().rstrip()))
+    parser.set_defaults(command=lambda _: print_text(parser.format_help().rstrip()))
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
     add_hardware(commands)
     add_cluster_commands(commands)

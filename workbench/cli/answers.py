@@ -12,7 +12,7 @@ from typing import Any
 from workbench.errors import printable
 
 
-def tell(text: str) -> int:
+def print_text(text: str) -> int:
     """Print text, which may come from outside; return exit code 0."""
     print(printable(text))
     return 0
@@ -26,10 +26,10 @@ def answer(arguments: argparse.Namespace, value: Any, said: str | Callable[[Any]
     if arguments.json:
         from pydantic_core import to_jsonable_python
 
-        # JSON escapes everything that `tell` would remove, except this character.
-        return tell(json.dumps(to_jsonable_python(value), indent=2).replace("\x7f", "\\u007f"))
+        # JSON escapes everything that `print_text` would remove, except this character.
+        return print_text(json.dumps(to_jsonable_python(value), indent=2).replace("\x7f", "\\u007f"))
     if isinstance(said, str):
-        return tell(said)
+        return print_text(said)
     from workbench import terminal
 
     said(terminal)
@@ -67,11 +67,11 @@ def shown(how: str, what: Any, arguments: argparse.Namespace, every: float = 60.
         yield hear
 
 
-def agreed(told: str, question: str = "Go on?") -> bool:
+def agreed(message: str, question: str = "Go on?") -> bool:
     """Return whether the user at the terminal agrees; False if no one can answer."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    print(f"{printable(told)}\n{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    print(f"{printable(message)}\n{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 

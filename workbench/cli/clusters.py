@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from workbench.cli import completions
-from workbench.cli.answers import agreed, answer, complain, shown, tell
+from workbench.cli.answers import agreed, answer, complain, print_text, shown
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import (
     FORCE,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _LINES = 20
 """Number of lines of each log that --follow starts with."""
 
-_TOLD = (
+_FIELDS = (
     *("name", "status", "profile", "scheduler_address", "n_workers", "threads_per_worker", "memory_limit", "protocol"),
     *("memory_used", "stage", "n_workers_expected", "adaptive", "jobs", "python", "dashboard_address", "created"),
     *("expires_at", "clients", "message", "warning", "devices", "why"),
@@ -125,7 +125,7 @@ def _follow(cluster: str, logs: dict[str, str], every: float = 1.0) -> int:
             lines = text.splitlines()
             new = new_lines(seen[name], lines) if name in seen else lines[-_LINES:]
             for line in new:
-                tell(f"{name}: {line}")
+                print_text(f"{name}: {line}")
             seen[name] = lines
         sys.stdout.flush()
         try:
@@ -282,8 +282,8 @@ def cluster_json(record: ClusterRecord) -> dict[str, Any]:
     """
     from workbench.clusters.records import memory_used
 
-    told = {**record.spec.model_dump(), **record.model_dump(), "memory_used": memory_used(record)}
-    return {name: told[name] for name in _TOLD}
+    values = {**record.spec.model_dump(), **record.model_dump(), "memory_used": memory_used(record)}
+    return {name: values[name] for name in _FIELDS}
 
 
 def up_options(text: str) -> argparse.Namespace:

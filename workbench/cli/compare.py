@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import config
-from workbench.cli.answers import agreed, complain, shown, tell
+from workbench.cli.answers import agreed, complain, print_text, shown
 from workbench.cli.clusters import add_yes, new_session
 from workbench.cli.runs import add_parameters, add_settings, workload_parameters
 from workbench.cli.signals import ending_on, holding_back_signals
@@ -113,7 +113,7 @@ def print_comparison(comparison: Comparison, form: str | None, save: str | None)
 
         terminal.show_comparison(comparison, summary)
     else:
-        tell(export(comparison, form).rstrip("\n"))  # type: ignore[arg-type]
+        print_text(export(comparison, form).rstrip("\n"))  # type: ignore[arg-type]
     if summary.agree is False:
         complain(f"The answers do not agree. {summary.agreement}")
         return 1

@@ -42,10 +42,10 @@ def _forecast(arguments: argparse.Namespace) -> int:
     cluster, spec = _hardware_of(session, arguments)
     parameters = workload_parameters(arguments)
     found = session.forecast(arguments.workload, parameters, cluster)
-    return _tell(arguments, found, spec)
+    return _print_forecast(arguments, found, spec)
 
 
-def _tell(arguments: argparse.Namespace, found: Forecast, spec: ClusterSpec) -> int:
+def _print_forecast(arguments: argparse.Namespace, found: Forecast, spec: ClusterSpec) -> int:
     value = found._asdict() | {"workload": arguments.workload}
     return answer(arguments, value, lambda terminal: terminal.show_forecast(found, spec.describe()))
 
@@ -85,7 +85,7 @@ def _measured(
     run = run_on(session, lambda: session.measure(arguments.workload, parameters, record), arguments)
     if run.status != "done":
         raise FailedError(f"The measurement {run.id} is {run.status}. {run.error or ''}".strip())
-    return _tell(arguments, session.forecast(arguments.workload, parameters, record), record.spec)
+    return _print_forecast(arguments, session.forecast(arguments.workload, parameters, record), record.spec)
 
 
 def add_forecast_commands(commands: Any) -> None:

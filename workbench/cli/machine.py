@@ -19,10 +19,10 @@ def _hardware(arguments: argparse.Namespace) -> int:
     session = new_session()
     inventory = session.hardware()
     offered = session.profiles(inventory)
-    told = inventory.model_dump(include={"cpu", "memory", "gpus", "ucx"}) | {"profiles": offered}
-    told |= inventory.model_dump(include={"network", "topology", "cuda"})
+    facts = inventory.model_dump(include={"cpu", "memory", "gpus", "ucx"}) | {"profiles": offered}
+    facts |= inventory.model_dump(include={"network", "topology", "cuda"})
     budget = session.budget(inventory)
-    return answer(arguments, told, lambda terminal: terminal.show_hardware(inventory, offered, budget))
+    return answer(arguments, facts, lambda terminal: terminal.show_hardware(inventory, offered, budget))
 
 
 def lab(arguments: argparse.Namespace) -> int:

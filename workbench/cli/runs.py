@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from workbench.cli.answers import answer, complain, shown, tell
+from workbench.cli.answers import answer, complain, print_text, shown
 from workbench.cli.clusters import add_no_wait, add_yes, new_session, own_cluster, spec_of, up_options
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import add_command, add_pairs, add_run_name, add_workload_name, parameters_of, whole_number
@@ -32,7 +32,7 @@ def _workloads(arguments: argparse.Namespace) -> int:
         raise BadInputError("A preset is of one workload: give its name.")
     chosen = session.workloads() if arguments.workload is None else (session.workload(arguments.workload),)
     if arguments.source and not arguments.json:
-        return tell("\n\n".join(template.source.rstrip() for template in chosen))
+        return print_text("\n\n".join(template.source.rstrip() for template in chosen))
     if changes:
         return _change_presets(session, chosen[0], arguments)
     from workbench.workloads.lookup import described
@@ -87,7 +87,7 @@ def _run(arguments: argparse.Namespace) -> int:
             run = begin()
             return answer(arguments, run, f"{run.id} was started. See how far it is: workbench show {run.id}")
         run = run_on(session, begin, arguments)
-    return _tell_run(awaited(run), arguments)
+    return _report_run(awaited(run), arguments)
 
 
 def _runs(arguments: argparse.Namespace) -> int:
@@ -185,7 +185,7 @@ def run_on(session: Session, begin: Callable[[], Run], arguments: argparse.Names
         raise
 
 
-def _tell_run(run: Run, arguments: argparse.Namespace) -> int:
+def _report_run(run: Run, arguments: argparse.Namespace) -> int:
     """Print a finished run; return exit code 1 if it failed or its answer did not pass its check."""
     _show_run(run, arguments)
     if run.status != "done":

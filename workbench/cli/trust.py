@@ -21,7 +21,7 @@ def trusts_this_folder() -> bool:
     """Ask the user at the terminal whether to use the definitions in the working folder; if so, store that."""
     session = new_session()
     waiting = session.untrusted()
-    if waiting is None or waiting.problem is not None or not agreed(_told(waiting), waiting.question):
+    if waiting is None or waiting.problem is not None or not agreed(_description(waiting), waiting.question):
         return False
     session.trust(waiting.sha, waiting.folder)
     return True
@@ -41,13 +41,13 @@ def _trust(arguments: argparse.Namespace) -> int:
         raise BadInputError(f"There is no folder {folder}. Give the path of one.")
     found = kept.definitions(folder)
     if found is None:
-        told = {"folder": str(folder), "trusted": False}
-        return answer(arguments, told, f"{folder} defines no workloads, profiles or presets.")
-    if found.problem is None and not (arguments.yes or agreed(_told(found), found.question)):
+        outcome = {"folder": str(folder), "trusted": False}
+        return answer(arguments, outcome, f"{folder} defines no workloads, profiles or presets.")
+    if found.problem is None and not (arguments.yes or agreed(_description(found), found.question)):
         raise BadInputError(f"{folder} was not trusted. It defines {found}. To trust it without a question: --yes")
     new_session().trust(found.sha, folder)
-    told = {"folder": str(folder), "trusted": True, "sha": found.sha}
-    return answer(arguments, told, f"Trusted until it changes: {on_one_line(str(folder))} with {found}.")
+    outcome = {"folder": str(folder), "trusted": True, "sha": found.sha}
+    return answer(arguments, outcome, f"Trusted until it changes: {on_one_line(str(folder))} with {found}.")
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -62,7 +62,7 @@ def _list(arguments: argparse.Namespace) -> int:
     return answer(arguments, found, lines or "No folder is trusted.")
 
 
-def _told(found: Definitions) -> str:
+def _description(found: Definitions) -> str:
     return f"{on_one_line(str(found.folder))}\n{_MEANING}"
 
 
