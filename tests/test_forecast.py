@@ -877,4 +877,4 @@ def test_a_run_begins_also_where_what_would_tell_its_time_fails(data_folder, mon
     monkeypatch.setattr(history, "runs_of", lambda *_: 1 / 0)
     told = Session().forecast("array_sum", {"size": "1MiB"}, SPEC)
     assert (told.verdict, told.seconds) == ("fits", None)
-    assert "Past runs of array_sum tell nothing: ZeroDivisionError" in caplog.text
+    assert "Past runs of array_sum can't be used for a forecast: ZeroDivisionError" in caplog.text

@@ -92,7 +92,7 @@ def test_a_certificate_speaks_percent_and_names_vectors_not_to_rely_on() -> None
     told = accuracy({"certificate": certificate})
     assert told == "Each value is very likely within 0.9 %. Vector 2 is not reliable: others are as large."
     small = accuracy({"certificate": {"bound": [1e-7, None], "status": "not reached"}})
-    assert small.startswith("Each value is within 1e-05 %, except for those that can't be told from zero.")
+    assert small.startswith("Each value is within 1e-05 %, except for those that can't be distinguished from zero.")
     assert "not reached" in small
     assert accuracy({"value": 1.0}) == ""
 

@@ -124,14 +124,14 @@ def order_agrees(found, summary, texts, told):
         best = next(each for each, line in there if line.on == name)
         assert all(judged(best.seconds, each.seconds) == "faster" for each, _ in there if each is not best), told
         assert spread(best.seconds).median == min(line.seconds.median for _, line in there), told
-        assert "can't be told: " + name not in verdict, told
+        assert "is the fastest: " + name not in verdict, told
     pairs = [judged(a.seconds, b.seconds) for a, _ in there for b, _ in there if a is not b]
     if verdict.startswith("Equal within 5 %,"):
         assert set(pairs) == {"equal"}, told
         assert not any(word in verdict for word in words[:3]), told
     if "undecided" in pairs and "faster" not in pairs and not summary.scaling:
         assert not claimed, told
-        assert "Which of these" not in verdict, told
+        assert "which of these" not in verdict, told
     for names in re.findall(r"Equal within 5 %: ([^.]*)\.", verdict):
         reference, *others = (next(each for each, line in there if line.title == name) for name in names.split(", "))
         assert all(judged(other.seconds, reference.seconds) == "equal" for other in others), told

@@ -89,7 +89,7 @@ def _words(arrays: Mapping[str, Array]) -> str:
 
 
 _IN_MEMORY = 64 * 2**20
-"""Bytes of all arrays of an answer together up to which each is read when it is asked for."""
+"""Bytes of all arrays of an answer together up to which each is read when it is needed."""
 _FIRST = 3
 """Values at the beginning of an array that are printed."""
 

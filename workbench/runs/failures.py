@@ -105,7 +105,7 @@ def _killed_worker(error: BaseException) -> bool:
 
 def lost_connection(error: BaseException) -> bool:
     """Return whether the error says that the scheduler is unreachable."""
-    # Dask cancels tasks for other reasons, too, which its error tells.
+    # Dask cancels tasks for other reasons, too, and names them in its error.
     cancelled = isinstance(error, CancelledError) and "lost dependencies" not in str(error)
     return cancelled or isinstance(error, (ConnectionError, TimeoutError)) or "Comm" in type(error).__name__
 

@@ -50,11 +50,13 @@ def _state(path: str, resolved: Mapping[str, Any]) -> str:
     try:
         options = options_of("the run", path, resolved) if is_url else {}
         names = kind.files(path) if kind else [path] if is_url else matches(path)
-        found = {name: told for each in names[:_MOST] for name, told in Place(each, options).state(deep=False).items()}
+        found = {
+            name: state for each in names[:_MOST] for name, state in Place(each, options).state(deep=False).items()
+        }
     except (OSError, ValueError, WorkbenchError):
         # The workload itself says what is wrong with it.
         return ""
-    states = [", ".join(f"{key} {value}" for key, value in told.items()) for told in found.values()]
+    states = [", ".join(f"{key} {value}" for key, value in state.items()) for state in found.values()]
     if len(states) < 2:
         return "".join(states)
     lines = " ".join(map(" ".join, zip(found, states, strict=True)))

@@ -90,14 +90,14 @@ class Recording:
         self._latest = now.after(self._latest)
         return self._latest
 
-    def telling(self, writer: Writer[Run], client: Client) -> contextlib.AbstractContextManager[None]:
+    def reporting(self, writer: Writer[Run], client: Client) -> contextlib.AbstractContextManager[None]:
         """Write a run's progress, a few times a second until the block ends; and the reason if it stands still."""
         run = writer.record
         # A workload of several passes makes the graph of each when the one before has ended.
         self._latest = before = Progress(more=((run.needs or {}).get("n_rounds") or 1) > 1)
         due = time.monotonic() + _STILL
 
-        def tell() -> None:
+        def report() -> None:
             nonlocal before, due
             now = self.progress()
             if now == before and time.monotonic() < due:
@@ -106,7 +106,7 @@ class Recording:
             before, due = now, time.monotonic() + _STILL
             writer.note_while_active(progress=now.model_copy(update={"waits": waits}))
 
-        return folders.meanwhile(tell, _PROGRESS_INTERVAL, "progress")
+        return folders.meanwhile(report, _PROGRESS_INTERVAL, "progress")
 
     def _receive(self, batch: Batch) -> None:
         from distributed.utils import key_split_group

@@ -117,7 +117,7 @@ def _alone(writer: Writer[Run], spec: ClusterSpec) -> dict[str, Any]:
             threads=spec.threads,
             workers=1,
             shares={"computing": 1.0},
-            sentence="One process computed, without Dask: there are no tasks to tell apart.",
+            sentence="One process computed, without Dask: there are no tasks to distinguish.",
             peak=peak,
         ),
         progress=progress.model_copy(update={"done": 1, "stage": "checking"}),
@@ -153,13 +153,13 @@ def _compute(writer: Writer[Run], recording: Recording) -> dict[str, Any]:
 
             compute = partial(_results, client, recording, chosen, run)
             if run.measurement and not _has_gpus(run):
-                # Workers import and compile what they need once, which a part would tell a hundred times of.
+                # Workers import and compile what they need once, which a part would count a hundred times.
                 first = chosen.build(parameters)
                 compute(first, chosen.collections(first))
                 del first
                 gc.collect()  # or equal tasks would still be there
             recording.start(client)
-            with recording.telling(writer, client):
+            with recording.reporting(writer, client):
                 writer.note(status="running", started=time.time())
                 since = transfers.clock(client) if chosen.reports_bandwidth else None
                 needs = None if run.needs is None else Needs.model_validate(run.needs)
@@ -293,7 +293,7 @@ def _connected(writer: Writer[Run]) -> Iterator[tuple[Client, ClusterSpec | None
         if (why := unconnected(client)) is not None:
             raise FailedError(why)
         elsewhere = machine_elsewhere(found)
-        # A run without what it ran on would tell nothing of the next.
+        # Later forecasts need the hardware in the record.
         inventory = elsewhere or run.inventory or hardware.inventory().model_dump(mode="json")
         writer.note(versions=versions(found), inventory=inventory)
         path = run.resolved.get("path")

@@ -65,7 +65,7 @@ def _is_value(value: object) -> bool:
 
 
 _UNRELIABLE = 0.5
-"""Sine of the angle to the true vectors from which on a vector tells little."""
+"""Sine of the angle to the true vectors from which on a vector is not reliable."""
 
 
 def accuracy(result: Mapping[str, Any]) -> str:
@@ -78,9 +78,9 @@ def accuracy(result: Mapping[str, Any]) -> str:
     likely = " very likely" if certificate.get("status") == "very likely" else ""
     parts = [f"Each value is{likely} within {_percent(max(known))}."] if known else []
     if known and len(known) < len(bounds):
-        parts = [f"{parts[0][:-1]}, except for those that can't be told from zero."]
+        parts = [f"{parts[0][:-1]}, except for those that can't be distinguished from zero."]
     if not known:
-        parts = ["The values can't be told from zero."]
+        parts = ["The values can't be distinguished from zero."]
     if certificate.get("status") == "not reached":
         parts.append("The accuracy that was requested was not reached.")
     unreliable = [(first, last) for first, last, sine in certificate.get("groups") or () if sine >= _UNRELIABLE]

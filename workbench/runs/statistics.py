@@ -29,7 +29,7 @@ _POWER = 0.84
 """Standard errors beyond half an interval with which four in five intervals exclude a bound."""
 
 _TICK = 1e-9
-"""Seconds below which no clock tells times apart."""
+"""Smallest difference of times, in seconds, that a clock can measure."""
 
 Difference = Literal["faster", "slower", "equal", "undecided"]
 

@@ -81,7 +81,7 @@ def transport(client: Client, workers: Iterable[str]) -> str:
     lanes = sorted(
         {lane for answer in client.run(Travelling(remote.ucx_lanes), on_error="ignore").values() for lane in answer}
     )
-    return f"ucx ({', '.join(lanes)})" if lanes else "ucx (it didn't tell which transport it uses)"
+    return f"ucx ({', '.join(lanes)})" if lanes else "ucx (transport not reported)"
 
 
 def text(found: Mapping[str, Any]) -> str:

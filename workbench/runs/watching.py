@@ -95,7 +95,7 @@ class Watching:
         self._n_of_others = 0
         self._began = 0.0
         self._seconds: float | None = None
-        self._blocks, self._telling = contextlib.ExitStack(), contextlib.ExitStack()
+        self._blocks, self._reporting = contextlib.ExitStack(), contextlib.ExitStack()
 
     @property
     def run(self) -> Run:
@@ -137,7 +137,7 @@ class Watching:
         # A cluster that is gone by now has said all that it will.
         with contextlib.suppress(OSError, TimeoutError):
             self._recording.stop()
-        self._telling.close()
+        self._reporting.close()
 
     def __enter__(self) -> Self:
         self._writer = store.writer(run := self._create())
@@ -151,7 +151,7 @@ class Watching:
             self._end("failed", named(err))
             raise
         recording.stage = "computing"
-        self._telling.enter_context(recording.telling(self._writer, self.client))
+        self._reporting.enter_context(recording.reporting(self._writer, self.client))
         self._began = time.perf_counter()
         return self
 
@@ -169,7 +169,7 @@ class Watching:
         address = self.client.scheduler.address
         # None if the user made the cluster without this package.
         record = next((each for each in records.read_all() if each.scheduler_address == address), None)
-        # An address tells nothing: behind a tunnel, 127.0.0.1 is another machine.
+        # The address is no evidence: behind a tunnel, 127.0.0.1 is another machine.
         found = ask(self.client)
         now = time.time()
         return store.create(

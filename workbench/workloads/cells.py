@@ -55,7 +55,7 @@ def save(cell: str, name: str = "") -> str:
 
 
 def _undefined(cell: str) -> list[str]:
-    """Return the names that a cell uses and neither defines nor imports, as far as its text tells."""
+    """Return the names that a cell uses and neither defines nor imports, as far as its text shows."""
     try:
         nodes = list(ast.walk(ast.parse(cell)))
         module = symtable.symtable(cell, "<cell>", "exec")

@@ -65,7 +65,7 @@ def dataframe_join(
     left, right = frames
     if persist:
         left, right, seconds_to_make = held(left, right)
-    # By tasks, whose transfers Dask tells of, and which cuDF has as well.
+    # By tasks, whose transfers Dask reports, and which cuDF has as well.
     joined = left.merge(right, on="key", shuffle_method="tasks")[["x", "y"]].to_dask_array()
     return (joined[:, 0] >= 0).sum(), (joined[:, 0] * joined[:, 1]).sum(), seconds_to_make
 
@@ -109,7 +109,7 @@ def _check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -
     said = f"{formats.count(found[0])} rows match and their products come to {formats.count(found[1])}"
     return Check(
         passed=found == (rows, total),
-        what=f"{said}, {words} the keys on the left tell.",
+        what=f"{said}, {words} the keys on the left predict.",
     )
 
 

@@ -25,7 +25,7 @@ from workbench.workloads.lookup import templates
 from workbench.workloads.own import Own, contents, known, made
 
 GROUP = "workbench.workloads"
-_AT_ONCE = 4  # processes that tell of files at a time
+_AT_ONCE = 4  # processes that read files at a time
 
 
 class Broken(NamedTuple):

@@ -423,7 +423,7 @@ def _asked(
         try:
             _, said = process.communicate(json.dumps(question, default=_plain).encode(), timeout=DEADLINE + _PATIENCE)
         except subprocess.TimeoutExpired:
-            pass  # killed below, which its return code tells
+            pass  # killed below, which its return code shows
         finally:
             # And what it may have started.
             with contextlib.suppress(ProcessLookupError):

@@ -201,7 +201,7 @@ def _marks(annotation: Any) -> tuple[Any, ...]:
 def _kind_of(default: Any) -> Any:
     """Return the annotation that fits a default."""
     if default is _REQUIRED or default is None:
-        raise NoFieldError("has neither an annotation nor a default that tells its type. Annotate it, such as n: int.")
+        raise NoFieldError("has neither an annotation nor a default that shows its type. Annotate it, such as n: int.")
     if isinstance(default, Path):
         return Path
     if isinstance(default, list | tuple):

@@ -192,8 +192,8 @@ async def _wait(book: Book, place: str, name: str) -> None:
     # If the queue doesn't report it, the measured time includes the start of Python.
     waited = max(waits) if waits else time.monotonic() - since[0] if since else 0.0
     if waited > 0:
-        told = f"{place} waited {formats.duration(waited)} in its queue, which is in no time here."
-        book.note(notes=(*book.comparison.notes, told))
+        message = f"{place} waited {formats.duration(waited)} in its queue, which is in no time here."
+        book.note(notes=(*book.comparison.notes, message))
 
 
 async def _stop(name: str) -> None:

@@ -43,8 +43,8 @@ def check(rows: Sequence[Row], repeats: int = FEWEST_REPEATS) -> None:
         )
     if repeats < FEWEST_REPEATS:
         raise BadInputError(
-            f"{formats.count(repeats, 'repeat')} can't be told from chance. With a limit give --repeats "
-            f"{FEWEST_REPEATS} or more."
+            f"{formats.count(repeats, 'repeat')} can't show a difference from chance. With a limit give "
+            f"--repeats {FEWEST_REPEATS} or more."
         )
 
 
@@ -89,7 +89,7 @@ def _not_judged(row: Row, label: str, what: What, count: int) -> Judged:
         how = "has runs that failed" if row.failed else "can't be had"
         return Judged("failed", f"{head} {how}: {row.reason}")
     if len(row.seconds) < FEWEST_REPEATS:
-        why = "to tell a difference from chance. Run it more often."
+        why = "to distinguish a difference from chance. Run it more often."
     elif row.spec is not None and row.spec.alone:
         why = "and only workers of Dask are sampled, which it doesn't have."
     else:
@@ -103,9 +103,9 @@ def _peaks(row: Row) -> dict[int, float]:
     found = {}
     for sample in row.samples:
         try:
-            told = store.get(sample.run).diagnosis if sample.status == "done" else None
+            diagnosis = store.get(sample.run).diagnosis if sample.status == "done" else None
         except NotFoundError:
-            told = None
-        if told is not None and told.peak is not None:
-            found[sample.round] = float(told.peak.bytes)
+            diagnosis = None
+        if diagnosis is not None and diagnosis.peak is not None:
+            found[sample.round] = float(diagnosis.peak.bytes)
     return found

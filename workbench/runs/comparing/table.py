@@ -250,7 +250,7 @@ def _order(measured: Sequence[RowSummary]) -> list[str]:
         times = "" if best is first else f", {1 / (best.ratio or 1):.3g} times as fast as {first.title}"
         sentences.append(f"{best.title} is the fastest ({_median(best)}){times}.")
     elif behind:
-        sentences.append(f"Which of these is the fastest can't be told: {', '.join(alike)}.")
+        sentences.append(f"It is undecided which of these is the fastest: {', '.join(alike)}.")
     if same:
         sentences.append(f"Equal within 5 %: {', '.join([first.title, *same])}.")
     return [*sentences, *_undecided([each for each in judged if each[2].difference == "undecided"])]
@@ -333,7 +333,7 @@ def _row(row: Row, first: Row | None, *, in_rounds: bool) -> RowSummary:
     energies = [sample.energy for sample in row.samples if sample.energy is not None and has_gpus]
     rounds = tuple(each.round for each in row.samples if each.seconds is not None) if in_rounds else ()
     times = Times(**spread(seconds).model_dump(), all=seconds, rounds=rounds) if seconds else None
-    told = _bandwidths(row)
+    bandwidths = _bandwidths(row)
     return RowSummary(
         on=row.label,
         title=row.title,
@@ -344,8 +344,8 @@ def _row(row: Row, first: Row | None, *, in_rounds: bool) -> RowSummary:
         ratio_high=ratio and ratio.high,
         difference=ratio and ratio.difference,
         bytes_per_second=speed(spread(n_bytes).median, times.median) if n_bytes and times else None,
-        bandwidth=_bandwidth(told),
-        transport=told[-1]["transport"] if told else None,
+        bandwidth=_bandwidth(bandwidths),
+        transport=bandwidths[-1]["transport"] if bandwidths else None,
         cost=None if times is None else machines.cost(times.median, _price_per_hour(row)),
         energy=spread(energies).median if energies else None,
         check=_check(row),
@@ -375,10 +375,12 @@ def _bandwidths(row: Row) -> list[Mapping[str, Any]]:
     return [each for each in found if each and each["overall"]]
 
 
-def _bandwidth(told: Sequence[Mapping[str, Any]]) -> tuple[float, float, float] | None:
-    if not told:
+def _bandwidth(bandwidths: Sequence[Mapping[str, Any]]) -> tuple[float, float, float] | None:
+    if not bandwidths:
         return None
-    low, middle, high = (statistics.spread(each).median for each in zip(*(t["overall"] for t in told), strict=True))
+    low, middle, high = (
+        statistics.spread(each).median for each in zip(*(t["overall"] for t in bandwidths), strict=True)
+    )
     return low, middle, high
 
 

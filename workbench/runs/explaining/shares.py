@@ -54,12 +54,12 @@ def shares_of(events: Batch, began: float, ended: float, threads: Mapping[str, i
     samples = _samples(events)
     for worker, n_threads in threads.items():
         mine = np.flatnonzero(tasks.worker.codes == of_worker.get(worker, -1))
-        told = samples.get(worker, [])
-        came = min([told[0].time if told else began, *tasks.start[mine], ended])
+        sampled = samples.get(worker, [])
+        came = min([sampled[0].time if sampled else began, *tasks.start[mine], ended])
         came = began if came - began < _AT_ONCE else came
         spent["arriving"] += n_threads * (came - began)
         moments = (came, max(first, came), max(last, came), ended)
-        found = _of_worker(tasks, mine, n_threads, moments, patience, somewhere, _absent(told, ended))
+        found = _of_worker(tasks, mine, n_threads, moments, patience, somewhere, _absent(sampled, ended))
         for name, seconds in found.items():
             spent[name] += seconds
     total = sum(spent.values())
@@ -74,11 +74,11 @@ def _samples(events: Batch) -> dict[str, list[WorkerSample]]:
     return found
 
 
-def _absent(told: Sequence[WorkerSample], ended: float) -> Interval:
+def _absent(samples: Sequence[WorkerSample], ended: float) -> Interval:
     """Return the intervals in which a worker was absent, having been asked to leave: its samples have no threads."""
-    ends = [*(sample.time for sample in told[1:]), ended]
-    known = any(sample.n_threads for sample in told)
-    left = [(sample.time, end) for sample, end in zip(told, ends, strict=False) if known and not sample.n_threads]
+    ends = [*(sample.time for sample in samples[1:]), ended]
+    known = any(sample.n_threads for sample in samples)
+    left = [(sample.time, end) for sample, end in zip(samples, ends, strict=False) if known and not sample.n_threads]
     start, stop = np.array(left).reshape(-1, 2).T
     return start, stop
 

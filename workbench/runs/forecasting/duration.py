@@ -65,7 +65,7 @@ class Point(NamedTuple):
 
 
 def fit(points: Sequence[Point], source: str, basis: Basis = "history", off_by: float | None = None) -> Duration | None:
-    """Return the range of a request's time; None without points, or if the range would be too wide to tell anything.
+    """Return the range of a request's time; None without points, or if the range would be too wide to be of use.
 
     Uncertain runs have lower weights. A few runs don't determine the powers of size and threads: these
     start from `_SLOPES`, and count as fitted only as far as the runs changed them. If no degree of freedom is left, the

@@ -123,7 +123,7 @@ def _past(template: Template, checked: Parameters) -> tuple[Run, ...]:
     try:
         return history.runs_of(template, checked.resolved)
     except (ArithmeticError, TypeError, ValueError) as err:
-        _log.warning("Past runs of %s tell nothing: %r", template.name, err)
+        _log.warning("Past runs of %s can't be used for a forecast: %r", template.name, err)
         return ()
 
 
@@ -164,7 +164,7 @@ def needs_of(
     found = history.needs(past, checked.resolved, needs)
     if spec is None or not found.known or judge(found, spec).name != "won't fit":
         return found
-    # A graph tells sizes of blocks, and not what a task holds of them; a run that ended well there tells that it fits.
+    # A graph has the sizes of blocks, not the memory of a task. A run that ended well there proves that it fits.
     done = history.done_there(past, checked.resolved, spec, machine)
     return (
         found if done is None else needs.model_copy(update={"sentence": f"It fitted such workers in the run {done}."})

@@ -92,7 +92,7 @@ def seconds_of(
 
 
 def _point(run: Run, resolved: Mapping[str, Any], needs: Needs | None, spec: ClusterSpec) -> Point | None:
-    """Return a run relative to the request; None if it tells nothing of it."""
+    """Return a run relative to the request; None if the run is no evidence for it."""
     if run.spec is None or not run.seconds:
         return None
     away = {"threads": math.log(run.spec.threads / spec.threads)}
