@@ -25,7 +25,7 @@ MEANINGS = {
     "transferring": "threads waited for blocks from other workers",
     "serialising": "threads waited for blocks to be packed or unpacked",
     "spilling": "threads waited for blocks that went to the disk for want of memory",
-    "scheduler": "threads waited for the graph, the next task or the answer's way back",
+    "scheduler": "threads waited for the graph, the next task or the transfer of the answer",
     "idle": "others worked, and there was no task for them",
     "arriving": "workers were still in a queue, or starting",
 }

@@ -194,8 +194,8 @@ def _sentence(facts: Facts, found: tuple[Suggestion, ...]) -> str:
     computed = f"the workers computed for {percent(computing)} of their time"
     if handing > _MOSTLY_WAITING:
         return (
-            f"For {percent(handing)} of their time the workers waited for the graph, the next task or the answer's way "
-            f"back, which a second run or a larger one has less of; {computed}."
+            f"For {percent(handing)} of their time the workers waited for the graph, the next task or the transfer of "
+            f"the answer. A second run, or a larger one, waits less; {computed}."
         )
     name, share = max(((each, part) for each, part in facts.shares.items() if each != "computing"), key=lambda x: x[1])
     rest = f"; the largest other share is {name}, {percent(share)}" if share >= WORTH_WHILE else ""
