@@ -121,7 +121,7 @@ def test_a_scheduler_that_takes_a_connection_and_says_nothing_is_told(
             connect("bold-heron", timeout=0.5)
 
 
-@pytest.mark.parametrize("verb", ["scale bold-heron 1", "scale bold-heron --adapt 0 1", "restart bold-heron"])
+@pytest.mark.parametrize("verb", ["scale bold-heron 1", "scale bold-heron --adapt 0 1", "scale bold-heron --restart"])
 def test_a_verb_that_nobody_hears_is_an_error(
     verb: str, data_folder: Path, spec: ClusterSpec, asleep: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from workbench import config, kept
 from workbench.cli import main
+from workbench.clusters import profiles
 from workbench.clusters.plan import plan
 from workbench.errors import WorkbenchError
 from workbench.hardware import inventory
@@ -166,7 +167,7 @@ def test_a_profile_with_a_secret_is_neither_planned_nor_kept(
     data_folder: Path, monkeypatch: pytest.MonkeyPatch, profile: str, choices: dict[str, str]
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda *_, **__: "/usr/bin/sbatch")
-    monkeypatch.setattr("workbench.clusters.profiles.kubernetes.Kubernetes.unavailable", lambda *_: None)
+    monkeypatch.setattr(profiles.registered()["kubernetes"], "unavailable", lambda *_: None)
     for ask in (
         lambda: plan(profile, inventory(), **choices),
         lambda: Session().keep_profile("mine", profile, **choices),

@@ -104,7 +104,7 @@ def test_a_legend_names_other_computations_only_where_there_are_some() -> None:
         figure.apply(figure.patches())
         return str(figure.layout.kinds.text)
 
-    assert "transfer" in legend(OWN)
+    assert "copying between processes" in legend(OWN)
     assert "other computations" not in legend(OWN)
     assert "other computations" in legend(OWN, THEIRS)
 

@@ -361,8 +361,8 @@ def add_choice_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "profile",
         metavar="PROFILE",
-        help="cpu, gpu, gpus, ucx, slurm or another (see: workbench hardware); or for a scheduler that runs already "
-        "tcp://host:8786, tls://host:8786 or its scheduler file (.json)",
+        help="cpu, gpu, gpus, ucx, slurm or another; or for a scheduler that runs already tcp://host:8786, "
+        "tls://host:8786 or its scheduler file (.json). See: workbench hardware",
     ).completer = completions.profiles  # type: ignore[attr-defined]
     for option, name in options().items():
         about = properties()[name]

@@ -74,7 +74,7 @@ def add_record_commands(commands: Any) -> None:
         "save",
         _save,
         "write a run's answer, a picture of it, its report or all of it to a file; or a comparison",
-        epilog="Examples: workbench save last u.npy --only u, workbench save last run.zip, which others can import",
+        epilog="Example: workbench save last u.npy --only u",
     )
     add_run_name(save)
     save.add_argument(
