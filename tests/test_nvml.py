@@ -235,7 +235,7 @@ def test_what_gpus_do_is_read_by_what_their_workers_read_it_with(simulated_nvml:
     assert lost["absent"]["utilisation"] == lost["absent"]["memory_used"] == "the GPU has fallen off the bus"
     assert part["uuid"] == slice_uuid(2, 0)
     assert part["memory_total"] > 0
-    assert "not where one is cut into slices" in part["absent"]["power"]
+    assert "not for one that is cut into slices" in part["absent"]["power"]
 
 
 def test_the_load_follows_its_curve_over_time(simulated_nvml: SimulatedNvml) -> None:

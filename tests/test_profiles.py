@@ -135,8 +135,8 @@ def test_one_that_answers_with_other_things_is_told_with_what_was_expected(
         plan("wrong", inventory())
     spec = plan("tea", inventory()).model_copy(update={"profile": "wrong"})
     assert spec.code() == (
-        "# code() of the wrong profile, of somebodys_profile.breaks:Wrong, gave None, which is no text. Tell its "
-        "author.\n"
+        "# code() of the wrong profile, of somebodys_profile.breaks:Wrong, gave None, which is no text. "
+        "Report this to its author.\n"
     )
     with pytest.raises(FailedError, match=r"engine\(\) of the wrong profile gave None, which is no Engine\."):
         start_spec(spec, agreed=True)

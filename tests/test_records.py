@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from tests.views import html_of
+from tests.waiting import until
 from workbench.cli import main as cli
 from workbench.clusters import control, records
 from workbench.clusters.connect import connect
@@ -385,8 +386,8 @@ def test_what_processes_that_are_ended_had_in_shared_memory_is_removed() -> None
         assert begun.stdout is not None
         shared = Path(f"/dev/shm/sem.{begun.stdout.readline().strip().removeprefix('/')}")
         assert shared.exists()
-        left = processes.leftovers(begun.pid, mark)
-        assert len(left) == 2, "itself, and what removes it"
+        # Itself, and what removes it, which may still be about to start.
+        left = until(lambda: found if len(found := processes.leftovers(begun.pid, mark)) == 2 else None)
         processes.end(left)
     assert not shared.exists()
     assert processes.leftovers(begun.pid, mark) == []
