@@ -178,9 +178,9 @@ def test_it_says_that_it_never_ran_on_a_real_one() -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"threads_per_worker": "0"}, "threads_per_worker is '0'. Input should be greater than or equal to 1"),
+        ({"threads_per_worker": "0"}, "threads_per_worker is '0'. Give a whole number of threads for each worker"),
         ({"gpus": "-1"}, "gpus is '-1'. Input should be greater than or equal to 0"),
-        ({"memory": "much"}, "memory is 'much'. Could not interpret"),
+        ({"memory": "much"}, "memory is 'much'. Give the memory of all workers together"),
         ({"env": "["}, "env is to name where each value comes from"),
         ({"env": "{TOKEN: abc}"}, "env.TOKEN is or sets a secret, which would be stored"),
         ({"env": "{PLAIN: abc}"}, "Give a variable of this environment, such as {NAME: $NAME}"),
@@ -264,7 +264,7 @@ def silent() -> Iterator[str]:
         (contextlib.nullcontext(""), "There is no kubeconfig ("),
         (contextlib.nullcontext("http://127.0.0.1:1"), "Kubernetes can't be reached"),
         (silent(), "Kubernetes didn't answer within 8 s"),
-        (answering(Without), "Kubernetes has no Dask operator. Whoever runs it installs it with: helm"),
+        (answering(Without), "Kubernetes has no Dask operator. Its administrator installs it with: helm"),
         (answering(Forbidden), "doesn't let you list Dask's clusters in the namespace default (403: no, said it)"),
     ],
 )
