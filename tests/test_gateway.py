@@ -214,7 +214,7 @@ def test_a_cluster_of_somebody_else_is_found_and_left_alive(
     theirs = gateway.submit()
     until(lambda: gateway.get_cluster(theirs).status.name == "RUNNING")
     address = gateway.get_cluster(theirs).scheduler_address
-    assert address in {each["address"] for each in told(capfd, "attach")}
+    assert address in {each["address"] for each in told(capfd, "ls", "--nearby")}
     there = workbench.attach(address)
     assert there.record.warning == "It has no workers."
     there.scale(1)

@@ -36,6 +36,7 @@ class FigureContent extends Widget {
     super({ node: figure.node });
     this.figure = figure;
     figure.fills = true;
+    figure.keeps = true;
     figure.onChange = () => this.changed.emit();
     model.stream.message.connect((_, message) => figure.receive(message), this);
   }

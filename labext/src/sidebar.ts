@@ -149,6 +149,7 @@ export class Workbench extends Widget {
 function drawn(place: HTMLElement, watched: Watched, { channel }: Model): IDrawn {
   const theme = (): Theme => (document.body.dataset['jpThemeLight'] === 'false' ? 'dark' : 'light');
   const figure = new Figure(watched, channel, theme);
+  figure.keeps = true;
   const colors = new MutationObserver(() => void figure.load());
   colors.observe(document.body, { attributes: true, attributeFilter: ['data-jp-theme-light'] });
   place.append(figure.node);

@@ -44,6 +44,8 @@ export class Figure {
   following = true;
   /** Whether there is more to come. */
   live = true;
+  /** Whether what is drawn is all that is left of a cluster that has ended: Jupyter's server keeps nothing of it. */
+  keeps = false;
   /** Whether the cluster has ended, so that what is drawn is its record. */
   ended = false;
   /** Whether there was nothing to draw. */
@@ -166,7 +168,7 @@ export class Figure {
         this._unwatch();
         this.live = false;
         this._drain();
-        this.ended = this._ready && Boolean(this.watched.cluster);
+        this.ended = this.keeps && this._ready && Boolean(this.watched.cluster);
         this.node.classList.toggle('wb-mod-ended', this.ended);
       }
       this.onChange();
