@@ -193,10 +193,11 @@ async def test_answers_do_not_wait_for_one_another_and_have_a_limit(open_page: A
         refused = await page.act("cell", cluster="calm-otter")
         assert refused["message"].startswith("This page waits for 32 answers already.")
         assert (await page.next("answer", id=1000))["value"] is None
+    # Another one: the others of those actions still stop the first.
+    session.add("bold-heron")
     async with open_page() as page:
-        session.add("calm-otter")
-        await page.send(type="action", id=1000, **slow)
-        assert "value" in await page.act("cell", cluster="calm-otter")
+        await page.send(type="action", id=1000, name="stop", arguments={"cluster": "bold-heron"})
+        assert "value" in await page.act("cell", cluster="bold-heron")
 
 
 async def test_a_huge_message_ends_its_connection_only(open_page: Any, session: Any) -> None:
