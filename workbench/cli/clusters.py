@@ -161,7 +161,7 @@ def _down(arguments: argparse.Namespace) -> int:
         return answer(arguments, {"forgotten": list(warnings), "warnings": warnings}, "\n".join(lines))
     endings = {one.name: one.ending for one in session.clusters()}
     if arguments.all:
-        ended = tuple(session.stop_all())
+        ended = session.stop_all()
     else:
         ended = tuple(dict.fromkeys(one.name for one in clusters))
         for name in ended:

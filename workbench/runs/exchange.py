@@ -86,7 +86,7 @@ def export_run(run: Run, path: Path, *, replace: bool = False, with_answers: boo
     path = path / f"{run.id}.zip" if path.is_dir() else path
     check_openable(path)
     if path.exists() and not replace:
-        raise ConflictError(f"{path} is there already. Give another name, or --force to replace it.")
+        raise ConflictError(f"{path} is there already. Give another name, or --replace.")
     if not path.parent.is_dir():
         raise NotFoundError(f"There is no folder {path.parent}. Make it first, or give another one.")
     with config.writing(path), tempfile.TemporaryDirectory(dir=path.parent, prefix=".workbench-export-") as place:

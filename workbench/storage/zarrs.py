@@ -57,7 +57,7 @@ def _outdated(place: Place, group: str | None) -> tuple[str, ...]:
     fs, root = files_at(place)
     folder = "/".join(filter(None, (root.rstrip("/"), (group or "").strip("/"))))
     above = f"{folder}/" if folder else ""
-    said = _consolidated(fs, above)
+    said = consolidated(fs, above)
     if not said:
         return ()
     names = {path.rpartition("/")[0] for path in said}
@@ -79,7 +79,7 @@ def _outdated(place: Place, group: str | None) -> tuple[str, ...]:
     return tuple(sorted(differ))
 
 
-def _consolidated(fs: Any, above: str) -> dict[str, Any]:
+def consolidated(fs: Any, above: str) -> dict[str, Any]:
     """Return the metadata of arrays that a group's own file repeats, by the path of the file they come from."""
     with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
         said = json.loads(fs.cat_file(f"{above}zarr.json"))

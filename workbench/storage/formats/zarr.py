@@ -28,7 +28,7 @@ from workbench.storage.formats.base import (
     lengths,
 )
 from workbench.storage.places import Place
-from workbench.storage.zarrs import files_at, images_of, opened_at, outdated_remark, safe
+from workbench.storage.zarrs import consolidated, files_at, images_of, opened_at, outdated_remark, safe
 
 _MOST_FOLDERS = 1000
 
@@ -91,18 +91,8 @@ def zarr_arrays(fs: Any, root: str) -> list[str]:
             names.append(folder)
         else:
             folders += sorted(f"{folder}/{name}".lstrip("/") for name, kind in listed.items() if kind == "directory")
-    return sorted(names or _consolidated(fs, root))
-
-
-def _consolidated(fs: Any, root: str) -> list[str]:
-    """Return names of the arrays in a group's consolidated metadata, as xarray writes it."""
-    with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
-        said = json.loads(fs.cat_file(f"{root.rstrip('/')}/zarr.json"))["consolidated_metadata"]["metadata"]
-        return [name for name, each in said.items() if each["node_type"] == "array"]
-    with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
-        said = json.loads(fs.cat_file(f"{root.rstrip('/')}/.zmetadata"))["metadata"]
-        return [name.removesuffix("/.zarray") for name in said if name.endswith("/.zarray")]
-    return []
+    above = f"{root.rstrip('/')}/" if root else ""
+    return sorted(names or {path.rpartition("/")[0] for path in consolidated(fs, above)})
 
 
 def entries(fs: Any, folder: str) -> dict[str, str]:
