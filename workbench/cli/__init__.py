@@ -75,7 +75,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _refuse(message: str, code: int, given: Sequence[str], parameter: str | None = None) -> int:
-    """Print an error and return the exit code: on stderr, or with --json as JSON on stdout."""
+    """Print an error on stderr, with --json as JSON on stdout too, and return the exit code."""
     complain(message)
     if "--json" in given:
         error = {"message": message, "exit_code": code} | ({"parameter": parameter} if parameter else {})

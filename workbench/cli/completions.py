@@ -33,14 +33,6 @@ def runs(prefix: str, **_: Any) -> list[str]:
     return [each.id for each in store.select(limit=50) if each.id.startswith(prefix)]
 
 
-def runs_and_comparisons(prefix: str, **more: Any) -> list[str]:
-    """Return ids of the newest runs and comparisons."""
-    from workbench.session import Session
-
-    found = [each.id for each in Session().comparisons(limit=20)]
-    return runs(prefix, **more) + [each for each in found if each.startswith(prefix)]
-
-
 def workloads(prefix: str, **_: Any) -> list[str]:
     """Return names of workloads, except those that aren't loaded yet."""
     from workbench.session import Session
