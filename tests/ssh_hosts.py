@@ -18,6 +18,8 @@ import asyncssh
 import psutil
 import pytest
 
+from workbench.clusters.lines import option_of
+
 _UNPACKED = Path(sys.prefix) / "sshd"
 _HOSTS = ("127.0.0.2", "127.0.0.3")
 
@@ -41,7 +43,7 @@ class Hosts(NamedTuple):
         return {**given, **others}
 
     def flags(self, **others: object) -> list[str]:
-        return [part for name, value in self.choices(**others).items() for part in ("--set", f"{name}={value}")]
+        return [part for name, value in self.choices(**others).items() for part in (option_of(name), str(value))]
 
 
 def _sshd() -> tuple[str, dict[str, str]]:

@@ -80,7 +80,7 @@ def test_python_attaches_forecasts_and_compares(address: str, data_folder: Path)
     assert there.client.submit(sum, [1, 2]).result() == 3
     forecast = session.forecast("array_sum", {"size": "8MiB"}, "there")
     assert forecast.verdict == "fits"
-    on = ["--cluster there", f"address --set address={address}"]
+    on = ["--cluster there", f"address --address {address}"]
     beside = workbench.compare("array_sum", on=on, parameters={"size": "8MiB"}, repeats=1, warmup=0)
     assert [row.reason for row in beside.rows] == [None, None]
     assert beside.status == "done", beside.error
@@ -92,10 +92,10 @@ def test_python_attaches_forecasts_and_compares(address: str, data_folder: Path)
 def test_a_forecast_asks_an_address_what_it_has(
     address: str, data_folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    line = f"address --set address={address}"
+    line = f"address --address {address}"
     assert main(["forecast", "array_sum", "--on", line, "-p", "size=8MiB", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["verdict"] == "fits"
-    assert main(["forecast", "array_sum", "--on", "address --set address=tcp://127.0.0.1:1"]) == 2
+    assert main(["forecast", "array_sum", "--on", "address --address tcp://127.0.0.1:1"]) == 2
     assert "Nothing listens at tcp://127.0.0.1:1" in capfd.readouterr().err
     assert records.names() == ()
 

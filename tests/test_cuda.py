@@ -309,7 +309,7 @@ def test_eight_devices_have_eight_workers_however_few_the_cores(workbench: Calla
 def test_chosen_devices_are_the_only_ones_used_and_nothing_computes_where_nothing_can(
     workbench: Callable[..., Any],
 ) -> None:
-    told = up(workbench, "gpus", "--devices", "1,3", "--device-memory", "2GiB", gpus=4)
+    told = up(workbench, "gpus", "--devices", "1,3", "--device-memory-limit", "2GiB", gpus=4)
     assert (told["n_workers"], len(told["devices"])) == (2, 2)
     more = workbench("scale", told["name"], "3", gpus=4)
     assert (more.returncode, "has 2 GPUs, a worker for each" in more.stderr) == (2, True)
@@ -376,7 +376,7 @@ def test_the_code_of_a_spec_runs_as_it_is(
 @needs_dask_cuda
 @pytest.mark.skipif(cuda.problem() is None, reason="There is a real GPU here, on which RMM gets its pool.")
 def test_workers_that_do_not_come_fail_the_start_with_their_own_log(workbench: Callable[..., Any]) -> None:
-    done = workbench("up", "gpu", "--rmm-pool", "1GiB", "--name", "calm-otter", gpus=1)
+    done = workbench("up", "gpu", "--rmm-pool-size", "1GiB", "--name", "calm-otter", gpus=1)
     assert done.returncode == 1
     assert done.stderr.startswith("workbench: Cluster calm-otter failed to start. The cluster did not start: CUDA")
     assert "Worker failed to start" in done.stderr

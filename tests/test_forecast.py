@@ -761,7 +761,7 @@ def test_a_machine_has_a_price_of_its_own_which_goes_before_its_profiles(data_fo
     prices = {"cpu": 36.0, devices.host(): 72.0, "bigbox": 7.2, "one V100 (2019)": 3.6}
     with dask.config.set({"workbench.prices": prices}):
         found = Session().forecast("array_sum", {"size": "1GiB"}, SPEC)
-        on = ["--on", "cpu --workers 2 --threads 1 --memory 2GiB --force"]
+        on = ["--on", "cpu --workers 2 --threads 1 --memory 2GiB"]
         assert main(["forecast", "array_sum", "-p", "size=1GiB", *on]) == 0
     assert found.cost == pytest.approx(math.sqrt(found.seconds["low"] * found.seconds["high"]) / 50)
     there = {one["machine"]: one for one in found.elsewhere}
@@ -805,7 +805,7 @@ def test_a_forecast_is_quick_enough_to_follow_the_typing(data_folder):
 def test_the_command_line_forecasts_in_json_and_refuses_what_wont_fit(data_folder, capsys):
     from workbench.cli import main
 
-    on = "cpu --workers 2 --memory 2GiB --force"
+    on = "cpu --workers 2 --memory 2GiB"
     assert main(["forecast", "array_sum", "--on", on, "-p", "size=1GiB", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["fits"] is True
@@ -824,7 +824,7 @@ def test_a_forecast_can_be_read_on_eighty_columns(data_folder, capsys, monkeypat
     from workbench.cli import main
 
     monkeypatch.setenv("COLUMNS", "80")
-    on = "cpu --workers 2 --memory 2GiB --force"
+    on = "cpu --workers 2 --memory 2GiB"
     assert main(["forecast", "array_sum", "--on", on, "-p", "size=20GiB"]) == 0
     _, table = capsys.readouterr().out.split("what it would take")
     _, *rows = [line.split("  ") for line in table.split("\n\n")[0].splitlines()]

@@ -155,7 +155,7 @@ def test_a_cluster_of_a_gateway_is_started_used_changed_and_stopped(
     gateway: Gateway, data_folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("A_SECRET", SECRET)
-    options = ("--set", "memory=large", "--set", "environment={HARMLESS: $A_SECRET}")
+    options = ("--memory", "large", "--environment", "{HARMLESS: $A_SECRET}")
     up = told(capfd, "up", "gateway", "--workers", "1", *options, "--name", "far")
     assert (up["status"], up["n_workers"]) == ("ready", 1)
     (there,) = gateway.list_clusters()
@@ -198,8 +198,8 @@ def test_workers_that_follow_the_load_of_a_persons_function_come_and_compute_whe
         "import dask\nimport beside\n\n\ndef naps(n=100):\n"
         "    return dask.delayed(set)([dask.delayed(beside.nap)(each) for each in range(n)])\n"
     )
-    bare = "environment={PYTHONPATH: $PATH_THERE}"
-    told(capfd, "up", "gateway", "--workers", "1", "--set", bare, "--name", "far")
+    bare = "{PYTHONPATH: $PATH_THERE}"
+    told(capfd, "up", "gateway", "--workers", "1", "--environment", bare, "--name", "far")
     assert told(capfd, "scale", "far", "--adapt", "0", "2")["adaptive"] == [0, 2]
     until(lambda: records.read("far").n_workers == 0)
     run = told(capfd, "run", f"{tmp_path}/mine.py:naps", "--cluster", "far")

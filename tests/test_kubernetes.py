@@ -33,7 +33,7 @@ from workbench.hardware import inventory
 
 pytestmark = pytest.mark.daemons
 
-NODE_PORT = ("--set", "service=NodePort")
+NODE_PORT = ("--service", "NodePort")
 """From here the names of its services lead nowhere, and ports can't be forwarded to it."""
 
 
@@ -92,7 +92,7 @@ def told(capfd: pytest.CaptureFixture[str], *arguments: str) -> Any:
 def test_pods_of_the_operator_are_started_used_changed_and_deleted(
     kubernetes: Callable[[str], list[Any]], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    choices = (*NODE_PORT, "--memory", "1GiB", "--set", "env={ANSWER: $AN_ANSWER}")
+    choices = (*NODE_PORT, "--memory", "1GiB", "--env", "{ANSWER: $AN_ANSWER}")
     monkeypatch.setenv("AN_ANSWER", "42")
     up = told(capfd, "up", "kubernetes", "--workers", "2", *choices, "--yes", "--name", "far_away")
     assert (up["status"], up["n_workers"]) == ("ready", 2)

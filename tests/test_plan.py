@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from pathlib import Path
@@ -12,8 +11,7 @@ import dask
 import pytest
 
 from tests.test_budget import GIB, machine
-from workbench.cli.clusters import add_choice_options
-from workbench.clusters.choices import Choices, ClusterChoices, options, properties
+from workbench.clusters.choices import AllChoices, Choices, ClusterChoices
 from workbench.clusters.plan import plan
 from workbench.clusters.profiles.cpu import MEASURED
 from workbench.clusters.spec import ClusterSpec
@@ -106,13 +104,10 @@ def test_cores_that_may_not_be_used_are_explained_by_affinity_and_quota() -> Non
     )
 
 
-def test_a_choice_is_declared_once_with_its_option_and_what_is_allowed() -> None:
-    assert {*properties()} == {*Choices.__annotations__}
-    assert all("allowed" in about for about in properties().values())
-    assert options()["--workers"] == "n_workers"
-    parser = argparse.ArgumentParser()
-    add_choice_options(parser)
-    assert parser.parse_args(["cpu", "--workers", "2"]).workers == 2
+def test_a_choice_is_declared_once_and_says_what_is_allowed() -> None:
+    properties = AllChoices.model_json_schema()["properties"]
+    assert {*properties} == {*Choices.__annotations__}
+    assert all("allowed" in about for about in properties.values())
 
 
 def test_memory_of_all_workers_together_is_shared_out() -> None:

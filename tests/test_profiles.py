@@ -167,7 +167,7 @@ def test_it_is_started_from_the_terminal(installed: list[str], data_folder: Path
         return json.loads(done.stdout)
 
     assert "tea" in {each["name"] for each in workbench("hardware")["profiles"]}
-    told = workbench("up", "tea", "--set", "kind=black", "--yes", "--name", "pot")
+    told = workbench("up", "tea", "--kind", "black", "--yes", "--name", "pot")
     assert (told["status"], told["profile"], told["n_workers"]) == ("ready", "tea", 1)
     assert workbench("run", "array_sum", "--cluster", "pot", "-p", "size=4MiB")["status"] == "done"
     # A user without the package can do the same with it, and dismiss its remains.
@@ -232,7 +232,7 @@ def test_choices_are_kept_under_a_name_and_come_to_the_same_spec(
         (["up", "cpu", "--save-as", "Night Queue"], "A profile can't be called 'Night Queue'"),
         (["up", "tpu", "--save-as", "night"], "Unknown profile 'tpu'"),
         (["up", "cpu", "--memory", "lots", "--save-as", "night"], "memory is 'lots'"),
-        (["up", "cpu", "--set", "kind", "--save-as", "night"], "--set: given 'kind'"),
+        (["up", "cpu", "kind", "--save-as", "night"], "Given 'kind'. After the profile come its options"),
         (["up", "night", "--forget"], "You kept no profile 'night'. You kept: none."),
     ],
 )

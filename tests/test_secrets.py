@@ -121,7 +121,7 @@ def test_a_run_leaves_no_secret_in_any_file_task_key_or_command_line(
                 "-p",
                 "k=2",
             ],
-            ["up", "address", "--set", f"address=tcp://me:{SECRET}@127.0.0.1:8786"],
+            ["up", "address", "--address", f"tcp://me:{SECRET}@127.0.0.1:8786"],
             ["compare", "svd_of_file", "--on", "cpu", "--on", "cpu", "-p", f"path={URL}", "-p", "k=2"],
             ["look", URL],
         ):

@@ -76,7 +76,7 @@ def up(*arguments: str, workers: int = 1, memory: str = "", code: int = 0) -> An
 def test_a_cluster_of_jobs_computes_scales_follows_the_load_and_leaves_nothing(
     queue: Path, scheduler: str, apart: int
 ) -> None:
-    told = up("--set", "queue=main", "--set", f"scheduler={scheduler}", workers=3)
+    told = up("--queue", "main", "--scheduler", f"{scheduler}", workers=3)
     assert (told["status"], told["profile"], told["n_workers"], told["protocol"]) == ("ready", "slurm", 3, "tls")
     assert [(job["state"], job["workers"]) for job in told["jobs"]] == [("running", n) for n in [0] * apart + [1] * 3]
     assert {job["id"] for job in told["jobs"]} == {line.split()[0] for line in slurm.queued(queue)}
@@ -100,9 +100,7 @@ def test_jobs_that_wait_say_why_beside_the_count_and_dont_fail_a_start(
 ) -> None:
     monkeypatch.setenv("DASK_WORKBENCH__START_TIMEOUT", "4s")
     command = [sys.executable, "-m", "workbench", "up", "slurm", "--interface", "lo", "--workers", "2"]
-    with subprocess.Popen(
-        [*command, "--set", "queue=off", "--name", "night"], stderr=subprocess.PIPE, text=True
-    ) as waits:
+    with subprocess.Popen([*command, "--queue", "off", "--name", "night"], stderr=subprocess.PIPE, text=True) as waits:
         until(lambda: [each["jobs"] for each in workbench("ls")] not in ([], [[]]))
         until(lambda: all(job["reason"] == "PartitionDown" for job in workbench("ls")[0]["jobs"]))
         (seen,) = workbench("ls")
@@ -116,7 +114,7 @@ def test_jobs_that_wait_say_why_beside_the_count_and_dont_fail_a_start(
 
 
 def test_jobs_with_several_workers_each_come_and_go_as_a_whole(queue: Path) -> None:
-    told = up("--set", "workers_per_job=2", workers=4)
+    told = up("--workers-per-job", "2", workers=4)
     assert (told["status"], told["n_workers"], told["threads_per_worker"]) == ("ready", 4, 1)
     assert [(job["state"], job["workers"]) for job in told["jobs"]] == [("running", 2)] * 2
     workbench("scale", "night", "5")
@@ -157,7 +155,7 @@ def test_jobs_that_slurm_does_not_cancel_are_told_with_what_cancels_them(
 
 
 def test_a_comparison_tells_what_was_waited_in_a_queue_apart_from_its_times(queue: Path) -> None:
-    line = "slurm --interface lo --workers 1 --memory 700MiB --set queue=off"
+    line = "slurm --interface lo --workers 1 --memory 700MiB --queue off"
     options = ("-p", "size=8MiB", "--repeats", "1", "--warmup", "0", "--yes", "--json")
     command = [sys.executable, "-m", "workbench", "compare", "array_sum", "--on", line, *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as compares:
@@ -176,7 +174,7 @@ def test_a_comparison_tells_what_was_waited_in_a_queue_apart_from_its_times(queu
 
 
 def test_what_slurm_would_refuse_is_told_before_anything_is_started(queue: Path) -> None:
-    assert "SLURM would refuse the job: invalid partition specified: nope" in up("--set", "queue=nope", code=2)
+    assert "SLURM would refuse the job: invalid partition specified: nope" in up("--queue", "nope", code=2)
     assert "Requested node configuration is not available" in up(memory="900GiB", code=2)
     assert "interface is 'nope0', and this machine has: " in up("--interface", "nope0", code=2)
     assert workbench("ls") == []
@@ -184,7 +182,7 @@ def test_what_slurm_would_refuse_is_told_before_anything_is_started(queue: Path)
 
 @pytest.mark.parametrize("scheduler", ["here", "job"])
 def test_jobs_that_slurm_takes_and_never_starts_fail_the_start(queue: Path, scheduler: str) -> None:
-    said = up("--set", "walltime=2h", "--set", f"scheduler={scheduler}", code=1)
+    said = up("--walltime", "2h", "--scheduler", f"{scheduler}", code=1)
     assert "1 job: " in said
     assert "pending: PartitionTimeLimit (more than is allowed there, so it never starts: ask for less)." in said
     assert slurm.queued(queue) == []
@@ -212,10 +210,8 @@ def test_a_scheduler_whose_job_waits_says_why_and_can_be_called_off(
     queue: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DASK_WORKBENCH__START_TIMEOUT", "4s")
-    command = [sys.executable, "-m", "workbench", "up", "slurm", "--interface", "lo", "--set", "scheduler=job"]
-    with subprocess.Popen(
-        [*command, "--set", "queue=off", "--name", "night"], stderr=subprocess.PIPE, text=True
-    ) as waits:
+    command = [sys.executable, "-m", "workbench", "up", "slurm", "--interface", "lo", "--scheduler", "job"]
+    with subprocess.Popen([*command, "--queue", "off", "--name", "night"], stderr=subprocess.PIPE, text=True) as waits:
         until(lambda: [[job["reason"] for job in each["jobs"]] for each in workbench("ls")] == [["PartitionDown"]])
         (seen,) = workbench("ls")
         until(lambda: time.time() > seen["created"] + 6)
@@ -228,7 +224,7 @@ def test_a_scheduler_whose_job_waits_says_why_and_can_be_called_off(
 def test_a_scheduler_whose_job_is_silent_or_ends_is_told_and_its_workers_are_cancelled(
     queue: Path, data_folder: Path
 ) -> None:
-    scheduler, _ = up("--set", "scheduler=job")["jobs"]
+    scheduler, _ = up("--scheduler", "job")["jobs"]
     file = f"{data_folder}/clusters/night/scheduler.json"
     (process,) = (each for each in psutil.process_iter(["cmdline"]) if file in (each.info["cmdline"] or ()))
     process.suspend()
@@ -242,7 +238,7 @@ def test_a_scheduler_whose_job_is_silent_or_ends_is_told_and_its_workers_are_can
 
 
 def test_a_scheduler_that_cant_start_in_its_job_is_told_from_its_log(queue: Path) -> None:
-    said = up("--python", "/nope/bin/python", "--set", "scheduler=job", code=1)
+    said = up("--python", "/nope/bin/python", "--scheduler", "job", code=1)
     assert "The scheduler is gone. Job " in said
     assert "ended: FAILED (/nope/bin/python: No such file or directory)." in said
     workbench("down", "night")
@@ -288,7 +284,7 @@ def test_the_jobs_of_an_owner_that_was_killed_are_cancelled_by_whoever_looks(que
 
 
 def test_a_schedulers_job_has_directives_of_its_own(queue: Path) -> None:
-    chosen = ("--set", "scheduler=job", "--set", "directives=--exclusive", "--set", "scheduler_directives=-p main")
+    chosen = ("--scheduler", "job", "--directives=--exclusive", "--scheduler-directives=-p main")
     scheduler, worker = workbench("up", "slurm", *chosen, "--preview")["preview"].split("#!/usr/bin/env bash")[1:]
     assert ("-p main" in scheduler, "--exclusive" in scheduler) == (True, False)
     assert ("-p main" in worker, "--exclusive" in worker) == (False, True)
@@ -311,7 +307,7 @@ def test_the_code_of_a_scheduler_in_a_job_runs_without_this_package(
 
 
 def test_the_job_script_is_seen_before_it_is_submitted_and_holds_no_secret(queue: Path) -> None:
-    script = workbench("up", "slurm", "--set", "queue=main", "--set", "walltime=2h", "--preview")["preview"]
+    script = workbench("up", "slurm", "--queue", "main", "--walltime", "2h", "--preview")["preview"]
     assert {"#SBATCH -p main", "#SBATCH -t 02:00:00", "#SBATCH -n 1"} <= set(script.splitlines())
     assert "--lifetime 6600s --lifetime-stagger 300s" in script
     assert "/tls/key.pem" in script

@@ -17,7 +17,7 @@ import pytest
 from tests.conftest import using_data_folder
 from tests.test_budget import machine
 from workbench.cli import main
-from workbench.cli.clusters import check_consent, up_options
+from workbench.cli.clusters import check_consent
 from workbench.clusters import control, launch, records
 from workbench.clusters.lines import read_line
 from workbench.clusters.plan import plan
@@ -131,8 +131,6 @@ def test_what_ucx_speaks_over_is_chosen_seen_and_in_the_code(monkeypatch: pytest
         in plan("ucx", with_ucx()).why
     )
     assert "environ" not in plan("cpu", machine()).code()
-    given = up_options("ucx --ucx-tls tcp --interface lo")
-    assert (given.ucx_tls, given.interface) == ("tcp", "lo")
 
 
 @pytest.mark.parametrize(
@@ -215,16 +213,16 @@ def _until(terminal: int, word: str) -> str:
 
 
 def test_consent_is_asked_for_only_where_there_is_something_to_agree_to(capsys: pytest.CaptureFixture[str]) -> None:
-    check_consent(plan("cpu", machine(), n_workers=2), up_options("cpu"))
-    check_consent(plan("ucx", with_ucx(), n_workers=2), up_options("ucx --yes"))
+    check_consent(plan("cpu", machine(), n_workers=2), yes=False)
+    check_consent(plan("ucx", with_ucx(), n_workers=2), yes=True)
     assert capsys.readouterr().err == ""
     with pytest.raises(
         BadInputError, match=r"Warning: no encryption.* Nothing was started\. Choose otherwise, or agree \(--yes"
     ):
-        check_consent(plan("ucx", with_ucx(), n_workers=2), up_options("ucx"))
-    check_consent(plan("cpu", machine(), encrypt=False), up_options("cpu --no-encrypt --yes"))
+        check_consent(plan("ucx", with_ucx(), n_workers=2), yes=False)
+    check_consent(plan("cpu", machine(), encrypt=False), yes=True)
     with pytest.raises(BadInputError, match="Warning: no encryption, so every user of this machine can run code as"):
-        check_consent(plan("cpu", machine(), encrypt=False), up_options("cpu --no-encrypt"))
+        check_consent(plan("cpu", machine(), encrypt=False), yes=False)
 
 
 def test_no_way_to_start_a_cluster_over_ucx_goes_without_a_yes(data_folder: Path) -> None:

@@ -163,11 +163,11 @@ def profile_list() -> str:
 
 def profile_page(profile: Any) -> str:
     """Return the page of one profile."""
-    from workbench.clusters.choices import options as options_of_a_terminal
+    from workbench.clusters.lines import option_of
     from workbench.hardware import inventory
 
     properties = profile.choices(inventory()).model_json_schema()["properties"]
-    flags = {choice: option for option, choice in options_of_a_terminal().items()}
+    flags = {choice: option_of(choice) for choice in properties}
     needs = f"It needs `{profile.needs[0]}`: install the extra `{profile.needs[1]}`." if profile.needs else ""
     start = "attach ADDRESS" if profile.name == "address" else f"up {profile.name}"
     return "\n\n".join(
@@ -177,7 +177,7 @@ def profile_page(profile: Any) -> str:
             fenced("console", f"$ workbench {start}"),
             "## Options",
             "In Python an option is an argument of `workbench.start` and `workbench.plan`. On the command line it has "
-            "the flag below its name, or it is given as `--set name=value`. What is left out is chosen to match the "
+            "the flag below its name. What is left out is chosen to match the "
             "hardware.",
             options(properties, flags),
         ]

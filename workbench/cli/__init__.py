@@ -21,13 +21,13 @@ from workbench.cli.compare import add_compare_commands
 from workbench.cli.completions import complete
 from workbench.cli.doctor import add_doctor
 from workbench.cli.forecast import add_forecast_commands, add_look
-from workbench.cli.machine import add_hardware, add_lab, lab
+from workbench.cli.machine import add_hardware, add_lab
 from workbench.cli.records import add_record_commands
 from workbench.cli.runs import add_run_commands
 from workbench.cli.trust import add_trust, trusts_this_folder
 from workbench.cli.words import Parser
 from workbench.credentials import by_command
-from workbench.errors import BadInputError, FailedError, UntrustedError, WorkbenchError
+from workbench.errors import BadInputError, FailedError, UntrustedError, WorkbenchError, quoted
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
@@ -88,8 +88,10 @@ def _parse(given: Sequence[str]) -> argparse.Namespace:
     complete(parser)
     _check_text(given)
     arguments, unknown = parser.parse_known_args(given)
-    if arguments.command is lab:
-        arguments.passed_on = unknown
+    if unknown and hasattr(arguments, "rest"):
+        if unknown[0] == given[1] and "profile" in arguments:
+            raise BadInputError(f"Given {quoted(given[1])} first. Give the profile before its options.")
+        arguments.rest = unknown
     elif unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     return arguments

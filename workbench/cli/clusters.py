@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import shlex
 import signal
 import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from workbench.cli import completions
 from workbench.cli.answers import agreed, answer, complain, print_text, shown
+from workbench.cli.help import add_help, of_profile
 from workbench.cli.signals import ending_on, holding_back_signals
-from workbench.cli.words import (
-    FORCE,
-    Parser,
-    add_cluster_name,
-    add_command,
-    add_pairs,
-    parameters_of,
-    whole_number,
-)
-from workbench.errors import BadInputError, FailedError, NotFoundError, WorkbenchError
+from workbench.cli.words import FORCE, add_cluster_name, add_command, whole_number
+from workbench.errors import BadInputError, FailedError, NotFoundError
 from workbench.threads import finish
 
 if TYPE_CHECKING:
+    from workbench.clusters.lines import Line
     from workbench.clusters.records import ClusterRecord
     from workbench.clusters.spec import ClusterSpec
     from workbench.session import Session
@@ -48,17 +40,17 @@ def _up(arguments: argparse.Namespace) -> int:
         session.forget_profile(arguments.profile)
         return answer(arguments, {"forgotten": arguments.profile}, f"Forgotten: {arguments.profile}")
     if arguments.save_as is not None:
-        spec = session.keep_profile(arguments.save_as, arguments.profile, **choices_in(arguments))
+        spec = session.keep_profile(arguments.save_as, arguments.profile, **_line(arguments).choices)
         saved = {"name": arguments.save_as, "profile": spec.profile, "why": spec.why}
         return answer(arguments, saved, f"Saved: {arguments.save_as}, a profile of your own: {spec.describe()}")
-    spec = spec_of(session, arguments)
+    spec = spec_of(session, _line(arguments))
     if arguments.preview and not arguments.code:
         text = spec.preview()
         if text is None:
             raise BadInputError(f"--preview: {spec.profile} submits nothing elsewhere. See what it starts with --code.")
         return answer(arguments, {"preview": text}, text.rstrip("\n"))
     if not arguments.code:
-        check_consent(spec, arguments)
+        check_consent(spec, arguments.yes)
     return _begin(session, spec, arguments, force=arguments.force)
 
 
@@ -186,36 +178,52 @@ def new_session() -> Session:
     return Session()
 
 
-def spec_of(session: Session, arguments: argparse.Namespace) -> ClusterSpec:
-    """Return the spec of the cluster for the options of `up`."""
-    profile, choices = arguments.profile, choices_in(arguments)
-    files = {name: path for name in ("ca", "cert", "key") if (path := getattr(arguments, name)) is not None}
+def spec_of(session: Session, line: str | Line) -> ClusterSpec:
+    """Return the spec of the cluster in a line: a profile and its options, or a scheduler's address."""
+    from workbench.clusters.lines import Line, read_line
+
+    read = line if isinstance(line, Line) else read_line(line)
+    if read.cluster is not None:
+        raise BadInputError(f"--on: given '{line}'. Give a profile with its options, or else --cluster {read.cluster}.")
+    profile, choices = str(read.profile), dict(read.choices)
     if ":" in profile or profile.endswith(".json"):
         from workbench.clusters.profiles.address import address_in
 
         profile, choices["address"] = "address", address_in(profile)
-    return session.plan(profile, **files, **choices)
+    for choice in choices:
+        _check_option(profile, choice)
+    return session.plan(profile, **choices)
 
 
-def choices_in(arguments: argparse.Namespace) -> Any:
-    """Return the choices in the options of `up`, by name."""
-    from workbench.clusters.choices import options
+def _check_option(name: str, choice: str) -> None:
+    """Raise BadInputError with the options of a profile if it has none for this choice."""
+    from workbench.clusters.lines import option_of
+    from workbench.clusters.profiles import profile, takes
+    from workbench.formats import meant
+    from workbench.hardware import inventory
 
-    choices = {name: getattr(arguments, option[2:].replace("-", "_")) for option, name in options().items()}
-    choices["encrypt"] = False if arguments.no_encrypt else None
-    return {name: value for name, value in choices.items() if value is not None} | parameters_of(
-        arguments.set, "--set", "queue=gpu"
-    )
+    known = profile(name).choices(inventory()).model_fields
+    if choice not in known and not takes(name, choice):
+        options = [option_of(each) for each in known]
+        given = option_of(choice)
+        raise BadInputError(f"{name} has no option {given}.{meant(given, options)} It has: {', '.join(options)}.")
 
 
-def check_consent(spec: ClusterSpec, arguments: argparse.Namespace) -> None:
-    """Ask for consent to this cluster if it needs any, unless --yes was given.
+def _line(arguments: argparse.Namespace) -> Line:
+    """Return the cluster that the arguments of `up` describe."""
+    from workbench.clusters.lines import Line, read_options
+
+    return Line(arguments.profile, read_options(arguments.rest))
+
+
+def check_consent(spec: ClusterSpec, yes: bool) -> None:
+    """Ask for consent to this cluster if it needs any, unless `yes`.
 
     Raises BadInputError if the user declines, or if no one can answer.
     """
     from workbench.clusters.plan import check_agreed, consent
 
-    check_agreed(consent(spec), arguments.yes or agreed)
+    check_agreed(consent(spec), yes or agreed)
 
 
 def start(
@@ -245,16 +253,11 @@ def start(
 
 
 @contextlib.contextmanager
-def own_cluster(
-    session: Session, spec: ClusterSpec, on: argparse.Namespace, arguments: argparse.Namespace
-) -> Iterator[ClusterRecord]:
-    """Run a block with the cluster for these options of `up`; `arguments` are the command's.
-
-    The cluster stops at the end of the block, also when the terminal is closed.
-    """
-    check_consent(spec, on)
+def own_cluster(session: Session, spec: ClusterSpec, arguments: argparse.Namespace) -> Iterator[ClusterRecord]:
+    """Run a block with a cluster of its own, which stops at the end, also when the terminal is closed."""
+    check_consent(spec, arguments.yes)
     with ending_on(signal.SIGTERM, signal.SIGHUP):
-        record = start(session, spec, arguments, name=on.name, force=on.force, own=True)
+        record = start(session, spec, arguments, name=None, force=arguments.force, own=True)
         try:
             yield record
         except (KeyboardInterrupt, SystemExit):
@@ -286,21 +289,6 @@ def cluster_json(record: ClusterRecord) -> dict[str, Any]:
     return {name: values[name] for name in _FIELDS}
 
 
-def up_options(text: str) -> argparse.Namespace:
-    """Parse the value of --on: a profile and options of `up`."""
-    try:
-        words = shlex.split(text)
-    except ValueError as err:
-        raise BadInputError(f"--on: given '{text}' ({err}). Give a profile and options of `workbench up`.") from err
-    # The options are those of `up`, and so is their help.
-    parser = Parser(prog="workbench up", add_help=False)
-    add_up_options(parser)
-    try:
-        return parser.parse_args(words)
-    except BadInputError as err:
-        raise BadInputError(f"--on: {err}") from err
-
-
 def add_cluster_commands(commands: Any) -> None:
     """Add the commands for clusters."""
     up = add_command(
@@ -310,14 +298,27 @@ def add_cluster_commands(commands: Any) -> None:
         "start a cluster, or use a scheduler that runs already, and wait until it is ready",
         epilog="Examples: workbench up cpu --workers 4, workbench up tcp://host:8786. "
         "Options of a profile: workbench up slurm --help",
+        usage="workbench up PROFILE [options of PROFILE] [options]",
+        # What isn't known here are options of the profile, to be read by its choices.
+        allow_abbrev=False,
         add_help=False,
     )
-    up.add_argument("-h", "--help", action=_Help, nargs=0, help="show this message, or after PROFILE its options")
-    add_up_options(up)
+    up.set_defaults(rest=[])
+    add_help(up, "profile", of_profile)
+    up.add_argument(
+        "profile",
+        metavar="PROFILE",
+        help="cpu, gpu, gpus, ucx, slurm or another; or for a scheduler that runs already tcp://host:8786, "
+        "tls://host:8786 or its scheduler file (.json). See: workbench hardware",
+    ).completer = completions.profiles  # type: ignore[attr-defined]
+    up.add_argument("--name", metavar="NAME", help="name of the cluster; one is made up otherwise")
+    up.add_argument("--force", action="store_true", help=FORCE)
+    add_yes(up)
     up.add_argument(
         "--code", action="store_true", help="print the Dask code that starts the same cluster, start nothing"
     )
     add_no_wait(up, "print its name at once, while it starts")
+    completions.add_profile_options(up)
     up.add_argument(
         "--preview", action="store_true", help="print what would be submitted, such as the job script, start nothing"
     )
@@ -352,63 +353,6 @@ def add_cluster_commands(commands: Any) -> None:
     down.add_argument(
         "--forget", action="store_true", help="remove the record even if it can't be ended from here and may go on"
     )
-
-
-def add_choice_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that describe a cluster: a profile and its choices."""
-    from workbench.clusters.choices import metavar, options, properties
-
-    parser.add_argument(
-        "profile",
-        metavar="PROFILE",
-        help="cpu, gpu, gpus, ucx, slurm or another; or for a scheduler that runs already tcp://host:8786, "
-        "tls://host:8786 or its scheduler file (.json). See: workbench hardware",
-    ).completer = completions.profiles  # type: ignore[attr-defined]
-    for option, name in options().items():
-        about = properties()[name]
-        kind = whole_number if about["type"] == "integer" else str
-        parser.add_argument(option, metavar=metavar(about), type=kind, help=about["allowed"])
-    parser.add_argument("--no-encrypt", action="store_true", help="speak plain TCP instead of TLS")
-    add_pairs(parser, "--set", help="any other choice that the profile has")
-
-
-class _Help(argparse.Action):
-    """Action that prints the options of the profile given before `--help`, or else the help of the command."""
-
-    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any) -> None:
-        name = getattr(namespace, "profile", None)
-        if name is None:
-            parser.print_help()
-            parser.exit()
-        from workbench.clusters.lines import options_of
-        from workbench.clusters.profiles import profile
-        from workbench.hardware import inventory
-
-        here = inventory()
-        try:
-            found = profile(name)
-            options = options_of(found, here)
-        except WorkbenchError as err:
-            parser.error(str(err).rstrip("."))
-        print(f"usage: {parser.prog} {name} [options]\n\n{found.summary(here)}\n\noptions of {name}:")
-        for option in options:
-            default = f" Default: {option.default}." if option.default else ""
-            text = textwrap.fill(f"{option.description}{default}", 80)
-            print(f"  {option.name}")
-            print(textwrap.indent(text, " " * 8))
-        print(f"\nMore options, for any profile: {parser.prog} --help")
-        parser.exit()
-
-
-def add_up_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `up`: a profile, its choices, and the way to start it."""
-    add_choice_options(parser)
-    parser.add_argument("--ca", metavar="FILE", help="certificate of who signed the scheduler's, for tls://")
-    parser.add_argument("--cert", metavar="FILE", help="certificate of yours, for tls://")
-    parser.add_argument("--key", metavar="FILE", help="key of your certificate, for tls://")
-    parser.add_argument("--name", metavar="NAME", help="name of the cluster; one is made up otherwise")
-    parser.add_argument("--force", action="store_true", help=FORCE)
-    add_yes(parser)
 
 
 def add_no_wait(parser: argparse.ArgumentParser, text: str) -> None:

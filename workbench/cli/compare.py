@@ -180,6 +180,7 @@ def add_compare_commands(commands: Any) -> None:
         "compare",
         _compare,
         "run a workload on several clusters in turn, and say which is better",
+        add_help=False,
         epilog='Example: workbench compare array_sum -p size=1GiB --on "cpu --workers 1" --on "cpu --workers 2"',
     )
     add_workload_name(compare, nargs="?")

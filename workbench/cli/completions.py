@@ -19,6 +19,35 @@ def complete(parser: argparse.ArgumentParser) -> None:
         argcomplete.autocomplete(parser, always_complete_options="long")
 
 
+def add_profile_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the profile in the line to be completed to the parser of `up`."""
+    words = os.environ.get("COMP_LINE", "").split()
+    if "_ARGCOMPLETE" not in os.environ or "up" not in words:
+        return
+    from workbench.clusters.lines import options_of
+    from workbench.clusters.profiles import profile, registered
+    from workbench.hardware import inventory
+
+    for name in registered().keys() & set(words):
+        for option in options_of(profile(name), inventory()):
+            # A choice of few values completes these as well.
+            flag, _, kind = option.name.partition(" ")
+            more: dict[str, Any] = (
+                {"choices": kind.split("|") if "|" in kind else None} if kind else {"action": "store_true"}
+            )
+            parser.add_argument(flag, **more)
+
+
+def parameters(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
+    """Return parameters of the workload in the line, as 'k='."""
+    from workbench.session import Session
+
+    if getattr(parsed_args, "workload", None) is None:
+        return []
+    names = Session().workload(parsed_args.workload).schema()["properties"]
+    return [f"{name}=" for name in names if name.startswith(prefix)]
+
+
 def clusters(prefix: str, **_: Any) -> list[str]:
     """Return names of clusters."""
     from workbench.clusters import records

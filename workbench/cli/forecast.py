@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.cli.answers import answer
-from workbench.cli.clusters import new_session, own_cluster, spec_of, up_options
+from workbench.cli.clusters import add_yes, new_session, own_cluster, spec_of
 from workbench.cli.runs import add_parameters, add_where, refuse_what_wont_fit, run_on, where, workload_parameters
-from workbench.cli.words import add_command, add_workload_name
+from workbench.cli.words import FORCE, add_command, add_workload_name
 from workbench.errors import FailedError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _hardware_of(session: Session, arguments: argparse.Namespace) -> tuple[Clust
         record = session.cluster(arguments.cluster)
         return record, record.spec
     arguments.on = where(session, arguments)
-    spec = seen(spec_of(session, up_options(arguments.on)))
+    spec = seen(spec_of(session, arguments.on))
     return spec, spec
 
 
@@ -70,11 +70,10 @@ def _measure(arguments: argparse.Namespace) -> int:
         record = session.cluster(arguments.cluster)
         return _measured(session, record, parameters, arguments)
     # Everything is checked before anything starts.
-    on = up_options(where(session, arguments))
-    spec = spec_of(session, on)
+    spec = spec_of(session, where(session, arguments))
     refuse_what_wont_fit(session.forecast(arguments.workload, parameters, spec), force=False)
     part_of(arguments.workload, parameters, spec)
-    with own_cluster(session, spec, on, arguments) as record:
+    with own_cluster(session, spec, arguments) as record:
         return _measured(session, record, parameters, arguments)
 
 
@@ -95,6 +94,7 @@ def add_forecast_commands(commands: Any) -> None:
         "forecast",
         _forecast,
         "say whether a workload fits, how long it takes and what it costs, here and elsewhere",
+        add_help=False,
         epilog='Example: workbench forecast array_sum --on "cpu --workers 2" -p size=100GiB',
     )
     add_workload_name(forecast)
@@ -102,6 +102,8 @@ def add_forecast_commands(commands: Any) -> None:
     add_parameters(forecast)
     text = "first run about a hundredth of it, on --cluster or on a cluster started for that"
     forecast.add_argument("--measure", action="store_true", help=text)
+    forecast.add_argument("--force", action="store_true", help=f"with --measure, {FORCE}")
+    add_yes(forecast)
 
 
 def add_look(commands: Any) -> None:

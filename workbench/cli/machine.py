@@ -28,7 +28,7 @@ def _hardware(arguments: argparse.Namespace) -> int:
 def lab(arguments: argparse.Namespace) -> int:
     """Replace this process with JupyterLab."""
     _check_installed("jupyterlab", "JupyterLab")
-    command = [sys.executable, "-P", "-m", "jupyterlab", *arguments.passed_on]
+    command = [sys.executable, "-P", "-m", "jupyterlab", *arguments.rest]
     if arguments.json:
         answer(arguments, {"command": command, "pid": os.getpid()}, "")
     _become(command)
@@ -60,7 +60,9 @@ def add_hardware(commands: Any) -> None:
 def add_lab(commands: Any) -> None:
     """Add the commands that open JupyterLab, and the Workbench without it."""
     text = "open JupyterLab with the Workbench in its sidebar"
-    add_command(commands, "lab", lab, text, usage="workbench lab [-h] [--json] [what jupyter lab takes]")
+    add_command(commands, "lab", lab, text, usage="workbench lab [-h] [--json] [what jupyter lab takes]").set_defaults(
+        rest=[]
+    )
     app = add_command(commands, "app", _app, "open the Workbench in a browser, without Jupyter")
     app.add_argument("--port", type=whole_number, default=0, help="of this machine; any that is free by default")
     app.add_argument("--no-browser", dest="browser", action="store_false", help="only print the address")

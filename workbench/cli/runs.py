@@ -8,8 +8,9 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from workbench.cli import completions
 from workbench.cli.answers import answer, complain, print_text, shown
-from workbench.cli.clusters import add_no_wait, add_yes, new_session, own_cluster, spec_of, up_options
+from workbench.cli.clusters import add_no_wait, add_yes, new_session, own_cluster, spec_of
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import add_command, add_pairs, add_run_name, add_workload_name, parameters_of, whole_number
 from workbench.errors import BadInputError, ConflictError, NotFoundError, WorkbenchError
@@ -73,11 +74,9 @@ def _run(arguments: argparse.Namespace) -> int:
         cluster = contextlib.nullcontext(session.cluster(arguments.cluster))
     else:
         # Everything is checked before anything starts.
-        on = up_options(where(session, arguments))
-        spec = spec_of(session, on)
+        spec = spec_of(session, where(session, arguments))
         refuse_what_wont_fit(session.forecast(arguments.workload, parameters, spec), force=arguments.force)
-        on.yes, on.force = on.yes or arguments.yes, on.force or arguments.force
-        cluster = own_cluster(session, spec, on, arguments)
+        cluster = own_cluster(session, spec, arguments)
     with cluster as record:
 
         def begin() -> Run:
@@ -223,7 +222,7 @@ def add_parameters(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preset", metavar="NAME", help="parameters of a text's experiment; -p changes some of them")
     parser.add_argument("--scale", metavar="F", help="how many times as large as the preset, such as 0.01")
     said = "a parameter of the workload; may be given again for others"
-    add_pairs(parser, "-p", "--parameter", dest="parameters", help=said)
+    add_pairs(parser, "-p", "--parameter", dest="parameters", help=said, completer=completions.parameters)
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -246,6 +245,7 @@ def add_run_commands(commands: Any) -> None:
         "workloads",
         _workloads,
         "list the workloads, or show parameters and presets of one",
+        add_help=False,
         epilog="Example: workbench workloads eofs --save-preset winds -p path=winds.nc -p variable=u -p k=4",
     )
     add_workload_name(workloads, nargs="?")
@@ -260,6 +260,7 @@ def add_run_commands(commands: Any) -> None:
         "run",
         _run,
         "run a workload on a cluster and wait for the answer",
+        add_help=False,
         epilog='Example: workbench run array_sum --on "cpu --workers 2" -p size=1GiB -p chunks=64MiB',
     )
     add_workload_name(run)

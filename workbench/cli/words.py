@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from dask.utils import parse_bytes
 
 from workbench.cli.completions import clusters, runs, workloads
+from workbench.cli.help import add_help, of_workload
 from workbench.errors import BadInputError, ConflictError
 
 FORCE = "go past the memory budget that all clusters share"
@@ -80,9 +81,11 @@ def add_command(
     return parser
 
 
-def add_pairs(parser: argparse.ArgumentParser, *names: str, metavar: str = "KEY=VALUE", **options: Any) -> None:
+def add_pairs(
+    parser: argparse.ArgumentParser, *names: str, metavar: str = "KEY=VALUE", completer: Any = None, **options: Any
+) -> None:
     """Add an option that may be repeated, for `parameters_of`."""
-    parser.add_argument(*names, metavar=metavar, action="append", default=[], **options)
+    _completed(parser.add_argument(*names, metavar=metavar, action="append", default=[], **options), completer)
 
 
 def add_run_name(parser: argparse.ArgumentParser) -> None:
@@ -96,10 +99,11 @@ def add_cluster_name(parser: argparse.ArgumentParser, nargs: str | None = None) 
     _completed(parser.add_argument(name, metavar="NAME", nargs=nargs), clusters)
 
 
-def add_workload_name(parser: argparse.ArgumentParser, name: str = "workload", nargs: str | None = None) -> None:
-    """Add the argument that names a workload."""
-    metavar = name.upper()
-    _completed(parser.add_argument(name, metavar=metavar, nargs=nargs, help="see: workbench workloads"), workloads)
+def add_workload_name(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
+    """Add the argument that names a workload, and the help on its parameters."""
+    named = parser.add_argument("workload", metavar="WORKLOAD", nargs=nargs, help="see: workbench workloads")
+    _completed(named, workloads)
+    add_help(parser, "workload", of_workload)
 
 
 def _completed(action: argparse.Action, completer: Any) -> None:

@@ -8,7 +8,6 @@ import os
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar
 
@@ -82,9 +81,9 @@ def _file(value: Any) -> Any:
     return str(Path(value).expanduser().absolute()) if isinstance(value, str | Path) else value
 
 
-def _in_words(allowed: str, option: str | None = None) -> Any:
-    """Return a field with its allowed values, for messages that begin with 'Give', and its option in a terminal."""
-    return Field(json_schema_extra={"allowed": allowed, **({"option": option} if option else {})})
+def _in_words(allowed: str) -> Any:
+    """Return a field with its allowed values, for messages that begin with 'Give'."""
+    return Field(json_schema_extra={"allowed": allowed})
 
 
 # Larger numbers could not be formatted in messages.
@@ -120,7 +119,7 @@ Interpreter = Annotated[
     str | None,
     BeforeValidator(_path),
     WithJsonSchema({"type": "string"}),
-    _in_words("the path of a Python interpreter", "--python"),
+    _in_words("the path of a Python interpreter"),
 ]
 Text = Annotated[str | None, BeforeValidator(_word), WithJsonSchema({"type": "string"})]
 File = Annotated[str | None, BeforeValidator(_file), WithJsonSchema({"type": "string"})]
@@ -161,18 +160,16 @@ def without_defaults(schema: dict[str, Any]) -> None:
         properties.pop("default", None)
 
 
-Workers = Annotated[
-    Count, Field(title="Workers"), _in_words("a whole number of worker processes, 1 or more", "--workers")
-]
+Workers = Annotated[Count, Field(title="Workers"), _in_words("a whole number of worker processes, 1 or more")]
 WorkerThreads = Annotated[
     Threads,
     Field(title="Threads per worker"),
-    _in_words(f"a whole number of threads for each worker, from 1 to {_MOST_AT_ALL}", "--threads"),
+    _in_words(f"a whole number of threads for each worker, from 1 to {_MOST_AT_ALL}"),
 ]
 Memory = Annotated[
     Size,
     Field(title="Memory"),
-    _in_words("the memory of all workers together, in bytes or as a size such as '8GiB'", "--memory"),
+    _in_words("the memory of all workers together, in bytes or as a size such as '8GiB'"),
 ]
 Encrypt = Annotated[
     Switch,
@@ -219,13 +216,13 @@ _Devices = Annotated[
     str | None,
     BeforeValidator(_device_names),
     WithJsonSchema({"type": "string", "examples": ["0", "0,2"]}),
-    _in_words("indices or UUIDs of GPUs with commas between them, such as '0,2'", "--devices"),
+    _in_words("indices or UUIDs of GPUs with commas between them, such as '0,2'"),
 ]
 _DeviceMemory = Annotated[
     Size,
-    _in_words("the memory of each GPU beyond which blocks move to the host, such as '8GiB'", "--device-memory"),
+    _in_words("the memory of each GPU beyond which blocks move to the host, such as '8GiB'"),
 ]
-_Pool = Annotated[Size, _in_words("the memory of each GPU that RMM takes at the start, such as '8GiB'", "--rmm-pool")]
+_Pool = Annotated[Size, _in_words("the memory of each GPU that RMM takes at the start, such as '8GiB'")]
 
 
 class GpuChoices(ClusterChoices):
@@ -252,19 +249,13 @@ _Transports = Annotated[
     Annotated[str, Field(pattern=r"^\^?\\?\w+(,\\?\w+)*$")] | None,
     BeforeValidator(blank_is_none),
     WithJsonSchema({"type": "string", "examples": ["tcp,cuda_copy,cuda_ipc", "all"]}),
-    _in_words(
-        "names of UCX transports with commas between them, such as 'tcp,cuda_copy,cuda_ipc' (see: ucx_info -d)",
-        "--ucx-tls",
-    ),
+    _in_words("names of UCX transports with commas between them, such as 'tcp,cuda_copy,cuda_ipc' (see: ucx_info -d)"),
 ]
 Interface = Annotated[
     Annotated[str, Field(pattern=r"^[\w.:@-]+(,[\w.:@-]+)*$")] | None,
     BeforeValidator(blank_is_none),
     WithJsonSchema({"type": "string", "examples": ["ib0", "mlx5_0:1"]}),
-    _in_words(
-        "names of network interfaces or ports of cards with commas between them, such as 'ib0' or 'mlx5_0:1'",
-        "--interface",
-    ),
+    _in_words("names of network interfaces or ports of cards with commas between them, such as 'ib0' or 'mlx5_0:1'"),
 ]
 
 
@@ -286,19 +277,6 @@ class UcxChoices(ClusterChoices):
 
 class AllChoices(GpuChoices, UcxChoices):
     """All choices of all clusters."""
-
-
-@cache
-def properties() -> dict[str, dict[str, Any]]:
-    """Return the JSON Schema of all these choices by name, with their options in a terminal."""
-    found: dict[str, dict[str, Any]] = AllChoices.model_json_schema()["properties"]
-    return found
-
-
-@cache
-def options() -> dict[str, str]:
-    """Return the options of a terminal that take a value, and the choice that each one sets."""
-    return {about["option"]: name for name, about in properties().items() if "option" in about}
 
 
 def metavar(about: Mapping[str, Any]) -> str:

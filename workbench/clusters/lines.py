@@ -1,12 +1,16 @@
-"""A cluster in one line, as in the command line's `--on`: 'cpu --workers 2 --threads 1'."""
+"""A cluster in one line, as in the command line's `--on`: 'cpu --workers 2 --threads 1'.
+
+The option of a choice has the choice's name: `rmm_pool_size` is `--rmm-pool-size`, but for two shorter ones. Any
+profile's choices can so be read without the profile, as for a comparison that a colleague made with one of theirs.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from workbench.clusters.choices import metavar, options
+from workbench.clusters.choices import metavar
 from workbench.clusters.profiles import Profile, registered
 from workbench.clusters.spec import WITHOUT_DASK
 from workbench.errors import BadInputError, quoted
@@ -14,16 +18,46 @@ from workbench.hardware import Inventory
 
 ONE_CORE = "One core"
 
-_SET = "--set"
-_EXAMPLES = {_SET: "queue=gpu"}
-_SWITCHES = {"--no-encrypt": ("encrypt", False)}
+_SHORT = {"n_workers": "--workers", "threads_per_worker": "--threads"}
+_NO = "--no-"
+
+
+def option_of(choice: str) -> str:
+    """Return the option of a choice in a terminal: '--workers' for 'n_workers'."""
+    return _SHORT.get(choice) or f"--{choice.replace('_', '-')}"
+
+
+def read_options(words: Sequence[str]) -> dict[str, str | bool]:
+    """Return the choices in options: '--queue', 'gpu' or '--queue=gpu' gives queue, and '--no-encrypt' encrypt=False.
+
+    Raises BadInputError for an option without its value or given twice; the plan checks the rest.
+    """
+    long = {option: choice for choice, option in _SHORT.items()}
+    choices: dict[str, str | bool] = {}
+    rest = iter(words)
+    for word in rest:
+        option, equals, given = word.partition("=")
+        if not option.startswith("--") or not option.strip("-"):
+            raise BadInputError(f"Given {quoted(word)}. After the profile come its options, such as --workers 2.")
+        value: str | bool | None = given
+        if option.startswith(_NO) and not equals:
+            option, value = f"--{option.removeprefix(_NO)}", False
+        elif not equals:
+            value = next(rest, None)
+        if value is None or (not equals and isinstance(value, str) and value.startswith("--")):
+            raise BadInputError(f"{option} needs a value. Give one, such as {option} 2.")
+        choice = long.get(option) or option.removeprefix("--").replace("-", "_")
+        if choice in choices:
+            raise BadInputError(f"{option} is given twice. Give it once.")
+        choices[choice] = value
+    return choices
 
 
 class Option(NamedTuple):
     """An option of a profile, as typed in a terminal."""
 
     name: str
-    """'--workers N' or '--set queue=TEXT'."""
+    """'--workers N'."""
     default: str | None
     description: str
 
@@ -36,11 +70,11 @@ def options_of(profile: Profile, inventory: Inventory) -> list[Option]:
 
 
 def _option(name: str, about: Mapping[str, Any], default: Any) -> Option:
-    kind = metavar(about)
-    names = {choice: option for option, choice in options().items()}
-    option = f"{names[name]} {kind}" if name in names else f"{_SET} {name}={kind}"
+    # A switch whose value the settings decide can be both.
+    kind = about.get("type") == "boolean"
+    option = f"{_NO}{option_of(name)[2:]}" if kind else f"{option_of(name)} {metavar(about)}"
     shown = str(default) if isinstance(default, str | int | float) and default != "" else None
-    return Option("--no-encrypt" if name == "encrypt" else option, shown, about.get("description", ""))
+    return Option(option, shown, about.get("description", ""))
 
 
 class Line(NamedTuple):
@@ -54,12 +88,14 @@ class Line(NamedTuple):
     def __str__(self) -> str:
         if self.cluster is not None:
             return f"--cluster {self.cluster}"
-        names = {choice: option for option, choice in options().items()}
         words = [str(self.profile)]
         for choice, value in self.choices.items():
-            # Choices of the profile alone are set by name.
-            other = ["--set", f"{choice}={value}"] if choice != "encrypt" else ["--no-encrypt"]
-            words += [names[choice], str(value)] if choice in names else other
+            option, text = option_of(choice), "true" if value is True else str(value)
+            if value is False:
+                words.append(f"{_NO}{option[2:]}")
+            else:
+                # After a space, -p would be read as an option.
+                words += [f"{option}={text}"] if text.startswith("-") else [option, text]
         return shlex.join(words)
 
     def words(self) -> str:
@@ -96,9 +132,9 @@ def _counted(number: Any, what: str) -> str:
 
 
 def read_line(text: str) -> Line:
-    """Parse a line: a profile with options of `workbench up`, or '--cluster NAME'.
+    """Parse a line: a profile with its options, or '--cluster NAME'.
 
-    Raises BadInputError for an unknown option, or one without its value; the plan checks the rest.
+    Raises BadInputError for an option without its value; the plan checks the rest.
     """
     try:
         words = shlex.split(text)
@@ -112,28 +148,7 @@ def read_line(text: str) -> Line:
         return Line(None, {}, words[1])
     if words[0].startswith("-"):
         raise BadInputError(f"'{text:.80}': a profile comes first, such as 'cpu {words[0]:.40} …'.")
-    return Line(words[0], _choices(text, words[1:]))
-
-
-def _choices(text: str, words: list[str]) -> dict[str, Any]:
-    choices: dict[str, Any] = {}
-    rest = iter(words)
-    for word in rest:
-        option, equals, value = word.partition("=")
-        if option in _SWITCHES and not equals:
-            name, switched = _SWITCHES[option]
-            choices[name] = switched
-        elif option in (*options(), _SET):
-            given = value if equals else next(rest, None)
-            if given is None:
-                raise BadInputError(
-                    f"'{text:.80}': {option} needs a value, such as '{option} {_EXAMPLES.get(option, 2)}'."
-                )
-            name, is_set, chosen = given.partition("=")
-            if option == _SET and not (name and is_set):
-                raise BadInputError(f"'{text:.80}': after --set stand a name and a value, such as {_EXAMPLES[_SET]}.")
-            choices |= {name: chosen} if option == _SET else {options()[option]: given}
-        else:
-            allowed = ", ".join([*options(), _SET, *_SWITCHES])
-            raise BadInputError(f"'{text:.80}': unknown {quoted(word)}. After the profile may stand: {allowed}.")
-    return choices
+    try:
+        return Line(words[0], read_options(words[1:]))
+    except BadInputError as err:
+        raise BadInputError(f"'{text:.80}': {err}") from err

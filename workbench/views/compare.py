@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask.utils import parse_bytes
 
-from workbench.clusters.choices import options
 from workbench.clusters.lines import ONE_CORE, Line, read_line
 from workbench.clusters.plan import consent_to_all, plan
-from workbench.clusters.profiles import profile, takes
+from workbench.clusters.profiles import profile
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
 from workbench.errors import BadInputError, WorkbenchError
 from workbench.figures.markup import faint, paragraph, tag
@@ -208,12 +207,9 @@ def _offers(
     ]
     for each in available:
         planned = given(context.choices, f"plan.{each.name}.")
-        line = Line(
-            each.name,
-            {name: value for name, value in planned.items() if name in options().values() or takes(each.name, name)},
-        )
-        plain = planned.get("encrypt") is False
-        offer = _offer(context, each.name, str(line.having(encrypt=False) if plain else line), each.title)
+        # A comparison ends its clusters itself.
+        line = Line(each.name, {name: value for name, value in planned.items() if name != "idle_timeout"})
+        offer = _offer(context, each.name, str(line), each.title)
         # A profile that needs more input is offered under Compute on.
         if planned or offer.error is None:
             yield offer
