@@ -133,7 +133,7 @@ def test_a_scheduler_file_names_it_too(address: str, data_folder: Path, tmp_path
 
 
 def test_its_code_connects_without_this_package(address: str) -> None:
-    code = spec_of(address).code() + "\nprint(client.submit(sum, [1, 2]).result())\n"
+    code = spec_of(address).code + "\nprint(client.submit(sum, [1, 2]).result())\n"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "3\n"
 
 

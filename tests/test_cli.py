@@ -21,8 +21,10 @@ from workbench.cli.answers import shown
 from workbench.cli.clusters import new_lines
 from workbench.clusters import records
 from workbench.clusters.engine import Job
+from workbench.clusters.plan import explained
 from workbench.clusters.profiles import registered
 from workbench.clusters.records import ClusterRecord
+from workbench.clusters.spec import ClusterSpec
 from workbench.runs import store
 from workbench.runs.run import Run
 from workbench.workloads.values import Check
@@ -247,6 +249,17 @@ def test_runs_are_listed_and_shown_as_they_were_kept(capsys):
     out = capsys.readouterr().out
     assert "closed form" in out
     assert "3.5" in out
+
+
+def test_a_run_keeps_the_code_that_starts_its_cluster(capsys):
+    spec = explained(ClusterSpec(n_workers=3, threads_per_worker=1, memory_limit=2**30))
+    run = a_kept_run(spec=spec)
+    assert main(["show", run.id, "--code"]) == 0
+    out = capsys.readouterr().out
+    compile(out, "code", "exec")
+    assert "LocalCluster(\n        n_workers=3," in out
+    assert answer(capsys, "show", run.id, "--code") == {"code": spec.code}
+    assert "has no code that starts its cluster" in complaint(capsys, "show", a_kept_run("older-1").id, "--code")[1]
 
 
 def test_runs_are_listed_a_page_at_a_time(capsys):

@@ -19,7 +19,7 @@ from workbench.clusters import control, cuda, records
 from workbench.clusters.budget import check_budget
 from workbench.clusters.choices import ClusterChoices, GpuChoices
 from workbench.clusters.devices import check, devices_of
-from workbench.clusters.plan import plan
+from workbench.clusters.plan import explained, plan
 from workbench.clusters.profiles import profile, profiles
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
@@ -206,9 +206,10 @@ def test_without_a_cuda_driver_it_is_said_what_lacks() -> None:
 @pytest.mark.parametrize("cupy", [True, False])
 def test_the_code_of_a_spec_is_a_local_cuda_cluster(cupy: bool) -> None:
     spec = planned("gpus", gpu(0), gpu(1), rmm_pool_size="8GiB").model_copy(update={"cupy": cupy})
+    code = explained(spec).code
     (call,) = (
         node
-        for node in ast.walk(ast.parse(spec.code()))
+        for node in ast.walk(ast.parse(code))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "LocalCUDACluster"
     )
     given = {str(word.arg): ast.unparse(word.value) for word in call.keywords}
@@ -216,8 +217,8 @@ def test_the_code_of_a_spec_is_a_local_cuda_cluster(cupy: bool) -> None:
     assert (given["rmm_pool_size"], given["protocol"]) == (str(8 * GIB), "'tls'")
     assert ("pre_import" in given) is cupy
     assert given.get("rmm_allocator_external_lib_list") == ("['cupy']" if cupy else None)
-    assert "from dask_cuda import LocalCUDACluster" in spec.code()
-    assert "workbench" not in spec.code()
+    assert "from dask_cuda import LocalCUDACluster" in code
+    assert "workbench" not in code
 
 
 # Real clusters on simulated devices

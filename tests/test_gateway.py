@@ -247,7 +247,7 @@ def test_its_code_starts_the_same_without_this_package(gateway: Gateway, monkeyp
         plan("gateway", inventory(), n_workers=1, **given)
     with by_command():
         spec = plan("gateway", inventory(), n_workers=1, **given)
-    code = spec.code() + "client.wait_for_workers(1)\nprint(client.submit(sum, [1, 2]).result())\ncluster.shutdown()\n"
+    code = spec.code + "client.wait_for_workers(1)\nprint(client.submit(sum, [1, 2]).result())\ncluster.shutdown()\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.endswith("\n3\n"), done.stderr
     assert 'memory="large"' in code

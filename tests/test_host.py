@@ -32,6 +32,7 @@ from workbench.clusters import control, records, security
 from workbench.clusters.asking import short
 from workbench.clusters.connect import connect
 from workbench.clusters.launch import launch
+from workbench.clusters.plan import explained
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, MissingError, NotFoundError
@@ -217,7 +218,7 @@ def test_code_of_a_spec_gives_the_same_cluster_in_a_fresh_python(running: Cluste
     client.close()
     cluster.close()
 """
-    script.write_text(running.spec.code() + tell)
+    script.write_text(explained(running.spec).code + tell)
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     run = subprocess.run(
         [sys.executable, "-P", str(script)], capture_output=True, text=True, timeout=60, env=environment, check=True

@@ -18,6 +18,7 @@ from bokeh.resources import Resources
 
 from tests import views
 from tests.hostile import START, TEXT, hostile_batch, hostile_run, keep_hostile_cluster, keep_hostile_run
+from workbench.clusters.plan import explained
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import on_one_line, printable
 from workbench.figures.comparison import page
@@ -135,7 +136,7 @@ def test_code_to_paste_runs_nothing_that_an_option_holds(profile: str, options: 
         python="/usr/bin/x\nimport evil",
         options=options,
     )
-    imported = {each.name for node in ast.walk(ast.parse(spec.code())) for each in getattr(node, "names", ())}
+    imported = {each.name for node in ast.walk(ast.parse(explained(spec).code)) for each in getattr(node, "names", ())}
     assert "evil" not in imported
 
 

@@ -164,7 +164,7 @@ def test_a_kubernetes_that_does_not_delete_it_is_told_with_what_deletes_it(
 
 def test_its_code_starts_the_same_without_this_package(kubernetes: Callable[[str], list[Any]]) -> None:
     spec = plan("kubernetes", inventory(), n_workers=1, service="NodePort")  # type: ignore[call-arg]
-    code = spec.code() + "print(client.submit(sum, [1, 2]).result())\nclient.close()\ncluster.close()\n"
+    code = spec.code + "print(client.submit(sum, [1, 2]).result())\nclient.close()\ncluster.close()\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     assert "\n3\n" in done.stdout, done.stderr
     assert not kubernetes("daskclusters")
@@ -213,8 +213,8 @@ def test_code_and_preview_name_where_values_of_variables_come_from(
         {"name": "TOKEN", "value": "$A_TOKEN"},
         made,
     ]
-    assert """'value': os.environ["A_TOKEN"]""" in spec.code()
-    assert "abc" not in f"{shown}{spec.code()}{spec}"
+    assert """'value': os.environ["A_TOKEN"]""" in spec.code
+    assert "abc" not in f"{shown}{spec.code}{spec}"
 
 
 def test_gpus_get_workers_of_dask_cuda() -> None:

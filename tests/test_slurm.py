@@ -24,7 +24,7 @@ from tests.waiting import until
 from workbench import connect, watch
 from workbench.clusters import records
 from workbench.clusters.engine import Job, queued
-from workbench.clusters.plan import plan
+from workbench.clusters.plan import explained, plan
 from workbench.clusters.profiles import Around, profile
 from workbench.clusters.profiles.slurm import Slurm
 from workbench.errors import BadInputError
@@ -297,7 +297,7 @@ def test_the_code_of_a_scheduler_in_a_job_runs_without_this_package(
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
     small = {"n_workers": 2, "memory": "1400MiB", "interface": "lo", "scheduler": "job"}
-    code = plan("slurm", inventory(), **small).code()  # type: ignore[arg-type]
+    code = plan("slurm", inventory(), **small).code  # type: ignore[arg-type]
     code += "client.wait_for_workers(2)\nprint(client.submit(sum, [1, 2]).result())\n"
     try:
         done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=90)
@@ -319,11 +319,11 @@ def test_the_job_script_is_seen_before_it_is_submitted_and_holds_no_secret(queue
 
 
 def given(**choices: Any) -> Any:
-    return profile("slurm").plan(choices, NODE)
+    return explained(profile("slurm").plan(choices, NODE))
 
 
 def test_the_code_gets_the_same_workers_with_dask_jobqueue_alone() -> None:
-    code = given(n_workers=3, queue="gpu", directives="--gres=gpu:1; --exclusive", prologue="module load cuda").code()
+    code = given(n_workers=3, queue="gpu", directives="--gres=gpu:1; --exclusive", prologue="module load cuda").code
     compile(code, "code", "exec")
     for line in ('queue="gpu"', 'job_extra_directives=["--gres=gpu:1", "--exclusive"]', "cluster.scale(jobs=3)"):
         assert line in code
@@ -332,7 +332,7 @@ def test_the_code_gets_the_same_workers_with_dask_jobqueue_alone() -> None:
 
 def test_a_scheduler_in_a_job_of_its_own_has_a_script_that_is_seen_and_code() -> None:
     spec = given(n_workers=2, scheduler="job", interface="ib0", queue="gpu")
-    scripts = spec.preview().split("#!/usr/bin/env bash")[1:]
+    scripts = spec.preview.split("#!/usr/bin/env bash")[1:]
     scheduler, worker = (script.strip().splitlines() for script in scripts)
     assert {"#SBATCH -p gpu", "#SBATCH --cpus-per-task=1", "#SBATCH --mem=4G"} <= {*scheduler}
     assert "-m distributed.cli.dask_scheduler --scheduler-file" in scheduler[-1]
@@ -341,7 +341,7 @@ def test_a_scheduler_in_a_job_of_its_own_has_a_script_that_is_seen_and_code() ->
     assert "DASK_DISTRIBUTED__COMM__TLS__CA_FILE=" in scheduler[-1]
     assert "-m distributed.cli.dask_worker tls://SCHEDULER" in worker[-1]
     assert "The scheduler is a job, too, of 1 core and 4 GiB" in spec.why[-1]
-    code = spec.code()
+    code = spec.code
     compile(code, "code", "exec")
     assert "-m distributed.cli.dask_worker --scheduler-file" in code
     assert "[SCHEDULER] + 2 * [WORKER]" in code
@@ -351,12 +351,12 @@ def test_several_workers_share_a_job_in_plan_script_code_and_walltime() -> None:
     spec = given(n_workers=5, workers_per_job=2, threads_per_worker=3, memory="12GiB", walltime="10h")
     assert (spec.n_workers, spec.threads_per_worker, spec.memory_limit) == (6, 3, 2 * 2**30)
     assert "3 jobs of 6 cores and 4 GiB, 2 workers each (6 in place of 5: jobs come whole)" in spec.why[0]
-    script = spec.preview()
+    script = spec.preview
     assert {"#SBATCH --cpus-per-task=6", "#SBATCH --mem=4G", "#SBATCH -t 10:00:00"} <= {*script.splitlines()}
     assert "--nthreads 3 --memory-limit 2.00GiB --nworkers 2" in script
     assert "--lifetime 35400s" in script
-    assert "processes=2" in spec.code()
-    assert "cluster.scale(jobs=3)" in spec.code()
+    assert "processes=2" in spec.code
+    assert "cluster.scale(jobs=3)" in spec.code
 
 
 def test_a_site_says_how_many_workers_share_a_job() -> None:

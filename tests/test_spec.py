@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from workbench.clusters.plan import explained
 from workbench.clusters.profiles import registered
 from workbench.clusters.spec import ClusterSpec, measured
 from workbench.errors import FailedError
@@ -92,18 +93,20 @@ def test_json_of_a_spec_from_before_there_were_gpus_still_reads() -> None:
 
 @pytest.mark.parametrize("made", [spec(), spec(protocol="tcp"), spec(python="/opt/my env/bin/python")])
 def test_the_code_is_dask_alone(made: ClusterSpec) -> None:
-    imported = [node for node in ast.walk(ast.parse(made.code())) if isinstance(node, ast.Import | ast.ImportFrom)]
+    imported = [
+        node for node in ast.walk(ast.parse(explained(made).code)) if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
     assert {str(getattr(node, "module", "")).split(".")[0] for node in imported} <= {"dask", "distributed"}
-    assert "workbench" not in made.code()
+    assert "workbench" not in explained(made).code
 
 
 def test_the_code_encrypts_only_when_the_spec_does() -> None:
-    assert "Security.temporary()" in spec().code()
-    assert "Security" not in spec(protocol="tcp").code()
+    assert "Security.temporary()" in explained(spec()).code
+    assert "Security" not in explained(spec(protocol="tcp")).code
 
 
 def test_the_code_names_the_python_it_is_for() -> None:
-    assert spec(python="/opt/bin/python").code().startswith("# Run with: /opt/bin/python\n")
+    assert explained(spec(python="/opt/bin/python")).code.startswith("# Run with: /opt/bin/python\n")
 
 
 ODD = '\U0001f600 "it\'s" \\'
@@ -130,7 +133,7 @@ AS_CHOSEN: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", sorted(registered()))
 def test_the_code_of_each_profile_is_python_and_holds_what_was_chosen(name: str) -> None:
-    code = spec(profile=name, **AS_CHOSEN[name]).code()
+    code = explained(spec(profile=name, **AS_CHOSEN[name])).code
     nodes = [*ast.walk(compile(code, name, "exec", ast.PyCF_ONLY_AST))]
     # Of JSON, which would fail only when it runs.
     assert not {"true", "false", "null"} & {node.id for node in nodes if isinstance(node, ast.Name)}

@@ -230,8 +230,8 @@ def test_the_plan_shares_workers_out_and_says_what_is_asked_later() -> None:
     spec = plan("ssh", inventory(), hosts="a, b  c", n_workers=5)  # type: ignore[call-arg]
     assert (spec.n_workers, spec.options["hosts"], spec.elsewhere) == (5, ["a", "b", "c"], True)
     assert spec.describe() == "5 workers, sized by their machines"
-    assert (spec.preview() or "").count("ssh a ") == 2
-    assert "ssh -p 2222 a " in (plan("ssh", inventory(), hosts="a", port=2222).preview() or "")  # type: ignore[call-arg]
+    assert (spec.preview or "").count("ssh a ") == 2
+    assert "ssh -p 2222 a " in (plan("ssh", inventory(), hosts="a", port=2222).preview or "")  # type: ignore[call-arg]
     assert spec.why[0].startswith("5 workers, as chosen: 2 on a, 2 on b, 1 on c.")
     assert plan("ssh", inventory(), hosts=["a"], gpus=4).n_workers == 4  # type: ignore[call-arg, list-item]
     with pytest.raises(MissingError, match="Needs asyncssh: pip install 'asyncssh"):
@@ -242,16 +242,16 @@ def test_the_plan_shares_workers_out_and_says_what_is_asked_later() -> None:
 
 
 def test_its_code_is_the_textbooks() -> None:
-    code = plan("ssh", inventory(), hosts="a,b", gpus=2, user="me").code()  # type: ignore[call-arg]
+    code = plan("ssh", inventory(), hosts="a,b", gpus=2, user="me").code  # type: ignore[call-arg]
     assert "worker_class='dask_cuda.CUDAWorker'" in code
     assert "# a: dask scheduler\n# a: dask cuda worker tcp://a:8786\n# b: dask cuda worker tcp://a:8786\n" in code
-    code = plan("ssh", inventory(), hosts="a,b", n_workers=4, threads_per_worker=2, memory="8GiB").code()  # type: ignore[call-arg]
+    code = plan("ssh", inventory(), hosts="a,b", n_workers=4, threads_per_worker=2, memory="8GiB").code  # type: ignore[call-arg]
     assert "# b: dask worker tcp://a:8786 --nworkers 2 --nthreads 2 --memory-limit 2GiB\n" in code
 
 
 def test_its_code_starts_the_same_without_this_package(hosts: Hosts) -> None:
     spec = plan("ssh", inventory(), **hosts.choices(threads_per_worker=1, memory="1GiB"))  # type: ignore[arg-type]
-    code = spec.code() + "    print(client.submit(sum, [1, 2]).result())\n    client.shutdown()\n"
+    code = spec.code + "    print(client.submit(sum, [1, 2]).result())\n    client.shutdown()\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout.splitlines()[-1] == "3", done.stderr
 

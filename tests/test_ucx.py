@@ -124,13 +124,13 @@ def test_what_ucx_speaks_over_is_chosen_seen_and_in_the_code(monkeypatch: pytest
     spec = plan("ucx", with_ucx(), **line.choices)
     assert (spec.ucx_tls, spec.interface) == ("tcp,sm", "eth0")
     assert "UCX is given UCX_TLS=tcp,sm, and UCX_NET_DEVICES=eth0." in spec.why
-    told = ast.unparse(ast.parse(spec.code()))
+    told = ast.unparse(ast.parse(spec.code))
     assert "os.environ['UCX_TLS'] = 'tcp,sm'\nos.environ['UCX_NET_DEVICES'] = 'eth0'\nif __name__" in told
     assert (
         "UCX is given no UCX_TLS, so that UCX chooses its transports, and UCX_NET_DEVICES=lo."
         in plan("ucx", with_ucx()).why
     )
-    assert "environ" not in plan("cpu", machine()).code()
+    assert "environ" not in plan("cpu", machine()).code
 
 
 @pytest.mark.parametrize(

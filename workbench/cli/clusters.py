@@ -45,7 +45,7 @@ def _up(arguments: argparse.Namespace) -> int:
         return answer(arguments, saved, f"Saved: {arguments.save_as}, a profile of your own: {spec.describe()}")
     spec = spec_of(session, _line(arguments))
     if arguments.preview and not arguments.code:
-        text = spec.preview()
+        text = spec.preview
         if text is None:
             raise BadInputError(f"--preview: {spec.profile} submits nothing elsewhere. See what it starts with --code.")
         return answer(arguments, {"preview": text}, text.rstrip("\n"))
@@ -57,7 +57,7 @@ def _up(arguments: argparse.Namespace) -> int:
 def _begin(session: Session, spec: ClusterSpec, arguments: argparse.Namespace, *, force: bool = False) -> int:
     """Start a cluster, or only print its code."""
     if arguments.code:
-        return answer(arguments, {"code": spec.code()}, spec.code().rstrip("\n"))
+        return answer(arguments, {"code": spec.code}, spec.code.rstrip("\n"))
     if arguments.no_wait:
         # The user agreed before.
         begun = session.start(spec, name=arguments.name, force=force, agreed=True)
@@ -221,9 +221,9 @@ def check_consent(spec: ClusterSpec, yes: bool) -> None:
 
     Raises BadInputError if the user declines, or if no one can answer.
     """
-    from workbench.clusters.plan import check_agreed, consent
+    from workbench.clusters.plan import check_agreed
 
-    check_agreed(consent(spec), yes or agreed)
+    check_agreed(spec.consent, yes or agreed)
 
 
 def start(

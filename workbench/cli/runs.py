@@ -127,6 +127,8 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.log:
         log = session.log(run.id)
         return answer(arguments, {"log": log}, log.rstrip("\n"))
+    if arguments.code:
+        return _print_code(run, arguments)
     if arguments.open or arguments.replay or arguments.report:
         return _open(run, arguments)
     return _show_run(awaited(run), arguments)
@@ -143,6 +145,12 @@ def _open(run: Run, arguments: argparse.Namespace) -> int:
         # The page starts to play if its address ends so.
         webbrowser.open(f"{path.as_uri()}{'#replay' if arguments.replay else ''}")
     return answer(arguments, {"path": str(path)}, str(path))
+
+
+def _print_code(run: Run, arguments: argparse.Namespace) -> int:
+    if run.spec is None or not run.spec.code:
+        raise NotFoundError(f"The record of the run {run.id} has no code that starts its cluster.")
+    return answer(arguments, {"code": run.spec.code}, run.spec.code.rstrip("\n"))
 
 
 def _show_run(run: Run, arguments: argparse.Namespace) -> int:
@@ -295,5 +303,6 @@ def add_run_commands(commands: Any) -> None:
     )
     how.add_argument("--replay", action="store_true", help="the same, and play what the cluster did as it happened")
     how.add_argument("--report", action="store_true", help="only write the report, and print its path")
+    how.add_argument("--code", action="store_true", help="print the Dask code that starts the same cluster")
 
     add_run_name(add_command(commands, "cancel", _cancel, "cancel a run and free its workers"))

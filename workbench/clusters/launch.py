@@ -31,10 +31,10 @@ def launch(
     `force`, and MissingError if the environment `spec.python` lacks packages.
     """
     from workbench.clusters.budget import check_budget
-    from workbench.clusters.plan import check_agreed, consent
+    from workbench.clusters.plan import check_agreed
     from workbench.hardware import inventory
 
-    check_agreed(consent(spec), agreed)
+    check_agreed(spec.consent, agreed)
     if name is not None:
         check_name(name, "cluster", "calm-otter")
     # The host reads it too, but an error there would come back as a failed cluster.

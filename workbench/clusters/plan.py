@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Unpack
 
 from workbench.clusters.choices import Choices, choosing
-from workbench.clusters.profiles import Around, look_up, profile as find
+from workbench.clusters.profiles import Around, look_up, of_cluster, profile as find
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, MissingError
 from workbench.hardware import Inventory
@@ -14,18 +14,13 @@ from workbench.packages import installed_version
 from workbench.redaction import complaint
 
 
-def consent(spec: ClusterSpec) -> str | None:
-    """Return the warning that the user must accept before such a cluster is started by a click; None if harmless."""
-    return None if spec.alone else find(spec.profile).consent(spec)
-
-
 def consent_to_all(specs: Iterable[ClusterSpec]) -> str | None:
-    """Return the same for several clusters, each warning once."""
-    return " ".join(dict.fromkeys(filter(None, map(consent, specs)))) or None
+    """Return the warnings to accept for several clusters, each once; None if they are harmless."""
+    return " ".join(dict.fromkeys(each.consent for each in specs if each.consent)) or None
 
 
 def check_agreed(warning: str | None, agreed: bool | Callable[[str], bool]) -> None:
-    """Raise BadInputError if there is a warning to accept (see `consent`) and the user did not accept it.
+    """Raise BadInputError if there is a warning to accept (see `ClusterSpec`) and the user did not accept it.
 
     The only place that checks it, for clusters, runs and comparisons. `agreed` may be a function that asks the user.
     """
@@ -48,7 +43,7 @@ def plan(
     version: Callable[[str], str | None] = installed_version,
     **choices: Unpack[Choices],
 ) -> ClusterSpec:
-    """Return the spec of the cluster that matches profile, hardware and choices; `spec.why` explains it.
+    """Return the spec of the cluster that matches profile, hardware and choices, with its reasons, code and consent.
 
     Parameters
     ----------
@@ -78,4 +73,18 @@ def plan(
     # Site settings, such as dask-jobqueue's lines of a job script, are stored as well.
     if (why := next(filter(None, map(complaint, spec.options, spec.options.values())), None)) is not None:
         raise BadInputError(why)
-    return spec
+    return explained(spec)
+
+
+def explained(spec: ClusterSpec) -> ClusterSpec:
+    """Return the spec with its code, preview and consent. Raises FailedError if its profile fails."""
+    # The one that was chosen may have left the plan to another: an address may be that of a gateway.
+    known = of_cluster(spec.profile)
+    return spec.model_copy(
+        update={
+            "summary": "" if spec.is_known else known.describe(spec),
+            "code": known.code(spec),
+            "preview": known.preview(spec),
+            "consent": known.consent(spec),
+        }
+    )

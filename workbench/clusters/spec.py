@@ -1,17 +1,14 @@
-"""ClusterSpec: everything that defines a cluster before its start, as one frozen value."""
+"""ClusterSpec: the plan of a cluster, as one frozen value that is stored with the cluster and its runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from collections.abc import Container, Mapping, Sequence
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, Field
 
 from workbench import formats
-from workbench.errors import FailedError, MissingError, on_one_line
-
-if TYPE_CHECKING:
-    from workbench.clusters.profiles import Profile
+from workbench.errors import FailedError
 
 Protocol = Literal["tcp", "tls", "ucx"]
 _PROTOCOL_NOTES: dict[Protocol, str] = {"tls": "", "tcp": ", not encrypted", "ucx": ", UCX"}
@@ -24,7 +21,10 @@ SIZES = ("memory_limit", "device_memory_limit", "rmm_pool_size")
 """Fields of a spec in bytes."""
 
 
-_NOT_COMPARED = {"why", "missing"}
+EXPLANATIONS = {"why", "summary", "code", "preview", "consent"}
+"""Fields of a spec that follow from the others."""
+
+_NOT_COMPARED = {*EXPLANATIONS, "missing"}
 
 MOVES_TO_HOST = 0.8
 """Default share of a GPU's memory beyond which Dask-CUDA moves blocks to the host's."""
@@ -33,8 +33,8 @@ MOVES_TO_HOST = 0.8
 class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
     """A cluster before it exists: profile, workers, threads, memory, protocol. Frozen; converts to and from JSON.
 
-    `why` has the plan's explanations, and is ignored in comparisons. `devices`
-    names GPUs by UUID, one per worker, and is empty if workers have none.
+    `devices` names GPUs by UUID, one per worker, and is empty if workers have none. `why`, `summary`, `code`,
+    `preview` and `consent` explain the plan, and are ignored in comparisons.
     """
 
     profile: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")] = "cpu"
@@ -67,6 +67,14 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
     options: dict[str, Any] = {}
     """Options of the profile, which validates them."""
     why: tuple[str, ...] = ()
+    summary: str = ""
+    """Description in one line, if the workers are unknown before they arrive."""
+    code: str = ""
+    """Dask code for the same cluster without this package, as a complete script."""
+    preview: str | None = None
+    """What would be submitted elsewhere to start it; None if nothing would."""
+    consent: str | None = None
+    """Warning that the user must accept before such a cluster is started by a click; None if it is harmless."""
 
     @property
     def alone(self) -> bool:
@@ -131,7 +139,7 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
         workers = formats.count(self.n_workers, "worker")
         threads = formats.count(self.threads_per_worker, "thread")
         if not self.is_known:
-            return _or_why(lambda: _profile(self.profile).describe(self))
+            return self.summary or f"{workers}, sized by their machines"
         if self.alone:
             return f"one process without Dask, {threads}, {formats.size(self.memory)}"
         gpus = " on a GPU each" if len(self.devices) > 1 else " on a GPU" if self.devices else ""
@@ -142,14 +150,6 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
         """Return the environment variables that set these choices for UCX."""
         variables = {"UCX_TLS": self.ucx_tls, "UCX_NET_DEVICES": self.interface}
         return {name: value for name, value in variables.items() if value}
-
-    def preview(self) -> str | None:
-        """Return what would be submitted elsewhere to start it; None if nothing would."""
-        return _profile(self.profile).preview(self)
-
-    def code(self) -> str:
-        """Return Dask code for the same cluster without this package, as a complete script."""
-        return _or_why(lambda: _profile(self.profile).code(self), "# {}\n")
 
 
 def measured(spec: ClusterSpec, workers: Sequence[Mapping[str, Any]], memory: int) -> ClusterSpec:
@@ -164,18 +164,3 @@ def measured(spec: ClusterSpec, workers: Sequence[Mapping[str, Any]], memory: in
     limit = min(int(each["memory_limit"] or without) for each in workers)
     sizes = {"n_workers": len(workers), "threads_per_worker": max(1, threads), "memory_limit": limit}
     return spec.model_copy(update=sizes)
-
-
-def _or_why(ask: Callable[[], str], shown: str = "{}") -> str:
-    """Return the profile's answer, or a message on why there is none: in a list, one error must not hide the rest."""
-    try:
-        return ask()
-    except (FailedError, MissingError) as err:
-        # On one line, since the next one would be code.
-        return shown.format(on_one_line(str(err)))
-
-
-def _profile(name: str) -> Profile:
-    from workbench.clusters.profiles import of_cluster
-
-    return of_cluster(name)

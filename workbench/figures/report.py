@@ -11,7 +11,7 @@ from typing import Any
 import xarray as xr
 from bokeh.resources import Resources
 
-from workbench.clusters.spec import SIZES
+from workbench.clusters.spec import EXPLANATIONS, SIZES
 from workbench.figures.colors import DARK, LIGHT, Theme
 from workbench.figures.diagnosis import diagnosis_html
 from workbench.figures.live import LiveFigure
@@ -197,20 +197,22 @@ def _on_gpu(found: Mapping[str, Any] | None) -> str:
 
 
 def _details(run: Mapping[str, Any]) -> str:
-    spec = dict(run.get("spec") or {})
-    why = spec.pop("why", ())
+    spec = run.get("spec") or {}
+    size = {name: value for name, value in spec.items() if name not in EXPLANATIONS}
+    code = _folded("The same cluster in Dask code", spec["code"]) if spec.get("code") else ""
     sections = [
         ("Parameters", _list(run.get("parameters"))),
         ("As they were used", _list(run.get("resolved")) + _sentences(run.get("notes"))),
-        ("Cluster", _list(spec) + _sentences(why)),
+        ("Cluster", _list(size) + _sentences(spec.get("why")) + code),
         ("Versions", _list(run.get("versions"))),
     ]
     filled = "".join(f"<section><h2>{title}</h2>{body}</section>" for title, body in sections if body)
-    everything = escape(json.dumps(run, indent=2, default=str, ensure_ascii=False))
-    return (
-        f'<div class="columns">{filled}</div>'
-        f"<details><summary class='muted'>The whole record as JSON</summary><pre>{everything}</pre></details>"
-    )
+    everything = json.dumps(run, indent=2, default=str, ensure_ascii=False)
+    return f'<div class="columns">{filled}</div>{_folded("The whole record as JSON", everything)}'
+
+
+def _folded(title: str, text: str) -> str:
+    return f"<details><summary class='muted'>{title}</summary><pre>{escape(text)}</pre></details>"
 
 
 def _list(values: Mapping[str, Any] | None) -> str:

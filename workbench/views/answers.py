@@ -38,7 +38,7 @@ def api_url(base_url: str, *parts: str) -> str:
 
 
 def cluster_answer(record: ClusterRecord, base_url: str) -> dict[str, Any]:
-    """Return a cluster for display: its record, a short description, its memory, its dashboard and its code."""
+    """Return a cluster for display: its record, a short description, its memory, and its dashboard."""
     from workbench.clusters.records import memory_used
 
     # Without a server, as in a notebook, there are no addresses.
@@ -48,7 +48,6 @@ def cluster_answer(record: ClusterRecord, base_url: str) -> dict[str, Any]:
         "memory_used": memory_used(record),
         "dashboard_url": api_url(base_url, "dashboard", record.name, "status") if dashboard else None,
         "cell": connecting_cell(record.name),
-        "code": record.spec.code(),
     }
 
 

@@ -366,12 +366,11 @@ def code(context: Context, name: str) -> str:
     record = record_of(context, name)
     if record is None:
         return ""
-    return (
-        paragraph("To connect a notebook or script to it:")
-        + markup.code(record["cell"], "connect-code")
-        + paragraph("The same cluster without this package:")
-        + markup.code(record["code"], "cluster-code")
-    )
+    connecting = paragraph("To connect a notebook or script to it:") + markup.code(record["cell"], "connect-code")
+    # A record of an earlier version has no code.
+    if not (code := record["spec"]["code"]):
+        return connecting
+    return connecting + paragraph("The same cluster without this package:") + markup.code(code, "cluster-code")
 
 
 def record_of(context: Context, name: str) -> dict[str, Any] | None:

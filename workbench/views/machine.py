@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench.clusters.budget import refusal
 from workbench.clusters.devices import proposed
-from workbench.clusters.plan import consent, has_gpus
+from workbench.clusters.plan import has_gpus
 from workbench.clusters.profiles import look_up, profile as find
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import BadInputError, WorkbenchError
@@ -243,7 +243,7 @@ def _planner(context: Context, profile: str, inventory: Inventory, more: list[Of
     waits = planned.problem is not None and planned.problem.parameter in needed and not planned.typed
     spec, problem = planned.spec, planned.problem
     refused = None if spec is None else refusal(spec, inventory, context.session.clusters())
-    agreement = None if spec is None else consent(spec)
+    agreement = None if spec is None else spec.consent
     past = refused or agreement
     body: dict[str, Any] = {"profile": profile, "force": refused is not None, "agreed": agreement is not None}
     if spec is not None and spec.devices:
@@ -272,7 +272,6 @@ def _planner(context: Context, profile: str, inventory: Inventory, more: list[Of
         data_meanwhile=f"Asking {spec.options['address']} …" if spec and "address" in spec.options else None,
         data_workbench="start",
     )
-    preview = spec.preview() if spec else None
     described = wrong or (spec.describe() if spec else "–")
     looks = "wb-Problem" if wrong else "wb-Plan"
     return (
@@ -292,8 +291,8 @@ def _planner(context: Context, profile: str, inventory: Inventory, more: list[Of
         + folds(
             more_choices=("More" if needed else "Change", live("plan-form") if more_fields else ""),
             why=("Why", "".join(map(paragraph, spec.why)) if spec else ""),
-            show_code=("Code", markup.code(spec.code(), "plan-code") if spec else ""),
-            **({"preview": ("Preview", markup.code(preview, "plan-preview"))} if preview else {}),
+            show_code=("Code", markup.code(spec.code, "plan-code") if spec else ""),
+            **({"preview": ("Preview", markup.code(spec.preview, "plan-preview"))} if spec and spec.preview else {}),
             **({"more_ways": (f"{len(more)} not available here: see why", _unavailable(more))} if more else {}),
         )
     )

@@ -24,7 +24,6 @@ from workbench.errors import (
     named,
     quoted,
 )
-from workbench.formats import count
 from workbench.packages import entry_points, installed_version
 from workbench.redaction import complaint
 from workbench.threads import load_entry_point
@@ -136,8 +135,8 @@ class Profile(ABC):
         return name in self.options
 
     def describe(self, spec: ClusterSpec) -> str:
-        """Return a one-line description of a spec whose workers are unknown before they arrive."""
-        return f"{count(spec.n_workers, 'worker')}, sized by their machines"
+        """Return a one-line description of a spec whose workers are unknown before they arrive; '' for their number."""
+        return ""
 
     def running(self) -> Iterable[Nearby]:
         """Return running clusters of its kind that can be attached to, if they can be listed."""

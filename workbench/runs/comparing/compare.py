@@ -315,7 +315,7 @@ def _planned(line: Line, inventory: Inventory, **choices: Any) -> ClusterSpec:
         raise BadInputError(f"'{line}': {line.profile} is one process without Dask, and takes no options.")
     as_if = {"profile": "gpu"} if line.profile == "cupy" else {"profile": "cpu", "n_workers": 1}
     like = plan(inventory=inventory, **as_if, **choices)
-    return like.model_copy(update={"profile": line.profile, "protocol": "tcp", "why": ()})
+    return like.model_copy(update={"profile": line.profile, "protocol": "tcp", "why": (), "code": "", "consent": None})
 
 
 def _not_at_once(new: Sequence[ClusterSpec]) -> str | None:

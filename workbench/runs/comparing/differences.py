@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from workbench import formats
-from workbench.clusters.spec import SIZES
+from workbench.clusters.spec import EXPLANATIONS, SIZES
 from workbench.runs.comparing.comparisons import Comparison, Row
 
 
@@ -44,7 +44,7 @@ def differences(comparison: Comparison) -> tuple[Differing, ...]:
 
 
 def _facts(row: Row) -> dict[tuple[str, str], Any]:
-    spec = row.spec.model_dump(mode="json", exclude={"why"}) if row.spec else {}
+    spec = row.spec.model_dump(mode="json", exclude=EXPLANATIONS) if row.spec else {}
     kinds: dict[str, Mapping[str, Any]] = {
         "parameters": {"workload": row.workload, **row.resolved},
         "spec": spec,

@@ -5,6 +5,7 @@ Everything is computed from the parameters, past runs and a few small files, as 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,9 +13,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench import formats
+from workbench.clusters.plan import explained
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import ConflictError, install
+from workbench.errors import ConflictError, FailedError, MissingError, install
 from workbench.runs.forecasting import devices, history, machines
 from workbench.runs.forecasting.duration import Basis, Duration
 from workbench.runs.forecasting.measuring import part_of
@@ -252,7 +254,12 @@ def _there(machine: str, ends: tuple[float, float], middle: float, basis: str, s
 
 def actual_spec(record: ClusterRecord) -> ClusterSpec:
     """Return the spec of a cluster with its current workers, which scaling may have changed."""
-    return record.spec.model_copy(update={"n_workers": max(1, record.n_workers), "missing": record.missing})
+    spec = record.spec.model_copy(update={"n_workers": max(1, record.n_workers), "missing": record.missing})
+    if spec.n_workers != record.spec.n_workers:
+        # The package of its profile may be gone.
+        with contextlib.suppress(FailedError, MissingError):
+            return explained(spec)
+    return spec
 
 
 def lacking(template: Template, checked: Parameters, spec: ClusterSpec, name: str | None = None) -> str | None:
