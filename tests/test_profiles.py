@@ -26,7 +26,7 @@ from workbench.cli import main
 from workbench.clusters import profiles, records
 from workbench.clusters.plan import explained, plan
 from workbench.clusters.profiles import Broken, registered
-from workbench.clusters.profiles.own import forget
+from workbench.clusters.profiles.own import forget, saved
 from workbench.clusters.start import start_spec
 from workbench.errors import BadInputError, FailedError, MissingError, NotFoundError
 from workbench.hardware import inventory
@@ -207,6 +207,11 @@ def test_one_whose_package_is_gone_or_broken_is_dismissed_on_the_page(brought: N
         await desk.close()
 
     asyncio.run(story())
+
+
+def test_the_address_of_a_scheduler_is_kept_under_a_name(data_folder: Path) -> None:
+    assert main(["up", "tcp://127.0.0.1:8786", "--save-as", "far"]) == 0
+    assert saved()["far"].choices == {"address": "tcp://127.0.0.1:8786"}
 
 
 def test_choices_are_kept_under_a_name_and_come_to_the_same_spec(

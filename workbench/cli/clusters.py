@@ -40,7 +40,8 @@ def _up(arguments: argparse.Namespace) -> int:
         session.forget_profile(arguments.profile)
         return answer(arguments, {"forgotten": arguments.profile}, f"Forgotten: {arguments.profile}")
     if arguments.save_as is not None:
-        spec = session.keep_profile(arguments.save_as, arguments.profile, **_line(arguments).choices)
+        profile, choices = _chosen(_line(arguments))
+        spec = session.keep_profile(arguments.save_as, profile, **choices)
         saved = {"name": arguments.save_as, "profile": spec.profile, "why": spec.why}
         return answer(arguments, saved, f"Saved: {arguments.save_as}, a profile of your own: {spec.describe()}")
     spec = spec_of(session, _line(arguments))
@@ -185,14 +186,20 @@ def spec_of(session: Session, line: str | Line) -> ClusterSpec:
     read = line if isinstance(line, Line) else read_line(line)
     if read.cluster is not None:
         raise BadInputError(f"--on: given '{line}'. Give a profile with its options, or else --cluster {read.cluster}.")
-    profile, choices = str(read.profile), dict(read.choices)
-    if ":" in profile or profile.endswith(".json"):
-        from workbench.clusters.profiles.address import address_in
-
-        profile, choices["address"] = "address", address_in(profile)
+    profile, choices = _chosen(read)
     for choice in choices:
         _check_option(profile, choice)
     return session.plan(profile, **choices)
+
+
+def _chosen(line: Line) -> tuple[str, dict[str, Any]]:
+    """Return the profile of a line and its choices: for a scheduler's address, the profile for those."""
+    profile = str(line.profile)
+    if ":" not in profile and not profile.endswith(".json"):
+        return profile, line.choices
+    from workbench.clusters.profiles.address import address_in
+
+    return "address", {**line.choices, "address": address_in(profile)}
 
 
 def _check_option(name: str, choice: str) -> None:
