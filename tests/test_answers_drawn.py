@@ -181,7 +181,7 @@ def test_a_picture_in_a_folder_that_isnt_there_is_refused_in_a_sentence(
 
 
 def test_the_report_draws_what_is_kept_of_an_answer() -> None:
-    told = {"id": "eofs-1", "workload": "eofs", "status": "done", "result": RESULT}
+    told = Run(id="eofs-1", workload="eofs", cluster="c", status="done", result=RESULT)
     html = report_html(told, None, CLIMATE)
     assert "patterns: mode 2" in html
     assert "patterns: mode 2" not in report_html(told, None)

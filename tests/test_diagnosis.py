@@ -23,15 +23,15 @@ from tests.test_places import fall_back, is_device, make
 from tests.waiting import until
 from workbench import terminal
 from workbench.clusters.spec import ClusterSpec
-from workbench.figures.diagnosis import diagnosis_html
 from workbench.figures.report import report_html
 from workbench.monitor.events import KINDS, Batch, Task, WorkerSample
 from workbench.monitor.feed import Feed
 from workbench.monitor.record import Recorder, read_events
 from workbench.runs import places
 from workbench.runs.explaining.diagnosis import diagnose
-from workbench.runs.explaining.shares import SHARES, shares_of
-from workbench.runs.run import Diagnosis, Run
+from workbench.runs.explaining.shares import shares_of
+from workbench.runs.facts import Fact, facts, facts_html
+from workbench.runs.run import SHARES, Diagnosis, Run
 
 # Workers needn't import this module, and pytest with it.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -382,13 +382,12 @@ def test_terminal_report_and_panels_show_the_shares_and_the_sentence(capsys: Any
     run = run.model_copy(update={"diagnosis": found})
     terminal.show_run(run)
     told = " ".join(capsys.readouterr().out.split())
-    assert "Where it went" in told
     assert "■ computing 56 %" in told
     assert "□ no task left 31 %" in told
     assert found.sentence in told
     page = report_html(run, None)
     assert "Where the time went" in page
-    assert diagnosis_html(found.model_dump()) in page
+    assert facts_html(facts(run), "time") in page
     assert "Of the workers&#x27; time: computing 56 %" in page
 
 
@@ -416,7 +415,8 @@ def test_the_most_memory_is_kept_with_the_worker_and_the_task_that_it_computed()
     assert found.sentence.startswith("Nothing avoidable was found")
     said = "477 MiB of 1 GiB (47 %) by worker 2, in 'join'"
     assert found.peak.text() == said
-    assert said in diagnosis_html(found.model_dump(mode="json")).replace("&#x27;", "'")
+    run = Run(id="r", workload="w", cluster="c", seconds=4.0, diagnosis=found)
+    assert Fact("Most memory", said, "time") in facts(run)
 
 
 def test_memory_that_is_nearly_used_up_is_said_before_all_else() -> None:

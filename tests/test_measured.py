@@ -12,11 +12,12 @@ import pytest
 from tests.simulated import SimulatedNvml
 from tests.test_topology import DGX1
 from tests.test_transfers import both_ways
-from workbench.figures.markup import values_html
-from workbench.figures.measured import plain, sections
+from workbench.figures.measured import sections
 from workbench.figures.report import report_html
 from workbench.figures.topology import topology_html
 from workbench.hardware import Topology
+from workbench.runs.facts import answer, facts_html
+from workbench.runs.run import Run
 from workbench.runs.singular import accuracy, values
 
 
@@ -26,7 +27,15 @@ def dgx1() -> Topology:
 
 
 def finished(**changes: Any) -> dict[str, Any]:
-    return {"id": "transpose_sum-3fa29c", "workload": "transpose_sum", "status": "done", **changes}
+    return {"id": "transpose_sum-3fa29c", "workload": "transpose_sum", "status": "done", "cluster": "c", **changes}
+
+
+def report_of(**changes: Any) -> str:
+    return report_html(Run.model_validate(finished(**changes)), None)
+
+
+def values_html(result: dict[str, Any]) -> str:
+    return facts_html(answer("svd", result), "answer")
 
 
 def test_the_topology_of_a_dgx1_is_drawn_with_its_legend_in_words() -> None:
@@ -50,9 +59,9 @@ def test_bounds_of_rounding_alone_are_not_shown_even_where_a_record_has_some() -
     told = values(result)
     assert told is not None
     assert [row[2] for row in told.rows] == ["–", "–"]
-    (accuracy, *_) = sections(finished(result=result))
-    assert "Nothing but rounding." in accuracy.body
-    assert "e+14" not in report_html(finished(result=result), None)
+    page = report_of(result=result)
+    assert "Nothing but rounding." in page
+    assert "e+14" not in page.partition("The whole record")[0]
 
 
 def test_what_cannot_be_told_is_a_question_mark() -> None:
@@ -84,7 +93,7 @@ def test_singular_values_have_the_digits_that_are_right() -> None:
     plain_values = values({"singular_values": [2.5]})
     assert plain_values is not None
     assert plain_values.header == ("No.", "Singular value")
-    assert values_html({"value": 1.0}) == ""
+    assert values_html({"value": 1.0}) == '<p class="wb-Value">1</p>'
 
 
 def test_a_certificate_speaks_percent_and_names_vectors_not_to_rely_on() -> None:
@@ -99,8 +108,8 @@ def test_a_certificate_speaks_percent_and_names_vectors_not_to_rely_on() -> None
 
 def test_the_report_shows_the_bandwidth_and_keeps_it_out_of_the_answers() -> None:
     result = {"value": 4.0, "bandwidth": both_ways()}
-    assert plain(result) == {"value": 4.0}
-    html = report_html(finished(result=result), None)
+    assert [each.text for each in answer("transpose_sum", result)] == ["4"]
+    html = report_of(result=result)
     assert "Over tcp. 16 messages above 1 MB between 2 workers." in html
     assert 'title=":4002 to :4001: 97 | 99 | 100 MiB/s, 8 messages"' in html
 
@@ -145,7 +154,7 @@ def test_the_browser_draws_the_report(tmp_path: Path) -> None:
         pytest.skip("There is no chromium.")
     page_file = tmp_path / "report.html"
     result = {"singular_values": [2.0, 1.0], "certificate": {"bound": [0, 0], "sentence": "Proved."}}
-    page_file.write_text(report_html(finished(result=result), None))
+    page_file.write_text(report_of(result=result))
     with api.sync_playwright() as playwright:
         options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
         browser = playwright.chromium.launch(executable_path=str(chromium), args=options)

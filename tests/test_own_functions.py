@@ -25,12 +25,12 @@ from tests.waiting import until
 from workbench.clusters import records
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError
 from workbench.runs import failures, store
+from workbench.runs.facts import headline
 from workbench.runs.run import WATCHED, Run
 from workbench.runs.submit import finish, submit
 from workbench.session import Session
 from workbench.storage import writing
 from workbench.storage.targets import target
-from workbench.views.runs import _answer as answer_line
 from workbench.workloads import importing, listing, own, returned, template
 from workbench.workloads.declaring import workload
 
@@ -1336,7 +1336,7 @@ def test_an_answer_may_have_names_of_ours_that_mean_something_else(cluster, tmp_
         "convention": 1,
         "separated": [True],
     }
-    assert "seconds_x 2.5" in answer_line(run.result)
+    assert "seconds_x 2.5" in headline(run.workload, run.result)
 
 
 def test_what_is_watched_keeps_its_answer_and_its_tags(quick_client, data_folder):

@@ -11,11 +11,11 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from workbench import terminal
-from workbench.figures.measured import plain, sections, sections_html
+from workbench.figures.measured import sections, sections_html
+from workbench.runs import facts
 from workbench.runs.answers import provenance
 from workbench.runs.comparing.agreement import Answer, agreement
 from workbench.runs.run import Run
-from workbench.views import result, runs as views
 
 CERTIFICATE = {
     "sentence": "Very likely right.",
@@ -98,9 +98,8 @@ def read(run: Run, other: Run) -> None:
     for each in found:
         if each.figure is not None:
             each.figure("light")
-    plain(told["result"])
-    result._details(told)
-    views._answer(run.result or {})
+    facts.run_html(run)
+    facts.headline(run.workload, run.result or {})
     with Console(width=80).capture():
         terminal.show_run(run)
     provenance(run)

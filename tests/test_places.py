@@ -22,6 +22,7 @@ from workbench.clusters import records
 from workbench.jobs import folders, processes
 from workbench.monitor.record import read_events
 from workbench.runs import placed, places, store
+from workbench.runs.facts import facts
 from workbench.runs.forecasting.forecast import size_of
 from workbench.runs.recording import Recording
 from workbench.runs.run import OnGpu, Run
@@ -215,9 +216,7 @@ def test_a_run_on_gpus_makes_its_blocks_there_and_tells_so(
 
 def test_the_report_tells_where_data_fell_back() -> None:
     found = {"sentence": "4 of 12 blocks were on a GPU.", "warning": "Data fell back to NumPy in the step 'x'."}
-    from workbench.figures import report
-
-    html = report._on_gpu(found)
-    assert "On the GPU?" in html
-    assert "Warning." in html
-    assert report._on_gpu(None) == ""
+    found |= dict.fromkeys(("blocks", "on_gpu", "bytes", "bytes_on_gpu", "share", "share_of_bytes"), 1)
+    told = [each.text for each in facts(Run(id="r", workload="w", cluster="c", on_gpu=OnGpu.model_validate(found)))]
+    assert found["sentence"] in told
+    assert found["warning"] in told

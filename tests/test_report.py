@@ -1,3 +1,4 @@
+import json
 import re
 from html.parser import HTMLParser
 
@@ -6,6 +7,7 @@ import pytest
 from tests.feeds import tasks_of
 from workbench.figures.report import report_html
 from workbench.monitor.events import Batch, Progress, Task, WorkerSample
+from workbench.runs.run import Run
 
 START = 1_700_000_000.0
 RUN = {
@@ -19,13 +21,22 @@ RUN = {
     "started": START,
     "seconds": 3.2134,
     "bytes": 2 * 2**30,
-    "bytes_per_second": 6.6e8,
     "result": {"value": 396009007.558},
     "check": {"passed": True, "what": "The sum is within 3 standard errors."},
-    "spec": {"profile": "cpu", "n_workers": 2, "why": ["One process for each core."]},
+    "spec": {
+        "profile": "cpu",
+        "n_workers": 2,
+        "threads_per_worker": 1,
+        "memory_limit": 2**30,
+        "why": ["One process for each core."],
+    },
     "versions": {"dask": "2026.7.1"},
     "error": None,
 }
+
+
+def report_of(run, events=None):
+    return report_html(Run.model_validate_json(json.dumps(run)), events)
 
 
 def recorded():
@@ -53,7 +64,7 @@ class References(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page():
-    return report_html(RUN, recorded())
+    return report_of(RUN, recorded())
 
 
 def test_the_report_refers_to_nothing_outside_of_itself(page):
@@ -76,7 +87,7 @@ def test_the_report_says_what_was_run_and_what_came_out(page):
         "done",
         "calm-otter",
         "2GiB",
-        "[12000, 12000]",
+        "(12000, 12000)",
         "3.21 s",
         "2 GiB",
         "396009007.6",
@@ -97,41 +108,42 @@ def test_the_report_has_bokeh_and_both_themes_in_it(page):
 
 
 def test_the_error_of_a_failed_run_is_on_top():
-    page = report_html(RUN | {"status": "failed", "error": "Worker <0> ran out of memory.", "check": None}, recorded())
+    page = report_of(RUN | {"status": "failed", "error": "Worker <0> ran out of memory.", "check": None}, recorded())
     assert "Worker &lt;0&gt; ran out of memory." in page
     assert page.index("ran out of memory") < page.index("What the cluster did")
 
 
 def test_a_check_that_failed_is_said():
-    page = report_html(RUN | {"check": {"passed": False, "what": "Off by 7 standard errors."}}, None)
+    page = report_of(RUN | {"check": {"passed": False, "what": "Off by 7 standard errors."}})
     assert "The check failed: " in page
 
 
 def test_a_run_without_events_has_a_report_without_a_figure():
-    page = report_html(RUN, None)
+    page = report_of(RUN)
     assert "This run has no recorded events" in page
     assert "<script" not in page
 
 
 def test_text_of_a_run_is_text_and_not_markup():
     hostile = "</script><script>alert(1)</script>"
-    page = report_html(RUN | {"workload": hostile, "parameters": {hostile: hostile}, "error": hostile}, recorded())
+    page = report_of(RUN | {"workload": hostile, "parameters": {hostile: hostile}, "error": hostile}, recorded())
     assert "<script>alert(1)" not in page
 
 
 def test_task_names_cannot_leave_their_script():
     rows = [Task("k", "</script><b>", "w", 1, "compute", START, START + 1, 8, "ok")]
-    page = report_html(RUN, Batch(START, tasks_of(rows), recorded=True))
+    page = report_of(RUN, Batch(START, tasks_of(rows), recorded=True))
     assert "</script><b>" not in page
 
 
 def test_a_run_that_left_no_events_is_reported_all_the_same():
-    assert "This run has no recorded events" in report_html(RUN, None)
+    assert "This run has no recorded events" in report_of(RUN)
 
 
 def test_the_title_says_where_the_gpus_were_simulated() -> None:
-    run = {"workload": "array_sum", "simulated": True}
-    page = report_html(run, None)
+    gpus = [{"name": "SIMULATED", "simulated": True}]
+    run = RUN | {"spec": RUN["spec"] | {"devices": ["GPU-0"]}, "inventory": {"gpus": gpus}}
+    page = report_of(run)
     assert "<title>SIMULATED · Sum or mean of an array</title>" in page
     assert "<h1>SIMULATED · Sum or mean of an array<" in page
-    assert "SIMULATED ·" not in report_html({**run, "simulated": False}, None)
+    assert "SIMULATED ·" not in report_of(run | {"inventory": None})

@@ -18,10 +18,10 @@ from rich.text import Text
 from workbench import formats
 from workbench.clusters.records import memory_words
 from workbench.errors import on_one_line, printable
-from workbench.runs import savings, singular
-from workbench.runs.run import SHARE_TITLES, SIMULATED, WATCHED
+from workbench.runs import singular
+from workbench.runs.facts import MARKS, facts, plain, share_text, span_text
+from workbench.runs.run import SIMULATED
 from workbench.travelling import machine_words
-from workbench.workloads.values import FACTS
 
 if TYPE_CHECKING:
     from workbench.clusters.budget import Budget
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.runs.comparing.table import Summary
     from workbench.runs.forecasting.forecast import Forecast
-    from workbench.runs.run import Diagnosis, Run
+    from workbench.runs.run import Run
     from workbench.runs.singular import Values
     from workbench.workloads.contents import Contents
     from workbench.workloads.listing import Broken
@@ -48,7 +48,6 @@ _STATUS_STYLES = {
     "lost": "red",
 }
 _BAR_WIDTH, _CHART_WIDTH, _LEAST_CHART, _TIME_WIDTH = 50, 40, 20, 15  # characters
-_LEAST_SHARE = 0.005
 _SHARE_STYLES = {
     "computing": "blue",
     "transferring": "red",
@@ -58,7 +57,7 @@ _SHARE_STYLES = {
     "idle": "",
     "arriving": "cyan",
 }
-_SIMULATED = "computed by processors for GPUs that aren't there: time and energy are of no GPU"
+_MARK_STYLES = {"good": "green", "bad": "red", "warning": "yellow"}
 _IDLE_WARNING = 600  # seconds before the end of a lease at which the countdown starts
 
 
@@ -181,7 +180,7 @@ def show_workload(template: Template) -> None:
     required = schema.get("required", ())
     table = _table(("PARAMETER", "DEFAULT", "ALLOWED", "MEANING"))
     for name, about in schema["properties"].items():
-        default = Text("required", "yellow") if name in required else Text(_plain(about.get("default")))
+        default = Text("required", "yellow") if name in required else Text(plain(about.get("default")))
         table.add_row(Text(name, "bold"), default, about["allowed"], _meaning(about))
     _print(table)
     if offered := template.offered:
@@ -229,69 +228,28 @@ def show_runs(runs: Sequence[Run], total: int, offset: int = 0, *, filtered: boo
 
 
 def show_run(run: Run) -> None:
-    """Print one run: its answer, its check, its time."""
-    # Omitted values, and values derived from files, are in the record.
-    parameters = {
-        name: value
-        for name, value in run.resolved.items()
-        if (value or isinstance(value, int | float)) and name not in FACTS and not isinstance(value, dict)
-    }
-    source = parameters.pop("source", None) if run.workload == WATCHED else None
-    unchecked = run.function is not None and run.status == "done"
-    on_gpu, saving = run.on_gpu, savings.read(run.id)
-    about: dict[str, Any] = {
-        run.id: _status(run.status),
-        "SIMULATED": run.simulated and _SIMULATED,
-        "Name": run.title != run.workload and run.title,
-        "Error": run.error and Text(run.error, "red"),
-        **_answers(run.result or {}, as_given=run.function is not None or run.workload == WATCHED),
-        "Accuracy": singular.accuracy(run.result or {}),
-        "Check": unchecked and "none: this function names no check of its answer",
-        "Arrays": run.answers and run.answers.sentence,
-        "Saved": saving and saving.sentence,
-        "On the GPU?": on_gpu and on_gpu.sentence,
-        "Warning": on_gpu and on_gpu.warning and Text(on_gpu.warning, "yellow"),
-    }
-    if run.check is not None:
-        verdict = Text("passed: ", "green") if run.check.passed else Text("failed: ", "red")
-        about["Check"] = verdict + Text(run.check.what)
-    if run.seconds is not None:
-        about["Time"] = ", ".join(filter(None, (formats.duration(run.seconds), _speed(run))))
-        about |= _forecast(run)
-    about["Text"] = run.text_comparison
-    if run.seconds is None and run.progress.total:
-        about["Progress"] = run.progress.words()
-        about["Waits"] = run.progress.waits
-    if run.diagnosis is not None:
-        about |= _diagnosis(run.diagnosis)
-    about |= {
-        "Energy": run.energy and run.energy.text(),
-        "Imported": run.imported and f"ran on {run.imported.machine}",
-        "Cluster": f"{run.cluster}: {run.spec.describe()}" if run.spec else run.cluster,
-        "Parameters": ", ".join(f"{name}={_plain(value)}" for name, value in parameters.items()),
-        "Settings": ", ".join(f"{name}={value}" for name, value in (run.settings or {}).items()),
-        "Source": source and Text(str(source)),
-        "Notes": "\n".join(run.notes),
-        "Versions": ", ".join(f"{name} {version}" for name, version in run.versions.items()),
-    }
-    _print(_pairs(about))
+    """Print the facts of a run."""
+    rows: list[tuple[str, Any]] = [(run.id, _status(run.status))]
+    for fact in facts(run):
+        if fact.values:
+            rows.append((fact.label, _values(fact.values)))
+        elif fact.shares:
+            rows += zip((fact.label, ""), _shares(fact.shares), strict=True)
+        else:
+            mark = Text(f"{MARKS[fact.status]} ", _MARK_STYLES[fact.status]) if fact.status else Text()
+            rows.append((fact.label, mark + Text(fact.text)))
+        if fact.detail:
+            rows.append(("", Text(fact.detail, "dim")))
+    _print(_pairs(rows))
 
 
-def _diagnosis(found: Diagnosis) -> dict[str, Any]:
-    shares = {name: share for name, share in found.shares.items() if share >= _LEAST_SHARE and name in _SHARE_STYLES}
+def _shares(shares: Mapping[str, float]) -> tuple[Text, Columns]:
+    """Return the bar of the workers' time, and its legend."""
     bar, legend = Text(), []
     for name, share in shares.items():
         bar.append(("░" if name == "idle" else "█") * max(1, round(_BAR_WIDTH * share)), _SHARE_STYLES[name])
-        mark = Text("□ " if name == "idle" else "■ ", _SHARE_STYLES[name])
-        legend.append(mark + Text(f"{SHARE_TITLES[name]} {100 * share:.0f} %"))
-    about: dict[str, Any] = {
-        "Where it went": bar,
-        "": Columns(legend, padding=(0, 2)),
-        "Diagnosis": Text(found.sentence),
-    }
-    about["Most memory"] = found.peak and found.peak.text()
-    also = (f"{each.found[:1].upper()}{each.found[1:]}. Try: {each.change}." for each in found.suggestions[1:])
-    return about | {"Also": Text("\n".join(also), "dim")}
+        legend.append(Text("□ " if name == "idle" else "■ ", _SHARE_STYLES[name]) + Text(share_text(name, share)))
+    return bar, Columns(legend, padding=(0, 2))
 
 
 def show_contents(contents: Contents) -> None:
@@ -309,11 +267,6 @@ def show_contents(contents: Contents) -> None:
         _print(_table(heads, found))
     for remark in contents.remarks:
         _print(on_one_line(remark))
-
-
-def _span(seconds: Mapping[str, float], forecast: Mapping[str, Any]) -> str:
-    """Return a range of a forecast, marked if it is only an order of magnitude."""
-    return f"{'roughly ' if forecast.get('rough') else ''}{formats.span(**seconds)}"
 
 
 def show_forecast(forecast: Forecast, hardware: str) -> None:
@@ -349,7 +302,7 @@ def _forecast_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     table.columns[1].no_wrap = True
     for row, cost in zip(rows, costs, strict=True):
         known = f"{row['basis']} ({numbers[row['source']]})" if row["source"] else row["basis"]
-        table.add_row(row["machine"], _span(row["seconds"], row), *([cost] if any(costs) else []), known)
+        table.add_row(row["machine"], span_text(row["seconds"], row), *([cost] if any(costs) else []), known)
     return table
 
 
@@ -510,12 +463,12 @@ def _print(*shown: Any, **options: Any) -> None:
     Console().print(*shown, **options)
 
 
-def _pairs(pairs: dict[str, Any]) -> Table:
+def _pairs(pairs: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> Table:
     """Return a table of names and values, without empty values."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in pairs.items():
+    for name, value in pairs.items() if isinstance(pairs, Mapping) else pairs:
         if value:
             table.add_row(on_one_line(name), value)
     return table
@@ -556,7 +509,7 @@ def _gpu_table(inventory: Inventory) -> Table:
             "–" if gpu.utilisation is None else f"{gpu.utilisation} %",
             "–" if gpu.power_limit is None else f"{gpu.power_limit:.0f} W",
             _pcie(gpu),
-            _plain(gpu.numa_node),
+            plain(gpu.numa_node),
             gpu.cpu_affinity or "–",
             "; ".join(_notes(gpu, inventory)),
             style="" if gpu.visible else "dim",
@@ -598,62 +551,12 @@ def _speed(run: Run) -> str:
     return "" if run.bytes_per_second is None else formats.rate(run.bytes_per_second)
 
 
-def _answers(result: dict[str, Any], *, as_given: bool) -> dict[str, Any]:
-    """Return the parts of a result by title. With `as_given`, the user's own names stay unchanged."""
-    table = singular.values(result)
-    about: dict[str, Any] = {} if table is None else {"Singular values": _values(table)}
-    shown = singular.other_values(result, ("scatter",))
-    words = {name: name if as_given else name.replace("_", " ").capitalize() for name in shown}
-    return about | {words[name]: _answer(value) for name, value in shown.items()}
-
-
 def _values(values: Values) -> Table:
     """Return numbered values with their bounds, in a table that fits a terminal."""
     table = _table([f">{name}" for name in values.header], values.rows[: singular.FIRST])
     if left_out := values.left_out + len(values.rows[singular.FIRST :]):
         table.add_row("…", f"{left_out} more", *[""] * (len(values.header) - 2))
     return table
-
-
-def _forecast(run: Run) -> dict[str, str]:
-    """Return the forecast time, and the cost of the run."""
-    from workbench.runs.forecasting.duration import forecast_seconds
-
-    forecast = forecast_seconds(run)
-    about = {}
-    if forecast is not None and run.forecast is not None and run.seconds:
-        missed = 100 * abs(forecast / run.seconds - 1)
-        span = _span(run.forecast["seconds"], run.forecast)
-        about["Forecast"] = f"{span}, {run.forecast['basis']}; off by {missed:.0f} %"
-    if run.cost is not None:
-        from workbench.runs.forecasting.machines import cost_text
-
-        about["Cost"] = cost_text(run.cost)
-    return about
-
-
-def _answer(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(_plain(item) for item in value)
-    if isinstance(value, dict) and "sentence" in value and "bound" in value:
-        return str(value["sentence"])
-    if isinstance(value, dict) and "matrix" in value:
-        from workbench.runs.transfers import text
-
-        return text(value)
-    return _plain(value)
-
-
-def _plain(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return f"{value:.10g}"
-    if isinstance(value, list | tuple):
-        return "(" + ", ".join(_plain(item) for item in value) + ")"
-    return str(value)
 
 
 def _meaning(about: dict[str, Any]) -> str:

@@ -156,10 +156,11 @@ PAN = """async ([zoom, frames]) => {
 def measure_frames(folder: Path) -> None:
     """Print the frames per second while a run is panned in Chromium, at several zooms: its report, and Lab's tab."""
     from workbench.figures.report import report_html
+    from workbench.runs.run import Run
 
     page = folder / "report.html"
     began = time.process_time()
-    page.write_text(report_html({"id": "a", "workload": "made up"}, read_events(folder / "events.parquet")))
+    page.write_text(report_html(Run(id="a", workload="made up", cluster="c"), read_events(folder / "events.parquet")))
     took = time.process_time() - began
     print(f"  report: {page.stat().st_size / 2**20:.1f} MiB with every task, written in {took:.1f} s CPU")
     if not any(map(shutil.which, BROWSERS)):

@@ -101,7 +101,9 @@ async def test_the_answer_of_a_run_comes_first_in_its_tab_and_in_the_list(desk: 
         diagnosis={"seconds": 1.0, "threads": 1, "workers": 1, "shares": shares, "sentence": "All is well."},
     )
     for html in (await html_of(desk, "run:r0"), await html_of(desk, "result")):
-        places = [html.index(each) for each in ("12.5", "Checked: Sum.", "Run again", "Where the time went", "Details")]
+        places = [
+            html.index(each) for each in ("12.5", "Checked: Sum.", "Run again", "Where the time went", "Name and note")
+        ]
         assert places == sorted(places)
 
 

@@ -14,10 +14,10 @@ import pytest
 from tests.server.conftest import html_of
 from tests.server.test_stream import until
 from workbench.figures.gpus import Choice, gpu_list
-from workbench.figures.markup import number, tag
 from workbench.hardware import Gpu, GpuSlice, Inventory, inventory
 from workbench.hardware.gauges import GpuSample, silent
 from workbench.hardware.sampling import NO_DRIVER
+from workbench.markup import tag
 from workbench.views import parts
 from workbench.views.actions import perform
 from workbench.views.answers import to_json
@@ -121,8 +121,9 @@ async def test_a_run_says_what_was_forecast_what_it_took_and_what_it_cost_in_ene
     details = await html_of(desk, "run:r2")
     assert "Half of the blocks were on the CPU." in told
     told = text_of(details)
-    assert "Forecast fits · 3.1 to 4.5 s · took 3.9 s · cost 1.95 Energy 1.5 kJ by 2 GPUs in 4 s" in told
-    assert "On the GPU? Half of it. Bandwidth Over tls. Certificate Within &lt;0.1 %." in told
+    assert "Time 3.9 s Forecast fits · 3.1 to 4.5 s · off by 4 % Cost 1.95 Energy 1.5 kJ by 2 GPUs in 4 s" in told
+    for words in ("On the GPU? Half of it.", "Bandwidth Over tls.", "Within &lt;0.1 %."):
+        assert words in told
     assert session.show("r2").cost == pytest.approx(1.95)
 
 
@@ -238,11 +239,6 @@ def test_what_is_absent_from_all_slices_is_said_once_below_them() -> None:
     html = gpu_list(machine(cut, gpu(1)), told, place="here")
     assert text_of(html).count("No use and power: whole only.") == 2
     assert "No reading: it is lost." in html
-
-
-@pytest.mark.parametrize(("given", "said"), [(42, "42"), (3.0, "3"), (1234567.0, "1.2346e+06"), (1e-5, "1.0000e-05")])
-def test_numbers_are_short_enough_for_a_line(given: float, said: str) -> None:
-    assert number(given) == said
 
 
 def test_attributes_are_escaped_and_left_out_where_there_is_nothing_to_say() -> None:

@@ -7,8 +7,8 @@ from html import escape
 from typing import Any
 
 from workbench.figures.colors import VIRIDIS, ink_on
-from workbench.figures.markup import tag
 from workbench.formats import count
+from workbench.markup import tag
 from workbench.runs.transfers import labels, speeds
 
 _MOST_WITH_QUARTILES = 5

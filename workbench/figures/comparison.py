@@ -11,13 +11,13 @@ from bokeh.layouts import column, row
 from bokeh.models import Button, Column, ColumnDataSource, Div, FixedTicker, Range1d
 
 from workbench.figures.colors import THEMES, Theme, worker_color
-from workbench.figures.markup import tag
 from workbench.figures.patch import Patch, columns, named, room_for
 from workbench.figures.plots import FONT, empty_plot, hover, text_style
 from workbench.figures.reactions import reaction
 from workbench.figures.report import figure_page
 from workbench.figures.topology import topology_html, topology_of
 from workbench.formats import duration
+from workbench.markup import tag
 from workbench.runs.comparing.comparisons import Comparison
 from workbench.runs.comparing.scaling import efficiency_text
 from workbench.runs.comparing.table import (

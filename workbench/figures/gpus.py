@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import psutil
 
-from workbench.figures.markup import joined, meter, paragraph, tag
 from workbench.formats import listed, size
 from workbench.hardware import Gpu, Inventory
 from workbench.hardware.gauges import GpuSample, silent
+from workbench.markup import joined, meter, paragraph, tag
 
 HELD_BACK = ("power cap", "hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake")
 """Reasons for a lower clock that cost speed; the others are harmless."""

@@ -1,4 +1,4 @@
-"""Measurements of a run in its report: accuracy, pictures of the answer, bandwidth between workers, and topology."""
+"""Pictures of a run's answer, bandwidth between workers, and topology, in its report."""
 
 from __future__ import annotations
 
@@ -12,13 +12,9 @@ from bokeh.embed import json_item
 from workbench.figures.answers import Picture, pictures
 from workbench.figures.bandwidth import bandwidth_html
 from workbench.figures.components import answer_figure
-from workbench.figures.markup import tag
 from workbench.figures.topology import topology_html, topology_of
-from workbench.runs import singular, transfers
+from workbench.markup import tag
 from workbench.runs.run import ON_SIMULATED
-
-_OWN = ("bandwidth", "certificate", "scatter")
-"""Parts of a result with a section of their own."""
 
 
 class Section(NamedTuple):
@@ -29,16 +25,10 @@ class Section(NamedTuple):
     figure: Callable[[str], Any] | None = None
 
 
-def plain(result: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the parts of a result that are shown as they are."""
-    return singular.other_values(result or {}, _OWN)
-
-
 def sections(run: Mapping[str, Any], arrays: xr.Dataset | None = None) -> list[Section]:
-    """Return sections for a run's measurements and for pictures of its answer's arrays; most runs have none."""
-    result = run.get("result") or {}
-    drawn = list(pictures(xr.Dataset() if arrays is None else arrays, result))
-    found = [*_accuracy(result, drawn), *map(_pictured, drawn), *_bandwidth(run)]
+    """Return sections for pictures of a run's answer, and then for its measurements; most runs have none."""
+    drawn = pictures(xr.Dataset() if arrays is None else arrays, run.get("result") or {})
+    found = [*map(_pictured, drawn), *_bandwidth(run)]
     if run.get("simulated"):
         found = [each._replace(figure=each.figure and _marked(each.figure)) for each in found]
     return [*found, *_topology(run)]
@@ -71,26 +61,15 @@ def sections_items(found: Sequence[Section]) -> dict[str, Any]:
     }
 
 
-def _accuracy(result: Mapping[str, Any], drawn: list[Picture]) -> list[Section]:
-    """Return the certificate, next to the first picture, which shows the falling values."""
-    certificate = result.get("certificate")
-    if not certificate:
-        return []
-    body = tag("p", escape(certificate["sentence"]))
-    return [Section("How accurate it is", body, _pictured(drawn.pop(0)).figure if drawn else None)]
-
-
 def _pictured(picture: Picture) -> Section:
     return Section("", "", lambda theme: answer_figure(picture, theme))
 
 
 def _bandwidth(run: Mapping[str, Any]) -> list[Section]:
     bandwidth = (run.get("result") or {}).get("bandwidth")
-    if not bandwidth:
+    if not bandwidth or not bandwidth["n_messages"]:
         return []
-    all_together = f" All together {transfers.speeds(bandwidth['overall'])} MiB/s." if bandwidth["overall"] else ""
-    meaning = " Quartiles of the messages' bandwidth; colour is the median." if bandwidth["n_messages"] else ""
-    said = tag("p", escape(f"Over {bandwidth['transport']}. {bandwidth['sentence']}{all_together}{meaning}"))
+    said = tag("p", "Quartiles of the messages' bandwidth; colour is the median.")
     heat_map = bandwidth_html(bandwidth, ON_SIMULATED if run.get("simulated") else "")
     return [Section("Bandwidth between workers", said + f'<div style="overflow-x: auto">{heat_map}</div>')]
 

@@ -28,9 +28,9 @@ from workbench.figures.colors import (
 from workbench.figures.gpu_lines import GpuSeries
 from workbench.figures.layout import LAUNCHED, PARTS, Part
 from workbench.figures.live import MOST_NAMES, count_words, natural, progress_bars
-from workbench.figures.markup import tag
 from workbench.figures.samples import Samples, Segments
 from workbench.figures.timeline import Timeline, arranged
+from workbench.markup import tag
 from workbench.monitor.events import KINDS, Batch, Tasks
 
 WIDTH = 960

@@ -1,9 +1,9 @@
-"""A run as one HTML file: its arguments, its result, and the activity of the cluster. Opens without a network."""
+"""A run as one HTML file: its facts, and the activity of the cluster. Opens without a network."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from html import escape
 from typing import Any
@@ -11,16 +11,14 @@ from typing import Any
 import xarray as xr
 from bokeh.resources import Resources
 
-from workbench.clusters.spec import EXPLANATIONS, SIZES
 from workbench.figures.colors import DARK, LIGHT, Theme
-from workbench.figures.diagnosis import diagnosis_html
 from workbench.figures.live import LiveFigure
-from workbench.figures.markup import check_html, facts as facts_html, joined, paragraph, script_json, tag, values_html
-from workbench.figures.measured import Section, plain, sections, sections_html, sections_items
+from workbench.figures.measured import Section, sections, sections_html, sections_items
 from workbench.figures.reactions import script
-from workbench.formats import count, duration, rate, size
+from workbench.markup import folded, joined, paragraph, script_json, tag
 from workbench.monitor.events import Batch
-from workbench.runs.run import SIMULATED
+from workbench.runs.facts import STYLE, TITLES, details_html, facts, facts_html
+from workbench.runs.run import SIMULATED, Run
 from workbench.workloads.listing import title_of
 
 _STYLE = """
@@ -31,21 +29,13 @@ body { margin: 0 auto; max-width: 1500px; padding: 20px 16px 40px; box-sizing: b
 h1 { font-size: 22px; margin: 0 0 2px; }
 h2 { font-size: 15px; margin: 26px 0 6px; }
 p { margin: 4px 0; }
-.muted, dt { color: MUTED; }
+.wb-Muted, dt { color: MUTED; }
 h1, dd, b, span { unicode-bidi: isolate; }
 .status { display: inline-block; padding: 1px 9px; border-radius: 10px; font-size: 13px; font-weight: 600;
   border: 1px solid currentColor; vertical-align: 3px; margin-left: 8px; }
-.good, .wb-mod-passed { color: GOOD; } .bad, .wb-mod-wrong { color: BAD; }
-.wb-Check span { font-weight: 600; }
-.facts { display: flex; flex-wrap: wrap; gap: 6px 34px; margin: 14px 0; }
-.facts b { display: block; font-size: 19px; font-weight: 600; }
-dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 1px 16px; margin: 4px 0; }
-dd { margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
-.error { border-left: 4px solid BAD; padding: 6px 12px; margin: 12px 0; white-space: pre-wrap;
-  overflow-wrap: anywhere; }
-details summary { cursor: pointer; }
+.wb-mod-passed { color: GOOD; font-weight: 600; } .wb-mod-wrong, .wb-mod-warned { color: BAD; font-weight: 600; }
+.wb-Checked { white-space: pre-wrap; overflow-wrap: anywhere; }
 pre { overflow-x: auto; font-size: 12.5px; margin: 6px 0; }
-.columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 360px), 1fr)); gap: 0 40px; }
 @media (max-width: 500px) {
   [data-workbench=values] { font-size: 12px; }
   [data-workbench=values] * { padding-right: 5px !important; }
@@ -55,40 +45,42 @@ pre { overflow-x: auto; font-size: 12.5px; margin: 6px 0; }
 _GOOD = {"light": "#1b7a34", "dark": "#6fcf87"}
 _BAD = {"light": "#b3261e", "dark": "#ff8a80"}
 
-_HOW_TO_MOVE = '<p class="muted">Drag to move along the time axis, turn the wheel over the tasks to zoom.</p>'
+_HOW_TO_MOVE = '<p class="wb-Muted">Drag to move along the time axis, turn the wheel over the tasks to zoom.</p>'
 _NOTHING_RECORDED = "This run has no recorded events: none were recorded, or its folder was deleted."
 
-_SHORT = 48
-"""Largest length of the title in large type; longer text is a sentence below."""
 _WIDTH = 3_000
 _RECTANGLES = 5_000
 _RECTANGLES_PER_LANE = 120
 
 
-def report_html(run: Any, events: Batch | None, arrays: xr.Dataset | None = None) -> str:
-    """Return the whole report of a run, or of a run's JSON, as one self-contained HTML page.
+def report_html(run: Run, events: Batch | None, arrays: xr.Dataset | None = None) -> str:
+    """Return the whole report of a run as one self-contained HTML page.
 
     `events` are None if nothing was recorded. `arrays` are the saved arrays of the answer, which are drawn as pictures.
     """
-    facts = run if isinstance(run, Mapping) else run.model_dump(mode="json")
-    measured, found = sections(facts, arrays), facts.get("diagnosis")
+    record, found = run.model_dump(mode="json"), facts(run)
+    measured = sections(record, arrays)
+    drawn = [each for each in measured if each.figure]
+    everything = escape(json.dumps(record, indent=2, default=str, ensure_ascii=False))
+    time = facts_html(found, "time")
     body = "\n".join(
         part
         for part in (
-            _heading(facts),
-            paragraph(facts.get("error") or "", "error"),
-            values_html(facts.get("result") or {}),
-            _check(facts),
-            _figures(facts),
-            sections_html(measured),
-            f"<h2>Where the time went</h2>{diagnosis_html(found)}" if found else "",
+            _heading(run),
+            facts_html(found, "error"),
+            facts_html(found, "answer"),
+            sections_html(drawn),
+            facts_html(found, "check"),
+            f"<h2>{TITLES['time']}</h2>{time}" if time else "",
             "<h2>What the cluster did</h2>",
-            f'<div id="figure"></div>{_HOW_TO_MOVE}' if events else paragraph(_NOTHING_RECORDED, "muted"),
-            _details(facts),
+            f'<div id="figure"></div>{_HOW_TO_MOVE}' if events else paragraph(_NOTHING_RECORDED),
+            sections_html(measured[len(drawn) :]),
+            folded("Details", details_html(found)),
+            folded("The whole record as JSON", tag("pre", everything)),
         )
         if part
     )
-    return _page(titled(facts), body, _scripts(events, measured))
+    return _page(titled(run), tag("main", body, class_="wb-Sheet"), _scripts(events, measured))
 
 
 def figure_page(title: str, body: str, item: Callable[[str], Any]) -> str:
@@ -101,7 +93,7 @@ def _page(title: str, body: str, script: str) -> str:
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n"
-        f"<style>{_colored(LIGHT)}\n@media (prefers-color-scheme: dark) {{{_colored(DARK)}}}</style>\n"
+        f"<style>{STYLE}{_colored(LIGHT)}\n@media (prefers-color-scheme: dark) {{{_colored(DARK)}}}</style>\n"
         f"</head>\n<body>\n{body}\n{script}\n</body>\n</html>\n"
     )
 
@@ -120,122 +112,25 @@ def _colored(theme: Theme) -> str:
     return style
 
 
-def _heading(run: Mapping[str, Any]) -> str:
-    status = str(run.get("status", ""))
-    tone = "good" if status == "done" else "bad" if status in ("failed", "lost") else "muted"
-    began = run.get("started") or run.get("created")
+def _heading(run: Run) -> str:
+    tone = {"done": "wb-mod-passed", "failed": "wb-mod-wrong", "lost": "wb-mod-wrong"}.get(run.status, "wb-Muted")
+    began = run.started or run.created
     place = joined(
         (
             datetime.fromtimestamp(began).astimezone().strftime("%Y-%m-%d %H:%M:%S %z") if began else None,
-            f"on {run['cluster']}" if run.get("cluster") else None,
-            f"imported from {run['imported']['machine']}" if run.get("imported") else None,
-            f"run {run.get('id', '')}",
+            f"on {run.cluster}",
+            f"imported from {run.imported.machine}" if run.imported else None,
+            f"run {run.id}",
         )
     )
-    return (
-        f'<h1>{escape(titled(run))}<span class="status {tone}">{escape(status)}</span></h1>'
-        f'<p class="muted">{escape(place)}</p>'
-    )
+    status = tag("span", escape(run.status), class_=f"status {tone}")
+    return tag("h1", escape(titled(run)), status) + paragraph(place)
 
 
-def titled(run: Mapping[str, Any]) -> str:
+def titled(run: Run) -> str:
     """Return the name of a run, marked if its GPUs were simulated."""
-    workload, title = str(run.get("workload") or "run"), run.get("title")
-    name = title if title and title != workload else title_of(workload)
-    return f"{SIMULATED if run.get('simulated') else ''}{name}"
-
-
-def _figures(run: Mapping[str, Any]) -> str:
-    facts, longer = [], []
-    if run.get("seconds") is not None:
-        facts.append((duration(run["seconds"]), "to build and compute"))
-    if run.get("bytes"):
-        facts.append((size(run["bytes"]), "of data"))
-    if run.get("bytes_per_second"):
-        facts.append((rate(run["bytes_per_second"]), "on average"))
-    if run.get("energy"):
-        facts.append((f"{count(round(run['energy']['joules']))} J", "by the GPUs"))
-    for key, value in plain(run.get("result")).items():
-        name, text = key.replace("_", " "), _result(value)
-        if len(text) <= _SHORT:
-            facts.append((text, name))
-        else:
-            longer.append(text if text.endswith(".") else f"{name.capitalize()}: {text}")
-    cells = "".join(
-        f'<div><b>{escape(value)}</b><span class="muted">{escape(what)}</span></div>' for value, what in facts
-    )
-    return (
-        (f'<div class="facts">{cells}</div>' if cells else "")
-        + "".join(tag("p", escape(each)) for each in (*longer, run.get("text_comparison")) if each)
-        + _on_gpu(run.get("on_gpu"))
-    )
-
-
-def _result(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.10g}"
-    if isinstance(value, list) and value and all(isinstance(item, int | float) for item in value):
-        shown = ", ".join(str(item) if isinstance(item, int) else f"{item:.6g}" for item in value[:4])
-        return f"{shown}, … ({len(value)})" if len(value) > 4 else shown
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _check(run: Mapping[str, Any]) -> str:
-    """Return the check in one line with a light, and the size of the error, folded."""
-    detail = str((run.get("check") or {}).get("detail") or "")
-    by_how_much = f'<details class="muted"><summary>By how much</summary>{escape(detail)}</details>' if detail else ""
-    return check_html(run) + by_how_much
-
-
-def _on_gpu(found: Mapping[str, Any] | None) -> str:
-    if not found:
-        return ""
-    text = f"<p><b>On the GPU?</b> {escape(str(found.get('sentence', '')))}</p>"
-    return text + (
-        f'<p><b class="bad">Warning.</b> {escape(str(found["warning"]))}</p>' if found.get("warning") else ""
-    )
-
-
-def _details(run: Mapping[str, Any]) -> str:
-    spec = run.get("spec") or {}
-    size = {name: value for name, value in spec.items() if name not in EXPLANATIONS}
-    code = _folded("The same cluster in Dask code", spec["code"]) if spec.get("code") else ""
-    sections = [
-        ("Parameters", _list(run.get("parameters"))),
-        ("As they were used", _list(run.get("resolved")) + _sentences(run.get("notes"))),
-        ("Cluster", _list(size) + _sentences(spec.get("why")) + code),
-        ("Versions", _list(run.get("versions"))),
-    ]
-    filled = "".join(f"<section><h2>{title}</h2>{body}</section>" for title, body in sections if body)
-    everything = json.dumps(run, indent=2, default=str, ensure_ascii=False)
-    return f'<div class="columns">{filled}</div>{_folded("The whole record as JSON", everything)}'
-
-
-def _folded(title: str, text: str) -> str:
-    return f"<details><summary class='muted'>{title}</summary><pre>{escape(text)}</pre></details>"
-
-
-def _list(values: Mapping[str, Any] | None) -> str:
-    facts = {
-        str(name): escape(_shown(name, value))
-        for name, value in (values or {}).items()
-        if value not in (None, "", [], {})
-    }
-    return facts_html(facts) if facts else ""
-
-
-def _shown(name: str, value: Any) -> str:
-    if value is None:
-        return "–"
-    if name == "idle_timeout":
-        return duration(value)
-    if name in SIZES and value:
-        return size(value)
-    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
-
-
-def _sentences(sentences: Iterable[str] | None) -> str:
-    return "".join(paragraph(sentence, "muted") for sentence in sentences or ())
+    name = run.title if run.title != run.workload else title_of(run.workload)
+    return f"{SIMULATED if run.simulated else ''}{name}"
 
 
 def _scripts(events: Batch | None, measured: list[Section]) -> str:

@@ -10,8 +10,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from workbench.figures.markup import joined
 from workbench.formats import count, size
+from workbench.markup import joined
 from workbench.monitor.events import WorkerSample
 
 GAP = 10.0

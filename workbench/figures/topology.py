@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from workbench.figures.colors import VIRIDIS, ink_on
-from workbench.figures.markup import tag
 from workbench.hardware.values import RELATIONS, Topology
+from workbench.markup import tag
 from workbench.runs.run import ON_SIMULATED
 
 # From the palette, which grows lighter: neighbors in rank are distinguishable without seeing hues.

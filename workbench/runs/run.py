@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, Field, computed_field
 
@@ -135,16 +135,31 @@ class Peak(BaseModel, frozen=True):
         return f"{formats.size(self.bytes)}{of} by worker {self.worker}, in '{self.task}'"
 
 
-SHARE_TITLES = {
-    "computing": "computing",
-    "transferring": "copying between processes",
-    "serialising": "unpacking",
-    "spilling": "memory full, using disk",
-    "scheduler": "waiting for the scheduler",
-    "idle": "no task left",
-    "arriving": "workers starting",
+class Share(NamedTuple):
+    """A kind of use of the workers' time, as every interface shows it."""
+
+    title: str
+    color: str
+    """Color on light and dark pages, '' for a hatched area. Tasks, transfers and the disk have it in the stream too."""
+    meaning: str
+
+
+SHARES = {
+    "computing": Share("computing", "#2176b5", "threads were in tasks"),
+    "transferring": Share("copying between processes", "#e0301e", "threads waited for blocks from other workers"),
+    "serialising": Share("unpacking", "#cc79a7", "threads waited for blocks to be packed or unpacked"),
+    "spilling": Share(
+        "memory full, using disk", "#ff8c00", "threads waited for blocks that went to the disk for want of memory"
+    ),
+    "scheduler": Share(
+        "waiting for the scheduler",
+        "#8c8c8c",
+        "threads waited for the graph, the next task or the transfer of the answer",
+    ),
+    "idle": Share("no task left", "", "others worked, and there was no task for them"),
+    "arriving": Share("workers starting", "#56b4e9", "workers were still in a queue, or starting"),
 }
-"""Words for the shares of a diagnosis."""
+"""Shares of a diagnosis, in the order of the bar."""
 
 
 class Diagnosis(BaseModel, frozen=True):
@@ -269,6 +284,12 @@ class Run(Lasting, frozen=True, ser_json_inf_nan="constants"):
         checked = self.check and f", check {'passed' if self.check.passed else 'failed'}"
         said = f"{self.workload} on {self.cluster}, {self.status}{took}{checked or ''}"
         return f"<Run {self.id}: {said}{f': {self.error}' if self.error else ''}>"
+
+    def _repr_html_(self) -> str:
+        """Return all facts, as a notebook shows them."""
+        from workbench.runs.facts import run_html
+
+        return run_html(self)
 
     @computed_field  # type: ignore[prop-decorator]
     @property

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench.errors import WorkbenchError
-from workbench.figures.markup import joined, paragraph, tag
 from workbench.formats import shorten_middle, size
+from workbench.markup import joined, paragraph, tag
 from workbench.views.examples import empty, write_file
 from workbench.views.parts import button, confirming, link
 

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from workbench import markup
 from workbench.clusters.budget import refusal, without
 from workbench.clusters.profiles import of_cluster
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import WorkbenchError
-from workbench.figures import markup
 from workbench.figures.gpus import cluster_gpu_list
-from workbench.figures.markup import folded, icon_button, meter, paragraph, tag
 from workbench.formats import count, duration, size
+from workbench.markup import folded, icon_button, meter, paragraph, tag
 from workbench.threads import in_thread
 from workbench.travelling import machine_words
 from workbench.views import examples

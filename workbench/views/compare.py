@@ -16,8 +16,8 @@ from workbench.clusters.plan import consent_to_all, plan
 from workbench.clusters.profiles import profile
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
 from workbench.errors import BadInputError, WorkbenchError
-from workbench.figures.markup import faint, paragraph, tag
 from workbench.formats import shorten_middle, size
+from workbench.markup import faint, paragraph, tag
 from workbench.runs.comparing.compare import SETTING, SWEPT_OPTIONS, read_request, usual_lines
 from workbench.runs.comparing.comparisons import read_values
 from workbench.runs.settings import read_settings

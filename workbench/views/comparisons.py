@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
-from workbench.figures.markup import faint, folded, icon_button, joined, meter, paragraph, tag
 from workbench.formats import ago, duration
+from workbench.markup import faint, folded, icon_button, joined, meter, paragraph, tag
 from workbench.runs.comparing.table import as_markdown, judged_text, remarks
 from workbench.views import examples
 from workbench.views.answers import API

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import NotFoundError, quoted
-from workbench.figures.markup import tag
+from workbench.markup import tag
 
 if TYPE_CHECKING:
     from markdown_it.token import Token

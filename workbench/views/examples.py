@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from workbench.figures.markup import paragraph, tag
+from workbench.markup import paragraph, tag
 from workbench.views.parts import action, button, notice
 
 if TYPE_CHECKING:

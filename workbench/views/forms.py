@@ -9,7 +9,7 @@ from html import escape
 from typing import Any, NamedTuple
 
 from workbench.errors import WorkbenchError
-from workbench.figures.markup import tag
+from workbench.markup import tag
 from workbench.views.page import Choices
 from workbench.views.parts import checkbox, confirming, drawer, fold, text_field
 

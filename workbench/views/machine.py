@@ -7,18 +7,18 @@ from contextlib import suppress
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from workbench import markup
 from workbench.clusters.budget import refusal
 from workbench.clusters.devices import proposed
 from workbench.clusters.plan import has_gpus
 from workbench.clusters.profiles import look_up, profile as find
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import BadInputError, WorkbenchError
-from workbench.figures import markup
 from workbench.figures.gpus import Choice, gpu_list, gpu_names
-from workbench.figures.markup import facts, faint, folded, joined, meter, paragraph, tag
 from workbench.formats import count, rate, size
 from workbench.hardware.sampling import NO_DRIVER
 from workbench.kept import check_name
+from workbench.markup import facts, faint, folded, joined, meter, paragraph, tag
 from workbench.views.answers import hints
 from workbench.views.forms import Form, Problem, given
 from workbench.views.parts import (

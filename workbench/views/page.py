@@ -252,7 +252,7 @@ class Views:
                 return str(await view.make(context, argument))
             return str(await in_thread(view.make, context, argument))
         except WorkbenchError as err:
-            from workbench.figures.markup import paragraph, without_commands
+            from workbench.markup import paragraph, without_commands
             from workbench.views.parts import confirming
 
             return paragraph(without_commands(str(err)), "wb-Problem") + confirming(err)

@@ -8,8 +8,8 @@ from typing import Any
 
 from workbench import credentials
 from workbench.errors import WorkbenchError
-from workbench.figures.markup import icon_button, tag
 from workbench.formats import count
+from workbench.markup import icon_button, tag
 from workbench.views.answers import API
 
 

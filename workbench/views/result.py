@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from workbench.figures import markup
-from workbench.figures.diagnosis import diagnosis_html
-from workbench.figures.markup import check_html, facts, folded, icon_button, joined, meter, paragraph, tag, values_html
+from workbench import markup
 from workbench.formats import count, duration, listed, size, span
-from workbench.monitor.energy import Energy
+from workbench.markup import folded, icon_button, joined, meter, paragraph, tag
 from workbench.runs import exchange, store
-from workbench.runs.forecasting.machines import cost_text
-from workbench.runs.run import SIMULATED, WATCHED
+from workbench.runs.facts import TITLES, details_html, facts, facts_html
 from workbench.views import examples
 from workbench.views.answers import ACTIVE, API
 from workbench.views.forms import as_text
@@ -34,9 +31,10 @@ from workbench.views.parts import (
     notice,
     text_field,
 )
-from workbench.views.runs import failure, named, one_line, progress, where_and_when
+from workbench.views.runs import failure, named, progress, where_and_when
 
 if TYPE_CHECKING:
+    from workbench.runs.facts import Fact
     from workbench.runs.run import Run
     from workbench.views.page import Context
 
@@ -64,7 +62,8 @@ def result(context: Context, _: str) -> str:
     run_id = context.choices.get(CHOICE) or next((run["id"] for run in runs), None)
     if run_id is None:
         return examples.empty("Nothing has been run yet.", examples.first_run(context))
-    run = context.session.show(run_id).model_dump(mode="json")
+    found = context.session.show(run_id)
+    run = found.model_dump(mode="json")
     title = named(run, context.state.get("titles", {}))
     took = duration(run["seconds"]) if run["status"] == "done" and run["seconds"] is not None else run["status"]
     head = tag(
@@ -74,14 +73,15 @@ def result(context: Context, _: str) -> str:
         tag("span", escape(joined((took, where_and_when(run)))), class_="wb-Muted"),
         class_=f"wb-Row wb-mod-{run['status']}",
     )
-    body = _running(run) if run["status"] in ACTIVE else _ended(context, run, tab=True)
+    body = _running(run) if found.active else _ended(context, found, run, tab=True)
     return tag("article", head, body, class_="wb-Result", data_workbench=f"result-{run_id}")
 
 
 def run(context: Context, run_id: str) -> str:
     """Return the details of a run for the list of runs: the same as in the tab, without the figure."""
-    found = context.session.show(run_id).model_dump(mode="json")
-    return _again(context, found) + _rest(found) if found["status"] in ACTIVE else _ended(context, found, tab=False)
+    found = context.session.show(run_id)
+    run = found.model_dump(mode="json")
+    return _again(context, run) + _rest(facts(found), run) if found.active else _ended(context, found, run, tab=False)
 
 
 def _running(run: Mapping[str, Any]) -> str:
@@ -115,55 +115,32 @@ def _rounded(seconds: float) -> str:
     return duration(round(seconds) if seconds < 10 else 5 * round(seconds / 5))
 
 
-def _ended(context: Context, run: dict[str, Any], *, tab: bool) -> str:
+def _ended(context: Context, found: Run, run: dict[str, Any], *, tab: bool) -> str:
     """Return the answer, the use of time, and folded details of an ended run."""
-    has_answer = bool(run["result"])
-    recorded = (store.folder(run["id"]) / "events.parquet").exists()
+    known = facts(found)
+    values = facts_html(known, "answer")
+    recorded = tab and (store.folder(found.id) / "events.parquet").exists()
+    drawn = found.answers or (found.result or {}).get("singular_values")
     return (
         (failure(run["error"]) if run["error"] and tab and run["status"] != "cancelled" else "")
-        + (_answer(run) if has_answer else "")
+        + (tag("div", values, live(f"run-answer:{found.id}") if drawn else "", class_="wb-Answer") if values else "")
+        + facts_html(known, "check")
         + _again(context, run)
-        + _where(run, drawn=tab and recorded)
-        + _rest(run)
+        + tag("h3", TITLES["time"])
+        + facts_html(known, "time")
+        + (figure(run=found.id) if recorded else "")
+        + _rest(known, run)
     )
 
 
-def _answer(run: Mapping[str, Any]) -> str:
-    """Return the values, the check in one line, and the pictures."""
-    result = run["result"]
-    values = values_html(result) or paragraph(_value(run), "wb-Value")
-    drawn = run.get("answers") or result.get("singular_values")
-    unchecked = "" if run["check"] or run["workload"] == WATCHED else paragraph("This answer has no check.")
-    return (
-        tag("div", values, live(f"run-answer:{run['id']}") if drawn else "", class_="wb-Answer")
-        + (check_html(run) or unchecked)
-        + paragraph((run.get("on_gpu") or {}).get("warning") or "", "wb-Problem")
-    )
-
-
-def _value(run: Mapping[str, Any]) -> str:
-    """Return the answer in one line: a number with ten digits."""
-    value = run["result"].get("value")
-    return f"{SIMULATED if run['simulated'] else ''}{value:.10g}" if isinstance(value, float) else one_line(run)
-
-
-def _where(run: Mapping[str, Any], *, drawn: bool) -> str:
-    """Return the diagnosis of the time, and the task stream if `drawn`."""
-    diagnosis = run.get("diagnosis")
-    if not diagnosis and not drawn:
-        return ""
-    title = tag("h3", "Where the time went") if run["status"] == "done" else tag("h3", "What the cluster did")
-    return title + (diagnosis_html(diagnosis) if diagnosis else "") + (figure(run=run["id"]) if drawn else "")
-
-
-def _rest(run: Mapping[str, Any]) -> str:
+def _rest(known: Sequence[Fact], run: Mapping[str, Any]) -> str:
     """Return folded details of a run."""
-    run_id = run["id"]
-    parts = {"details": ("Details", _details(run))}
-    if source := run["workload"] == WATCHED and run["parameters"].get("source"):
-        parts |= {"code": ("Code", markup.code(source, "watched-code"))}
-    parts |= {"run_log": ("Log", live(f"run-log:{run_id}")), "marks": ("Name and note", _marks(run))}
-    return folds(f"{run_id}-", **parts)
+    return folds(
+        f"{run['id']}-",
+        details=("Details", details_html(known)),
+        run_log=("Log", live(f"run-log:{run['id']}")),
+        marks=("Name and note", _marks(run)),
+    )
 
 
 def _again(context: Context, run: Mapping[str, Any]) -> str:
@@ -267,43 +244,8 @@ def _marks(run: Mapping[str, Any]) -> str:
     )
 
 
-def _details(run: Mapping[str, Any]) -> str:
-    result, check = run["result"] or {}, run["check"]
-    given = run["parameters"] if run["workload"] != WATCHED else {}
-    details = {
-        "Parameters": ", ".join(f"{name}={as_text(value)}" for name, value in given.items()),
-        "Forecast": _forecast(run),
-        "Text": run.get("text_comparison"),
-        "Energy": Energy.model_validate(run["energy"]).text() if run.get("energy") else None,
-        "On the GPU?": (run.get("on_gpu") or {}).get("sentence"),
-        "Check": check and check.get("detail"),
-        "Bandwidth": _sentence(result.get("bandwidth")),
-        "Certificate": _sentence(result.get("certificate")),
-        "Notes": " ".join(run.get("notes") or ()),
-        "Run": run["id"],
-    }
-    return facts({name: escape(text) for name, text in details.items() if text})
-
-
-def _forecast(run: Mapping[str, Any]) -> str | None:
-    """Return the forecast of a run, with its actual time and cost."""
-    forecast = run.get("forecast")
-    if not forecast:
-        return None
-    lasting = forecast.get("seconds")
-    took = f"took {duration(run['seconds'])}" if run["seconds"] is not None and run["status"] == "done" else None
-    cost = None if run["cost"] is None else f"cost {cost_text(run['cost'])}"
-    roughly = "roughly " if forecast.get("rough") else ""
-    range_ = f"{roughly}{span(lasting['low'], lasting['high'])}" if lasting else None
-    return joined((forecast.get("verdict"), range_, took, cost))
-
-
-def _sentence(part: object) -> str | None:
-    return part.get("sentence") if isinstance(part, Mapping) else None
-
-
 def pictures(context: Context, run_id: str) -> str:
-    """Return the first picture of a run's answer, the others folded, and a summary of its arrays."""
+    """Return the first picture of a run's answer, and the others folded."""
     from workbench.views.recorded import small_pictures
 
     found = context.session.show(run_id)
@@ -312,7 +254,7 @@ def pictures(context: Context, run_id: str) -> str:
     if drawn[1:]:
         inside = tag("div", *drawn[1:], class_="wb-Pictures")
         others = folded(count(len(drawn) - 1, "more picture"), inside, data_workbench="more-pictures")
-    return first + others + (paragraph(found.answers.sentence) if found.answers else "")
+    return first + others
 
 
 def _kept_bytes(run: Run) -> int:

@@ -10,21 +10,20 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from workbench import markup
 from workbench.errors import BadInputError, quoted
-from workbench.figures import markup
-from workbench.figures.markup import (
+from workbench.formats import ago, count, duration, rate, shorten_middle
+from workbench.markup import (
     faint,
     icon_button,
     joined,
     meter,
-    number,
     paragraph,
     tag,
 )
-from workbench.formats import ago, count, duration, rate, shorten_middle
 from workbench.runs.comparing.comparisons import clusters_of
-from workbench.runs.run import SIMULATED, WATCHED, Progress, answered
-from workbench.runs.singular import in_words
+from workbench.runs.facts import headline
+from workbench.runs.run import SIMULATED, WATCHED, Progress
 from workbench.views import examples
 from workbench.views.answers import ACTIVE, API, LATEST_RUNS, far, run_in_list, run_title
 from workbench.views.browsing import Sought, browsing
@@ -398,32 +397,8 @@ def _outcome(run: dict[str, Any]) -> str:
             data_workbench="check-passed" if passed else "check-failed",
         )
     # One line; the tooltip has the full text.
-    shown = one_line(run)
+    shown = headline(run["workload"], run["result"], simulated=run["simulated"])
     return verdict + tag("span", escape(shown), title=shown, class_="wb-Run-result", data_workbench="result")
-
-
-def one_line(run: Mapping[str, Any]) -> str:
-    """Return the answer of a run in one line."""
-    result = answered(run["workload"], run["result"]) or {"sentence": count(run["result"]["tasks"], "task")}
-    return f"{SIMULATED if run['simulated'] else ''}{_answer(result)}"[:500]
-
-
-def _answer(result: Mapping[str, Any]) -> str:
-    """Return a result in one line."""
-    singular = result.get("singular_values")
-    if isinstance(singular, list):
-        shown = ", ".join(number(each) for each in singular[:3])
-        return f"σ = {shown}{f', … ({len(singular)})' if len(singular) > 3 else ''}"
-    if isinstance(result.get("sentence"), str):
-        return str(result["sentence"])
-    if _is_number(result.get("value")):
-        return str(result["value"]) if isinstance(result["value"], int) else number(result["value"])
-    said = ((key, number(each) if _is_number(each) else each) for key, each in in_words(result).items())
-    return joined(f"{key} {each if isinstance(each, str) else json.dumps(each)}" for key, each in said)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _icons(run: dict[str, Any], title: str, *, going: bool) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from workbench.figures.markup import paragraph, tag
+from workbench.markup import paragraph, tag
 from workbench.views.parts import action, button, link, live, notice, section
 from workbench.views.tour import tour
 

@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
 from workbench import kept
-from workbench.figures.markup import faint, paragraph, tag
+from workbench.markup import faint, paragraph, tag
 from workbench.views.parts import action, button, link, notice
 
 if TYPE_CHECKING:

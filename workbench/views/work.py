@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from workbench import markup
 from workbench.errors import WorkbenchError
-from workbench.figures import markup
-from workbench.figures.markup import facts, folded, paragraph, tag
 from workbench.formats import duration, size, span
+from workbench.markup import facts, folded, paragraph, tag
 from workbench.runs.settings import read_settings
 from workbench.storage.servers import ASKED
 from workbench.threads import in_thread

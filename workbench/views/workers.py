@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workbench.figures.markup import icon_button, meter, tag
 from workbench.formats import duration, size
+from workbench.markup import icon_button, meter, tag
 from workbench.views.clusters import record_of
 from workbench.views.parts import action, link, notice
 

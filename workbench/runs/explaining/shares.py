@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.monitor.events import KINDS, Batch, Tasks, WorkerSample
-
-SHARES = ("computing", "transferring", "serialising", "spilling", "scheduler", "idle", "arriving")
+from workbench.runs.run import SHARES
 
 _AT_ONCE = 5.0
 """Seconds after the start within which an existing worker has its first sample or task."""

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
-
-from workbench.runs import singular
 
 _NUMBERS = "border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 4px 0 12px"
 # Headers may take two lines, so that all columns fit a narrow sidebar.
@@ -79,35 +76,11 @@ def without_commands(sentence: str) -> str:
     return said if said == sentence or said.endswith(".") else f"{said}."
 
 
-def values_html(result: Mapping[str, Any]) -> str:
-    """Return the singular values as a table, ten visible and the others folded; '' for a result without them."""
-    found = singular.values(result)
-    if found is None:
-        return ""
-    first, others = found.rows[: singular.FIRST], found.rows[singular.FIRST :]
-    left_out = f"{found.left_out} smaller ones are in the record." if found.left_out else ""
-    further = folded(f"{len(others)} more", _table(found.header, others) + paragraph(left_out)) if others else ""
-    return tag("div", _table(found.header, first), further, style="overflow-x: auto", data_workbench="values")
-
-
-def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table of numbers."""
     head = tag("tr", *(tag("th", escape(name), style=_HEAD) for name in header))
     body = (tag("tr", *(tag("td", escape(cell), style=_CELL) for cell in row)) for row in rows)
     return tag("table", tag("thead", head), tag("tbody", *body), style=_NUMBERS)
-
-
-def check_html(run: Mapping[str, Any]) -> str:
-    """Return the outcome of a run's check as one line with a light, and the accuracy of its values."""
-    check, accuracy = run.get("check"), singular.accuracy(run.get("result") or {})
-    if not check and not accuracy:
-        return ""
-    passed = check is None or check["passed"]
-    said = " ".join(filter(None, (check and check["what"], accuracy)))
-    if check:
-        said = f"{'Checked' if passed else 'The check failed'}: {said}"
-    tone = "passed" if passed else "wrong"
-    mark = tag("span", "✓ " if passed else "✗ ", class_=f"wb-mod-{tone}", aria_hidden="true")
-    return tag("p", mark, escape(said), class_="wb-Check", title=check and check.get("detail"), data_check=tone)
 
 
 def folded(title: str, body: str, **attributes: Any) -> str:
@@ -142,14 +115,3 @@ def meter(label: str, value: float, of: float, text: str, *, memory: bool = Fals
 def joined(parts: Iterable[str | None]) -> str:
     """Return the nonempty parts, separated by dots."""
     return " · ".join(part for part in parts if part)
-
-
-def number(value: float | str | None) -> str:
-    """Return a number in short form for a line of results; a dash, or its text, if it isn't finite."""
-    if value is None or isinstance(value, str):
-        return value or "–"
-    if not math.isfinite(value):
-        return str(value)
-    if isinstance(value, int) or (value == int(value) and abs(value) < 1e6):
-        return str(int(value)) if abs(value) < 1e6 else f"{float(value):.4e}"
-    return f"{value:.4e}" if abs(value) >= 1e6 or abs(value) < 1e-3 else f"{value:.6g}"
