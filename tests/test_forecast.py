@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tests.views import html_of
-from workbench import genotypes
 from workbench.cli.runs import refuse_what_wont_fit
 from workbench.clusters import records
 from workbench.clusters.connect import connect
@@ -286,18 +285,13 @@ CASES = [
     # First: what is said holds for workers that have yet to compile the loops.
     ("genotype_pca", {"n_variants": 400_000, "tol": 0.05}),
     ("array_sum", {"size": "256MiB", "chunks": 2000, "generator": "RandomState"}),
-    ("array_sum", {"size": "256MiB", "chunks": 2000, "generator": "RandomState", "dtype": "float32"}),
-    ("array_sum", {"size": "256MiB", "chunks": 2000, "generator": "RandomState", "reduction": "mean"}),
     ("transpose_sum", {"size": "512MiB", "chunks": 1600}),
-    ("tall_skinny_svd", {"size": "256MiB", "method": "dask"}),
     ("tall_skinny_svd", {"shape": "1500000,20", "method": "dask"}),
     ("tall_skinny_svd", {"size": "256MiB"}),
     ("compressed_svd", {"size": "256MiB", "tol": 0.05, "dtype": "float64"}),
-    ("compressed_svd", {"size": "256MiB", "n_power_iter": 0, "tolerance": 1.0, "method": "dask"}),
     ("compressed_svd", {"size": "256MiB", "n_power_iter": 0, "tolerance": 1.0, "method": "dask", "dtype": "float64"}),
     ("svd_of_file", {"path": "m.npy", "method": "dask"}),
     ("pack_genotypes", {"path": "x.bed", "to": "x.zarr"}),
-    ("svd_of_file", {"path": "m.npy"}),
     ("svd_of_file", {"path": "m.npy", "k": 10, "tol": 0.05}),
     ("svd_of_file", {"path": "m.npy", "k": 10, "n_power_iter": 1, "tolerance": 1.0, "method": "dask"}),
     ("svd_of_file", {"path": "m.npy", "k": 10, "n_power_iter": 1, "tolerance": 1.0, "method": "dask", "compute": True}),
@@ -312,13 +306,11 @@ def workers(tmp_path_factory):
     folder = tmp_path_factory.mktemp("arrays")
     np.save(folder / "m.npy", np.random.default_rng(0).random((240_000, 100)))
     _write_bed(folder / "x.bed", n_variants=27_000, n_samples=10_000)
-    # A worker that has to compile takes the most.
-    for file in Path(genotypes.__file__).parent.rglob("*.nb?"):
-        file.unlink(missing_ok=True)
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, memory_limit="4GiB", dashboard_address="127.0.0.1:0") as made,
-        Client(made) as client,
-    ):
+    with pytest.MonkeyPatch.context() as patch:
+        # A worker that has to compile takes the most.
+        patch.setenv("NUMBA_CACHE_DIR", str(folder))
+        made = LocalCluster(n_workers=2, threads_per_worker=1, memory_limit="4GiB", dashboard_address="127.0.0.1:0")
+    with made, Client(made) as client:
         for name in ("tall_skinny_svd", "compressed_svd"):
             chosen = template(name)
             chosen.compute(chosen.validate({"size": "8MiB"}), client)

@@ -25,7 +25,6 @@ from tests.waiting import until
 from workbench.clusters import records
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError
 from workbench.runs import failures, store
-from workbench.runs.facts import headline
 from workbench.runs.run import WATCHED, Run
 from workbench.runs.submit import finish, submit
 from workbench.session import Session
@@ -126,14 +125,29 @@ def total(n: int = 100, how: str = "sum"):
     return n
 
 
-@workbench.workload(presets=PRESETS)
-def wrong(n: int = 1):
+@workbench.workload(presets={"Large one": {"n": 2}})
+def capital(n: int = 1):
+    return n
+
+
+@workbench.workload(presets={"large": {"m": 2}})
+def other(n: int = 1):
+    return n
+
+
+@workbench.workload(presets={"large": {"n": object()}})
+def odd(n: int = 1):
+    return n
+
+
+@workbench.workload(presets=[1])
+def listed(n: int = 1):
     return n
 """
 
 
 def test_a_preset_that_is_declared_fills_the_form_and_what_is_given_beside_it_takes_its_place(tmp_path, data_folder):
-    (tmp_path / "mine.py").write_text(DECLARED.replace("PRESETS", "None"))
+    (tmp_path / "mine.py").write_text(DECLARED)
     chosen = template(f"{tmp_path}/mine.py:total")
     assert [(each.name, each.title, each.source) for each in chosen.offered] == [
         ("small", "small: n=3, how=mean", "mine.py"),
@@ -143,22 +157,14 @@ def test_a_preset_that_is_declared_fills_the_form_and_what_is_given_beside_it_ta
     assert (checked.resolved, checked.preset) == ({"n": 3, "how": "sum"}, "small")
     with pytest.raises(BadInputError, match=r"has no preset 'other'\. Choose one of: small, large"):
         chosen.validate({"preset": "other"})
-
-
-@pytest.mark.parametrize(
-    ("presets", "sentence"),
-    [
-        ("{'Large one': {'n': 2}}", "wrong has a preset 'Large one'. Give it a name of lower-case letters"),
-        ("{'large': {'m': 2}}", "The preset large of wrong has 'm', which is no parameter. It has: n."),
-        ("{'large': {'n': object()}}", "The preset large of wrong holds more than text, numbers and lists of them."),
-        ("[1]", "presets of wrong are [1]. Give parameters by name"),
-    ],
-)
-def test_a_declared_preset_that_is_none_is_one_sentence(tmp_path, data_folder, presets, sentence):
-    (tmp_path / "mine.py").write_text(DECLARED.replace("PRESETS", presets))
-    with pytest.raises(BadInputError, match=re.escape(sentence)):
-        template(f"{tmp_path}/mine.py:wrong")
-    assert template(f"{tmp_path}/mine.py:total").offered
+    for name, message in {
+        "capital": "capital has a preset 'Large one'. Give it a name of lower-case letters",
+        "other": "The preset large of other has 'm', which is no parameter. It has: n.",
+        "odd": "The preset large of odd holds more than text, numbers and lists of them.",
+        "listed": "presets of listed are [1]. Give parameters by name",
+    }.items():
+        with pytest.raises(BadInputError, match=re.escape(message)):
+            template(f"{tmp_path}/mine.py:{name}")
 
 
 PREPARED = """
@@ -172,7 +178,7 @@ def prepare(n, chunks, cluster):
         raise ValueError(f"n is {n}. Give at most 1000.")
     if chunks == "auto":
         return {"chunks": np.int64(n // (cluster.threads or 1))}, f"{cluster.threads} threads share {n} rows."
-    return ANSWER
+    return {}
 
 
 def code(n, chunks):
@@ -184,11 +190,16 @@ def total(n: int = 100, chunks: int | str = "auto"):
     import dask.array as da
 
     return da.ones(n, chunks=chunks).sum()
+
+
+@workbench.workload(prepare=lambda n: eval(str(n)))
+def wrong(n: int | str = ""):
+    return n
 """
 
 
 def test_a_function_prepares_its_parameters_for_the_cluster_and_writes_its_own_cell(tmp_path, data_folder):
-    (tmp_path / "mine.py").write_text(PREPARED.replace("ANSWER", "{}"))
+    (tmp_path / "mine.py").write_text(PREPARED)
     chosen = template(f"{tmp_path}/mine.py:total")
     checked = chosen.validate({"n": 120}, threads=4)
     assert (checked.resolved, checked.notes) == ({"n": 120, "chunks": 30}, ("4 threads share 120 rows.",))
@@ -200,21 +211,14 @@ def test_a_function_prepares_its_parameters_for_the_cluster_and_writes_its_own_c
     assert chosen.validate({"n": 120, "chunks": 7}, threads=4).resolved["chunks"] == 7
     with pytest.raises(BadInputError, match=r"prepare of total failed: ValueError: n is 2000\. Give at most 1000\."):
         chosen.validate({"n": 2000})
-
-
-@pytest.mark.parametrize(
-    ("answer", "sentence"),
-    [
-        ("7", "prepare of total returned 7. Let it return parameters, such as {'n': 1000}, or these and sentences."),
-        ("{'m': 1}", "total has no parameter 'm'."),
-        ("{'n': 'many'}", "n of total is 'many'. Give a whole number."),
-        ("{}, [1]", "Let it return parameters"),
-    ],
-)
-def test_what_a_function_prepares_wrongly_is_one_sentence(tmp_path, data_folder, answer, sentence):
-    (tmp_path / "mine.py").write_text(PREPARED.replace("ANSWER", answer))
-    with pytest.raises(BadInputError, match=re.escape(sentence)):
-        template(f"{tmp_path}/mine.py:total").validate({"chunks": 5})
+    for returned_, message in {
+        "7": "prepare of wrong returned 7. Let it return parameters, such as {'n': 1000}, or these and sentences.",
+        "{'m': 1}": "wrong has no parameter 'm'.",
+        "{'n': []}": "n of wrong is ",
+        "{}, [1]": "Let it return parameters",
+    }.items():
+        with pytest.raises(BadInputError, match=re.escape(message)):
+            template(f"{tmp_path}/mine.py:wrong").validate({"n": returned_})
 
 
 def test_the_form_of_a_function_comes_of_its_signature_and_docstring_and_nothing_is_imported(project, data_folder):
@@ -745,6 +749,14 @@ def kinds():
         "text": "a\\udcff",
         "long": np.longdouble(2),
         "future": get_client().submit(abs, -3),
+        # Names of ours that mean something else.
+        "seconds_to_make": 1000.0,
+        "seconds_at": None,
+        "seconds_x": 2.5,
+        "time_x": 4,
+        "singular_values": "none",
+        "explained_variance_ratio": 3,
+        "separated": [True],
     }
 
 
@@ -763,14 +775,18 @@ def test_an_answer_of_many_kinds_is_kept_and_saved(cluster, tmp_path):
     run = finish(submit(f"{tmp_path}/many.py:kinds", {"save": f"{tmp_path}/out.npz"}, cluster).id)
     assert run.error is None
     told = {"sum": 3.0, "mean_1": 1.5, "text": "a?", "long": 2.0, "future": 3}
+    told |= {"seconds_to_make_": 1000.0, "seconds_at": None, "seconds_x": 2.5, "singular_values_": "none"}
+    told |= {"explained_variance_ratio_": 3, "separated": [True]}
     assert {name: run.result[name] for name in told} == told
+    assert 0 < run.seconds < 900
+    assert "seconds_x 2.5" in answer_line(run.result)
     with np.load(tmp_path / "out.npz") as saved:
         assert set(saved) >= {"pair_1", "pair_2", "fit.gaps"}
         np.testing.assert_array_equal(saved["fit.gaps"], [1, np.nan, 3])
     failed = finish(submit(f"{tmp_path}/many.py:mute", {}, cluster).id)
     assert (failed.status, failed.error.partition(". ")[0]) == (
         "failed",
-        "many.py, line 29: MuteError: (its text failed with RuntimeError)",
+        "many.py, line 37: MuteError: (its text failed with RuntimeError)",
     )
 
 
@@ -1304,39 +1320,6 @@ def test_a_gate_judges_what_can_be_and_says_why_it_can_not_judge_the_rest(data_f
         said = capsys.readouterr()
         assert "has runs that failed: No module named 'mine'." in said.err
         assert "All answers are the same" not in said.out
-
-
-NAMES_OF_OURS = """
-def mine():
-    return {
-        "seconds_to_make": 1000.0,
-        "seconds_at": None,
-        "seconds_x": 2.5,
-        "time_x": 4,
-        "singular_values": "none",
-        "explained_variance_ratio": 3,
-        "convention": 1,
-        "separated": [True],
-    }
-"""
-
-
-def test_an_answer_may_have_names_of_ours_that_mean_something_else(cluster, tmp_path):
-    (tmp_path / "mine.py").write_text(NAMES_OF_OURS)
-    run = finish(submit(f"{tmp_path}/mine.py:mine", {}, cluster).id)
-    assert (run.status, run.error) == ("done", None)
-    assert 0 < run.seconds < 900
-    assert run.result == {
-        "seconds_to_make_": 1000.0,
-        "seconds_at": None,
-        "seconds_x": 2.5,
-        "time_x": 4,
-        "singular_values_": "none",
-        "explained_variance_ratio_": 3,
-        "convention": 1,
-        "separated": [True],
-    }
-    assert "seconds_x 2.5" in headline(run.workload, run.result)
 
 
 def test_what_is_watched_keeps_its_answer_and_its_tags(quick_client, data_folder):

@@ -91,10 +91,13 @@ def test_a_cluster_may_be_given_as_what_started_it_or_as_a_client_of_it(cluster,
         workbench.run(print, cluster.name)
 
 
-def test_a_sum_runs_to_its_answer_and_everything_about_it_is_kept(cluster):
-    run = submit("array_sum", {"size": "64MiB"}, cluster, inventory={"cpu": {"threads": 2}})
-    assert run.status in ("starting", "running")
-    run = finish(run.id, timeout=60)
+@pytest.fixture(scope="module")
+def finished(cluster):
+    return finish(submit("array_sum", {"size": "64MiB"}, cluster, inventory={"cpu": {"threads": 2}}).id, timeout=60)
+
+
+def test_a_sum_runs_to_its_answer_and_everything_about_it_is_kept(cluster, finished):
+    run = finished
     assert run.status == "done", log_of(run)
     assert run.check.passed
     assert run.result["value"] == pytest.approx(11 * (run.resolved["shape"][0] / 2) ** 2, rel=0.01)
@@ -110,6 +113,16 @@ def test_a_sum_runs_to_its_answer_and_everything_about_it_is_kept(cluster):
     assert run.progress.stage is None
     assert run.error is None
     assert log_of(run) == ""
+
+
+def test_a_run_leaves_no_process_and_no_client_behind(cluster, finished):
+    until(lambda: not store.alive(finished))
+    until(lambda: not any(finished.id in client for client in records.read(cluster.name).clients))
+
+
+def test_cancelling_a_run_that_has_ended_says_so(finished):
+    with pytest.raises(ConflictError, match=f"{finished.id} has ended already: it is done"):
+        cancel(finished.id)
 
 
 @pytest.fixture
@@ -173,31 +186,15 @@ def test_writing_the_record_between_building_and_computing_is_not_timed():
     assert (results, seconds, len(noted)) == ({"value": 1}, 4.5, 1)
 
 
-def test_an_svd_runs_to_its_singular_values(cluster):
-    run = submit("tall_skinny_svd", {"shape": [20_000, 20], "chunks": [5_000, 20]}, cluster)
-    run = finish(run.id, timeout=60)
-    assert run.status == "done", log_of(run)
-    assert run.check.passed
-    values = run.result["singular_values"]
-    assert len(values) == 20
-    assert values == sorted(values, reverse=True)
-
-
-def test_the_events_of_a_run_are_kept_with_it(cluster):
+def test_the_events_of_a_run_and_where_its_time_went_are_kept_with_it(finished):
     from workbench.monitor.record import read_events
-
-    run = finish(submit("array_sum", {"size": "64MiB"}, cluster).id, timeout=60)
-    until((store.folder(run.id) / "events.parquet").exists)
-    events = read_events(store.folder(run.id) / "events.parquet")
-    assert len(events.tasks) >= run.progress.total / 2
-    assert min(events.tasks.start) > run.started - 1
-
-
-def test_a_run_tells_where_its_time_went_and_so_does_its_record_alone(cluster):
     from workbench.runs.explaining.diagnosis import awaited, diagnosed
 
-    run = finish(submit("array_sum", {"size": "32MiB", "chunks": 2048}, cluster).id, timeout=60)
-    run = awaited(run)
+    until((store.folder(finished.id) / "events.parquet").exists)
+    events = read_events(store.folder(finished.id) / "events.parquet")
+    assert len(events.tasks) >= finished.progress.total / 2
+    assert min(events.tasks.start) > finished.started - 1
+    run = awaited(finished)
     assert run.diagnosis is not None, log_of(run)
     assert store.get(run.id).diagnosis == run.diagnosis
     assert sum(run.diagnosis.shares.values()) == pytest.approx(1)
@@ -217,15 +214,7 @@ def test_a_host_that_forks_no_runner_makes_a_run_slower_and_nothing_else(cluster
     assert run.status == "done", log_of(run)
 
 
-def test_a_runner_works_in_the_folder_of_whoever_asked(cluster, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    run = submit("array_sum", LONG, cluster)
-    assert until(lambda: psutil.Process(run.pid).cwd() == str(tmp_path))
-    cancel(run.id)
-    finish(run.id, timeout=20)
-
-
-def test_a_runner_has_the_environment_and_the_settings_of_whoever_asked(cluster, tmp_path, monkeypatch):
+def test_a_runner_has_the_environment_and_the_settings_of_the_caller(cluster, tmp_path, monkeypatch):
     (tmp_path / "added").mkdir()
     (tmp_path / "added" / "come_since.py").write_text("here = 7\n")
     (tmp_path / "mine.py").write_text(
@@ -247,12 +236,6 @@ def test_a_process_is_not_forked_where_packages_have_come_since(monkeypatch):
     monkeypatch.setattr(forking, "_AT_START", ())
     with pytest.raises(FailedError, match="Packages have come or gone"):
         asyncio.run(forking.fork({}))
-
-
-def test_a_run_leaves_no_process_and_no_client_behind(cluster):
-    run = finish(submit("array_sum", {"size": "16MiB"}, cluster).id, timeout=60)
-    until(lambda: not store.alive(run))
-    until(lambda: not any(run.id in client for client in records.read(cluster.name).clients))
 
 
 def test_whoever_waits_hears_of_progress_and_of_the_end(cluster):
@@ -309,8 +292,10 @@ def test_a_cluster_that_is_not_ready_is_refused(cluster):
         submit("array_sum", {"size": "1MiB"}, cluster.model_copy(update={"status": "stopping"}))
 
 
-def test_cancelling_frees_the_workers_and_leaves_the_cluster_usable(cluster):
+def test_cancelling_frees_the_workers_and_leaves_the_cluster_usable(cluster, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     run = under_way(cluster)
+    assert psutil.Process(run.pid).cwd() == str(tmp_path), "a run works in the folder of its caller"
     began = time.monotonic()
     cancel(run.id)
     run = finish(run.id, timeout=20)
@@ -342,12 +327,6 @@ def test_cancelling_right_after_the_start_cancels_too(cluster):
     run = submit("array_sum", LONG, cluster)
     cancel(run.id)
     assert finish(run.id, timeout=20).status == "cancelled"
-
-
-def test_cancelling_a_run_that_has_ended_says_so(cluster):
-    run = finish(submit("array_sum", {"size": "16MiB"}, cluster).id, timeout=60)
-    with pytest.raises(ConflictError, match=f"{run.id} has ended already: it is done"):
-        cancel(run.id)
 
 
 def test_only_a_worker_that_stays_in_a_cancelled_task_is_restarted(cluster):
