@@ -25,6 +25,7 @@ from tests.waiting import until
 from workbench.clusters import records
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError
 from workbench.runs import failures, store
+from workbench.runs.facts import headline
 from workbench.runs.run import WATCHED, Run
 from workbench.runs.submit import finish, submit
 from workbench.session import Session
@@ -779,7 +780,7 @@ def test_an_answer_of_many_kinds_is_kept_and_saved(cluster, tmp_path):
     told |= {"explained_variance_ratio_": 3, "separated": [True]}
     assert {name: run.result[name] for name in told} == told
     assert 0 < run.seconds < 900
-    assert "seconds_x 2.5" in answer_line(run.result)
+    assert "seconds_x 2.5" in headline(run.workload, run.result)
     with np.load(tmp_path / "out.npz") as saved:
         assert set(saved) >= {"pair_1", "pair_2", "fit.gaps"}
         np.testing.assert_array_equal(saved["fit.gaps"], [1, np.nan, 3])
