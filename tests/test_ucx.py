@@ -230,6 +230,9 @@ def test_no_way_to_start_a_cluster_over_ucx_goes_without_a_yes(data_folder: Path
     for begin in (launch.launch, start_spec, Session().start):
         with pytest.raises(BadInputError, match=r"Nothing was started\. Choose otherwise"):
             begin(spec, force=True)
+        # What a record of somebody else says about consent is not what counts.
+        with pytest.raises(BadInputError, match=r"Nothing was started\. Choose otherwise"):
+            begin(spec.model_copy(update={"consent": None}), force=True)
     assert records.names() == ()
 
 

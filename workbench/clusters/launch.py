@@ -34,7 +34,8 @@ def launch(
     from workbench.clusters.plan import check_agreed
     from workbench.hardware import inventory
 
-    check_agreed(spec.consent, agreed)
+    # Not `spec.consent`: the spec may come from somebody else's record.
+    check_agreed(of_cluster(spec.profile).consent(spec), agreed)
     if name is not None:
         check_name(name, "cluster", "calm-otter")
     # The host reads it too, but an error there would come back as a failed cluster.
