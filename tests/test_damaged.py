@@ -24,7 +24,6 @@ from workbench.clusters import records
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import DamagedError
-from workbench.figures.comparison import page
 from workbench.hardware.gauges import GpuSample
 from workbench.jobs import processes
 from workbench.monitor.events import Batch, Progress, Task, WorkerSample
@@ -259,6 +258,6 @@ def test_a_damaged_comparison_costs_that_comparison(kept: Path, capsys: pytest.C
     path.write_bytes(b"[]")
     shown = html_of("comparisons")
     assert all(f'id="wb-comparison-{each}"' in shown for each in (good.id, path.parent.name))
-    assert "is damaged (Input should be an object)" in html.unescape(page(session.comparison(path.parent.name)))
+    assert "is damaged (Input should be an object)" in html.unescape(html_of(f"comparison:{path.parent.name}"))
     session.delete_comparison(path.parent.name)
     assert [each.id for each in session.comparisons()] == [good.id]

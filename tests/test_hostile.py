@@ -21,13 +21,13 @@ from tests.hostile import START, TEXT, hostile_batch, hostile_run, keep_hostile_
 from workbench.clusters.plan import explained
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import on_one_line, printable
-from workbench.figures.comparison import page
 from workbench.figures.picture import Picture
 from workbench.figures.report import report_html
 from workbench.figures.topology import topology_of
 from workbench.monitor.events import Batch
 from workbench.session import Session
 from workbench.storage.variables import dataset
+from workbench.views.comparisons import page
 
 BOKEH = Resources(mode="inline", components=["bokeh", "bokeh-widgets"]).js_raw
 COMMANDS = (
@@ -96,9 +96,9 @@ def test_views_hold_hostile_text_and_no_element_of_it(data_folder: Path) -> None
     comparison = Session().compare_runs([run.id, other.id])
     keep_hostile_cluster()
     of_run = (f"run:{run.id}", "result", f"run-log:{run.id}", f"run-answer:{run.id}")
-    for view in ("runs", *of_run, "clusters", "log-tail:calm-otter", "comparisons"):
+    for view in ("runs", *of_run, "clusters", "log-tail:calm-otter", "comparisons", f"comparison:{comparison.id}"):
         assert_harmless(views.html_of(view))
-    assert_harmless(page(comparison), scripts=4)
+    assert_harmless(page(comparison, Session().summary(comparison)))
 
 
 def test_a_picture_in_a_notebook_is_well_formed() -> None:

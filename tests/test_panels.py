@@ -20,13 +20,13 @@ from tests.test_compare import comparison, row, times
 from tests.waiting import until
 from workbench.clusters.choices import ClusterChoices
 from workbench.errors import BadInputError, FailedError
-from workbench.figures.colors import DARK
 from workbench.hardware import Gpu, Inventory, inventory
 from workbench.packages import installed_version
-from workbench.panels import Compared, Workbench
+from workbench.panels import Workbench
 from workbench.panels.thread import soon
 from workbench.runs.comparing import comparisons
 from workbench.session import Session
+from workbench.views.comparisons import tab
 from workbench.views.forms import Form
 
 SCHEMA = {
@@ -340,16 +340,6 @@ def test_a_click_on_stop_leaves_nothing(otter: Person) -> None:
 # -- comparing; tests/test_compare_runs.py runs some
 
 
-def test_a_comparison_is_shown_in_the_colours_that_were_asked_for(data_folder: Path) -> None:
-    comparisons.create(comparison(row("one", times(6)), row("two", times(3, seed=1))))
-    with Compared("last", theme="dark") as figure:
-        cell = Cell(figure, "dark")
-        until(lambda: cell.column("rows", "median"))
-        assert cell.column("rows", "median") == [pytest.approx(6, rel=0.05), pytest.approx(3, rel=0.05)]
-        assert figure.theme == "dark"
-        assert DARK.background in json.dumps(cell.acts("figure", comparison="last", theme="dark")["value"]["item"])
-
-
 def test_what_can_not_be_compared_is_a_sentence(person: Person) -> None:
     body = {"workload": "array_sum", "on": ["gpu"]}
     assert "None of these can be had" in person.acts("compare", **body)["message"]
@@ -363,7 +353,7 @@ def test_an_earlier_comparison_is_shown_again(person: Person) -> None:
     hook = "comparison-compare-array_sum-abcdef"
     watching = person.button("comparisons", "watch-comparison", hook) or {}
     args = json.loads(watching["data-args"] or "")
-    assert args == {"comparison": "compare-array_sum-abcdef", "title": "Sum or mean of an array, compared"}
+    assert args == {"view": "comparison:compare-array_sum-abcdef", "label": "Sum or mean of an array, compared"}
     assert person.button("comparisons", "cancel-comparison", hook) is None
 
 
@@ -376,7 +366,7 @@ def test_a_comparison_that_a_cell_begins_is_shown_at_each_place(
         first = Person(bench)
         assert bench.compare("array_sum", {"size": "8MiB"}, on=["cpu"]) is begun
         for person in (first, Person(bench)):
-            until(lambda person=person: person.done == [{"comparison": begun.id}])
+            until(lambda person=person: person.done == [tab(begun)])
 
 
 def test_a_comparison_that_can_not_be_had_fails_in_the_cell_that_asked(data_folder: Path) -> None:

@@ -17,12 +17,12 @@ from tests.test_ucx import needs_ucx
 from workbench.clusters import records
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import NotFoundError
-from workbench.figures.colors import LIGHT
-from workbench.figures.comparison import ComparisonFigure, columns_of
 from workbench.runs import store
 from workbench.runs.comparing.compare import usual_lines
 from workbench.runs.comparing.comparisons import Comparison, Row, Sample
+from workbench.runs.comparing.html import summary_html
 from workbench.runs.comparing.table import as_markdown, export, summarise
+from workbench.views.comparisons import page
 
 _SPEED = {"tcp": 1.0, "ucx": 2.5}
 
@@ -66,31 +66,23 @@ def test_each_row_tells_how_fast_data_travelled_and_over_what() -> None:
     assert "| 95 (76 – 114) MiB/s over tcp |" in as_markdown(summary)
     _, ucx = csv.DictReader(io.StringIO(export(found, "csv")))
     assert (ucx["transport"], float(ucx["bandwidth_median"])) == ("ucx (tcp on lo)", 4e7)
-    assert "38 (31 – 46) MiB/s over ucx (tcp on lo)" in columns_of(summarise(found), LIGHT)["rows"]["text"][1]
+    assert "38 (31 – 46) MiB/s over ucx (tcp on lo)" in summary_html(summary)
 
 
 def test_a_comparison_on_gpus_shows_what_lies_between_them() -> None:
-    from bokeh.models import Div, Plot
-
     told = {"topology": dgx1().model_dump(mode="json")}
 
-    def shown(**changes: Any) -> bool:
-        figure = ComparisonFigure("light", comparison(row("tcp", **changes), inventory=told))
-        return "Between GPUs and network cards" in str(figure.item())
+    def shown(gpus: list[Any], **changes: Any) -> str:
+        found = comparison(row("tcp", **changes), inventory=told | {"gpus": gpus})
+        return page(found, summarise(found))
 
-    assert shown(devices=("GPU-0", "GPU-1"))
-    assert not shown()
+    devices = ("GPU-0", "GPU-1")
+    assert "Between GPUs and network cards" not in shown([])
     for simulated in (True, False):
-        gpus = [{"name": "GPU 0", "simulated": simulated}]
-        found = comparison(row("tcp", devices=("GPU-0", "GPU-1")), inventory=told | {"gpus": gpus})
-        figure = ComparisonFigure("light", found)
-        figure.item()
-        titles = [plot.title.text for plot in figure.model.select({"type": Plot}) if plot.title.text]
-        titles += re.findall(
-            r"<caption>(Between.*?)</caption>", "".join(div.text for div in figure.model.select({"type": Div}))
-        )
-        assert len(titles) == 3
-        assert {title.endswith(" · SIMULATED GPUs") for title in titles} == {simulated}
+        text = shown([{"name": "GPU 0", "simulated": simulated}], devices=devices)
+        (title,) = re.findall(r"<caption>(Between.*?)</caption>", text)
+        assert title.endswith(" · SIMULATED GPUs") is simulated
+        assert ("<h1>SIMULATED · " in text) is simulated
 
 
 def test_a_preset_whose_text_is_about_ucx_brings_a_line_for_each_protocol() -> None:

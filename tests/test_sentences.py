@@ -10,12 +10,10 @@ from functools import partial
 import pytest
 
 from tests.test_compare import GIB, comparison, row
-from workbench.figures.colors import LIGHT
-from workbench.figures.comparison import columns_of
 from workbench.runs.comparing.comparisons import Request
-from workbench.runs.comparing.table import as_markdown, cells, remarks, summarise
+from workbench.runs.comparing.html import bars_html
+from workbench.runs.comparing.table import as_markdown, cells, judged_text, remarks, summarise
 from workbench.runs.statistics import compared, spread
-from workbench.views.comparisons import _bars
 
 NUMBER = r"(\d[\d.]*(?:e[+-]\d+)?|inf)"
 RANGE = re.compile(rf"{NUMBER}(?: %)? \({NUMBER} (?:to|–) {NUMBER}\)")
@@ -67,9 +65,8 @@ def judged(seconds, reference):
 
 
 def everything_shown(found, summary):
-    columns = columns_of(summary, LIGHT)
     table = [text for line in cells(summary)[1] for text in line]
-    return [summary.verdict, *remarks(summary), *table, as_markdown(summary), *columns["rows"]["text"], _bars(summary)]
+    return [summary.verdict, *remarks(summary), *table, as_markdown(summary), bars_html(summary)]
 
 
 @pytest.mark.parametrize("part", range(8))
@@ -90,7 +87,7 @@ def ranges_hold_their_estimates(found, summary, texts, told):
 
 def rows_agree(found, summary, texts, told):
     there = [(each, line) for each, line in zip(found.rows, summary.rows, strict=True) if line.seconds]
-    bars = dict(zip((line.on for _, line in there), columns_of(summary, LIGHT)["rows"]["text"], strict=True))
+    bars = {line.on: judged_text(line) for _, line in there}
     header, body = cells(summary)
     for index, (each, line) in enumerate(there):
         alike = each.workload == there[0][0].workload
@@ -233,14 +230,3 @@ def test_progress_of_several_passes_names_no_total_that_grows_and_no_number_of_p
         assert str(total) not in text
     once = run.model_copy(update={"progress": Progress(done=1, total=4)})
     assert "1 of 4" in in_view(once.model_dump(mode="json"))
-
-
-def test_bars_in_a_narrow_terminal_have_lengths_that_differ() -> None:
-    from workbench.terminal import bars
-
-    long = "SSH with 1 thread, hosts node-1,node-2, port 2222, key /home/me/.ssh/key"
-    for width, apart in ((80, "\n"), (200, "  ")):
-        drawn = list(bars([(long, 1.0), ("NumPy", 4.0)], width))
-        assert [line.count("█") for line in drawn] == [10, 40]
-        assert drawn[0].startswith(f"{long}{apart}█")
-        assert max(len(line) for each in drawn for line in each.split("\n")) <= width

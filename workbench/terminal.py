@@ -47,7 +47,7 @@ _STATUS_STYLES = {
     "failed": "red",
     "lost": "red",
 }
-_BAR_WIDTH, _CHART_WIDTH, _LEAST_CHART, _TIME_WIDTH = 50, 40, 20, 15  # characters
+_BAR_WIDTH = 50  # characters
 _SHARE_STYLES = {
     "computing": "blue",
     "transferring": "red",
@@ -312,43 +312,17 @@ def _sources(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def show_comparison(comparison: Comparison, summary: Summary) -> None:
-    """Print the results of a comparison: a row for each cluster, bars, scaling, and remarks."""
-    from workbench.runs.comparing.scaling import efficiency_text
-    from workbench.runs.comparing.table import cells, remarks
+    """Print the verdict of a comparison, its tables, and remarks."""
+    from workbench.runs.comparing.table import remarks, tables
 
     title, verdict = map(on_one_line, (f"{comparison.title}, {comparison.id}:", summary.verdict))
     _print(Text(f"{title} ", "bold") + Text(verdict))
+    for name, ((first, *others, last), body) in tables(summary).items():
+        _print(f"\n{on_one_line(name)}" if name else "")
+        _print(_table((first.upper(), *(f">{each.upper()}" for each in others), last.upper()), body, wraps=True))
     _print()
-    (first, *others, last), body = cells(summary)
-    _print(_table((first.upper(), *(f">{name.upper()}" for name in others), last.upper()), body, wraps=True))
-    _print()
-    measured = [(row.title, row.seconds.median) for row in summary.rows if row.seconds is not None]
-    for line in bars(measured, Console().width):
-        _print(line)
-    _print()
-    for curve in summary.scaling:
-        _print(f"\nScaling over cores, {on_one_line(curve.what)}:")
-        for point in curve.points:
-            _print(
-                f"  on {point.cores:>3}  {formats.duration(point.seconds):>10}  {point.speedup:.2f} times, "
-                f"efficiency {efficiency_text(point)}"
-            )
-    for each in summary.differences:
-        _print(on_one_line(f"differs, {each.kind}: {each.name}: {' | '.join(each.texts)}"))
     for sentence in remarks(summary):
         _print(sentence, style="dim")
-
-
-def bars(measured: Sequence[tuple[str, float]], width: int) -> Iterator[str]:
-    """Yield a bar for each name and its seconds, in `width` characters; below the name if too few remain next to it."""
-    measured = [(on_one_line(on), seconds) for on, seconds in measured]
-    widest = max((len(on) for on, _ in measured), default=0)
-    room, apart = min(_CHART_WIDTH, width - widest - _TIME_WIDTH), "  "
-    if room < _LEAST_CHART:
-        widest, room, apart = 0, min(_CHART_WIDTH, width - _TIME_WIDTH), "\n"
-    for on, seconds in measured:
-        bar = "█" * max(1, round(room * seconds / max(each for _, each in measured)))
-        yield f"{on:<{widest}}{apart}{bar} {formats.duration(seconds)}"
 
 
 def show_comparisons(found: Sequence[tuple[Comparison, str]]) -> None:

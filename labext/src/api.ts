@@ -10,10 +10,9 @@ const STREAM = `${ROOT}/stream`;
 export class Api {
   readonly settings = ServerConnection.makeSettings();
 
-  /** Address of the report of a run or a comparison, to be opened in a tab of the browser. */
-  reportUrl({ run, comparison }: Watched): string {
-    const path = run ? ['runs', run, 'report'] : ['comparisons', comparison ?? '', 'page'];
-    return this.pageUrl(URLExt.join(ROOT, ...path.map(encodeURIComponent)));
+  /** Address of the report of a run, to be opened in a tab of the browser. */
+  reportUrl(run: string): string {
+    return this.pageUrl(URLExt.join(ROOT, 'runs', encodeURIComponent(run), 'report'));
   }
 
   /** Address of a page below the Jupyter server, such as Dask's own dashboard, to be opened in a browser tab. */
@@ -51,7 +50,7 @@ export class Api {
   }
 }
 
-/** 'cluster', 'run' or 'comparison', and which. */
+/** 'cluster' or 'run', and which. */
 export function kindAndName(watched: Watched): string[] {
   return Object.entries(watched)[0];
 }

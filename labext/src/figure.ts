@@ -1,4 +1,4 @@
-/** A tab that shows a cluster at work, the record of a run, or a comparison: a Bokeh figure fed with patches. */
+/** A tab that shows a cluster at work, or the record of a run: a Bokeh figure fed with patches. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ILabShell, ILayoutRestorer } from '@jupyterlab/application';
 import { IThemeManager, MainAreaWidget, ToolbarButton, WidgetTracker } from '@jupyterlab/apputils';
@@ -51,7 +51,7 @@ class FigureContent extends Widget {
     super.onAfterAttach(msg);
     if (!this._loaded) {
       this._loaded = true;
-      // A tab of a run or a comparison that was deleted meanwhile isn't restored.
+      // A tab of a run that was deleted meanwhile isn't restored.
       void this.figure.load().then(() => this._restored && this.figure.failed && this.parent?.dispose());
     }
   }
@@ -89,7 +89,7 @@ function figureTab(content: FigureContent, model: Model, trans: TranslationBundl
       icon: fileIcon,
       label: trans.__('Report'),
       tooltip: trans.__('Open it as a page in a new tab'),
-      onClick: () => window.open(model.api.reportUrl(watched), '_blank', 'noopener')
+      onClick: () => window.open(model.api.reportUrl(name), '_blank', 'noopener')
     });
   }
   return tab;
@@ -128,15 +128,13 @@ function addLiveButtons({ content, toolbar }: MainAreaWidget<FigureContent>, tra
 }
 
 function addButtons({ content, toolbar }: MainAreaWidget<FigureContent>, trans: TranslationBundle): void {
-  const { figure, watched } = content;
-  if (!watched.comparison) {
-    addButton(toolbar, 'all', {
-      label: trans.__('Show all'),
-      tooltip: trans.__('From the first task to the last'),
-      dataset: { workbench: 'show-all' },
-      onClick: () => figure.showAll()
-    });
-  }
+  const { figure } = content;
+  addButton(toolbar, 'all', {
+    label: trans.__('Show all'),
+    tooltip: trans.__('From the first task to the last'),
+    dataset: { workbench: 'show-all' },
+    onClick: () => figure.showAll()
+  });
   addButton(toolbar, 'save', {
     icon: downloadIcon,
     tooltip: trans.__('Save as PNG'),
@@ -217,6 +215,6 @@ function isFree(lab: ILabShell | null): boolean {
 }
 
 function toWatched(args: object): Watched | null {
-  const found = Object.entries(args).find(([kind, name]) => name && /^(cluster|run|comparison)$/.test(kind));
+  const found = Object.entries(args).find(([kind, name]) => name && /^(cluster|run)$/.test(kind));
   return found ? Object.fromEntries([found]) : null;
 }

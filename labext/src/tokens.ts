@@ -45,8 +45,8 @@ export interface IPatch {
   rollover?: number | null;
 }
 
-/** What a figure tab shows, by its name: a cluster as it works, the record of a run, or a comparison. */
-export type Watched = { cluster?: string; run?: string; comparison?: string };
+/** What a figure tab shows, by its name: a cluster as it works, or the record of a run. */
+export type Watched = { cluster?: string; run?: string };
 
 /** What changes by itself: clusters and runs. */
 export interface IState {

@@ -211,9 +211,9 @@ test('to connect, the kernel is asked for the code', async () => {
 
 test('what is watched is shown below until it is closed, and Python code can show it, too', async () => {
   say({ type: 'ready' });
-  say({ type: 'do', command: 'dask-workbench:watch', args: { comparison: 'c1' } });
-  expect(last('watch')).toMatchObject({ comparison: 'c1', theme: 'dark' });
-  expect(last('action')).toMatchObject({ name: 'figure', arguments: { comparison: 'c1', theme: 'dark' } });
+  say({ type: 'do', command: 'dask-workbench:watch', args: { run: 'r1' } });
+  expect(last('watch')).toMatchObject({ run: 'r1', theme: 'dark' });
+  expect(last('action')).toMatchObject({ name: 'figure', arguments: { run: 'r1', theme: 'dark' } });
   const { watch } = last('watch');
   expect(place.querySelector('[data-workbench="watched-c1"] strong')!.textContent).toBe('c1');
   click('close-figure');

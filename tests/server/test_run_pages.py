@@ -129,8 +129,8 @@ async def test_comparing_ticked_runs_opens_the_chart(act: Any, desk: Any, sessio
     session.add_run("r0", status="done", seconds=1.0)
     session.add_run("r1", status="done", seconds=2.0)
     ticked = (await html_of(desk, "runs", {"runs.ticked": "r0,r1"})).partition('data-workbench="compare-ticked"')[0]
-    assert 'data-command="dask-workbench:watch"' in ticked[-300:]
-    assert (await act("compare_runs", runs=["r0", "r1"]))["value"]["comparison"] == "compare-past"
+    assert 'data-command="dask-workbench:view"' in ticked[-300:]
+    assert (await act("compare_runs", runs=["r0", "r1"]))["value"]["view"] == "comparison:compare-past"
 
 
 async def test_the_verdict_does_not_speak_on_every_key(desk: Any, session: Any) -> None:

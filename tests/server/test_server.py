@@ -168,7 +168,7 @@ async def test_every_good_action_is_answered(open_page: Any, session: Any, data_
         "import_run": {"path": str(session.export_run("done", tmp_path))},
         "compare": {"workload": "array_sum", "on": ["cpu", "gpu"], "repeats": 2},
         "compare_runs": {"runs": ["done", "going"]},
-        "figure": {"comparison": "measured", "theme": "dark"},
+        "figure": {"run": "done", "theme": "dark"},
         "cancel_comparison": {"comparison": "measured"},
         "delete_comparison": {"comparison": "measured"},
         "delete_run": {"run": "done"},

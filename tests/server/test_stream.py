@@ -237,10 +237,10 @@ WISHES = [
     ('{"type": "dance"}', "Unknown type 'dance'."),
     ('{"type": "watch"}', "watch is missing. Give text."),
     ('{"type": "watch", "watch": 3}', "watch is 3. Give text."),
-    ('{"type": "watch", "watch": "w"}', "To watch, name one cluster, run, comparison or view."),
+    ('{"type": "watch", "watch": "w"}', "To watch, name one cluster, run or view."),
     (
         '{"type": "watch", "watch": "w", "cluster": "a", "run": "b"}',
-        "To watch, name one cluster, run, comparison or view.",
+        "To watch, name one cluster, run or view.",
     ),
     ('{"type": "watch", "watch": "w", "cluster": "calm-otter", "theme": "pink"}', 'theme is "pink".'),
     ('{"type": "watch", "watch": "w", "colour": 1}', "Unknown argument 'colour'."),

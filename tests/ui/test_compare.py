@@ -67,19 +67,17 @@ def test_clusters_are_compared_by_pickers_and_the_table_goes_into_a_cell(
     expect(cell).to_have_count(1)
     expect(cell).to_contain_text("hardware")
     screenshot("compare-cell")
-    # Comparing opened the chart; the button finds its tab again.
+    # Comparing opened the tab; the button finds it again.
     hook(shown, "watch-comparison").click()
-    tab = page.locator(f'[id="dask-workbench-comparison-{told.id}"]')
+    tab = hook(page, "compared")
     expect(tab).to_have_count(1)
-    figure = hook(tab, "figure")
-    expect(figure).to_contain_text("2 threads, not encrypted", timeout=MINUTE)
+    expect(tab).to_contain_text("2 threads, not encrypted", timeout=MINUTE)
     screenshot("compare-tab")
-    figure.get_by_role("button", name="Put the table into a cell").click()
+    hook(tab, "comparison-cell").click()
     page.locator(".lm-TabBar-tabLabel").filter(has_text="Untitled").click()
     expect(cell).to_have_count(2)
     with page.context.expect_page() as opened:
         hook(shown, "comparison-page").click()
-    chart = opened.value
-    expect(chart.locator(".bk-Figure").first).to_be_visible(timeout=MINUTE)
-    expect(chart.get_by_role("cell", name="passed").first).to_be_visible()
-    chart.close()
+    expect(hook(opened.value, "compare-bars")).to_be_visible(timeout=MINUTE)
+    expect(opened.value.get_by_role("cell", name="passed").first).to_be_visible()
+    opened.value.close()

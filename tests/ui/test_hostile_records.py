@@ -23,7 +23,7 @@ def runs(lab: Lab) -> list[Run]:
 
 def assert_drawn_and_harmless(page: Page) -> None:
     """Check that a figure has tasks, point at it all over, and that nothing of the record has run."""
-    expect(page.locator("canvas").first).to_be_visible(timeout=MINUTE)
+    expect(page.locator("table").first).to_be_visible(timeout=MINUTE)
     page.wait_for_function(
         """() => Bokeh.documents.some(each => each.get_model_by_name('tasks')?.data.left.length > 0)""", timeout=MINUTE
     )
@@ -53,7 +53,7 @@ def test_the_servers_pages_show_a_hostile_record_and_run_none_of_it(lab: Lab, ru
     assert_drawn_and_harmless(page)
     comparison = Session().compare_runs([each.id for each in runs])
     page.goto(f"{lab.root}workbench/api/comparisons/{comparison.id}/page?token={lab.token}")
-    expect(page.locator("canvas").first).to_be_visible(timeout=MINUTE)
+    expect(page.locator("table").first).to_be_visible(timeout=MINUTE)
     assert page.evaluate("() => globalThis.hostile ?? null") is None
 
 

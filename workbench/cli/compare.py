@@ -139,11 +139,11 @@ def comparison_of(session: Session, name: str, err: NotFoundError) -> Comparison
 
 def write_comparison(comparison: Comparison, path: Path) -> None:
     """Write a comparison as Markdown, CSV, JSON or a page, by the ending of the path."""
-    from workbench.figures.comparison import page
-    from workbench.runs.comparing.table import export
+    from workbench.runs.comparing.table import export, summarise
+    from workbench.views.comparisons import page
 
     kind = format_of(path)
-    text = page(comparison) if kind == "html" else export(comparison, kind)
+    text = page(comparison, summarise(comparison)) if kind == "html" else export(comparison, kind)
     with config.writing(path):
         path.write_text(text, encoding="utf-8")
 

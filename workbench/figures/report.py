@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from html import escape
 from typing import Any
@@ -80,15 +80,11 @@ def report_html(run: Run, events: Batch | None, arrays: xr.Dataset | None = None
         )
         if part
     )
-    return _page(titled(run), tag("main", body, class_="wb-Sheet"), _scripts(events, measured))
+    return page(titled(run), tag("main", body, class_="wb-Sheet"), _scripts(events, measured))
 
 
-def figure_page(title: str, body: str, item: Callable[[str], Any]) -> str:
-    """Return a self-contained page that shows the result of `item` for its theme in the element `figure`."""
-    return _page(title, body, _with_bokeh({"figure": {theme: item(theme) for theme in ("light", "dark")}}))
-
-
-def _page(title: str, body: str, script: str) -> str:
+def page(title: str, body: str, script: str = "") -> str:
+    """Return a self-contained page for light and dark browsers."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

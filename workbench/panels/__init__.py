@@ -1,7 +1,7 @@
 """The workbench in a notebook: `Workbench()`, and live figures of any Dask client."""
 
 try:
-    from workbench.panels.live import Compared, GpuMonitor, Progress, Replay, TaskStream, Watch, Workers
+    from workbench.panels.live import GpuMonitor, Progress, Replay, TaskStream, Watch, Workers
     from workbench.panels.loading import load
     from workbench.panels.magic import load_ipython_extension
     from workbench.panels.workbench import Workbench
@@ -13,7 +13,6 @@ except ModuleNotFoundError as err:
     raise ImportError(f"{err.name} isn't installed, which notebooks need here. Try: {install('lab')}") from err
 
 __all__ = [
-    "Compared",
     "GpuMonitor",
     "Progress",
     "Replay",

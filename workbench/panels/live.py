@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Future
-from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from workbench.errors import BadInputError, NotFoundError, quoted
@@ -18,10 +17,8 @@ from workbench.panels.page import Page
 from workbench.panels.static import StaticPicture, drawn
 from workbench.panels.thread import do, loop, soon
 from workbench.runs import store
-from workbench.runs.comparing.table import export
-from workbench.session import Session
 from workbench.threads import in_thread
-from workbench.views import comparing, watching
+from workbench.views import watching
 from workbench.views.drawing import document
 from workbench.views.messages import check_theme
 from workbench.views.page import OnScreen
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
     from workbench.clusters.start import Cluster
     from workbench.monitor.events import Batch
     from workbench.monitor.feed import Feed
-    from workbench.runs.comparing.comparisons import Comparison
     from workbench.runs.run import Run
 
 _log = logging.getLogger(__name__)
@@ -310,45 +306,6 @@ class Replay(Figure):
 
     def _draw(self) -> tuple[str, str]:
         return _draw_record(f"{self._run.title} on {self._run.cluster}", self._batches)
-
-
-class Compared(Figure):
-    """Chart and table of one comparison, which grow with it.
-
-    Parameters
-    ----------
-    comparison
-        Its id, a unique beginning or end of one, or "last".
-    options
-        `theme`, as of `Figure`.
-
-    Examples
-    --------
-    >>> Compared("last")
-    """
-
-    def __init__(self, comparison: str = "last", *, session: Session | None = None, **options: Any) -> None:
-        self._session = session or Session()
-        self._id = self._session.comparison(comparison).id
-        super().__init__("comparison", self._id, **options)
-
-    @property
-    def comparison(self) -> Comparison:
-        """Current state of the comparison."""
-        return self._session.comparison(self._id)
-
-    async def _begin(self, theme: str, on_change: Callable[[], None]) -> OnScreen:
-        return await comparing.watch_comparison(self._session, self._id, theme, on_change)
-
-    def _document(self, theme: str) -> dict[str, Any]:
-        return comparing.document(self._session, self._id, theme, "")
-
-    def _draw(self) -> tuple[str, str]:
-        text = export(self.comparison, "markdown")
-        return f"<pre>{escape(text)}</pre>", text
-
-    def _is_final(self) -> bool:
-        return not self.comparison.active
 
 
 class _Alone:

@@ -12,6 +12,7 @@ from workbench.panels.page import Page
 from workbench.panels.thread import do
 from workbench.session import Session
 from workbench.views.actions import perform
+from workbench.views.comparisons import tab
 from workbench.views.desk import Desk
 from workbench.views.files import read_file
 from workbench.views.messages import check, check_theme
@@ -65,7 +66,7 @@ class Workbench(InCell):
     ) -> Comparison:
         """Start to compare architectures and show it here; `options` are those of `Session.compare`."""
         begun = self.session.compare(workload, parameters, on=tuple(on), **options)
-        shown = {"command": "dask-workbench:watch", "args": {"comparison": begun.id}}
+        shown = {"command": "dask-workbench:view", "args": tab(begun)}
         do(self._page.pages.stand, {"type": "do", **shown})
         return begun
 

@@ -146,7 +146,7 @@ def advice(more: int | None, *, busy: bool = False) -> str:
     """Return advice for an undecided comparison, by `more_repeats`; `busy` if the times scatter widely."""
     if more is None or more > _MOST_ADVISED:
         return "the times scatter too much: measure on a quiet machine, or give the runs more to do"
-    why = "the machine was busy, " if busy else ""
+    why = "the machine was busy; " if busy else ""
     return f"{why}repeat {more} more {'time' if more == 1 else 'times'}"
 
 

@@ -293,8 +293,10 @@ async def compare_runs(desk: Desk, runs: list[str]) -> dict[str, str]:
 
 
 def _opened(comparison: Any) -> dict[str, str]:
-    """Return arguments of the command that opens the chart."""
-    return {"comparison": comparison.id, "title": f"{comparison.title}, compared"}
+    """Return arguments of the command that opens its tab."""
+    from workbench.views.comparisons import tab
+
+    return tab(comparison)
 
 
 @action
@@ -313,23 +315,19 @@ async def delete_comparison(desk: Desk, comparison: str) -> None:
 
 
 @cancellable
-async def figure(
-    desk: Desk, theme: Theme, cluster: str | None = None, run: str | None = None, comparison: str | None = None
-) -> Any:
+async def figure(desk: Desk, theme: Theme, cluster: str | None = None, run: str | None = None) -> Any:
     """Return a figure for a page to embed; its data arrive as patches."""
 
     def document(session: Any) -> dict[str, Any]:
-        from workbench.views import comparing, drawing
+        from workbench.views import drawing
 
-        match cluster, run, comparison:
-            case str(name), None, None:
+        match cluster, run:
+            case str(name), None:
                 session.cluster(name)
-            case None, str(name), None:
+            case None, str(name):
                 session.show(name)
-            case None, None, str(name):
-                return comparing.document(session, name, theme, desk.base_url)
             case _:
-                raise BadInputError("Name one cluster, run or comparison.")
+                raise BadInputError("Name one cluster or run.")
         return drawing.document(theme, desk.base_url)
 
     return await desk.ask(document)

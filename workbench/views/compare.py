@@ -93,7 +93,7 @@ async def compare(context: Context, _: str) -> str:
         title=filled.problem or "Measure them in turn, round after round",
         disabled=bool(filled.problem) or filled.body.get("agreed") is False,
         **action("compare", **filled.body),
-        **command("watch"),
+        **command("view"),
         # Read at the click, so that the latest input counts.
         data_take={
             "parameters": f"run.{filled.template.name}.",

@@ -1,4 +1,4 @@
-"""The list of comparisons: progress, bars and actions of each."""
+"""Comparisons: their list with progress, bars and actions of each, and the tab of one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
-from workbench.formats import ago, duration
+from workbench.figures.topology import topology_html, topology_of
+from workbench.formats import ago
 from workbench.markup import faint, folded, icon_button, joined, meter, paragraph, tag
-from workbench.runs.comparing.table import as_markdown, judged_text, remarks
+from workbench.runs.comparing.html import bars_html, summary_html
+from workbench.runs.comparing.table import as_markdown, remarks
 from workbench.views import examples
 from workbench.views.answers import API
 from workbench.views.forms import as_text
@@ -17,7 +19,7 @@ from workbench.views.parts import action, command, confirmed, foot, line, more, 
 
 if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
-    from workbench.runs.comparing.table import RowSummary, Summary, Times
+    from workbench.runs.comparing.table import Summary
     from workbench.views.page import Context
 
 SHOWN = 5
@@ -40,6 +42,43 @@ def comparisons(context: Context, _: str) -> str:
     return listed + more("comparisons", shown, _MORE, len(found) - shown)
 
 
+def comparison(context: Context, name: str) -> str:
+    """Return the tab of a comparison: its progress or verdict, bars and tables."""
+    found = context.session.comparison(name)
+    summary = context.session.summary(found)
+    head = tag(
+        "header",
+        tag("span", class_="wb-Dot"),
+        tag("h2", escape(summary.title), class_="wb-Card-title"),
+        tag("span", *_buttons(found, summary, in_tab=True), class_="wb-Icons"),
+        class_=f"wb-Row wb-mod-{found.status}",
+    )
+    body = summary_html(summary) + _topology(found)
+    return tag("article", head, _progress(found), body, class_="wb-Result", data_workbench="compared")
+
+
+def tab(comparison: Comparison) -> dict[str, str]:
+    """Return arguments of the command that opens the tab of a comparison."""
+    return {"view": f"comparison:{comparison.id}", "label": f"{comparison.title}, compared"}
+
+
+def page(comparison: Comparison, summary: Summary) -> str:
+    """Return a comparison as one HTML page, which opens without a network."""
+    from workbench.figures.report import page
+
+    title = f"{comparison.title}, compared"
+    body = tag("h1", escape(title)) + paragraph(comparison.id) + summary_html(summary) + _topology(comparison)
+    return page(title, tag("main", body, class_="wb-Sheet"))
+
+
+def _topology(comparison: Comparison) -> str:
+    """Return the links between the GPUs, which explain the times of rows that have several; '' without GPUs."""
+    topology = topology_of(comparison.inventory)
+    if topology is None or not any(row.spec and row.spec.devices for row in comparison.rows):
+        return ""
+    return topology_html(topology, simulated=comparison.simulated)
+
+
 def _one(context: Context, comparison: Comparison, now: float) -> str:
     summary = context.session.summary(comparison)
     given = comparison.request.parameters if comparison.request else {}
@@ -53,7 +92,7 @@ def _one(context: Context, comparison: Comparison, now: float) -> str:
         [tag("span", escape(summary.title), " ", faint(words), class_="wb-Run-title", title=words or None)],
         _progress(comparison),
         "" if comparison.active else paragraph(summary.verdict, "wb-Verdict", data_workbench="verdict"),
-        _bars(summary),
+        bars_html(summary),
         paragraph(comparison.error or "", "wb-Problem"),
         _notes(summary),
         foot(joined((state, when)), _buttons(comparison, summary)),
@@ -71,64 +110,25 @@ def _progress(comparison: Comparison) -> str:
     )
 
 
-def _bars(summary: Summary) -> str:
-    measured = [row.seconds for row in summary.rows if row.seconds is not None]
-    # Times of different work have no common scale.
-    alike = all(row.ratio is not None for row in summary.rows if row.seconds is not None)
-    longest = max((each.max for each in measured), default=1.0) if alike else None
-    # For two rows, the verdict says the same.
-    rows = (tag("li", _bar(row, longest, judged=len(measured) > 2)) for row in summary.rows)
-    return tag("ul", *rows, class_="wb-Compared", data_workbench="compare-bars")
-
-
-def _bar(row: RowSummary, longest: float | None, *, judged: bool) -> str:
-    name = tag("span", escape(row.title), title=joined((row.on, row.describe)))
-    if row.seconds is None:
-        return name + paragraph(row.reason or "")
-    took = duration(row.seconds.median)
-    # Next to the bar, times of different width would give the bars different scales.
-    said = tag("div", name, tag("span", took), class_="wb-Compared-row")
-    if longest is None:
-        return said
-    return (
-        said
-        + tag(
-            "div",
-            meter(f"{row.title}: {took}", row.seconds.median, longest, ""),
-            _whisker(row.seconds, longest),
-            class_="wb-Compared-bar",
-        )
-        + (paragraph(judged_text(row)) if judged else "")
-    )
-
-
-def _whisker(seconds: Times, longest: float) -> str:
-    """Return a line from the shortest to the longest time, drawn over the bar, which ends at the median."""
-    if len(seconds.all) < 2:
-        return ""
-    left, right = 100 * seconds.min / longest, 100 * (longest - seconds.max) / longest
-    title = f"from {duration(seconds.min)} to {duration(seconds.max)}"
-    return tag("span", style=f"left: {left:.1f}%; right: {right:.1f}%", class_="wb-Whisker", title=title)
-
-
 def _notes(summary: Summary) -> str:
     sentences = "".join(paragraph(each) for each in remarks(summary))
     return folded("Notes", sentences, id=f"wb-notes-{summary.id}") if sentences else ""
 
 
-def _buttons(comparison: Comparison, summary: Summary) -> Iterator[str]:
+def _buttons(comparison: Comparison, summary: Summary, *, in_tab: bool = False) -> Iterator[str]:
     if comparison.active:
         cancel = action("cancel_comparison", comparison=comparison.id)
         yield icon_button("close", "Cancel", **cancel, data_workbench="cancel-comparison")
-    yield icon_button(
-        "watch",
-        "Chart and table in a tab of Lab",
-        **command("watch", comparison=comparison.id, title=f"{summary.title}, compared"),
-        data_workbench="watch-comparison",
-    )
+    if not in_tab:
+        yield icon_button(
+            "watch",
+            "Open bars and tables in a tab",
+            **command("view", **tab(comparison)),
+            data_workbench="watch-comparison",
+        )
     yield icon_button(
         "file",
-        "Open chart and table in a new tab",
+        "Open bars and tables as a page",
         data_page=f"{API}/comparisons/{comparison.id}/page",
         data_workbench="comparison-page",
     )

@@ -68,9 +68,10 @@ def _export(session: Session, ids: str, with_answers: str | None = None) -> File
 
 
 def _comparison(session: Session, comparison: str) -> File:
-    from workbench.figures.comparison import page
+    from workbench.views.comparisons import page
 
-    return File(page(session.comparison(comparison)))
+    found = session.comparison(comparison)
+    return File(page(found, session.summary(found)))
 
 
 def _documentation(_: Session, part: str, page: str) -> File:

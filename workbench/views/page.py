@@ -205,6 +205,7 @@ def known() -> dict[str, View]:
         "run-log": View(result.run_log, every(5.0)),
         "compare": View(compare.compare, reads=("compare.", "workload", "run.", "plan.", "settings.")),
         "comparisons": View(comparisons.comparisons, comparisons.pace, ("comparisons.",)),
+        "comparison": View(comparisons.comparison, comparisons.pace),
     }
 
 

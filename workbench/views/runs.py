@@ -27,6 +27,7 @@ from workbench.runs.run import SIMULATED, WATCHED, Progress
 from workbench.views import examples
 from workbench.views.answers import ACTIVE, API, LATEST_RUNS, far, run_in_list, run_title
 from workbench.views.browsing import Sought, browsing
+from workbench.views.comparisons import tab
 from workbench.views.forms import as_text, search
 from workbench.views.parts import (
     action,
@@ -200,10 +201,10 @@ def _ticked(context: Context, listed: Sequence[str]) -> str:
     compare = button(
         "Compare",
         disabled=len(ids) < 2,
-        title="Open the chart and the table" if len(ids) > 1 else "Tick one more",
+        title="Open bars and tables" if len(ids) > 1 else "Tick one more",
         **action("compare_runs", runs=ids),
         data_then=then,
-        **command("watch"),
+        **command("view"),
         data_workbench="compare-ticked",
     )
     export = button(
@@ -255,7 +256,7 @@ def _line(context: Context, comparison: Comparison | None, rows: list[str], runs
     )
     when = status if comparison.active else ago(comparison.stopped or comparison.created, time.time())
     # No id: an item with an id may be sent as only that, but this one contains items.
-    chart = icon_button("watch", "Chart and table", **command("watch", comparison=comparison.id, title=title))
+    chart = icon_button("watch", "Bars and tables", **command("view", **tab(comparison)))
     return line(
         f"compared-{comparison.id}",
         title,

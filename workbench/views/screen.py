@@ -219,13 +219,12 @@ class Screen:
         theme: Theme = "light",
         cluster: str | None = None,
         run: str | None = None,
-        comparison: str | None = None,
         view: str | None = None,
     ) -> None:
-        kinds = {"cluster": cluster, "run": run, "comparison": comparison, "view": view}
+        kinds = {"cluster": cluster, "run": run, "view": view}
         named = [(kind, name) for kind, name in kinds.items() if name is not None]
         if len(named) != 1:
-            raise BadInputError("To watch, name one cluster, run, comparison or view.")
+            raise BadInputError("To watch, name one cluster, run or view.")
         self._unwatch(watch)
         if len(self._watches) >= MOST_WATCHES:
             raise BadInputError(f"This page already watches {MOST_WATCHES} figures and views. Close some.")

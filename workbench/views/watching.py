@@ -17,7 +17,6 @@ from workbench.errors import ConflictError, FailedError, WorkbenchError
 from workbench.figures.samples import Workers
 from workbench.threads import in_thread, load
 from workbench.views.answers import patch_answer
-from workbench.views.comparing import watch_comparison
 from workbench.views.gpu_samples import LatestSamples, SampleReader
 from workbench.views.page import OnScreen, Views
 from workbench.views.recorded import on_simulated, read_batches
@@ -112,9 +111,7 @@ class Watching:
         return feed
 
     async def watch(self, kind: str, name: str, theme: str, on_change: Callable[[], None]) -> OnScreen:
-        """Start showing a 'cluster', a 'run' or a 'comparison'. Raises a WorkbenchError if that isn't possible."""
-        if kind == "comparison":
-            return await watch_comparison(self.session, name, theme, on_change)
+        """Start showing a 'cluster' or a 'run'. Raises a WorkbenchError if that isn't possible."""
         begin = self.watch_cluster if kind == "cluster" else self._watch_run
         return await begin(name, theme, on_change)
 

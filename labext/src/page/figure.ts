@@ -1,6 +1,6 @@
 /**
- * A figure that Python makes and feeds: a cluster at work, the record of a run, or a comparison. In a tab of Lab, in a
- * notebook, or wherever else there is an element and a channel to Python.
+ * A figure that Python makes and feeds: a cluster at work, or the record of a run. In a tab of Lab, in a notebook, or
+ * wherever else there is an element and a channel to Python.
  */
 import type { IFigure, IPatch, IWatchStatus, StreamMessage, Watched } from '../tokens';
 import { embed } from './bokeh';

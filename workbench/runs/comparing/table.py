@@ -106,9 +106,11 @@ class Summary(BaseModel, frozen=True):
     def __repr__(self) -> str:
         return f"<Summary of {self.id}: {self.verdict}>"
 
-    def _repr_markdown_(self) -> str:
+    def _repr_html_(self) -> str:
         """Return the summary as a notebook shows it."""
-        return as_markdown(self)
+        from workbench.runs.comparing.html import summary_html
+
+        return summary_html(self)
 
 
 def summarise(comparison: Comparison) -> Summary:
@@ -146,17 +148,9 @@ def export(comparison: Comparison, form: Format) -> str:
 
 def as_markdown(summary: Summary) -> str:
     """Return the table, the verdict and the remarks in GitHub's Markdown."""
-    lines = [f"**{_escaped(summary.title)}**: {_escaped(summary.verdict)}", "", *_markdown_table(*cells(summary))]
-    for curve in summary.scaling:
-        header = ["cores", "time", "speed-up", "efficiency"]
-        body = [
-            [str(p.cores), formats.duration(p.seconds), f"{p.speedup:.2f}", efficiency_text(p)] for p in curve.points
-        ]
-        lines += ["", f"Scaling, {_escaped(curve.what)}:", "", *_markdown_table(header, body)]
-    if summary.differences:
-        header = ["differs", *(row.title for row in summary.rows)]
-        body = [[f"{each.kind}: {each.name}", *each.texts] for each in summary.differences]
-        lines += ["", *_markdown_table(header, body)]
+    lines = [f"**{_escaped(summary.title)}**: {_escaped(summary.verdict)}"]
+    for title, found in tables(summary).items():
+        lines += ["", *([f"{_escaped(title)}:", ""] if title else []), *_markdown_table(*found)]
     return "\n".join([*lines, "", *(f"- {_escaped(remark)}" for remark in remarks(summary))]).rstrip() + "\n"
 
 
@@ -176,6 +170,20 @@ def as_csv(summary: Summary) -> str:
         on, described, reason = map(_not_computed, (row.on, row.describe, row.reason))
         writer.writerow([on, described, *times, repeats, *values, check_text(row), reason])
     return out.getvalue()
+
+
+def tables(summary: Summary) -> dict[str, tuple[list[str], list[list[str]]]]:
+    """Return the header and the rows of each table by title: of all rows, of scaling, and of differences."""
+    found = {"": cells(summary)}
+    for curve in summary.scaling:
+        body = [
+            [str(p.cores), formats.duration(p.seconds), f"{p.speedup:.2f}", efficiency_text(p)] for p in curve.points
+        ]
+        found[f"Scaling, {curve.what}"] = ["cores", "time", "speed-up", "efficiency"], body
+    if summary.differences:
+        body = [[f"{each.kind}: {each.name}", *each.texts] for each in summary.differences]
+        found["Differences"] = ["", *(row.title for row in summary.rows)], body
+    return found
 
 
 def cells(summary: Summary) -> tuple[list[str], list[list[str]]]:
@@ -253,18 +261,19 @@ def _order(measured: Sequence[RowSummary]) -> list[str]:
         sentences.append(f"It is undecided which of these is the fastest: {', '.join(alike)}.")
     if same:
         sentences.append(f"Equal within 5 %: {', '.join([first.title, *same])}.")
-    return [*sentences, *_undecided([each for each in judged if each[2].difference == "undecided"])]
+    undecided = [each for each in judged if each[2].difference == "undecided"]
+    return [*sentences, *_undecided(undecided, named=len(measured) > 2)]
 
 
-def _undecided(pairs: Sequence[tuple[RowSummary, RowSummary, Ratio]]) -> list[str]:
-    """Name the pairs that the times don't decide, and the number of repeats that may."""
+def _undecided(pairs: Sequence[tuple[RowSummary, RowSummary, Ratio]], *, named: bool) -> list[str]:
+    """Return the number of repeats that may decide what the times don't, with the names of the pairs if requested."""
     if not pairs:
         return []
-    open_ = " and ".join(dict.fromkeys(f"whether {a.title} differs from {b.title}" for a, b, _ in pairs))
+    open_ = " and ".join(dict.fromkeys(f"{a.title} against {b.title}" for a, b, _ in pairs))
     wanted = [more_repeats(found) for *_, found in pairs]
     more = None if None in wanted else max(each for each in wanted if each is not None)
     busy = any(found.low and found.high and found.high > _BUSY * found.low for *_, found in pairs)
-    return [f"Undecided: {open_}; {statistics.advice(more, busy=busy)}."]
+    return [f"Undecided: {f'{open_}; ' if named else ''}{statistics.advice(more, busy=busy)}."]
 
 
 def _ratio(one: RowSummary, other: RowSummary) -> Ratio:
