@@ -212,28 +212,22 @@ client.close()
 # workbench.start
 
 
-def test_start_gives_a_cluster_that_its_block_stops(data_folder: Path) -> None:
+def test_start_gives_a_cluster_that_its_block_stops_also_where_an_event_loop_runs(data_folder: Path) -> None:
     seen: list[str] = []
-    with workbench.start(
-        "cpu", n_workers=1, threads_per_worker=1, memory="512MiB", on_change=lambda record: seen.append(record.stage)
-    ) as cluster:
-        assert cluster.record.status == "ready"
-        assert cluster.client.submit(sum, [1, 2]).result() == 3
-        assert cluster.client is cluster.client
-        assert repr(cluster) == f"<Cluster {cluster.name}: ready, {cluster.record.spec.describe()}>"
-    assert seen[-1] == "ready"
-    assert records.names() == ()
-    assert repr(cluster) == f"<Cluster {cluster.name}: stopped>"
-    cluster.stop()
+    small = {"n_workers": 1, "threads_per_worker": 1, "memory": "512MiB"}
 
-
-def test_a_started_cluster_works_where_an_event_loop_runs_already(data_folder: Path) -> None:
     async def cell() -> None:
-        cluster = workbench.start("cpu", n_workers=1, threads_per_worker=1, memory="512MiB")
+        with workbench.start("cpu", **small, on_change=lambda record: seen.append(record.stage)) as cluster:  # type: ignore[arg-type]
+            assert cluster.record.status == "ready"
+            assert cluster.client.submit(sum, [1, 2]).result() == 3
+            assert cluster.client is cluster.client
+            assert repr(cluster) == f"<Cluster {cluster.name}: ready, {cluster.record.spec.describe()}>"
+        assert seen[-1] == "ready"
+        assert records.names() == ()
+        assert repr(cluster) == f"<Cluster {cluster.name}: stopped>"
         cluster.stop()
 
     asyncio.run(cell())
-    assert records.names() == ()
 
 
 def test_a_start_that_is_not_waited_for_long_enough_is_called_off(data_folder: Path) -> None:

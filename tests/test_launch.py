@@ -34,17 +34,14 @@ def test_a_bad_name_starts_nothing(data_folder: Path, spec: ClusterSpec) -> None
     assert records.names() == ()
 
 
-def test_a_name_in_use_starts_nothing_more(data_folder: Path, spec: ClusterSpec) -> None:
-    first = launch.launch(spec, name="calm-otter", force=True)
-    with pytest.raises(ConflictError, match="calm-otter"):
-        launch.launch(spec, name="calm-otter", force=True)
-    assert [record.pid for record in records.read_all()] in ([first.pid], [None])
-    asyncio.run(control.stop(first))
-
-
-def test_a_cluster_without_a_name_gets_one(data_folder: Path, spec: ClusterSpec) -> None:
-    record = launch.launch(spec, force=True)
+def test_a_cluster_without_a_name_gets_one_that_no_other_may_have(data_folder: Path, spec: ClusterSpec) -> None:
+    # This Python, given by its path, is the same as none.
+    record = launch.launch(spec.model_copy(update={"python": sys.executable}), force=True)
+    assert os.getsid(int(record.pid or 0)) == record.pid
     assert records.names() == (record.name,)
+    with pytest.raises(ConflictError, match=record.name):
+        launch.launch(spec, name=record.name, force=True)
+    assert [each.pid for each in records.read_all()] in ([record.pid], [None])
     asyncio.run(control.stop(record))
 
 
@@ -96,7 +93,7 @@ def test_of_two_simultaneous_starts_one_is_refused_when_memory_is_left_for_one(d
                 each.stdin.flush()
             return sorted(each.stdout.readline().strip() for each in both if each.stdout is not None)
 
-        for _ in range(6):
+        for _ in range(3):
             refused, started = say_and_hear()
             assert (started, refused.startswith("This asks for ")) == ("started", True)
             assert say_and_hear() == ["stopped", "stopped"]
@@ -152,7 +149,7 @@ def test_a_start_and_a_scaling_at_once_are_not_promised_the_same_memory(data_fol
         starts = asyncio.to_thread(launch.launch, part_of_it, name="starts")
         return await asyncio.gather(starts, control.scale("grows", 2), return_exceptions=True)
 
-    for _ in range(3):
+    for _ in range(2):
         found = asyncio.run(both())
         assert [type(each) for each in found if isinstance(each, Exception)] == [ConflictError]
         if isinstance(found[0], ConflictError):
@@ -267,12 +264,6 @@ def test_a_program_that_is_no_python_starts_nothing(data_folder: Path, spec: Clu
     with pytest.raises((BadInputError, MissingError), match="python"):
         launch.launch(spec.model_copy(update={"python": str(wrong)}), force=True)
     assert records.names() == ()
-
-
-def test_this_python_given_by_its_path_is_the_same(data_folder: Path, spec: ClusterSpec) -> None:
-    record = launch.launch(spec.model_copy(update={"python": sys.executable}), force=True)
-    assert os.getsid(int(record.pid or 0)) == record.pid
-    asyncio.run(control.stop(record))
 
 
 @pytest.mark.parametrize(
