@@ -170,7 +170,7 @@ def data_folder(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def spec() -> ClusterSpec:
     """Return a small cluster: two workers of one thread and 512 MiB."""
-    return ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=512 * 2**20)
+    return ClusterSpec(profile="cpu", n_workers=2, threads_per_worker=1, memory_limit=512 * 2**20)
 
 
 @pytest.fixture(scope="session")

@@ -165,7 +165,7 @@ def _is_possible(workload: Template, given: Mapping[str, Any]) -> bool:
 def failures(cases: Iterable[Case], client: Client) -> list[str]:
     """Compute and check all cases on the client's workers, and tell what failed, or was refused for what they lack."""
     found, there = [], missing(make_ready(client))
-    spec = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**29, missing=there)
+    spec = ClusterSpec(profile="cpu", n_workers=2, threads_per_worker=1, memory_limit=2**29, missing=there)
     for number, (name, given) in enumerate(cases):
         if name == "pack_genotypes":
             given = {**given, "to": f"{given['to']}-{number}.zarr"}

@@ -43,7 +43,7 @@ def main(place: Path) -> dict[str, Any]:
     }
     make_room(place)
 
-    spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=768 * 2**20)
+    spec = ClusterSpec(profile="cpu", n_workers=1, threads_per_worker=1, memory_limit=768 * 2**20)
     record = asyncio.run(control.wait(launch(spec, name=NAME, force=True).name, timeout=60))
     try:
         family = processes_of(record.pid)

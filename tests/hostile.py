@@ -178,7 +178,7 @@ def hostile_batch() -> Batch:
 
 def keep_hostile_cluster() -> None:
     """Put a cluster into the data folder that failed with a hostile message."""
-    spec = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**29, why=(TEXT,))
+    spec = ClusterSpec(profile="cpu", n_workers=2, threads_per_worker=1, memory_limit=2**29, why=(TEXT,))
     failed = {"status": "failed", "message": TEXT, "log_tail": (TEXT,), "created": START}
     records.create(ClusterRecord(name="calm-otter", spec=spec, **failed))
 

@@ -28,7 +28,7 @@ def machine(*, usable: int = 8, memory: int = 20 * GIB, available: int | None = 
 
 
 def spec(n_workers: int, each: int) -> ClusterSpec:
-    return ClusterSpec(n_workers=n_workers, threads_per_worker=1, memory_limit=each)
+    return ClusterSpec(profile="cpu", n_workers=n_workers, threads_per_worker=1, memory_limit=each)
 
 
 def record(name: str, n_workers: int, each: int, **changes: Any) -> ClusterRecord:

@@ -243,7 +243,7 @@ def test_runs_are_listed_and_shown_as_they_were_kept(capsys):
 
 
 def test_a_run_keeps_the_code_that_starts_its_cluster(capsys):
-    spec = explained(ClusterSpec(n_workers=3, threads_per_worker=1, memory_limit=2**30))
+    spec = explained(ClusterSpec(profile="cpu", n_workers=3, threads_per_worker=1, memory_limit=2**30))
     run = a_kept_run(spec=spec)
     assert main(["show", run.id, "--code"]) == 0
     out = capsys.readouterr().out

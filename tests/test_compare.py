@@ -386,7 +386,7 @@ def test_all_rows_get_the_same_shape_and_blocks_and_each_all_the_memory():
 
 def test_what_runs_already_takes_its_memory_from_every_row_of_a_comparison():
     running = ClusterRecord(
-        name="calm-otter", spec=ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=4 * GIB)
+        name="calm-otter", spec=ClusterSpec(profile="cpu", n_workers=1, threads_per_worker=1, memory_limit=4 * GIB)
     )
     alone, beside = (plan(there=there, on=["cpu", "cpu --threads 1"]).rows for there in ((), (running,)))
     assert [a.spec.memory - b.spec.memory for a, b in zip(alone, beside, strict=True)] == pytest.approx(
@@ -508,7 +508,7 @@ def test_nothing_is_kept_where_nothing_can_be_had(data_folder):
 
 
 def test_runs_of_the_past_show_in_what_they_differ(data_folder, capsys):
-    spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=GIB)
+    spec = ClusterSpec(profile="cpu", n_workers=1, threads_per_worker=1, memory_limit=GIB)
     about = {"workload": "array_sum", "cluster": "calm-otter", "status": "done", "result": {"value": 1.0}}
     cpu = {"cpu": {"model": "Old", "usable": 2}}
     versions = {"dask": "2026.7.1", "numpy": "2.4.6"}

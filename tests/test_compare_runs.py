@@ -60,7 +60,7 @@ def test_three_architectures_are_measured_in_turn_agree_and_their_clusters_are_s
 
 def test_a_cluster_that_runs_is_measured_and_left_alone(data_folder):
     session = Session()
-    spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=2**29)
+    spec = ClusterSpec(profile="cpu", n_workers=1, threads_per_worker=1, memory_limit=2**29)
     session.start(spec, name="calm-otter")
     session.wait("calm-otter", timeout=60)
     # NumPy's own generator draws other numbers where the blocks are others.

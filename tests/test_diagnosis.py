@@ -233,7 +233,11 @@ def test_what_went_to_the_disk_is_told_with_the_memory_that_would_hold_it(record
     ):
         run, recorded = record(client, too_much)
     run = run.model_copy(
-        update={"spec": ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=600_000_000, protocol="tcp")}
+        update={
+            "spec": ClusterSpec(
+                profile="cpu", n_workers=1, threads_per_worker=1, memory_limit=600_000_000, protocol="tcp"
+            )
+        }
     )
     found = diagnose(run, recorded)
     assert first_rule(found) == "spilling"

@@ -32,7 +32,7 @@ from workbench.workloads.estimates import expected_passes
 from workbench.workloads.lookup import template, templates
 from workbench.workloads.values import Needs
 
-SPEC = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**30)
+SPEC = ClusterSpec(profile="cpu", n_workers=2, threads_per_worker=1, memory_limit=2**30)
 RANDOM = [found.name for found in templates() if "size" in found.schema()["properties"]]
 
 

@@ -20,7 +20,7 @@ import workbench
 from tests.waiting import until
 from workbench.clusters import control, launch, records
 from workbench.clusters.budget import budget
-from workbench.clusters.choices import AllChoices, Choices
+from workbench.clusters.choices import AllChoices
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, MissingError
@@ -63,7 +63,7 @@ from workbench.errors import ConflictError
 from workbench.hardware import inventory
 from workbench.jobs import folders
 
-spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=inventory().memory.limit * 2 // 3)
+spec = ClusterSpec(profile="cpu", n_workers=1, threads_per_worker=1, memory_limit=inventory().memory.limit * 2 // 3)
 for line in sys.stdin:
     try:
         record = launch.launch(spec)
@@ -142,7 +142,7 @@ def test_time_in_which_its_processes_are_stopped_does_not_count_for_a_start(
 
 def test_a_start_and_a_scaling_at_once_are_not_promised_the_same_memory(data_folder: Path) -> None:
     part = budget(inventory(), ()).left * 2 // 5
-    part_of_it = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=part)
+    part_of_it = ClusterSpec(profile="cpu", n_workers=1, threads_per_worker=1, memory_limit=part)
     grows = asyncio.run(control.wait(launch.launch(part_of_it, name="grows").name))
 
     async def both() -> list[Any]:
@@ -286,7 +286,6 @@ def test_a_word_that_start_does_not_have_is_answered_with_the_one_that_was_meant
 @pytest.mark.parametrize("function", [workbench.start, workbench.plan, workbench.Session.plan])
 def test_all_that_can_be_chosen_is_spelled_out_with_its_type_and_said(function: Callable[..., Any]) -> None:
     parameters = inspect.signature(function).parameters
-    assert set(Choices.__annotations__) == set(AllChoices.model_fields)
     for name in AllChoices.model_fields:
         assert str(parameters[name]) == str(inspect.signature(workbench.start).parameters[name])
         assert f"\n{name}\n    {AllChoices.model_fields[name].description:.40}" in (function.__doc__ or "")

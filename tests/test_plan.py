@@ -11,7 +11,7 @@ import dask
 import pytest
 
 from tests.test_budget import GIB, machine
-from workbench.clusters.choices import AllChoices, Choices, ClusterChoices
+from workbench.clusters.choices import ClusterChoices, properties
 from workbench.clusters.plan import plan
 from workbench.clusters.profiles.cpu import MEASURED
 from workbench.clusters.spec import ClusterSpec
@@ -104,10 +104,8 @@ def test_cores_that_may_not_be_used_are_explained_by_affinity_and_quota() -> Non
     )
 
 
-def test_a_choice_is_declared_once_and_says_what_is_allowed() -> None:
-    properties = AllChoices.model_json_schema()["properties"]
-    assert {*properties} == {*Choices.__annotations__}
-    assert all("allowed" in about for about in properties.values())
+def test_a_choice_says_what_is_allowed() -> None:
+    assert all("allowed" in about for about in properties().values())
 
 
 def test_memory_of_all_workers_together_is_shared_out() -> None:

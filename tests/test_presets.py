@@ -193,7 +193,7 @@ def test_in_what_a_run_differs_from_the_text_is_said() -> None:
     for cluster, differs in ((around, ("drawn by a kernel of ours, not by randint",)), ({}, ())):
         checked = drawn.validate({"preset": "laptop_uint8"}, **cluster)
         assert machines.text(drawn, checked, cluster).differs == differs
-    spec = ClusterSpec(n_workers=1, threads_per_worker=2, memory_limit=2**30)
+    spec = ClusterSpec(profile="cpu", n_workers=1, threads_per_worker=2, memory_limit=2**30)
     run = Run(id="a", workload="array_sum", cluster="c", status="done", seconds=142.3, spec=spec, text=text)
     assert run.text_comparison == (
         "GPU Dask Arrays, first steps (2019): 2 h 39 min on one CPU core (2019), 11 min 30 s on forty CPU cores "

@@ -249,7 +249,7 @@ def test_a_cluster_with_a_profile_of_another_version_is_shown_and_not_touched(
     # Who has that profile knows what there is to end.
     assert "There is no profile 'nomad' here any more." in str(records.read("calm-otter").message)
     assert path.read_bytes() == before
-    path.write_text(path.read_text().replace('"profile":"nomad"', '"profile":"nomad","moves":true'))
+    path.write_text(path.read_text().replace('"n_workers":2', '"n_workers":"few"'))
     before = path.read_bytes()
     assert_untouchable("on login-1 with profile 'nomad' by another version", capsys)
     assert path.read_bytes() == before

@@ -38,7 +38,7 @@ def data_folder(tmp_path_factory):
 
 
 def start_cluster(name, n_workers=2):
-    spec = ClusterSpec(n_workers=n_workers, threads_per_worker=1, memory_limit=2**30, protocol="tcp")
+    spec = ClusterSpec(profile="cpu", n_workers=n_workers, threads_per_worker=1, memory_limit=2**30, protocol="tcp")
     session = Session()
     session.start(spec, name=name, force=True, agreed=True)
     return session.wait(name, timeout=60)

@@ -146,7 +146,7 @@ def test_a_cluster_is_heard_of_from_start_to_kill():
     async def main():
         session = Session()
         async with Listener() as listener:
-            spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=2**29)
+            spec = ClusterSpec(profile="cpu", n_workers=1, threads_per_worker=1, memory_limit=2**29)
             record = session.start(spec, name="calm-otter", force=True)
             await listener.hears(Change("cluster", "calm-otter"))
             record = await asyncio.to_thread(session.wait, "calm-otter", timeout=60)
@@ -177,7 +177,7 @@ def test_listening_ends_when_the_listener_goes_away():
 
 def test_a_forecast_says_whether_it_fits():
     session = Session()
-    spec = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**30)
+    spec = ClusterSpec(profile="cpu", n_workers=2, threads_per_worker=1, memory_limit=2**30)
     streamed = session.forecast("array_sum", {"size": "100GiB"}, spec)
     assert streamed.fits is True
     held = session.forecast(
@@ -200,7 +200,7 @@ def test_a_forecast_without_a_cluster_leaves_the_verdict_open():
 
 
 def test_a_fraction_is_of_the_memory_of_all_workers():
-    spec = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**30)
+    spec = ClusterSpec(profile="cpu", n_workers=2, threads_per_worker=1, memory_limit=2**30)
     assert Session().forecast("array_sum", {"size": 0.25}, spec).needs["input_bytes"] == pytest.approx(2**29, rel=0.01)
 
 
@@ -216,7 +216,7 @@ def test_what_does_not_exist_is_refused_with_what_does():
 
 def test_a_workload_is_run_from_a_script_in_one_call():
     session = Session()
-    spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=2**29)
+    spec = ClusterSpec(profile="cpu", n_workers=1, threads_per_worker=1, memory_limit=2**29)
     session.start(spec, name="calm-otter", force=True)
     session.wait("calm-otter", timeout=60)
     try:

@@ -19,7 +19,7 @@ from workbench.runs.run import WATCHED, Count, Progress, Run
 from workbench.runs.submit import cancel
 from workbench.workloads.values import Check
 
-SPEC = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**30, why=("two cores",))
+SPEC = ClusterSpec(profile="cpu", n_workers=2, threads_per_worker=1, memory_limit=2**30, why=("two cores",))
 
 
 @pytest.fixture(autouse=True)

@@ -51,8 +51,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterRecord]
         n_workers=2,
         threads_per_worker=1,
         memory_limit=2**30,
-        ucx_tls="tcp",
-        interface="lo",
+        options={"ucx_tls": "tcp", "interface": "lo"},
     )
     with using_data_folder(tmp_path_factory.mktemp("data")):
         record = launch.launch(wanted, name="calm-otter", force=True, agreed=True)
@@ -120,9 +119,9 @@ def test_a_client_without_ucx_is_told_what_it_lacks(data_folder: Path, monkeypat
 def test_what_ucx_speaks_over_is_chosen_seen_and_in_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("UCX_TLS", raising=False)
     monkeypatch.delenv("UCX_NET_DEVICES", raising=False)
-    line = read_line("ucx --workers 2 --ucx-tls tcp,sm --interface eth0")
+    line = read_line("ucx --workers 2 --set ucx_tls=tcp,sm --interface eth0")
     spec = plan("ucx", with_ucx(), **line.choices)
-    assert (spec.ucx_tls, spec.interface) == ("tcp,sm", "eth0")
+    assert spec.options == {"ucx_tls": "tcp,sm", "interface": "eth0"}
     assert "UCX is given UCX_TLS=tcp,sm, and UCX_NET_DEVICES=eth0." in spec.why
     told = ast.unparse(ast.parse(spec.code))
     assert "os.environ['UCX_TLS'] = 'tcp,sm'\nos.environ['UCX_NET_DEVICES'] = 'eth0'\nif __name__" in told

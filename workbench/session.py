@@ -10,11 +10,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from workbench import config, hardware, kept
 from workbench.clusters import budget, control, environments, launch, nearby, plan, profiles, records
-from workbench.clusters.choices import Choices, choosing
+from workbench.clusters.choices import choosing
 from workbench.clusters.profiles import own
 from workbench.clusters.spec import ClusterSpec
 from workbench.clusters.start import Cluster, record_of
@@ -92,7 +92,7 @@ class Session:
         return budget.budget(inventory or self.hardware(), records.read_all())
 
     @choosing
-    def plan(self, profile: str, inventory: Inventory | None = None, /, **choices: Unpack[Choices]) -> ClusterSpec:
+    def plan(self, profile: str, inventory: Inventory | None = None, /, **choices: Any) -> ClusterSpec:
         """Return a cluster spec that matches profile, hardware and choices; `spec.why` explains it. Nothing starts.
 
         Parameters

@@ -157,7 +157,7 @@ def _size_of(record: ClusterRecord) -> Sequence[str]:
         return ["–"] * 5
     spec, expected = record.spec, record.n_workers_expected
     workers = f"{record.n_workers}{f'/{expected}' if record.n_workers != expected else ''}"
-    threads = str(record.n_workers * spec.threads_per_worker)
+    threads = "?" if spec.threads_per_worker is None else str(record.n_workers * spec.threads_per_worker)
     return spec.profile, workers, threads, memory_words(record), spec.protocol
 
 

@@ -255,7 +255,7 @@ def unconnected(client: Client) -> str | None:
     """
     import asyncio
 
-    there = [each for each in one_of_each(client) if not each.startswith("ucx")]
+    there = [each for each in one_of_each(client) if each.startswith(("tcp:", "tls:"))]
     if len(there) < 2:
         return None
 

@@ -92,7 +92,7 @@ def server(folder: Path, port: int, *, extension: bool = True) -> Iterator[float
 async def changes(port: int, folder: Path) -> list[float]:
     """Return the milliseconds between the writing of a record and the message to the page."""
     socket = await websocket_connect(f"ws://127.0.0.1:{port}/workbench/api/stream?token={_TOKEN}")
-    spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=2**28)
+    spec = ClusterSpec(profile="cpu", n_workers=1, threads_per_worker=1, memory_limit=2**28)
     record = records.ClusterRecord(name="bench-otter", spec=spec, status="failed", created=time.time())
     delays = []
     with dask.config.set({"workbench.data-folder": str(folder / "data")}):

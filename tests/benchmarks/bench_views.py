@@ -261,7 +261,7 @@ SHOWN = """() => ['.wb-Run', '[data-workbench^=cluster-]', '[data-workbench=star
 
 def measure_sidebar(folder: Path, n_runs: int, n_clusters: int = 50) -> None:
     """Print how soon the sidebar is shown with a long history and many clusters, and how many bytes are sent for it."""
-    spec = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**29)
+    spec = ClusterSpec(profile="cpu", n_workers=2, threads_per_worker=1, memory_limit=2**29)
     with running_lab(folder) as lab, sync_playwright() as playwright, subprocess.Popen(["sleep", "600"]) as host:
         write_history(n_runs)
         alive = {"pid": host.pid, "pid_created": processes.created(host.pid), "place": processes.place()}

@@ -87,7 +87,7 @@ class FakeSession:
         self._touched: deque[asyncio.Event] = deque()
 
     def add(self, name: str, **fields: Any) -> ClusterRecord:
-        spec = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**29)
+        spec = ClusterSpec(profile="cpu", n_workers=2, threads_per_worker=1, memory_limit=2**29)
         values = {"status": "ready", "stage": "ready", "n_workers": 2, "n_workers_expected": 2, "created": time.time()}
         self.records[name] = ClusterRecord(name=name, spec=spec, **(values | fields))
         return self.records[name]
@@ -326,7 +326,7 @@ class FakeSession:
         return self.add_comparison("compare-past", mode="past", rows=rows)
 
     def add_comparison(self, name: str, **fields: Any) -> Comparison:
-        spec = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**29)
+        spec = ClusterSpec(profile="cpu", n_workers=2, threads_per_worker=1, memory_limit=2**29)
         check = {"passed": True, "what": "The mean is 11."}
         sample = Sample(run="r1", seconds=1.5, bytes=2**30, result={"value": 11.0}, check=check)
         rows = tuple(

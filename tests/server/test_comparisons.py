@@ -13,6 +13,7 @@ from dask.utils import parse_bytes
 from tests.server.conftest import html_of, read_state
 from tests.server.test_views import GIB, text_of
 from workbench.clusters.profiles import profiles
+from workbench.clusters.profiles.ucx import UCX_OPEN
 from workbench.clusters.spec import ClusterSpec
 from workbench.hardware import Gpu, inventory
 from workbench.workloads.lookup import templates
@@ -225,7 +226,7 @@ async def test_a_preset_about_ucx_offers_the_clusters_of_its_text(
 ) -> None:
     with_hardware(session, monkeypatch, 4)
     monkeypatch.setattr(session, "workloads", lambda **_: templates())
-    spec = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**29)
+    spec = ClusterSpec(profile="cpu", n_workers=2, threads_per_worker=1, memory_limit=2**29)
     monkeypatch.setattr("workbench.views.compare.plan", lambda *_, **__: spec)
     made = await html_of(desk, "compare", {"workload": "transpose_sum", "run.transpose_sum.preset": "post"})
     body = asked(made)
@@ -245,7 +246,7 @@ async def test_ucx_listens_only_where_a_person_agreed(
 ) -> None:
     with_hardware(session, monkeypatch, 4)
     assert "compare-agreed" not in await html_of(desk, "compare")
-    spec = ClusterSpec(profile="ucx", n_workers=2, threads_per_worker=1, memory_limit=2**29, protocol="ucx")
+    spec = ClusterSpec(profile="ucx", n_workers=2, threads_per_worker=1, memory_limit=2**29, consent=UCX_OPEN)
     monkeypatch.setattr("workbench.views.compare.plan", lambda *_, **__: spec)
     made = await html_of(desk, "compare")
     assert "which listens on all network interfaces" in text_of(made)

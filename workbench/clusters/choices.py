@@ -7,9 +7,10 @@ import inspect
 import os
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 from dask.utils import parse_bytes, parse_timedelta
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
@@ -19,22 +20,6 @@ from workbench.errors import BadInputError
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class Choices(TypedDict, total=False):
-    """Keywords of `workbench.start` and `workbench.plan`. `AllChoices` validates them."""
-
-    n_workers: int | str | None
-    threads_per_worker: int | str | None
-    memory: int | str | None
-    encrypt: bool | str | None
-    python: str | os.PathLike[str] | None
-    idle_timeout: float | str | None
-    devices: str | int | Sequence[str | int] | None
-    device_memory_limit: int | str | None
-    rmm_pool_size: int | str | None
-    ucx_tls: str | None
-    interface: str | None
 
 
 def blank_is_none(value: Any) -> Any:
@@ -81,7 +66,7 @@ def _file(value: Any) -> Any:
     return str(Path(value).expanduser().absolute()) if isinstance(value, str | Path) else value
 
 
-def _in_words(allowed: str) -> Any:
+def allowed_values(allowed: str) -> Any:
     """Return a field with its allowed values, for messages that begin with 'Give'."""
     return Field(json_schema_extra={"allowed": allowed})
 
@@ -113,13 +98,13 @@ IdleTimeout = Annotated[
         description="With nothing to do for this long, such as 30m, it ends; 'never' keeps it. "
         "Left out: the setting workbench.idle-timeout.",
     ),
-    _in_words("a duration above 0 such as '90s', '10m' or '1h', or 'never'"),
+    allowed_values("a duration above 0 such as '90s', '10m' or '1h', or 'never'"),
 ]
 Interpreter = Annotated[
     str | None,
     BeforeValidator(_path),
     WithJsonSchema({"type": "string"}),
-    _in_words("the path of a Python interpreter"),
+    allowed_values("the path of a Python interpreter"),
 ]
 Text = Annotated[str | None, BeforeValidator(_word), WithJsonSchema({"type": "string"})]
 File = Annotated[str | None, BeforeValidator(_file), WithJsonSchema({"type": "string"})]
@@ -160,24 +145,24 @@ def without_defaults(schema: dict[str, Any]) -> None:
         properties.pop("default", None)
 
 
-Workers = Annotated[Count, Field(title="Workers"), _in_words("a whole number of worker processes, 1 or more")]
+Workers = Annotated[Count, Field(title="Workers"), allowed_values("a whole number of worker processes, 1 or more")]
 WorkerThreads = Annotated[
     Threads,
     Field(title="Threads per worker"),
-    _in_words(f"a whole number of threads for each worker, from 1 to {_MOST_AT_ALL}"),
+    allowed_values(f"a whole number of threads for each worker, from 1 to {_MOST_AT_ALL}"),
 ]
 Memory = Annotated[
     Size,
     Field(title="Memory"),
-    _in_words("the memory of all workers together, in bytes or as a size such as '8GiB'"),
+    allowed_values("the memory of all workers together, in bytes or as a size such as '8GiB'"),
 ]
 Encrypt = Annotated[
     Switch,
     Field(
         title="Encrypt",
-        description="Scheduler, workers and clients speak TLS (not over UCX). Left out: as workbench.encrypt says.",
+        description="Scheduler, workers and clients speak TLS. Left out: as workbench.encrypt says.",
     ),
-    _in_words("true or false"),
+    allowed_values("true or false"),
 ]
 """Fields without a description: each profile describes what it does by default."""
 
@@ -216,13 +201,13 @@ _Devices = Annotated[
     str | None,
     BeforeValidator(_device_names),
     WithJsonSchema({"type": "string", "examples": ["0", "0,2"]}),
-    _in_words("indices or UUIDs of GPUs with commas between them, such as '0,2'"),
+    allowed_values("indices or UUIDs of GPUs with commas between them, such as '0,2'"),
 ]
 _DeviceMemory = Annotated[
     Size,
-    _in_words("the memory of each GPU beyond which blocks move to the host, such as '8GiB'"),
+    allowed_values("the memory of each GPU beyond which blocks move to the host, such as '8GiB'"),
 ]
-_Pool = Annotated[Size, _in_words("the memory of each GPU that RMM takes at the start, such as '8GiB'")]
+_Pool = Annotated[Size, allowed_values("the memory of each GPU that RMM takes at the start, such as '8GiB'")]
 
 
 class GpuChoices(ClusterChoices):
@@ -245,38 +230,27 @@ class GpuChoices(ClusterChoices):
     )
 
 
-_Transports = Annotated[
-    Annotated[str, Field(pattern=r"^\^?\\?\w+(,\\?\w+)*$")] | None,
-    BeforeValidator(blank_is_none),
-    WithJsonSchema({"type": "string", "examples": ["tcp,cuda_copy,cuda_ipc", "all"]}),
-    _in_words("names of UCX transports with commas between them, such as 'tcp,cuda_copy,cuda_ipc' (see: ucx_info -d)"),
-]
 Interface = Annotated[
     Annotated[str, Field(pattern=r"^[\w.:@-]+(,[\w.:@-]+)*$")] | None,
     BeforeValidator(blank_is_none),
     WithJsonSchema({"type": "string", "examples": ["ib0", "mlx5_0:1"]}),
-    _in_words("names of network interfaces or ports of cards with commas between them, such as 'ib0' or 'mlx5_0:1'"),
+    allowed_values(
+        "names of network interfaces or ports of cards with commas between them, such as 'ib0' or 'mlx5_0:1'"
+    ),
 ]
 
 
-class UcxChoices(ClusterChoices):
-    """Choices for a cluster that uses UCX."""
+class AllChoices(GpuChoices):
+    """Choices that several profiles have; the others are a profile's own."""
 
-    ucx_tls: _Transports = Field(
-        None,
-        title="UCX transports",
-        description="Transports that UCX may use, such as tcp,cuda_copy. Left out: as UCX_TLS says, or UCX chooses.",
-    )
-    interface: Interface = Field(
-        None,
-        title="Interface",
-        description="Network interface or port of a card that UCX uses, such as ib0. "
-        "Left out: as UCX_NET_DEVICES says, or lo, or with GPUs what UCX chooses.",
-    )
+    interface: Interface = Field(None, title="Interface", description="Network interface for the data, such as ib0.")
 
 
-class AllChoices(GpuChoices, UcxChoices):
-    """All choices of all clusters."""
+@cache
+def properties() -> dict[str, dict[str, Any]]:
+    """Return the JSON Schema of these choices by name."""
+    found: dict[str, dict[str, Any]] = AllChoices.model_json_schema()["properties"]
+    return found
 
 
 def metavar(about: Mapping[str, Any]) -> str:
@@ -328,13 +302,19 @@ def choosing(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _spelled_out() -> list[inspect.Parameter]:
-    kind = inspect.Parameter.KEYWORD_ONLY
+    kinds = {"integer": "int | str | None", "boolean": "bool | str | None"}
+    measures = {"bytes": "int | str | None", "seconds": "float | str | None"}
     return [
-        inspect.Parameter(name, kind, default=None, annotation=taken.__forward_arg__)
-        for name, taken in Choices.__annotations__.items()
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=measures.get(about.get("unit", "")) or kinds.get(about["type"], "str | None"),
+        )
+        for name, about in properties().items()
     ]
 
 
 def _described() -> str:
-    texts = {name: str(AllChoices.model_fields[name].description) for name in Choices.__annotations__}
+    texts = {name: about["description"] for name, about in properties().items()}
     return "\n".join(f"{name}\n{textwrap.indent(textwrap.fill(text, 100), ' ' * 4)}" for name, text in texts.items())

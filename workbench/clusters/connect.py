@@ -43,7 +43,7 @@ def connect(name: str, *, asynchronous: bool = False, client_name: str | None = 
     FailedError
         It failed, was lost, or does not answer.
     MissingError
-        It uses UCX, and distributed-ucxx isn't installed here.
+        A package that its protocol needs isn't installed here.
     """
     record = records.read(name)
     if record.status != "ready":

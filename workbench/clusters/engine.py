@@ -166,7 +166,7 @@ class Engine(ABC):
         dashboard.connect_when_asked(scheduler)
         _notify(scheduler, self.changed)
         addresses = [scheduler.address, *(each.contact_address for each in scheduler.listeners)]
-        contact = next((each for each in addresses if not each.startswith("ucx:")), None)
+        contact = next((each for each in addresses if each.startswith(("tcp:", "tls:"))), None)
         place = Place(scheduler.address, *(security.files(self.folder) if self.spec.encrypt else ()))
         return place if contact == place.address else place._replace(contact=contact)
 

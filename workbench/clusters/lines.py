@@ -11,12 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from workbench.clusters.choices import metavar
-from workbench.clusters.profiles import Profile, registered
+from workbench.clusters.profiles import Profile, in_words, registered
 from workbench.clusters.spec import WITHOUT_DASK
 from workbench.errors import BadInputError, quoted
 from workbench.hardware import Inventory
-
-ONE_CORE = "One core"
 
 _SHORT = {"n_workers": "--workers", "threads_per_worker": "--threads"}
 _NO = "--no-"
@@ -104,31 +102,13 @@ class Line(NamedTuple):
             return self.cluster
         if self.profile in WITHOUT_DASK:
             return {"numpy": "NumPy", "cupy": "CuPy"}[str(self.profile)]
-        rest = dict(self.choices)
-        workers, threads = (rest.pop(name, None) for name in ("n_workers", "threads_per_worker"))
-        if self.profile == "cpu" and not rest and str(workers) == str(threads) == "1":
-            return ONE_CORE
-        shape = [_counted(each, what) for each, what in ((workers, "worker"), (threads, "thread")) if each is not None]
-        others = [
-            "not encrypted" if name == "encrypt" and value is False else f"{name.replace('_', ' ')} {value}"
-            for name, value in rest.items()
-        ]
-        details = ", ".join([*([" × ".join(shape)] if shape else []), *others])
-        title = _title(str(self.profile))
-        return f"{title} with {details}" if details else title
+        name = str(self.profile)
+        known = registered().get(name)
+        return in_words(name, self.choices) if known is None else known.words(self.choices)
 
     def having(self, **choices: Any) -> Line:
         """Return the line with these choices changed."""
         return self._replace(choices={**self.choices, **choices})
-
-
-def _title(name: str) -> str:
-    """Return the title of a profile, or the name of saved choices."""
-    return registered()[name].title if name in registered() else name
-
-
-def _counted(number: Any, what: str) -> str:
-    return f"{number} {what}" if str(number) == "1" else f"{number} {what}s"
 
 
 def read_line(text: str) -> Line:

@@ -74,7 +74,7 @@ def _of_a_client() -> Iterator[Nearby]:
     distributed = sys.modules.get("distributed")
     with contextlib.suppress(ValueError):
         scheduler = distributed.default_client().scheduler if distributed else None
-        if scheduler is not None and scheduler.address.startswith(("tcp://", "ucx://")):
+        if scheduler is not None and not scheduler.address.startswith(("tls:", "inproc:")):
             yield Nearby(scheduler.address, None, None, "of the Client here")
 
 

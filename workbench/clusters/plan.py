@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Unpack
+from typing import Any
 
-from workbench.clusters.choices import Choices, choosing
+from workbench.clusters.choices import choosing
 from workbench.clusters.profiles import Around, look_up, of_cluster, profile as find
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, MissingError
@@ -41,7 +41,7 @@ def plan(
     promised: int = 0,
     held: int = 0,
     version: Callable[[str], str | None] = installed_version,
-    **choices: Unpack[Choices],
+    **choices: Any,
 ) -> ClusterSpec:
     """Return the spec of the cluster that matches profile, hardware and choices, with its reasons, code and consent.
 

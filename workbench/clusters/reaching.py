@@ -9,7 +9,6 @@ import ssl
 import struct
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -42,7 +41,7 @@ class Place(NamedTuple):
     cert: str | None = None
     key: str | None = None
     contact: str | None = None
-    """TCP address of a scheduler that uses UCX, for processes that don't load UCX."""
+    """Address of a scheduler for processes that lack its protocol; None if there is only one."""
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Place:
@@ -51,7 +50,7 @@ class Place(NamedTuple):
 
     @property
     def scheme(self) -> str:
-        """Protocol: "tcp", "tls" or "ucx"."""
+        """Dask's name of the protocol, such as "tcp"."""
         return self.address.partition("://")[0]
 
     @property
@@ -87,7 +86,7 @@ def reach(place: Place) -> About:
     Raises BadInputError if nothing answers there, or something other than a scheduler: the message says which.
     """
     address = place.address
-    if place.scheme != "ucx":
+    if place.scheme in ("tcp", "tls"):
         _check_port(place)
     try:
         found = finish(ask(place))
@@ -151,13 +150,18 @@ def is_scheduler(identity: Mapping[str, Any]) -> bool:
 
 def know(address: str) -> None:
     """Register the protocol of the address with Dask. Raises MissingError if the package for it is missing."""
-    if address.startswith("ucx:") and find_spec("distributed_ucxx") is None:
-        raise MissingError(f"An address with ucx:// needs distributed-ucxx: {install('ucx')}.")
-    if address.startswith("gateway:"):
-        try:
+    scheme = address.partition("://")[0]
+    if scheme in ("tcp", "tls", ""):
+        return
+    load("distributed")
+    from distributed.comm.registry import get_backend
+
+    try:
+        if scheme == "gateway":
             import_module("dask_gateway")
-        except ImportError as err:
-            raise MissingError(f"An address with gateway:// needs dask-gateway: {install('gateway')}.") from err
+        get_backend(scheme)
+    except (ImportError, ValueError) as err:
+        raise MissingError(f"Dask lacks what an address with {scheme}:// needs: {install(scheme)}.") from err
 
 
 def check_proxy(place: Place) -> None:

@@ -71,7 +71,7 @@ class ClusterRecord(Record):
     """Bounds for the number of workers while it adapts to the load."""
     scheduler_address: str | None = None
     contact_address: str | None = None
-    """TCP address of a scheduler that uses UCX, for control and watchers. None for other protocols."""
+    """Address for control and watchers, as in `Place`; None if the scheduler has only one."""
     dashboard_address: str | None = None
     """Address of Dask's own dashboard; None without one.
 
@@ -152,7 +152,7 @@ class ClusterRecord(Record):
 
     @property
     def contact(self) -> str | None:
-        """Address for talking to the scheduler only, which doesn't need UCX."""
+        """Address for talking to the scheduler only, by TCP or TLS if it can."""
         return self.contact_address or self.scheduler_address
 
     @property
@@ -383,7 +383,7 @@ def _of_another_version(path: Path, text: bytes, error: ValidationError) -> Clus
 def _unreadable(path: Path, error: Exception) -> ClusterRecord:
     return ClusterRecord(
         name=path.name,
-        spec=ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=None, why=("The record can't be read.",)),
+        spec=ClusterSpec(profile="unknown", n_workers=0, threads_per_worker=None, memory_limit=None),
         status="lost",
         message=f"Its record can't be read ({reason_of(error)}). Dismiss it: workbench down {path.name}",
         created=(path / "record.json").stat().st_mtime,

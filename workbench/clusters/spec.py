@@ -10,9 +10,6 @@ from pydantic import BaseModel, Field
 from workbench import formats
 from workbench.errors import FailedError
 
-Protocol = Literal["tcp", "tls", "ucx"]
-_PROTOCOL_NOTES: dict[Protocol, str] = {"tls": "", "tcp": ", not encrypted", "ucx": ", UCX"}
-
 WithoutDask = Literal["numpy", "cupy"]
 
 WITHOUT_DASK: tuple[WithoutDask, ...] = get_args(WithoutDask)
@@ -30,20 +27,23 @@ MOVES_TO_HOST = 0.8
 """Default share of a GPU's memory beyond which Dask-CUDA moves blocks to the host's."""
 
 
-class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
+class ClusterSpec(BaseModel, frozen=True, strict=True):
     """A cluster before it exists: profile, workers, threads, memory, protocol. Frozen; converts to and from JSON.
 
     `devices` names GPUs by UUID, one per worker, and is empty if workers have none. `why`, `summary`, `code`,
-    `preview` and `consent` explain the plan, and are ignored in comparisons.
+    `preview` and `consent` explain the plan, and are ignored in comparisons. Fields of other versions are ignored.
     """
 
-    profile: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")] = "cpu"
+    profile: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
     """Name of the profile. "numpy" and "cupy" aren't clusters: one process computes, without Dask."""
-    n_workers: Annotated[int, Field(ge=1)]
-    threads_per_worker: Annotated[int, Field(ge=1)]
+    n_workers: Annotated[int, Field(ge=0)]
+    """Number of workers to start; 0 for a cluster that already runs, until it is asked."""
+    threads_per_worker: Annotated[int, Field(ge=1)] | None
+    """Threads of each worker; None if only the workers know, once they have arrived."""
     memory_limit: Annotated[int, Field(ge=1)] | None
-    """Bytes of each worker; None if only the workers know, once they have arrived."""
-    protocol: Protocol = "tls"
+    """Bytes of each worker; None likewise."""
+    protocol: Annotated[str, Field(pattern=r"^[a-z]{2,20}$")] = "tls"
+    """Dask's name for the protocol, as in addresses: "tls", "tcp" or that of a plugin."""
     python: str | None = None
     idle_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 3600.0
     devices: tuple[str, ...] = ()
@@ -51,10 +51,6 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
     """Bytes on each GPU beyond which blocks move to the host's memory; None: MOVES_TO_HOST of the card's memory."""
     rmm_pool_size: Annotated[int, Field(ge=1)] | None = None
     """Bytes that RMM takes on each GPU at the start, and hands out quickly; None: no pool."""
-    ucx_tls: str | None = None
-    """Transports that UCX may use, as in UCX_TLS: 'tcp,cuda_copy'. None: UCX chooses."""
-    interface: str | None = None
-    """Network interface or port of a card for UCX's data, as in UCX_NET_DEVICES. None: UCX chooses."""
     cupy: bool = False
     """True if workers import CuPy before anything else, and CuPy takes its memory from RMM's pool."""
     missing: dict[str, dict[str, int]] | None = None
@@ -83,15 +79,18 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
 
     @property
     def is_known(self) -> bool:
-        """True if workers and memory are known; those of a running scheduler are unknown until it is asked."""
-        return self.memory_limit is not None
+        """True if the workers' threads and memory are known; a running scheduler must first be asked."""
+        return self.threads_per_worker is not None and self.memory_limit is not None
 
     @property
     def worker_memory(self) -> int:
         """Bytes of each worker. Raises FailedError if they are unknown."""
-        if self.memory_limit is None:
-            raise FailedError("The memory of its workers is known once they have arrived.")
-        return self.memory_limit
+        return _known(self.memory_limit, "memory")
+
+    @property
+    def worker_threads(self) -> int:
+        """Threads of each worker. Raises FailedError if they are unknown."""
+        return _known(self.threads_per_worker, "number of threads")
 
     @property
     def encrypt(self) -> bool:
@@ -106,7 +105,7 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
     @property
     def threads(self) -> int:
         """Threads of all workers together."""
-        return self.n_workers * self.threads_per_worker
+        return self.n_workers * self.worker_threads
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ClusterSpec):
@@ -119,37 +118,37 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
     def chosen(self, names: Container[str]) -> dict[str, Any]:
         """Return the choices of these names with which its profile plans the same cluster again."""
         values = {
-            "n_workers": self.n_workers,
-            "threads_per_worker": self.threads_per_worker if self.is_known else None,
-            "memory": self.memory if self.is_known else None,
+            "n_workers": self.n_workers or None,
+            "threads_per_worker": self.threads_per_worker,
+            "memory": None if self.memory_limit is None else self.memory,
             "encrypt": self.encrypt,
             "idle_timeout": self.idle_timeout or "never",
             "python": self.python,
             "devices": ",".join(self.devices),
             "device_memory_limit": self.device_memory_limit,
             "rmm_pool_size": self.rmm_pool_size,
-            "ucx_tls": self.ucx_tls,
-            "interface": self.interface,
             **self.options,
         }
         return {name: value for name, value in values.items() if value not in (None, "") and name in names}
 
     def describe(self) -> str:
-        """Return one line: '2 workers × 1 thread, 10.2 GiB (5.1 GiB each)', with ', not encrypted' or ', UCX' if so."""
+        """Return one line: '2 workers × 1 thread, 10.2 GiB (5.1 GiB each)', with the protocol unless it is TLS."""
         workers = formats.count(self.n_workers, "worker")
-        threads = formats.count(self.threads_per_worker, "thread")
         if not self.is_known:
             return self.summary or f"{workers}, sized by their machines"
+        threads = formats.count(self.worker_threads, "thread")
         if self.alone:
             return f"one process without Dask, {threads}, {formats.size(self.memory)}"
         gpus = " on a GPU each" if len(self.devices) > 1 else " on a GPU" if self.devices else ""
         each = f" ({formats.size(self.worker_memory)} each)" if self.n_workers > 1 else ""
-        return f"{workers}{gpus} × {threads}, {formats.size(self.memory)}{each}{_PROTOCOL_NOTES.get(self.protocol, '')}"
+        protocol = {"tls": "", "tcp": ", not encrypted"}.get(self.protocol, f", {self.protocol.upper()}")
+        return f"{workers}{gpus} × {threads}, {formats.size(self.memory)}{each}{protocol}"
 
-    def ucx_variables(self) -> dict[str, str]:
-        """Return the environment variables that set these choices for UCX."""
-        variables = {"UCX_TLS": self.ucx_tls, "UCX_NET_DEVICES": self.interface}
-        return {name: value for name, value in variables.items() if value}
+
+def _known(value: int | None, name: str) -> int:
+    if value is None:
+        raise FailedError(f"The {name} of its workers is known once they have arrived.")
+    return value
 
 
 def measured(spec: ClusterSpec, workers: Sequence[Mapping[str, Any]], memory: int) -> ClusterSpec:

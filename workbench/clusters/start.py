@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from workbench.clusters import control, records
-from workbench.clusters.choices import Choices, choosing
+from workbench.clusters.choices import choosing
 from workbench.clusters.connect import connect
 from workbench.clusters.launch import launch
 from workbench.clusters.reaching import KEYS
@@ -81,7 +81,7 @@ def start(
     agreed: bool = False,
     on_change: Callable[[ClusterRecord], None] | None = None,
     timeout: float | None = None,
-    **choices: Unpack[Choices],
+    **choices: Any,
 ) -> Cluster:
     """Start a cluster that matches `profile` and the choices, and wait until it is ready.
 

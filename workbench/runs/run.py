@@ -327,8 +327,9 @@ class Run(Lasting, frozen=True, ser_json_inf_nan="constants"):
     def _processors(self) -> str:
         if self.spec is None:
             return "this machine"
-        number, what = (len(self.spec.devices), "GPU") if self.spec.devices else (self.spec.threads, "CPU thread")
-        return formats.count(number, what)
+        if self.spec.devices:
+            return formats.count(len(self.spec.devices), "GPU")
+        return formats.count(self.spec.threads, "CPU thread") if self.spec.is_known else "its cluster"
 
     @computed_field  # type: ignore[prop-decorator]
     @property

@@ -317,7 +317,7 @@ def _parameters(run: Run) -> Parameters:
         resolved=run.resolved,
         notes=run.notes,
         preset=run.preset,
-        threads_per_worker=run.spec.threads_per_worker if run.spec else 1,
+        threads_per_worker=(run.spec and run.spec.threads_per_worker) or 1,
         save=run.save,
         replace=run.replace,
     )

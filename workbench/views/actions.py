@@ -82,12 +82,12 @@ async def forget_preset(desk: Desk, workload: str, preset: str) -> None:
 
 def _known(profile: str, choices: dict[str, Any] | None) -> Any:
     """Return the choices. Raises BadInputError if a name is unknown."""
-    from workbench.clusters.choices import Choices
+    from workbench.clusters.choices import properties
     from workbench.clusters.profiles import profile as find, takes
 
     for name in choices or {}:
-        if name not in Choices.__annotations__ and not takes(profile, name):
-            known = (*Choices.__annotations__, *find(profile).options)
+        if name not in properties() and not takes(profile, name):
+            known = (*properties(), *find(profile).options)
             raise BadInputError(f"Unknown choice {quoted(name)}. Choose among: {', '.join(known)}.")
     return choices or {}
 

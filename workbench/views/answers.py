@@ -55,15 +55,13 @@ def hints(spec: ClusterSpec) -> dict[str, str]:
     """Return the values that empty fields of the form stand for."""
     return {
         "n_workers": str(spec.n_workers),
-        "threads_per_worker": str(spec.threads_per_worker),
-        "memory": size(spec.memory) if spec.is_known else "what its machines have",
+        "threads_per_worker": str(spec.threads_per_worker or "what its machines have"),
+        "memory": size(spec.memory) if spec.memory_limit else "what its machines have",
         "encrypt": "true" if spec.encrypt else "false",
         "idle_timeout": "never" if spec.idle_timeout is None else f"{round(spec.idle_timeout / 60)}m",
         "python": "this Jupyter’s own",
         "device_memory_limit": "80 % of each",
         "rmm_pool_size": "no pool",
-        "ucx_tls": spec.ucx_tls or "UCX chooses",
-        "interface": spec.interface or ("UCX chooses" if not spec.elsewhere else ""),
         **{name: _typed(name, value) for name, value in spec.options.items() if not isinstance(value, dict)},
     }
 

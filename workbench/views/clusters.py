@@ -189,7 +189,8 @@ def _ready(context: Context, cluster: dict[str, Any]) -> str:
     if used is not None:
         memory = meter(f"Memory used by {name}", used, limit, f"{size(used)} of {size(limit)}", memory=True)
     bounds = f" ({cluster['adaptive'][0]}–{cluster['adaptive'][1]})" if cluster["adaptive"] else ""
-    words = f"{count(cluster['n_workers'], 'worker')}{bounds} × {count(spec['threads_per_worker'], 'thread')}"
+    threads = f" × {count(spec['threads_per_worker'], 'thread')}" if spec["threads_per_worker"] else ""
+    words = f"{count(cluster['n_workers'], 'worker')}{bounds}{threads}"
     left = _left(cluster)
     lease = f"Idle: ends itself in {duration(round(left))}." if left < _NEAR else ""
     far = cluster["machine"] is not None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask.utils import parse_bytes
 
-from workbench.clusters.lines import ONE_CORE, Line, read_line
+from workbench.clusters.lines import Line, read_line
 from workbench.clusters.plan import consent_to_all, plan
 from workbench.clusters.profiles import profile
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
@@ -200,7 +200,7 @@ def _offers(
 ) -> Iterator[_Offer]:
     inventory = context.machine.inventory()
     if inventory.cpu.usable > 1:
-        yield _offer(context, "one-core", "cpu --workers 1 --threads 1", ONE_CORE)
+        yield _offer(context, "one-core", "cpu --workers 1 --threads 1", "One core")
     # Running clusters follow below.
     available = [
         each for each in context.session.profiles(inventory) if each.available and profile(each.name).verb == "Start"

@@ -109,6 +109,9 @@ class Profile(ABC):
     ends_with_owner: ClassVar[bool] = False
     """True if what it started elsewhere is useless without its owner, and is ended when the owner has ended."""
 
+    protocol: ClassVar[str | None] = None
+    """Protocol that it brings in addition to TCP and TLS, as in an address."""
+
     options: ClassVar[tuple[str, ...]] = ()
     """Names of its own choices; a spec keeps them in `ClusterSpec.options`."""
 
@@ -137,6 +140,10 @@ class Profile(ABC):
     def describe(self, spec: ClusterSpec) -> str:
         """Return a one-line description of a spec whose workers are unknown before they arrive; '' for their number."""
         return ""
+
+    def words(self, choices: Mapping[str, Any]) -> str:
+        """Return a readable form of choices: 'CPU with 2 workers × 1 thread, not encrypted'."""
+        return in_words(self.title, choices)
 
     def running(self) -> Iterable[Nearby]:
         """Return running clusters of its kind that can be attached to, if they can be listed."""
@@ -244,6 +251,23 @@ class Profile(ABC):
         """
 
 
+def in_words(title: str, choices: Mapping[str, Any]) -> str:
+    """Return a readable form of choices for a profile, or for saved choices, with this title."""
+    rest = dict(choices)
+    workers, threads = (rest.pop(name, None) for name in ("n_workers", "threads_per_worker"))
+    shape = [_counted(each, what) for each, what in ((workers, "worker"), (threads, "thread")) if each is not None]
+    others = [
+        "not encrypted" if name == "encrypt" and value is False else f"{name.replace('_', ' ')} {value}"
+        for name, value in rest.items()
+    ]
+    details = ", ".join([*([" × ".join(shape)] if shape else []), *others])
+    return f"{title} with {details}" if details else title
+
+
+def _counted(number: Any, what: str) -> str:
+    return f"{number} {what}" if str(number) == "1" else f"{number} {what}s"
+
+
 class Broken(Profile):
     """A profile that is unavailable on any machine."""
 
@@ -310,10 +334,12 @@ _FIELDS: Mapping[str, tuple[Any, str]] = {
     "verb": _TEXT,
     "model": _MODEL,
     "options": (tuple, "tuple of names"),
+    "protocol": _OPTIONAL,
 }
 _ANSWERS: Mapping[str, tuple[Any, str]] = {
     "summary": _TEXT,
     "describe": _TEXT,
+    "words": _TEXT,
     "code": _TEXT,
     "plan": _SPEC,
     "seen": _SPEC,

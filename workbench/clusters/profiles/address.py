@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from workbench.clusters.choices import File
 from workbench.clusters.engine import Engine
-from workbench.clusters.profiles import Around, Profile, profile
+from workbench.clusters.profiles import Around, Profile, profile, registered
 from workbench.clusters.reaching import KEYS, PORT, Place, reach, refuses
 from workbench.clusters.spec import ClusterSpec, measured
 from workbench.errors import BadInputError, ConflictError, MissingError, quoted, reason_of
@@ -42,8 +42,8 @@ def _address(value: Any) -> Any:
     except ValueError:
         port = 0
     named = parts.scheme == "gateway"
-    schemes = ("tcp", "tls", "ucx", "gateway")
-    if not port or parts.scheme not in schemes or not parts.hostname or (parts.path not in ("", "/")) != named:
+    known = parts.scheme in ("tcp", "tls") or any(each.protocol == parts.scheme for each in registered().values())
+    if not port or not known or not parts.hostname or (parts.path not in ("", "/")) != named:
         raise ValueError("Give the address of a scheduler such as tcp://host:8786 or tls://host:8786")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{parts.scheme}://{host}:{port}{parts.path if named else ''}"
@@ -117,10 +117,10 @@ class Address(Profile):
         _check_keys(chosen, scheme)
         return ClusterSpec(
             profile=self.name,
-            n_workers=1,
-            threads_per_worker=1,
+            n_workers=0,
+            threads_per_worker=None,
             memory_limit=None,
-            protocol="tls" if scheme == "tls" else "ucx" if scheme == "ucx" else "tcp",
+            protocol=scheme,
             idle_timeout=None,
             elsewhere=True,
             options=chosen.model_dump(exclude_none=True),

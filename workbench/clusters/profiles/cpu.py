@@ -41,6 +41,10 @@ class Cpu(Here):
         chosen = self.checked(given, self.model)
         return on_cores(chosen, around, profile=self.name, protocol=encrypted(chosen.encrypt))
 
+    def words(self, choices: Mapping[str, Any]) -> str:
+        shape = {name: str(value) for name, value in choices.items()}
+        return "One core" if shape == {"n_workers": "1", "threads_per_worker": "1"} else super().words(choices)
+
     async def start(self, spec: ClusterSpec, security: Security | None) -> SpecCluster:
         return await local_cluster(spec, security)
 

@@ -354,6 +354,7 @@ class Gateway(Profile):
     model = GatewayChoices
     needs = ("dask-gateway", "gateway")
     attaches = True
+    protocol = "gateway"
     options = (*Server._fields, "cluster")
 
     def takes(self, name: str) -> bool:
@@ -390,8 +391,8 @@ class Gateway(Profile):
         choices = {"cluster": chosen.cluster, "cluster_options": options if ours else None}
         return ClusterSpec(
             profile=self.name,
-            n_workers=(chosen.n_workers or 2) if ours else 1,
-            threads_per_worker=1,
+            n_workers=(chosen.n_workers or 2) if ours else 0,
+            threads_per_worker=None,
             memory_limit=None,
             protocol="tls",
             idle_timeout=idle_timeout(chosen.idle_timeout) if ours else None,

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from distributed.security import Security
 
 
+CUDA_EXTRAS = ("cuda12", "cuda13")
+
+
 class Gpus(Here):
     """A worker for each GPU."""
 
@@ -39,7 +42,7 @@ class Gpus(Here):
 
     def check(self, spec: ClusterSpec) -> None:
         super().check(spec)
-        check_package(spec, ("dask-cuda",), "cuda")
+        check_package(spec, ("dask-cuda",), CUDA_EXTRAS)
         check_devices(spec, inventory())
 
     async def start(self, spec: ClusterSpec, security: Security | None) -> SpecCluster:
@@ -117,7 +120,7 @@ def _without_gpus(inventory: Inventory, version: Callable[[str], str | None]) ->
     if not inventory.visible_gpus():
         return "CUDA_VISIBLE_DEVICES hides every GPU: unset it, or name some in it."
     if version("dask-cuda") is None:
-        return f"Needs dask-cuda: {install(extra_for('cuda', inventory))}."
+        return f"Needs dask-cuda: {install(extra_for(CUDA_EXTRAS, inventory))}."
     return None
 
 

@@ -8,13 +8,13 @@ from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from workbench import config, formats
 from workbench.clusters.budget import MINIMUM_PER_WORKER, Budget, budget_after
 from workbench.clusters.choices import ClusterChoices
 from workbench.clusters.profiles import Around, Group, Profile
-from workbench.clusters.spec import ClusterSpec, Protocol
+from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, MissingError, install, on_one_line
 from workbench.hardware import Inventory, inventory
 
@@ -46,10 +46,10 @@ class Here(Profile):
             lines.append("security=Security.temporary(),")
         variables = "".join(
             f"os.environ[{formats.literal(name)}] = {formats.literal(value)}\n"
-            for name, value in spec.ucx_variables().items()
+            for name, value in self.environment(spec)[1].items()
         )
         if variables:
-            # UCX reads them once in a process, when it starts; workers inherit them.
+            # Before Dask reads them; workers inherit them.
             imports, variables = ["import os", "", *imports], f"\n{variables}"
         body = "\n".join(f"        {line}" for line in lines)
         kind = "LocalCUDACluster" if spec.devices else "LocalCluster"
@@ -90,30 +90,27 @@ def common(chosen: ClusterChoices, around: Around, n_workers: int) -> dict[str, 
     }
 
 
-def encrypted(given: bool | None) -> Protocol:
+def encrypted(given: bool | None) -> str:
     """Return "tls" or "tcp", by the choice or else by the setting."""
     wanted = config.switch("encrypt") if given is None else given
     return "tls" if wanted else "tcp"
 
 
-def check_package(spec: ClusterSpec, names: tuple[str, ...], kind: Literal["cuda", "ucx"]) -> None:
+def check_package(spec: ClusterSpec, names: tuple[str, ...], extras: tuple[str, str]) -> None:
     """Raise MissingError if the environment of the cluster has none of these distributions."""
     from workbench.clusters.environments import installed
 
     if not installed(spec.python, names):
-        extra = extra_for(kind, inventory())
+        extra = extra_for(extras, inventory())
         raise MissingError(
             f"The {spec.profile} profile needs {names[0]} in {spec.python or sys.executable}: {install(extra)}."
         )
 
 
-def extra_for(kind: Literal["cuda", "ucx"], inventory: Inventory) -> str:
-    """Return the extra that fits the driver: one older than CUDA 13 can't run packages built for CUDA 13."""
+def extra_for(extras: tuple[str, str], inventory: Inventory) -> str:
+    """Return the one of two extras, for CUDA 12 and 13, that fits the driver: an older one can't run CUDA 13."""
     major = (inventory.cuda.version or "").partition(".")[0]
-    old = major.isdecimal() and int(major) < 13
-    if kind == "ucx":
-        return "ucx12" if old else "ucx"
-    return "cuda12" if old else "cuda13"
+    return extras[0 if major.isdecimal() and int(major) < 13 else 1]
 
 
 STARTED: dict[str, Any] = {

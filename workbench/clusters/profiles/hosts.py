@@ -293,7 +293,7 @@ class HostsEngine(Engine):
             "texts": [*map(inspect.getsource, (remote, private, far)), _MAIN],
             "config": {"distributed": dask.config.get("distributed")},
             "keys": {name: getattr(security, name) for name in keys} if security else None,
-            "threads": spec.options.get("threads_per_worker") or (1 if self._gpus else None),
+            "threads": spec.threads_per_worker,
             "memory": spec.memory_limit,
             "workers_per_host": workers_per_host(spec),
         }
@@ -362,7 +362,7 @@ class HostsEngine(Engine):
 
     def check_room(self, n: int) -> None:
         # A worker whose memory wasn't chosen takes its share of a machine, and existing workers keep theirs.
-        threads, hosts = self.spec.options.get("threads_per_worker"), self.spec.options["hosts"]
+        threads, hosts = self.spec.threads_per_worker, self.spec.options["hosts"]
         cores = [each.about.cores for each in self._workers.values() if each.about]
         most = len(hosts) * max(workers_per_host(self.spec), min(cores, default=0) // threads if threads else 0)
         if self.spec.memory_limit is None and n > most:

@@ -151,13 +151,13 @@ class Kubernetes(Profile):
         chosen = self.checked({**({"image": configured} if configured else {}), **given}, KubernetesChoices)
         n_workers, threads = chosen.n_workers or 2, chosen.threads_per_worker
         memory = None if chosen.memory is None else memory_each(chosen.memory, n_workers)
-        options = chosen.model_dump(include={*self.options, "threads_per_worker"}, exclude_none=True)
+        options = chosen.model_dump(include={*self.options}, exclude_none=True)
         options["env"] = {name: value.strip() for name, value in chosen.env.items()}
         check_variables(options["env"], "env", f"pods of {chosen.image}")
         return ClusterSpec(
             profile=self.name,
             n_workers=n_workers,
-            threads_per_worker=threads or 1,
+            threads_per_worker=threads,
             memory_limit=memory,
             protocol="tcp",
             idle_timeout=idle_timeout(chosen.idle_timeout),
@@ -261,7 +261,7 @@ def _arguments(spec: ClusterSpec, environment: Mapping[str, str] = {}) -> dict[s
     """Return the arguments of `make_cluster_spec` that KubeCluster takes, too, without those that are None."""
     options = spec.options
     limits = {
-        "cpu": str(spec.threads_per_worker) if "threads_per_worker" in options else None,
+        "cpu": str(spec.threads_per_worker) if spec.threads_per_worker else None,
         "memory": str(spec.memory_limit) if spec.memory_limit else None,
         "nvidia.com/gpu": str(options["gpus"]) if options.get("gpus") else None,
     }

@@ -321,7 +321,7 @@ class Queue(Profile):
         given: dict[str, Any] = {
             "queue": options.get("queue"),
             self.account: options.get("account"),
-            "cores": spec.threads_per_worker * per_job(spec),
+            "cores": spec.worker_threads * per_job(spec),
             "processes": per_job(spec),
             "memory": format_bytes(spec.worker_memory * per_job(spec)),
             "walltime": self.clock(options["walltime"]),
@@ -494,7 +494,7 @@ def _lifetime(walltime: int) -> list[str]:
 def _why(spec: ClusterSpec, asked_for: int | None) -> tuple[str, ...]:
     options, each = spec.options, per_job(spec)
     jobs = formats.count(spec.n_workers // each, "job")
-    cores = formats.count(each * spec.threads_per_worker, "core")
+    cores = formats.count(each * spec.worker_threads, "core")
     workers = "a worker each" if each == 1 else f"{each} workers each"
     if asked_for not in (None, spec.n_workers):
         workers += f" ({spec.n_workers} in place of {asked_for}: jobs come whole)"

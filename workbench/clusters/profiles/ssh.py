@@ -106,16 +106,15 @@ class Ssh(Profile):
                 f"n_workers is {n_workers}, and {formats.count(len(chosen.hosts), 'machine')} with "
                 f"{formats.count(each, 'GPU')} each have a GPU for {each * len(chosen.hosts)} of them."
             )
-        kept = {*self.options, "threads_per_worker"}
         return ClusterSpec(
             profile=self.name,
             n_workers=n_workers,
-            threads_per_worker=chosen.threads_per_worker or 1,
+            threads_per_worker=chosen.threads_per_worker or (1 if chosen.gpus else None),
             memory_limit=None if chosen.memory is None else memory_each(chosen.memory, n_workers),
             protocol=encrypted(chosen.encrypt),
             idle_timeout=idle_timeout(chosen.idle_timeout),
             elsewhere=True,
-            options=chosen.model_dump(include=kept, exclude_none=True),
+            options=chosen.model_dump(include={*self.options}, exclude_none=True),
             why=tuple(_why(chosen, n_workers)),
         )
 
@@ -185,7 +184,7 @@ def _script(spec: ClusterSpec) -> str:
     connect = {"username": "user", "port": "port", "client_keys": "key", "known_hosts": "known_hosts"}
     connecting = {name: given[ours] for name, ours in connect.items() if ours in given}
     worker: dict[str, Any] = {}
-    if "threads_per_worker" in given:
+    if spec.threads_per_worker is not None:
         worker["nthreads"] = spec.threads_per_worker
     if spec.memory_limit is not None:
         worker["memory_limit"] = spec.memory_limit
@@ -218,7 +217,7 @@ def _by_hand(spec: ClusterSpec) -> str:
         command.append(f"tcp://{first}:8786")
         if n > 1 and not given.get("gpus"):
             command += ["--nworkers", str(n)]
-        if "threads_per_worker" in given:
+        if spec.threads_per_worker is not None:
             command += ["--nthreads", str(spec.threads_per_worker)]
         if spec.memory_limit is not None:
             command += ["--memory-limit", formats.size(spec.memory_limit).replace(" ", "")]

@@ -6,15 +6,16 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import dask
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from workbench.clusters.choices import AllChoices, ClusterChoices, UcxChoices
+from workbench.clusters.choices import ClusterChoices, GpuChoices, Interface, allowed_values, blank_is_none
 from workbench.clusters.devices import check as check_devices
 from workbench.clusters.profiles import Around
 from workbench.clusters.profiles.cpu import local_cluster, on_cores
-from workbench.clusters.profiles.gpu import cuda_cluster, on_devices
+from workbench.clusters.profiles.gpu import CUDA_EXTRAS, cuda_cluster, on_devices
 from workbench.clusters.profiles.here import Here, check_package, extra_for
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, MissingError, install
@@ -34,10 +35,42 @@ UCX_MEASURED = (
 )
 """From experiments of autumn 2026 with distributed 2026.7.1 and distributed-ucxx 0.52.0."""
 
+_EXTRAS = ("ucx12", "ucx")
+
 UCX_OPEN = (
     "Warning: no encryption and no password over UCX, which listens on all network interfaces of this machine (ucxx "
     "takes no address to listen at): start it only where the network is trusted, or behind a firewall."
 )
+
+
+_Transports = Annotated[
+    Annotated[str, Field(pattern=r"^\^?\\?\w+(,\\?\w+)*$")] | None,
+    BeforeValidator(blank_is_none),
+    WithJsonSchema({"type": "string", "examples": ["tcp,cuda_copy,cuda_ipc", "all"]}),
+    allowed_values(
+        "names of UCX transports with commas between them, such as 'tcp,cuda_copy,cuda_ipc' (see: ucx_info -d)",
+    ),
+]
+
+
+class UcxChoices(ClusterChoices):
+    """Choices for a cluster that uses UCX."""
+
+    ucx_tls: _Transports = Field(
+        None,
+        title="UCX transports",
+        description="Transports that UCX may use, such as tcp,cuda_copy. Left out: as UCX_TLS says, or UCX chooses.",
+    )
+    interface: Interface = Field(
+        None,
+        title="Interface",
+        description="Network interface or port of a card that UCX uses, such as ib0. "
+        "Left out: as UCX_NET_DEVICES says, or lo, or with GPUs what UCX chooses.",
+    )
+
+
+class UcxGpuChoices(GpuChoices, UcxChoices):
+    """Choices for a cluster with GPUs that uses UCX."""
 
 
 class Ucx(Here):
@@ -47,6 +80,8 @@ class Ucx(Here):
     title = "UCX"
     group = "more"
     model = UcxChoices
+    protocol = "ucx"
+    options = ("ucx_tls",)
 
     def summary(self, inventory: Inventory) -> str:
         if inventory.gpus:
@@ -56,15 +91,15 @@ class Ucx(Here):
     def unavailable(self, around: Around) -> str | None:
         if around.inventory.ucx.installed:
             return None
-        return f"Needs distributed-ucxx: {install(extra_for('ucx', around.inventory))}."
+        return f"Needs distributed-ucxx: {install(extra_for(_EXTRAS, around.inventory))}."
 
     def choices(self, inventory: Inventory) -> type[ClusterChoices]:
-        return AllChoices if has_devices(inventory) else UcxChoices
+        return UcxGpuChoices if has_devices(inventory) else UcxChoices
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec on GPUs if there are any, else on cores."""
         inventory = around.inventory
-        chosen = self.checked(given, AllChoices if has_devices(inventory, around.version) else UcxChoices)
+        chosen = self.checked(given, UcxGpuChoices if has_devices(inventory, around.version) else UcxChoices)
         if chosen.encrypt:
             raise BadInputError(
                 "encrypt is True, and there is no TLS over UCX. Leave it out, or choose another profile than ucx."
@@ -72,18 +107,19 @@ class Ucx(Here):
         # The environment may set what isn't chosen.
         tls = chosen.ucx_tls or os.environ.get("UCX_TLS")
         interface = chosen.interface or os.environ.get("UCX_NET_DEVICES")
-        speaking: dict[str, Any] = {"profile": self.name, "protocol": "ucx", "ucx_tls": tls}
-        if isinstance(chosen, AllChoices):
-            return on_devices(chosen, around, (_summary(tls, interface), UCX_OPEN), **speaking, interface=interface)
-        interface = interface or "lo"
-        why = (_summary(tls, interface), UCX_MEASURED, UCX_OPEN)
-        return on_cores(chosen, around, why, **speaking, interface=interface)
+        if not isinstance(chosen, UcxGpuChoices):
+            interface = interface or "lo"
+        options = {name: value for name, value in (("ucx_tls", tls), ("interface", interface)) if value}
+        fields: dict[str, Any] = {"profile": self.name, "protocol": "ucx", "options": options}
+        if isinstance(chosen, UcxGpuChoices):
+            return on_devices(chosen, around, (_summary(tls, interface), UCX_OPEN), **fields)
+        return on_cores(chosen, around, (_summary(tls, interface), UCX_MEASURED, UCX_OPEN), **fields)
 
     def check(self, spec: ClusterSpec) -> None:
         super().check(spec)
         if spec.devices:
-            check_package(spec, ("dask-cuda",), "cuda")
-        check_package(spec, UCX_PACKAGES, "ucx")
+            check_package(spec, ("dask-cuda",), CUDA_EXTRAS)
+        check_package(spec, UCX_PACKAGES, _EXTRAS)
         if spec.devices:
             check_devices(spec, inventory())
 
@@ -97,7 +133,7 @@ class Ucx(Here):
         defaults = {"UCX_WARN_UNUSED_ENV_VARS": "n"}
         if not spec.devices:
             defaults |= {"DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT": "False", "UCX_NET_DEVICES": "lo"}
-        return defaults, spec.ucx_variables()
+        return defaults, _variables(spec)
 
     def connecting(self, spec: ClusterSpec, name: str) -> None:
         """Prepare UCX, which initializes once in a process, at the first connection."""
@@ -108,7 +144,7 @@ class Ucx(Here):
             )
         # Blocks on a GPU arrive on one.
         dask.config.set({"distributed-ucxx.create-cuda-context": bool(spec.devices)})
-        os.environ.update(spec.ucx_variables())
+        os.environ.update(_variables(spec))
         # ucxx sets a variable that its own UCX then warns about.
         os.environ.setdefault("UCX_WARN_UNUSED_ENV_VARS", "n")
 
@@ -140,6 +176,12 @@ def _tcp_nanny_class() -> Any:
             self._protocol, self._start_host = "tcp", "127.0.0.1"
 
     return TcpNanny
+
+
+def _variables(spec: ClusterSpec) -> dict[str, str]:
+    """Return the environment variables that set the choices for UCX."""
+    names = {"ucx_tls": "UCX_TLS", "interface": "UCX_NET_DEVICES"}
+    return {names[choice]: value for choice, value in spec.options.items()}
 
 
 def _summary(tls: str | None, interface: str | None) -> str:

@@ -431,7 +431,7 @@ def _pinned(
     around: dict[str, Any] = {
         "memory": min(spec.memory for spec in specs),
         "threads": max(spec.threads for spec in specs),
-        "threads_per_worker": max(spec.threads_per_worker for spec in specs),
+        "threads_per_worker": max(spec.worker_threads for spec in specs),
         "on_gpu": any(spec.devices for spec in specs),
         "device_memory": min((size for spec in specs if (size := size_of(spec)["device_memory"])), default=None),
     }

@@ -58,7 +58,8 @@ def _apart_from(row: Row, swept: Sequence[str]) -> str:
 
 
 def _scaling(what: str, rows: Sequence[Row]) -> Scaling | None:
-    measured = sorted(((row.spec.threads, row) for row in rows if row.spec is not None), key=lambda each: each[0])
+    known = ((row.spec.threads, row) for row in rows if row.spec is not None and row.spec.is_known)
+    measured = sorted(known, key=lambda each: each[0])
     if len({cores for cores, _ in measured}) < 2:
         return None
     fewest, alone = measured[0]

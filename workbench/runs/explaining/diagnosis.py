@@ -180,7 +180,7 @@ def _threads(run: Run, events: Batch) -> dict[str, int]:
         rows = events.tasks.worker.codes == code
         if worker and rows.any():
             seen = len(set(events.tasks.thread[rows].tolist()))
-            threads[worker] = seen if run.spec is None else run.spec.threads_per_worker
+            threads[worker] = (run.spec and run.spec.threads_per_worker) or seen
     threads |= {sample.worker: sample.n_threads for sample in events.samples if sample.n_threads}
     return threads
 

@@ -156,7 +156,7 @@ def short_tasks(facts: Facts) -> Found | None:
 def _held(facts: Facts) -> float:
     """Return the size of the largest block of which a worker's memory has room for eight in each thread."""
     spec = facts.run.spec
-    return math.inf if spec is None or spec.memory_limit is None else spec.memory_limit / spec.threads_per_worker / 8
+    return math.inf if spec is None or not spec.is_known else spec.worker_memory / spec.worker_threads / 8
 
 
 def huge_block(facts: Facts) -> Found | None:

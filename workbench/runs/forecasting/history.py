@@ -93,7 +93,7 @@ def seconds_of(
 
 def _point(run: Run, resolved: Mapping[str, Any], needs: Needs | None, spec: ClusterSpec) -> Point | None:
     """Return a run relative to the request; None if the run is no evidence for it."""
-    if run.spec is None or not run.seconds:
+    if run.spec is None or not run.spec.is_known or not run.seconds:
         return None
     away = {"threads": math.log(run.spec.threads / spec.threads)}
     doubts = [_OTHER_SHAPE if _shape(run.spec) != _shape(spec) else 0.0]
@@ -129,7 +129,7 @@ def size_of(needs: Needs) -> float | None:
     return (needs.work or needs.bytes_processed or needs.held_total or None) if needs.known else None
 
 
-def _shape(spec: ClusterSpec) -> tuple[int, int, str]:
+def _shape(spec: ClusterSpec) -> tuple[int, int | None, str]:
     return spec.n_workers, spec.threads_per_worker, spec.protocol
 
 
