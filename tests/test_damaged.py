@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import html
 import json
+import math
 import os
 import random
 import shutil
@@ -57,7 +58,6 @@ def kept(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (store.folder(name) / "metrics.json").write_text('{"began": 10.0, "metrics": [], "workers": {}, "dtypes": {}}')
     for name in ("good-otter", "bad-otter"):
         records.create(ClusterRecord(name=name, spec=SPEC, status="lost", message="gone", place=processes.place()))
-        (records.folder(name) / "host.json").write_text('{"pid": 1, "pid_created": 1000000.0}')
     compare_runs(["good-aaaaaa", "bad-bbbbbb"])
     return data_folder
 
@@ -208,18 +208,17 @@ def test_a_pid_of_no_process_is_never_signalled(kept: Path, pid: int, capsys: py
             told |= {"status": status, "pid": pid, "pid_created": created, "worker_pids": [pid]}
             path.mkdir(exist_ok=True)
             (path / "record.json").write_text(json.dumps(told))
-            (path / "host.json").write_text(json.dumps({"pid": pid, "pid_created": created}))
+            (path / "process").unlink(missing_ok=True)
+            (path / "process").symlink_to(f"{pid} {created or ''}")
             assert main(["ls"]) == 0
             assert "good-otter" in capsys.readouterr().out
             main(["down", "bad-otter"])
     assert processes.find(pid, 0.0) is None
+    assert processes.find(os.getpid(), math.nan) is None
 
 
-@pytest.mark.parametrize("name", ["record.json", "host.json"])
-def test_a_damaged_record_of_a_cluster_costs_that_cluster(
-    kept: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path, chance = records.folder("bad-otter") / name, random.Random(name)
+def test_a_damaged_record_of_a_cluster_costs_that_cluster(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, chance = records.folder("bad-otter") / "record.json", random.Random("record.json")
     whole = path.read_bytes()
     contents = [*damaged(whole, chance)]
     contents += [json.dumps(wrong_in(json.loads(whole), chance)).encode() for _ in range(12)]

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import dask.config
-import psutil
 import pytest
 
 from workbench import session as session_module
@@ -31,7 +30,7 @@ def data_folder(tmp_path):
 
 def a_run(run_id="array_sum-aaaaaa", **changes):
     about = {"workload": "array_sum", "cluster": "calm-otter", "created": time.time(), "place": processes.place()}
-    return Run(id=run_id, **about | {"pid": os.getpid(), "pid_created": psutil.Process().create_time()} | changes)
+    return Run(id=run_id, **about | {"pid": os.getpid(), "pid_created": processes.created(os.getpid())} | changes)
 
 
 class Listener:

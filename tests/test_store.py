@@ -41,7 +41,7 @@ def an_ended_process():
 
 
 def this_process():
-    return {"pid": os.getpid(), "pid_created": psutil.Process().create_time()}
+    return {"pid": os.getpid(), "pid_created": processes.created(os.getpid())}
 
 
 def test_what_runs_cannot_be_looked_for_by_is_told():

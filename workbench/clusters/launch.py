@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -16,8 +17,9 @@ from workbench.clusters import names, records
 from workbench.clusters.profiles import of_cluster
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError
+from workbench.errors import BadInputError, StorageError
 from workbench.jobs import processes
+from workbench.jobs.records import claim
 from workbench.kept import check_name
 
 
@@ -68,9 +70,11 @@ def _start_host(record: ClusterRecord) -> ClusterRecord:
         raise BadInputError(
             f"Python can't be started as {python!r} ({err.strerror}). Give the path of an interpreter."
         ) from err
-    records.note_process(record.name, host.pid)
+    created = processes.created(host.pid)
+    with contextlib.suppress(StorageError):
+        claim(records.folder(record.name), host.pid, created)
     processes.reap(host)
-    return record.model_copy(update={"pid": host.pid, "pid_created": processes.created(host.pid)})
+    return record.model_copy(update={"pid": host.pid, "pid_created": created})
 
 
 def environment(record: ClusterRecord) -> dict[str, str]:

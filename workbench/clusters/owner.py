@@ -51,7 +51,7 @@ def own(name: str, *, worker_start: str = "spawn") -> int:
     }
     if not cuda.answered():
         settings["distributed.diagnostics.nvml"] = False
-    with dask.config.set(settings), folders.living(records.folder(name)):
+    with dask.config.set(settings), folders.signs_of_life(records.folder(name)):
         # Not asyncio.run: it would wait for unfinished work at its end, and this process ends anyway.
         return asyncio.new_event_loop().run_until_complete(_Owner(records.read(name)).run())
 

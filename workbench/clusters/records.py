@@ -1,18 +1,16 @@
 """Records of clusters, one folder on disk for each, which outlive every process that reads them.
 
 A cluster's host process is the only writer of its `record.json`; a reader rewrites it only if that process ended
-without updating it. Folders appear and disappear by renaming, so that readers never see half of one.
+without updating it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import platform
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +26,7 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError, FailedError, NotFoundError, StorageError, quoted, reason_of
 from workbench.jobs import folders, processes
 from workbench.jobs.folders import Record
+from workbench.jobs.records import FILE, claim_folder, discard, with_process
 from workbench.kept import is_name
 from workbench.redaction import redact_json
 from workbench.threads import finish
@@ -36,8 +35,6 @@ Status = Literal["starting", "ready", "stopping", "failed", "lost", "unknown"]
 """'unknown': nothing here can see it, since it is on another machine, or its record is of another version."""
 Stage = Literal["preparing", "scheduler", "workers", "ready"]
 
-# Between making a folder and starting the process there are milliseconds; a slow disk may take longer.
-_PROCESS_DUE = 15.0
 _TAIL_LINES = 20
 _TAIL_BYTES = 16_384
 
@@ -200,7 +197,7 @@ def names() -> tuple[str, ...]:
 
 def write(record: ClusterRecord) -> None:
     """Replace the record on disk. Raises FileNotFoundError when the cluster's folder is gone."""
-    config.write_atomically(folder(record.name) / "record.json", redact_json(record.model_dump_json()))
+    config.write_atomically(folder(record.name) / FILE, redact_json(record.model_dump_json()))
 
 
 def create(record: ClusterRecord, check: Callable[[tuple[ClusterRecord, ...]], None] | None = None) -> None:
@@ -218,19 +215,20 @@ def create(record: ClusterRecord, check: Callable[[tuple[ClusterRecord, ...]], N
             raise ConflictError(existing.taken)
         if check is not None:
             check(read_all(locked=True))
-        _discard(target)
-        _sweep()
-        draft = target.with_name(f".{record.name}.{os.getpid()}")
-        with config.writing(target):
-            draft.mkdir(mode=0o700)
-        config.write_atomically(draft / "record.json", redact_json(record.model_dump_json()))
-        draft.rename(target)
+        discard(target)
+        # Readers see the folder once it has a record.
+        claim_folder(target)
+        try:
+            write(record)
+        except StorageError:
+            discard(target)
+            raise
 
 
 def remove(name: str) -> None:
     """Remove the cluster's whole folder."""
     with lock():
-        _discard(folder(name))
+        discard(folder(name))
 
 
 def log(name: str) -> str:
@@ -250,18 +248,12 @@ def log_tail(name: str) -> tuple[str, ...]:
     return tuple(line.rstrip() for line in text.splitlines() if line.strip())[-_TAIL_LINES:]
 
 
-def note_process(name: str, pid: int) -> None:
-    """Save the pid of the host that was started, before the host can do so itself."""
-    text = json.dumps({"pid": pid, "pid_created": processes.created(pid)})
-    with contextlib.suppress(FileNotFoundError, StorageError):
-        config.write_atomically(folder(name) / "host.json", text)
-
-
 def host_process(record: ClusterRecord) -> psutil.Process | None:
     """Return the cluster's host, None if it has ended."""
     if record.place != processes.place():
         return None
-    return processes.find(*_pid(record), record.marker)
+    started = with_process(record, folder(record.name))
+    return processes.find(started.pid, started.pid_created)
 
 
 def memory_used(record: ClusterRecord) -> int | None:
@@ -309,8 +301,7 @@ def end_processes(record: ClusterRecord) -> str | None:
             finish(known.end(record.spec, record.called))
         except FailedError as err:
             left = str(err)
-    pid, _ = _pid(record)
-    if pid is not None:
+    if (pid := with_process(record, folder(record.name)).pid) is not None:
         processes.end(processes.leftovers(pid, record.marker))
     remove_keys(record.name)
     remove_temporary()
@@ -331,7 +322,7 @@ def remove_keys(name: str) -> None:
 
 def _folders() -> list[Path]:
     # The folder may be missing if nothing can be written.
-    return [path.parent for path in config.data_folder().glob("clusters/*/record.json") if is_name(path.parent.name)]
+    return [path.parent for path in config.data_folder().glob(f"clusters/*/{FILE}") if is_name(path.parent.name)]
 
 
 def _unknown(name: str) -> str:
@@ -340,17 +331,15 @@ def _unknown(name: str) -> str:
     return f"Unknown cluster {quoted(name)}. {there}"
 
 
-@contextlib.contextmanager
-def lock() -> Iterator[None]:
-    """Hold the lock for changes by processes that don't own the cluster."""
-    with config.locked(clusters_folder() / ".lock"):
-        yield
+def lock() -> contextlib.AbstractContextManager[None]:
+    """Return the lock for changes by processes that don't own the cluster."""
+    return config.locked(clusters_folder() / ".lock")
 
 
 def _parse(path: Path) -> ClusterRecord | None:
     """Return the record as it is on disk; a substitute with a message if it can't be read; None without one."""
     try:
-        text = redact_json((path / "record.json").read_bytes()).encode()
+        text = redact_json((path / FILE).read_bytes()).encode()
     except FileNotFoundError:
         return None
     except OSError as err:
@@ -386,28 +375,16 @@ def _unreadable(path: Path, error: Exception) -> ClusterRecord:
         spec=ClusterSpec(profile="unknown", n_workers=0, threads_per_worker=None, memory_limit=None),
         status="lost",
         message=f"Its record can't be read ({reason_of(error)}). Dismiss it: workbench down {path.name}",
-        created=(path / "record.json").stat().st_mtime,
+        created=(path / FILE).stat().st_mtime,
         place=processes.place(),
     )
-
-
-def _pid(record: ClusterRecord) -> tuple[int | None, float | None]:
-    if record.pid is not None:
-        return record.pid, record.pid_created
-    try:
-        noted = json.loads((folder(record.name) / "host.json").read_text(encoding="utf-8"))
-        return int(noted["pid"]), None if noted["pid_created"] is None else float(noted["pid_created"])
-    except (OSError, ValueError, KeyError, TypeError, OverflowError):
-        return None, None
 
 
 def _state(record: ClusterRecord) -> folders.State | None:
     """Return the state of its host; None if it has no host any more, or if that is unknown."""
     if record.is_over or record.status == "unknown":
         return None
-    pid, pid_created = _pid(record)
-    started = record.model_copy(update={"pid": pid, "pid_created": pid_created})
-    return folders.state(started, folder(record.name), mark=record.marker, grace=_PROCESS_DUE)
+    return folders.state(with_process(record, folder(record.name)))
 
 
 def _far(record: ClusterRecord) -> str:
@@ -453,7 +430,7 @@ def _bury(record: ClusterRecord) -> ClusterRecord | None:
     if left is None and of_cluster(record.spec.profile).ends_with_owner:
         record = record.model_copy(update={"called": ""})
     if record.status == "stopping" and not record.called:
-        _discard(folder(record.name))
+        discard(folder(record.name))
         return None
     buried = _buried(record, left)
     write(buried)
@@ -498,18 +475,3 @@ def _died(record: ClusterRecord, tail: tuple[str, ...]) -> str:
         f"{how}, as a system does that is short of memory; its workers and their data went with it. Start the cluster "
         "again."
     )
-
-
-def _sweep() -> None:
-    """Remove folders left by processes that were killed while making or removing them."""
-    for path in clusters_folder().glob(".*.*"):
-        if time.time() - path.stat().st_mtime > _PROCESS_DUE:
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _discard(path: Path) -> None:
-    """Remove the folder at once for every reader, then delete its files."""
-    trash = path.with_name(f".{path.name}.gone.{os.getpid()}.{time.monotonic_ns()}")
-    with contextlib.suppress(FileNotFoundError):
-        path.rename(trash)
-        shutil.rmtree(trash, ignore_errors=True)

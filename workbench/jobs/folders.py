@@ -9,7 +9,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
 
@@ -64,20 +63,21 @@ class Lasting(Record, frozen=True):
         return self.status in ACTIVE
 
 
+R = TypeVar("R", bound=Record)
 L = TypeVar("L", bound=Lasting)
 
 
-def state(record: Record, folder: Path, *, mark: str = "", grace: float = START_GRACE) -> State:
-    """Return the state of a record's process. A record without a process after `grace` seconds never gets one.
+def state(record: Record) -> State:
+    """Return the state of a record's process. A record without a process after START_GRACE seconds never gets one.
 
-    `mark` is the value of MARKER in its environment. Only a process of this machine is ever 'gone': one elsewhere may
-    sleep, be paused or cut off, and the clocks of two machines differ.
+    Only a process of this machine is ever 'gone': one elsewhere may sleep, be paused or cut off, and the clocks of two
+    machines differ.
     """
     if record.place != processes.place():
         return "elsewhere"
     if record.pid is None:
-        return "starting" if time.time() - record.created < grace else "gone"
-    return "here" if processes.find(record.pid, record.pid_created, mark) else "gone"
+        return "starting" if time.time() - record.created < START_GRACE else "gone"
+    return "here" if processes.find(record.pid, record.pid_created) else "gone"
 
 
 def silence(record: Record, folder: Path) -> str | None:
@@ -116,16 +116,11 @@ def meanwhile(do: Callable[[], None], every: float, name: str) -> Iterator[None]
         thread.join(timeout=1)
 
 
-@contextlib.contextmanager
-def living(folder: Path) -> Iterator[None]:
-    """Give signs of life until the block ends, from a thread, so that a busy event loop doesn't delay them."""
-    give_sign_of_life(folder)
-    with meanwhile(partial(give_sign_of_life, folder), HEARTBEAT, "heartbeat"):
-        yield
-
-
 def signs_of_life(folder: Path) -> contextlib.AbstractContextManager[None]:
-    """Give signs of life until the block ends; end this process if a file in its folder requests it."""
+    """Give signs of life until the block ends; end this process if a file in its folder requests it.
+
+    A thread does so, since an event loop may be busy.
+    """
 
     def beat() -> None:
         give_sign_of_life(folder)
@@ -140,7 +135,7 @@ def ask_to_end(record: Record, folder: Path) -> None:
     """Request that the process ends, and signal it if it is on this machine."""
     with contextlib.suppress(OSError):  # without room for the file, the signal suffices
         (folder / "cancel").touch()
-    if record.pid is not None and state(record, folder) == "here":
+    if record.pid is not None and state(record) == "here":
         with contextlib.suppress(ProcessLookupError):
             os.kill(record.pid, signal.SIGTERM)
 

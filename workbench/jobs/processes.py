@@ -6,6 +6,7 @@ import contextlib
 import os
 import platform
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,8 +21,7 @@ from workbench.remote import place as place
 MARKER = "WORKBENCH_CLUSTER"
 """Environment variable of a host process and its children: the cluster's folder and the time of its request."""
 
-# psutil computes with the time of boot, which follows the clock, and that may be adjusted by a second or so.
-_CLOCK_TOLERANCE = 2.0
+_TOLERANCE = 1.0  # seconds; some marks of processes have whole seconds
 
 
 def marker(folder: Path, created: float) -> str:
@@ -77,20 +77,17 @@ def created(pid: int) -> float | None:
 
     On Linux that is seconds since boot, which no change of the clock affects; elsewhere seconds since the epoch.
     """
-    try:
-        return _since_boot(pid) or _process(pid).create_time()
-    except psutil.Error:
+    if not 0 < pid < 2**31:  # from a damaged file
         return None
-
-
-def _since_boot(pid: int) -> float | None:
-    """Return the start of a process by the kernel's count, or None if that or the process doesn't exist."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            stat = Path(f"/proc/{pid}/stat").read_bytes()
+            # The name of the program, in brackets, may contain spaces and brackets.
+            return int(stat.rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
         return None
-    # The name of the program, in brackets, may contain spaces and brackets.
-    return int(stat.rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).create_time()
+    return None
 
 
 def here() -> dict[str, str]:
@@ -104,32 +101,20 @@ def itself() -> dict[str, Any]:
     return {"pid": pid, "pid_created": created(pid)}
 
 
-def find(pid: int | None, pid_created: float | None, mark: str = "") -> psutil.Process | None:
+def find(pid: int | None, pid_created: float | None) -> psutil.Process | None:
     """Return the living process with this pid and start, or None if it has ended or the pid now belongs to another.
 
     A zombie counts as ended.
     """
-    if pid is None:
+    if pid is None or pid_created is None or (started := created(pid)) is None:
         return None
-    try:
-        process = _process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return None
-        # Records of older versions hold seconds since the epoch. If the clock was set since, the marker decides.
-        starts = (_since_boot(pid), process.create_time())
-        same = pid_created is not None and any(
-            start is not None and abs(start - pid_created) < _CLOCK_TOLERANCE for start in starts
-        )
-        return process if same or (mark and _is_marked(process, mark)) else None
-    except psutil.Error:
+    # So that NaN, of a damaged file, is no start.
+    if not abs(started - pid_created) <= _TOLERANCE:
         return None
-
-
-def _process(pid: int) -> psutil.Process:
-    """Return the process of a pid from a file; raise NoSuchProcess for 0, -1 and impossible numbers."""
-    if not 0 < pid < 2**31:
-        raise psutil.NoSuchProcess(pid)
-    return psutil.Process(pid)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        return process if _runs(process) else None
+    return None
 
 
 def leftovers(session: int, mark: str) -> list[psutil.Process]:

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from workbench import config
 from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError, reason_of
 from workbench.jobs import folders, processes
-from workbench.jobs.folders import L
+from workbench.jobs.folders import L, R
 from workbench.redaction import redact_json
 
 FILE = "record.json"
@@ -87,16 +87,17 @@ def settled(read: Callable[[], L], folder: Path, bury: Callable[[L], dict[str, A
 
     If a process elsewhere gives no signs of life, `error` says so and nothing is written: it may be alive.
     """
-    found = _with_process(read(), folder)
+    found = read()
     if not found.active:
         return found
+    found = with_process(found, folder)
     if (silent := folders.silence(found, folder)) is not None:
         if not (folder / _GIVEN_UP).exists():
             return found.model_copy(update={"error": silent})
         return found.model_copy(update={"status": "lost", "error": f"Given up: {silent[0].lower()}{silent[1:]}"})
-    if folders.state(found, folder) == "gone":
+    if folders.state(found) == "gone":
         # It may have written its last record after the first reading.
-        found = _with_process(read(), folder)
+        found = with_process(read(), folder)
         if found.active:
             found = found.model_copy(update=bury(found))
             with contextlib.suppress(StorageError):
@@ -137,9 +138,9 @@ def _process(folder: Path) -> tuple[int | None, float | None]:
         return None, None
 
 
-def _with_process(record: L, folder: Path) -> L:
+def with_process(record: R, folder: Path) -> R:
     """Add the process that was started for a record, if it hasn't written the record yet."""
-    if not record.active or record.pid is not None:
+    if record.pid is not None:
         return record
     pid, created = _process(folder)
     return record if pid is None else record.model_copy(update={"pid": pid, "pid_created": created})

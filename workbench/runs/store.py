@@ -126,7 +126,7 @@ def mark(text: str, *, name: str | None = None, note: str | None = None, star: b
 
 def alive(run: Run) -> bool:
     """Return whether the run's own process is here."""
-    return folders.state(run, folder(run.id)) == "here"
+    return folders.state(run) == "here"
 
 
 class _Kept(BaseModel, frozen=True):
