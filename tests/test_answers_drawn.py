@@ -192,7 +192,7 @@ def test_the_page_offers_to_open_save_and_draw_what_a_run_answered(run: str) -> 
     store.update(run, answers=answers)
     whole, html = html_of(f"run:{run}"), html_of(f"run-answer:{run}")
     assert f'data-live="run-answer:{run}"' in whole
-    assert "s (2 float64): 16 B, saved to s.zarr." in html
+    assert "s (2 float64): 16 B, saved to s.zarr." in whole
     assert f"/runs/{run}/pictures/scree" in html
     assert ".arrays" in whole
     assert "Copy to notebook" in whole

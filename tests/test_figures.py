@@ -90,17 +90,19 @@ def test_new_tasks_are_streamed_and_not_all_sent_again():
     assert [(patch.mode, len(patch.columns["left"])) for patch in tasks] == [("stream", 1)]
 
 
-def test_a_lane_that_comes_later_is_put_in_its_place():
+def test_all_threads_have_their_rows_before_the_first_task_and_none_moves():
     figure, page = LiveFigure(), Page()
-    figure.feed(
-        [batch(task(0, worker="tcp://b:1"), samples=[sample(0, "tcp://a:1", "2"), sample(0, "tcp://b:1", "10")])]
-    )
+    figure.feed([batch(samples=[sample(0, "tcp://a:1", "2"), sample(0, "tcp://b:1", "10")])])
     page.apply(figure.patches())
-    figure.feed([batch(task(1, worker="tcp://a:1"))])
-    page.apply(figure.patches())
-    assert page.sources["lanes"]["label"] == ["worker 2", "worker 10"]
+    rows = ["worker 2 · 1", "· 2", "worker 10 · 1", "· 2"]
+    assert page.sources["lanes"]["label"] == rows
+    for number, worker in enumerate(("tcp://b:1", "tcp://a:1")):
+        figure.feed([batch(task(number, worker=worker))])
+        later = figure.patches()
+        page.apply(later)
+        assert not {"lanes", "tasks_plot", "tasks_range"} & {each.source for each in later}
     by_worker = dict(zip(page.sources["tasks"]["worker"], page.sources["tasks"]["y"], strict=True))
-    assert by_worker == {"2": 0.0, "10": 1.0}
+    assert by_worker == {"2": 0.0, "10": 2.0}
 
 
 def test_a_worker_that_was_started_anew_goes_on_in_its_lane_and_line():
@@ -113,7 +115,7 @@ def test_a_worker_that_was_started_anew_goes_on_in_its_lane_and_line():
     page.apply(figure.patches())
     figure.feed([batch(task(10, worker="tcp://a:2"), samples=[sample(1, "tcp://a:2", "0")])])
     page.apply(figure.patches())
-    assert page.sources["lanes"]["worker"] == ["0"]
+    assert page.sources["lanes"]["worker"] == ["0", "0"]
     assert page.sources["tasks"]["y"] == [0.0, 0.0, 0.0]
     assert set(page.sources["workers_memory"]["worker"]) == {"0"}
 
@@ -319,7 +321,7 @@ def test_applying_patches_arranges_this_processs_document():
     figure.feed([batch(*rows, samples=[sample(0)], counts=progress(0, add=(9, 90)))])
     figure.apply(figure.patches())
     layout = figure.layout
-    assert layout.stream.y_range.start == 8.5
+    assert layout.stream.y_range.start == 9.5
     assert layout.progress.visible
     assert not layout.empty.visible
     assert (layout.time.start, layout.time.end) == figure.window()

@@ -13,6 +13,7 @@ from workbench.figures.live import LiveFigure
 from workbench.figures.report import report_html
 from workbench.hardware.gauges import GpuSample
 from workbench.monitor.events import Batch, NoGpus, WorkerSample
+from workbench.runs.run import Run
 
 START = 1_700_000_000.0
 LOST = "the GPU has fallen off the bus"
@@ -217,7 +218,7 @@ def test_the_document_shows_gpus_when_there_are_some():
 
 
 def test_the_report_has_the_gpus():
-    run = {"id": "a1", "workload": "array_sum", "status": "done", "cluster": "calm-otter"}
+    run = Run(id="a1", workload="array_sum", status="done", cluster="calm-otter")
     page = report_html(run, batch(*(sample(second) for second in range(4)), recorded=True))
     assert "GPU use, % \\u00b7 SIMULATED GPU" in page
     assert "No NVLink throughput: not supported by this GPU." in page

@@ -200,14 +200,14 @@ def test_more_components_or_populations_than_samples_are_refused() -> None:
 def test_the_report_draws_how_values_fall_and_where_samples_lie() -> None:
     given = {"n_variants": 1500, "n_samples": 60, "n_populations": 4, "n_components": 3}
     summary, _ = PCA.compute(PCA.validate(given))
-    page = report_html({"workload": "genotype_pca", "status": "done", "result": summary}, None)
+    page = report_html(Run(id="r", workload="genotype_pca", cluster="c", status="done", result=summary), None)
     assert summary["certificate"]["sentence"] in page
     assert "Scree plot" in page
     # A value has as many digits as its bound allows, next to that bound; the lists themselves are not repeated.
     first = values(summary)
     assert first is not None
     assert all(cell in page for row in first.rows for cell in row)
-    assert "<b>explained variance" not in page
+    assert "Explained variance" not in page
     assert "60 samples" in page
     assert "population 3" in page
 

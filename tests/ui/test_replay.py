@@ -89,12 +89,15 @@ def test_a_replay_is_paused_and_begins_by_itself_where_the_address_says_so(
     from tests.benchmarks.bench_views import batches
     from workbench.figures.report import report_html
     from workbench.monitor.record import Recorder, read_events
+    from workbench.runs.run import Run
 
     with Recorder(tmp_path / "events.parquet") as recorder:
         for batch in batches(30_000):
             recorder.write(batch)
     path = tmp_path / "report.html"
-    path.write_text(report_html({"id": "a", "workload": "array_sum"}, read_events(tmp_path / "events.parquet")))
+    path.write_text(
+        report_html(Run(id="a", workload="array_sum", cluster="c"), read_events(tmp_path / "events.parquet"))
+    )
     shown = offline(f"{path.as_uri()}#replay", color_scheme="dark", viewport={"width": 500, "height": 800})
     shown.wait_for_function(f"({HEAD})() > 0.01 && ({HEAD})() < 1", timeout=MINUTE)
     shown.get_by_role("button", name="❚❚ Pause").click()
@@ -114,13 +117,14 @@ def test_a_report_shows_each_task_when_one_zooms_in(tmp_path: Path, offline: Cal
     from tests.benchmarks.bench_views import batches
     from workbench.figures.report import report_html
     from workbench.monitor.record import Recorder, read_events
+    from workbench.runs.run import Run
 
     with Recorder(tmp_path / "events.parquet") as recorder:
         for batch in batches(60_000):
             recorder.write(batch)
     record = read_events(tmp_path / "events.parquet")
     path = tmp_path / "report.html"
-    path.write_text(report_html({"id": "a", "workload": "array_sum"}, record))
+    path.write_text(report_html(Run(id="a", workload="array_sum", cluster="c"), record))
     shown = offline(path.as_uri())
     assert shown.evaluate("() => Bokeh.documents.at(-1).get_model_by_name('tasks').data.left.length") <= 8_000
     start = float(record.tasks.start.min()) + 5
@@ -139,6 +143,7 @@ def test_a_report_shows_each_task_when_one_zooms_in(tmp_path: Path, offline: Cal
 
 def test_on_a_phone_a_report_shows_all_columns_of_its_modes(tmp_path: Path, page: Page) -> None:
     from workbench.figures.report import report_html
+    from workbench.runs.run import Run
 
     many = range(1, 11)
     result = {
@@ -149,7 +154,7 @@ def test_on_a_phone_a_report_shows_all_columns_of_its_modes(tmp_path: Path, page
         "certificate": {"bound": [4.4e-7 for _ in many], "sentence": "Right."},
     }
     path = tmp_path / "report.html"
-    path.write_text(report_html({"id": "a", "workload": "eofs", "status": "done", "result": result}, None))
+    path.write_text(report_html(Run(id="a", workload="eofs", cluster="c", status="done", result=result), None))
     page.set_viewport_size({"width": 420, "height": 800})
     page.goto(path.as_uri())
     table = page.locator("[data-workbench=values]")

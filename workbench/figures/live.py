@@ -74,6 +74,8 @@ class LiveFigure:
         self._records: list[Tasks] = []
         self._pinned: tuple[float, float, int, int] | None = None
         self._rows: dict[int, int] = {}
+        self._shown: list[Lane] = []
+        """Threads of the rows from top to bottom, with the names of their workers."""
         self._sent = _Sent()
         self._layout: Layout | None = None
 
@@ -162,7 +164,7 @@ class LiveFigure:
         lane, category = self.timeline.lanes_and_categories()
         place = np.zeros(len(self.timeline.lanes), np.int64)
         place[list(self._rows)] = list(self._rows.values())
-        workers = [self._short(lane.worker) for lane in self._shown_lanes()]
+        workers = [self._short(lane.worker) for lane in self._shown]
         return record_values(self._records[0], place[lane], category, workers, themes, limit)
 
     # -- tasks
@@ -173,11 +175,11 @@ class LiveFigure:
 
     def _task_patches(self) -> Iterator[Patch]:
         timeline, sent = self.timeline, self._sent
+        start, end = (edge / 1000 for edge in self.window())
         # A lane moves to another row as soon as its worker turns out to be a restarted one.
-        renamed = len(timeline) and len(self._samples) != sent.n_workers
+        renamed = (self._samples.names, self._threads(start)) != sent.workers
         if timeline.n_rows == sent.n_rows and not renamed:
             return
-        start, end = (edge / 1000 for edge in self.window())
         new = self._new_rectangles(start, end)
         full = sent.n_rectangles + len(new) > 2 * self._most_rectangles
         # Rectangles sent for another zoom are too coarse now, or the gaps between them are too wide.
@@ -220,8 +222,9 @@ class LiveFigure:
             views = [views[0].take(np.flatnonzero(outside)), self._part(begin, stop, 2 * pixels, limit)]
         view = join(views)
         seen = np.unique(view.lane).tolist()
-        self._rows = arranged(self.timeline.lanes, seen, self._samples.name, self._workers())
-        self._sent.n_workers = len(self._samples)
+        threads = self._threads(start)
+        self._rows, self._shown = arranged(self.timeline.lanes, seen, self._samples.name, self._workers(), threads)
+        self._sent.workers = dict(self._samples.names), threads
         self._sent.n_rows = self.timeline.n_rows
         self._sent.n_rectangles = len(view)
         self._sent.seconds = end - start
@@ -237,13 +240,13 @@ class LiveFigure:
         share = (stop - begin) / (end - start)
         return self.timeline.view(begin, stop, max(1, round(share * pixels)), limit=max(1, round(share * limit)))
 
-    def _shown_lanes(self) -> list[Lane]:
-        """Return the lanes of the rows from top to bottom, with the names of their workers."""
-        shown = {row: self.timeline.lanes[lane] for lane, row in self._rows.items()}
-        return [Lane(self._samples.name(lane.worker), lane.thread) for lane in shown.values()]
+    def _threads(self, start: float) -> dict[str, int]:
+        """Return the number of threads of each worker that has reported since `start`."""
+        latest = (each.latest for each in self._series.values())
+        return {each.name: each.n_threads for each in latest if each is not None and each.time >= start}
 
     def _lanes_patches(self) -> Iterator[Patch]:
-        lanes = self._shown_lanes()
+        lanes = self._shown
         height, lane_height = stream_height(len(lanes))
         labels = _lane_labels(lanes, self._label, lane_height)
         workers = [lane.worker for lane in lanes]
@@ -473,7 +476,8 @@ class _Sent:
 
     def __init__(self) -> None:
         self.n_rows = 0
-        self.n_workers = 0
+        self.workers: tuple[dict[str, str], dict[str, int]] = {}, {}
+        """Names of workers by address, and their threads by name."""
         self.n_replayed = 0
         self.n_rectangles = 0
         self.seconds = 0.0

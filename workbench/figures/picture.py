@@ -207,7 +207,7 @@ class Picture:
         colors = neutral_colors()
         canvas.title("Task stream", [(colors[kind], word) for kind, word in legend.items() if kind in kinds])
         seen = set(view.lane.tolist())
-        rows = arranged(self._timeline.lanes, seen, self._samples.name, self._workers())
+        rows, _ = arranged(self._timeline.lanes, seen, self._samples.name, self._workers(), {})
         lanes = list({row: lane for lane, row in rows.items()}.values())
         if not lanes:
             canvas.note("No task has finished." if self._counts else "No task came to the cluster.")

@@ -56,21 +56,18 @@ class Samples:
 
     def __init__(self) -> None:
         self.series: dict[str, Series] = {}
-        self._names: dict[str, str] = {}
+        self.names: dict[str, str] = {}
+        """Names by address."""
 
     def add(self, samples: Iterable[WorkerSample]) -> None:
         """Add samples."""
         for sample in samples:
-            self._names[sample.worker] = sample.name
+            self.names[sample.worker] = sample.name
             self.series.setdefault(sample.name, Series()).add(sample)
-
-    def __len__(self) -> int:
-        """Return the number of addresses seen."""
-        return len(self._names)
 
     def name(self, worker: str) -> str:
         """Return the name of the worker of an address, or the address itself if it is unknown."""
-        return self._names.get(worker, worker)
+        return self.names.get(worker, worker)
 
 
 class Workers:

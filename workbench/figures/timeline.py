@@ -9,7 +9,7 @@ lane that is half busy looks half busy at any zoom.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,17 +70,25 @@ class View:
 
 
 def arranged(
-    lanes: Sequence[Lane], seen: Iterable[int], called: Callable[[str], str], order: Sequence[str]
-) -> dict[int, int]:
-    """Return the row of each visible lane, sorted by its worker's place in `order` and then by thread.
+    lanes: Sequence[Lane],
+    seen: Iterable[int],
+    called: Callable[[str], str],
+    order: Sequence[str],
+    threads: Mapping[str, int],
+) -> tuple[dict[int, int], list[Lane]]:
+    """Return the row of each visible lane, and the rows, sorted by the worker's place in `order` and then by thread.
 
-    Lanes of a restarted worker share a row: it is `called` by the same name.
+    Lanes of a restarted worker share a row: it is `called` by the same name. Workers have rows for all their `threads`
+    before the first task of each, so that no row moves during a run.
     """
     rank = {name: place for place, name in enumerate(order)}
-    names = {lane: called(lanes[lane].worker) for lane in seen}
-    keys = {lane: (rank.get(name, len(rank)), name, lanes[lane].thread) for lane, name in names.items()}
-    rows = {key: row for row, key in enumerate(sorted(set(keys.values())))}
-    return {lane: rows[key] for lane, key in sorted(keys.items(), key=lambda item: item[1])}
+    shown = {lane: Lane(called(lanes[lane].worker), lanes[lane].thread) for lane in seen}
+    reserved = {Lane(name, thread) for name, number in threads.items() for thread in range(number)}
+    rows = sorted(
+        reserved.union(shown.values()), key=lambda each: (rank.get(each.worker, len(rank)), each.worker, each.thread)
+    )
+    place = {each: row for row, each in enumerate(rows)}
+    return dict(sorted(((lane, place[each]) for lane, each in shown.items()), key=lambda item: item[1])), rows
 
 
 def join(views: Sequence[View]) -> View:
