@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.commands import answer
 from tests.waiting import until
 from workbench import connect
 from workbench.clusters.engine import Job, queued
@@ -70,6 +71,13 @@ def test_its_job_script_says_what_was_chosen(name: str) -> None:
     assert '--local-directory "$WORKBENCH_SPILL" --lifetime 4860s' in script
     assert "/clusters/NAME/" in script
     compile(found.code(spec), "code", "exec")
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_its_walltime_is_half_an_hour_where_dask_jobqueue_has_set_its_own_default(name: str) -> None:
+    import dask_jobqueue  # noqa: F401
+
+    assert profile(name).plan({}, Around(inventory())).options["walltime"] == 1800
 
 
 PBS = """{"timestamp":1676400000, "pbs_version":"2022.1.1", "pbs_server":"pbs-01", "Jobs":{
@@ -204,13 +212,7 @@ def test_a_cluster_runs_in_a_stand_in_and_tells_why_a_job_waits(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
-    def workbench(*arguments: str) -> Any:
-        line = [sys.executable, "-m", "workbench", *arguments, "--json"]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=90)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    told = workbench("up", name, "--workers", "2", "--memory", "1400MiB", "--interface", "lo", "--name", "night")
+    told = answer("up", name, "--workers", "2", "--memory", "1400MiB", "--interface", "lo", "--name", "night")
     try:
         assert (told["status"], told["n_workers"], told["n_workers_expected"]) == ("ready", 1, 2)
         jobs = [Job(**job) for job in told["jobs"]]
@@ -221,8 +223,8 @@ def test_a_cluster_runs_in_a_stand_in_and_tells_why_a_job_waits(
         assert Path(place).relative_to(tmp_path).parts[0].startswith("workbench-job-")
         (waits,) = (job.id for job in jobs if job.state == "pending")
         subprocess.run([COMMANDS[name][-1], waits], check=True)
-        until(lambda: ("ended", waits) in [(job["state"], job["id"]) for job in workbench("ls")[0]["jobs"]])
+        until(lambda: ("ended", waits) in [(job["state"], job["id"]) for job in answer("ls")[0]["jobs"]])
     finally:
-        workbench("down", "night")
+        answer("down", "night")
     kept = [json.loads(each.read_text()) for each in (tmp_path / "jobs").glob("*.json")]
     assert [job["ended"] for job in kept] == [True, True]

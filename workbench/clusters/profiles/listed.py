@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from workbench.clusters.engine import Job
-from workbench.clusters.profiles.queues import Queue
+from workbench.clusters.profiles.queues import Queue, to_seconds
 
 
 class Listed(Queue):
@@ -91,3 +91,8 @@ class Lsf(Listed):
     def clock(self, seconds: int) -> str:
         """Return hours and minutes, since LSF reads no seconds."""
         return super().clock(seconds)[:-3]
+
+    def site_walltime(self) -> int | None:
+        """Return the seconds of dask-jobqueue's setting, which is in hours and minutes, too."""
+        setting = self._site("walltime")
+        return to_seconds(f"{setting}:00" if re.fullmatch(r"\d+:\d\d", str(setting)) else setting)

@@ -81,7 +81,7 @@ flock -n 9"""
 """Lines of a job script. Another user of the node could claim the name of Dask's dask-scratch-space first."""
 
 
-def _walltime(value: Any) -> Any:
+def to_seconds(value: Any) -> Any:
     """Return the seconds of '30m', '2h', '0:30:00' or '1-12:00:00'."""
     if blank_is_none(value) is None or (isinstance(value, int) and not isinstance(value, bool)):
         return blank_is_none(value)
@@ -102,7 +102,7 @@ def _lines(value: Any) -> Any:
 
 _Walltime = Annotated[
     Annotated[int, Field(ge=_LEAST_WALLTIME)] | None,
-    BeforeValidator(_walltime),
+    BeforeValidator(to_seconds),
     WithJsonSchema({"type": "string", "examples": ["30m", "2h", "1-12:00:00"]}),
 ]
 _Lines = Annotated[list[str], BeforeValidator(_lines), WithJsonSchema({"type": "string"})]
@@ -205,7 +205,7 @@ class Queue(Profile):
         memory = parse_bytes(site) // each if site else threads * 2**31
         if chosen.memory is not None:
             memory = memory_each(chosen.memory, n_workers)
-        walltime = chosen.walltime or _walltime(self._site("walltime")) or 1800
+        walltime = chosen.walltime or self.site_walltime() or 1800
         options = {
             "queue": chosen.queue or self._site("queue"),
             "workers_per_job": each if each > 1 else None,
@@ -353,6 +353,10 @@ class Queue(Profile):
         """Return a walltime in the queue's format."""
         minutes, seconds = divmod(seconds, 60)
         return f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
+
+    def site_walltime(self) -> int | None:
+        """Return the seconds of dask-jobqueue's setting, None without one."""
+        return to_seconds(self._site("walltime"))
 
     def code(self, spec: ClusterSpec) -> str:
         """Return a script that starts the same workers with dask-jobqueue alone."""
