@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from tests import slurm
+from tests.commands import answer, printed
 from tests.waiting import until
 from workbench import connect, watch
 from workbench.clusters import records
@@ -41,7 +42,7 @@ def queue(slurm_configuration: Path, data_folder: Path, monkeypatch: pytest.Monk
     """Provide a SLURM without any jobs of the test at its end."""
     monkeypatch.setenv("SLURM_CONF", str(slurm_configuration))
     yield slurm_configuration
-    workbench("down", "--all")
+    answer("down", "--all")
     until(lambda: slurm.queued(slurm_configuration) == [])
     until(lambda: not workers_of(data_folder))
 
@@ -52,46 +53,32 @@ def workers_of(folder: Path) -> list[str]:
     return [line for line in lines if "dask_worker" in line and str(folder) in line]
 
 
-def workbench(*arguments: str, code: int = 0) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-m", "workbench", *arguments, "--json"], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == code, done.stderr
-    return json.loads(done.stdout) if code == 0 else done.stderr
-
-
-def printed(*arguments: str) -> str:
-    """Return what a person sees, in one line."""
-    done = subprocess.run([sys.executable, "-m", "workbench", *arguments], capture_output=True, text=True, timeout=60)
-    return " ".join(done.stdout.split())
-
-
 def up(*arguments: str, workers: int = 1, memory: str = "", code: int = 0) -> Any:
     memory = memory or f"{700 * workers}MiB"
     small = ("--interface", "lo", "--workers", str(workers), "--memory", memory, "--name", "night")
-    return workbench("up", "slurm", *small, *arguments, code=code)
+    return answer("up", "slurm", *small, *arguments, code=code)
 
 
 @pytest.mark.parametrize(("scheduler", "apart"), [("here", 0), ("job", 1)])
 def test_a_cluster_of_jobs_computes_scales_follows_the_load_and_leaves_nothing(
     queue: Path, scheduler: str, apart: int
 ) -> None:
-    told = up("--queue", "main", "--scheduler", f"{scheduler}", workers=3)
-    assert (told["status"], told["profile"], told["n_workers"], told["protocol"]) == ("ready", "slurm", 3, "tls")
-    assert [(job["state"], job["workers"]) for job in told["jobs"]] == [("running", n) for n in [0] * apart + [1] * 3]
+    told = up("--queue", "main", "--scheduler", f"{scheduler}", workers=2)
+    assert (told["status"], told["profile"], told["n_workers"], told["protocol"]) == ("ready", "slurm", 2, "tls")
+    assert [(job["state"], job["workers"]) for job in told["jobs"]] == [("running", n) for n in [0] * apart + [1] * 2]
     assert {job["id"] for job in told["jobs"]} == {line.split()[0] for line in slurm.queued(queue)}
     for workload in (
         ("compressed_svd", "-p", "size=16MiB"),
         ("genotype_pca", "-p", "n_samples=200", "-p", "n_variants=2000"),
     ):
-        assert workbench("run", *workload, "--cluster", "night")["status"] == "done"
-    assert workbench("scale", "night", "1")["n_workers"] == 1
+        assert answer("run", *workload, "--cluster", "night")["status"] == "done"
+    assert answer("scale", "night", "1")["n_workers"] == 1
     until(lambda: len(slurm.queued(queue)) == 1 + apart)
-    assert workbench("scale", "night", "2")["n_workers"] == 2
-    workbench("scale", "night", "--adapt", "0", "2")
+    assert answer("scale", "night", "2")["n_workers"] == 2
+    answer("scale", "night", "--adapt", "0", "2")
     until(lambda: len(slurm.queued(queue)) == apart)
-    assert workbench("run", "array_sum", "-p", "size=16MiB", "--cluster", "night")["status"] == "done"
-    assert workbench("down", "night")["stopped"] == ["night"]
+    assert answer("run", "array_sum", "-p", "size=16MiB", "--cluster", "night")["status"] == "done"
+    assert answer("down", "night")["stopped"] == ["night"]
     assert slurm.queued(queue) == []
 
 
@@ -101,14 +88,14 @@ def test_jobs_that_wait_say_why_beside_the_count_and_dont_fail_a_start(
     monkeypatch.setenv("DASK_WORKBENCH__START_TIMEOUT", "4s")
     command = [sys.executable, "-m", "workbench", "up", "slurm", "--interface", "lo", "--workers", "2"]
     with subprocess.Popen([*command, "--queue", "off", "--name", "night"], stderr=subprocess.PIPE, text=True) as waits:
-        until(lambda: [each["jobs"] for each in workbench("ls")] not in ([], [[]]))
-        until(lambda: all(job["reason"] == "PartitionDown" for job in workbench("ls")[0]["jobs"]))
-        (seen,) = workbench("ls")
+        until(lambda: [each["jobs"] for each in answer("ls")] not in ([], [[]]))
+        until(lambda: all(job["reason"] == "PartitionDown" for job in answer("ls")[0]["jobs"]))
+        (seen,) = answer("ls")
         until(lambda: time.time() > seen["created"] + 6)
-        (seen,) = workbench("ls")
+        (seen,) = answer("ls")
         assert (seen["status"], [job["state"] for job in seen["jobs"]]) == ("starting", ["pending", "pending"])
         assert "night: 0 of 2 workers; 2 pending: PartitionDown" in printed("ls")
-        assert workbench("down", "night")["stopped"] == ["night"]
+        assert answer("down", "night")["stopped"] == ["night"]
         assert slurm.queued(queue) == []
         assert waits.wait(20) == 1
 
@@ -117,24 +104,24 @@ def test_jobs_with_several_workers_each_come_and_go_as_a_whole(queue: Path) -> N
     told = up("--workers-per-job", "2", workers=4)
     assert (told["status"], told["n_workers"], told["threads_per_worker"]) == ("ready", 4, 1)
     assert [(job["state"], job["workers"]) for job in told["jobs"]] == [("running", 2)] * 2
-    workbench("scale", "night", "5")
-    until(lambda: workbench("ls")[0]["jobs"][-1]["reason"] != "")
+    answer("scale", "night", "5")
+    until(lambda: answer("ls")[0]["jobs"][-1]["reason"] != "")
     assert "night: 4 of 6 workers; 2 pending: " in printed("ls")
-    assert workbench("scale", "night", "1")["n_workers"] == 2
+    assert answer("scale", "night", "1")["n_workers"] == 2
     until(lambda: len(slurm.queued(queue)) == 1)
-    workbench("scale", "night", "--adapt", "0", "4")
+    answer("scale", "night", "--adapt", "0", "4")
     until(lambda: slurm.queued(queue) == [])
-    assert workbench("run", "array_sum", "-p", "size=16MiB", "--cluster", "night")["status"] == "done"
-    workbench("down", "night")
+    assert answer("run", "array_sum", "-p", "size=16MiB", "--cluster", "night")["status"] == "done"
+    answer("down", "night")
 
 
 def test_a_cluster_can_be_used_when_some_of_its_jobs_still_wait(queue: Path) -> None:
     told = up(workers=5)
     assert (told["status"], told["n_workers"], told["n_workers_expected"]) == ("ready", 4, 5)
     assert sorted(job["state"] for job in told["jobs"]) == ["pending", *["running"] * 4]
-    assert workbench("scale", "night", "4")["n_workers"] == 4
+    assert answer("scale", "night", "4")["n_workers"] == 4
     until(lambda: len(slurm.queued(queue)) == 4)
-    workbench("down", "night")
+    answer("down", "night")
 
 
 def test_jobs_that_slurm_does_not_cancel_are_told_with_what_cancels_them(
@@ -146,12 +133,13 @@ def test_jobs_that_slurm_does_not_cancel_are_told_with_what_cancels_them(
     with monkeypatch.context() as patch:
         patch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
         up(workers=5)
-    said = workbench("down", "night", code=1)
+    said = answer("down", "night", code=1)
     assert "may be left in the queue. Cancel them: scancel -n " in said
-    assert len(slurm.queued(queue)) == 1  # that for which there was no room; the others' workers have ended
+    # That for which there was no room: the others' workers have ended.
+    until(lambda: len(slurm.queued(queue)) == 1)
     subprocess.run(shlex.split(said.rpartition("Cancel them: ")[2].splitlines()[0]), check=True)
     until(lambda: slurm.queued(queue) == [])
-    assert workbench("ls")[0]["status"] == "lost"
+    assert answer("ls")[0]["status"] == "lost"
 
 
 def test_a_comparison_tells_what_was_waited_in_a_queue_apart_from_its_times(queue: Path) -> None:
@@ -177,7 +165,7 @@ def test_what_slurm_would_refuse_is_told_before_anything_is_started(queue: Path)
     assert "SLURM would refuse the job: invalid partition specified: nope" in up("--queue", "nope", code=2)
     assert "Requested node configuration is not available" in up(memory="900GiB", code=2)
     assert "interface is 'nope0', and this machine has: " in up("--interface", "nope0", code=2)
-    assert workbench("ls") == []
+    assert answer("ls") == []
 
 
 @pytest.mark.parametrize("scheduler", ["here", "job"])
@@ -186,7 +174,7 @@ def test_jobs_that_slurm_takes_and_never_starts_fail_the_start(queue: Path, sche
     assert "1 job: " in said
     assert "pending: PartitionTimeLimit (more than is allowed there, so it never starts: ask for less)." in said
     assert slurm.queued(queue) == []
-    workbench("down", "night")
+    answer("down", "night")
 
 
 def test_a_job_that_is_refused_when_workers_are_added_is_told_and_can_be_asked_for_again(
@@ -199,11 +187,11 @@ def test_a_job_that_is_refused_when_workers_are_added_is_told_and_can_be_asked_f
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     up()
     (tmp_path / "full").touch()
-    assert "The queue refused a job: QOSMaxSubmitJobPerUserLimit." in workbench("scale", "night", "2", code=1)
-    until(lambda: workbench("ls")[0]["jobs"][-1]["reason"] == "QOSMaxSubmitJobPerUserLimit")
+    assert "The queue refused a job: QOSMaxSubmitJobPerUserLimit." in answer("scale", "night", "2", code=1)
+    until(lambda: answer("ls")[0]["jobs"][-1]["reason"] == "QOSMaxSubmitJobPerUserLimit")
     (tmp_path / "full").unlink()
-    assert workbench("scale", "night", "2")["n_workers"] == 2
-    workbench("down", "night")
+    assert answer("scale", "night", "2")["n_workers"] == 2
+    answer("down", "night")
 
 
 def test_a_scheduler_whose_job_waits_says_why_and_can_be_called_off(
@@ -212,11 +200,11 @@ def test_a_scheduler_whose_job_waits_says_why_and_can_be_called_off(
     monkeypatch.setenv("DASK_WORKBENCH__START_TIMEOUT", "4s")
     command = [sys.executable, "-m", "workbench", "up", "slurm", "--interface", "lo", "--scheduler", "job"]
     with subprocess.Popen([*command, "--queue", "off", "--name", "night"], stderr=subprocess.PIPE, text=True) as waits:
-        until(lambda: [[job["reason"] for job in each["jobs"]] for each in workbench("ls")] == [["PartitionDown"]])
-        (seen,) = workbench("ls")
+        until(lambda: [[job["reason"] for job in each["jobs"]] for each in answer("ls")] == [["PartitionDown"]])
+        (seen,) = answer("ls")
         until(lambda: time.time() > seen["created"] + 6)
         assert "night: 0 of 1 workers; scheduler pending: PartitionDown" in printed("ls")
-        assert workbench("down", "night")["stopped"] == ["night"]
+        assert answer("down", "night")["stopped"] == ["night"]
         assert slurm.queued(queue) == []
         assert waits.wait(20) == 1
 
@@ -228,12 +216,12 @@ def test_a_scheduler_whose_job_is_silent_or_ends_is_told_and_its_workers_are_can
     file = f"{data_folder}/clusters/night/scheduler.json"
     (process,) = (each for each in psutil.process_iter(["cmdline"]) if file in (each.info["cmdline"] or ()))
     process.suspend()
-    until(lambda: "Its scheduler hasn't answered for" in (workbench("ls")[0]["warning"] or ""))
+    until(lambda: "Its scheduler hasn't answered for" in (answer("ls")[0]["warning"] or ""))
     process.resume()
-    until(lambda: workbench("ls")[0]["warning"] is None)
+    until(lambda: answer("ls")[0]["warning"] is None)
     subprocess.run(["scancel", scheduler["id"]], check=True)
-    until(lambda: workbench("ls")[0]["status"] == "lost")
-    assert f"The scheduler is gone. Job {scheduler['id']} ended: CANCELLED." in workbench("ls")[0]["message"]
+    until(lambda: answer("ls")[0]["status"] == "lost")
+    assert f"The scheduler is gone. Job {scheduler['id']} ended: CANCELLED." in answer("ls")[0]["message"]
     until(lambda: slurm.queued(queue) == [])
 
 
@@ -241,13 +229,13 @@ def test_a_scheduler_that_cant_start_in_its_job_is_told_from_its_log(queue: Path
     said = up("--python", "/nope/bin/python", "--scheduler", "job", code=1)
     assert "The scheduler is gone. Job " in said
     assert "ended: FAILED (/nope/bin/python: No such file or directory)." in said
-    workbench("down", "night")
+    answer("down", "night")
 
 
 def test_a_python_that_isnt_on_the_nodes_is_told_from_the_log_of_the_job(queue: Path) -> None:
     said = up("--python", "/nope/bin/python", code=1)
     assert "ended: FAILED (/nope/bin/python: No such file or directory)." in said
-    workbench("down", "night")
+    answer("down", "night")
 
 
 def test_a_job_that_somebody_cancels_is_told_and_scaling_submits_another(queue: Path) -> None:
@@ -255,12 +243,10 @@ def test_a_job_that_somebody_cancels_is_told_and_scaling_submits_another(queue: 
     subprocess.run(["scancel", other["id"]], check=True)
     until(lambda: "night: 1 of 2 workers; 1 ended: CANCELLED" in printed("ls"))
     subprocess.run(["scancel", job["id"]], check=True)
-    until(lambda: bool(workbench("ls")[0]["warning"]))
-    assert workbench("ls")[0]["warning"] == (
-        f"All 2 jobs have ended. Job {job['id']} ended: CANCELLED. Scale it to submit them again, or stop it."
-    )
-    assert workbench("scale", "night", "1")["n_workers"] == 1
-    workbench("down", "night")
+    told = f"All 2 jobs have ended. Job {job['id']} ended: CANCELLED. Scale it to submit them again, or stop it."
+    until(lambda: answer("ls")[0]["warning"] == told, about=lambda: answer("ls"))
+    assert answer("scale", "night", "1")["n_workers"] == 1
+    answer("down", "night")
 
 
 def test_a_run_whose_jobs_have_all_ended_says_so_and_what_to_do(queue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +258,7 @@ def test_a_run_whose_jobs_have_all_ended_says_so_and_what_to_do(queue: Path, mon
         told = f"Job {job['id']} ended: CANCELLED. Scale it to submit them again, or stop it."
         until(lambda: store.get(run.id).progress.waits == told)
         waiting.cancel()
-    workbench("down", "night")
+    answer("down", "night")
 
 
 def test_the_jobs_of_an_owner_that_was_killed_are_cancelled_by_whoever_looks(queue: Path) -> None:
@@ -285,7 +271,7 @@ def test_the_jobs_of_an_owner_that_was_killed_are_cancelled_by_whoever_looks(que
 
 def test_a_schedulers_job_has_directives_of_its_own(queue: Path) -> None:
     chosen = ("--scheduler", "job", "--directives=--exclusive", "--scheduler-directives=-p main")
-    scheduler, worker = workbench("up", "slurm", *chosen, "--preview")["preview"].split("#!/usr/bin/env bash")[1:]
+    scheduler, worker = answer("up", "slurm", *chosen, "--preview")["preview"].split("#!/usr/bin/env bash")[1:]
     assert ("-p main" in scheduler, "--exclusive" in scheduler) == (True, False)
     assert ("-p main" in worker, "--exclusive" in worker) == (False, True)
 
@@ -307,7 +293,7 @@ def test_the_code_of_a_scheduler_in_a_job_runs_without_this_package(
 
 
 def test_the_job_script_is_seen_before_it_is_submitted_and_holds_no_secret(queue: Path) -> None:
-    script = workbench("up", "slurm", "--queue", "main", "--walltime", "2h", "--preview")["preview"]
+    script = answer("up", "slurm", "--queue", "main", "--walltime", "2h", "--preview")["preview"]
     assert {"#SBATCH -p main", "#SBATCH -t 02:00:00", "#SBATCH -n 1"} <= set(script.splitlines())
     assert "--lifetime 6600s --lifetime-stagger 300s" in script
     assert "/tls/key.pem" in script

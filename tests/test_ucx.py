@@ -119,7 +119,7 @@ def test_a_client_without_ucx_is_told_what_it_lacks(data_folder: Path, monkeypat
 def test_what_ucx_speaks_over_is_chosen_seen_and_in_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("UCX_TLS", raising=False)
     monkeypatch.delenv("UCX_NET_DEVICES", raising=False)
-    line = read_line("ucx --workers 2 --set ucx_tls=tcp,sm --interface eth0")
+    line = read_line("ucx --workers 2 --ucx-tls tcp,sm --interface eth0")
     spec = plan("ucx", with_ucx(), **line.choices)
     assert spec.options == {"ucx_tls": "tcp,sm", "interface": "eth0"}
     assert "UCX is given UCX_TLS=tcp,sm, and UCX_NET_DEVICES=eth0." in spec.why
