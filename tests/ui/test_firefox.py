@@ -12,7 +12,7 @@ from tests.ui.test_main_job import (
     _nothing_left,  # noqa: F401
     digits,  # noqa: F401
     test_a_notebook_is_connected_by_a_cell_that_one_sees,  # noqa: F401
-    test_a_person_picks_cpu_starts_runs_and_watches,  # noqa: F401
+    test_a_person_picks_cpu_starts_runs_and_watches_and_nothing_is_fetched_from_elsewhere,  # noqa: F401
     test_bad_input_gets_a_sentence_and_starts_nothing,  # noqa: F401
 )
 

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.test_notebooks import ROOT
@@ -46,6 +45,8 @@ def test_run_all_of_the_start_page_shows_what_was_watched(lab: Lab, open_lab: Op
     page.wait_for_timeout(500)
     screenshot("start-notebook-watch-light")
     assert coloured(stream) > 1_000
+    # Where the kernel answers, the static picture that is kept for other pages is hidden.
+    expect(page.locator("[id^=wb-static]:visible")).to_have_count(0)
     assert page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
     dark(page)
     expect(watch.locator(".wb-Figure-host > div")).to_have_css("background-color", "rgb(33, 33, 33)", timeout=MINUTE)
@@ -72,25 +73,3 @@ def test_run_all_of_the_notebook_on_watching_keeps_its_picture(
     expect(cells.nth(2)).to_contain_text("watched-")
     dark(page)
     screenshot("watch-notebook-dark")
-
-
-# Those with figures; the others are executed without a browser.
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize(("name", "figures"), [("large-svds", 2), ("ucx-and-dgx", 1)])
-def test_run_all_of_a_tutorial_shows_its_figures_and_no_error(
-    lab: Lab, open_lab: OpenLab, screenshot: Screenshot, name: str, figures: int
-) -> None:
-    page = open_lab()
-    run_all(lab, page, f"{name}.ipynb")
-    cells = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell")
-    expect(cells.last.locator(".jp-InputPrompt")).to_have_text(f"[{cells.count()}]:", timeout=5 * MINUTE)
-    drawn = cells.filter(has=page.locator(".bk-Figure"))
-    expect(drawn).to_have_count(figures, timeout=MINUTE)
-    for place in range(figures):
-        drawn.nth(place).scroll_into_view_if_needed()
-        page.wait_for_timeout(500)
-        screenshot(f"{name}-notebook-{place}")
-        assert coloured(drawn.nth(place).locator(".bk-Figure").first) > 300
-    # Where the kernel answers, the static picture that is kept for other pages is hidden.
-    expect(page.locator("[id^=wb-static]:visible")).to_have_count(0)
-    assert page.locator("[data-mime-type='application/vnd.jupyter.error']").count() == 0
