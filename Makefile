@@ -124,7 +124,7 @@ gpu-bundle: install
 install: .venv/.installed
 
 clean:
-	rm -rf .venv .venv-peers .venv-other .venv-hub .venv-newest .venv-lowest build dist workbench/labextension workbench/figures/scripts workbench/panels/page.*.js labext/lib labext/node_modules labext/.yarn
+	rm -rf .venv .venv-peers .venv-other .venv-hub .venv-newest .venv-lowest build dist workbench/labextension workbench/figures/scripts workbench/views/page.*.js labext/lib labext/node_modules labext/.yarn
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.python:

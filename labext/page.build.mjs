@@ -1,4 +1,4 @@
-// Builds what the Python package carries: the page of notebooks, one ES module with its hash in its name, and each function
+// Builds what the Python package carries: the page of notebooks and of `workbench app`, one ES module with its hash in its name, and each function
 // of src/figures as a script that calls it `workbench`, for the documents of figures.
 import { readdirSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -15,7 +15,7 @@ const page = {
   ...common,
   entry: here('lib/page/notebook.js'),
   output: {
-    path: here('../workbench/panels'),
+    path: here('../workbench/views'),
     filename: 'page.[contenthash:8].js',
     library: { type: 'module' },
     module: true

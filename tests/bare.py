@@ -18,7 +18,7 @@ class Bare:
         if name.partition(".")[0] in LACKING:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-LACKING = "pydantic platformdirs cryptography bokeh panel pyarrow rich zarr h5py numba llvmlite threadpoolctl".split()
+LACKING = "pydantic platformdirs cryptography bokeh pyarrow rich zarr h5py numba llvmlite threadpoolctl".split()
 sys.meta_path.insert(0, Bare())
 """
 """Code of a sitecustomize.py that hides packages which are in the same environment."""

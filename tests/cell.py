@@ -14,6 +14,7 @@ from tests.waiting import until
 from workbench.panels import Workbench
 from workbench.panels.live import Figure
 from workbench.panels.thread import do, soon
+from workbench.views.answers import to_json
 
 _numbers = count()
 _names = (f"page-{number}" for number in count())
@@ -23,20 +24,21 @@ class Place:
     """One place where a panel is shown. `said` is what went wrong, `done` what Python code asked for."""
 
     def __init__(self, panel: Figure | Workbench) -> None:
-        self.pages = panel.__panel__().pages
+        panel._repr_mimebundle_()
+        self.panel = panel
         self.name = next(_names)
         self.said: list[str] = []
         self.done: list[Any] = []
         self.came: list[dict[str, Any]] = []
         self.answers: dict[int, dict[str, Any]] = {}
-        self.drops = False
-        """True to make Panel drop messages."""
-        self._others = self.pages.post
-        self.pages.post = self._hear
+        self.is_away = False
+        """True for a page that was reloaded: it takes in nothing and says nothing."""
+        self._others = panel.post
+        panel.post = self._hear  # type: ignore[method-assign]
         self.say(type="hello")
 
     def say(self, **message: Any) -> None:
-        soon(self.pages.receive, json.dumps({"page": self.name, **message})).result()
+        soon(self.panel.receive, json.dumps({"page": self.name, **message})).result()
 
     def acts(self, name: str, /, **arguments: Any) -> dict[str, Any]:
         """Return the answer to an action of the page."""
@@ -48,18 +50,18 @@ class Place:
     def until(self, true: Callable[[], Any], seconds: float = 20.0) -> Any:
         return until(true, seconds, lambda: self.came)
 
-    def _hear(self, text: str) -> None:
-        message = json.loads(text)
-        if message["page"] not in (self.name, ""):
-            self._others(text)
-        elif not self.drops:
+    def _hear(self, name: str, message: dict[str, Any]) -> None:
+        message = json.loads(to_json(message))
+        if name != self.name:
+            self._others(name, message)
+        elif not self.is_away:
             self.came.append(message)
             self._take(message)
 
     def _take(self, message: dict[str, Any]) -> None:
         match message["type"]:
             case "here":
-                do(self.pages.receive, json.dumps({"page": self.name, "type": "here"}))
+                do(self.panel.receive, json.dumps({"page": self.name, "type": "here"}))
             case "patches":
                 self._draw(message)
             case "error":

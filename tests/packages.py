@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 _BUILT = (
     "labextensions/dask-workbench/static/remoteEntry.",
     "workbench/figures/scripts/",
-    "workbench/panels/page.",
+    "workbench/views/page.",
     "workbench/help/",
 )
 """Built files: the sidebar, scripts of figures, the page of notebooks; and the pages of documentation."""

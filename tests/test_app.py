@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from workbench.panels.app import main
+from workbench.server.alone import main
 
 
 @contextmanager
@@ -40,21 +40,25 @@ def test_the_page_opens_only_with_its_token() -> None:
             asking.request("GET", path, headers=headers)
             return asking.getresponse()
 
+        stream = "/workbench/api/stream"
         upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
         upgrade |= {"Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==", "Origin": f"http://{found.netloc}"}
-        assert get("/").headers["Location"].startswith("./login?"), "no cookie"
-        assert get("/login").status == get("/login?token=wrong").status == 403
-        assert get("/ws", **upgrade).status == 403
-        assert get("/", Cookie=f'workbench-{found.port}="2|1:0|forged"').status == 302
+        name = f"username-127-0-0-1-{found.port}"
+        assert get(found.path).headers["Location"].startswith("/login?"), "no cookie"
+        assert get(f"{found.path}?token=wrong").status == 302
+        assert get(stream, **upgrade).status == 403
+        assert get(found.path, Cookie=f'{name}="2|1:0|forged"').status == 302
         entered = get(f"{found.path}?{found.query}")
-        assert (entered.status, b"0; url=/" in entered.read()) == (200, True)
-        cookie = entered.headers["Set-Cookie"]
+        assert (entered.status, b"mountAlone" in entered.read()) == (200, True)
+        (cookie,) = [each for each in entered.headers.get_all("Set-Cookie") if each.startswith(f'{name}="2')]
         assert {"HttpOnly", "SameSite=Strict"} <= set(cookie.split("; "))
         kept = cookie.partition(";")[0]
-        assert get("/", Cookie=kept).status == 200
-        for path in ("/", "/autoload.js?bokeh-autoload-element=a"):
-            for site in ("cross-site", "same-site"):
-                assert get(path, Cookie=kept, **{"Sec-Fetch-Site": site}).status in (302, 403), (path, site)
+        assert get(found.path, Cookie=kept).status == 200
+        assert get(stream, Cookie=kept, **upgrade).status == 101
+        for site in ("cross-site", "same-site"):
+            for path in (stream, "/workbench/api/scripts/bokeh.min.js"):
+                assert get(path, Cookie=kept, **upgrade, **{"Sec-Fetch-Site": site}).status == 403, (path, site)
+        assert get("/terminals/websocket/1", Cookie=kept).status == 404
 
 
 def test_a_port_that_is_taken_is_told_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:

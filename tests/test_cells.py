@@ -9,9 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,8 +19,8 @@ from tests.waiting import until
 from workbench.errors import BadInputError
 from workbench.figures import samples
 from workbench.monitor.events import WorkerSample
-from workbench.panels import GpuMonitor, Progress, TaskStream, Watch, Workers, cells, live
-from workbench.panels.page import KEPT, wait_for_import
+from workbench.panels import GpuMonitor, Progress, TaskStream, Watch, Workers, widget
+from workbench.panels.widget import wait_for_import
 
 
 @pytest.fixture
@@ -135,7 +133,7 @@ def test_closing_shows_what_came_until_then_to_a_page_that_comes_later(quick_cli
     # Not by displaying it, which would go on: by a page that is loaded again.
     after = object.__new__(Cell)
     vars(after).update(vars(before), name="later", sources={}, gone=None, came=[])
-    stream._page.pages.post = after._hear
+    stream.post = after._hear  # type: ignore[method-assign]
     after.say(type="hello")
     after.say(type="watch", watch="figure", cluster="any", theme="light")
     until(lambda: after.column("tasks", "left") and after.gone)
@@ -153,29 +151,6 @@ def test_a_closed_figure_goes_on_when_it_is_displayed_again(quick_client: Any) -
         compute(quick_client)
         until(lambda: len(again.column("tasks", "left")) > before)
         assert again.gone is None
-
-
-def test_a_page_that_asks_while_its_figure_closes_is_answered(
-    quick_client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(live, "_PARTING", 0.2)
-    stream = TaskStream(quick_client)
-    cell = Cell(stream)
-    go_on = threading.Event()
-    draw = stream._document
-
-    def slowly(theme: str) -> dict[str, Any]:
-        go_on.wait(20)
-        return draw(theme)
-
-    monkeypatch.setattr(stream, "_document", slowly)
-    stream.close()
-    cell.say(type="action", id=-1, name="figure", arguments={"cluster": "any", "theme": "dark"})
-    time.sleep(1)  # many times as long as a figure without questions stays
-    assert not cell.answers
-    go_on.set()
-    assert "item" in until(lambda: cell.answers.get(-1))["value"]
-    until(lambda: not stream._page.pages._seats)
 
 
 def test_what_a_page_shows_in_detail_is_what_it_asked_for(quick_client: Any) -> None:
@@ -257,34 +232,32 @@ def test_a_figure_works_with_an_asynchronous_client() -> None:
 # -- messages
 
 
-def test_what_panel_drops_is_sent_again(quick_client: Any) -> None:
-    with TaskStream(quick_client) as stream:
-        cell = Cell(stream)
-        until(lambda: "patches" in kinds(cell))
-        cell.drops = True
-        compute(quick_client)
-        until(lambda: cell.pages._seats[cell.name]._n > cell.came[-1]["n"])
-        cell.drops = False
-        last = cell.came[-1]["n"]
-        cell.say(type="missed", after=last)
-        assert [message["n"] for message in cell.came if message["n"] > last][:1] == [last + 1]
-        # Even if the lost message was the last one, the page gets the number of messages.
-        heard = until(lambda: [message for message in cell.came if message["type"] == "received"])
-        assert heard[-1]["n"] >= last + 1
-
-
 def kinds(cell: Cell) -> list[str]:
     return [message["type"] for message in cell.came]
 
 
-def test_a_page_that_missed_too_much_or_is_unknown_begins_again(quick_client: Any) -> None:
+def test_a_page_that_greets_twice_keeps_its_connection(quick_client: Any) -> None:
     with TaskStream(quick_client) as stream:
         cell = Cell(stream)
-        for _ in range(KEPT + 1):
-            stream.pause()
-        until(lambda: len(cell.done) > KEPT)
-        cell.say(type="missed", after=0)
-        assert kinds(cell)[-1] == "again"
+        seat = stream._seats[cell.name]
+        cell.say(type="hello")
+        assert kinds(cell).count("ready") == 2
+        assert stream._seats[cell.name] is seat
+
+
+def test_a_choice_and_an_action_are_confirmed_at_once(quick_client: Any) -> None:
+    with TaskStream(quick_client) as stream:
+        cell = Cell(stream)
+        cell.say(type="choose", choices={})
+        assert kinds(cell)[-1] == "received"
+        cell.acts("script", name="bokeh.min.js")
+        assert kinds(cell).count("received") == 2
+
+
+def test_a_page_that_the_kernel_has_forgotten_begins_again(quick_client: Any) -> None:
+    with TaskStream(quick_client) as stream:
+        cell = Cell(stream)
+        cell.say(type="bye")
         cell.say(type="range", watch="figure", start=1, end=2, width=3)
         assert kinds(cell)[-1] == "again"
 
@@ -292,15 +265,46 @@ def test_a_page_that_missed_too_much_or_is_unknown_begins_again(quick_client: An
 def test_each_page_has_watches_of_its_own_and_those_that_have_gone_are_forgotten(
     quick_client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.panels.page.PATIENCE", 1.0)
+    monkeypatch.setattr(widget, "PATIENCE", 1.0)
     with TaskStream(quick_client) as stream:
         gone, there = Cell(stream), Cell(stream, "dark")
-        gone.drops = True
+        gone.is_away = True
         Cell(stream).say(type="bye")
-        until(lambda: list(stream._page.pages._seats) == [there.name])
+        until(lambda: list(stream._seats) == [there.name])
         new = Cell(stream)
         new.say(type="bye")
-        assert list(stream._page.pages._seats) == [there.name]
+        assert list(stream._seats) == [there.name]
+
+
+def test_nothing_is_watched_while_no_page_shows_the_figure_until_one_opens(
+    quick_client: Any, plugins: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(widget, "LINGER", 0.2)
+    before = plugins()
+    stream = TaskStream(quick_client)
+    first, second = Cell(stream), Cell(stream)
+    first.say(type="bye")
+    time.sleep(1)  # many times as long as a figure without pages stays
+    assert len(plugins()) == len(before) + 1
+    second.say(type="bye")
+    until(lambda: plugins() == before)
+    first.say(type="hello")
+    until(lambda: len(plugins()) == len(before) + 1)
+    # Closed by a person it stays closed.
+    stream.close()
+    first.say(type="bye")
+    first.say(type="hello")
+    assert plugins() == before
+
+
+def test_a_figure_can_be_in_a_box_of_ipywidgets_and_a_row_of_panel(quick_client: Any) -> None:
+    import ipywidgets
+    import panel
+
+    with TaskStream(quick_client) as stream:
+        assert isinstance(panel.Row(stream)[0], panel.pane.IPyWidget)
+        assert ipywidgets.VBox([stream]).children == (stream,)
+        assert stream._repr_mimebundle_()[0]["application/vnd.jupyter.widget-view+json"]["model_id"] == stream.model_id
 
 
 def test_a_page_can_have_bokehs_scripts_and_nothing_else_from_its_kernel(quick_client: Any) -> None:
@@ -325,47 +329,6 @@ def test_workers_that_said_nothing_new_are_counted_and_those_that_left_are_not()
     assert workers.summary() == "2 workers · 100 % CPU · 40 B of 200 B"
     workers.feed([replace(a, time=1.5 + samples.GAP)])
     assert workers.summary() == "1 worker · 50 % CPU · 10 B of 100 B"
-
-
-class FakeShell:
-    """As much of IPython as tells which cell runs."""
-
-    def __init__(self) -> None:
-        self.kernel = self.events = self
-        self.cell = ""
-        self.heard: list[Callable[[Any], None]] = []
-
-    def register(self, event: str, hear: Callable[[Any], None]) -> None:
-        assert event == "pre_run_cell"
-        self.heard.append(hear)
-
-    def get_parent(self, channel: str) -> dict[str, Any]:
-        return {"metadata": {"cellId": self.cell}}
-
-    def run(self, cell: str) -> None:
-        self.cell = cell
-        for hear in self.heard:
-            hear(SimpleNamespace(cell_id=cell))
-
-
-def test_a_figure_closes_when_the_last_cell_that_displays_it_is_run_again() -> None:
-    shell = FakeShell()
-    closed: list[str] = []
-    first, second = (SimpleNamespace(close=partial(closed.append, name)) for name in ("first", "second"))
-    shell.run("a")
-    cells.note(first, shell)
-    shell.run("b")
-    cells.note(first, shell)
-    cells.note(second, shell)
-    shell.run("a")
-    assert closed == []
-    cells.note(second, shell)
-    shell.run("b")
-    assert closed == ["first"]
-    shell.run("c")
-    assert closed == ["first"]
-    shell.run("a")
-    assert closed == ["first", "second"]
 
 
 def test_what_is_no_client_and_no_theme_is_said(quick_client: Any) -> None:

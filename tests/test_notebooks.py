@@ -213,12 +213,3 @@ def test_binder_and_make_open_the_notebook_that_exists() -> None:
     assert (ROOT / opened).exists()
     assert os.path.normpath(ROOT / "binder" / re.search(r"\]\((\S+\.ipynb)\)", readme).group(1)) == str(START)  # type: ignore[union-attr]
     assert "notebooks" in (ROOT / "Makefile").read_text()
-
-
-def test_a_notebook_holds_the_scripts_of_its_figures_once() -> None:
-    notebook = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell("import workbench.panels.loading\nworkbench.panels.loading.load()")]
-    )
-    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
-    large = [len(str(value)) for output in notebook.cells[0].outputs for value in output.get("data", {}).values()]
-    assert 1_000_000 < sum(large) < 4_000_000

@@ -31,6 +31,7 @@ PACKAGES = {
     "gateway": ("dask-gateway>=2026.3",),
     "fast": ("numba>=0.64,<0.65",),
     "lab": (
+        "anywidget>=0.9.18",
         "ipykernel>=6.29",
         "ipython>=8.20",
         "ipywidgets>=8.1",
@@ -38,7 +39,6 @@ PACKAGES = {
         "jupyter-server>=2.15,<3",
         "jupyter-server-proxy>=4.5",
         "jupyterlab>=4.4,<5",
-        "panel>=1.9.4,<2",
     ),
     "files": ("h5netcdf>=1.4", "scipy>=1.13", "cftime>=1.6.4"),
     "images": ("tifffile>=2025.5.21",),

@@ -1,6 +1,6 @@
 """The common interface of all front ends: every request of a user, as methods of one class.
 
-No Jupyter, no Panel and no Bokeh here. A session has no state of its own: the state is in the data folder, so all
+No Jupyter and no Bokeh here. A session has no state of its own: the state is in the data folder, so all
 sessions in all processes see the same.
 """
 

@@ -157,7 +157,7 @@ function addCommands(
     execute: async args => {
       const cluster = args['cluster'] || model.target?.name;
       if (cluster) {
-        const { cell } = await model.stream.read<{ cell: string }>('cell', { cluster });
+        const { cell } = await model.stream.link.read<{ cell: string }>('cell', { cluster });
         await notebooks.insert(cell, { run: true });
       }
     }

@@ -38,7 +38,7 @@ class FigureContent extends Widget {
     figure.fills = true;
     figure.keeps = true;
     figure.onChange = () => this.changed.emit();
-    model.stream.message.connect((_, message) => figure.receive(message), this);
+    model.message.connect((_, message) => figure.receive(message), this);
   }
 
   dispose(): void {

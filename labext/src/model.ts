@@ -5,9 +5,9 @@ import { Signal } from '@lumino/signaling';
 import { Api } from './api';
 import { load } from './page/bokeh';
 import type { IFigureChannel } from './page/figure';
-import { Stream } from './stream';
+import { Stream } from './page/stream';
 import { IModel } from './tokens';
-import type { ICluster, IRun, StreamMessage } from './tokens';
+import type { Connection, ICluster, IRun, StreamMessage } from './tokens';
 
 /** Milliseconds for which Lab's layout waits for what there is. */
 const PATIENCE = 3000;
@@ -16,12 +16,14 @@ export class Model {
   readonly api = new Api();
   readonly stream = new Stream(this.api);
   readonly changed = new Signal<this, void>(this);
+  readonly connectionChanged = new Signal<this, Connection>(this);
+  readonly message = new Signal<this, StreamMessage>(this);
 
   /** Connects figures to Python. */
   readonly channel: IFigureChannel = {
-    send: message => this.stream.send(message),
-    figure: (watched, theme) => this.stream.read('figure', { ...watched, theme }),
-    bokeh: ({ scripts }) => load(scripts, url => this.api.script(url))
+    send: message => this.stream.link.send(message),
+    figure: (watched, theme) => this.stream.link.read('figure', { ...watched, theme }),
+    bokeh: needed => load(needed, url => this.api.script(url))
   };
 
   /** Kept when the server has first said what there is, or doesn't say it for a while. */
@@ -58,8 +60,11 @@ export class Model {
 
   /** Connect to the server, and stay connected. */
   open(): void {
-    this.stream.message.connect((_, message) => this._receive(message));
-    this.stream.connectionChanged.connect(() => this.changed.emit());
+    this.stream.onMessage = message => this._receive(message);
+    this.stream.onConnection = connection => {
+      this.connectionChanged.emit(connection);
+      this.changed.emit();
+    };
     this.stream.open();
   }
 
@@ -81,6 +86,7 @@ export class Model {
     } else if (message.type === 'error' && !message.watch) {
       this.report(message.message);
     }
+    this.message.emit(message);
   }
 }
 

@@ -53,7 +53,7 @@ export class Workbench extends Widget {
     this.node.append(this._banner, this._host);
     this.page = this._recall();
     _model.changed.connect(this._showProblems, this);
-    _model.stream.connectionChanged.connect((_, now) => {
+    _model.connectionChanged.connect((_, now) => {
       if (now === 'open') {
         void this.page.then(page => page.forgive());
       }
@@ -91,7 +91,7 @@ export class Workbench extends Widget {
     const page = new Page(
       this._host,
       {
-        send: message => stream.send(message),
+        send: message => stream.link.send(message),
         act: (name, given) => stream.act(name, given),
         report: problem => this._model.report(problem),
         command: (name, args) => void this._commands.execute(name, { ...args }),
@@ -115,7 +115,7 @@ export class Workbench extends Widget {
       this._host.addEventListener(type, event => dragged(event as IDragged, page))
     );
     page.onFold = ids => void (isTab || this._memory?.save(FOLDED, ids));
-    stream.message.connect((_, message) => message.type !== 'state' && page.receive(message));
+    this._model.message.connect((_, message) => message.type !== 'state' && page.receive(message));
     if (isTab) {
       return page;
     }

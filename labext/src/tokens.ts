@@ -3,7 +3,7 @@ import { Token } from '@lumino/coreutils';
 
 import type { Model } from './model';
 import type { Notebooks } from './notebook';
-import type { IAnswer } from './page/actions';
+import type { IAnswer } from './page/link';
 
 export type ClusterStatus = 'starting' | 'ready' | 'stopping' | 'failed' | 'lost' | 'unknown';
 

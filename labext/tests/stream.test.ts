@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 
-import type { Api } from '../src/api';
-import { Stream } from '../src/stream';
+import { Stream } from '../src/page/stream';
+import type { IServer } from '../src/page/stream';
 import type { StreamMessage } from '../src/tokens';
 
 /** A socket whose other end is the test. */
@@ -43,7 +43,7 @@ beforeEach(() => {
   sockets = [];
   status = 400;
   const socket = () => sockets[sockets.push(new Socket()) - 1] as unknown as WebSocket;
-  stream = new Stream({ socket, probe: () => Promise.resolve(status) } as Api);
+  stream = new Stream({ socket, probe: () => Promise.resolve(status) } as IServer);
   stream.open();
 });
 
@@ -62,7 +62,7 @@ test('an action is one message with an id, and so is its answer', async () => {
 test('an action whose socket breaks is never repeated, and what only reads is', async () => {
   sockets[0].open();
   const started = refused(stream.act('start', {}));
-  const cell = stream.read('cell', { cluster: 'otter' });
+  const cell = stream.link.read('cell', { cluster: 'otter' });
   sockets[0].close();
   expect(await started).toContain('See whether it was done');
   await vi.advanceTimersByTimeAsync(1000);
@@ -85,10 +85,10 @@ test('a click while the server is down tries once to connect, and says that noth
 
 test('what is watched and chosen is said again after a broken connection', async () => {
   sockets[0].open();
-  stream.send({ type: 'watch', watch: 'a', view: 'runs' });
-  stream.send({ type: 'watch', watch: 'b', view: 'clusters' });
-  stream.send({ type: 'choose', choices: { profile: 'gpu' } });
-  stream.send({ type: 'unwatch', watch: 'b' });
+  stream.link.send({ type: 'watch', watch: 'a', view: 'runs' });
+  stream.link.send({ type: 'watch', watch: 'b', view: 'clusters' });
+  stream.link.send({ type: 'choose', choices: { profile: 'gpu' } });
+  stream.link.send({ type: 'unwatch', watch: 'b' });
   sockets[0].close();
   await vi.advanceTimersByTimeAsync(1000);
   sockets[1].open();
@@ -114,7 +114,7 @@ test('blocked sockets, a server that is down and one without our extension are t
     await vi.advanceTimersByTimeAsync(15000);
   }
   const seen: string[] = [];
-  stream.message.connect((_, message: StreamMessage) => seen.push(message.type));
+  stream.onMessage = (message: StreamMessage) => seen.push(message.type);
   sockets.at(-1)!.open();
   sockets.at(-1)!.receive({ type: 'state', clusters: [], runs: [], simulated: false });
   expect([stream.connection, seen]).toEqual(['open', ['state']]);

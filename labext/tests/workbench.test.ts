@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 
-import { render } from '../src/page/notebook';
+import type { IModel } from '../src/page/kernel';
+import widget from '../src/page/notebook';
 
 /** Tells of every element that it can be seen. */
 class Seen {
@@ -18,24 +19,31 @@ let sent: Message[];
 let heard: (text: string) => void;
 let removed: () => void;
 let place: HTMLElement;
-let n: number;
 
-const model = {
-  view: 'page',
-  options: '{"view": "wide", "theme": "dark", "kernel": "kernel-1"}',
-  send_msg: (text: string) => void sent.push(JSON.parse(text) as Message),
-  on: (event: string, callback: (text: string) => void) => {
-    if (event === 'remove') {
-      removed = callback as () => void;
-    } else {
-      heard = callback;
-    }
-  }
-};
+const options = { view: 'wide', theme: 'dark', kernel: 'kernel-1' };
+
+/** anywidget's model, whose other end is the test. */
+function model(given: object): IModel {
+  const values: Record<string, unknown> = { view: 'page', options: given, styles: '' };
+  return {
+    get: name => values[name],
+    send: text => void sent.push(JSON.parse(text) as Message),
+    on: (_, callback) => (heard = callback),
+    off: () => (heard = () => undefined)
+  };
+}
+
+/** Show the widget, and return what is in its element. */
+function mount(given: object): HTMLElement {
+  const el = document.createElement('div');
+  document.body.append(el);
+  removed = widget.render({ model: model(given), el });
+  return el.shadowRoot!.querySelector<HTMLElement>('.wb-Cell')!;
+}
 
 /** Have the kernel say something to this page. */
 function say(message: Message): void {
-  heard(JSON.stringify({ page: sent[0]['page'], n: ++n, ...message }));
+  heard(JSON.stringify({ page: sent[0]['page'], ...message }));
 }
 
 /** Have the kernel make the view of this name. */
@@ -55,29 +63,13 @@ async function settled(): Promise<void> {
   await vi.advanceTimersByTimeAsync(50);
 }
 
-/** Panel's view, in a document with its channel to the kernel. */
-const held = vi.fn();
-const roots = [
-  { properties: {}, setv: vi.fn() },
-  { properties: { debounce: {} }, setv: held }
-];
-let lose: () => void;
-const on_event = (_: string, callback: () => void) => (lose = callback);
-const view = { model: { document: { roots: () => roots, on_event } } } as never;
-
-test('messages to the kernel are not held back', () => {
-  expect(held).toHaveBeenCalledWith({ debounce: 0 }, { sync: false });
-  expect(roots[0].setv).not.toHaveBeenCalled();
-});
-
 beforeEach(() => {
   vi.useFakeTimers();
   vi.stubGlobal('IntersectionObserver', Seen);
   Element.prototype.scrollIntoView = () => undefined;
   sent = [];
-  n = 0;
-  place = render({ model, view });
-  document.body.replaceChildren(place);
+  document.body.replaceChildren();
+  place = mount(options);
 });
 
 afterEach(() => {
@@ -95,14 +87,6 @@ test('the kernel is greeted until it answers, and then asked for the view', asyn
   expect(last('watch')).toMatchObject({ view: 'wide' });
   show('wide', '<p>Hardware</p>');
   expect(place.textContent).toBe('Hardware');
-});
-
-test('a page whose server has gone says so and takes no more clicks', () => {
-  say({ type: 'ready' });
-  show('wide', '<p>Hardware</p>');
-  lose();
-  expect(place.firstElementChild!.textContent).toContain('The server of this page has ended.');
-  expect(place.querySelector<HTMLElement>('[data-live="wide"]')!.inert).toBe(true);
 });
 
 test('a page whose kernel has ended says so, and another kernel is nothing to it', () => {
@@ -127,29 +111,15 @@ test('what is chosen and not confirmed is told of, again after the next click', 
   }
 });
 
-test('messages are taken in by their numbers, and what was missed is asked for again', async () => {
-  say({ type: 'ready' });
-  const { watch } = last('watch');
-  n = 2;
-  say({ type: 'patches', watch, html: 'third' });
-  expect(place.textContent).toBe('');
-  await vi.advanceTimersByTimeAsync(200);
-  expect(last('missed')).toMatchObject({ after: 1 });
-  n = 1;
-  say({ type: 'patches', watch, html: 'second' });
-  expect(place.textContent).toBe('third');
-});
-
 test('a kernel that knows no page any more is told again what is chosen and watched', async () => {
   say({ type: 'ready' });
   show('wide', '<button data-workbench="b" data-choose=\'{"profile": "gpu"}\'>GPU</button>');
   click('b');
   await settled();
   const before = sent.length;
-  heard('{"page": "", "n": 0, "type": "again"}');
-  const fresh = sent.slice(before);
-  expect(fresh).toMatchObject([{ type: 'hello' }]);
-  heard(JSON.stringify({ page: fresh[0]['page'], n: 1, type: 'ready' }));
+  say({ type: 'again' });
+  expect(sent.slice(before)).toMatchObject([{ type: 'hello' }]);
+  say({ type: 'ready' });
   expect(sent.slice(before + 1)).toMatchObject([
     { type: 'choose', choices: { profile: 'gpu' } },
     { type: 'watch', view: 'wide' }
@@ -250,12 +220,10 @@ test('the picture that a notebook keeps stands in for a kernel that does not ans
   removed();
   sent = [];
   document.body.innerHTML = '<div class="jp-OutputArea-child"><div id="wb-static-1">picture</div></div>';
-  place = render({ model: { ...model, options: '{"kernel": "kernel-1", "static": "wb-static-1"}' }, view });
-  document.body.append(place);
+  place = mount({ ...options, static: 'wb-static-1' });
   const picture = document.getElementById('wb-static-1')!;
   expect(place.hidden).toBe(true);
   expect(getComputedStyle(picture).display).not.toBe('none');
-  n = 0;
   say({ type: 'ready' });
   expect(place.hidden).toBe(false);
   expect(getComputedStyle(picture).display).toBe('none');

@@ -49,7 +49,7 @@ def test_the_scripts_of_lab_notebooks_and_figures_with_all_panes_are_80_kb_at_mo
     folder = Path(workbench.__file__).parent
     # remoteEntry is the bundler's own, by which Lab shares its packages.
     lab = [script for script in folder.glob("labextension/static/*.js") if not script.name.startswith("remoteEntry")]
-    page, figures = list(folder.glob("panels/page.*.js")), list(folder.glob("figures/scripts/*.js"))
+    page, figures = list(folder.glob("views/page.*.js")), list(folder.glob("figures/scripts/*.js"))
     assert all((lab, page, figures))
     assert sum(script.stat().st_size for script in (*lab, *page, *figures)) <= 80_000
 
@@ -212,8 +212,8 @@ async def test_a_huge_message_ends_its_connection_only(open_page: Any, session: 
         assert "value" in await page.act("cell", cluster="calm-otter")
 
 
-UNKNOWN = ("runs/nobody/report", "comparisons/nobody/page", "docs/how-to/nothing", "bokeh/nobody", "nobody")
-UNKNOWN += ("bokeh/..%2f..%2fsettings.js", "state", "clusters", "views/runs", "figures/cluster/nobody")
+UNKNOWN = ("runs/nobody/report", "comparisons/nobody/page", "docs/how-to/nothing", "scripts/nobody", "nobody")
+UNKNOWN += ("scripts/..%2f..%2fsettings.js", "state", "clusters", "views/runs", "figures/cluster/nobody")
 
 
 async def test_what_does_not_exist_is_a_404_with_a_sentence(api: Any, session: Any) -> None:
@@ -257,7 +257,7 @@ async def test_an_error_that_knows_its_parameter_names_it(
 METHODS = ("GET", "POST", "PATCH", "DELETE", "PUT")
 
 PATHS = ("runs/some/report", "runs/some/pictures/some", "runs/some/export", "comparisons/some/page", "docs/some/some")
-PATHS += ("bokeh/some", "stream", "dashboard/some/status", "dask/some/status", "some")
+PATHS += ("scripts/some", "stream", "dashboard/some/status", "dask/some/status", "some")
 """An example of each address."""
 
 
@@ -332,8 +332,8 @@ async def test_a_cluster_that_is_ready_is_shown_with_its_dashboard(desk: Any, se
 async def test_bokehs_scripts_come_from_the_installed_package(api: Any) -> None:
     import bokeh
 
-    plain = await api("GET", "bokeh/bokeh.min.js", params={"v": bokeh.__version__})
-    packed = await api("GET", "bokeh/bokeh.min.js", headers={"Accept-Encoding": "gzip"}, decompress_response=False)
+    plain = await api("GET", "scripts/bokeh.min.js", params={"v": bokeh.__version__})
+    packed = await api("GET", "scripts/bokeh.min.js", headers={"Accept-Encoding": "gzip"}, decompress_response=False)
     assert plain.status == packed.status == 200
     assert f'"{bokeh.__version__}"'.encode() in plain.content
     assert gzip.decompress(packed.content) == plain.content

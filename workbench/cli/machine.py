@@ -35,9 +35,9 @@ def lab(arguments: argparse.Namespace) -> int:
 
 
 def _app(arguments: argparse.Namespace) -> int:
-    _check_installed("panel", "Panel, which serves the page,")
+    _check_installed("jupyter_server", "Jupyter's server, which serves the page,")
     asked = {"port": arguments.port, "browser": arguments.browser, "json": arguments.json}
-    _become([sys.executable, "-P", "-m", "workbench.panels.app", json.dumps(asked)])
+    _become([sys.executable, "-P", "-m", "workbench.server.alone", json.dumps(asked)])
 
 
 def _check_installed(module: str, name: str) -> None:
@@ -63,6 +63,6 @@ def add_lab(commands: Any) -> None:
     add_command(commands, "lab", lab, text, usage="workbench lab [-h] [--json] [what jupyter lab takes]").set_defaults(
         rest=[]
     )
-    app = add_command(commands, "app", _app, "open the Workbench in a browser, without Jupyter")
+    app = add_command(commands, "app", _app, "open the Workbench in a browser, without JupyterLab")
     app.add_argument("--port", type=whole_number, default=0, help="of this machine; any that is free by default")
     app.add_argument("--no-browser", dest="browser", action="store_false", help="only print the address")

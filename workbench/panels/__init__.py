@@ -2,11 +2,10 @@
 
 try:
     from workbench.panels.live import GpuMonitor, Progress, Replay, TaskStream, Watch, Workers
-    from workbench.panels.loading import load
     from workbench.panels.magic import load_ipython_extension
     from workbench.panels.workbench import Workbench
 except ModuleNotFoundError as err:
-    if err.name not in ("panel", "ipywidgets", "IPython"):
+    if err.name not in ("anywidget", "ipywidgets", "IPython"):
         raise
     from workbench.errors import install
 
@@ -20,6 +19,5 @@ __all__ = [
     "Watch",
     "Workbench",
     "Workers",
-    "load",
     "load_ipython_extension",
 ]

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from workbench.errors import BadInputError, NotFoundError, quoted
 from workbench.figures.layout import PARTS, Part, sources_of
 from workbench.figures.picture import Picture
-from workbench.panels.cells import InCell
-from workbench.panels.loading import shell
-from workbench.panels.page import Page
-from workbench.panels.static import StaticPicture, drawn
+from workbench.panels.static import StaticPicture, drawn, shell
 from workbench.panels.thread import do, loop, soon
+from workbench.panels.widget import Widget
 from workbench.runs import store
 from workbench.threads import in_thread
 from workbench.views import watching
@@ -41,13 +39,10 @@ _KEPT_TASKS = 200_000
 _LOOK = 0.5
 """Seconds between two checks of the client, which may lose its scheduler, or be closed."""
 
-_PARTING = 5.0
-"""Seconds in which pages receive the last changes."""
-
 _CLOSED = "This was closed, so there is nothing more to watch."
 
 
-class Figure(InCell):
+class Figure(Widget):
     """A figure in a cell, and the base class of all figures; `watched` is its kind, such as "run", and its name.
 
     Parameters
@@ -56,44 +51,23 @@ class Figure(InCell):
         "light" or "dark"; follows the page by default.
     """
 
+    _view = "figure"
+
     def __init__(self, *watched: str, theme: str | None = None) -> None:
         self.theme = None if theme is None else check_theme(theme)
-        super().__init__()
         kind, name = watched
-        self._parting: asyncio.TimerHandle | None = None
-        self._static = StaticPicture(self._draw, self._is_final, lambda: self._page.pages.is_shown)
-        options = {"watched": {kind: name}, "theme": theme, "static": self._static.id}
-        self._page = Page("figure", self._watching, self._act, options)
-
-    def open(self) -> None:
-        """Resume after `close`. Displaying it calls this automatically."""
-        do(self._stay)
+        self._static = StaticPicture(self._draw, self._is_final, lambda: self.is_shown)
+        super().__init__({"watched": {kind: name}, "theme": theme, "static": self._static.id})
 
     def close(self) -> None:
-        """Draw the latest state and stop; the picture stays. Called automatically when the cell is run again."""
-        do(self._part)
+        """Stop; the figure keeps its latest state."""
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+    def _repr_mimebundle_(self, **options: Any) -> Any:
         self._static.show(shell())
-        return super()._repr_mimebundle_(include, exclude)
+        return super()._repr_mimebundle_(**options)
 
-    def _stay(self) -> None:
-        if self._parting is not None:
-            self._parting.cancel()
-            self._parting = None
-
-    def _part(self) -> None:
-        self._stay()
-        self._parting = loop().call_later(_PARTING, self._leave)
-
-    def _leave(self) -> None:
-        # A page with an open request, for example for the colors of another theme, would wait forever.
-        if self._page.pages.is_quiet(_PARTING):
-            self._page.pages.close()
-        else:
-            self._part()
-
-    async def _watching(self) -> _Alone:
+    async def watching(self) -> _Alone:
+        """Return what shows only this figure."""
         return _Alone(self._begin)
 
     async def _act(self, name: str, arguments: Mapping[str, Any]) -> Any:
@@ -152,38 +126,57 @@ class Watch(Figure):
                 f"{type(self).__name__} shows what the cluster of a Dask client does, and {quoted(client)} is none. "
                 "Give one, such as workbench.connect('calm-otter')."
             )
-        super().__init__("cluster", name, **options)
         self.client = client
         self._name = name
         self._past = watching.Past(_KEPT_BATCHES, _KEPT_TASKS)
         self._feed: Feed | None = None
         self._following: Future[Any] | None = None
-        self.open()
+        self._is_closed = False
+        super().__init__("cluster", name, **options)
+        self._wait(self._start())
 
-    def open(self) -> None:
-        """Watch again after `close`. Displaying it calls this automatically."""
-        super().open()
+    def close(self) -> None:
+        """Stop watching until this is displayed again. The figure keeps everything until now."""
+        self._is_closed = True
+        self._wait(self._stop())
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        self._is_closed = False
+        self._wait(self._start())
+        return super()._repr_mimebundle_(**options)
+
+    def _on_shown(self) -> None:
+        if not self._is_closed:
+            self._start()
+
+    def _on_hidden(self) -> None:
+        self._stop()
+
+    def _start(self) -> Future[Any] | None:
         if self._following is None:
             self._following = soon(self._follow_client)
         if self._feed is not None or self.client.status != "running":
-            return
+            return None
         from workbench.monitor.feed import Feed
 
         self._feed = Feed(self.client, self._receive)
-        if self.client.asynchronous:
-            self._in_its_loop(self._feed.astart())
-        else:
-            self._feed.start()
+        return self._in_its_loop(self._feed.astart())
 
-    def close(self) -> None:
-        """Stop watching. The figure keeps everything until now. Called automatically when the cell is run again."""
+    def _stop(self) -> Future[Any] | None:
         feed, self._feed = self._feed, None
-        if feed is not None and self.client.asynchronous:
-            self._in_its_loop(feed.aclose()).add_done_callback(lambda _: self._end())
-            return
-        if feed is not None:
-            feed.close()
-        self._end()
+        if feed is None or self.client.status != "running":
+            if feed is not None:
+                feed.close()
+            self._end()
+            return None
+        stopping = self._in_its_loop(feed.aclose())
+        stopping.add_done_callback(lambda _: self._end())
+        return stopping
+
+    def _wait(self, future: Future[Any] | None) -> None:
+        """Wait for the client's loop, unless this may be running in it."""
+        if future is not None and not self.client.asynchronous:
+            future.result()
 
     def pause(self) -> None:
         """Stop drawing on all pages until `follow`; events are still collected."""
@@ -194,7 +187,7 @@ class Watch(Figure):
         self._do("follow")
 
     def _do(self, action: str) -> None:
-        do(self._page.pages.stand, {"type": "do", "action": action})
+        do(self.send_to_later, {"type": "do", "action": action})
 
     def _in_its_loop(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
         return asyncio.run_coroutine_threadsafe(coroutine, self.client.loop.asyncio_loop)
@@ -203,16 +196,18 @@ class Watch(Figure):
         loop().call_soon_threadsafe(self._past.take, batch)
 
     def _end(self) -> None:
+        if self._feed is not None:
+            # Another page has opened since.
+            return
         following, self._following = self._following, None
         if following is not None:
             following.cancel()
         do(self._past.end, _CLOSED)
-        super().close()
 
     async def _follow_client(self) -> None:
         if self._past.ended is not None:
             self._past.resume()
-            self._page.pages.send_to_all({"type": "do", "action": "load"})
+            self.send_to_all({"type": "do", "action": "load"})
         while self._past.ended is None:
             status = self.client.status
             self._past.wait("The scheduler doesn't answer; trying again." if status == "connecting" else None)

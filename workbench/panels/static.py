@@ -12,6 +12,7 @@ from html import escape
 from secrets import token_hex
 from typing import Any
 
+from IPython import get_ipython
 from IPython.display import display, update_display
 
 from workbench.figures.picture import Picture
@@ -62,6 +63,11 @@ class StaticPicture:
         update_display(content, display_id=self.id, raw=True)
         ended = time.monotonic()
         self._next = ended + (ended - began) / SHARE
+
+
+def shell() -> Any:
+    """Return IPython's shell, or None outside of IPython."""
+    return get_ipython()
 
 
 def drawn(title: str, picture: Picture) -> tuple[str, str]:

@@ -7,9 +7,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.panels.cells import InCell
-from workbench.panels.page import Page
 from workbench.panels.thread import do
+from workbench.panels.widget import Widget
 from workbench.session import Session
 from workbench.views.actions import perform
 from workbench.views.comparisons import tab
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Workbench(InCell):
+class Workbench(Widget):
     """Hardware, clusters, workloads, runs, comparisons and live figures, in a cell.
 
     Parameters
@@ -33,27 +32,18 @@ class Workbench(InCell):
         Owner of the clusters and runs; the user's by default.
     theme
         Colors of the figures, "light" or "dark"; follows the page by default.
-    alone
-        True for a page of its own, which remembers the user's choices and shows activity in its title.
     """
 
-    def __init__(self, session: Session | None = None, *, theme: str | None = None, alone: bool = False) -> None:
-        options = {"view": "wide", "theme": None if theme is None else check_theme(theme), "alone": alone}
-        super().__init__()
+    _view = "page"
+
+    def __init__(self, session: Session | None = None, *, theme: str | None = None) -> None:
+        options = {"view": "wide", "theme": None if theme is None else check_theme(theme)}
         self.session = session or Session()
         self._desk: Desk | None = None
-        self._closed = False
-        self._page = Page("page", self._watching, self._act, options)
-
-    def open(self) -> None:
-        """Resume after `close`. Displaying it calls this automatically."""
-        if self._closed:
-            self._closed = False
-            do(self._page.pages.begin_again)
+        super().__init__(options)
 
     def close(self) -> None:
-        """Stop following and watching; clusters and runs continue. Called automatically when the cell is run again."""
-        self._closed = True
+        """Stop following and watching; clusters and runs continue. A click in a cell that shows it resumes."""
         do(self._end)
 
     def compare(
@@ -67,7 +57,7 @@ class Workbench(InCell):
         """Start to compare architectures and show it here; `options` are those of `Session.compare`."""
         begun = self.session.compare(workload, parameters, on=tuple(on), **options)
         shown = {"command": "dask-workbench:view", "args": tab(begun)}
-        do(self._page.pages.stand, {"type": "do", **shown})
+        do(self.send_to_later, {"type": "do", **shown})
         return begun
 
     def _at(self) -> Desk:
@@ -75,7 +65,8 @@ class Workbench(InCell):
             self._desk = Desk("", _log, make_session=lambda: self.session)
         return self._desk
 
-    async def _watching(self) -> Watching:
+    async def watching(self) -> Watching:
+        """Return what all places share."""
         return await self._at().watching()
 
     async def _act(self, name: str, arguments: Mapping[str, Any]) -> Any:
@@ -83,11 +74,14 @@ class Workbench(InCell):
             return await _file(self._at(), **check(_file, arguments))
         return await perform(self._at(), name, arguments)
 
-    async def _end(self) -> None:
-        self._page.pages.close()
+    def _on_hidden(self) -> None:
         desk, self._desk = self._desk, None
         if desk is not None:
-            await desk.close()
+            do(desk.close)
+
+    def _end(self) -> None:
+        self._close_seats(list(self._seats))
+        self._on_hidden()
 
 
 async def _file(desk: Desk, path: str) -> dict[str, Any]:

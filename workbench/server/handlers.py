@@ -111,7 +111,7 @@ class Pages(Refusing, APIHandler):
 
 
 class Script(Refusing, APIHandler):
-    """Handler of BokehJS's files, read from the installed bokeh so that versions match."""
+    """Handler of our script, and of BokehJS's files, read from the installed bokeh so that versions match."""
 
     @authenticated
     @authorized
@@ -124,7 +124,7 @@ class Script(Refusing, APIHandler):
         if compressed:
             self.set_header("Content-Encoding", "gzip")
         self.set_header("Vary", "Accept-Encoding")
-        # The address includes the version.
+        # The address includes the version, or a hash.
         self.set_header("Cache-Control", "private, max-age=31536000, immutable")
         self.finish(content, set_content_type="text/javascript; charset=UTF-8")
 
@@ -136,5 +136,5 @@ def addresses() -> list[tuple[str, type[RequestHandler]]]:
 
     name = r"([^/]+)"
     dashboards = {f"dashboard/{name}(/.*|)": Dashboard, f"dask/{name}(/.*|)": Sandboxed}
-    below = {f"bokeh/{name}": Script, "stream": Stream, **dashboards, "(.*)": Pages}
+    below = {f"scripts/{name}": Script, "stream": Stream, **dashboards, "(.*)": Pages}
     return [(url_path_join(API, path), handler) for path, handler in below.items()]

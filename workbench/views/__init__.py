@@ -1,1 +1,1 @@
-"""Views as HTML, and requests, shared by Jupyter, Panel and notebooks. Imports neither Jupyter nor Panel."""
+"""Views as HTML, and requests, shared by Jupyter and notebooks. Imports neither Jupyter nor ipywidgets."""

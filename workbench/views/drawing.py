@@ -27,7 +27,7 @@ def scripts(base_url: str) -> dict[str, Any]:
     """Return the version and scripts that a page must load before it embeds a figure."""
     return {
         "version": bokeh.__version__,
-        "scripts": [f"{api_url(base_url, 'bokeh', script)}?v={bokeh.__version__}" for script in SCRIPTS],
+        "scripts": [f"{api_url(base_url, 'scripts', script)}?v={bokeh.__version__}" for script in SCRIPTS],
     }
 
 

@@ -78,11 +78,6 @@ class Screen:
         except asyncio.QueueFull:
             self._refuse(message, "This page sends more than can be done. The last message was dropped.")
 
-    @property
-    def is_acting(self) -> bool:
-        """True if the page waits for the result of an action."""
-        return bool(self._acting)
-
     def report(self, message: str) -> None:
         """Send an error message to the page."""
         self._note(_error(message))

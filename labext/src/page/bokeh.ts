@@ -23,8 +23,6 @@ export interface IBokehPlot extends IBokehModel {
 
 export interface IBokehDocument {
   get_model_by_name(name: string): IBokehModel | null;
-  roots(): IBokehModel[];
-  on_event(name: 'connection_lost', callback: () => void): void;
 }
 
 interface IView {
@@ -74,16 +72,21 @@ export async function embed(bokeh: IBokeh, item: object, host: HTMLElement): Pro
   };
 }
 
-const loaded = new Map<string, Promise<IBokeh>>();
+/** BokehJS by its version, for all figures of a page: each widget of a notebook has a copy of this module. */
+const LOADED = '__dask_workbench_bokeh__';
 
-/** BokehJS of these scripts, run once for all figures of a page; `text` returns a script at its address. */
-export function load(scripts: string[], text: (address: string) => Promise<string>): Promise<IBokeh> {
-  const key = scripts.join();
-  let promise = loaded.get(key);
+/** BokehJS, run once for all figures of a page; `text` returns a script at its address. */
+export function load(
+  { version, scripts }: { version: string; scripts: string[] },
+  text: (address: string) => Promise<string>
+): Promise<IBokeh> {
+  const page = window as unknown as Record<string, Map<string, Promise<IBokeh>> | undefined>;
+  const loaded = (page[LOADED] ??= new Map<string, Promise<IBokeh>>());
+  let promise = loaded.get(version);
   if (!promise) {
     promise = Promise.all(scripts.map(text)).then(run);
-    promise.catch(() => loaded.delete(key));
-    loaded.set(key, promise);
+    promise.catch(() => loaded.delete(version));
+    loaded.set(version, promise);
   }
   return promise;
 }

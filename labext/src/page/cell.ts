@@ -1,11 +1,19 @@
 /** A figure below a cell of a notebook: a line with a button and what the cluster does, and the figure. */
-import type { IFigure, StreamMessage, Watched } from '../tokens';
+import type { StreamMessage, Watched } from '../tokens';
 import { load } from './bokeh';
-import type { IBokeh } from './bokeh';
 import { element } from './element';
 import { Figure } from './figure';
 import type { Theme } from './figure';
-import type { IMessage, Messages } from './messages';
+import type { IMessage, Link } from './link';
+
+/** What a cell and a page of its own do each in their way. */
+export interface IHost {
+  link: Link;
+  /** Text of a script of Python's, by its address. */
+  script(address: string): Promise<string>;
+  /** Open a page of Python's in a new tab of the browser, or save it as a file of this name. */
+  open(path: string, name?: string): Promise<void>;
+}
 
 export interface IOptions {
   watched: Watched;
@@ -15,23 +23,23 @@ export interface IOptions {
 
 /** What is in a cell. */
 export interface IMounted {
-  /** Take in what the kernel says. */
+  /** Take in a message of Python's. */
   receive(message: IMessage): void;
-  /** Say that the kernel, or the server of the page, has gone: actions reach nobody any more. */
-  lost?(text: string): void;
-  /** Say that the kernel is silent, or with an empty text that it no longer is. */
-  say?(text: string): void;
+  /** Say that the kernel has ended: actions reach nobody any more. */
+  lost(text: string): void;
+  /** Say that Python is silent, or with an empty text that it no longer is. */
+  say(text: string): void;
   dispose(): void;
 }
 
-export function mountFigure(host: HTMLElement, messages: Messages, options: IOptions): IMounted {
+export function mountFigure(node: HTMLElement, { link, script }: IHost, options: IOptions): IMounted {
   const theme = () => options.theme ?? pageTheme();
   const figure = new Figure(
     options.watched,
     {
-      send: message => messages.send(message),
-      figure: (watched, theme) => messages.read('figure', { ...watched, theme }),
-      bokeh: needed => bokeh(messages, needed)
+      send: message => link.send(message),
+      figure: (watched, theme) => link.read('figure', { ...watched, theme }),
+      bokeh: needed => load(needed, script)
     },
     theme
   );
@@ -57,7 +65,7 @@ export function mountFigure(host: HTMLElement, messages: Messages, options: IOpt
     summary.textContent = said || figure.summary;
   };
   figure.onChange();
-  host.append(bar, figure.node);
+  node.append(bar, figure.node);
   const say = (text: string) => {
     said = text;
     figure.onChange();
@@ -65,15 +73,15 @@ export function mountFigure(host: HTMLElement, messages: Messages, options: IOpt
   const look = () => {
     if (theme() !== shown) {
       shown = theme();
-      load();
+      draw();
     }
   };
   const observer = new MutationObserver(look);
   DARK.addEventListener('change', look);
-  const load = () => void figure.load().then(figure.onChange);
+  const draw = () => void figure.load().then(figure.onChange);
   let shown = theme();
   observer.observe(document.body, { attributes: true, attributeFilter: ['data-jp-theme-light', THEME_OF_VSCODE] });
-  load();
+  draw();
   return {
     receive: message => {
       if (message.type === 'do') {
@@ -111,16 +119,4 @@ function pageTheme(): Theme {
   // A page that leaves light or dark to the browser.
   const follows = getComputedStyle(body).colorScheme === 'light dark' && DARK.matches;
   return isDark || follows ? 'dark' : 'light';
-}
-
-/** Panel's BokehJS where it fits, else one of our own from the kernel. */
-function bokeh(messages: Messages, { version, scripts }: IFigure['bokeh']): Promise<IBokeh> {
-  const theirs = (window as unknown as { Bokeh?: IBokeh }).Bokeh;
-  return theirs?.version === version ? Promise.resolve(theirs) : load(scripts, each => script(messages, each));
-}
-
-/** Text of a script, by the last part of its address. */
-function script(messages: Messages, address: string): Promise<string> {
-  const { pathname } = new URL(address, 'http://localhost');
-  return messages.read('script', { name: pathname.split('/').pop() });
 }

@@ -1,67 +1,96 @@
 /**
- * What Panel's component `Page` shows, see workbench/panels/page.py: the view that it names, with the messages between
- * them. To add a view, add a line to VIEWS; it gets an element, `Messages` as its channel (`send`, `request`) and
- * the component's options, and returns who takes in what the kernel says.
+ * What the widget of a notebook shows, see workbench/panels/widget.py: the view that it names, connected to the kernel.
+ * To add a view, add a line to VIEWS.
  */
-import type { IBokehModel } from './bokeh';
+import { mountAlone } from './alone';
 import { mountFigure } from './cell';
-import type { IMounted } from './cell';
-import { Messages } from './messages';
-import type { IModel } from './messages';
+import type { IHost, IMounted } from './cell';
+import { download } from './download';
+import { element } from './element';
+import { Kernel } from './kernel';
+import type { IModel } from './kernel';
+import type { Link } from './link';
 import { mountPage } from './workbench';
 
-type Mount = (host: HTMLElement, messages: Messages, options: never) => IMounted;
+type Mount = (node: HTMLElement, host: IHost, options: never) => IMounted;
 
 const VIEWS: Record<string, Mount> = { figure: mountFigure, page: mountPage };
 
 /** Said by Lab, where it is around this page, of a kernel: 'kernel-<id>'. */
 const GONE = 'workbench-gone';
 
-/** What we use of Panel's view: the Bokeh model that it is of. */
-interface IView {
-  model: IBokehModel;
+/** What the kernel answers with that isn't JSON. */
+interface IFile {
+  name: string | null;
+  kind: string;
+  base64: string;
 }
 
-/** Called by Panel for each place where the component is shown. */
-export function render({
-  model,
-  view: at
-}: {
-  model: IModel & { view: string; options: string };
-  view: IView;
-}): HTMLElement {
-  // Panel would hold each message back for 50 ms; ours wait for each other by themselves.
-  at.model.document
-    ?.roots()
-    .forEach(each => each.properties['debounce'] && each.setv({ debounce: 0 }, { sync: false }));
-  const host = document.createElement('div');
-  host.className = 'wb-Cell';
-  const messages = new Messages(model);
-  const options = JSON.parse(model.options) as { kernel: string | null; static?: string };
-  const view = VIEWS[model.view](host, messages, options as never);
-  messages.onMessage = message => view.receive(message);
-  at.model.document?.on_event('connection_lost', () =>
-    view.lost?.('The server of this page has ended. Start it again and open its address.')
-  );
+const API = 'workbench/api/';
+
+/** Called by anywidget for each place where the widget is shown; returns what ends that. */
+function render({ model, el }: { model: IModel; el: HTMLElement }): () => void {
+  const root = el.attachShadow({ mode: 'open' });
+  const node = element('div', 'wb-Cell');
+  root.append(element('style', '', model.get('styles') as string), node);
+  const options = model.get('options') as { kernel: string | null; static?: string };
+  const kernel = new Kernel(model);
+  const { link } = kernel;
+  const host: IHost = {
+    link,
+    script: address => link.read('script', { name: new URL(address, 'http://localhost').pathname.split('/').pop() }),
+    open: (path, name) => open(link, path, name)
+  };
+  const view = VIEWS[model.get('view') as string](node, host, options as never);
+  kernel.onMessage = message => view.receive(message);
+  kernel.onSilence = text => view.say(text);
   const gone = ({ detail }: CustomEventInit<string>) =>
-    detail === options.kernel && view.lost?.('The kernel of this cell has ended. Run the cell again.');
+    detail === options.kernel && view.lost('The kernel of this cell has ended. Run the cell again.');
   window.addEventListener(GONE, gone);
-  messages.onSilence = text => view.say?.(text);
   // Without a kernel the picture that the notebook keeps takes the place of what is alive, see workbench/panels/static.py.
-  const hiding = document.createElement('style');
-  hiding.textContent = `.jp-OutputArea-child:has(#${options.static}), #${options.static} { display: none; }`;
-  host.hidden = !!options.static && !!document.getElementById(options.static);
-  messages.onReady = () => {
-    host.hidden = false;
+  const hiding = element(
+    'style',
+    '',
+    `.jp-OutputArea-child:has(#${options.static}), #${options.static} { display: none; }`
+  );
+  node.hidden = !!options.static && !!document.getElementById(options.static);
+  kernel.onReady = () => {
+    node.hidden = false;
     if (options.static) {
       document.head.append(hiding);
     }
   };
-  model.on('remove', () => {
+  return () => {
     hiding.remove();
     window.removeEventListener(GONE, gone);
     view.dispose();
-    messages.dispose();
-  });
-  return host;
+    kernel.dispose();
+  };
 }
+
+/** Show a page of the kernel in a new tab, cut off from this one; save a file, or a page where no tab can be had. */
+async function open(link: Link, path: string, name?: string): Promise<void> {
+  // A tab that is opened later than the click would be blocked.
+  const tab = name ? null : window.open('');
+  try {
+    const found = await link.read<IFile>('file', { path: path.replace(API, '') });
+    const bytes = Uint8Array.from(atob(found.base64), each => each.charCodeAt(0));
+    const blob = new Blob([bytes], { type: found.kind });
+    if (tab) {
+      const frame = tab.document.createElement('iframe');
+      frame.sandbox.add('allow-scripts', 'allow-downloads');
+      frame.style.cssText = 'position:fixed;inset:0;width:100%;height:100%;border:0';
+      // Or a link to another part of the page would lead out of it.
+      frame.srcdoc = `<base href="about:srcdoc">${await blob.text()}`;
+      tab.document.title = path.replace(API, '');
+      tab.document.body.append(frame);
+    } else {
+      download(blob, name ?? found.name ?? 'workbench.html');
+    }
+  } catch (error) {
+    tab?.close();
+    throw error;
+  }
+}
+
+export default { render, mountAlone };

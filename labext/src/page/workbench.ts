@@ -1,14 +1,12 @@
 /** All of the workbench in a cell: the views that Lab's sidebar shows, and below them the figure that is watched. */
 import type { Watched } from '../tokens';
 import { mountFigure } from './cell';
-import type { IMounted } from './cell';
+import type { IHost, IMounted } from './cell';
 import type { Theme } from './figure';
-import { download } from './download';
 import { element } from './element';
 import { memory } from './memory';
-import type { Messages } from './messages';
 import { Page } from './page';
-import type { IChannel } from './page';
+import type { IChannel, IDrawn } from './page';
 
 interface IOptions {
   /** Name of the view that all others are in. */
@@ -19,31 +17,23 @@ interface IOptions {
   alone?: boolean;
 }
 
-/** What the kernel answers with that isn't JSON. */
-interface IFile {
-  name: string | null;
-  kind: string;
-  base64: string;
-}
-
 type Arguments = Record<string, string>;
 
-const API = 'workbench/api/';
-
-export function mountPage(host: HTMLElement, messages: Messages, { view, theme, alone }: IOptions): IMounted {
+export function mountPage(node: HTMLElement, host: IHost, { view, theme, alone }: IOptions): IMounted {
+  const { link } = host;
   const place = element('div', 'wb-Page');
   const said = element('p', 'wb-Page wb-Said wb-Banner');
   const watched = element('section', 'wb-Page wb-Watched');
   place.dataset['live'] = view;
   said.setAttribute('role', 'status');
-  host.classList.toggle('wb-Wide', alone ?? false);
-  host.append(place, said, watched);
-  let figure: IMounted | null = null;
+  node.classList.toggle('wb-Wide', alone ?? false);
+  node.append(place, said, watched);
+  let figure: IDrawn | null = null;
 
   const say = (text: string) => {
     said.textContent = text;
   };
-  host.addEventListener('click', () => say(''), true);
+  node.addEventListener('click', () => say(''), true);
   const hide = () => {
     figure?.dispose();
     figure = null;
@@ -51,30 +41,29 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme, 
   };
   const watch = ({ title, ...what }: Watched & { title?: string }) => {
     const [name] = Object.values(what);
-    const node = below(title ?? name);
-    figure = mountFigure(node, messages, { watched: what, theme });
+    figure = mountFigure(below(title ?? name), host, { watched: what, theme });
   };
   /** A view of its own, below. */
   const inside = ({ view, label }: Arguments) => {
-    const node = below(label);
-    node.className = 'wb-Page';
-    node.dataset['live'] = view;
-    const shown = new Page(node, channel, [], page);
-    figure = { receive: message => void shown.receive(message), dispose: () => shown.dispose() };
+    const room = below(label);
+    room.className = 'wb-Page';
+    room.dataset['live'] = view;
+    const shown = new Page(room, channel, [], page);
+    figure = { receive: message => void shown.receive(message as never), dispose: () => shown.dispose() };
   };
   /** Room for what is watched, below the page. */
   const below = (name: string) => {
     hide();
     const title = element('header', 'wb-Row');
     const close = element('button', 'wb-Button jp-mod-styled', 'Close');
-    const node = element('div');
+    const room = element('div');
     close.dataset['workbench'] = 'close-figure';
     close.onclick = hide;
     title.append(element('strong', 'wb-Card-title', name), close);
     watched.dataset['workbench'] = `watched-${name}`;
-    watched.append(title, node);
+    watched.append(title, room);
     watched.scrollIntoView({ block: 'nearest' });
-    return node;
+    return room;
   };
   const copy = async (text: string, where: string) => {
     try {
@@ -97,19 +86,19 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme, 
     'dask-workbench:view': inside,
     'dask-workbench:cell': ({ text, type }) => insert(text, type ?? 'markdown', !type),
     'dask-workbench:connect': ({ cluster }) => {
-      const found = messages.read<{ cell: string }>('cell', { cluster });
+      const found = link.read<{ cell: string }>('cell', { cluster });
       found.then(({ cell }) => insert(cell, 'code', true)).catch((error: Error) => say(error.message));
     }
   };
   const command = (name: string, args: object) => commands[name]?.(args as Arguments);
   const channel: IChannel = {
-    send: message => messages.send(message),
-    act: (name, given) => messages.act(name, given),
+    send: message => link.send(message),
+    act: (name, given) => link.act(name, given),
     report: say,
     command,
-    open: (path, name) => void open(messages, path, name).catch((error: Error) => say(error.message)),
+    open: (path, name) => void host.open(path, name).catch((error: Error) => say(error.message)),
     copy: text => void copy(text, ''),
-    figure: (place, watched) => mountFigure(place, messages, { watched, theme }),
+    figure: (place, watched) => mountFigure(place, host, { watched, theme }),
     memory: alone ? memory('dask-workbench:forms') : undefined
   };
   const page: Page = new Page(place, channel);
@@ -125,7 +114,7 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme, 
     },
     lost: text => {
       place.inert = true;
-      host.prepend(said);
+      node.prepend(said);
       say(`${text} Clusters and runs go on.`);
     },
     say,
@@ -134,29 +123,4 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme, 
       page.dispose();
     }
   };
-}
-
-/** Show a page of the kernel in a new tab, cut off from this one; save a file, or a page where no tab can be had. */
-async function open(messages: Messages, path: string, name?: string): Promise<void> {
-  // A tab that is opened later than the click would be blocked.
-  const tab = name ? null : window.open('');
-  try {
-    const found = await messages.read<IFile>('file', { path: path.replace(API, '') });
-    const bytes = Uint8Array.from(atob(found.base64), each => each.charCodeAt(0));
-    const blob = new Blob([bytes], { type: found.kind });
-    if (tab) {
-      const frame = tab.document.createElement('iframe');
-      frame.sandbox.add('allow-scripts', 'allow-downloads');
-      frame.style.cssText = 'position:fixed;inset:0;width:100%;height:100%;border:0';
-      // Or a link to another part of the page would lead out of it.
-      frame.srcdoc = `<base href="about:srcdoc">${await blob.text()}`;
-      tab.document.title = path.replace(API, '');
-      tab.document.body.append(frame);
-    } else {
-      download(blob, name ?? found.name ?? 'workbench.html');
-    }
-  } catch (error) {
-    tab?.close();
-    throw error;
-  }
 }
