@@ -463,3 +463,22 @@ test('what went wrong stands next to the button that asked for it', async () => 
   await settled();
   expect(said()).toEqual(['', 'It is busy.', 'It is busy.', '']);
 });
+
+test('a plan is read out when it has settled, and not for each key', async () => {
+  const plan = (text: string) => show('sidebar', `<input name="plan.cpu.n_workers"><p data-settled>${text}</p>`);
+  const voice = () => document.querySelector('[role=status]')!.textContent;
+  plan('1 worker');
+  await vi.advanceTimersByTimeAsync(2000);
+  expect(voice()).toBe('');
+  typeInto('input', '1');
+  plan('1 worker × 2 threads');
+  await vi.advanceTimersByTimeAsync(900);
+  typeInto('input', '12');
+  await vi.advanceTimersByTimeAsync(900);
+  expect(voice()).toBe('');
+  plan('12 workers');
+  await vi.advanceTimersByTimeAsync(900);
+  expect(voice()).toBe('');
+  await vi.advanceTimersByTimeAsync(200);
+  expect(voice()).toBe('12 workers');
+});

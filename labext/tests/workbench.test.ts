@@ -195,9 +195,9 @@ test('what is watched is shown below until it is closed, and Python code can sho
 test('what the kernel says went wrong stands until the next click', () => {
   say({ type: 'ready' });
   say({ type: 'error', message: 'The scheduler does not answer.' });
-  expect(place.querySelector('[role=status]')!.textContent).toBe('The scheduler does not answer.');
+  expect(place.querySelector('.wb-Said')!.textContent).toBe('The scheduler does not answer.');
   place.click();
-  expect(place.querySelector('[role=status]')!.textContent).toBe('');
+  expect(place.querySelector('.wb-Said')!.textContent).toBe('');
 });
 
 test('a page that is taken away says so', () => {

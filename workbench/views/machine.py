@@ -277,7 +277,7 @@ def _planner(context: Context, profile: str, inventory: Inventory, more: list[Of
     return (
         (form.html(needed) if needed else "")
         + (live("nearby") if "address" in needed else "")
-        + tag("p", escape(described), class_=looks, aria_live="polite", data_workbench="plan")
+        + tag("p", escape(described), class_=looks, data_settled=True, data_workbench="plan")
         + (problem.remedy if problem else "")
         # Always one element, so that the fields below aren't replaced while the user types in them.
         + tag(

@@ -27,6 +27,7 @@
  * data-enter                hook of the button in the same row, or section, that the Enter key presses
  * data-first                the field that is selected when a fold is opened
  * data-drop                 of an input: a path that is dropped on it, or next to it in its section, becomes its value
+ * data-settled              what stands there is read out when it has changed, and a moment has passed without a key
  * data-stop                 of a list: the Tab key stops once in its lines (data-line), and arrows go on from there
  */
 import type { Watched } from '../tokens';
@@ -66,6 +67,9 @@ export interface IDrawn {
 
 /** What a page still knows when it is loaded again: what was chosen in forms. */
 const LASTING = /^(profile|plan|workload|run|settings|cluster|compare|tour|result)($|\.)/;
+
+/** Milliseconds without a key or another change before a text is read out. */
+const SETTLED = 1000;
 
 let views = 0;
 let others = 0;
@@ -126,6 +130,8 @@ export class Page {
       ...{ scrollMargin: '99999px' }
     });
     document.addEventListener('visibilitychange', this._lookAtAll);
+    this._voice.setAttribute('role', 'status');
+    node.after(this._voice);
     if (!sibling && Object.keys(this.choices).length) {
       this._say(this.choices);
     }
@@ -136,6 +142,8 @@ export class Page {
     this._pages.delete(this);
     this._seen.disconnect();
     document.removeEventListener('visibilitychange', this._lookAtAll);
+    window.clearTimeout(this._speaking);
+    this._voice.remove();
     this._lives.forEach((_, place) => this._forget(place));
     this._drawn.forEach(([, figure]) => figure.dispose());
     this._drawn.clear();
@@ -313,6 +321,23 @@ export class Page {
     this._each('[data-stop]', each => this._stopOnce(each));
     this._each('[role=radio][aria-checked=true]', each => this._showChosen(each));
     this._showRefused();
+    this._announce(false);
+  }
+
+  /** Have screen readers read out a text that has changed, but not for each key. */
+  private _announce(isTyped: boolean): void {
+    const text = this.node.querySelector('[data-settled]')?.textContent ?? '';
+    if (isTyped || text !== this._pending) {
+      window.clearTimeout(this._speaking);
+      // What stands there at first is read out by nobody.
+      this._spoken ||= text;
+      this._pending = text;
+      this._speaking = window.setTimeout(() => {
+        if (text !== this._spoken) {
+          this._voice.textContent = this._spoken = text;
+        }
+      }, SETTLED);
+    }
   }
 
   /** Draw the figures that have a place, and end those whose place has gone or is another's. */
@@ -503,6 +528,7 @@ export class Page {
       return;
     }
     this._outcomes.clear();
+    this._announce(true);
     let value: unknown = input.value;
     if (dataset['list'] !== undefined) {
       const boxes = [...this.node.querySelectorAll<HTMLInputElement>(`[name="${CSS.escape(name)}"]:checked`)];
@@ -687,6 +713,10 @@ export class Page {
   private readonly _outcomes = new Map<string, IOutcome>();
   private _refused = new Set<string>();
   private readonly _seen: IntersectionObserver;
+  private _pending = '';
+  private _speaking = 0;
+  private _spoken = '';
+  private readonly _voice = element('p', 'wb-hidden');
   private readonly _suffix: string;
   private readonly _stops = new WeakMap<HTMLElement, HTMLElement>();
   private _unsaid: Choices = {};
