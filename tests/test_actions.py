@@ -82,7 +82,7 @@ def test_pages_and_files_are_read_by_their_addresses(data_folder: Any) -> None:
         ("compare_runs", {"runs": 3}, "runs is 3. Give a list of texts.", "runs"),
         ("compare_runs", {"runs": ["a", 3]}, 'runs is ["a", 3]. Give a list of texts.', "runs"),
         ("figure", {"theme": "pink", "run": "r"}, 'theme is "pink". Give one of: light, dark.', "theme"),
-        ("figure", {"theme": "dark"}, "Name one cluster, run or comparison.", None),
+        ("figure", {"theme": "dark"}, "Name one cluster or run.", None),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused_by_name(

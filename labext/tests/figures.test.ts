@@ -1,6 +1,5 @@
 import { afterEach, expect, test, vi } from 'vitest';
 
-import cell from '../src/figures/cell';
 import { drawn, rectangles, unpacked } from '../src/figures/detail';
 import type { IRecord } from '../src/figures/detail';
 import clock from '../src/figures/clock';
@@ -93,23 +92,6 @@ test('chosen plots of GPUs that have something to show are there, the last with 
   ]);
   gpus({ axes, plots, choice: { active: [0] }, time_axis: 20 });
   expect(plots.map(plot => plot.height)).toEqual([70, 100, 100]);
-});
-
-test('a table goes into a cell, or on the clipboard where nobody makes one', async () => {
-  const writeText = vi.fn();
-  vi.stubGlobal('navigator', { clipboard: { writeText } });
-  const button = { tags: ['| a |'], label: 'Put' };
-  const take = (event: Event) => event.preventDefault();
-  window.addEventListener('workbench-cell', take);
-  await cell({ button, label: 'Put' });
-  expect(writeText).not.toHaveBeenCalled();
-  window.removeEventListener('workbench-cell', take);
-  await cell({ button, label: 'Put' });
-  expect(writeText).toHaveBeenCalledWith('| a |');
-  expect(button.label).toBe('Copied');
-  vi.stubGlobal('navigator', {});
-  await cell({ button, label: 'Put' });
-  expect(button.label).toContain('No clipboard');
 });
 
 function record(counts: object) {

@@ -185,7 +185,7 @@ test('what is watched is shown below until it is closed, and Python code can sho
   expect(last('watch')).toMatchObject({ run: 'r1', theme: 'dark' });
   expect(last('action')).toMatchObject({ name: 'figure', arguments: { run: 'r1', theme: 'dark' } });
   const { watch } = last('watch');
-  expect(place.querySelector('[data-workbench="watched-c1"] strong')!.textContent).toBe('c1');
+  expect(place.querySelector('[data-workbench="watched-r1"] strong')!.textContent).toBe('r1');
   click('close-figure');
   expect(last('unwatch')).toMatchObject({ watch });
   expect(place.querySelector('.wb-Watched')!.textContent).toBe('');
