@@ -153,8 +153,8 @@ def _time(run: Run) -> Iterator[Fact]:
         }
         text = ", ".join(share_text(*each) for each in shares.items())
         yield Fact("Workers' time", text, "time", shares=shares)
-        also = (f"{each.found[:1].upper()}{each.found[1:]}. Try: {each.change}." for each in run.diagnosis.suggestions)
-        yield Fact("Diagnosis", run.diagnosis.sentence, "time", detail="\n".join([*also][1:]))
+        also = "\n".join(each.text() for each in run.diagnosis.suggestions[1:])
+        yield Fact("Diagnosis", run.diagnosis.sentence, "time", detail=also)
         yield Fact("Most memory", run.diagnosis.peak.text() if run.diagnosis.peak else "", "time")
     if bandwidth := (run.result or {}).get("bandwidth"):
         text, _, matrix = transfers.text(bandwidth).partition("\n")

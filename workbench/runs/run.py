@@ -112,6 +112,10 @@ class Suggestion(BaseModel, frozen=True):
     """The finding, with its number."""
     change: str
 
+    def text(self) -> str:
+        """Return the finding and the change as two sentences."""
+        return f"{self.found[:1].upper()}{self.found[1:]}. Try: {self.change}."
+
 
 class Peak(BaseModel, frozen=True):
     """Largest memory use of a worker during a run."""

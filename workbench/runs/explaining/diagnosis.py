@@ -188,8 +188,7 @@ def _threads(run: Run, events: Batch) -> dict[str, int]:
 def _sentence(facts: Facts, found: tuple[Suggestion, ...]) -> str:
     """Return the first suggestion, or if no rule applies, a summary of what took the time."""
     if found:
-        first = found[0]
-        return f"{first.found[:1].upper()}{first.found[1:]}. Try: {first.change}."
+        return found[0].text()
     computing, handing = facts.shares["computing"], facts.shares["scheduler"]
     computed = f"the workers computed for {percent(computing)} of their time"
     if handing > _MOSTLY_WAITING:
