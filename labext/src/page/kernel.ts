@@ -55,7 +55,12 @@ export class Kernel {
   }
 
   private _post(message: { type?: string }): void {
-    this._model.send(JSON.stringify({ page: this._page, ...message }));
+    try {
+      this._model.send(JSON.stringify({ page: this._page, ...message }));
+    } catch {
+      // The comm has ended with its kernel, which the user knows.
+      return;
+    }
     if (ANSWERED.has(message.type ?? '')) {
       const received = this._received;
       window.setTimeout(() => received === this._received && this._report(true), PATIENCE);
