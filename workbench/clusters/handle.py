@@ -62,9 +62,8 @@ class State(NamedTuple):
     """Message on why it can't be used at the moment."""
     warning: str | None = None
     spec: ClusterSpec | None = None
-    """Spec with the workers' actual sizes, if the plan didn't know them."""
+    """Spec with what is known of the workers only since they arrived: sizes, missing modules."""
     machine: Mapping[str, Any] | None = None
-    missing: Mapping[str, Mapping[str, int]] | None = None
     jobs: tuple[Job, ...] = ()
     called: str = ""
     ended: str | None = None
@@ -147,6 +146,8 @@ class Handle:
         if workers:
             total = self._machine["memory"]["total"] if self._machine else psutil.virtual_memory().total
             self._spec = self.engine.measured(self._spec, total)
+        # Workers of this machine are forked from this process, or started by its Python.
+        lacking = self._missing if self._planned.elsewhere else missing_here(arrived)
         trouble = None if arrived else self._without_workers()
         return State(
             arrived=arrived,
@@ -156,10 +157,8 @@ class Handle:
             idle_since=self._idle_since if self.engine.can else None,
             trouble=self._silence() or trouble or another_python(self.versions.get("python", "")),
             warning=self.engine.trouble() or outgrown(self._outgrown, self._spec) or self._ended() or self._differ,
-            spec=self._spec,
+            spec=self._spec.model_copy(update={"missing": lacking}),
             machine=self._machine,
-            # Workers of this machine are forked from this process, or started by its Python.
-            missing=self._missing if self._planned.elsewhere else missing_here(arrived),
             jobs=await self.engine.jobs(),
             called=self.engine.called,
             ended=ended,

@@ -201,7 +201,6 @@ class _Owner:
             "worker_pids": state.pids,
             "clients": state.clients,
             "machine": state.machine,
-            "missing": state.missing,
             "jobs": state.jobs,
             "called": state.called,
         }

@@ -81,8 +81,6 @@ class ClusterRecord(Record):
     """Name of the cluster in the engine that runs it elsewhere, even if the host dies."""
     machine: dict[str, Any] | None = None
     """Machines of its workers, as in an inventory; None for this machine."""
-    missing: dict[str, dict[str, int]] | None = None
-    """Modules that its workers can't import, as in a spec; None if unknown."""
     jobs: tuple[Job, ...] = ()
     """Its jobs, as the queue last reported them."""
     expires_at: float | None = None

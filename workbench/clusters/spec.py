@@ -21,8 +21,6 @@ SIZES = ("memory_limit", "device_memory_limit", "rmm_pool_size")
 EXPLANATIONS = {"why", "summary", "code", "preview", "consent"}
 """Fields of a spec that follow from the others."""
 
-_NOT_COMPARED = {*EXPLANATIONS, "missing"}
-
 MOVES_TO_HOST = 0.8
 """Default share of a GPU's memory beyond which Dask-CUDA moves blocks to the host's."""
 
@@ -54,10 +52,7 @@ class ClusterSpec(BaseModel, frozen=True, strict=True):
     cupy: bool = False
     """True if workers import CuPy before anything else, and CuPy takes its memory from RMM's pool."""
     missing: dict[str, dict[str, int]] | None = None
-    """Modules that workers can't import, with the number of such workers by host; None: unknown.
-
-    Only those of `workbench.remote.MODULES`; ignored in comparisons.
-    """
+    """Modules of `workbench.remote.MODULES` that workers can't import, with their number by host; None: unknown."""
     elsewhere: bool = False
     """True if its workers use no resources of this machine."""
     options: dict[str, Any] = {}
@@ -110,10 +105,10 @@ class ClusterSpec(BaseModel, frozen=True, strict=True):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ClusterSpec):
             return NotImplemented
-        return self.model_dump(exclude=_NOT_COMPARED) == other.model_dump(exclude=_NOT_COMPARED)
+        return self.model_dump(exclude=EXPLANATIONS) == other.model_dump(exclude=EXPLANATIONS)
 
     def __hash__(self) -> int:
-        return hash(self.model_dump_json(exclude=_NOT_COMPARED))
+        return hash(self.model_dump_json(exclude=EXPLANATIONS))
 
     def chosen(self, names: Container[str]) -> dict[str, Any]:
         """Return the choices of these names with which its profile plans the same cluster again."""

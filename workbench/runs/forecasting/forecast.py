@@ -254,7 +254,7 @@ def _there(machine: str, ends: tuple[float, float], middle: float, basis: str, s
 
 def actual_spec(record: ClusterRecord) -> ClusterSpec:
     """Return the spec of a cluster with its current workers, which scaling may have changed."""
-    spec = record.spec.model_copy(update={"n_workers": max(1, record.n_workers), "missing": record.missing})
+    spec = record.spec.model_copy(update={"n_workers": max(1, record.n_workers)})
     if spec.n_workers != record.spec.n_workers:
         # The package of its profile may be gone.
         with contextlib.suppress(FailedError, MissingError):
