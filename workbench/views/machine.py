@@ -361,7 +361,7 @@ def _keep(context: Context, profile: str) -> str:
 def _form(context: Context, planned: _Planned, inventory: Inventory) -> tuple[Form, list[str], list[str]]:
     """Return the form of the choices, the required fields, and the others."""
     found, choices = look_up(planned.profile, planned.typed)
-    schema = found.form(choices, inventory).model_json_schema()
+    schema = found.choices(inventory, choices).model_json_schema()
     needed = list(schema.get("required", ()))
     known = planned.spec or planned.usual
     defaults = hints(known) if known else {}

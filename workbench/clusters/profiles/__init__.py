@@ -125,13 +125,9 @@ class Profile(ABC):
             return None
         return f"Needs {self.needs[0]}: {install(self.needs[1])}."
 
-    def choices(self, inventory: Inventory) -> type[BaseModel]:
-        """Return the model of the choices on this machine."""
+    def choices(self, inventory: Inventory, given: Mapping[str, Any] = {}) -> type[BaseModel]:
+        """Return the model of the choices on this machine, given some of them: an address may add further choices."""
         return self.model
-
-    def form(self, given: Mapping[str, Any], inventory: Inventory) -> type[BaseModel]:
-        """Return the model of the choices, given some of them: an address may add further choices."""
-        return self.choices(inventory)
 
     def takes(self, name: str) -> bool:
         """Return whether it has a choice of this name that other profiles lack."""
@@ -344,7 +340,6 @@ _ANSWERS: Mapping[str, tuple[Any, str]] = {
     "plan": _SPEC,
     "seen": _SPEC,
     "choices": _MODEL,
-    "form": _MODEL,
     "takes": (bool, "bool"),
     "running": (tuple | list, "list of clusters"),
     **dict.fromkeys(("unavailable", "complaint", "consent", "preview"), _OPTIONAL),

@@ -361,12 +361,8 @@ class Gateway(Profile):
         """Return True: only its server knows its options."""
         return True
 
-    def choices(self, inventory: Inventory) -> type[BaseModel]:
-        """Return the model of the choices for the gateway that Dask's configuration names, or for any."""
-        return self.form({}, inventory)
-
-    def form(self, given: Mapping[str, Any], inventory: Inventory) -> type[BaseModel]:
-        """Return the model of the choices, with the server's options if its address is given and it answers."""
+    def choices(self, inventory: Inventory, given: Mapping[str, Any] = {}) -> type[BaseModel]:
+        """Return the model of the choices, with the options of the server at the given or configured address."""
         with contextlib.suppress(BadInputError, MissingError, credentials.UnconfirmedError):
             return _model(_asked(self._server(given)))
         return _model(None)

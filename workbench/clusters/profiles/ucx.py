@@ -93,7 +93,7 @@ class Ucx(Here):
             return None
         return f"Needs distributed-ucxx: {install(extra_for(_EXTRAS, around.inventory))}."
 
-    def choices(self, inventory: Inventory) -> type[ClusterChoices]:
+    def choices(self, inventory: Inventory, given: Mapping[str, Any] = {}) -> type[ClusterChoices]:
         return UcxGpuChoices if has_devices(inventory) else UcxChoices
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
