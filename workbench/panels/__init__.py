@@ -5,7 +5,7 @@ try:
     from workbench.panels.magic import load_ipython_extension
     from workbench.panels.workbench import Workbench
 except ModuleNotFoundError as err:
-    if err.name not in ("anywidget", "ipywidgets", "IPython"):
+    if err.name not in ("anywidget", "comm", "ipykernel", "ipywidgets", "IPython"):
         raise
     from workbench.errors import install
 

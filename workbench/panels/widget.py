@@ -15,7 +15,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import anywidget
+import comm.base_comm
 import traitlets
+from ipykernel.jsonutil import json_clean
+from ipykernel.kernelbase import Kernel
 
 from workbench.clusters.connect import kernel
 from workbench.errors import WorkbenchError
@@ -59,6 +62,18 @@ class Widget(anywidget.AnyWidget):
         given = {"kernel": kernel(), **options}
         super().__init__(view=self._view, options=given, styles=styles(self._view))
         self.on_msg(lambda _, text, __: do(self.receive, text))
+
+    def open(self) -> None:
+        """Open the comm, in a kernel one whose messages are handled while the kernel computes."""
+        if not Kernel.initialized():
+            super().open()
+            return
+        # The package comm has this variable for kernels to set.
+        usual, comm.create_comm = comm.create_comm, _Comm
+        try:
+            super().open()
+        finally:
+            comm.create_comm = usual
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: a notebook shows it where it ends a cell; without one there is workbench app>"
@@ -154,6 +169,28 @@ class Widget(anywidget.AnyWidget):
     def _leave(self) -> None:
         if not self._seats:
             self._on_hidden()
+
+
+class _Comm(comm.base_comm.BaseComm):
+    """A comm whose messages are handled by the subshell that JupyterLab chooses.
+
+    That of ipykernel 7.4 hands them to the thread that sent the last message the other way: the one that computes.
+    """
+
+    def publish_msg(
+        self, msg_type: str, data: Any = None, metadata: Any = None, buffers: Any = None, **keys: Any
+    ) -> None:
+        """Send a message to the pages of this kernel."""
+        kernel = Kernel.instance()
+        kernel.session.send(
+            kernel.iopub_socket,
+            msg_type,
+            json_clean({"data": data or {}, "comm_id": self.comm_id, **keys}),
+            metadata=json_clean(metadata or {}),
+            parent=kernel.get_parent(),
+            ident=self.topic,
+            buffers=buffers,
+        )
 
 
 class Seat:
