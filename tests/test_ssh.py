@@ -108,16 +108,9 @@ def test_more_workers_than_machines_have_shares_for_are_refused(
     assert records.read("far").spec == spec
 
 
-def test_what_is_started_anew_where_a_worker_was_killed(hosts: Hosts, data_folder: Path) -> None:
-    assert main(["up", "ssh", *hosts.flags(hosts="127.0.0.2"), *SMALL, "--name", "far"]) == 0
-    (begun,) = (each for each in there(hosts) if "arguments" in " ".join(each.cmdline()) and "sh" not in each.name())
-    begun.kill()
-    until(lambda: "The worker on 127.0.0.2 ended" in (records.read("far").warning or ""))
-    until(lambda: records.read("far").can_compute and records.read("far").n_workers == 1)
-    assert main(["run", "array_sum", "--cluster", "far", "-p", "size=4MiB"]) == 0
-
-
-def test_a_machine_that_hangs_is_told_its_tasks_go_elsewhere_and_it_comes_back(hosts: Hosts, data_folder: Path) -> None:
+def test_a_machine_that_hangs_is_told_and_comes_back_and_nothing_stays_there_where_the_owner_is_killed(
+    hosts: Hosts, data_folder: Path
+) -> None:
     assert main(["up", "ssh", *hosts.flags(), *SMALL, "--name", "far"]) == 0
     client = workbench.connect("far")
     waiting = client.map(time.sleep, [0.2] * 100, pure=False)
@@ -135,6 +128,10 @@ def test_a_machine_that_hangs_is_told_its_tasks_go_elsewhere_and_it_comes_back(h
     until(lambda: records.read("far").n_workers == 2 and records.read("far").warning is None)
     until(lambda: not any(each.is_running() for each in gone[1:]))
     client.close()
+    started = there(hosts)
+    os.kill(records.read("far").pid or 0, signal.SIGKILL)
+    until(lambda: not any(each.is_running() for each in started), 15)
+    assert records.read("far").status == "lost"
 
 
 def is_of(address: str, process: psutil.Process) -> bool:
@@ -159,13 +156,20 @@ found.version = lambda name: "2020.1.0" if name == "dask" else of(name)
 """
 
 
-def test_another_numpy_there_is_told_where_it_may_matter(hosts: Hosts, data_folder: Path, tmp_path: Path) -> None:
+def test_another_numpy_there_is_told_and_a_worker_that_was_killed_is_started_anew(
+    hosts: Hosts, data_folder: Path, tmp_path: Path
+) -> None:
     python = python_of(tmp_path, sys.executable, customize=ANOTHER_DASK.replace('"dask"', '"numpy"'))
     where = hosts.flags(hosts="127.0.0.2", remote_python=python)
     assert main(["up", "ssh", *where, *SMALL, "--name", "far"]) == 0
     told = f": numpy is 2020.1.0 on {hosts.name}, and {np.__version__} here."
     assert (records.read("far").warning or "").endswith(told)
     assert records.read("far").can_compute
+    (begun,) = (each for each in there(hosts) if "arguments" in " ".join(each.cmdline()) and "sh" not in each.name())
+    begun.kill()
+    until(lambda: "The worker on 127.0.0.2 ended" in (records.read("far").warning or ""))
+    until(lambda: records.read("far").can_compute and records.read("far").n_workers == 1)
+    assert main(["run", "array_sum", "--cluster", "far", "-p", "size=4MiB"]) == 0
 
 
 def test_what_is_wrong_with_a_machine_is_told_before_anything_is_started(
@@ -338,14 +342,6 @@ def test_what_a_killed_worker_had_on_the_disk_goes_with_the_next_start_and_that_
     os.close(held)
     shutil.rmtree(living)
     fifo.unlink()
-
-
-def test_nothing_stays_on_the_machines_where_the_owner_is_killed(hosts: Hosts, data_folder: Path) -> None:
-    assert main(["up", "ssh", *hosts.flags(), *SMALL, "--name", "far"]) == 0
-    started = there(hosts)
-    os.kill(records.read("far").pid or 0, signal.SIGKILL)
-    until(lambda: not any(each.is_running() for each in started), 15)
-    assert records.read("far").status == "lost"
 
 
 def test_a_cut_link_is_told_and_the_worker_beyond_it_comes_back_when_it_is_mended(
