@@ -26,6 +26,7 @@ from dask_gateway import BasicAuth, Gateway
 
 import workbench
 from tests.bare import HIDING
+from tests.commands import answer
 from tests.views import html_at
 from tests.waiting import until
 from workbench.cli import main
@@ -145,18 +146,12 @@ def gateway(
             client.stop_cluster(each.name)
 
 
-def told(capfd: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    """Run a command, and return its output as JSON."""
-    assert main([*arguments, "--json"]) == 0, capfd.readouterr().err
-    return json.loads(capfd.readouterr().out)
-
-
 def test_a_cluster_of_a_gateway_is_started_used_changed_and_stopped(
     gateway: Gateway, data_folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("A_SECRET", SECRET)
     options = ("--memory", "large", "--environment", "{HARMLESS: $A_SECRET}")
-    up = told(capfd, "up", "gateway", "--workers", "1", *options, "--name", "far")
+    up = answer("up", "gateway", "--workers", "1", *options, "--name", "far")
     assert (up["status"], up["n_workers"]) == ("ready", 1)
     (there,) = gateway.list_clusters()
     assert there.options["memory"] == "large"
@@ -166,22 +161,22 @@ def test_a_cluster_of_a_gateway_is_started_used_changed_and_stopped(
     assert records.read("far").spec.memory_limit == 2**30
     keys = [path for path in (records.folder("far") / "tls").iterdir() if path.stat().st_mode & 0o777 == 0o600]
     assert {path.name for path in keys} == {"ca.pem", "cert.pem", "key.pem"}
-    svd = told(capfd, "run", "compressed_svd", "--cluster", "far", "-p", "size=8MiB")
+    svd = answer("run", "compressed_svd", "--cluster", "far", "-p", "size=8MiB")
     assert (svd["status"], svd["check"]["passed"]) == ("done", True)
     small = ("-p", "n_variants=2000", "-p", "n_samples=100")
-    assert told(capfd, "run", "genotype_pca", "--cluster", "far", *small)["status"] == "done"
-    assert told(capfd, "scale", "far", "2")["n_workers"] == 2
-    assert "distributed" in told(capfd, "logs", "far")["logs"]["scheduler"]
+    assert answer("run", "genotype_pca", "--cluster", "far", *small)["status"] == "done"
+    assert answer("scale", "far", "2")["n_workers"] == 2
+    assert "distributed" in answer("logs", "far")["logs"]["scheduler"]
     assert main(["scale", "far", "3"]) == 1
     assert "The gateway says: Scale request of 3 workers would exceed resource limit of 2" in capfd.readouterr().err
     assert main(["scale", "far", "--restart"]) != 0
     assert "far can't restart. It can: scale, adapt, stop." in capfd.readouterr().err
-    assert told(capfd, "scale", "far", "--adapt", "0", "1")["adaptive"] == [0, 1]
+    assert answer("scale", "far", "--adapt", "0", "1")["adaptive"] == [0, 1]
     until(lambda: records.read("far").n_workers == 0)
-    assert told(capfd, "run", "array_sum", "--cluster", "far", "-p", "size=4MiB")["status"] == "done"
+    assert answer("run", "array_sum", "--cluster", "far", "-p", "size=4MiB")["status"] == "done"
     files = [path for path in data_folder.rglob("*") if path.is_file()]
     assert not [path for path in files if SECRET.encode() in path.read_bytes()]
-    assert told(capfd, "down", "far") == {"stopped": ["far"], "detached": [], "dismissed": []}
+    assert answer("down", "far") == {"stopped": ["far"], "detached": [], "dismissed": []}
     assert gateway.list_clusters() == []
 
 
@@ -199,13 +194,13 @@ def test_workers_that_follow_the_load_of_a_persons_function_come_and_compute_whe
         "    return dask.delayed(set)([dask.delayed(beside.nap)(each) for each in range(n)])\n"
     )
     bare = "{PYTHONPATH: $PATH_THERE}"
-    told(capfd, "up", "gateway", "--workers", "1", "--environment", bare, "--name", "far")
-    assert told(capfd, "scale", "far", "--adapt", "0", "2")["adaptive"] == [0, 2]
+    answer("up", "gateway", "--workers", "1", "--environment", bare, "--name", "far")
+    assert answer("scale", "far", "--adapt", "0", "2")["adaptive"] == [0, 2]
     until(lambda: records.read("far").n_workers == 0)
-    run = told(capfd, "run", f"{tmp_path}/mine.py:naps", "--cluster", "far")
+    run = answer("run", f"{tmp_path}/mine.py:naps", "--cluster", "far")
     assert (run["status"], run["error"]) == ("done", None)
     assert str(run["result"]).count("tls://") == 2
-    told(capfd, "down", "far")
+    answer("down", "far")
 
 
 def test_a_cluster_of_somebody_else_is_found_and_left_alive(
@@ -214,13 +209,13 @@ def test_a_cluster_of_somebody_else_is_found_and_left_alive(
     theirs = gateway.submit()
     until(lambda: gateway.get_cluster(theirs).status.name == "RUNNING")
     address = gateway.get_cluster(theirs).scheduler_address
-    assert address in {each["address"] for each in told(capfd, "ls", "--nearby")}
+    assert address in {each["address"] for each in answer("ls", "--nearby")}
     there = workbench.attach(address)
     assert there.record.warning == "It has no workers."
     there.scale(1)
     until(lambda: there.record.n_workers == 1)
     assert there.client.submit(sum, [1, 2]).result() == 3
-    assert told(capfd, "down", there.name)["detached"] == [there.name]
+    assert answer("down", there.name)["detached"] == [there.name]
     assert gateway.get_cluster(theirs).status.name == "RUNNING"
     with pytest.raises(BadInputError, match=f"cluster is 'nobodys', .* There are: {theirs}"):
         workbench.start("gateway", cluster="nobodys")  # type: ignore[call-arg]

@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 import workbench
+from tests.commands import answer
 from tests.waiting import until
 from workbench.cli import main
 from workbench.clusters import records
@@ -83,18 +84,12 @@ def kubernetes(here: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -
     return there
 
 
-def told(capfd: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    """Run a command, and return its output as JSON."""
-    assert main([*arguments, "--json"]) == 0, capfd.readouterr().err
-    return json.loads(capfd.readouterr().out)
-
-
 def test_pods_of_the_operator_are_started_used_changed_and_deleted(
     kubernetes: Callable[[str], list[Any]], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choices = (*NODE_PORT, "--memory", "1GiB", "--env", "{ANSWER: $AN_ANSWER}")
     monkeypatch.setenv("AN_ANSWER", "42")
-    up = told(capfd, "up", "kubernetes", "--workers", "2", *choices, "--yes", "--name", "far_away")
+    up = answer("up", "kubernetes", "--workers", "2", *choices, "--yes", "--name", "far_away")
     assert (up["status"], up["n_workers"]) == ("ready", 2)
     record = records.read("far_away")
     assert (record.spec.memory_limit, record.spec.threads_per_worker) == (2**29, 1)
@@ -103,7 +98,7 @@ def test_pods_of_the_operator_are_started_used_changed_and_deleted(
     assert made["metadata"]["name"].startswith("far-away-")
     shown = (profile("kubernetes").preview(record.spec) or "").replace("my-dask", made["metadata"]["name"])
     assert yaml.safe_load(shown.replace("$AN_ANSWER", "'42'"))["spec"] == made["spec"]
-    assert told(capfd, "run", "compressed_svd", "--cluster", "far_away", "-p", "size=8MiB")["check"]["passed"]
+    assert answer("run", "compressed_svd", "--cluster", "far_away", "-p", "size=8MiB")["check"]["passed"]
 
     def where(dask_worker: Any) -> str:
         return str(dask_worker.local_directory)
@@ -112,11 +107,11 @@ def test_pods_of_the_operator_are_started_used_changed_and_deleted(
         spilling = {Path(each).parents[1] for each in client.run(where).values()}
     assert [(each.name[:16], each.stat().st_mode & 0o777) for each in spilling] == [("workbench-spill-", 0o700)] * 2
     small = ("-p", "n_variants=2000", "-p", "n_samples=100")
-    assert told(capfd, "run", "genotype_pca", "--cluster", "far_away", *small)["status"] == "done"
-    assert told(capfd, "scale", "far_away", "1")["n_workers"] == 1
-    assert told(capfd, "scale", "far_away", "--adapt", "2", "2")["adaptive"] == [2, 2]
+    assert answer("run", "genotype_pca", "--cluster", "far_away", *small)["status"] == "done"
+    assert answer("scale", "far_away", "1")["n_workers"] == 1
+    assert answer("scale", "far_away", "--adapt", "2", "2")["adaptive"] == [2, 2]
     until(lambda: records.read("far_away").n_workers == 2)
-    assert told(capfd, "down", "far_away")["stopped"] == ["far_away"]
+    assert answer("down", "far_away")["stopped"] == ["far_away"]
     until(lambda: not any(map(kubernetes, ("pods", "services", "daskclusters", "daskautoscalers"))))
 
 
@@ -148,7 +143,7 @@ def test_pods_for_which_there_is_no_room_are_told_beside_those_that_run(
 def test_a_kubernetes_that_does_not_delete_it_is_told_with_what_deletes_it(
     kubernetes: Callable[[str], list[Any]], here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    told(capfd, "up", "kubernetes", "--workers", "1", *NODE_PORT, "--yes", "--name", "stays")
+    answer("up", "kubernetes", "--workers", "1", *NODE_PORT, "--yes", "--name", "stays")
     (made,) = kubernetes("daskclusters")
     assert main(["down", "stays"]) == 1
     name, namespace = made["metadata"]["name"], made["metadata"]["namespace"]

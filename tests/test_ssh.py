@@ -27,6 +27,7 @@ from distributed import Client, wait
 
 import workbench
 from tests import other_python, ssh_hosts
+from tests.commands import answer
 from tests.simulated import SimulatedNvml, computing
 from tests.ssh_hosts import Hosts
 from tests.views import html_at, html_of
@@ -60,16 +61,12 @@ SMALL = ("--threads", "1", "--memory", "1GiB")
 
 
 def test_a_cluster_on_two_machines_computes_is_scaled_and_leaves_nothing_behind(
-    hosts: Hosts, data_folder: Path, capfd: pytest.CaptureFixture[str]
+    hosts: Hosts, data_folder: Path
 ) -> None:
-    def told(*arguments: str) -> Any:
-        assert main([*arguments, "--json"]) == 0, capfd.readouterr().err
-        return json.loads(capfd.readouterr().out)
-
-    up = told("up", "ssh", *hosts.flags(), *SMALL, "--name", "far")
+    up = answer("up", "ssh", *hosts.flags(), *SMALL, "--name", "far")
     assert (up["profile"], up["n_workers"], up["protocol"]) == ("ssh", 2, "tls")
     for name, size in {"compressed_svd": "size=16MiB", "genotype_pca": "n_variants=4000"}.items():
-        run = told("run", name, "--cluster", "far", "-p", size)
+        run = answer("run", name, "--cluster", "far", "-p", size)
         assert (run["status"], run["check"]["passed"]) == ("done", True)
     machine = records.read("far").machine
     # Two addresses of one machine are one machine; another one than this only where it has processes of its own.
@@ -80,14 +77,14 @@ def test_a_cluster_on_two_machines_computes_is_scaled_and_leaves_nothing_behind(
         words = " ".join([*process.cmdline(), *process.environ().values()])
         assert key.splitlines()[1] not in words
     before = {each.pid for each in there(hosts)}
-    told("scale", "far", "--restart")
+    answer("scale", "far", "--restart")
     assert {each.pid for each in there(hosts)} - before
-    assert told("scale", "far", "--adapt", "1", "2")["adaptive"] == [1, 2]
-    assert told("scale", "far", "3")["n_workers_expected"] == 3
+    assert answer("scale", "far", "--adapt", "1", "2")["adaptive"] == [1, 2]
+    assert answer("scale", "far", "3")["n_workers_expected"] == 3
     until(lambda: records.read("far").n_workers == 3)
-    assert told("scale", "far", "1")["n_workers"] == 1
+    assert answer("scale", "far", "1")["n_workers"] == 1
     started = there(hosts)
-    assert told("down", "far")["stopped"] == ["far"]
+    assert answer("down", "far")["stopped"] == ["far"]
     until(lambda: not any(each.is_running() for each in started), 10)
     assert there(hosts) == []
 
