@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -27,15 +28,16 @@ from tests.bare import HIDING
 from tests.waiting import until
 from workbench import Session, threads
 from workbench.cli import main
-from workbench.clusters import control, dashboard, records
+from workbench.clusters import control, dashboard, handle, records
 from workbench.clusters.budget import budget
-from workbench.clusters.handle import Handle
+from workbench.clusters.handle import Handle, abouts
 from workbench.clusters.plan import plan
 from workbench.clusters.profiles import profile
 from workbench.clusters.profiles.address import Attached, spec_of
 from workbench.errors import BadInputError, ConflictError, FailedError, WorkbenchError
 from workbench.hardware import inventory
 from workbench.runs import store, submit
+from workbench.travelling import About
 
 
 @pytest.fixture(scope="module")
@@ -199,9 +201,34 @@ def test_what_listens_and_is_no_scheduler_is_told(
 
 def test_one_that_falls_silent_between_its_check_and_the_start_is_told_in_a_sentence(data_folder: Path) -> None:
     with listening(None) as silent:
-        handle = Handle(spec_of(silent), Attached(spec_of(silent)))
+        one = Handle(spec_of(silent), Attached(spec_of(silent)))
         with pytest.raises(FailedError, match=r"doesn't answer \(nothing came within 4 s\)\. Attach to it again when"):
-            asyncio.run(handle.reachable())
+            asyncio.run(one.reachable())
+
+
+def test_workers_that_do_not_say_what_they_have_are_asked_again(
+    address: str, data_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def answer(place: Any) -> list[About]:
+        asked.append(True)
+        if len(asked) == 1:
+            raise TimeoutError
+        return abouts(place)
+
+    async def ask(times: int) -> None:
+        one = Handle(spec_of(address), Attached(spec_of(address)))
+        for _ in range(times):
+            await one.reachable()
+
+    monkeypatch.setattr(handle, "abouts", answer)
+    asyncio.run(ask(2))
+    assert len(asked) == 1, "not at once: busy workers would hold up all else"
+    monkeypatch.setattr(handle, "_AGAIN", 0.0)
+    asked.clear()
+    asyncio.run(ask(4))
+    assert len(asked) == 2
 
 
 def test_a_worker_is_no_scheduler(address: str, data_folder: Path) -> None:

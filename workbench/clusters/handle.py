@@ -42,6 +42,8 @@ _INTERVAL = 1.0
 _ARRIVING = 0.05  # seconds between two checks for workers that start
 _PATIENT = 3
 """Number of checks in a row that ask for fewer workers before some leave, as in Dask's own Adaptive."""
+_AGAIN = 60.0
+"""Seconds between two requests for the packages of workers that don't answer."""
 _MISSES = 2
 """Number of requests in a row without an answer before the scheduler counts as silent: it may take in a large graph."""
 
@@ -86,6 +88,7 @@ class Handle:
         self._requested: int | None = spec.n_workers if "stop" in engine.can else None
         self._lock = asyncio.Lock()
         self._known: frozenset[str] = frozenset()
+        self._next_abouts = 0.0
         self._names: dict[str, str] = {}
         self._machine: Mapping[str, Any] | None = None
         self._missing: Mapping[str, Mapping[str, int]] | None = None
@@ -280,10 +283,13 @@ class Handle:
         self._answered, self._misses = time.monotonic(), 0
         # A second request at the same time waits for the answers, too.
         async with self._lock:
-            if self._planned.elsewhere and frozenset(identity["workers"]) - self._known:
-                self._known = frozenset(identity["workers"])
+            is_new = self._planned.elsewhere and bool(frozenset(identity["workers"]) - self._known)
+            if is_new and time.monotonic() >= self._next_abouts:
+                # Workers that compute without a pause may not answer in time.
+                self._next_abouts = time.monotonic() + _AGAIN
                 with contextlib.suppress(OSError, TimeoutError):
                     answers = await asyncio.wait_for(asyncio.to_thread(self._abouts), ANSWERING)
+                    self._known, self._next_abouts = frozenset(identity["workers"]), 0.0
                     self._machine, self._differ = machine_elsewhere(answers), differences(answers)
                     self._missing = missing(answers)
         return identity
