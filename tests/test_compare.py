@@ -356,7 +356,6 @@ def test_a_line_reads_every_option_of_up_and_is_written_again():
         ("cpu --workers", "--workers needs a value"),
         ("cpu 1", "Given '1'. After the profile come its options"),
         ("slurm --queue --workers 2", "--queue needs a value"),
-        ("slurm --queue a --queue b", "--queue is given twice"),
         ("--cluster", "the name of one cluster"),
         ("cpu 'x", "can't be read"),
     ],

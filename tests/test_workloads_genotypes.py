@@ -88,7 +88,7 @@ def test_plinks_files_have_numpys_eigenvalues_from_the_command_line(
         assert sorted(run["result"]["dropped"].values()) == [20, 20]
     assert main(["show", run["id"]]) == 0
     told = capsys.readouterr().out
-    assert "Certificate" in told
+    assert "✓ Checked: " in told
     assert f"{100 * run['result']['certificate']['bound'][0]:.2g} %" in told
     assert "scores (" in told
     assert "scatter" not in told

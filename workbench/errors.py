@@ -32,6 +32,7 @@ PACKAGES = {
     "fast": ("numba>=0.64,<0.65",),
     "lab": (
         "anywidget>=0.9.18",
+        "comm>=0.2.2",
         "ipykernel>=6.29",
         "ipython>=8.20",
         "ipywidgets>=8.1",

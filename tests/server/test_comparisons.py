@@ -188,7 +188,7 @@ async def test_a_sweep_proposes_its_values_and_leaves_out_clusters_that_run(
         ({"compare.on.cpu": False}, "Tick two or more, or one and two values to vary."),
         ({"compare.repeats": 0}, "repeats is 0. Give a whole number from 1 to 1000."),
         ({"compare.lines": "tpu"}, "Unknown profile 'tpu'. Choose one of: cpu, gpu, gpus, ucx, address"),
-        ({"compare.lines": "cpu --spin 2"}, "'cpu --spin 2': unknown '--spin'. After the profile may stand: "),
+        ({"compare.lines": "cpu --spin 2"}, "spin is '2', and the cpu profile takes no spin. It takes: n_workers"),
         ({"compare.lines": "cpu --workers 0"}, "n_workers is '0'."),
         ({"compare.sweep": "workers", "compare.values.workers": " , "}, "sweep of workers is empty."),
         (

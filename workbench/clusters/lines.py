@@ -28,7 +28,8 @@ def option_of(choice: str) -> str:
 def read_options(words: Sequence[str]) -> dict[str, str | bool]:
     """Return the choices in options: '--queue', 'gpu' or '--queue=gpu' gives queue, and '--no-encrypt' encrypt=False.
 
-    Raises BadInputError for an option without its value or given twice; the plan checks the rest.
+    Of an option that is given twice the last value counts. Raises BadInputError for one without a value; the plan
+    checks the rest.
     """
     long = {option: choice for choice, option in _SHORT.items()}
     choices: dict[str, str | bool] = {}
@@ -44,10 +45,7 @@ def read_options(words: Sequence[str]) -> dict[str, str | bool]:
             value = next(rest, None)
         if value is None or (not equals and isinstance(value, str) and value.startswith("--")):
             raise BadInputError(f"{option} needs a value. Give one, such as {option} 2.")
-        choice = long.get(option) or option.removeprefix("--").replace("-", "_")
-        if choice in choices:
-            raise BadInputError(f"{option} is given twice. Give it once.")
-        choices[choice] = value
+        choices[long.get(option) or option.removeprefix("--").replace("-", "_")] = value
     return choices
 
 
