@@ -96,7 +96,7 @@ def test_pods_of_the_operator_are_started_used_changed_and_deleted(
     assert len(kubernetes("pods")) == 3
     (made,) = kubernetes("daskclusters")
     assert made["metadata"]["name"].startswith("far-away-")
-    shown = (profile("kubernetes").preview(record.spec) or "").replace("my-dask", made["metadata"]["name"])
+    shown = (record.spec.preview or "").replace("my-dask", made["metadata"]["name"])
     assert yaml.safe_load(shown.replace("$AN_ANSWER", "'42'"))["spec"] == made["spec"]
     assert answer("run", "compressed_svd", "--cluster", "far_away", "-p", "size=8MiB")["check"]["passed"]
 

@@ -156,7 +156,7 @@ def clicks(page: Page) -> str:
     click("start")
     expect(page.locator('[data-workbench="stage"]', has_text="ready")).to_be_visible(timeout=MINUTE)
     click("run-button")
-    expect(page.locator(".wb-Result .wb-Check").first).to_be_in_viewport(timeout=2 * MINUTE)
+    expect(page.locator(".wb-Result .wb-Checked").first).to_be_in_viewport(timeout=2 * MINUTE)
     click("compare-this")
     click("compare")
     expect(page.locator('[data-workbench^="comparison-"] [data-workbench="verdict"]').first).to_be_in_viewport(

@@ -150,7 +150,7 @@ def test_a_person_picks_cpu_starts_runs_and_watches_and_nothing_is_fetched_from_
     # Run opened a tab, where the answer comes first.
     result = hook(page, f"result-{run['id']}")
     expect(hook(result, "values").get_by_role("row")).to_have_count(6)
-    expect(result.locator(".wb-Check")).to_contain_text("Each value is")
+    expect(result.locator(".wb-Checked")).to_contain_text("Each value is")
     expect(hook(result, "diagnosis")).to_be_visible(timeout=MINUTE)
     expect(hook(result, "figure").locator(".bk-Figure").first).to_be_visible(timeout=MINUTE)
     screenshot("result-light")
