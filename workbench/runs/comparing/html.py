@@ -57,7 +57,8 @@ def _whisker(seconds: Times, longest: float) -> str:
 
 def summary_html(summary: Summary) -> str:
     """Return verdict, bars, tables and remarks."""
-    shown = (tag("h4", escape(title)) + _table(*found) for title, found in tables(summary).items())
+    # The first table has no title.
+    shown = ((tag("h3", escape(title)) if title else "") + _table(*found) for title, found in tables(summary).items())
     notes = "".join(tag("li", escape(each)) for each in remarks(summary))
     return tag(
         "div",
