@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
+import dask_jobqueue  # noqa: F401  Its defaults have to be in Dask's configuration before a test changes that.
 import psutil
 import pytest
 
@@ -346,9 +348,8 @@ def test_several_workers_share_a_job_in_plan_script_code_and_walltime() -> None:
 
 
 def test_a_site_says_how_many_workers_share_a_job() -> None:
-    import dask
-
-    with dask.config.set({"jobqueue.slurm": {"processes": 4, "cores": 8, "memory": "24GiB"}}):
+    site = {"processes": 4, "cores": 8, "memory": "24GiB"}
+    with dask.config.set({f"jobqueue.slurm.{name}": value for name, value in site.items()}):
         spec = given()
     assert (spec.n_workers, spec.threads_per_worker, spec.memory_limit) == (4, 2, 6 * 2**30)
 
@@ -367,8 +368,6 @@ def test_a_walltime_without_a_unit_or_too_short_is_refused(walltime: str) -> Non
 
 
 def test_what_a_site_says_in_jobqueue_yaml_counts_where_nothing_is_chosen() -> None:
-    import dask
-
     site = {
         "queue": "long",
         "cores": 8,
@@ -376,7 +375,7 @@ def test_what_a_site_says_in_jobqueue_yaml_counts_where_nothing_is_chosen() -> N
         "walltime": "04:00:00",
         "job-script-prologue": ["module load x"],
     }
-    with dask.config.set({"jobqueue.slurm": site}):
+    with dask.config.set({f"jobqueue.slurm.{name}": value for name, value in site.items()}):
         spec = given(walltime="1h", prologue="module load y")
     assert (spec.threads_per_worker, spec.memory_limit) == (8, 24 * 2**30)
     assert spec.options == {"queue": "long", "walltime": 3600, "prologue": ["module load x", "module load y"]}
