@@ -245,7 +245,8 @@ def test_the_plan_shares_workers_out_and_says_what_is_asked_later() -> None:
 def test_its_code_is_the_textbooks() -> None:
     code = plan("ssh", inventory(), hosts="a,b", gpus=2, user="me").code  # type: ignore[call-arg]
     assert "worker_class='dask_cuda.CUDAWorker'" in code
-    assert "# a: dask scheduler\n# a: dask cuda worker tcp://a:8786\n# b: dask cuda worker tcp://a:8786\n" in code
+    lines = ("a: dask scheduler", *(f"{each}: dask cuda worker tcp://a:8786 --nthreads 1" for each in "ab"))
+    assert "".join(f"# {each}\n" for each in lines) in code
     code = plan("ssh", inventory(), hosts="a,b", n_workers=4, threads_per_worker=2, memory="8GiB").code  # type: ignore[call-arg]
     assert "# b: dask worker tcp://a:8786 --nworkers 2 --nthreads 2 --memory-limit 2GiB\n" in code
 
