@@ -117,7 +117,7 @@ _FILLED = """() => new Promise(done => {
 
 _KEY = """text => new Promise(done => {
   const field = document.querySelector('[data-workbench="field-size"]')
-  const verdict = () => document.querySelector('[data-workbench="needs"]')?.textContent
+  const verdict = () => document.querySelector('.wb-Go')?.textContent
   const before = verdict(), began = performance.now()
   const look = () => verdict() !== before ? done(performance.now() - began) : setTimeout(look, 1)
   field.focus()
@@ -137,8 +137,8 @@ def sidebar(page: Page, url: str) -> float:
 def keys(page: Page) -> list[float]:
     """Return the milliseconds from keys in the field Size to a new verdict."""
     section(page, "workloads", opened=True)
-    # Each size takes another memory, so the text of the verdict changes.
-    sizes = [f"{64 * (1 + number % 40)} MiB" for number in range(2 * _CHANGES)]
+    # Each size is a third larger than the last, so that the forecast of its time is another.
+    sizes = [f"{round(64 * 1.33 ** (number % _CHANGES))} MiB" for number in range(2 * _CHANGES)]
     return [float(page.evaluate(_KEY, size)) for size in sizes][2:]
 
 
