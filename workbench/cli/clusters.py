@@ -7,7 +7,7 @@ import contextlib
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from workbench.cli import completions
@@ -187,8 +187,7 @@ def spec_of(session: Session, line: str | Line) -> ClusterSpec:
     if read.cluster is not None:
         raise BadInputError(f"--on: given '{line}'. Give a profile with its options, or else --cluster {read.cluster}.")
     profile, choices = _chosen(read)
-    for choice in choices:
-        _check_option(profile, choice)
+    _check_options(profile, choices)
     return session.plan(profile, **choices)
 
 
@@ -202,17 +201,18 @@ def _chosen(line: Line) -> tuple[str, dict[str, Any]]:
     return "address", {**line.choices, "address": address_in(profile)}
 
 
-def _check_option(name: str, choice: str) -> None:
-    """Raise BadInputError with the options of a profile if it has none for this choice."""
+def _check_options(name: str, choices: Iterable[str]) -> None:
+    """Raise BadInputError with the options of a profile if it has none for one of these choices."""
     from workbench.clusters.lines import option_of
     from workbench.clusters.profiles import profile, takes
     from workbench.formats import meant
     from workbench.hardware import inventory
 
-    known = profile(name).choices(inventory()).model_fields
-    if choice not in known and not takes(name, choice):
+    # Those that only it has need no look at its model, for which a gateway would be asked.
+    others = [each for each in choices if not takes(name, each)]
+    known = profile(name).choices(inventory()).model_fields if others else {}
+    for given in (option_of(each) for each in others if each not in known):
         options = [option_of(each) for each in known]
-        given = option_of(choice)
         raise BadInputError(f"{name} has no option {given}.{meant(given, options)} It has: {', '.join(options)}.")
 
 
