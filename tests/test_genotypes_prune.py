@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -163,25 +162,3 @@ def test_positions_out_of_order_are_refused() -> None:
     source = genotypes(linked_counts(), position=np.arange(ROWS)[::-1])
     with pytest.raises(BadInputError, match="in the order of their positions"):
         prune(source, 10, unit="bp")
-
-
-def test_components_are_drawn_by_label() -> None:
-    source = genotypes(linked_counts())
-    population = np.array(["north", "south", "east"])[np.arange(SAMPLES) % 3]
-    with dask.config.set(scheduler="sync"):
-        result = pca(replace(source, sample_table={"population": population}), 3)
-    plot = result.plot("population", components=(2, 3))
-    assert sorted(item.label.value for item in plot.legend[0].items) == ["east", "north", "south"]
-    drawn = np.concatenate([each.data_source.data["x"] for each in plot.renderers])
-    assert sorted(drawn) == sorted(result.scores[:, 1])
-    assert plot.xaxis.axis_label.startswith("Component 2 (")
-    assert len(result.plot().renderers) == 1
-    assert len(result.plot(np.arange(SAMPLES)).renderers) == 20
-    with pytest.raises(BadInputError, match="Choose one of: population"):
-        result.plot("sex")
-    with pytest.raises(BadInputError, match="two numbers from 1 to 3"):
-        result.plot(components=(1, 4))
-    with pytest.raises(BadInputError, match="two numbers from 1 to 3"):
-        result.plot(components=(1.0, 2.0))
-    with pytest.raises(BadInputError, match="components=2 must be two numbers from 1 to 3"):
-        result.plot(components=2)

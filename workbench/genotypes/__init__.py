@@ -3,7 +3,7 @@
 >>> from workbench import genotypes
 >>> g = genotypes.open_genotypes("study.bed")  # or VCF Zarr, or an array of counts
 >>> g = genotypes.pack_to_zarr(g, "study.zarr")
->>> genotypes.pca(g, 10).plot("family")
+>>> genotypes.pca(g, 10).scores
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,7 +19,6 @@ from workbench.genotypes.operator import GenotypeOperator
 from workbench.genotypes.reading import as_genotypes
 from workbench.genotypes.scaling import CONVENTIONS, REASONS, Rule, Scaler
 from workbench.genotypes.values import Genotypes, Variants
-from workbench.labels import as_text, grouped
 from workbench.linalg import asked, krylov
 from workbench.linalg.certificate import Certificate
 from workbench.linalg.gpu import on_device
@@ -32,8 +31,6 @@ Matrix = np.ndarray[Any, Any]
 
 # With fewer genotypes than this, NumPy is as fast.
 LARGE = 2 * 10**7
-_LABELS = 20
-"""Largest number of groups that a plot distinguishes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,13 +90,6 @@ class GenotypePCA:
         from workbench.genotypes.projection import project
 
         return project(self, source, correct=correct, ambiguous=ambiguous)
-
-    def plot(self, color: Any = None, components: tuple[int, int] = (1, 2)) -> Any:
-        """Draw a Bokeh scatter plot of two components, counted from 1.
-
-        `color` is the name of a column on the samples (`sample_table`), or a label for each sample.
-        """
-        return _scatter(self, color, components)
 
     def __repr__(self) -> str:
         left_out = ", ".join(f"{count} {reason}" for reason, count in self.dropped.items()) or "none"
@@ -301,78 +291,3 @@ def _dropped(reasons: Matrix, barred: Mapping[str, Matrix]) -> dict[str, int]:
         reasons[mask] = REASONS.index(reason)
     numbers = np.bincount(reasons, minlength=len(REASONS))
     return {reason: int(n) for reason, n in zip(REASONS, numbers, strict=True) if n and reason != "kept"}
-
-
-# --- a scatter plot ---------------------------------------------------------------------------------------------------
-
-
-def _scatter(result: GenotypePCA, color: Any, components: tuple[int, int]) -> Any:
-    """Return a Bokeh figure of two components, with a legend whose entries hide their samples."""
-    from bokeh.models import ColumnDataSource
-    from bokeh.plotting import figure
-
-    across, up = _checked(result, components)
-    shares = 100 * result.explained_variance_ratio
-    title = "Principal components of samples"
-    plot = figure(
-        title=title,
-        x_axis_label=f"Component {across} ({shares[across - 1]:.2g} % of the variance)",
-        y_axis_label=f"Component {up} ({shares[up - 1]:.2g} % of the variance)",
-        tooltips=[("sample", "@sample"), ("label", "@label")],
-        sizing_mode="stretch_width",
-        height=420,
-    )
-    labels = _labels(result, color)
-    names = _by_size(labels)
-    for name, fill in zip(names, _colors(len(names)), strict=True):
-        mask = labels == name
-        source = ColumnDataSource(
-            {
-                "x": result.scores[mask, across - 1],
-                "y": result.scores[mask, up - 1],
-                "sample": np.asarray(result.samples)[mask].tolist(),
-                "label": labels[mask].tolist(),
-            }
-        )
-        named = {} if color is None else {"legend_label": str(name)}
-        plot.scatter("x", "y", source=source, size=6, fill_color=fill, line_color=None, fill_alpha=0.75, **named)
-    if color is not None:
-        plot.add_layout(plot.legend[0], "right")
-        plot.legend[0].click_policy = "hide"
-    return plot
-
-
-def _checked(result: GenotypePCA, components: tuple[int, int]) -> tuple[int, int]:
-    most = result.scores.shape[1]
-    chosen = tuple(components) if isinstance(components, Sequence) else ()
-    if len(chosen) != 2 or not all(isinstance(number, (int, np.integer)) and 1 <= number <= most for number in chosen):
-        raise BadInputError(f"components={components!r} must be two numbers from 1 to {most}.")
-    across, up = chosen
-    return across, up
-
-
-def _labels(result: GenotypePCA, color: Any) -> Matrix:
-    if color is None:
-        return np.full(len(result.samples), "sample")
-    if isinstance(color, str):
-        if color not in result.sample_table:
-            known = ", ".join(result.sample_table) or "there are none"
-            raise BadInputError(
-                f"The samples have no column {color!r}. Choose one of: {known}; or give a label for each."
-            )
-        color = result.sample_table[color]
-    labels = as_text(color)
-    if labels.shape != (len(result.samples),):
-        raise BadInputError(f"color has {labels.size} labels for {len(result.samples)} samples.")
-    return grouped(labels, _LABELS)
-
-
-def _by_size(labels: Matrix) -> Matrix:
-    names, sizes = np.unique(labels, return_counts=True)
-    return names[np.argsort(-sizes, kind="stable")]
-
-
-def _colors(n: int) -> list[str]:
-    from bokeh.palettes import Category20, Colorblind
-
-    return list(Colorblind[8][:n]) if n <= 8 else list(Category20[20][:n])
