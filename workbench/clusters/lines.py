@@ -98,9 +98,9 @@ class Line(NamedTuple):
         """Return a readable form: 'CPU with 2 workers × 1 thread, not encrypted'."""
         if self.cluster is not None:
             return self.cluster
-        if self.profile in WITHOUT_DASK:
-            return {"numpy": "NumPy", "cupy": "CuPy"}[str(self.profile)]
         name = str(self.profile)
+        if name in WITHOUT_DASK:
+            return WITHOUT_DASK[name].title
         known = registered().get(name)
         return in_words(name, self.choices) if known is None else known.words(self.choices)
 

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, Field
 
 from workbench import formats
 from workbench.errors import FailedError
 
-WithoutDask = Literal["numpy", "cupy"]
 
-WITHOUT_DASK: tuple[WithoutDask, ...] = get_args(WithoutDask)
+class WithoutDask(NamedTuple):
+    """A library that computes in one process, with the profile and choices of the cluster that has the same memory."""
+
+    title: str
+    profile: str
+    choices: Mapping[str, Any]
+
+
+WITHOUT_DASK: Mapping[str, WithoutDask] = {
+    "numpy": WithoutDask("NumPy", "cpu", {"n_workers": 1}),
+    "cupy": WithoutDask("CuPy", "gpu", {}),
+}
 
 SIZES = ("memory_limit", "device_memory_limit", "rmm_pool_size")
 """Fields of a spec in bytes."""

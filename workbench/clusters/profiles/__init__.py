@@ -41,6 +41,8 @@ M = TypeVar("M", bound=BaseModel)
 
 GROUP = "workbench.profiles"
 
+DEFAULT_PROFILE = "cpu"
+
 Group = Literal["here", "elsewhere", "more"]
 _GROUPS: tuple[Group, ...] = get_args(Group)
 
@@ -109,6 +111,9 @@ class Profile(ABC):
     ends_with_owner: ClassVar[bool] = False
     """True if what it started elsewhere is useless without its owner, and is ended when the owner has ended."""
 
+    divides_cores: ClassVar[bool] = False
+    """True if the plan divides this machine's cores among the workers, so that their number decides their threads."""
+
     protocol: ClassVar[str | None] = None
     """Protocol that it brings in addition to TCP and TLS, as in an address."""
 
@@ -136,6 +141,10 @@ class Profile(ABC):
     def describe(self, spec: ClusterSpec) -> str:
         """Return a one-line description of a spec whose workers are unknown before they arrive; '' for their number."""
         return ""
+
+    def usual_lines(self, inventory: Inventory) -> tuple[str, ...]:
+        """Return the clusters that a comparison of this profile is about by default, each as in a terminal."""
+        return (self.name,)
 
     def words(self, choices: Mapping[str, Any]) -> str:
         """Return a readable form of choices: 'CPU with 2 workers × 1 thread, not encrypted'."""

@@ -35,6 +35,7 @@ class Cpu(Here):
     title = "CPU"
     line = "The cores of this machine, as threads, processes or a mix."
     model = ClusterChoices
+    divides_cores = True
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec with as few processes as suits array work."""

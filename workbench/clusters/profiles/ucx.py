@@ -80,6 +80,7 @@ class Ucx(Here):
     title = "UCX"
     group = "more"
     model = UcxChoices
+    divides_cores = True
     protocol = "ucx"
     options = ("ucx_tls",)
 
@@ -95,6 +96,11 @@ class Ucx(Here):
 
     def choices(self, inventory: Inventory, given: Mapping[str, Any] = {}) -> type[ClusterChoices]:
         return UcxGpuChoices if has_devices(inventory) else UcxChoices
+
+    def usual_lines(self, inventory: Inventory) -> tuple[str, ...]:
+        """Return two workers over TCP, TLS and UCX each."""
+        plain = "gpus" if has_devices(inventory) else "cpu"
+        return tuple(f"{each} --workers 2" for each in (f"{plain} --no-encrypt", plain, self.name))
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec on GPUs if there are any, else on cores."""

@@ -14,8 +14,8 @@ from workbench import formats
 from workbench.clusters import records
 from workbench.clusters.budget import budget
 from workbench.clusters.lines import Line, read_line
-from workbench.clusters.plan import check_agreed, consent_to_all, has_gpus, plan
-from workbench.clusters.profiles import profile, seen
+from workbench.clusters.plan import check_agreed, consent_to_all, plan
+from workbench.clusters.profiles import look_up, profile, seen
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, MissingError, quoted
@@ -128,13 +128,10 @@ def plan_comparison(request: Request, inventory: Inventory, there: Sequence[Clus
 
 
 def usual_lines(workload: str, parameters: Mapping[str, Any], inventory: Inventory) -> tuple[str, ...]:
-    """Return the default lines: for a preset about UCX, two workers with UCX, TCP and TLS each."""
+    """Return the default lines: those of the preset's profile, such as UCX, TCP and TLS for one about UCX."""
     preset = parameters.get("preset")
-    profile = template(workload).preset(preset).profile if preset else None
-    if profile != "ucx":
-        return (profile or "cpu",)
-    plain = "gpus" if has_gpus("ucx", inventory) else "cpu"
-    return tuple(f"{each} --workers 2" for each in (f"{plain} --no-encrypt", plain, "ucx"))
+    about = template(workload).preset(preset).profile if preset else None
+    return profile(about).usual_lines(inventory) if about else Request.model_fields["on"].default
 
 
 def consent(rows: Sequence[Row]) -> str | None:
@@ -253,9 +250,16 @@ def _row_requests(request: Request, chosen: Template) -> tuple[list[_RowRequest]
 
 
 def _held_still(line: Line, swept: Mapping[str, Any]) -> tuple[Line, list[str]]:
+    if not swept or line.profile is None:
+        return line, []
+    try:
+        chosen, choices = look_up(line.profile, line.choices)
+    except MissingError:
+        # It becomes a row with the reason.
+        return line, []
     for option, (other, said) in _OTHER.items():
-        if option in swept and other not in line.choices and line.profile in ("cpu", "ucx"):
-            why = f"{said} in every row: the plan would else share the cores out anew for each."
+        if option in swept and other not in choices and chosen.divides_cores:
+            why = f"{said} in every row: the plan would else divide the cores differently in each."
             return line.having(**{other: 1}), [why]
     return line, []
 
@@ -309,12 +313,12 @@ def _spec(line: Line, inventory: Inventory, chosen: Template, **had: int) -> Clu
 
 def _planned(line: Line, inventory: Inventory, **choices: Any) -> ClusterSpec:
     """Plan a line; one without Dask becomes a cluster of one worker, which stands for the computing process."""
-    if line.profile not in WITHOUT_DASK:
+    if line.profile is None or line.profile not in WITHOUT_DASK:
         return plan(str(line.profile), inventory, **{**line.choices, **choices})
     if line.choices:
         raise BadInputError(f"'{line}': {line.profile} is one process without Dask, and takes no options.")
-    as_if = {"profile": "gpu"} if line.profile == "cupy" else {"profile": "cpu", "n_workers": 1}
-    like = plan(inventory=inventory, **as_if, **choices)
+    as_if = WITHOUT_DASK[line.profile]
+    like = plan(as_if.profile, inventory, **as_if.choices, **choices)
     return like.model_copy(update={"profile": line.profile, "protocol": "tcp", "why": (), "code": "", "consent": None})
 
 

@@ -20,6 +20,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from workbench import formats
 from workbench.clusters import records
 from workbench.clusters.lines import read_line
+from workbench.clusters.profiles import DEFAULT_PROFILE
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, NotFoundError
 from workbench.jobs import records as on_disk
@@ -49,7 +50,7 @@ class Request(BaseModel, frozen=True, str_strip_whitespace=True):
 
     workload: str
     parameters: dict[str, Any] = {}
-    on: tuple[str, ...] = ("cpu",)
+    on: tuple[str, ...] = (DEFAULT_PROFILE,)
     """Lines such as 'cpu --workers 2', or '--cluster NAME' for a running one; see `clusters.lines`."""
     settings: Annotated[dict[str, Any], BeforeValidator(read_pairs)] = {}
     """Settings of Dask for all rows."""
