@@ -198,7 +198,7 @@ def test_the_page_offers_to_open_save_and_draw_what_a_run_answered(run: str) -> 
     assert "Copy to notebook" in whole
     assert f'data-live="saving:{run}"' in whole
     form = html_of(f"saving:{run}", {f"save.{run}.path": "x.npz"})
-    assert f'data-action="save_run" data-arguments="{{&quot;run&quot;: &quot;{run}&quot;}}"' in form
+    assert f'data-action="save_run" data-arguments="{{&#34;run&#34;: &#34;{run}&#34;}}"' in form
 
 
 def test_a_map_of_a_southward_axis_has_north_at_the_top() -> None:

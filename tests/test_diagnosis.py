@@ -392,7 +392,7 @@ def test_terminal_report_and_panels_show_the_shares_and_the_sentence(capsys: Any
     page = report_html(run, None)
     assert "Where the time went" in page
     assert facts_html(facts(run), "time") in page
-    assert "Of the workers&#x27; time: computing 56 %" in page
+    assert "Of the workers&#39; time: computing 56 %" in page
 
 
 def with_memory(*samples: tuple[float, int, float]) -> Diagnosis:

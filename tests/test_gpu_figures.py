@@ -175,7 +175,7 @@ def test_without_gpus_a_page_is_sent_nothing_of_them():
 
 def test_a_host_whose_gpus_cannot_be_read_has_one_line():
     page = shown(batch(no_gpus=(NoGpus("a", "The NVIDIA driver doesn't answer.", True),)))
-    assert page.sources["gpu_words"]["text"] == "<div>a: The NVIDIA driver doesn&#x27;t answer.</div>"
+    assert page.sources["gpu_words"]["text"] == "<div>a: The NVIDIA driver doesn&#39;t answer.</div>"
     assert page.sources["gpu_lanes"]["label"] == []
 
 

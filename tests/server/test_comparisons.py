@@ -39,7 +39,7 @@ async def test_comparisons_are_listed_with_bars_and_buttons(desk: Any, session: 
     assert "1.5 s" in text
     assert "<ucx>" in text
     assert "<ucx>" not in made
-    assert 'data-action="cancel_comparison" data-arguments="{&quot;comparison&quot;: &quot;c2&quot;}"' in made
+    assert 'data-action="cancel_comparison" data-arguments="{&#34;comparison&#34;: &#34;c2&#34;}"' in made
     assert 'data-page="workbench/api/comparisons/c1/page"' in made
     assert 'data-command="dask-workbench:cell"' in made
 

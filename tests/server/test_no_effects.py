@@ -220,7 +220,7 @@ def test_what_the_page_itself_asks_for_works_and_a_secret_is_sent_after_a_click(
         shown(browser, view, choices, lambda word=word: marker.exists() and word in marker.read_text())
     view, choices = hostile["token"]
     secret = browser.view(view, {**choices, "run.svd_of_file.token_variable": "AWS_SECRET_ACCESS_KEY"})
-    assert "AWS_SECRET_ACCESS_KEY isn&#x27;t among the variables that a form may name" in secret
+    assert "AWS_SECRET_ACCESS_KEY isn&#39;t among the variables that a form may name" in secret
     body = {"credential": "AWS_SECRET_ACCESS_KEY", "server": url}
     assert "AWS_SECRET_ACCESS_KEY" in browser.act("confirm", body)["message"]
     for kind in ("keys", "token"):

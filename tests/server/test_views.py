@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 import time
-from html import escape
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from markupsafe import escape
 
 from tests.server.conftest import html_of
 from tests.server.test_stream import until
@@ -17,7 +17,7 @@ from workbench.figures.gpus import Choice, gpu_list
 from workbench.hardware import Gpu, GpuSlice, Inventory, inventory
 from workbench.hardware.gauges import GpuSample, silent
 from workbench.hardware.sampling import NO_DRIVER
-from workbench.markup import tag
+from workbench.markup import fragment, paragraph, tag
 from workbench.views import parts
 from workbench.views.actions import perform
 from workbench.views.answers import to_json
@@ -143,7 +143,7 @@ async def test_gpus_that_nobody_can_ask_for_are_unknown_and_not_none(
 
 async def test_a_name_that_no_cluster_can_have_is_told_of_below_start(desk: Any) -> None:
     html = await html_of(desk, "start", {"name": "My Cluster"})
-    plan, begin, why = map(html.index, ('class="wb-Plan"', 'data-workbench="start"', "A cluster can&#x27;t be called"))
+    plan, begin, why = map(html.index, ('class="wb-Plan"', 'data-workbench="start"', "A cluster can&#39;t be called"))
     assert plan < begin < why
     assert re.search(r'<button[^>]*disabled[^>]*data-workbench="start"', html)
 
@@ -167,8 +167,8 @@ async def test_a_name_that_no_cluster_can_have_is_told_of_while_it_is_typed(desk
     session.add("calm-otter", created=1.0)
     session.add("new-otter", created=time.time())
     for name, said in {
-        "My Cluster": "A cluster can&#x27;t be called",
-        "calm-otter": "There is a cluster &#x27;calm-otter&#x27; already (ready). Choose another name, or stop it",
+        "My Cluster": "A cluster can&#39;t be called",
+        "calm-otter": "There is a cluster &#39;calm-otter&#39; already (ready). Choose another name, or stop it",
         "new-otter": None,
         "other": None,
     }.items():
@@ -242,7 +242,17 @@ def test_what_is_absent_from_all_slices_is_said_once_below_them() -> None:
 
 
 def test_attributes_are_escaped_and_left_out_where_there_is_nothing_to_say() -> None:
-    assert tag("p", "x", title='"<', hidden=False, data_x=None, open=True) == '<p title="&quot;&lt;" open>x</p>'
+    assert tag("p", "x", title='"<', hidden=False, data_x=None, open=True) == '<p title="&#34;&lt;" open>x</p>'
+
+
+def test_text_is_escaped_once_wherever_it_enters_html() -> None:
+    name = "<b>&"
+    assert tag("p", name, tag("i", name)) == "<p>&lt;b&gt;&amp;<i>&lt;b&gt;&amp;</i></p>"
+    assert (
+        name + paragraph(name) + fragment(name) == '&lt;b&gt;&amp;<p class="wb-Muted">&lt;b&gt;&amp;</p>&lt;b&gt;&amp;'
+    )
+    # Also where HTML is the value of an attribute, which holds no elements.
+    assert tag("p", title=tag("i")) == '<p title="&lt;i&gt;&lt;/i&gt;"></p>'
 
 
 async def test_a_page_gets_only_what_changed_of_a_list(open_page: Any, session: Any) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
+
+from markupsafe import Markup
 
 from workbench.figures.colors import VIRIDIS, ink_on
 from workbench.formats import count
@@ -23,7 +24,7 @@ def heat_map(
     cells: Mapping[tuple[int, int], tuple[float, str, str]],
     *,
     note: str = "",
-) -> str:
+) -> Markup:
     """Return a table with a row for each receiving worker and a column for each sending one.
 
     `cells`, by the indices of receiver and sender, hold bytes per second, the cell's text in MiB, and a further word.
@@ -31,38 +32,37 @@ def heat_map(
     """
     top = max((speed for speed, *_ in cells.values()), default=0.0) or 1.0
     labelled = len(names) <= _MOST_LABELLED
-    heads = [escape(name) for name in names]
     upright = "min-width: 44px" if labelled else "writing-mode: vertical-rl"
 
-    def cell(receiver: int, sender: int) -> str:
+    def cell(receiver: int, sender: int) -> Markup:
         if (receiver, sender) not in cells:
             return tag("td", style=_CELL + " transparent")
         speed, held, more = cells[receiver, sender]
         color = VIRIDIS[min(int(speed / top * len(VIRIDIS)), len(VIRIDIS) - 1)]
         said = f"{names[sender]} to {names[receiver]}: {held} MiB/s{more and ', '}{more}"
         style = f"{_CELL} transparent; background: {color} padding-box; color: {ink_on(color)}"
-        return tag("td", escape(held) if labelled else "", style=style, title=said)
+        return tag("td", held if labelled else "", style=style, title=said)
 
-    def head(text: str, scope: str, more: str = "") -> str:
+    def head(text: str, scope: str, more: str = "") -> Markup:
         return tag("th", text, scope=scope, style=f"padding: 3px 6px; font-weight: 600; {more}")
 
     places = range(len(names))
-    title = f"MiB/s, up to {speeds([top])}{escape(note)}: rows receive, columns send"
-    rows = (tag("tr", head(heads[row], "row"), *(cell(row, column) for column in places)) for row in places)
+    title = f"MiB/s, up to {speeds([top])}{note}: rows receive, columns send"
+    rows = (tag("tr", head(names[row], "row"), *(cell(row, column) for column in places)) for row in places)
     return tag(
         "table",
         tag("caption", title, style="text-align: left; padding: 0 6px; white-space: nowrap"),
-        tag("thead", tag("tr", tag("td"), *(head(each, "col", upright) for each in heads))),
+        tag("thead", tag("tr", tag("td"), *(head(each, "col", upright) for each in names))),
         tag("tbody", *rows),
         style="border-collapse: collapse; font-variant-numeric: tabular-nums",
         data_workbench="bandwidth",
     )
 
 
-def bandwidth_html(bandwidth: Mapping[str, Any], note: str = "") -> str:
+def bandwidth_html(bandwidth: Mapping[str, Any], note: str = "") -> Markup:
     """Return the heat map of `result["bandwidth"]` of a run, by medians; '' if no message was larger than 1 MB."""
     if not bandwidth["n_messages"]:
-        return ""
+        return Markup("")
     few = len(bandwidth["workers"]) <= _MOST_WITH_QUARTILES
     cells = {
         (receiver, sender): (

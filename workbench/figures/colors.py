@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import md5
 
+from markupsafe import Markup
+
+from workbench.markup import tag
+
 # Dask's palette: 18 steps of viridis, which color-blind readers distinguish by lightness.
 VIRIDIS = (
     "#440154", "#471669", "#472A79", "#433C84", "#3C4D8A", "#355D8C", "#2E6C8E", "#287A8E", "#23898D",
@@ -148,10 +152,10 @@ def gpu_color(index: int, theme: Theme) -> str:
     return _legible(GPUS[index % len(GPUS)], theme.background, _LINE_CONTRAST)
 
 
-def swatch(color: str, name: str) -> str:
+def swatch(color: str, name: str) -> Markup:
     """Return a color and its meaning, as HTML."""
-    square = f'<span style="display:inline-block;width:9px;height:9px;margin-right:5px;background:{color}"></span>'
-    return f'<span style="display:inline-block;margin-right:14px;white-space:nowrap">{square}{name}</span>'
+    square = tag("span", style=f"display:inline-block;width:9px;height:9px;margin-right:5px;background:{color}")
+    return tag("span", square, name, style="display:inline-block;margin-right:14px;white-space:nowrap")
 
 
 def contrast(first: str, second: str) -> float:

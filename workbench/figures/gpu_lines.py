@@ -11,11 +11,11 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import takewhile
 
 import numpy as np
 import numpy.typing as npt
+from markupsafe import Markup
 
 from workbench.figures.colors import Theme, gpu_color, swatch
 from workbench.figures.gpus import HELD_BACK, numbered
@@ -23,6 +23,7 @@ from workbench.figures.patch import Patch, columns, room_for
 from workbench.figures.samples import Segments, extremes, line
 from workbench.formats import count, listed, size
 from workbench.hardware.gauges import GpuSample
+from workbench.markup import fragment, tag
 from workbench.monitor.events import Batch, NoGpus
 
 Floats = npt.NDArray[np.float64]
@@ -254,26 +255,23 @@ class GpuLines:
         name, several = f"GPU {numbered(sample, latest)}", len({each.host for each in latest}) > 1
         return f"{sample.host[:9]} {name}" if several else name
 
-    def _words(self) -> str:
-        parts = [f"<div>{self._names()}</div>"] if self._series else []
-        parts += [f"<div>{escape(sentence)}</div>" for sentence in self._reasons()]
-        return "".join(parts)
+    def _words(self) -> Markup:
+        parts = [tag("div", self._names())] if self._series else []
+        return fragment(*parts, *(tag("div", sentence) for sentence in self._reasons()))
 
-    def _names(self) -> str:
+    def _names(self) -> Markup:
         order = self._order()
         if len(order) > _MOST_NAMED:
-            names = f"{len(order)} GPUs. Point at a line to see whose it is. "
+            names = fragment(f"{len(order)} GPUs. Point at a line to see whose it is. ")
         else:
-            names = "".join(
-                swatch(gpu_color(place, self._theme), escape(self.label(uuid))) for place, uuid in enumerate(order)
-            )
+            colors = (gpu_color(place, self._theme) for place in range(len(order)))
+            names = fragment(*map(swatch, colors, map(self.label, order)))
         all_series = self._series.values()
         ours = any(series.most("memory_ours") is not None for series in all_series)
         pale = "our workers' share of memory, and what is sent" if ours else "what is sent"
         held_back = any(series.ever_held_back for series in all_series)
-        return f"{names}dashed: limit · pale: {pale}" + (
-            f" · {swatch(self._theme.limit, 'clock held back')}" if held_back else ""
-        )
+        more = fragment(" · ", swatch(self._theme.limit, "clock held back")) if held_back else ""
+        return fragment(names, f"dashed: limit · pale: {pale}", more)
 
     def _reasons(self) -> Iterator[str]:
         """Yield what is unavailable, and why, grouped by reason."""

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from html import escape
 from typing import NamedTuple
 
 import psutil
+from markupsafe import Markup
 
 from workbench.formats import listed, size
 from workbench.hardware import Gpu, Inventory
 from workbench.hardware.gauges import GpuSample, silent
-from workbench.markup import joined, meter, paragraph, tag
+from workbench.markup import fragment, joined, meter, paragraph, tag
 
 HELD_BACK = ("power cap", "hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake")
 """Reasons for a lower clock that cost speed; the others are harmless."""
@@ -41,7 +41,7 @@ def gpu_list(
     *,
     place: str,
     choice: Choice | None = None,
-) -> str:
+) -> Markup:
     """Return a row for each GPU and each MIG slice with its current activity, by UUID.
 
     `place` distinguishes this list from others on the page. With a `choice`, each visible GPU has a box to choose it.
@@ -57,7 +57,7 @@ def cluster_gpu_list(
     *,
     place: str,
     silence: str,
-) -> str:
+) -> Markup:
     """Return a row for each GPU of a cluster: as its workers report it, or else as this machine does.
 
     Parameters
@@ -138,12 +138,12 @@ class _Row(NamedTuple):
         return tuple(_absences(self.gauge, self.device.kind)) if self.device.choosable else ()
 
 
-def _list(rows: Sequence[_Row], place: str, choice: Choice | None = None) -> str:
+def _list(rows: Sequence[_Row], place: str, choice: Choice | None = None) -> Markup:
     """Return the rows as HTML, with a shared message once below them."""
     if not rows:
-        return ""
+        return Markup("")
     shared = _shared(rows)
-    below = "".join(paragraph(each.sentence(f" of any {each.kind}")) for each in shared)
+    below = fragment(*(paragraph(each.sentence(f" of any {each.kind}")) for each in shared))
     items = [_item(row, place, choice, said=shared) for row in rows]
     if below:
         items.append(tag("li", below, class_="wb-Gpu", style="grid-column: 1 / -1"))
@@ -179,7 +179,7 @@ def _reported_row(sample: GpuSample, others: Iterable[GpuSample]) -> _Row:
     return _Row(device, sample, more, where=f", on {sample.host} as its worker reports")
 
 
-def _item(row: _Row, place: str, choice: Choice | None, *, said: Container[_Absence]) -> str:
+def _item(row: _Row, place: str, choice: Choice | None, *, said: Container[_Absence]) -> Markup:
     device, gauge = row.device, row.gauge
     # The name of a simulated device ends with its number.
     label = device.name if f" {device.name}".endswith(f" {device.label}") else f"{device.label} · {device.name}"
@@ -193,7 +193,7 @@ def _item(row: _Row, place: str, choice: Choice | None, *, said: Container[_Abse
         tag(
             "label",
             _box(device, choice),
-            tag("span", escape(label), class_="wb-Gpu-name", title=f"{device.name}, {device.uuid}{row.where}"),
+            tag("span", label, class_="wb-Gpu-name", title=f"{device.name}, {device.uuid}{row.where}"),
             tag("span", joined(condition), class_="wb-Muted", title=limit),
         ),
         _bars(label, device, gauge),
@@ -206,9 +206,9 @@ def _item(row: _Row, place: str, choice: Choice | None, *, said: Container[_Abse
     )
 
 
-def _box(device: _Device, choice: Choice | None) -> str:
+def _box(device: _Device, choice: Choice | None) -> Markup:
     if choice is None or not device.choosable:
-        return ""
+        return Markup("")
     return tag(
         "input",
         type="radio" if choice.one else "checkbox",
@@ -221,7 +221,7 @@ def _box(device: _Device, choice: Choice | None) -> str:
     )
 
 
-def _bars(label: str, device: _Device, gauge: GpuSample) -> str:
+def _bars(label: str, device: _Device, gauge: GpuSample) -> Markup:
     bars = []
     if gauge.utilisation is not None:
         bars.append(meter(f"Use of {label}", round(gauge.utilisation), 100, f"{gauge.utilisation:.0f} %"))
@@ -230,10 +230,10 @@ def _bars(label: str, device: _Device, gauge: GpuSample) -> str:
         free = f"{size(max(0, total - gauge.memory_used))} free"
         about = f"Memory of {label}: {size(gauge.memory_used)} of {size(total)} taken"
         bars.append(meter(about, gauge.memory_used, total, free, memory=True))
-    return tag("div", *bars, class_="wb-Gpu-bars") if bars else ""
+    return tag("div", *bars, class_="wb-Gpu-bars") if bars else Markup("")
 
 
-def _notes(device: _Device, gauge: GpuSample) -> Iterator[str]:
+def _notes(device: _Device, gauge: GpuSample) -> Iterator[Markup]:
     if not device.visible:
         yield paragraph("Hidden by CUDA_VISIBLE_DEVICES.")
     holders = [

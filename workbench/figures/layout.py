@@ -30,6 +30,7 @@ from workbench.figures.patch import Patch, named, room_for
 from workbench.figures.plots import draw_lines, hover, name_lanes, text_style, time_plot, words_style
 from workbench.figures.reactions import reaction, transformed
 from workbench.figures.replay import replay_bar
+from workbench.markup import fragment
 
 COLUMNS = {
     "tasks": (
@@ -286,7 +287,7 @@ def kinds_words(theme: Theme, *, others: bool = False, gpus: bool = False) -> st
     }
     if others:
         kinds["other computations"] = theme.theirs
-    return "".join(swatch(color, name) for name, color in kinds.items()) + (LAUNCHED if gpus else "")
+    return fragment(*(swatch(color, name) for name, color in kinds.items()), LAUNCHED if gpus else "")
 
 
 LAUNCHED = "On a GPU a task ends when its kernels are launched; runs of workloads then wait for it (wait-for-gpu)."

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from html import escape
 from typing import Any
 
 import numpy as np
 from bokeh.embed import json_item
+from markupsafe import escape
 
 from workbench import formats
 from workbench.figures.colors import (
@@ -27,6 +27,7 @@ from workbench.figures.patch import Patch, columns, room_for
 from workbench.figures.replay import at_the_end, replay_columns
 from workbench.figures.samples import Samples, Segments
 from workbench.figures.timeline import Lane, Timeline, View, arranged, join
+from workbench.markup import fragment
 from workbench.monitor.events import COUNTS, Batch, Task, Tasks
 from workbench.runs.run import ON_SIMULATED
 
@@ -438,8 +439,8 @@ class LiveFigure:
         if self._recorded:
             return "No task of this run was recorded: it ended before its first task did."
         if not self._series and not self._counts:
-            return (
-                f"Nothing has come from {escape(self.name)} yet. It has no workers, or it is just being connected to."
+            return escape(
+                f"Nothing has come from {self.name} yet. It has no workers, or it is just being connected to."
             )
         processing = sum(count["processing"] for count in self._counts.values())
         if processing:
@@ -447,7 +448,7 @@ class LiveFigure:
             return f"{tasks} being computed. Each appears here when it is finished."
         if any(count["done"] or count["erred"] for count in self._counts.values()):
             return "No task has ended since this was opened. Each appears here when it is finished."
-        return f"No tasks yet. Run a workload on {escape(self.name)}, and each task appears here when it is finished."
+        return escape(f"No tasks yet. Run a workload on {self.name}, and each task appears here when it is finished.")
 
     def _worker_names(self) -> str:
         workers = self._workers()
@@ -456,10 +457,10 @@ class LiveFigure:
         if not workers:
             return ""
         names = (
-            swatch(worker_color(index, self.theme), f"worker {escape(self._short(worker))}")
+            swatch(worker_color(index, self.theme), f"worker {self._short(worker)}")
             for index, worker in enumerate(workers)
         )
-        return "".join(names) + "dashed: the limit of each"
+        return fragment(*names, "dashed: the limit of each")
 
     def _window_patch(self) -> Patch | None:
         if self._follow.is_empty:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
 from typing import Any, NamedTuple
 
 import xarray as xr
 from bokeh.embed import json_item
+from markupsafe import Markup
 
 from workbench.figures.answers import Picture, pictures
 from workbench.figures.bandwidth import bandwidth_html
 from workbench.figures.components import answer_figure
 from workbench.figures.topology import topology_html, topology_of
-from workbench.markup import tag
+from workbench.markup import fragment, tag
 from workbench.runs.run import ON_SIMULATED
 
 
@@ -21,7 +21,7 @@ class Section(NamedTuple):
     """A part of a report: its heading, its HTML, and possibly a figure by theme."""
 
     title: str
-    body: str
+    body: Markup
     figure: Callable[[str], Any] | None = None
 
 
@@ -43,12 +43,15 @@ def _marked(figure: Callable[[str], Any]) -> Callable[[str], Any]:
     return drawn
 
 
-def sections_html(found: Sequence[Section]) -> str:
+def sections_html(found: Sequence[Section]) -> Markup:
     """Return the sections with a placeholder for each figure."""
-    return "".join(
-        f"{f'<h2>{escape(section.title)}</h2>' if section.title else ''}{section.body}"
-        + (f'<div id="measured-{index}" style="overflow-x: auto"></div>' if section.figure else "")
-        for index, section in enumerate(found)
+    return fragment(
+        *(
+            (tag("h2", section.title) if section.title else "")
+            + section.body
+            + (tag("div", id=f"measured-{index}", style="overflow-x: auto") if section.figure else "")
+            for index, section in enumerate(found)
+        )
     )
 
 
@@ -62,7 +65,7 @@ def sections_items(found: Sequence[Section]) -> dict[str, Any]:
 
 
 def _pictured(picture: Picture) -> Section:
-    return Section("", "", lambda theme: answer_figure(picture, theme))
+    return Section("", Markup(""), lambda theme: answer_figure(picture, theme))
 
 
 def _bandwidth(run: Mapping[str, Any]) -> list[Section]:
@@ -71,7 +74,7 @@ def _bandwidth(run: Mapping[str, Any]) -> list[Section]:
         return []
     said = tag("p", "Quartiles of the messages' bandwidth; colour is the median.")
     heat_map = bandwidth_html(bandwidth, ON_SIMULATED if run.get("simulated") else "")
-    return [Section("Bandwidth between workers", said + f'<div style="overflow-x: auto">{heat_map}</div>')]
+    return [Section("Bandwidth between workers", said + tag("div", heat_map, style="overflow-x: auto"))]
 
 
 def _topology(run: Mapping[str, Any]) -> list[Section]:

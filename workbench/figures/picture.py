@@ -10,10 +10,10 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 import numpy.typing as npt
+from markupsafe import Markup, escape
 
 from workbench import formats
 from workbench.errors import on_one_line
@@ -135,7 +135,7 @@ class Picture:
         body = (_table_row("td", _cells(row)[: len(head)]) for row in shown)
         return tag("table", tag("thead", _table_row("th", head)), tag("tbody", *body))
 
-    def svg(self) -> str:
+    def svg(self) -> Markup:
         """Return progress, task stream, workers' memory, and use and memory of GPUs if there are any."""
         begin, end = self._window()
         canvas = _Canvas(begin, end)
@@ -151,7 +151,7 @@ class Picture:
                 draw(canvas)
         return canvas.finished()
 
-    def image(self) -> str:
+    def image(self) -> Markup:
         """Return the picture as HTML that embeds the SVG as an image, which even an untrusted notebook shows."""
         data = base64.b64encode(self.svg().encode()).decode()
         source, style = f"data:image/svg+xml;base64,{data}", "max-width:100%;height:auto"
@@ -361,9 +361,9 @@ class _Canvas:
         more += f' stroke="{stroke}" stroke-width="{stroke_width:g}"' if stroke != "none" else ""
         self._parts.append(f'<path d="{data}" fill="{fill}"{more}/>')
 
-    def finished(self) -> str:
+    def finished(self) -> Markup:
         height = math.ceil(self.y + 2)
-        return (
+        return Markup(
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
             'font-family="system-ui,-apple-system,\'Segoe UI\',Roboto,Arial,sans-serif" font-size="12" '
             f'fill="{_GREY}">{"".join(self._parts)}</svg>'
@@ -403,8 +403,5 @@ def _cells(row: Row) -> tuple[str, ...]:
 def _table_row(kind: str, cells: Iterable[str]) -> str:
     return tag(
         "tr",
-        *(
-            tag(kind, escape(cell), style=f"text-align:{'right' if place else 'left'}")
-            for place, cell in enumerate(cells)
-        ),
+        *(tag(kind, cell, style=f"text-align:{'right' if place else 'left'}") for place, cell in enumerate(cells)),
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from html import escape
 from typing import Any
 
 import xarray as xr
 from bokeh.resources import Resources
+from markupsafe import Markup, escape
 
 from workbench.figures.colors import DARK, LIGHT, Theme
 from workbench.figures.live import LiveFigure
@@ -45,7 +45,7 @@ pre { overflow-x: auto; font-size: 12.5px; margin: 6px 0; }
 _GOOD = {"light": "#1b7a34", "dark": "#6fcf87"}
 _BAD = {"light": "#b3261e", "dark": "#ff8a80"}
 
-_HOW_TO_MOVE = '<p class="wb-Muted">Drag to move along the time axis, turn the wheel over the tasks to zoom.</p>'
+_HOW_TO_MOVE = "Drag to move along the time axis, turn the wheel over the tasks to zoom."
 _NOTHING_RECORDED = "This run has no recorded events: none were recorded, or its folder was deleted."
 
 _WIDTH = 3_000
@@ -61,29 +61,27 @@ def report_html(run: Run, events: Batch | None, arrays: xr.Dataset | None = None
     record, found = run.model_dump(mode="json"), facts(run)
     measured = sections(record, arrays)
     drawn = [each for each in measured if each.figure]
-    everything = escape(json.dumps(record, indent=2, default=str, ensure_ascii=False))
+    everything = json.dumps(record, indent=2, default=str, ensure_ascii=False)
     time = facts_html(found, "time")
-    body = "\n".join(
-        part
-        for part in (
-            _heading(run),
-            facts_html(found, "error"),
-            facts_html(found, "answer"),
-            sections_html(drawn),
-            facts_html(found, "check"),
-            f"<h2>{TITLES['time']}</h2>{time}" if time else "",
-            "<h2>What the cluster did</h2>",
-            f'<div id="figure"></div>{_HOW_TO_MOVE}' if events else paragraph(_NOTHING_RECORDED),
-            sections_html(measured[len(drawn) :]),
-            folded("Details", details_html(found)),
-            folded("The whole record as JSON", tag("pre", everything)),
-        )
-        if part
+    body = tag(
+        "main",
+        _heading(run),
+        facts_html(found, "error"),
+        facts_html(found, "answer"),
+        sections_html(drawn),
+        facts_html(found, "check"),
+        tag("h2", TITLES["time"]) + time if time else "",
+        tag("h2", "What the cluster did"),
+        tag("div", id="figure") + paragraph(_HOW_TO_MOVE) if events else paragraph(_NOTHING_RECORDED),
+        sections_html(measured[len(drawn) :]),
+        folded("Details", details_html(found)),
+        folded("The whole record as JSON", tag("pre", everything)),
+        class_="wb-Sheet",
     )
-    return page(titled(run), tag("main", body, class_="wb-Sheet"), _scripts(events, measured))
+    return page(titled(run), body, _scripts(events, measured))
 
 
-def page(title: str, body: str, script: str = "") -> str:
+def page(title: str, body: Markup, script: str = "") -> str:
     """Return a self-contained page for light and dark browsers."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -108,7 +106,7 @@ def _colored(theme: Theme) -> str:
     return style
 
 
-def _heading(run: Run) -> str:
+def _heading(run: Run) -> Markup:
     tone = {"done": "wb-mod-passed", "failed": "wb-mod-wrong", "lost": "wb-mod-wrong"}.get(run.status, "wb-Muted")
     began = run.started or run.created
     place = joined(
@@ -119,8 +117,8 @@ def _heading(run: Run) -> str:
             f"run {run.id}",
         )
     )
-    status = tag("span", escape(run.status), class_=f"status {tone}")
-    return tag("h1", escape(titled(run)), status) + paragraph(place)
+    status = tag("span", run.status, class_=f"status {tone}")
+    return tag("h1", titled(run), status) + paragraph(place)
 
 
 def titled(run: Run) -> str:

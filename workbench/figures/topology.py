@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from typing import Any
 
+from markupsafe import Markup
 from pydantic import ValidationError
 
 from workbench.figures.colors import VIRIDIS, ink_on
 from workbench.hardware.values import RELATIONS, Topology
-from workbench.markup import tag
+from workbench.markup import fragment, tag
 from workbench.runs.run import ON_SIMULATED
 
 # From the palette, which grows lighter: neighbors in rank are distinguishable without seeing hues.
@@ -33,36 +33,41 @@ def topology_of(inventory: Mapping[str, Any] | None) -> Topology | None:
     return found if found is not None and has_ways(found) else None
 
 
-def topology_html(topology: Topology, *, simulated: bool = False) -> str:
+def topology_html(topology: Topology, *, simulated: bool = False) -> Markup:
     """Return the matrix of GPUs × (GPUs and cards) as an HTML table with its legend; the text takes the page's color.
 
     The letters are those of `nvidia-smi topo -m`. An NVLink is the lightest cell, a connection across sockets the
     darkest; an unknown one is a question mark without color.
     """
     title = f"Between GPUs and network cards{ON_SIMULATED if simulated else ''}"
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in (*topology.gpus, *topology.cards))
-    rows = "".join(
-        f'<tr><th scope="row">{escape(name)}</th>{"".join(map(_cell, row))}</tr>'
+    head = (tag("th", name, scope="col") for name in (*topology.gpus, *topology.cards))
+    rows = (
+        tag("tr", tag("th", name, scope="row"), *map(_cell, row))
         for name, row in zip(topology.gpus, topology.rows, strict=True)
     )
-    style = "border-spacing: 1px; font-size: 10px; text-align: center"
-    return (
-        f'<div style="overflow-x: auto"><table style="{style}"><caption>{escape(title)}</caption>'
-        f"<thead><tr><td></td>{head}</tr></thead><tbody>{rows}</tbody></table></div>{_legend(topology)}"
+    table = tag(
+        "table",
+        tag("caption", title),
+        tag("thead", tag("tr", tag("td"), *head)),
+        tag("tbody", *rows),
+        style="border-spacing: 1px; font-size: 10px; text-align: center",
     )
+    return tag("div", table, style="overflow-x: auto") + _legend(topology)
 
 
-def _cell(letters: str | None) -> str:
+def _cell(letters: str | None) -> Markup:
     if letters is None or letters == "X":
         return tag("td", letters or "?")
     color = _shade(letters)
-    return tag("td", escape(letters), style=f"background:{color};color:{ink_on(color)}", title=_meaning(letters))
+    return tag("td", letters, style=f"background:{color};color:{ink_on(color)}", title=_meaning(letters))
 
 
-def _legend(topology: Topology) -> str:
-    return "".join(
-        f'<div><span style="background:{_shade(letters)}">&emsp;</span> {letters}: {meaning}</div>'
-        for letters, meaning in topology.legend().items()
+def _legend(topology: Topology) -> Markup:
+    return fragment(
+        *(
+            tag("div", tag("span", "\N{EM SPACE}", style=f"background:{_shade(letters)}"), f" {letters}: {meaning}")
+            for letters, meaning in topology.legend().items()
+        )
     )
 
 

@@ -12,17 +12,18 @@ import contextvars
 import threading
 import time
 from collections import deque
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import display
+from markupsafe import Markup, escape
 
 from workbench.errors import BadInputError, StorageError, WorkbenchError
 from workbench.figures.picture import Picture
 from workbench.formats import duration
+from workbench.markup import tag
 from workbench.monitor.feed import Feed
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class Below:
         else:
             self._stop, self._name = what.stop, what.name
             self._kept = f"Kept as {what.id}: workbench show {what.id}"
-            self._kept_html = f"Kept as <code>{what.id}</code>: <code>workbench show {what.id}</code>"
+            self._kept_html = Markup("Kept as <code>{0}</code>: <code>workbench show {0}</code>").format(what.id)
 
     def __enter__(self) -> None:
         self._began = time.monotonic()
@@ -155,13 +156,13 @@ class Below:
         took = duration(time.monotonic() - self._began)
         name = self._name or "This cell"
         about = f": {status}{' in' if finished else ','} {took}. {self._picture.summary()}."
-        said, head = f"{name}{about}", f"<p><b>{escape(name)}</b>{escape(about)}</p>"
+        said, head = f"{name}{about}", tag("p", tag("b", name), about)
         if not finished:
             # A new image would flicker.
-            return {"text/html": f"<div>{head}{self._picture.svg()}</div>", "text/plain": said}
-        foot = f"<p><small>{self._kept_html}</small></p>"
+            return {"text/html": tag("div", head, self._picture.svg()), "text/plain": said}
+        foot = tag("p", tag("small", self._kept_html))
         return {
-            "text/html": f"<div>{head}{self._picture.image()}{self._picture.table()}{foot}</div>",
+            "text/html": tag("div", head, self._picture.image(), self._picture.table(), foot),
             "text/plain": f"{said} {self._kept}",
         }
 

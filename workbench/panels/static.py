@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from html import escape
 from secrets import token_hex
 from typing import Any
 
@@ -16,6 +15,7 @@ from IPython import get_ipython
 from IPython.display import display, update_display
 
 from workbench.figures.picture import Picture
+from workbench.markup import tag
 
 SHARE = 0.1
 """Largest share of the time for drawing while a page shows the figure: the user's cells have priority."""
@@ -59,7 +59,7 @@ class StaticPicture:
         elif began < self._next and self._is_shown():
             return
         html, text = self._draw()
-        content = {"text/html": f'<div id="{self.id}">{html}</div>', "text/plain": text}
+        content = {"text/html": tag("div", html, id=self.id), "text/plain": text}
         update_display(content, display_id=self.id, raw=True)
         ended = time.monotonic()
         self._next = ended + (ended - began) / SHARE
@@ -73,4 +73,4 @@ def shell() -> Any:
 def drawn(title: str, picture: Picture) -> tuple[str, str]:
     """Return a picture with its title and summary, as HTML and as text."""
     summary = picture.summary()
-    return f"<p><b>{escape(title)}</b>: {escape(summary)}.</p>{picture.image()}", f"{title}: {summary}."
+    return tag("p", tag("b", title), f": {summary}.") + picture.image(), f"{title}: {summary}."

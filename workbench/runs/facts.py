@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html import escape
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
+from markupsafe import Markup
+
 from workbench.errors import on_one_line
 from workbench.formats import count, duration, percent, rate, size, span
-from workbench.markup import facts as pairs_html, folded, joined, paragraph, table, tag
+from workbench.markup import facts as pairs_html, folded, fragment, joined, paragraph, table, tag
 from workbench.runs import savings, singular, transfers
 from workbench.runs.run import SHARES, SIMULATED, WATCHED, Run, answered
 from workbench.workloads.values import FACTS
@@ -234,33 +235,35 @@ def share_text(name: str, share: float) -> str:
 # -- HTML
 
 
-def facts_html(found: Iterable[Fact], *groups: Group) -> str:
+def facts_html(found: Iterable[Fact], *groups: Group) -> Markup:
     """Return the facts of these groups; the value of an answer that has only one is shown in large type."""
     chosen = [fact for fact in found if fact.group in groups]
     if groups == ("answer",) and len([fact for fact in chosen if not fact.status]) == 1 and not chosen[-1].values:
         *marks, value = chosen
-        return "".join(map(_html, marks)) + paragraph(value.text, "wb-Value")
-    parts = []
+        return fragment(*map(_html, marks)) + paragraph(value.text, "wb-Value")
+    parts: list[str] = []
     for is_plain, facts in groupby(chosen, lambda each: not (each.status or each.values or each.shares)):
         if is_plain:
-            parts.append(pairs_html({each.label: escape(each.text) + _detail(each) for each in facts}))
+            parts.append(pairs_html({each.label: each.text + _detail(each) for each in facts}))
         else:
             parts += map(_html, facts)
-    return "".join(parts)
+    return fragment(*parts)
 
 
-def details_html(found: Sequence[Fact]) -> str:
+def details_html(found: Sequence[Fact]) -> Markup:
     """Return the groups that are folded, each below its heading."""
     bodies = ((TITLES[group], facts_html(found, group)) for group in DETAILS)
-    return "".join(tag("section", tag("h4", title), body) for title, body in bodies if body)
+    return fragment(*(tag("section", tag("h4", title), body) for title, body in bodies if body))
 
 
-def run_html(run: Run) -> str:
+def run_html(run: Run) -> Markup:
     """Return a run as a notebook shows it."""
     found = facts(run)
-    head = tag("b", escape(f"{run.title}, {run.status}"))
+    head = tag("b", f"{run.title}, {run.status}")
     shown = facts_html(found, "error") + facts_html(found, "answer") + facts_html(found, "check", "time")
-    return tag("div", tag("style", STYLE), head, shown, folded("Details", details_html(found)), class_="wb-Sheet")
+    return tag(
+        "div", tag("style", Markup(STYLE)), head, shown, folded("Details", details_html(found)), class_="wb-Sheet"
+    )
 
 
 STYLE = """
@@ -273,7 +276,7 @@ STYLE = """
 """Style of facts where JupyterLab's page has none."""
 
 
-def _html(fact: Fact) -> str:
+def _html(fact: Fact) -> Markup:
     if fact.values:
         return _values(fact.values)
     if fact.shares:
@@ -281,21 +284,19 @@ def _html(fact: Fact) -> str:
     tone = {"good": "passed", "bad": "wrong"}.get(fact.status or "", "warned")
     mark = tag("span", f"{MARKS[fact.status or 'warning']} ", class_=f"wb-mod-{tone}", aria_hidden="true")
     text = fact.text if fact.group in ("check", "error") else f"{fact.label}: {fact.text}"
-    return tag("p", mark, escape(text), class_="wb-Checked", data_check=tone) + _detail(fact)
+    return tag("p", mark, text, class_="wb-Checked", data_check=tone) + _detail(fact)
 
 
 MARKS = {"good": "✓", "bad": "✗", "warning": "!"}
 
 
-def _detail(fact: Fact) -> str:
-    return (
-        folded(_MORE.get(fact.label, "More"), tag("div", escape(fact.detail), style="white-space: pre-wrap"))
-        if fact.detail
-        else ""
-    )
+def _detail(fact: Fact) -> Markup:
+    if not fact.detail:
+        return Markup("")
+    return folded(_MORE.get(fact.label, "More"), tag("div", fact.detail, style="white-space: pre-wrap"))
 
 
-def _values(found: singular.Values) -> str:
+def _values(found: singular.Values) -> Markup:
     """Return the singular values as a table, ten visible and the others folded."""
     first, others = found.rows[: singular.FIRST], found.rows[singular.FIRST :]
     left_out = f"{found.left_out} smaller ones are in the record." if found.left_out else ""
@@ -309,7 +310,7 @@ _SQUARE = "display:inline-block;width:9px;height:9px;margin-right:5px;border:1px
 _ENTRY = "display:inline-block;margin-right:14px;white-space:nowrap"
 
 
-def _shares(fact: Fact) -> str:
+def _shares(fact: Fact) -> Markup:
     """Return the shares of the workers' time as one bar with a legend."""
     pieces, legend = [], []
     for name, share in (fact.shares or {}).items():

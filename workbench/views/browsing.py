@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from markupsafe import Markup
+
 from workbench.errors import WorkbenchError
 from workbench.formats import shorten_middle, size
-from workbench.markup import joined, paragraph, tag
+from workbench.markup import fragment, joined, paragraph, tag
 from workbench.views.examples import empty, write_file
 from workbench.views.parts import button, confirming, link
 
@@ -39,7 +41,7 @@ class Sought(NamedTuple):
         return {self.browsed: path}
 
 
-async def browsing(context: Context, sought: Sought, title: str, late: Sequence[str], begin: str) -> str:
+async def browsing(context: Context, sought: Sought, title: str, late: Sequence[str], begin: str) -> Markup:
     """Return a link that opens and closes the search: recent values, and a folder, at first that of `begin`."""
     at = context.choices.get(sought.browsed)
     opened = "true" if at else "false"
@@ -52,7 +54,7 @@ async def browsing(context: Context, sought: Sought, title: str, late: Sequence[
     )
     if not at:
         return word
-    recent = "".join(_pick(each, sought.found(each)) for each in late)
+    recent = fragment(*(_pick(each, sought.found(each)) for each in late))
     head = word + (paragraph("Used lately") + recent if recent else "")
     into = _functions if sought.functions and str(at).endswith(".py") else _folder
     try:
@@ -62,13 +64,13 @@ async def browsing(context: Context, sought: Sought, title: str, late: Sequence[
         return head + paragraph(str(err), "wb-Problem") + confirming(err) + home
 
 
-async def _folder(context: Context, sought: Sought, at: str) -> str:
+async def _folder(context: Context, sought: Sought, at: str) -> Markup:
     folder: Folder = await context.ask("browse", at, **sought.server)
     up = _pick("↑ the folder above", sought.inside(folder.above)) if folder.above else ""
     whole = ""
     if folder.is_store and not sought.functions:
         whole = link("Choose this folder, a Zarr store", data_choose=sought.found(folder.path))
-    entries = "".join(
+    entries = (
         _pick(
             f"{each.name}/" if each.is_folder else joined((each.name, size(each.n_bytes) if each.n_bytes else None)),
             sought.inside(each.path) if each.is_folder or sought.functions else sought.found(each.path),
@@ -79,7 +81,7 @@ async def _folder(context: Context, sought: Sought, at: str) -> str:
     more = paragraph(f"{folder.more} more: type the path.") if folder.more else ""
     if not folder.more and not any(_fits(each, sought) for each in folder.entries):
         more = _empty(sought, folder.path, "No Python file is here." if sought.functions else "No file is here.")
-    listed = tag("div", up, entries, class_="wb-Listed", data_workbench="browsed")
+    listed = tag("div", up, *entries, class_="wb-Listed", data_workbench="browsed")
     return paragraph(folder.path) + whole + listed + more
 
 
@@ -87,12 +89,12 @@ def _fits(entry: Entry, sought: Sought) -> bool:
     return not entry.is_folder and (not sought.functions or entry.name.endswith(".py"))
 
 
-def _empty(sought: Sought, folder: str, sentence: str) -> str:
+def _empty(sought: Sought, folder: str, sentence: str) -> Markup:
     kind = "function" if sought.functions else "data"
     return empty(sentence, write_file(kind, folder, sought.field, {sought.browsed: None}))
 
 
-async def _functions(context: Context, sought: Sought, path: str) -> str:
+async def _functions(context: Context, sought: Sought, path: str) -> Markup:
     there: tuple[Described, ...] = await context.ask("functions", path)
     up = _pick("↑ its folder", sought.inside(str(Path(path).parent)))
     fit = (_pick(each.title, sought.found(f"{path}:{each.name}")) for each in there if not each.problem)
@@ -101,10 +103,10 @@ async def _functions(context: Context, sought: Sought, path: str) -> str:
     return (
         paragraph(path)
         + listed
-        + "".join(unfit)
+        + fragment(*unfit)
         + ("" if there else _empty(sought, str(Path(path).parent), "It has no public function."))
     )
 
 
-def _pick(label: str, choice: Mapping[str, str | None]) -> str:
+def _pick(label: str, choice: Mapping[str, str | None]) -> Markup:
     return button(shorten_middle(label), class_="wb-Entry", data_choose=choice, title=label)

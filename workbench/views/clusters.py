@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from html import escape
 from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
 
 from workbench import markup
 from workbench.clusters.budget import refusal, without
@@ -15,7 +16,7 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.errors import WorkbenchError
 from workbench.figures.gpus import cluster_gpu_list
 from workbench.formats import count, duration, size
-from workbench.markup import folded, icon_button, meter, paragraph, tag
+from workbench.markup import folded, fragment, icon_button, meter, paragraph, tag
 from workbench.threads import in_thread
 from workbench.travelling import machine_words
 from workbench.views import examples
@@ -62,7 +63,7 @@ def pace(context: Context) -> float:
     return 1.0 if near else 30.0
 
 
-def clusters(context: Context, _: str) -> str:
+def clusters(context: Context, _: str) -> Markup:
     """Return the section of clusters, the newest first."""
     found = sorted(context.state.get("clusters", ()), key=lambda each: -each["created"])
     failed = [each["name"] for each in found if each["status"] in _FAILED]
@@ -76,21 +77,23 @@ def clusters(context: Context, _: str) -> str:
     shown = int(context.choices.get("clusters.shown") or _SHOWN)
     compared = context.state.get("comparing", ())
     own = [each for each in found if each["name"] not in compared]
-    cards = (_cluster(context, each, None if len(own) <= _WHOLE else each is own[0]) for each in own[:shown])
-    body = "".join(cards) or ("" if compared else examples.empty("None is running.", examples.start_workers()))
+    cards = [_cluster(context, each, None if len(own) <= _WHOLE else each is own[0]) for each in own[:shown]]
+    if not own and not compared:
+        cards.append(examples.empty("None is running.", examples.start_workers()))
+    body = fragment(*cards)
     body += more("clusters", shown, _MORE, len(own) - shown)
     if theirs := [_cluster(context, each) for each in found if each["name"] in compared]:
         # These start and stop during the comparison; unfolded, they would move everything below each time.
-        body += folded(f"{count(len(theirs), 'cluster')} of a comparison", "".join(theirs), id="wb-compared-clusters")
+        body += folded(f"{count(len(theirs), 'cluster')} of a comparison", fragment(*theirs), id="wb-compared-clusters")
     return section("clusters", "Clusters", notice("stop_all") + body, note=note, actions=actions)
 
 
-def _cluster(context: Context, cluster: dict[str, Any], is_open: bool | None = None) -> str:
+def _cluster(context: Context, cluster: dict[str, Any], is_open: bool | None = None) -> Markup:
     """Return a card; unless `is_open` is None, it can be folded to its first line."""
     name, status = cluster["name"], cluster["status"]
     parts = {"starting": _starting, "ready": _ready, "failed": _failed, "lost": _failed}
     make = parts.get(status, lambda _context, each: paragraph(each["message"] or ""))
-    title, body = tag("strong", escape(name), class_="wb-Card-title", translate="no"), make(context, cluster)
+    title, body = tag("strong", name, class_="wb-Card-title", translate="no"), make(context, cluster)
     if is_open is not None:
         needs_a_look = status != "ready" or bool(cluster["warning"]) or _left(cluster) < _NEAR
         title = fold(f"wb-card-{name}", title, is_open=is_open or needs_a_look, title=cluster["description"])
@@ -101,7 +104,7 @@ def _cluster(context: Context, cluster: dict[str, Any], is_open: bool | None = N
             "header",
             tag("span", class_="wb-Dot", aria_hidden="true"),
             title,
-            tag("span", escape(stage(cluster)), class_="wb-Muted", data_workbench="stage"),
+            tag("span", stage(cluster), class_="wb-Muted", data_workbench="stage"),
             _stop(context, cluster) if status in ("starting", "ready") else "",
             class_="wb-Card-header",
         ),
@@ -133,7 +136,7 @@ def stage(cluster: Mapping[str, Any]) -> str:
     return counted if cluster["status"] == "ready" and missing else str(cluster["status"])
 
 
-def _stop(context: Context, cluster: dict[str, Any]) -> str:
+def _stop(context: Context, cluster: dict[str, Any]) -> Markup:
     name, starting = cluster["name"], cluster["status"] == "starting"
     runs = [
         each
@@ -150,13 +153,13 @@ def _stop(context: Context, cluster: dict[str, Any]) -> str:
     return confirmed(icon, label, question, hook, **action("stop", cluster=name))
 
 
-def _starting(_: Context, cluster: dict[str, Any]) -> str:
+def _starting(_: Context, cluster: dict[str, Any]) -> Markup:
     expected = cluster["n_workers_expected"] or cluster["spec"]["n_workers"] or 1
     reached = {"preparing": 0.1, "scheduler": 0.4, "workers": 0.5 + 0.5 * cluster["n_workers"] / expected}
     return meter(f"Start of {cluster['name']}", reached.get(cluster["stage"], 1.0), 1, "")
 
 
-def _failed(context: Context, cluster: dict[str, Any]) -> str:
+def _failed(context: Context, cluster: dict[str, Any]) -> Markup:
     name = cluster["name"]
     log = folded("Last lines of the log", live(f"log-tail:{name}"), id=f"wb-tail-{name}")
     dismiss = button("Dismiss", **action("stop", cluster=name), data_workbench="dismiss")
@@ -165,16 +168,16 @@ def _failed(context: Context, cluster: dict[str, Any]) -> str:
     return paragraph(message, "wb-Problem", role="alert") + log + row
 
 
-def _again(context: Context, cluster: dict[str, Any]) -> str:
+def _again(context: Context, cluster: dict[str, Any]) -> Markup:
     """Return a button that starts a cluster with the same choices; '' if attached or of an unavailable profile."""
     spec = ClusterSpec.model_validate_json(json.dumps(cluster["spec"]))
     known = of_cluster(spec.profile)
     try:
         choices = spec.chosen(known.choices(context.machine.inventory()).model_fields)
     except WorkbenchError:
-        return ""  # The profile is gone or fails.
+        return Markup("")  # The profile is gone or fails.
     if known.verb != "Start":
-        return ""
+        return Markup("")
     return button(
         "Start again",
         title=f"A new cluster: {spec.describe()}",
@@ -182,7 +185,7 @@ def _again(context: Context, cluster: dict[str, Any]) -> str:
     )
 
 
-def _ready(context: Context, cluster: dict[str, Any]) -> str:
+def _ready(context: Context, cluster: dict[str, Any]) -> Markup:
     name, spec = cluster["name"], cluster["spec"]
     limit, used = cluster["n_workers"] * (spec["memory_limit"] or 0), cluster["memory_used"]
     memory = markup.faint(size(limit)) if limit else ""
@@ -195,12 +198,12 @@ def _ready(context: Context, cluster: dict[str, Any]) -> str:
     lease = f"Idle: ends itself in {duration(round(left))}." if left < _NEAR else ""
     far = cluster["machine"] is not None
     drawers = {"logs": live(f"logs:{name}"), "code": live(f"code:{name}")}
-    workers = tag("span", escape(words), data_workbench="workers")
+    workers = tag("span", words, data_workbench="workers")
     if "scale" in cluster["can"]:
         drawers["scale"] = _scale(context, cluster)
         workers = fold(
             f"wb-scale-{name}",
-            escape(words),
+            words,
             title="Change the number of workers",
             data_workbench="scale",
         )
@@ -211,11 +214,11 @@ def _ready(context: Context, cluster: dict[str, Any]) -> str:
         + _notebooks(context, cluster)
         + paragraph(lease, "wb-Lease", role="status", data_workbench="lease")
         + tag("div", *_buttons(cluster), class_="wb-Row")
-        + "".join(drawer(f"wb-{what}-{name}", body) for what, body in drawers.items())
+        + fragment(*(drawer(f"wb-{what}-{name}", body) for what, body in drawers.items()))
     )
 
 
-def _notebooks(context: Context, cluster: dict[str, Any]) -> str:
+def _notebooks(context: Context, cluster: dict[str, Any]) -> Markup:
     """Return links to the page's notebooks whose kernels are connected."""
     on = [
         link(
@@ -227,10 +230,14 @@ def _notebooks(context: Context, cluster: dict[str, Any]) -> str:
         if any(f"kernel-{kernel}" in client for client in cluster["clients"])
     ]
     label = f"Notebooks on {cluster['name']}"
-    return tag("div", *on, class_="wb-Row", aria_label=label, role="group", data_workbench="notebooks") if on else ""
+    return (
+        tag("div", *on, class_="wb-Row", aria_label=label, role="group", data_workbench="notebooks")
+        if on
+        else Markup("")
+    )
 
 
-def _buttons(cluster: Mapping[str, Any]) -> Iterator[str]:
+def _buttons(cluster: Mapping[str, Any]) -> Iterator[Markup]:
     name = cluster["name"]
     yield button(
         "Connect",
@@ -272,7 +279,7 @@ def _buttons(cluster: Mapping[str, Any]) -> Iterator[str]:
     yield tag("span", *icons, class_="wb-Icons")
 
 
-def _scale(context: Context, cluster: dict[str, Any]) -> str:
+def _scale(context: Context, cluster: dict[str, Any]) -> Markup:
     name = cluster["name"]
     prefix = f"scale.{name}."
     chosen = given(context.choices, prefix)
@@ -324,7 +331,7 @@ def _past_budget(context: Context, name: str, n_workers: int) -> str | None:
     return refusal(spec, context.machine.inventory(), without(records, name))
 
 
-def _number(prefix: str, field: str, value: Any, label: str) -> str:
+def _number(prefix: str, field: str, value: Any, label: str) -> Markup:
     return text_field(
         f"{prefix}{field}",
         label,
@@ -339,17 +346,17 @@ def _number(prefix: str, field: str, value: Any, label: str) -> str:
     )
 
 
-def _step(sign: str, label: str, choices: dict[str, Any], disabled: bool) -> str:
+def _step(sign: str, label: str, choices: dict[str, Any], disabled: bool) -> Markup:
     looks = "wb-Button wb-Step jp-mod-styled"
     return button(sign, class_=looks, title=label, aria_label=label, disabled=disabled, data_choose=choices)
 
 
-async def gpus(context: Context, name: str) -> str:
+async def gpus(context: Context, name: str) -> Markup:
     """Return bars of the GPUs of a cluster, as reported by its workers."""
     record = record_of(context, name)
     devices = record["spec"]["devices"] if record else ()
     if record is None or not devices:
-        return ""
+        return Markup("")
     latest = await context.gpu_samples(name)
     bars = await in_thread(
         cluster_gpu_list,
@@ -362,11 +369,11 @@ async def gpus(context: Context, name: str) -> str:
     return paragraph(record["warning"], "wb-Problem") + bars
 
 
-def code(context: Context, name: str) -> str:
+def code(context: Context, name: str) -> Markup:
     """Return code that connects to a cluster, and code that starts the same cluster without this package."""
     record = record_of(context, name)
     if record is None:
-        return ""
+        return Markup("")
     connecting = paragraph("To connect a notebook or script to it:") + markup.code(record["cell"], "connect-code")
     # A record of an earlier version has no code.
     if not (code := record["spec"]["code"]):
@@ -379,13 +386,13 @@ def record_of(context: Context, name: str) -> dict[str, Any] | None:
     return next((each for each in context.state.get("clusters", ()) if each["name"] == name), None)
 
 
-def log_tail(context: Context, name: str) -> str:
+def log_tail(context: Context, name: str) -> Markup:
     """Return the last lines in the log of a failed cluster."""
     record = record_of(context, name) or {}
     return markup.log("\n".join(record.get("log_tail", ())))
 
 
-async def logs(context: Context, name: str) -> str:
+async def logs(context: Context, name: str) -> Markup:
     """Return the logs of host, scheduler and workers, each below its name, filtered by writer and text."""
     found = await context.session.control.logs(name)
     prefix = f"logs.{name}."
@@ -397,13 +404,12 @@ async def logs(context: Context, name: str) -> str:
         if who in ("", each) and (lines or not text):
             shown[each] = "\n".join(lines)
     writers = [("", "all"), *((each, each) for each in found)]
-    return search(prefix, "Search the log", "logs", {"who": ("Written by", writers, who)}) + (
-        "".join(
-            # A search makes a separate element, so that the user's folding of this one is kept.
-            folded(each, markup.log(said), open=place == 0 or bool(text), id=f"wb-log-{each}{'-found' * bool(text)}")
-            for place, (each, said) in enumerate(shown.items())
-        )
-        or examples.empty(
-            "No line has this.", link("Show all lines", data_choose={f"{prefix}text": None, f"{prefix}who": None})
-        )
-    )
+    parts = [
+        # A search makes a separate element, so that the user's folding of this one is kept.
+        folded(each, markup.log(said), open=place == 0 or bool(text), id=f"wb-log-{each}{'-found' * bool(text)}")
+        for place, (each, said) in enumerate(shown.items())
+    ]
+    if not parts:
+        every = link("Show all lines", data_choose={f"{prefix}text": None, f"{prefix}who": None})
+        parts.append(examples.empty("No line has this.", every))
+    return search(prefix, "Search the log", "logs", {"who": ("Written by", writers, who)}) + fragment(*parts)

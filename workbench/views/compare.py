@@ -6,14 +6,14 @@ import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask.utils import parse_bytes
+from markupsafe import Markup
 
 from workbench.clusters.lines import Line, read_line
 from workbench.clusters.plan import consent_to_all, plan
-from workbench.clusters.profiles import profile
+from workbench.clusters.profiles import DEFAULT_PROFILE, profile
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
 from workbench.errors import BadInputError, WorkbenchError
 from workbench.formats import shorten_middle, size
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from workbench.views.page import Context
     from workbench.workloads.registry import Template
 
-_PAIRS = ({"cpu", "gpus"}, {"cpu", "gpu"}, {"one-core", "cpu"}, {"cpu", "numpy"})
-"""Pairs ticked by default: the first one that is available."""
+_ONE_CORE = {"n_workers": 1, "threads_per_worker": 1}
 
 _NOT_SWEPT = ("save", "replace")
 
@@ -84,7 +83,7 @@ class _Filled(NamedTuple):
         return asked | ({"agreed": bool(chosen.get("agreed"))} if self.asks else {})
 
 
-async def compare(context: Context, _: str) -> str:
+async def compare(context: Context, _: str) -> Markup:
     """Return the form of a comparison, and the comparisons below it."""
     filled = _filled(context, await chosen_workload(context))
     begin = button(
@@ -111,7 +110,7 @@ async def compare(context: Context, _: str) -> str:
     )
     find = _input(filled, "text", "", type="search", aria_label="Search clusters", placeholder="Search clusters")
     return (
-        tag("p", escape(_in_words(filled)), data_workbench="compare-what")
+        tag("p", _in_words(filled), data_workbench="compare-what")
         + tag("div", *(_chip(each, filled) for each in filled.offers), class_="wb-Chips", role="group", aria_label="On")
         + (find if len(context.ready()) > _CLUSTERS else "")
         + tag("div", *_sweep(filled), class_="wb-Row")
@@ -137,9 +136,7 @@ def _filled(context: Context, workload: Chosen) -> _Filled:
     offers = tuple(_offers(context, template, typed, chosen))
     further = [_offer(context, "", text, text) for each in chosen.get("lines", "").split(";") if (text := each.strip())]
     there = {each.name: each for each in offers if each.error is None}
-    proposed = {name for name in there if name.startswith("usual-")} or next(
-        (pair for pair in _PAIRS if pair <= there.keys()), {"cpu"}
-    )
+    proposed = {name for name in there if name.startswith("usual-")} or _proposed(there)
     ticked = [each for name, each in there.items() if chosen.get(f"on.{name}", name in proposed)] + further
     lines = tuple(dict.fromkeys(each.line for each in ticked))
     asks = consent_to_all(each.spec for each in ticked if each.spec)
@@ -155,6 +152,14 @@ def _filled(context: Context, workload: Chosen) -> _Filled:
     # Unavailable hardware becomes a row with the reason, but a line that can't be read is a mistake.
     unread = next((str(each.error) for each in further if isinstance(each.error, BadInputError)), None)
     return filled._replace(problem=unread or _problem(filled))
+
+
+def _proposed(there: Mapping[str, _Offer]) -> set[str]:
+    """Return the offers ticked by default: the cores against most GPUs, one core or NumPy, whichever there is."""
+    devices = {name: len(each.spec.devices) for name, each in there.items() if each.spec}
+    most = max(devices, key=devices.__getitem__, default="")
+    others = [most] if devices.get(most) else [name for name in ("one-core", "numpy") if name in there]
+    return {DEFAULT_PROFILE, *others[:1]}
 
 
 def _problem(filled: _Filled) -> str | None:
@@ -200,7 +205,8 @@ def _offers(
 ) -> Iterator[_Offer]:
     inventory = context.machine.inventory()
     if inventory.cpu.usable > 1:
-        yield _offer(context, "one-core", "cpu --workers 1 --threads 1", "One core")
+        one_core = Line(DEFAULT_PROFILE, _ONE_CORE)
+        yield _offer(context, "one-core", str(one_core), one_core.words())
     # Running clusters follow below.
     available = [
         each for each in context.session.profiles(inventory) if each.available and profile(each.name).verb == "Start"
@@ -214,9 +220,10 @@ def _offers(
         if planned or offer.error is None:
             yield offer
     if template.alone:
-        yield _Offer("numpy", "numpy", "NumPy", "without Dask")
-        if any(each.name == "gpu" for each in available):
-            yield _Offer("cupy", "cupy", "CuPy", "without Dask")
+        names = {each.name for each in available}
+        for name, like in WITHOUT_DASK.items():
+            if like.profile in names:
+                yield _Offer(name, name, like.title, "without Dask")
     swept = chosen.get("sweep") in SWEPT_OPTIONS
     fixed = BadInputError("It runs already, with the workers that it has.") if swept else None
     clusters = sorted(context.ready(), key=lambda each: each["created"], reverse=True)
@@ -296,18 +303,18 @@ def _in_words(filled: _Filled) -> str:
     return ", ".join(words)
 
 
-def _chip(offer: _Offer, filled: _Filled) -> str:
+def _chip(offer: _Offer, filled: _Filled) -> Markup:
     box = checkbox(
         f"compare.on.{offer.name}",
         checked=offer.error is None and offer.line in filled.lines,
         disabled=offer.error is not None,
         data_workbench=f"compare-on-{offer.name}",
     )
-    words = tag("span", escape(offer.title), " ", faint(offer.plan))
+    words = tag("span", offer.title, " ", faint(offer.plan))
     return tag("label", box, words, class_="wb-Chip", title=offer.error or offer.line)
 
 
-def _sweep(filled: _Filled) -> Iterator[str]:
+def _sweep(filled: _Filled) -> Iterator[Markup]:
     sweep = filled.chosen.get("sweep", "")
     shared = {"id": "wb-compare-sweep", "name": "compare.sweep", "data_workbench": "compare-sweep"}
     yield tag("label", "Vary", for_="wb-compare-sweep")
@@ -317,18 +324,18 @@ def _sweep(filled: _Filled) -> Iterator[str]:
         yield _input(filled, f"values.{sweep}", filled.values, aria_label="Values to try")
 
 
-def _more(filled: _Filled) -> str:
+def _more(filled: _Filled) -> Markup:
     said = "Further clusters, as in the terminal, with semicolons between them"
     example = "cpu --workers 2 --no-encrypt; gpus"
     return _input(filled, "lines", "", placeholder=example, aria_label=said, title=said)
 
 
-def _input(filled: _Filled, name: str, default: Any, **attributes: Any) -> str:
+def _input(filled: _Filled, name: str, default: Any, **attributes: Any) -> Markup:
     hook, label = f"compare-{name.partition('.')[0]}", attributes.pop("aria_label", None)
     return text_field(f"compare.{name}", label, filled.chosen.get(name, default), data_workbench=hook, **attributes)
 
 
-def _box(filled: _Filled, name: str, label: str, **attributes: Any) -> str:
+def _box(filled: _Filled, name: str, label: str, **attributes: Any) -> Markup:
     checked, hook = bool(filled.chosen.get(name)), f"compare-{name}"
     box = checkbox(f"compare.{name}", checked=checked, data_workbench=hook)
     return tag("label", box, label, class_="wb-Check", **attributes)

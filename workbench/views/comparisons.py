@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from html import escape
 from typing import TYPE_CHECKING
+
+from markupsafe import Markup
 
 from workbench.figures.topology import topology_html, topology_of
 from workbench.formats import ago
-from workbench.markup import faint, folded, icon_button, joined, meter, paragraph, tag
+from workbench.markup import faint, folded, fragment, icon_button, joined, meter, paragraph, tag
 from workbench.runs.comparing.html import bars_html, summary_html
 from workbench.runs.comparing.table import as_markdown, remarks
 from workbench.views import examples
@@ -32,7 +33,7 @@ def pace(context: Context) -> float:
     return 1.0 if any(each.active for each in context.session.comparisons(limit=SHOWN)) else 30.0
 
 
-def comparisons(context: Context, _: str) -> str:
+def comparisons(context: Context, _: str) -> Markup:
     """Return the list of the latest comparisons, with a link for more."""
     shown = int(context.choices.get("comparisons.shown") or SHOWN)
     found = context.session.comparisons(limit=None)
@@ -42,14 +43,14 @@ def comparisons(context: Context, _: str) -> str:
     return listed + more("comparisons", shown, _MORE, len(found) - shown)
 
 
-def comparison(context: Context, name: str) -> str:
+def comparison(context: Context, name: str) -> Markup:
     """Return the tab of a comparison: its progress or verdict, bars and tables."""
     found = context.session.comparison(name)
     summary = context.session.summary(found)
     head = tag(
         "header",
         tag("span", class_="wb-Dot"),
-        tag("h2", escape(summary.title), class_="wb-Card-title"),
+        tag("h2", summary.title, class_="wb-Card-title"),
         tag("span", *_buttons(found, summary, in_tab=True), class_="wb-Icons"),
         class_=f"wb-Row wb-mod-{found.status}",
     )
@@ -67,19 +68,19 @@ def page(comparison: Comparison, summary: Summary) -> str:
     from workbench.figures.report import page
 
     title = f"{comparison.title}, compared"
-    body = tag("h1", escape(title)) + paragraph(comparison.id) + summary_html(summary) + _topology(comparison)
+    body = tag("h1", title) + paragraph(comparison.id) + summary_html(summary) + _topology(comparison)
     return page(title, tag("main", body, class_="wb-Sheet"))
 
 
-def _topology(comparison: Comparison) -> str:
+def _topology(comparison: Comparison) -> Markup:
     """Return the links between the GPUs, which explain the times of rows that have several; '' without GPUs."""
     topology = topology_of(comparison.inventory)
     if topology is None or not any(row.spec and row.spec.devices for row in comparison.rows):
-        return ""
+        return Markup("")
     return topology_html(topology, simulated=comparison.simulated)
 
 
-def _one(context: Context, comparison: Comparison, now: float) -> str:
+def _one(context: Context, comparison: Comparison, now: float) -> Markup:
     summary = context.session.summary(comparison)
     given = comparison.request.parameters if comparison.request else {}
     words = ", ".join(f"{name}={as_text(value)}" for name, value in given.items())
@@ -89,7 +90,7 @@ def _one(context: Context, comparison: Comparison, now: float) -> str:
         f"comparison-{comparison.id}",
         f"Comparison of {summary.title}",
         comparison.status,
-        [tag("span", escape(summary.title), " ", faint(words), class_="wb-Run-title", title=words or None)],
+        [tag("span", summary.title, " ", faint(words), class_="wb-Run-title", title=words or None)],
         _progress(comparison),
         "" if comparison.active else paragraph(summary.verdict, "wb-Verdict", data_workbench="verdict"),
         bars_html(summary),
@@ -101,21 +102,21 @@ def _one(context: Context, comparison: Comparison, now: float) -> str:
     )
 
 
-def _progress(comparison: Comparison) -> str:
+def _progress(comparison: Comparison) -> Markup:
     if not comparison.active:
-        return ""
+        return Markup("")
     done = f"{comparison.done} of {comparison.total}"
     return paragraph(comparison.now or comparison.stage or "beginning …") + meter(
         "Runs done", comparison.done, comparison.total, done
     )
 
 
-def _notes(summary: Summary) -> str:
-    sentences = "".join(paragraph(each) for each in remarks(summary))
-    return folded("Notes", sentences, id=f"wb-notes-{summary.id}") if sentences else ""
+def _notes(summary: Summary) -> Markup:
+    sentences = fragment(*map(paragraph, remarks(summary)))
+    return folded("Notes", sentences, id=f"wb-notes-{summary.id}") if sentences else Markup("")
 
 
-def _buttons(comparison: Comparison, summary: Summary, *, in_tab: bool = False) -> Iterator[str]:
+def _buttons(comparison: Comparison, summary: Summary, *, in_tab: bool = False) -> Iterator[Markup]:
     if comparison.active:
         cancel = action("cancel_comparison", comparison=comparison.id)
         yield icon_button("close", "Cancel", **cancel, data_workbench="cancel-comparison")

@@ -10,13 +10,14 @@ import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from html import escape
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
 from workbench.errors import NotFoundError, quoted
-from workbench.markup import tag
+from workbench.markup import fragment, tag
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -87,8 +88,8 @@ def title(name: str) -> str:
 
 def document(name: str) -> str:
     """Return HTML that shows this page and contains the others for its links. Raises NotFoundError."""
-    head = f"<title>{escape(title(name))} – dask-workbench</title><style>{_STYLE}</style>"
-    contents = "".join(f"<h2>{escape(title(each))}</h2>{_html(each, without_title=True)}" for each in _indices())
+    head = tag("title", f"{title(name)} – dask-workbench") + tag("style", Markup(_STYLE))
+    contents = fragment(*(tag("h2", title(each)) + _html(each, without_title=True) for each in _indices()))
     articles = (
         tag("article", _html(each), id=each, class_="asked" if each == name else None)
         for each in pages()
@@ -111,7 +112,7 @@ def _plain(text: str) -> str:
 
 
 @cache
-def _html(name: str, *, without_title: bool = False) -> str:
+def _html(name: str, *, without_title: bool = False) -> Markup:
     """Return a page as HTML. HTML in its text is shown as text."""
     # Imported on first use: it takes a tenth of a second.
     from markdown_it import MarkdownIt
@@ -127,7 +128,7 @@ def _html(name: str, *, without_title: bool = False) -> str:
         if token.children:
             token.children = _linked(name, token.children)
     html: str = reader.renderer.render(tokens, reader.options, {})
-    return html.replace("<table>", '<div class="table"><table>').replace("</table>", "</table></div>")
+    return Markup(html.replace("<table>", '<div class="table"><table>').replace("</table>", "</table></div>"))
 
 
 def _linked(name: str, tokens: Sequence[Token]) -> list[Token]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from typing import Any, NamedTuple
+
+from markupsafe import Markup
 
 from workbench.errors import WorkbenchError
 from workbench.markup import tag
@@ -62,7 +63,7 @@ class Form(NamedTuple):
     enter: str | None = None
     silent: bool = False
 
-    def html(self, fields: Iterable[str], below: Mapping[str, str] = {}) -> str:
+    def html(self, fields: Iterable[str], below: Mapping[str, str] = {}) -> Markup:
         """Return fields in a grid, with the HTML to put below some of them."""
         return tag("div", *(self._field(name) + below.get(name, "") for name in fields), class_="wb-Form")
 
@@ -94,7 +95,7 @@ class Form(NamedTuple):
                 sentence = re.sub(rf"\b{re.escape(name)}\b(?!=)", called, sentence)
         return sentence
 
-    def _field(self, name: str) -> str:
+    def _field(self, name: str) -> Markup:
         field = resolved(self.schema["properties"][name], self.schema)
         id_ = f"wb-{self.prefix}{name}".replace(".", "-")
         required = name in self.schema.get("required", ())
@@ -106,11 +107,11 @@ class Form(NamedTuple):
         title = field.get("title", name)
         return tag(
             "div",
-            tag("label", escape(title), " *" if required else "", for_=id_, title=about),
+            tag("label", title, " *" if required else "", for_=id_, title=about),
             tag("span", self._control(name, field, id_, wrong), _unit(field), class_="wb-Field-control"),
             tag(
                 "span",
-                escape(message or about),
+                message or about,
                 id=f"{id_}-about",
                 class_="wb-hidden" if not message or self.silent else "wb-Problem" if wrong else "wb-Field-hint",
                 role="alert" if wrong else None,
@@ -122,7 +123,7 @@ class Form(NamedTuple):
     def _default(self, name: str, field: Mapping[str, Any]) -> str:
         return self.defaults.get(name, as_text(field.get("default")))
 
-    def _control(self, name: str, field: Mapping[str, Any], id_: str, wrong: bool) -> str:
+    def _control(self, name: str, field: Mapping[str, Any], id_: str, wrong: bool) -> Markup:
         default = self._default(name, field)
         given = self.values.get(name)
         value = default if given is None else as_text(given)
@@ -158,9 +159,9 @@ class Form(NamedTuple):
         )
 
 
-def select(options: Iterable[tuple[str, str]], chosen: str, **attributes: Any) -> str:
+def select(options: Iterable[tuple[str, str]], chosen: str, **attributes: Any) -> Markup:
     """Return a drop-down list of values with their labels."""
-    shown = (tag("option", escape(label), value=value, selected=value == chosen) for value, label in options)
+    shown = (tag("option", label, value=value, selected=value == chosen) for value, label in options)
     return tag("select", *shown, class_="jp-mod-styled", **attributes)
 
 
@@ -171,7 +172,7 @@ def search(
     lists: Mapping[str, tuple[str, Iterable[tuple[str, str]], str]],
     *more: str,
     folded: bool | None = None,
-) -> str:
+) -> Markup:
     """Return a search field, and lists that filter the results.
 
     Parameters
@@ -230,6 +231,6 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _unit(field: Mapping[str, Any]) -> str:
+def _unit(field: Mapping[str, Any]) -> Markup:
     shown = field.get("unit") if field.get("type") in ("integer", "number") else None
-    return tag("span", escape(shown), class_="wb-Field-unit") if shown and shown != "relative" else ""
+    return tag("span", shown, class_="wb-Field-unit") if shown and shown != "relative" else Markup("")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from markupsafe import Markup
 
 from workbench import markup
 from workbench.clusters.budget import refusal
@@ -18,7 +19,7 @@ from workbench.figures.gpus import Choice, gpu_list, gpu_names
 from workbench.formats import count, rate, size
 from workbench.hardware.sampling import NO_DRIVER
 from workbench.kept import check_name
-from workbench.markup import facts, faint, folded, joined, meter, paragraph, tag
+from workbench.markup import facts, faint, folded, fragment, joined, meter, paragraph, tag
 from workbench.views.answers import hints
 from workbench.views.forms import Form, Problem, given
 from workbench.views.parts import (
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 _JUST_NOW = 3.0  # seconds
 
 
-def hardware(context: Context, _: str) -> str:
+def hardware(context: Context, _: str) -> Markup:
     """Return the hardware of this machine in two lines, with details below a fold."""
     inventory = context.machine.inventory()
     why = inventory.missing.get("gpus")
@@ -57,13 +58,13 @@ def hardware(context: Context, _: str) -> str:
     words = (count(cores, "core"), size(memory.limit), gpu_names(inventory) or none)
     free = f"{size(context.session.budget(inventory).left)} free for clusters"
     return (
-        tag("p", escape(joined(words)), title=why, data_workbench="inventory")
+        tag("p", joined(words), title=why, data_workbench="inventory")
         + paragraph(free, data_workbench="budget")
         + folds(about_machine=("About this machine", _details(inventory)))
     )
 
 
-def machine(context: Context, _: str) -> str:
+def machine(context: Context, _: str) -> Markup:
     """Return the current use of this machine, without any cluster."""
     usage, memory = context.machine.usage()
     busy = sum(usage.cores) / max(1, len(usage.cores))
@@ -79,7 +80,7 @@ def machine(context: Context, _: str) -> str:
     return tag("div", shown, live("gpus:"), class_="wb-Section-body")
 
 
-def _core(number: int, busy: float) -> str:
+def _core(number: int, busy: float) -> Markup:
     bar = tag("span", style=f"height: {100 * busy:.0f}%")
     return tag("span", bar, title=f"Core {number}: {100 * busy:.0f} %")
 
@@ -118,8 +119,8 @@ def _card(card: NetworkCard) -> str:
     return joined((names, speed, card.link_layer, card.state))
 
 
-def _details(inventory: Inventory) -> str:
-    found = facts({name: "<br>".join(map(_faded, text.split("\n"))) for name, text in about(inventory).items()})
+def _details(inventory: Inventory) -> Markup:
+    found = facts({name: Markup("<br>").join(map(_faded, text.split("\n"))) for name, text in about(inventory).items()})
     from workbench.figures.topology import has_ways, topology_html
 
     if inventory.topology is None or not has_ways(inventory.topology):
@@ -128,16 +129,16 @@ def _details(inventory: Inventory) -> str:
     return found + folded("What lies between the GPUs", between, data_workbench="topology")
 
 
-def _faded(text: str) -> str:
+def _faded(text: str) -> Markup:
     first, dot, more = text.partition(" · ")
-    return escape(first) + (faint(f"{dot}{more}") if more else "")
+    return fragment(first, faint(f"{dot}{more}") if more else "")
 
 
-def gpus(context: Context, profile: str) -> str:
+def gpus(context: Context, profile: str) -> Markup:
     """Return bars of each GPU of this machine; for a profile with GPUs, with boxes to choose them."""
     inventory = context.machine.inventory()
     if not inventory.gpus:
-        return ""
+        return Markup("")
     return gpu_list(inventory, context.machine.gauges(), place="machine", choice=_choice(profile, inventory))
 
 
@@ -149,7 +150,7 @@ def _choice(profile: str, inventory: Inventory) -> Choice | None:
     return Choice(one=most == 1, proposed=proposed(inventory, most), name=f"plan.{profile}.devices")
 
 
-def start(context: Context, _: str) -> str:
+def start(context: Context, _: str) -> Markup:
     """Return the ways to compute, the plan of the chosen one, and Start."""
     inventory = context.machine.inventory()
     profiles = context.session.profiles(inventory)
@@ -167,7 +168,7 @@ _GROUPS = {"here": "This computer", "elsewhere": "Elsewhere…", "more": "More"}
 """Titles of the groups of profiles; those after the first are folded unless the chosen profile is in them."""
 
 
-def _ways(offered: list[Offered], chosen: str | None) -> str:
+def _ways(offered: list[Offered], chosen: str | None) -> Markup:
     """Return the available profiles by group."""
     groups = {group: [each for each in offered if each.group == group] for group in _GROUPS}
     shown = {
@@ -188,7 +189,7 @@ def _ways(offered: list[Offered], chosen: str | None) -> str:
         for group in shown
     )
     below = (drawer(f"wb-ways-{group}", body, is_open=opened[group]) for group, body in shown.items())
-    return tag("div", first, *words, class_="wb-Folds") + "".join(below)
+    return tag("div", first, *words, class_="wb-Folds") + fragment(*below)
 
 
 def _chosen(context: Context, profiles: Iterable[Offered]) -> str | None:
@@ -198,17 +199,19 @@ def _chosen(context: Context, profiles: Iterable[Offered]) -> str | None:
     return chosen if chosen in names else next(iter(names), None)
 
 
-def _unavailable(profiles: list[Offered]) -> str:
+def _unavailable(profiles: list[Offered]) -> Markup:
     """Return the unavailable profiles with reasons."""
-    return "".join(
-        tag(
-            "p",
-            tag("strong", escape(each.title)),
-            f" {escape(each.reason or each.summary)}",
-            aria_disabled="true",
-            data_workbench=f"profile-{each.name}",
+    return fragment(
+        *(
+            tag(
+                "p",
+                tag("strong", each.title),
+                f" {each.reason or each.summary}",
+                aria_disabled="true",
+                data_workbench=f"profile-{each.name}",
+            )
+            for each in profiles
         )
-        for each in profiles
     )
 
 
@@ -235,7 +238,7 @@ def _plan(context: Context, profile: str, inventory: Inventory) -> _Planned:
         return _Planned(profile, typed, None, problem, usual)
 
 
-def _planner(context: Context, profile: str, inventory: Inventory, more: list[Offered]) -> str:
+def _planner(context: Context, profile: str, inventory: Inventory, more: list[Offered]) -> Markup:
     planned = _plan(context, profile, inventory)
     form, needed, more_fields = _form(context, planned, inventory)
     verb = find(profile).verb
@@ -277,7 +280,7 @@ def _planner(context: Context, profile: str, inventory: Inventory, more: list[Of
     return (
         (form.html(needed) if needed else "")
         + (live("nearby") if "address" in needed else "")
-        + tag("p", escape(described), class_=looks, data_settled=True, data_workbench="plan")
+        + tag("p", described, class_=looks, data_settled=True, data_workbench="plan")
         + (problem.remedy if problem else "")
         # Always one element, so that the fields below aren't replaced while the user types in them.
         + tag(
@@ -290,7 +293,7 @@ def _planner(context: Context, profile: str, inventory: Inventory, more: list[Of
         + notice("start", "start-problem")
         + folds(
             more_choices=("More" if needed else "Change", live("plan-form") if more_fields else ""),
-            why=("Why", "".join(map(paragraph, spec.why)) if spec else ""),
+            why=("Why", fragment(*map(paragraph, spec.why)) if spec else ""),
             show_code=("Code", markup.code(spec.code, "plan-code") if spec else ""),
             **({"preview": ("Preview", markup.code(spec.preview, "plan-preview"))} if spec and spec.preview else {}),
             **({"more_ways": (f"{len(more)} not available here: see why", _unavailable(more))} if more else {}),
@@ -311,7 +314,7 @@ def _misnamed(context: Context) -> str | None:
     return next((ClusterRecord.model_construct(**each).taken for each in others if each["name"] == name), None)
 
 
-def nearby(context: Context, _: str) -> str:
+def nearby(context: Context, _: str) -> Markup:
     """Return links to schedulers that the user started elsewhere."""
     found = [
         tag(
@@ -326,20 +329,20 @@ def nearby(context: Context, _: str) -> str:
         )
         for each in context.session.nearby()
     ]
-    return paragraph("Found:") + "".join(found) if found else ""
+    return paragraph("Found:") + fragment(*found) if found else Markup("")
 
 
-def plan_form(context: Context, _: str) -> str:
+def plan_form(context: Context, _: str) -> Markup:
     """Return the optional fields of the profile's form, with the values that empty ones stand for."""
     inventory = context.machine.inventory()
     profile = _chosen(context, context.session.profiles(inventory))
     if profile is None:
-        return ""
+        return Markup("")
     form, _needed, more = _form(context, _plan(context, profile, inventory), inventory)
     return form._replace(silent=True).html(more) + _keep(context, profile)
 
 
-def _keep(context: Context, profile: str) -> str:
+def _keep(context: Context, profile: str) -> Markup:
     """Return controls that save the choices under a name, or delete saved ones."""
     forget = confirmed("delete", f"Forget {profile}", "Forget?", "forget", **action("forget_profile", profile=profile))
     is_own = find(profile).name != profile

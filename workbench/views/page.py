@@ -19,7 +19,10 @@ from functools import cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
+from markupsafe import Markup, escape
+
 from workbench.errors import NotFoundError, WorkbenchError, quoted
+from workbench.markup import paragraph
 from workbench.threads import in_thread
 from workbench.views.state import StateWatcher
 
@@ -151,8 +154,7 @@ Choices = Mapping[str, Any]
 """Choices and input of a page, by names such as `profile` or `plan.cpu.n_workers`: text, booleans and lists."""
 
 Look = Callable[..., Awaitable[Any]]
-
-Maker = Callable[[Context, str], "str | Awaitable[str]"]
+Maker = Callable[[Context, str], "Markup | Awaitable[Markup]"]
 
 
 class View(NamedTuple):
@@ -241,7 +243,7 @@ class Views:
             self._shown[key] = Shown(key, chosen, self, self._state)
         return self._shown[key]
 
-    async def make(self, name: str, choices: Choices | None = None) -> str:
+    async def make(self, name: str, choices: Choices | None = None) -> Markup:
         """Return the current HTML of a view."""
         if not self._state.value:
             await self._state.read()
@@ -250,10 +252,10 @@ class Views:
             context = self._context(view.chosen(choices or {}))
             # A coroutine moves its slow parts to threads or processes itself.
             if inspect.iscoroutinefunction(view.make):
-                return str(await view.make(context, argument))
-            return str(await in_thread(view.make, context, argument))
+                return escape(await view.make(context, argument))
+            return escape(await in_thread(view.make, context, argument))
         except WorkbenchError as err:
-            from workbench.markup import paragraph, without_commands
+            from workbench.markup import without_commands
             from workbench.views.parts import confirming
 
             return paragraph(without_commands(str(err)), "wb-Problem") + confirming(err)
@@ -268,10 +270,11 @@ class Views:
         if not self._shown:
             self._machine.rest()
 
-    def report(self, name: str) -> str:
+    def report(self, name: str) -> Markup:
         """Log an internal error, and return the message for the page."""
         self._log.exception("Workbench: the view %s could not be made", name)
-        return '<p class="wb-Problem wb-Banner">This could not be drawn. The log of the Jupyter server says why.</p>'
+        said = "This could not be drawn. The log of the Jupyter server says why."
+        return paragraph(said, "wb-Problem wb-Banner")
 
     async def close(self) -> None:
         """Stop making all views."""

@@ -6,9 +6,10 @@ import json
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+
+from markupsafe import Markup
 
 from workbench import markup
 from workbench.formats import count, duration, listed, size, span
@@ -56,7 +57,7 @@ def pace(context: Context) -> float:
     return 1.0 if any(run["status"] in ACTIVE or (run["stopped"] or 0) > lately for run in runs) else 30.0
 
 
-def result(context: Context, _: str) -> str:
+def result(context: Context, _: str) -> Markup:
     """Return the tab of the run that was started or chosen last."""
     runs = context.state.get("runs", ())
     run_id = context.choices.get(CHOICE) or next((run["id"] for run in runs), None)
@@ -69,22 +70,22 @@ def result(context: Context, _: str) -> str:
     head = tag(
         "header",
         tag("span", class_="wb-Dot"),
-        tag("h2", escape(title), class_="wb-Card-title", translate=None if run["title"] == run["workload"] else "no"),
-        tag("span", escape(joined((took, where_and_when(run)))), class_="wb-Muted"),
+        tag("h2", title, class_="wb-Card-title", translate=None if run["title"] == run["workload"] else "no"),
+        tag("span", joined((took, where_and_when(run))), class_="wb-Muted"),
         class_=f"wb-Row wb-mod-{run['status']}",
     )
     body = _running(run) if found.active else _ended(context, found, run, tab=True)
     return tag("article", head, body, class_="wb-Result", data_workbench=f"result-{run_id}")
 
 
-def run(context: Context, run_id: str) -> str:
+def run(context: Context, run_id: str) -> Markup:
     """Return the details of a run for the list of runs: the same as in the tab, without the figure."""
     found = context.session.show(run_id)
     run = found.model_dump(mode="json")
     return _again(context, run) + _rest(facts(found), run) if found.active else _ended(context, found, run, tab=False)
 
 
-def _running(run: Mapping[str, Any]) -> str:
+def _running(run: Mapping[str, Any]) -> Markup:
     cancel = button("Cancel", **action("cancel_run", run=run["id"]), title="End this run", data_workbench="cancel-this")
     bar = tag("div", tag("div", progress(run), class_="wb-Result-progress"), cancel, class_="wb-Row")
     left = paragraph(_left(run), data_workbench="time-left")
@@ -115,7 +116,7 @@ def _rounded(seconds: float) -> str:
     return duration(round(seconds) if seconds < 10 else 5 * round(seconds / 5))
 
 
-def _ended(context: Context, found: Run, run: dict[str, Any], *, tab: bool) -> str:
+def _ended(context: Context, found: Run, run: dict[str, Any], *, tab: bool) -> Markup:
     """Return the answer, the use of time, and folded details of an ended run."""
     known = facts(found)
     values = facts_html(known, "answer")
@@ -133,7 +134,7 @@ def _ended(context: Context, found: Run, run: dict[str, Any], *, tab: bool) -> s
     )
 
 
-def _rest(known: Sequence[Fact], run: Mapping[str, Any]) -> str:
+def _rest(known: Sequence[Fact], run: Mapping[str, Any]) -> Markup:
     """Return folded details of a run."""
     return folds(
         f"{run['id']}-",
@@ -143,7 +144,7 @@ def _rest(known: Sequence[Fact], run: Mapping[str, Any]) -> str:
     )
 
 
-def _again(context: Context, run: Mapping[str, Any]) -> str:
+def _again(context: Context, run: Mapping[str, Any]) -> Markup:
     """Return the buttons of a run: use the answer, repeat the run, export, delete."""
     # The cluster that it ran on, or else the newest.
     ready = sorted(context.ready(), key=lambda each: (each["name"] == run["cluster"], each["created"]))
@@ -183,7 +184,7 @@ def _again(context: Context, run: Mapping[str, Any]) -> str:
     return tag("div", *shown, class_="wb-Row") + notice("run") + saving_ + exporting
 
 
-def _exporting(run: Mapping[str, Any]) -> str:
+def _exporting(run: Mapping[str, Any]) -> Markup:
     """Return what the export of a run contains and how large it is, with a button that saves it."""
     contents, n_bytes = exchange.contents(run)
     words = f"A zip that another Workbench imports: {listed(contents)}, about {size(n_bytes)}."
@@ -201,7 +202,7 @@ def opens_result() -> dict[str, Any]:
     return {"data_answer": {CHOICE: "id"}, **command("view", **VIEW)}
 
 
-def _copy(run_id: str) -> str:
+def _copy(run_id: str) -> Markup:
     cell = f'import workbench\n\narrays = workbench.Session().show("{run_id}").arrays\narrays'
     return button(
         "Copy to notebook",
@@ -211,7 +212,7 @@ def _copy(run_id: str) -> str:
     )
 
 
-def _marks(run: Mapping[str, Any]) -> str:
+def _marks(run: Mapping[str, Any]) -> Markup:
     marks = run.get("marks") or {"name": "", "note": "", "star": False}
     prefix = f"mark.{run['id']}."
     star = not marks["star"]
@@ -219,7 +220,7 @@ def _marks(run: Mapping[str, Any]) -> str:
         text_field(f"{prefix}name", "Name", marks["name"], placeholder="Name", data_empty=True)
         + tag(
             "textarea",
-            escape(marks["note"]),
+            marks["note"],
             name=f"{prefix}note",
             rows=2,
             placeholder="Note",
@@ -244,7 +245,7 @@ def _marks(run: Mapping[str, Any]) -> str:
     )
 
 
-def pictures(context: Context, run_id: str) -> str:
+def pictures(context: Context, run_id: str) -> Markup:
     """Return the first picture of a run's answer, and the others folded."""
     from workbench.views.recorded import small_pictures
 
@@ -261,16 +262,16 @@ def _kept_bytes(run: Run) -> int:
     return run.answers.kept_bytes if run.answers else 0
 
 
-def _picture(run: Run, name: str, title: str, png: str) -> str:
+def _picture(run: Run, name: str, title: str, png: str) -> Markup:
     """Return a picture that a click enlarges, with a button that saves it."""
     file = {"data_page": f"{API}/runs/{run.id}/pictures/{quote(name, safe='')}", "data_save": f"{run.id}-{name}.png"}
     save = icon_button("download", f"Save {title} as PNG", **file, data_workbench="save-picture")
     image = tag("img", src=f"data:image/png;base64,{png}", alt=title) if png else ""
     enlarge = tag("button", image, type="button", title="Enlarge", data_enlarge=True) if png else ""
-    return tag("figure", enlarge, tag("figcaption", tag("span", escape(title)), save), class_="wb-Drawn")
+    return tag("figure", enlarge, tag("figcaption", tag("span", title), save), class_="wb-Drawn")
 
 
-def saving(context: Context, run_id: str) -> str:
+def saving(context: Context, run_id: str) -> Markup:
     """Return a form to save a run's answer; then its progress, or its outcome."""
     from workbench.runs.savings import read
 
@@ -298,6 +299,6 @@ def saving(context: Context, run_id: str) -> str:
     return tag("div", place, save, class_="wb-Row") + notice(f"run={run_id}") + ended
 
 
-def run_log(context: Context, run_id: str) -> str:
+def run_log(context: Context, run_id: str) -> Markup:
     """Return the output of a run's process."""
     return markup.log(context.session.log(run_id), "run-log")

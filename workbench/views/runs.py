@@ -6,9 +6,10 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+from markupsafe import Markup
 
 from workbench import markup
 from workbench.errors import BadInputError, quoted
@@ -67,7 +68,7 @@ def pace(context: Context) -> float:
     return 1.0 if any(run["status"] in ACTIVE for run in context.state.get("runs", ())) else 30.0
 
 
-def runs(context: Context, _: str) -> str:
+def runs(context: Context, _: str) -> Markup:
     """Return the list of runs, a line or two each, with search, ticks and folded details."""
     asked = _asked(context)
     shown = int(context.choices.get("runs.shown") or _SHOWN)
@@ -101,7 +102,7 @@ def runs(context: Context, _: str) -> str:
     )
 
 
-async def importing(context: Context, _: str) -> str:
+async def importing(context: Context, _: str) -> Markup:
     """Return a form that takes in a run from a zip file on this machine, which Jupyter's file browser uploads."""
     field, path = "import.path", context.choices.get("import.path", "")
     place = text_field(field, "Path of the zip of a run", path, placeholder="run.zip")
@@ -120,13 +121,13 @@ async def importing(context: Context, _: str) -> str:
     return tag("div", place, go, class_="wb-Row") + notice("import_run") + ways
 
 
-def latest(context: Context, workload: str) -> str:
+def latest(context: Context, workload: str) -> Markup:
     """Return the state of the last run of a workload, for display next to the button Run."""
     compared = context.state.get("comparing", ())
     runs = (each for each in context.state.get("runs", ()) if each["cluster"] not in compared)
     run = next((each for each in runs if each["workload"] == workload), None)
     if run is None:
-        return ""
+        return Markup("")
     status, words = run["status"], run["status"]
     if status in ACTIVE and run["started"]:
         words = joined((far(run), duration(round(time.time() - run["started"]))))
@@ -142,13 +143,13 @@ def latest(context: Context, workload: str) -> str:
     )
 
 
-def _ended(context: Context, titles: Mapping[str, str]) -> str:
+def _ended(context: Context, titles: Mapping[str, str]) -> Markup:
     """Return the outcome of the run that ended last, for screen readers."""
     ended = (run for run in context.state.get("runs", ()) if run["stopped"])
     last = max(ended, key=lambda run: run["stopped"], default=None)
     took = last and last["seconds"] is not None and duration(last["seconds"])
     said = joined((f"{named(last, titles)} on {last['cluster']}: {last['status']}", took or None)) if last else ""
-    return tag("p", escape(said), role="status", class_="wb-hidden", data_workbench="run-ended")
+    return tag("p", said, role="status", class_="wb-hidden", data_workbench="run-ended")
 
 
 def named(run: Mapping[str, Any], titles: Mapping[str, str]) -> str:
@@ -170,7 +171,7 @@ def _asked(context: Context) -> Wanted:
     return asked
 
 
-def _search(context: Context, titles: Mapping[str, str], clusters: set[str]) -> str:
+def _search(context: Context, titles: Mapping[str, str], clusters: set[str]) -> Markup:
     choices = context.choices
     clusters |= {choices.get("runs.cluster") or ""} - {""}
     options = {
@@ -184,7 +185,7 @@ def _search(context: Context, titles: Mapping[str, str], clusters: set[str]) -> 
     return search("runs.", "Search runs", "runs", lists, day, folded=not narrowed)
 
 
-def _found(total: int | None) -> str:
+def _found(total: int | None) -> Markup:
     """Return the number of results with a link to all runs; if all are shown, an element for screen readers only."""
     if total is None:
         return paragraph("", role="status")
@@ -192,11 +193,11 @@ def _found(total: int | None) -> str:
     return tag("div", paragraph(f"{count(total)} found", role="status"), all_, class_="wb-Row")
 
 
-def _ticked(context: Context, listed: Sequence[str]) -> str:
+def _ticked(context: Context, listed: Sequence[str]) -> Markup:
     """Return the actions for ticked runs, visible below the list, so that no line moves."""
     ids = [each for each in str(context.choices.get("runs.ticked") or "").split(",") if each]
     if not ids:
-        return ""
+        return Markup("")
     then = {"runs.ticked": None}
     compare = button(
         "Compare",
@@ -243,16 +244,16 @@ def _folded(context: Context, found: Sequence[dict[str, Any]]) -> list[tuple[Com
     return list(lines.values())
 
 
-def _line(context: Context, comparison: Comparison | None, rows: list[str], runs: list[dict[str, Any]]) -> str:
+def _line(context: Context, comparison: Comparison | None, rows: list[Markup], runs: list[dict[str, Any]]) -> Markup:
     if comparison is None:
         return rows[0]
     summary = context.session.summary(comparison)
     id_, status, title = f"wb-compared-{comparison.id}", comparison.status, f"{summary.title}, compared"
-    verdict = tag("span", escape(said := summary.verdict), title=said, class_="wb-Run-result")
+    verdict = tag("span", said := summary.verdict, title=said, class_="wb-Run-result")
     done = [run["id"] for run in runs if run["status"] not in ACTIVE]
     head = fold(
         id_,
-        tag("span", escape(title), faint(f" {count(len(runs), 'run')}"), class_="wb-Run-title", title=title),
+        tag("span", title, faint(f" {count(len(runs), 'run')}"), class_="wb-Run-title", title=title),
     )
     when = status if comparison.active else ago(comparison.stopped or comparison.created, time.time())
     # No id: an item with an id may be sent as only that, but this one contains items.
@@ -268,7 +269,7 @@ def _line(context: Context, comparison: Comparison | None, rows: list[str], runs
     )
 
 
-def _tick(title: str, ids: str) -> str:
+def _tick(title: str, ids: str) -> Markup:
     return checkbox(
         "runs.ticked",
         value=ids,
@@ -290,7 +291,7 @@ def _with_the_one_before(found: Sequence[dict[str, Any]]) -> Iterator[tuple[str,
         yield run["id"], next(older, None)
 
 
-def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before: dict[str, Any] | None) -> str:
+def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before: dict[str, Any] | None) -> Markup:
     id_, active = run["id"], run["status"] in ACTIVE
     title = named(run, titles)
     given = "\n".join(f"{name}={json.dumps(value)}" for name, value in _given(run).items())
@@ -302,7 +303,7 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
         tag(
             "span",
             star,
-            tag("span", escape(title), translate=_translate(run)),
+            tag("span", title, translate=_translate(run)),
             faint(_differing(run, before)),
             class_="wb-Run-title",
         ),
@@ -315,7 +316,7 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
         f"run-{id_}",
         f"Run of {title}",
         run["status"],
-        [head, tag("span", escape(took), class_="wb-Muted", title=speed)],
+        [head, tag("span", took, class_="wb-Muted", title=speed)],
         progress(run) if active else "",
         foot(where_and_when(run), icons, _outcome(run) if run["result"] else ""),
         paragraph(warning, "wb-Problem"),
@@ -332,17 +333,17 @@ def _translate(run: Mapping[str, Any]) -> str | None:
     return None if run["title"] == run["workload"] else "no"
 
 
-def _ending(run: Mapping[str, Any]) -> str:
+def _ending(run: Mapping[str, Any]) -> Markup:
     """Return why a run ended early; without an alert if the user cancelled it."""
     if run["status"] == "cancelled":
         return paragraph(run["error"] or "")
-    return failure(run["error"]) if run["error"] else ""
+    return failure(run["error"]) if run["error"] else Markup("")
 
 
-def failure(error: str) -> str:
+def failure(error: str) -> Markup:
     """Return an error message with a button that copies it."""
     copy = icon_button("copy", "Copy", data_copy=True)
-    said = tag("span", escape(markup.without_commands(error)), role="alert", data_workbench="run-error")
+    said = tag("span", markup.without_commands(error), role="alert", data_workbench="run-error")
     return tag("div", copy, said, class_="wb-Problem wb-Failure")
 
 
@@ -375,7 +376,7 @@ def where_and_when(run: Mapping[str, Any]) -> str:
     return joined((run["cluster"], origin, past))
 
 
-def progress(run: Mapping[str, Any]) -> str:
+def progress(run: Mapping[str, Any]) -> Markup:
     """Return the progress of a run, and the reason if it waits."""
     progress = Progress.model_validate(run["progress"] or {})
     elapsed = f" · {duration(round(time.time() - run['started']))}" if run["started"] else ""
@@ -384,7 +385,7 @@ def progress(run: Mapping[str, Any]) -> str:
     return shown + (paragraph(progress.waits, class_="wb-Problem", role="status") if progress.waits else "")
 
 
-def _outcome(run: dict[str, Any]) -> str:
+def _outcome(run: dict[str, Any]) -> Markup:
     check = run["check"]
     verdict = ""
     if check:
@@ -392,17 +393,17 @@ def _outcome(run: dict[str, Any]) -> str:
         verdict = tag(
             "span",
             "✓" if passed else "✗",
-            tag("span", escape(check["what"]), class_="wb-hidden"),
+            tag("span", check["what"], class_="wb-hidden"),
             class_="wb-mod-passed" if passed else "wb-mod-wrong",
             title=check["what"],
             data_workbench="check-passed" if passed else "check-failed",
         )
     # One line; the tooltip has the full text.
     shown = headline(run["workload"], run["result"], simulated=run["simulated"])
-    return verdict + tag("span", escape(shown), title=shown, class_="wb-Run-result", data_workbench="result")
+    return verdict + tag("span", shown, title=shown, class_="wb-Run-result", data_workbench="result")
 
 
-def _icons(run: dict[str, Any], title: str, *, going: bool) -> Iterator[str]:
+def _icons(run: dict[str, Any], title: str, *, going: bool) -> Iterator[Markup]:
     path = f"runs/{run['id']}"
     if run["status"] in ACTIVE:
         yield icon_button("close", "Cancel", **action("cancel_run", run=run["id"]), data_workbench="cancel-run")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING
 
-from workbench.markup import paragraph, tag
+from markupsafe import Markup
+
+from workbench.markup import fragment, paragraph, tag
 from workbench.views.parts import action, button, link, live, notice, section
 from workbench.views.tour import tour
 
@@ -13,23 +14,23 @@ if TYPE_CHECKING:
     from workbench.views.page import Context
 
 
-def sidebar(context: Context, _: str) -> str:
+def sidebar(context: Context, _: str) -> Markup:
     """Return all sections, one below the other."""
-    return tour(context) + live("trust") + "".join(_sections(context))
+    return tour(context) + live("trust") + fragment(*_sections(context))
 
 
-def wide(context: Context, _: str) -> str:
+def wide(context: Context, _: str) -> Markup:
     """Return the sections in three columns: resources, computations, runs."""
     hardware, clusters, work, runs, compare = _sections(context)
     columns = (tag("div", *each) for each in ((hardware, clusters), (work, compare), (runs,)))
     return tour(context) + live("trust") + tag("div", *columns, class_="wb-Columns")
 
 
-def trust(context: Context, _: str) -> str:
+def trust(context: Context, _: str) -> Markup:
     """Return the question whether to trust the definitions of the working folder, until the user has answered it."""
     waiting = context.session.untrusted()
     if waiting is None:
-        return ""
+        return Markup("")
     if waiting.problem is not None:
         return tag("div", paragraph(waiting.problem, "wb-Problem"), class_="wb-Banner", data_workbench="trust")
     if context.choices.get("trust.later") == waiting.sha:
@@ -45,7 +46,7 @@ def trust(context: Context, _: str) -> str:
     )
     return tag(
         "div",
-        tag("span", escape(waiting.question), title=str(waiting.folder)),
+        tag("span", waiting.question, title=str(waiting.folder)),
         tag("div", later, yes, class_="wb-Row"),
         notice("trust", "trust-problem"),
         class_="wb-Banner",

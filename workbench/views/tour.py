@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING, NamedTuple
+
+from markupsafe import Markup
 
 from workbench import kept
 from workbench.markup import faint, paragraph, tag
@@ -44,17 +45,17 @@ _STEPS = (
 )
 
 
-def tour(context: Context) -> str:
+def tour(context: Context) -> Markup:
     """Return the current step of the tour, in an element that stays after its end."""
     return tag("div", "" if kept.is_tour_over() else _card(context), id="wb-tour", class_="wb-Tour")
 
 
-def _card(context: Context) -> str:
+def _card(context: Context) -> Markup:
     chosen = context.choices.get("tour.step")
     number = chosen if isinstance(chosen, int) and 0 <= chosen < len(_STEPS) else 0
     step, following = _STEPS[number], _STEPS[number + 1 : number + 2]
     counted = faint(f"{number + 1} of {len(_STEPS)}")
-    said = tag("div", tag("strong", escape(step.title)), " ", counted, paragraph(step.text, ""), role="status")
+    said = tag("div", tag("strong", step.title), " ", counted, paragraph(step.text, ""), role="status")
     over = {**action("end_tour"), "data_workbench": "tour-over"}
     buttons = [button("Done", kind="accept", **over)]
     if following:

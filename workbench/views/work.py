@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from markupsafe import Markup
 
 from workbench import markup
 from workbench.errors import WorkbenchError
 from workbench.formats import duration, size, span
-from workbench.markup import facts, folded, paragraph, tag
+from workbench.markup import facts, folded, fragment, paragraph, tag
 from workbench.runs.settings import read_settings
 from workbench.storage.servers import ASKED
 from workbench.threads import in_thread
@@ -58,7 +59,7 @@ _VERDICTS = {"fits": "Fits in memory", "won't fit": "Won't fit in memory", "will
 _LIGHTS = {"fits": "good", "will spill": "fair", "won't fit": "bad", "can't run": "bad"}
 
 
-async def work(context: Context, _: str) -> str:
+async def work(context: Context, _: str) -> Markup:
     """Return the section's body: the catalogue, and below it the chosen workload."""
     # Listing the user's workloads may have to read their files.
     there = {each.name: each for each in await in_thread(context.session.workloads)}
@@ -70,7 +71,7 @@ async def work(context: Context, _: str) -> str:
     failed = context.session.broken_workloads(wait=False)
     broken = (paragraph(f"{each.where}: {each.why}", data_workbench="broken") for each in failed)
     unread = paragraph(chosen.problem, "wb-Problem")
-    return catalogue + "".join(broken) + unread + await _own(context) + await _chosen(context, chosen)
+    return catalogue + fragment(*broken) + unread + await _own(context) + await _chosen(context, chosen)
 
 
 class Chosen(NamedTuple):
@@ -113,7 +114,7 @@ def target(context: Context) -> dict[str, Any] | None:
     return max(chosen or ready, key=lambda each: each["created"], default=None)
 
 
-async def _chosen(context: Context, chosen: Chosen) -> str:
+async def _chosen(context: Context, chosen: Chosen) -> Markup:
     template = chosen.template
     prefix = f"run.{template.name}."
     typed = given(context.choices, prefix)
@@ -212,12 +213,12 @@ async def _chosen(context: Context, chosen: Chosen) -> str:
                 "Code",
                 markup.code(code, "workload-code") + tag("div", insert, class_="wb-Row wb-mod-end"),
             ),
-            about=("About", tag("pre", escape(_LINE_END.sub(" ", template.help)), class_="wb-Help")),
+            about=("About", tag("pre", _LINE_END.sub(" ", template.help), class_="wb-Help")),
         )
     )
 
 
-async def _own(context: Context) -> str:
+async def _own(context: Context) -> Markup:
     """Return a search for the user's functions in unlisted files."""
     listed = context.state.get("titles", {})
     runs = (run for run in context.state.get("runs", ()) if run["function"] and run["workload"] not in listed)
@@ -259,7 +260,7 @@ def _server(typed: Mapping[str, Any]) -> dict[str, Any]:
 
 async def _browsing(
     context: Context, template: Template, typed: Mapping[str, Any], fields: Sequence[str]
-) -> dict[str, str]:
+) -> dict[str, Markup]:
     """Return a search for each field that takes a path: paths of recent runs, and folders to browse."""
     schema, found = template.schema()["properties"], {}
     for name in (each for each in _to_read(template) if each in fields):
@@ -293,14 +294,14 @@ def _choices(held: Contents | None, typed: Mapping[str, Any]) -> dict[str, list[
     }
 
 
-def _holds(held: Contents | None) -> str:
+def _holds(held: Contents | None) -> Markup:
     """Return a summary of the file, with its arrays and dimensions below a fold."""
     if held is None:
-        return ""
+        return Markup("")
     arrays = {each.name or "array": each.line() for each in held.arrays[:_MOST_ARRAYS]}
     more = len(held.arrays) - len(arrays)
     inside = facts(arrays | {f"{each.name} ↦": each.line() for each in held.dimensions})
-    inside += "".join(map(paragraph, (*([f"{more} more arrays"] if more else []), *held.remarks)))
+    inside += fragment(*map(paragraph, (*([f"{more} more arrays"] if more else []), *held.remarks)))
     return folded(held.sentence(), inside, id="wb-holds", data_workbench="holds")
 
 
@@ -329,11 +330,11 @@ def _defaults(preset: Preset | None, needs: Forecast | None) -> dict[str, str]:
     return {name: as_text(value) for name, value in preset.parameters.items()} | laid_out
 
 
-def _presets(template: Template, prefix: str, preset: Preset | None, cluster: dict[str, Any] | None) -> str:
+def _presets(template: Template, prefix: str, preset: Preset | None, cluster: dict[str, Any] | None) -> Markup:
     """Return a list of presets: experiments of the texts, and the user's own."""
     offered = template.offered
     if not offered:
-        return ""
+        return Markup("")
     options = [("", "none"), *((each.name, each.title) for each in offered)]
     control = select(
         options,
@@ -353,7 +354,7 @@ def _presets(template: Template, prefix: str, preset: Preset | None, cluster: di
     )
 
 
-def _settings(template: Template, wanted: str) -> str:
+def _settings(template: Template, wanted: str) -> Markup:
     """Return the field for Dask's settings of a run."""
     control = text_field(
         f"settings.{template.name}",
@@ -366,14 +367,14 @@ def _settings(template: Template, wanted: str) -> str:
     return _wide("Dask settings", control, "wb-settings", title="For a run or comparison; spaces between them")
 
 
-def _wide(label: str, control: str, id_: str | None, **attributes: Any) -> str:
+def _wide(label: str, control: str, id_: str | None, **attributes: Any) -> Markup:
     """Return a field of full width."""
     words = tag("label", label, for_=id_, **attributes)
     field = tag("div", words, tag("span", control, class_="wb-Field-control"), class_="wb-Field wb-mod-wide")
     return tag("div", field, class_="wb-Form")
 
 
-def _keep(context: Context, chosen: Chosen, prefix: str, typed: Mapping[str, Any], preset: Preset | None) -> str:
+def _keep(context: Context, chosen: Chosen, prefix: str, typed: Mapping[str, Any], preset: Preset | None) -> Markup:
     """Return controls that save the parameters as a preset, or delete the chosen one."""
     forget = ""
     if preset and preset.removable:
@@ -395,7 +396,7 @@ def _keep(context: Context, chosen: Chosen, prefix: str, typed: Mapping[str, Any
     ) + (notice("forget_preset") if forget else "")
 
 
-def _target(context: Context, cluster: dict[str, Any] | None) -> str:
+def _target(context: Context, cluster: dict[str, Any] | None) -> Markup:
     ready = context.ready()
     if not ready or cluster is None:
         control = markup.faint("waiting for a cluster …")
@@ -414,7 +415,7 @@ def _second(context: Context, template: Template, cluster: dict[str, Any] | None
     return "It runs already. Run a second?" if same else None
 
 
-def _verdict(needs: Forecast | None, problem: str | None, cluster: dict[str, Any] | None) -> str:
+def _verdict(needs: Forecast | None, problem: str | None, cluster: dict[str, Any] | None) -> Markup:
     """Return the verdict on memory, in one line with a light."""
     if needs is None:
         # Reserve a line for the verdict, or everything below it would move during typing.
@@ -429,16 +430,16 @@ def _verdict(needs: Forecast | None, problem: str | None, cluster: dict[str, Any
     return _lit(_LIGHTS.get(needs.verdict or "", "none"), short or needs.sentence, needs.sentence, "needs")
 
 
-def _lit(light: str, text: str, title: str, hook: str, *further: str) -> str:
+def _lit(light: str, text: str, title: str, hook: str, *further: str) -> Markup:
     """Return a line with a light, and further elements next to it."""
     dot = tag("span", class_=f"wb-Light wb-mod-{light}", aria_hidden="true")
-    return tag("div", tag("p", dot, escape(text), title=title), *further, class_="wb-Needs", data_workbench=hook)
+    return tag("div", tag("p", dot, text, title=title), *further, class_="wb-Needs", data_workbench=hook)
 
 
-def _time(needs: Forecast | None, cluster: dict[str, Any] | None, workload: str, prefix: str) -> str:
+def _time(needs: Forecast | None, cluster: dict[str, Any] | None, workload: str, prefix: str) -> Markup:
     """Return the forecast of time, amber above an hour or if unknown, with a button that measures it."""
     if needs is None or cluster is None or needs.verdict in ("won't fit", "can't run"):
-        return ""
+        return Markup("")
     light, lasting = "fair", "Time unknown"
     if needs.seconds is not None:
         lasting = span(needs.seconds["low"], needs.seconds["high"])
@@ -447,9 +448,9 @@ def _time(needs: Forecast | None, cluster: dict[str, Any] | None, workload: str,
     return _lit(light, lasting, needs.sentence, "time", _measure(needs, cluster, workload, prefix))
 
 
-def _measure(needs: Forecast, cluster: dict[str, Any], workload: str, prefix: str) -> str:
+def _measure(needs: Forecast, cluster: dict[str, Any], workload: str, prefix: str) -> Markup:
     if needs.measure is None:
-        return ""
+        return Markup("")
     measure = link(
         f"Measure ({duration(max(1, round(needs.measure)))})",
         title=f"Run a part of it on {cluster['name']}, so that forecasts know how long it takes",
@@ -460,6 +461,6 @@ def _measure(needs: Forecast, cluster: dict[str, Any], workload: str, prefix: st
     return measure + notice("measure", "measurement")
 
 
-def _why(needs: Forecast | None) -> str:
+def _why(needs: Forecast | None) -> Markup:
     """Return the sentences that explain the verdict."""
-    return "" if needs is None else "".join(map(paragraph, (needs.sentence, *needs.notes)))
+    return Markup("") if needs is None else fragment(*map(paragraph, (needs.sentence, *needs.notes)))

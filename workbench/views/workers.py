@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from markupsafe import Markup
 
 from workbench.formats import duration, size
 from workbench.markup import icon_button, meter, tag
@@ -50,7 +51,7 @@ _COLUMNS = {
 }
 
 
-async def workers(context: Context, name: str) -> str:
+async def workers(context: Context, name: str) -> Markup:
     """Return a table of the workers, sorted by the column that was clicked; a second click reverses it."""
     found = await context.session.control.workers(name)
     by = str(context.choices.get("workers.by") or "name")
@@ -62,7 +63,7 @@ async def workers(context: Context, name: str) -> str:
     rows = (
         tag(
             "tr",
-            tag("td", escape(worker.name)),
+            tag("td", worker.name),
             *(tag("td", _COLUMNS[each].shown(worker)) for each in columns if each != "name"),
             tag("td", _restart(name, worker) if "restart" in can else ""),
             id=f"wb-worker-{worker.address}",
@@ -73,15 +74,15 @@ async def workers(context: Context, name: str) -> str:
     )
     last = tag("th", tag("span", "Restart", class_="wb-hidden"))
     table = _table([*head, last], rows, aria_label=f"Workers of {name}")
-    return tag("strong", escape(name), class_="wb-Panes", translate="no") + notice(f"cluster={name}") + table
+    return tag("strong", name, class_="wb-Panes", translate="no") + notice(f"cluster={name}") + table
 
 
-def _table(heads: Iterable[str], rows: Iterable[str], **attributes: Any) -> str:
+def _table(heads: Iterable[str], rows: Iterable[str], **attributes: Any) -> Markup:
     inside = tag("thead", tag("tr", *heads)), tag("tbody", *rows)
     return tag("div", tag("table", *inside, class_="wb-Table", **attributes), class_="wb-Across")
 
 
-def _heading(column: str, by: str, *, falls: bool) -> str:
+def _heading(column: str, by: str, *, falls: bool) -> Markup:
     sorts = ("descending" if falls else "ascending") if column == by else "none"
     # In most columns the largest values matter most.
     further = column if (column == by and falls) or (column == "name" != by) else f"-{column}"
@@ -95,7 +96,7 @@ def _heading(column: str, by: str, *, falls: bool) -> str:
     )
 
 
-def _restart(name: str, worker: Worker) -> str:
+def _restart(name: str, worker: Worker) -> Markup:
     return icon_button(
         "refresh",
         f"Restart worker {worker.name}: its data are lost",
