@@ -21,7 +21,8 @@ from workbench.runs.comparing.compare import plan_comparison, read_request
 from workbench.runs.submit import finish, submit_alone
 from workbench.session import Session
 from workbench.workloads import alone
-from workbench.workloads.lookup import template, templates
+from workbench.workloads.builtin import templates
+from workbench.workloads.lookup import template
 
 ROOT = Path(__file__).parent.parent
 CLUSTER = "cpu --workers 1 --threads 2 --memory 512MiB"

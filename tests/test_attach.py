@@ -32,8 +32,8 @@ from workbench.clusters import control, dashboard, handle, records
 from workbench.clusters.budget import budget
 from workbench.clusters.handle import Handle, abouts
 from workbench.clusters.plan import plan
-from workbench.clusters.profiles import profile
 from workbench.clusters.profiles.address import Attached, spec_of
+from workbench.clusters.profiles.lookup import profile
 from workbench.errors import BadInputError, ConflictError, FailedError, WorkbenchError
 from workbench.hardware import inventory
 from workbench.runs import store, submit

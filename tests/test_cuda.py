@@ -20,7 +20,7 @@ from workbench.clusters.budget import check_budget
 from workbench.clusters.choices import ClusterChoices, GpuChoices
 from workbench.clusters.devices import check, devices_of
 from workbench.clusters.plan import explained, plan
-from workbench.clusters.profiles import profile, profiles
+from workbench.clusters.profiles.lookup import profile, profiles
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, MissingError, install

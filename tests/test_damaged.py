@@ -37,7 +37,7 @@ from workbench.session import Session
 from workbench.views.comparisons import comparisons as compare_view
 
 if TYPE_CHECKING:
-    from workbench.views.page import Context
+    from workbench.views.context import Context
 
 SPEC = ClusterSpec(profile="cpu", n_workers=1, threads_per_worker=1, memory_limit=2**30)
 WRONG: tuple[Any, ...] = (None, -1, 0, 2**63, 10**40, -1e308, float("nan"), "", "x", "é" * 5000, [], {}, [None], True)

@@ -24,7 +24,7 @@ from workbench.clusters import records
 from workbench.clusters.profiles import registered
 from workbench.hardware import inventory
 from workbench.workloads import extensions
-from workbench.workloads.lookup import templates
+from workbench.workloads.builtin import templates
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

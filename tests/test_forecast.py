@@ -28,8 +28,9 @@ from workbench.runs.forecasting.verdicts import size_of
 from workbench.runs.run import Imported, Run
 from workbench.runs.submit import submit
 from workbench.session import Session
+from workbench.workloads.builtin import templates
 from workbench.workloads.estimates import expected_passes
-from workbench.workloads.lookup import template, templates
+from workbench.workloads.lookup import template
 from workbench.workloads.values import Needs
 
 SPEC = ClusterSpec(profile="cpu", n_workers=2, threads_per_worker=1, memory_limit=2**30)

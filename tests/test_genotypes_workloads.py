@@ -12,8 +12,8 @@ from workbench.errors import BadInputError, FailedError
 from workbench.figures.answers import Dots, pictures
 from workbench.runs import inputs
 from workbench.storage.variables import dataset
+from workbench.workloads.builtin import templates
 from workbench.workloads.contents import look
-from workbench.workloads.lookup import templates
 
 TEXT = np.dtypes.StringDType()
 RNG = np.random.default_rng(0)

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from workbench.clusters.profiles import profiles, registered
+from workbench.clusters.profiles import registered
+from workbench.clusters.profiles.lookup import profiles
 from workbench.hardware import Inventory, Sources, inventory, memory
 from workbench.hardware.sources import UnreadableError
 

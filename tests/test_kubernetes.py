@@ -27,7 +27,7 @@ from tests.waiting import until
 from workbench.cli import main
 from workbench.clusters import records
 from workbench.clusters.plan import plan
-from workbench.clusters.profiles import profile
+from workbench.clusters.profiles.lookup import profile
 from workbench.credentials import by_command
 from workbench.errors import BadInputError, BadParameterError, FailedError, WorkbenchError
 from workbench.hardware import inventory

@@ -17,7 +17,7 @@ from tests.test_runs import finish, start_cluster, submit
 from tests.trusted import trust_here
 from tests.views import html_at, html_of
 from workbench.cli import main
-from workbench.cli.runs import where
+from workbench.cli.options import where
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError, NotFoundError
 from workbench.runs.forecasting import machines

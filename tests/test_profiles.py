@@ -184,7 +184,7 @@ def test_it_is_started_from_the_terminal(installed: list[str], data_folder: Path
 def test_it_is_a_way_to_compute_on_the_page(brought: None) -> None:
     from tests.server.conftest import FakeSession
     from workbench.views import machine
-    from workbench.views.page import Context, Machine
+    from workbench.views.context import Context, Machine
 
     session: Any = FakeSession()
     context = Context(session, {}, Machine(session), None, {"profile": "tea"})  # type: ignore[arg-type]

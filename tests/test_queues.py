@@ -18,7 +18,8 @@ from tests.commands import answer
 from tests.waiting import until
 from workbench import connect
 from workbench.clusters.engine import Job, queued
-from workbench.clusters.profiles import Around, profile
+from workbench.clusters.profiles import Around
+from workbench.clusters.profiles.lookup import profile
 from workbench.hardware import inventory
 
 pytestmark = pytest.mark.daemons
@@ -50,7 +51,8 @@ SCRIPTS = {
 
 def test_a_preview_can_be_had_in_a_thread_and_leaves_signals_alone() -> None:
     told = (
-        "import signal, threading; from workbench.clusters.profiles import Around, profile;"
+        "import signal, threading; from workbench.clusters.profiles import Around;"
+        "from workbench.clusters.profiles.lookup import profile;"
         "from workbench.hardware import inventory; found = profile('slurm');"
         "spec = found.plan({}, Around(inventory())); said = [];"
         "thread = threading.Thread(target=lambda: said.append(found.preview(spec)));"

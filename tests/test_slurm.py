@@ -28,7 +28,8 @@ from workbench import connect, watch
 from workbench.clusters import records
 from workbench.clusters.engine import Job, queued
 from workbench.clusters.plan import explained, plan
-from workbench.clusters.profiles import Around, profile
+from workbench.clusters.profiles import Around
+from workbench.clusters.profiles.lookup import profile
 from workbench.clusters.profiles.slurm import Slurm
 from workbench.errors import BadInputError
 from workbench.hardware import inventory

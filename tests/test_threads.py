@@ -14,7 +14,7 @@ faulthandler.dump_traceback_later(60, exit=True)
 import workbench.session
 from workbench.clusters.reaching import Place
 from workbench.threads import load
-from workbench.workloads.lookup import templates
+from workbench.workloads.builtin import templates
 
 others = [threading.Thread(target=each) for each in (templates, lambda: load("distributed"))]
 for each in others:

@@ -17,6 +17,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+SOCKETS, SPILL = "workbench-host-", "workbench-spill-"
+"""Prefixes of the names of the temporary folders of a cluster's process: for its sockets, and for spilled data."""
+
+CRASHED = "The process that holds the cluster crashed."
+"""Last line of the log of such a process."""
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LOCKED = (errno.EAGAIN, errno.EACCES)

@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from workbench import config, hardware, kept
-from workbench.clusters import budget, control, environments, launch, nearby, plan, profiles, records
+from workbench.clusters import budget, control, environments, launch, nearby, plan, records
 from workbench.clusters.choices import choosing
 from workbench.clusters.profiles import own
+from workbench.clusters.profiles.lookup import profiles as offered_profiles
 from workbench.clusters.spec import ClusterSpec
 from workbench.clusters.start import Cluster, record_of
 from workbench.credentials import by_command, confirm
 from workbench.runs import exchange, room, savings, store
 from workbench.runs.comparing import comparisons
 from workbench.threads import finish, in_thread, synchronous
-from workbench.workloads import lookup, presets
+from workbench.workloads import builtin, lookup, presets
 from workbench.workloads.listing import Broken, listed
 from workbench.workloads.own import functions
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from workbench.clusters.budget import Budget
     from workbench.clusters.environments import Environment
-    from workbench.clusters.profiles import Offered
+    from workbench.clusters.profiles.lookup import Offered
     from workbench.clusters.records import ClusterRecord
     from workbench.hardware import Inventory
     from workbench.runs.comparing.comparisons import Comparison, Request
@@ -81,7 +82,7 @@ class Session:
 
     def profiles(self, inventory: Inventory | None = None, /) -> tuple[Offered, ...]:
         """Return all profiles; unavailable ones give the reason."""
-        return profiles.profiles(inventory or self.hardware())
+        return offered_profiles(inventory or self.hardware())
 
     def environments(self) -> tuple[Environment, ...]:
         """Return the Python environments that a cluster can run in."""
@@ -132,7 +133,7 @@ class Session:
 
     def workloads(self, *, wait: bool = True) -> tuple[Template, ...]:
         """Return all workloads: built-in, from packages, and the user's. Without `wait`, skip those not loaded yet."""
-        return (*lookup.templates(), *listed(wait=wait).workloads)
+        return (*builtin.templates(), *listed(wait=wait).workloads)
 
     def broken_workloads(self, *, wait: bool = True) -> tuple[Broken, ...]:
         """Return files and packages with broken workloads, and the reasons."""

@@ -25,7 +25,7 @@ from workbench.travelling import machine_words
 
 if TYPE_CHECKING:
     from workbench.clusters.budget import Budget
-    from workbench.clusters.profiles import Offered
+    from workbench.clusters.profiles.lookup import Offered
     from workbench.clusters.records import ClusterRecord
     from workbench.hardware import Gpu, Inventory
     from workbench.runs.comparing.comparisons import Comparison

@@ -93,7 +93,7 @@ def make_pages() -> dict[str, str]:
 
 def workloads() -> tuple[Any, ...]:
     """Return the built-in workloads."""
-    from workbench.workloads.lookup import templates
+    from workbench.workloads.builtin import templates
 
     return templates()
 

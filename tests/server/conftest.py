@@ -25,7 +25,7 @@ from workbench.clusters.budget import Budget
 from workbench.clusters.control import Worker
 from workbench.clusters.environments import Environment
 from workbench.clusters.plan import check_agreed, plan
-from workbench.clusters.profiles import profiles
+from workbench.clusters.profiles.lookup import profiles
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError

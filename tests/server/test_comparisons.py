@@ -12,11 +12,11 @@ from dask.utils import parse_bytes
 
 from tests.server.conftest import html_of, read_state
 from tests.server.test_views import GIB, text_of
-from workbench.clusters.profiles import profiles
+from workbench.clusters.profiles.lookup import profiles
 from workbench.clusters.profiles.ucx import UCX_OPEN
 from workbench.clusters.spec import ClusterSpec
 from workbench.hardware import Gpu, inventory
-from workbench.workloads.lookup import templates
+from workbench.workloads.builtin import templates
 
 
 async def test_a_comparison_that_goes_on_is_pushed_to_the_page_that_shows_it(open_page: Any, session: Any) -> None:

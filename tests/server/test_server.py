@@ -28,7 +28,8 @@ import workbench
 from tests.server.conftest import DONE, PATIENCE, html_of, read_state
 from workbench.clusters.asking import short
 from workbench.errors import BadParameterError, FailedError
-from workbench.server.handlers import Refusing, addresses
+from workbench.server.app import addresses
+from workbench.server.handlers import Refusing
 from workbench.views.actions import ACTIONS
 from workbench.views.screen import MOST_ACTIONS
 
@@ -37,7 +38,7 @@ def test_loading_the_extension_imports_nothing_heavy() -> None:
     code = (
         "import sys, jupyter_server.serverapp, workbench\n"
         "workbench._jupyter_server_extension_points()\n"
-        "from workbench.server.handlers import addresses; addresses()\n"
+        "from workbench.server.app import addresses; addresses()\n"
         "heavy = {'dask', 'distributed', 'bokeh', 'panel', 'pyarrow', 'numpy', 'pydantic_core', 'watchfiles', 'zarr'}\n"
         "print(*sorted(heavy & set(sys.modules)))"
     )

@@ -22,7 +22,7 @@ from workbench.views import parts
 from workbench.views.actions import perform
 from workbench.views.answers import to_json
 from workbench.views.page import ViewWatch
-from workbench.workloads.lookup import group_of
+from workbench.workloads.builtin import group_of
 
 GIB = 2**30
 

@@ -204,7 +204,7 @@ def _chosen(line: Line) -> tuple[str, dict[str, Any]]:
 def _check_options(name: str, choices: Iterable[str]) -> None:
     """Raise BadInputError with the options of a profile if it has none for one of these choices."""
     from workbench.clusters.lines import option_of
-    from workbench.clusters.profiles import profile, takes
+    from workbench.clusters.profiles.lookup import profile, takes
     from workbench.formats import meant
     from workbench.hardware import inventory
 

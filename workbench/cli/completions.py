@@ -25,7 +25,8 @@ def add_profile_options(parser: argparse.ArgumentParser) -> None:
     if "_ARGCOMPLETE" not in os.environ or "up" not in words:
         return
     from workbench.clusters.lines import options_of
-    from workbench.clusters.profiles import profile, registered
+    from workbench.clusters.profiles import registered
+    from workbench.clusters.profiles.lookup import profile
     from workbench.hardware import inventory
 
     for name in registered().keys() & set(words):

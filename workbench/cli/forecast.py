@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.cli.answers import answer
 from workbench.cli.clusters import add_yes, new_session, own_cluster, spec_of
-from workbench.cli.runs import add_parameters, add_where, refuse_what_wont_fit, run_on, where, workload_parameters
+from workbench.cli.options import add_parameters, add_where, where, workload_parameters
+from workbench.cli.runs import refuse_what_wont_fit, run_on
 from workbench.cli.words import FORCE, add_command, add_workload_name
 from workbench.errors import FailedError
 

@@ -20,7 +20,7 @@ class Subject(NamedTuple):
 def of_profile(name: str) -> Subject:
     """Return the options of a profile on this machine."""
     from workbench.clusters.lines import options_of
-    from workbench.clusters.profiles import profile
+    from workbench.clusters.profiles.lookup import profile
     from workbench.hardware import inventory
 
     found, here = profile(name), inventory()

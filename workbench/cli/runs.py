@@ -8,11 +8,11 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from workbench.cli import completions
 from workbench.cli.answers import answer, complain, print_text, shown
 from workbench.cli.clusters import add_no_wait, add_yes, new_session, own_cluster, spec_of
+from workbench.cli.options import add_parameters, add_settings, add_where, where, workload_parameters
 from workbench.cli.signals import ending_on, holding_back_signals
-from workbench.cli.words import add_command, add_pairs, add_run_name, add_workload_name, parameters_of, whole_number
+from workbench.cli.words import add_command, add_run_name, add_workload_name, parameters_of, whole_number
 from workbench.errors import BadInputError, ConflictError, NotFoundError, WorkbenchError
 
 if TYPE_CHECKING:
@@ -207,43 +207,6 @@ def _report_run(run: Run, arguments: argparse.Namespace) -> int:
 def _ending(run: Run) -> str:
     how = {"failed": "failed", "lost": "was lost", "cancelled": "was cancelled"}.get(run.status, f"is {run.status}")
     return f"{how}: {run.error}" if run.error else f"{how}."
-
-
-def workload_parameters(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the parameters of a workload from the options of `add_parameters`."""
-    chosen = {"preset": arguments.preset, "scale": arguments.scale}
-    return parameters_of(arguments.parameters) | {name: text for name, text in chosen.items() if text is not None}
-
-
-def where(session: Session, arguments: argparse.Namespace) -> str:
-    """Return the options of the cluster to start: those of --on, or else the profile that the preset's text used."""
-    profile, preset = arguments.on, workload_parameters(arguments).get("preset")
-    if profile is None and preset is not None:
-        profile = session.workload(arguments.workload).preset(preset).profile
-    if profile is None:
-        raise BadInputError("Where? Give --cluster NAME, or --on with a profile, such as --on cpu.")
-    return str(profile)
-
-
-def add_parameters(parser: argparse.ArgumentParser) -> None:
-    """Add the options that give a workload's parameters."""
-    parser.add_argument("--preset", metavar="NAME", help="parameters of a text's experiment; -p changes some of them")
-    parser.add_argument("--scale", metavar="F", help="how many times as large as the preset, such as 0.01")
-    said = "a parameter of the workload; may be given again for others"
-    add_pairs(parser, "-p", "--parameter", dest="parameters", help=said, completer=completions.parameters)
-
-
-def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Add the option for settings of Dask."""
-    said = "a setting of Dask, such as array.rechunk.threshold=5; may be given again for others"
-    add_pairs(parser, "--config", dest="settings", help=said)
-
-
-def add_where(parser: argparse.ArgumentParser, on_help: str) -> None:
-    """Add the options that name a cluster: a running one, or one to start."""
-    named = parser.add_mutually_exclusive_group()
-    named.add_argument("--cluster", metavar="NAME", help="a cluster that is up")
-    named.add_argument("--on", metavar='"PROFILE …"', help=on_help)
 
 
 def add_run_commands(commands: Any) -> None:

@@ -284,7 +284,7 @@ def choosing(function: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def spelled(*args: P.args, **kwargs: P.kwargs) -> T:
-        from workbench.clusters.profiles import takes
+        from workbench.clusters.profiles.lookup import takes
 
         profile = kwargs.get("profile", next((each for each in args if isinstance(each, str)), None))
         for name in kwargs:

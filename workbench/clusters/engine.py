@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel
 
 from workbench import formats
-from workbench.clusters.reaching import ANSWERING, Place, asking
+from workbench.clusters.reaching import ANSWERING, Place, asking, key_files
 from workbench.clusters.spec import ClusterSpec
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class Engine(ABC):
 
     def adopt(self, scheduler: Scheduler) -> Place:
         """Take over a scheduler in this process, and return its place."""
-        from workbench.clusters import dashboard, security
+        from workbench.clusters import dashboard
 
         self.scheduler = scheduler
         self.dashboard = dashboard.hide(scheduler, self.folder)
@@ -167,7 +167,7 @@ class Engine(ABC):
         _notify(scheduler, self.changed)
         addresses = [scheduler.address, *(each.contact_address for each in scheduler.listeners)]
         contact = next((each for each in addresses if each.startswith(("tcp:", "tls:"))), None)
-        place = Place(scheduler.address, *(security.files(self.folder) if self.spec.encrypt else ()))
+        place = Place(scheduler.address, *(key_files(self.folder) if self.spec.encrypt else ()))
         return place if contact == place.address else place._replace(contact=contact)
 
     def rpc(self) -> Any:

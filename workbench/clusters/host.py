@@ -21,11 +21,6 @@ from workbench import private
 
 _PRELOAD = ["distributed", "dask.array"]
 
-FOLDER, SPILL = "workbench-host-", "workbench-spill-"
-"""Prefixes of the names of its temporary folders: one for its sockets, one for the data that workers spill."""
-
-CRASHED = "The process that holds the cluster crashed."
-
 _LONGEST_FOLDER = 40
 """Characters, since the path of a socket is limited to about a hundred."""
 
@@ -49,7 +44,7 @@ def main(name: str) -> NoReturn:
     except BaseException:  # noqa: BLE001  The log is the only place to report it.
         with contextlib.suppress(OSError):
             traceback.print_exc()
-            print(CRASHED, flush=True)
+            print(private.CRASHED, flush=True)
     with contextlib.suppress(OSError):  # of a log on a full disk
         sys.stdout.flush()
         sys.stderr.flush()
@@ -77,7 +72,7 @@ def _make_folder() -> None:
     """
     if len(tempfile.gettempdir()) > _LONGEST_FOLDER:
         return
-    tempfile.tempdir = str(private.make_folder(FOLDER))
+    tempfile.tempdir = str(private.make_folder(private.SOCKETS))
     multiprocessing.util.get_temp_dir()
     tempfile.tempdir = None
 

@@ -15,13 +15,11 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 import psutil
 
-from workbench import formats
 from workbench.clusters import records
-from workbench.clusters.profiles import registered
+from workbench.clusters.profiles import Nearby, registered
 from workbench.clusters.reaching import Place, ask, greeting, is_dask, is_scheduler
 from workbench.errors import FailedError
 from workbench.threads import finish
@@ -33,22 +31,6 @@ _MOST = 64
 """Number of ports checked at a time."""
 
 _LONGEST = 60  # characters shown of a command
-
-
-class Nearby(NamedTuple):
-    """A scheduler that was found."""
-
-    address: str
-    n_workers: int | None
-    """None if the scheduler can't be queried without a connection."""
-    pid: int | None
-    command: str
-    """Short form of the command that started it."""
-
-    def __str__(self) -> str:
-        workers = None if self.n_workers is None else formats.count(self.n_workers, "worker")
-        pid = None if self.pid is None else f"(pid {self.pid})"
-        return "  ".join(filter(None, (self.address, workers, " ".join(filter(None, (self.command, pid))))))
 
 
 def schedulers() -> tuple[Nearby, ...]:

@@ -20,7 +20,6 @@ from workbench.clusters.asking import answering
 from workbench.clusters.engine import Engine
 from workbench.clusters.forking import fork
 from workbench.clusters.handle import Handle, State
-from workbench.clusters.host import SPILL
 from workbench.clusters.profiles import of_cluster
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.repeating import repeat
@@ -309,7 +308,7 @@ def _make_spill_folder() -> str:
     """
     parent = dask.config.get("temporary-directory", None)
     try:
-        return str(private.make_folder(SPILL, parent))
+        return str(private.make_folder(private.SPILL, parent))
     except OSError as err:
         raise FailedError(
             f"Nothing can be spilled to {parent or tempfile.gettempdir()} ({err.strerror}). Set temporary-directory in "

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from workbench.clusters.choices import choosing
-from workbench.clusters.profiles import Around, look_up, of_cluster, profile as find
+from workbench.clusters.profiles import Around, of_cluster
+from workbench.clusters.profiles.lookup import look_up, profile as find
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, MissingError
 from workbench.hardware import Inventory

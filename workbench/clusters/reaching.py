@@ -9,6 +9,7 @@ import ssl
 import struct
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -71,6 +72,11 @@ class Place(NamedTuple):
         from distributed.security import Security
 
         return Security(require_encryption=True, **self.files) if self.files else None
+
+
+def key_files(folder: Path) -> tuple[str, ...]:
+    """Return the paths of CA, certificate and key of a cluster whose record is in `folder`; they may not exist yet."""
+    return tuple(str(folder / "tls" / f"{name}.pem") for name in KEYS)
 
 
 class About(NamedTuple):

@@ -20,7 +20,6 @@ from pydantic import Field, ValidationError, computed_field
 
 from workbench import config, formats, private
 from workbench.clusters.engine import VERBS, Job, Verb, queued
-from workbench.clusters.host import CRASHED, FOLDER, SPILL
 from workbench.clusters.profiles import Broken, of_cluster
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError, FailedError, NotFoundError, StorageError, quoted, reason_of
@@ -309,8 +308,8 @@ def end_processes(record: ClusterRecord) -> str | None:
 def remove_temporary() -> None:
     """Remove the temporary folders of hosts that were killed; those of live hosts are locked."""
     with contextlib.suppress(OSError):
-        private.sweep(FOLDER)
-        private.sweep(SPILL, dask.config.get("temporary-directory", None))
+        private.sweep(private.SOCKETS)
+        private.sweep(private.SPILL, dask.config.get("temporary-directory", None))
 
 
 def remove_keys(name: str) -> None:
@@ -456,7 +455,7 @@ def _never_started(record: ClusterRecord, tail: tuple[str, ...]) -> str:
 
 
 def _died(record: ClusterRecord, tail: tuple[str, ...]) -> str:
-    crash = next((line for line in reversed(tail) if line.startswith(("Fatal Python error", CRASHED))), None)
+    crash = next((line for line in reversed(tail) if line.startswith(("Fatal Python error", private.CRASHED))), None)
     how = f"The process that holds the cluster {'was killed (signal 9)' if crash is None else 'crashed'}"
     known = of_cluster(record.spec.profile)
     if isinstance(known, Broken):

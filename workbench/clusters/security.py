@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from workbench.clusters import records
 from workbench.clusters.profiles import of_cluster
-from workbench.clusters.reaching import KEYS, Place, know
+from workbench.clusters.reaching import KEYS, Place, key_files, know
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import MissingError
 from workbench.threads import load as load_modules
@@ -35,10 +35,10 @@ def make(name: str) -> Security:
 def keep(folder: Path, texts: Mapping[str, str]) -> tuple[str, ...]:
     """Save keys in the folder of a cluster for its clients; return the paths of CA, certificate and key."""
     (folder / "tls").mkdir(mode=0o700, exist_ok=True)
-    for field, path in zip(KEYS.values(), files(folder), strict=True):
+    for field, path in zip(KEYS.values(), key_files(folder), strict=True):
         with open(path, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             file.write(texts[field])
-    return files(folder)
+    return key_files(folder)
 
 
 def load(record: ClusterRecord) -> Security | None:
@@ -61,12 +61,7 @@ def load(record: ClusterRecord) -> Security | None:
 
 def kept(folder: Path) -> Security | None:
     """Return the keys of the cluster in `folder` as paths, for scheduler, workers and clients; None if missing."""
-    return paths(folder) if all(Path(path).exists() for path in files(folder)) else None
-
-
-def files(folder: Path) -> tuple[str, ...]:
-    """Return the paths of CA, certificate and key of the cluster in `folder`, which may not exist yet."""
-    return tuple(str(folder / "tls" / f"{name}.pem") for name in KEYS)
+    return paths(folder) if all(Path(path).exists() for path in key_files(folder)) else None
 
 
 def paths(folder: Path) -> Security:
@@ -74,7 +69,7 @@ def paths(folder: Path) -> Security:
     load_modules("distributed")
     from distributed.security import Security
 
-    ca, cert, key = files(folder)
+    ca, cert, key = key_files(folder)
     roles = ("scheduler", "worker", "client")
     each = {f"tls_{role}_{kind}": path for role in roles for kind, path in (("cert", cert), ("key", key))}
     return Security(require_encryption=True, tls_ca_file=ca, **each)

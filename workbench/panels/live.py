@@ -20,6 +20,7 @@ from workbench.views import watching
 from workbench.views.drawing import document
 from workbench.views.messages import check_theme
 from workbench.views.page import OnScreen
+from workbench.views.past import Past
 from workbench.views.recorded import read_batches
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class Watch(Figure):
             )
         self.client = client
         self._name = name
-        self._past = watching.Past(_KEPT_BATCHES, _KEPT_TASKS)
+        self._past = Past(_KEPT_BATCHES, _KEPT_TASKS)
         self._feed: Feed | None = None
         self._following: Future[Any] | None = None
         self._is_closed = False

@@ -9,8 +9,11 @@ import asyncio
 import contextlib
 
 from jupyter_server.extension.application import ExtensionApp
+from jupyter_server.utils import url_path_join
+from tornado.web import RequestHandler
 
-from workbench.server.handlers import addresses
+from workbench.server.handlers import Pages, Script
+from workbench.views.answers import API
 from workbench.views.desk import Desk
 
 CLOSING = 5.0
@@ -37,3 +40,14 @@ class WorkbenchApp(ExtensionApp):
         """Close all watchers within the time limit. Clusters and runs belong to the user and keep running."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.settings["workbench_desk"].close(), CLOSING)
+
+
+def addresses() -> list[tuple[str, type[RequestHandler]]]:
+    """Return addresses with their handlers, in order of precedence; Jupyter adds its base URL."""
+    from workbench.server.dashboard import Dashboard, Sandboxed
+    from workbench.server.stream import Stream
+
+    name = r"([^/]+)"
+    dashboards = {f"dashboard/{name}(/.*|)": Dashboard, f"dask/{name}(/.*|)": Sandboxed}
+    below = {f"scripts/{name}": Script, "stream": Stream, **dashboards, "(.*)": Pages}
+    return [(url_path_join(API, path), handler) for path, handler in below.items()]

@@ -127,14 +127,3 @@ class Script(Refusing, APIHandler):
         # The address includes the version, or a hash.
         self.set_header("Cache-Control", "private, max-age=31536000, immutable")
         self.finish(content, set_content_type="text/javascript; charset=UTF-8")
-
-
-def addresses() -> list[tuple[str, type[RequestHandler]]]:
-    """Return addresses with their handlers, in order of precedence; Jupyter adds its base URL."""
-    from workbench.server.dashboard import Dashboard, Sandboxed
-    from workbench.server.stream import Stream
-
-    name = r"([^/]+)"
-    dashboards = {f"dashboard/{name}(/.*|)": Dashboard, f"dask/{name}(/.*|)": Sandboxed}
-    below = {f"scripts/{name}": Script, "stream": Stream, **dashboards, "(.*)": Pages}
-    return [(url_path_join(API, path), handler) for path, handler in below.items()]

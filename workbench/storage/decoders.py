@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from importlib.util import find_spec
 from typing import Any
 
@@ -18,8 +17,6 @@ _HDF5_ALONE = frozenset((1, 2, 3, 4, 5, 6, 32000))
 """Filters that come with h5py: deflate, shuffle, Fletcher-32, SZIP, n-bit, scale and offset, LZF."""
 _HDF5_PLUGINS = frozenset((307, 32001, 32004, 32008, 32010, 32013, 32015, 32017, 32018, 32022, 32024, 32026, 32028))
 """Filters in hdf5plugin: bzip2, Blosc, LZ4, bitshuffle, ZFP, Zstandard, SZ and others, by The HDF Group's registry."""
-_CODECS = {"zfpy": "zfpy", "pcodec": "pcodec", "crc32c": "crc32c", "msgpack2": "msgpack"}
-"""Modules that codecs of numcodecs need without depending on them."""
 
 
 def check_decoders(place: Place, format: str, name: str | None) -> None:
@@ -71,16 +68,3 @@ def _of_tiff(place: Place, name: str | None) -> tuple[str, ...]:
 
 def _is_plain(page: Any) -> bool:
     return int(page.compression) in _TIFF_ALONE and int(page.predictor) != _FLOATING_POINT
-
-
-def unknown_codec(place: object, text: str) -> Exception:
-    """Return the error about a Zarr array with an unknown codec, from Zarr's message."""
-    quoted = re.search(r"'+([^']+)'+", text)
-    codec = quoted[1].removeprefix("numcodecs.") if quoted else text
-    module = _CODECS.get(codec) or ("imagecodecs" if codec.startswith("imagecodecs_") else None)
-    if module is None:
-        return BadInputError(
-            f"{place} is written with the codec {codec!r}, which is not known here. Install the package that brings "
-            "it, or have it written with another codec, such as zstd."
-        )
-    return MissingError(f"{place} is written with the codec {codec!r}, which needs {module}: {install_module(module)}.")

@@ -32,6 +32,8 @@ TOKENS = {
 }
 """fsspec's names for a token, by protocol; the web has a header for it."""
 
+_CODECS = {"zfpy": "zfpy", "pcodec": "pcodec", "crc32c": "crc32c", "msgpack2": "msgpack"}
+"""Modules that codecs of numcodecs need without depending on them."""
 _WITHOUT_KEYS = {
     *("file", "local", "memory", "data", "http", "https", "ftp", "zip", "tar", "simplecache", "filecache"),
     *("blockcache", "reference", "github", "s3", "s3a", "gs", "gcs", "hf", "abfs", "abfss", "az"),
@@ -359,11 +361,22 @@ def sentences_about(place: Place | str, expected: str) -> Iterator[None]:
         if type(err).__name__ == "UnreadableError":
             raise BadInputError(str(err)) from err
         if type(err).__name__ == "UnknownCodecError":
-            from workbench.storage.decoders import unknown_codec
-
-            raise unknown_codec(place, str(err)) from err
+            raise _unknown_codec(place, str(err)) from err
         reason = " ".join(str(err).split())[:200] or type(err).__name__
         raise BadInputError(f"{place} can't be read ({reason}). Expected {expected}.") from err
+
+
+def _unknown_codec(place: object, text: str) -> Exception:
+    """Return the error about a Zarr array with an unknown codec, from Zarr's message."""
+    quoted = re.search(r"'+([^']+)'+", text)
+    codec = quoted[1].removeprefix("numcodecs.") if quoted else text
+    module = _CODECS.get(codec) or ("imagecodecs" if codec.startswith("imagecodecs_") else None)
+    if module is None:
+        return BadInputError(
+            f"{place} is written with the codec {codec!r}, which is not known here. Install the package that brings "
+            "it, or have it written with another codec, such as zstd."
+        )
+    return MissingError(f"{place} is written with the codec {codec!r}, which needs {module}: {install_module(module)}.")
 
 
 def _permit(place: Place | str) -> str:

@@ -83,7 +83,7 @@ async def forget_preset(desk: Desk, workload: str, preset: str) -> None:
 def _known(profile: str, choices: dict[str, Any] | None) -> Any:
     """Return the choices. Raises BadInputError if a name is unknown."""
     from workbench.clusters.choices import properties
-    from workbench.clusters.profiles import profile as find, takes
+    from workbench.clusters.profiles.lookup import profile as find, takes
 
     for name in choices or {}:
         if name not in properties() and not takes(profile, name):

@@ -16,7 +16,7 @@ from workbench.views.parts import button, confirming, link
 
 if TYPE_CHECKING:
     from workbench.storage.browsing import Entry, Folder
-    from workbench.views.page import Context
+    from workbench.views.context import Context
     from workbench.workloads.importing import Described
 
 

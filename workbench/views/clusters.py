@@ -41,7 +41,7 @@ from workbench.views.parts import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from workbench.views.page import Context
+    from workbench.views.context import Context
 
 _NEAR = 600
 """Remaining seconds of a lease below which it is shown."""

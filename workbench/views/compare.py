@@ -13,7 +13,8 @@ from markupsafe import Markup
 
 from workbench.clusters.lines import Line, read_line
 from workbench.clusters.plan import consent_to_all, plan
-from workbench.clusters.profiles import DEFAULT_PROFILE, profile
+from workbench.clusters.profiles import DEFAULT_PROFILE
+from workbench.clusters.profiles.lookup import profile
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
 from workbench.errors import BadInputError, WorkbenchError
 from workbench.formats import shorten_middle, size
@@ -28,7 +29,7 @@ from workbench.views.work import Chosen, chosen_preset, chosen_workload, shown_f
 
 if TYPE_CHECKING:
     from workbench.hardware import Inventory
-    from workbench.views.page import Context
+    from workbench.views.context import Context
     from workbench.workloads.registry import Template
 
 _ONE_CORE = {"n_workers": 1, "threads_per_worker": 1}

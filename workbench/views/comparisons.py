@@ -21,7 +21,7 @@ from workbench.views.parts import action, command, confirmed, foot, line, more, 
 if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.runs.comparing.table import Summary
-    from workbench.views.page import Context
+    from workbench.views.context import Context
 
 SHOWN = 5
 _MORE = 20

@@ -12,7 +12,7 @@ from workbench.markup import paragraph, tag
 from workbench.views.parts import action, button, notice
 
 if TYPE_CHECKING:
-    from workbench.views.page import Context
+    from workbench.views.context import Context
 
 _SMALL = {"size": "1GiB"}
 """Parameters with which a workload takes about a second on two cores."""

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from workbench.errors import WorkbenchError
 from workbench.markup import tag
-from workbench.views.page import Choices
+from workbench.views.context import Choices
 from workbench.views.parts import checkbox, confirming, drawer, fold, text_field
 
 FIRST = ("path", "to", "size", "n_variants", "n_samples", "n_rows", "k", "n_components", "tol", "memory", "n_workers")

@@ -154,7 +154,7 @@ def _serve() -> None:
     warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)
     for module in _NEEDED:
         importlib.import_module(module)
-    from workbench.workloads.lookup import templates
+    from workbench.workloads.builtin import templates
 
     templates()
     with socket.socket(fileno=os.dup(0)) as orders:

@@ -12,7 +12,7 @@ from workbench import markup
 from workbench.clusters.budget import refusal
 from workbench.clusters.devices import proposed
 from workbench.clusters.plan import has_gpus
-from workbench.clusters.profiles import look_up, profile as find
+from workbench.clusters.profiles.lookup import look_up, profile as find
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import BadInputError, WorkbenchError
 from workbench.figures.gpus import Choice, gpu_list, gpu_names
@@ -40,10 +40,10 @@ from workbench.views.parts import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from workbench.clusters.profiles import Offered
+    from workbench.clusters.profiles.lookup import Offered
     from workbench.clusters.spec import ClusterSpec
     from workbench.hardware import Inventory, NetworkCard
-    from workbench.views.page import Context
+    from workbench.views.context import Context
 
 
 _JUST_NOW = 3.0  # seconds

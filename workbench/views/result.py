@@ -37,7 +37,7 @@ from workbench.views.runs import failure, named, progress, where_and_when
 if TYPE_CHECKING:
     from workbench.runs.facts import Fact
     from workbench.runs.run import Run
-    from workbench.views.page import Context
+    from workbench.views.context import Context
 
 VIEW = {"view": "result", "label": "Result"}
 """Tab that the button Run opens."""

@@ -50,7 +50,7 @@ from workbench.views.parts import (
 if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.runs.store import Wanted
-    from workbench.views.page import Context
+    from workbench.views.context import Context
 
 _STATES = (*ACTIVE, "done", "failed", "cancelled", "lost")
 _FILTERS = ("text", "workload", "cluster", "status", "day")

@@ -11,7 +11,7 @@ from workbench.views.parts import action, button, link, live, notice, section
 from workbench.views.tour import tour
 
 if TYPE_CHECKING:
-    from workbench.views.page import Context
+    from workbench.views.context import Context
 
 
 def sidebar(context: Context, _: str) -> Markup:

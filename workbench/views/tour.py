@@ -11,7 +11,7 @@ from workbench.markup import faint, paragraph, tag
 from workbench.views.parts import action, button, link, notice
 
 if TYPE_CHECKING:
-    from workbench.views.page import Context
+    from workbench.views.context import Context
 
 
 class _Step(NamedTuple):

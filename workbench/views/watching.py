@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from workbench.threads import in_thread, load
 from workbench.views.answers import patch_answer
 from workbench.views.gpu_samples import LatestSamples, SampleReader
 from workbench.views.page import OnScreen, Views
+from workbench.views.past import KEPT_BATCHES, Listener, Past
 from workbench.views.recorded import on_simulated, read_batches
 from workbench.views.state import StateWatcher
 
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 
 LINGER = 5.0
 """Seconds of watching a cluster after the last page left, so that a reloaded page finds its past."""
-
-KEPT_BATCHES = 6_000
-KEPT_TASKS = 50_000
-"""Past for a page that joins later: ten minutes, and no more tasks than a figure draws smoothly."""
 
 CONNECTING = 10.0
 PARTING = 3.0
@@ -170,64 +166,6 @@ class Watching:
         await self.state.close()
 
 
-class Past:
-    """Batches of a cluster: passed to all watches as they arrive, and stored for later ones."""
-
-    def __init__(self, kept_batches: int = KEPT_BATCHES, kept_tasks: int = KEPT_TASKS) -> None:
-        self.ended: str | None = None
-        """Reason why no more batches come."""
-        self.waiting: str | None = None
-        """Reason why there are no batches yet."""
-        self._watches: set[Watch | LatestSamples] = set()
-        self._history: deque[Batch] = deque(maxlen=kept_batches)
-        self._most_tasks = kept_tasks
-        self._kept_tasks = 0
-
-    def join(self, watch: Watch | LatestSamples) -> None:
-        """Pass the stored batches to `watch`, and all later ones."""
-        self._watches.add(watch)
-        watch.add(list(self._history))
-
-    def leave(self, watch: Watch | LatestSamples) -> None:
-        """Remove `watch`."""
-        self._watches.discard(watch)
-
-    def batches(self) -> list[Batch]:
-        """Return the stored batches."""
-        return list(self._history)
-
-    def take(self, batch: Batch) -> None:
-        """Store a batch and pass it to all watches."""
-        if len(self._history) == self._history.maxlen:
-            self._kept_tasks -= len(self._history.popleft().tasks)
-        self._history.append(batch)
-        self._kept_tasks += len(batch.tasks)
-        while self._kept_tasks > self._most_tasks and len(self._history) > 1:
-            self._kept_tasks -= len(self._history.popleft().tasks)
-        for watch in self._watches:
-            watch.add([batch])
-
-    def wait(self, sentence: str | None) -> None:
-        """Set the reason for waiting, or None, and notify all watches."""
-        if sentence != self.waiting:
-            self.waiting = sentence
-            self._wake_all()
-
-    def end(self, sentence: str) -> None:
-        """Notify all watches that no more batches come."""
-        if self.ended is None:
-            self.ended = sentence
-            self._wake_all()
-
-    def resume(self) -> None:
-        """Revoke the end."""
-        self.ended = None
-
-    def _wake_all(self) -> None:
-        for watch in self._watches:
-            watch.wake()
-
-
 class ClusterFeed(Past):
     """One connection to a cluster, shared by all its watches; closed a few seconds after the last one left."""
 
@@ -254,14 +192,14 @@ class ClusterFeed(Past):
         self.task = asyncio.create_task(self._run())
         """Task that ends when the connection is closed."""
 
-    def join(self, watch: Watch | LatestSamples) -> None:
+    def join(self, watch: Listener) -> None:
         """Pass the stored batches to `watch`, and all later ones."""
         if self._leaving is not None:
             self._leaving.cancel()
             self._leaving = None
         super().join(watch)
 
-    def leave(self, watch: Watch | LatestSamples) -> None:
+    def leave(self, watch: Listener) -> None:
         """Remove `watch`; the connection is closed if none joins soon."""
         super().leave(watch)
         if not self._watches and self.ended is None and self._leaving is None:

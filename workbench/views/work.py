@@ -34,13 +34,13 @@ from workbench.views.parts import (
     text_field,
 )
 from workbench.views.result import opens_result
+from workbench.workloads.builtin import group_of
 from workbench.workloads.forms import applies
-from workbench.workloads.lookup import group_of
 from workbench.workloads.own import is_named
 
 if TYPE_CHECKING:
     from workbench.runs.forecasting.forecast import Forecast
-    from workbench.views.page import Context
+    from workbench.views.context import Context
     from workbench.workloads.contents import Contents
     from workbench.workloads.presets import Preset
     from workbench.workloads.registry import Template

@@ -14,7 +14,7 @@ from workbench.views.parts import action, link, notice
 
 if TYPE_CHECKING:
     from workbench.clusters.control import Worker
-    from workbench.views.page import Context
+    from workbench.views.context import Context
 
 
 class _Column(NamedTuple):

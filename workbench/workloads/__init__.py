@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from workbench.workloads.lookup import template, templates
+    from workbench.workloads.builtin import templates
+    from workbench.workloads.lookup import template
     from workbench.workloads.registry import Template
     from workbench.workloads.values import BadParameterError, Check, Needs, Parameters
 

@@ -16,22 +16,9 @@ import xarray as xr
 from workbench.linalg.gpu import host
 from workbench.workloads import checks
 from workbench.workloads.registry import Template
-from workbench.workloads.values import Check, Parameters
+from workbench.workloads.values import Alone, Check, Parameters
 
 Resolved = Mapping[str, Any]
-
-
-class Alone(NamedTuple):
-    """A workload run by plain NumPy or CuPy, without Dask, as a baseline."""
-
-    array: Callable[[Resolved], da.Array]
-    """Maker of the numbers, which are the same as on a cluster."""
-    compute: Callable[[Any, Any, Resolved], dict[str, Any]]
-    """Function from NumPy or CuPy, the array and the parameters to the results."""
-    copies: int
-    """Number of arrays of that size in memory at once, measured by the process's peak."""
-    check: Callable[[Any, Resolved, dict[str, Any]], Check] | None = None
-    """Check of the answer for the array; None for the workload's own check."""
 
 
 class Computed(NamedTuple):

@@ -12,7 +12,6 @@ import numpy as np
 
 from workbench import formats
 from workbench.workloads import generators
-from workbench.workloads.alone import Alone
 from workbench.workloads.code import computing, random_code, to_host
 from workbench.workloads.declaring import workload
 from workbench.workloads.estimates import Matrix, matrix, with_input
@@ -22,7 +21,7 @@ from workbench.workloads.presets import FIRST_STEPS, UCX, Preset
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import random_array
 from workbench.workloads.svd import held, made, matrix_of, uniform_code
-from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
+from workbench.workloads.values import Alone, BadParameterError, Check, Needs, Surroundings
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -13,7 +13,7 @@ from workbench import config
 from workbench.errors import BadInputError, ConflictError
 from workbench.formats import listed
 from workbench.workloads import importing, listing, own
-from workbench.workloads.lookup import templates
+from workbench.workloads.builtin import templates
 
 
 def save(cell: str, name: str = "") -> str:

@@ -19,9 +19,9 @@ from workbench import config, kept, trust
 from workbench.errors import BadInputError
 from workbench.packages import entry_points
 from workbench.workloads import importing
+from workbench.workloads.builtin import templates
 from workbench.workloads.extensions import unusable
 from workbench.workloads.importing import Contents
-from workbench.workloads.lookup import templates
 from workbench.workloads.own import Own, contents, known, made
 
 GROUP = "workbench.workloads"

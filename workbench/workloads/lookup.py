@@ -6,24 +6,8 @@ from typing import Any
 
 from workbench import kept
 from workbench.errors import BadInputError, NotFoundError, UntrustedError, quoted
-from workbench.threads import load
+from workbench.workloads.builtin import templates
 from workbench.workloads.registry import Template
-
-
-def templates() -> tuple[Template, ...]:
-    """Return all workloads of ours, in the order in which they are shown."""
-    load("workbench.workloads.catalogue")
-    from workbench.workloads.catalogue import TEMPLATES
-
-    return TEMPLATES
-
-
-def group_of(name: str) -> str:
-    """Return the title of the group of a workload in lists."""
-    load("workbench.workloads.catalogue")
-    from workbench.workloads.catalogue import GROUPS
-
-    return next((title for title, group in GROUPS.items() if any(each.name == name for each in group)), "Yours")
 
 
 def template(name: str) -> Template:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import xarray as xr
     from distributed import Client
 
-    from workbench.workloads.alone import Alone
+    from workbench.workloads.values import Alone
 
 _ANSWERING = 120.0
 """Time limit in seconds to inspect what parameters name, such as a file."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask.config
 from pydantic import BaseModel
 
 from workbench.errors import BadParameterError as BadParameterError
+
+if TYPE_CHECKING:
+    import dask.array as da
 
 FACTS = (
     "remarks",
@@ -154,3 +158,16 @@ class Check(BaseModel, frozen=True):
     """The difference, and the largest allowed one, for experts in the method."""
     rounding: float | None = None
     """Largest effect of rounding on the answer's numbers, which may exceed an answer near zero by far."""
+
+
+class Alone(NamedTuple):
+    """A workload run by plain NumPy or CuPy, without Dask, as a baseline."""
+
+    array: Callable[[Mapping[str, Any]], da.Array]
+    """Maker of the numbers, which are the same as on a cluster."""
+    compute: Callable[[Any, Any, Mapping[str, Any]], dict[str, Any]]
+    """Function from NumPy or CuPy, the array and the parameters to the results."""
+    copies: int
+    """Number of arrays of that size in memory at once, measured by the process's peak."""
+    check: Callable[[Any, Mapping[str, Any], dict[str, Any]], Check] | None = None
+    """Check of the answer for the array; None for the workload's own check."""

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, g
 
 from pydantic import BaseModel, ValidationError
 
+from workbench import formats
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import (
     BadInputError,
     FailedError,
     MissingError,
-    UntrustedError,
     WorkbenchError,
     install,
     named,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from distributed.security import Security
 
     from workbench.clusters.engine import Engine
-    from workbench.clusters.nearby import Nearby
     from workbench.hardware import Inventory
 
 M = TypeVar("M", bound=BaseModel)
@@ -69,15 +68,20 @@ class Around(NamedTuple):
     version: Callable[[str], str | None] = installed_version
 
 
-class Offered(BaseModel, frozen=True):
-    """A profile as listed to the user; if unavailable, with the reason and a remedy."""
+class Nearby(NamedTuple):
+    """A scheduler that runs already, outside dask-workbench."""
 
-    name: str
-    title: str
-    summary: str
-    available: bool
-    reason: str | None
-    group: Group
+    address: str
+    n_workers: int | None
+    """None if the scheduler can't be queried without a connection."""
+    pid: int | None
+    command: str
+    """Short form of the command that started it."""
+
+    def __str__(self) -> str:
+        workers = None if self.n_workers is None else formats.count(self.n_workers, "worker")
+        pid = None if self.pid is None else f"(pid {self.pid})"
+        return "  ".join(filter(None, (self.address, workers, " ".join(filter(None, (self.command, pid))))))
 
 
 class Profile(ABC):
@@ -300,11 +304,11 @@ class Broken(Profile):
 @cache
 def registered() -> Mapping[str, Profile]:
     """Return the profiles of all packages by name, those of this machine first."""
-    found = {name: _loaded(point) for name, point in _points().items()}
+    found = {name: _loaded(point) for name, point in points().items()}
     return dict(sorted(found.items(), key=lambda each: (not each[1].is_local, each[0])))
 
 
-def _points() -> dict[str, EntryPoint]:
+def points() -> dict[str, EntryPoint]:
     """Return the entry points by name; of two with one name, ours counts."""
     points = sorted(entry_points(GROUP), key=lambda point: point.module.startswith("workbench."))
     return {point.name: point for point in points}
@@ -385,80 +389,4 @@ def seen(spec: ClusterSpec) -> ClusterSpec:
 def of_cluster(name: str) -> Profile:
     """Return the profile of an existing cluster; a broken one if its package is gone."""
     gone = f"There is no profile {name!r} here any more. Install the package, or the dask-workbench, that brings it."
-    return _loaded(point) if (point := _points().get(name)) else Broken(name, gone)
-
-
-def look_up(name: str, given: Mapping[str, Any]) -> tuple[Profile, dict[str, Any]]:
-    """Return a profile and the choices for it: those given, and those that the user saved under this name.
-
-    Raises BadInputError with the known names, MissingError for a saved profile that can't be used, and UntrustedError
-    for one of an untrusted folder.
-    """
-    from workbench.clusters.profiles.own import saved
-
-    if name in _points():
-        return of_cluster(name), dict(given)
-    known = saved()
-    if name not in known:
-        # A file that can't be read is listed under its own name, and may contain the profile.
-        unread = {each: str(about.problem) for each, about in known.items() if each.endswith(".yaml")}
-        names = ", ".join(each for each in (*registered(), *known) if each not in unread)
-        said = (f"Unknown profile {quoted(name)}. Choose one of: {names or _NONE}.", *unread.values())
-        raise BadInputError(" ".join(said))
-    found = known[name]
-    if not found.is_trusted:
-        raise UntrustedError(f"Profile {name}: {found.problem} See what it defines and trust it: workbench trust")
-    if found.problem is not None:
-        raise MissingError(f"The {name} profile can't be had here. {found.problem}")
-    return of_cluster(found.profile), {**found.choices, **given}
-
-
-_NONE = "none, since the entry points of dask-workbench are missing. Install it again"
-
-
-def profile(name: str) -> Profile:
-    """Return a profile, or the one that saved choices are for. Raises as `look_up` does."""
-    return look_up(name, {})[0]
-
-
-def takes(name: object, choice: str) -> bool:
-    """Return whether a profile takes a choice that others lack; False if there is no such profile."""
-    try:
-        return isinstance(name, str) and profile(name).takes(choice)
-    except (BadInputError, MissingError, UntrustedError):
-        return False
-
-
-def profiles(inventory: Inventory, *, version: Callable[[str], str | None] = installed_version) -> tuple[Offered, ...]:
-    """Return all profiles; an unavailable one with the reason and a remedy."""
-    from workbench.clusters.profiles.own import saved
-
-    around = Around(inventory, version=version)
-    ours = [_offered(name, each, {}, "", around) for name, each in registered().items()]
-    for name, about in saved().items():
-        if about.problem is None:
-            ours.append(_offered(name, of_cluster(about.profile), about.choices, about.where, around))
-        else:
-            broken = Broken(name, about.problem)
-            ours.append(_offered(name, broken, {}, "", around))
-    return tuple(ours)
-
-
-def _offered(name: str, found: Profile, choices: Mapping[str, Any], where: str, around: Around) -> Offered:
-    title, summary, reason = found.title, found.line, None
-    try:
-        reason, summary = found.unavailable(around), found.summary(around.inventory)
-        if where:
-            chosen = ", ".join(f"{each}={value}" for each, value in choices.items())
-            title, summary = name, f"{title}{f' with {chosen}' if chosen else ''}. From {where}."
-            model = found.choices(around.inventory)
-            # Choices that only a server knows are checked when it is asked.
-            known = {
-                each: value for each, value in choices.items() if each in model.model_fields or not found.takes(each)
-            }
-            wrong = found.complaint(known, model)
-            reason = reason or (f"{wrong} It is kept so in {where}." if wrong else None)
-    except FailedError as err:
-        reason = str(err)
-    described = {"name": name, "title": title, "summary": summary, "group": found.group}
-    return Offered(**described, available=reason is None, reason=reason)
+    return _loaded(point) if (point := points().get(name)) else Broken(name, gone)

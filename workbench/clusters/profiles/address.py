@@ -15,7 +15,8 @@ from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from workbench.clusters.choices import File
 from workbench.clusters.engine import Engine
-from workbench.clusters.profiles import Around, Profile, profile, registered
+from workbench.clusters.profiles import Around, Profile, registered
+from workbench.clusters.profiles.lookup import profile
 from workbench.clusters.reaching import KEYS, PORT, Place, reach, refuses
 from workbench.clusters.spec import ClusterSpec, measured
 from workbench.errors import BadInputError, ConflictError, MissingError, quoted, reason_of

@@ -29,8 +29,7 @@ from workbench import credentials
 from workbench.clusters import security as keys
 from workbench.clusters.choices import IdleTimeout, NamedValues, Text, Workers, check_variables
 from workbench.clusters.engine import Engine
-from workbench.clusters.nearby import Nearby
-from workbench.clusters.profiles import Around, Profile
+from workbench.clusters.profiles import Around, Nearby, Profile
 from workbench.clusters.profiles.here import idle_timeout
 from workbench.clusters.reaching import Place, check_proxy
 from workbench.clusters.spec import ClusterSpec, measured

@@ -27,7 +27,6 @@ import psutil
 from workbench import private, remote
 from workbench.clusters.engine import Engine
 from workbench.clusters.profiles import far
-from workbench.clusters.profiles.ssh import workers_per_host
 from workbench.clusters.reaching import Place
 from workbench.clusters.spec import MOVES_TO_HOST, ClusterSpec, measured
 from workbench.errors import BadInputError, FailedError, WorkbenchError, whole
@@ -283,8 +282,9 @@ class HostsEngine(Engine):
 
     remedy = "See that no firewall is between."
 
-    def __init__(self, spec: ClusterSpec, security: Security | None, *given: Any) -> None:
+    def __init__(self, per_host: int, spec: ClusterSpec, security: Security | None, *given: Any) -> None:
         super().__init__(spec, security, *given)
+        self._per_host = per_host
         self._workers: dict[str, _Worker] = {}
         self._machines = [_Machine(host, spec.options) for host in spec.options["hosts"]]
         self._gpus = bool(spec.options.get("gpus"))
@@ -295,7 +295,7 @@ class HostsEngine(Engine):
             "keys": {name: getattr(security, name) for name in keys} if security else None,
             "threads": spec.threads_per_worker,
             "memory": spec.memory_limit,
-            "workers_per_host": workers_per_host(spec),
+            "workers_per_host": per_host,
         }
 
     async def start(self) -> Place:
@@ -364,7 +364,7 @@ class HostsEngine(Engine):
         # A worker whose memory wasn't chosen takes its share of a machine, and existing workers keep theirs.
         threads, hosts = self.spec.threads_per_worker, self.spec.options["hosts"]
         cores = [each.about.cores for each in self._workers.values() if each.about]
-        most = len(hosts) * max(workers_per_host(self.spec), min(cores, default=0) // threads if threads else 0)
+        most = len(hosts) * max(self._per_host, min(cores, default=0) // threads if threads else 0)
         if self.spec.memory_limit is None and n > most:
             raise FailedError(
                 f"{count(n, 'worker')} are too many: each takes a share of its machine's memory, as nobody "

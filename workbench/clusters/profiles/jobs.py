@@ -9,18 +9,17 @@ import logging
 import re
 import secrets
 import shlex
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-from distributed.utils import get_ip
+from typing import Any, ClassVar
 
 from workbench import config, formats
 from workbench.clusters import security
 from workbench.clusters.engine import Engine, Job, queued
-from workbench.clusters.profiles.queues import FILE, Queue, apart, per_job, said
-from workbench.clusters.reaching import Place
+from workbench.clusters.reaching import Place, key_files
 from workbench.clusters.repeating import repeat
+from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError, whole
 
 logger = logging.getLogger("workbench.host")
@@ -34,10 +33,52 @@ _LEFT = "it is no longer in the queue"
 _SCHEDULER = "scheduler"
 
 
+FILE = "scheduler.json"
+"""File that a scheduler in a job writes to the cluster's folder, which this machine and its node must share."""
+
+
+class Commands(ABC):
+    """Commands of a kind of queue, and the jobs that they submit."""
+
+    title: ClassVar[str]
+    submit: ClassVar[str]
+    """Command that submits the script on its standard input."""
+    cancel: ClassVar[str]
+    """Command that cancels a job by its id."""
+
+    @abstractmethod
+    def job(self, spec: ClusterSpec, folder: Path, job_name: str, name: str, scheduler: str) -> Any:
+        """Return dask-jobqueue's job of this name: of workers of the scheduler's address, or of the scheduler."""
+
+    @abstractmethod
+    def asking(self, job_name: str) -> Sequence[str]:
+        """Return the command that lists the jobs of this name, and perhaps others."""
+
+    @abstractmethod
+    def jobs(self, answer: str, job_name: str) -> dict[str, Job]:
+        """Return the listed jobs of this name, by id. Raises ValueError or LookupError if it can't parse the answer."""
+
+    def never_starts(self, job: Job) -> bool:
+        """Return whether a job will wait forever."""
+        return False
+
+    def remedy(self, job: Job) -> str:
+        """Return advice on how a job ended, after a space; '' without any."""
+        return ""
+
+    @abstractmethod
+    def cancelling(self, job_name: str) -> Sequence[str]:
+        """Return the command that cancels all jobs of this name."""
+
+    def cancelling_one(self, number: str) -> Sequence[str]:
+        """Return the command that cancels one job."""
+        return (self.cancel, number)
+
+
 class JobsEngine(Engine):
     """Jobs with workers, and one with the scheduler if the spec says so."""
 
-    def __init__(self, queue: Queue, *given: Any) -> None:
+    def __init__(self, queue: Commands, *given: Any) -> None:
         super().__init__(*given)
         self.called = f"dask-{self.folder.name}-{secrets.token_hex(3)}"
         self.group = per_job(self.spec)
@@ -56,6 +97,8 @@ class JobsEngine(Engine):
         """
         self._listing = asyncio.create_task(repeat(self._list_when_due, _OFTEN))
         if not apart(self.spec):
+            from distributed.utils import get_ip
+
             # As files, whose paths the job scripts name.
             self.security = security.kept(self.folder) if self.spec.encrypt else None
             interface = self.spec.options.get("interface")
@@ -69,7 +112,7 @@ class JobsEngine(Engine):
         while True:
             with contextlib.suppress(OSError, ValueError, LookupError):  # not written yet, or not all of it
                 address = str(json.loads((self.folder / FILE).read_bytes())["address"])
-                return Place(address, *(security.files(self.folder) if self.spec.encrypt else ()))
+                return Place(address, *(key_files(self.folder) if self.spec.encrypt else ()))
             if gone := await self.gone():
                 raise FailedError(f"{gone} The logs are in {self.folder}.")
             self._refuse_endless([self._jobs[_SCHEDULER]])
@@ -172,7 +215,7 @@ class JobsEngine(Engine):
             self.changed()
 
 
-async def submit(queue: Queue, job: Any) -> str:
+async def submit(queue: Commands, job: Any) -> str:
     """Submit a job of dask-jobqueue's and return its id. Raises FailedError with the queue's reason."""
     try:
         process = await asyncio.create_subprocess_exec(queue.submit, stdin=-1, stdout=-1, stderr=-1)
@@ -186,7 +229,7 @@ async def submit(queue: Queue, job: Any) -> str:
     return number["job_id"]
 
 
-async def cancel(queue: Queue, job_name: str) -> None:
+async def cancel(queue: Commands, job_name: str) -> None:
     """Cancel all jobs of this name, and check that none is left. Raises FailedError if one may be."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _CANCELLING
@@ -200,7 +243,7 @@ async def cancel(queue: Queue, job_name: str) -> None:
     raise FailedError(f"Jobs named {job_name} may be left in the queue. Cancel them: {command}")
 
 
-async def _listed(queue: Queue, job_name: str) -> dict[str, Job] | None:
+async def _listed(queue: Commands, job_name: str) -> dict[str, Job] | None:
     """Return the jobs that the queue lists; None if it doesn't answer, or if its answer can't be parsed."""
     answer = await _output(queue.asking(job_name))
     try:
@@ -240,3 +283,19 @@ def _complaint(folder: Path, job: str) -> str:
     named = [line for line in lines if any(word in line for word in words) and not line.startswith("slurmstepd")]
     # Bash first names the copy of the script that it runs.
     return re.sub(r"^\S*slurm_script: line \d+: ", "", whole(named[-1]).rstrip(".")) if named else ""
+
+
+def said(text: str) -> str:
+    """Return the error message of a queue's command, without the command's own name before it."""
+    lines = [re.sub(r"^(\w+: )?(error: )?", "", line).rstrip(". ") for line in text.splitlines()]
+    return whole("; ".join(dict.fromkeys(filter(None, lines)))) or "it doesn't say why"
+
+
+def per_job(spec: ClusterSpec) -> int:
+    """Return the number of workers in each job of a spec."""
+    return int(spec.options.get("workers_per_job", 1))
+
+
+def apart(spec: ClusterSpec) -> bool:
+    """Return whether the scheduler of a spec has its own job."""
+    return spec.options.get("scheduler") == "job"

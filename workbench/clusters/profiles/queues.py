@@ -9,7 +9,6 @@ import shlex
 import shutil
 import signal
 import sys
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -34,20 +33,16 @@ from workbench.clusters.choices import (
     blank_is_none,
     without_defaults,
 )
-from workbench.clusters.engine import Job
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import encrypted, idle_timeout, memory_each
+from workbench.clusters.profiles.jobs import FILE, Commands, JobsEngine, apart, cancel, per_job
+from workbench.clusters.reaching import key_files
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, quoted, whole
+from workbench.errors import BadInputError, quoted
 from workbench.hardware import Inventory
 
 if TYPE_CHECKING:
     from distributed.security import Security
-
-    from workbench.clusters.profiles.jobs import JobsEngine
-
-FILE = "scheduler.json"
-"""File that a scheduler in a job writes to the cluster's folder, which this machine and its node must share."""
 
 DEATH_TIMEOUT = 60
 """Seconds after which a worker without a scheduler ends."""
@@ -164,7 +159,7 @@ class QueueChoices(BaseModel, frozen=True, extra="forbid", json_schema_extra=wit
     idle_timeout: IdleTimeout = None
 
 
-class Queue(Profile):
+class Queue(Profile, Commands):
     """Jobs of one kind of queue, with workers."""
 
     model = QueueChoices
@@ -172,10 +167,6 @@ class Queue(Profile):
     ends_with_owner = True
     kind: ClassVar[str]
     """Name of dask-jobqueue's class."""
-    submit: ClassVar[str]
-    """Command that submits the script on its standard input."""
-    cancel: ClassVar[str]
-    """Command that cancels a job by its id."""
     log: ClassVar[str]
     """Option of the submission that makes a job write its output to a folder."""
     tried: ClassVar[bool] = False
@@ -268,8 +259,6 @@ class Queue(Profile):
 
     def scheduler_job(self, kind: Any, spec: ClusterSpec, name: str, folder: Path) -> Any:
         """Return a job of dask-jobqueue's that runs the scheduler, not submitted yet."""
-        from workbench.clusters import security
-
         python = _word(spec.options.get("python", sys.executable))
         command = ["-m", "distributed.cli.dask_scheduler", "--scheduler-file", str(folder / FILE)]
         command += ["--port", "0", "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
@@ -279,7 +268,7 @@ class Queue(Profile):
         before = ['DASK_TEMPORARY_DIRECTORY="$WORKBENCH_SPILL"']
         if spec.encrypt:
             # Its options for keys can't be combined with an interface.
-            named = zip(("CA_FILE", "SCHEDULER__CERT", "SCHEDULER__KEY"), security.files(folder), strict=True)
+            named = zip(("CA_FILE", "SCHEDULER__CERT", "SCHEDULER__KEY"), key_files(folder), strict=True)
             before += [f"DASK_DISTRIBUTED__COMM__TLS__{name}={shlex.quote(path)}" for name, path in named]
             command.extend(("--protocol", "tls"))
         line = " ".join((*before, python, shlex.join(command)))
@@ -375,14 +364,12 @@ class Queue(Profile):
 
     def _code_apart(self, spec: ClusterSpec) -> str:
         """Return a script that submits scheduler and workers separately, which dask-jobqueue itself doesn't."""
-        from workbench.clusters import security
-
         folder = Path.home() / "dask-jobs"
         file = str(folder / FILE)
         scheduler, worker = self.scripts(spec, folder, f"--scheduler-file {shlex.quote(file)}")
         imports, keys, given = "", "", ""
         if spec.encrypt:
-            ca, cert, key = security.files(folder)
+            ca, cert, key = key_files(folder)
             imports = "from distributed.security import Security\n"
             keys = (
                 "keys = Security.temporary()\n"
@@ -408,39 +395,11 @@ class Queue(Profile):
     def engine(
         self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
     ) -> JobsEngine:
-        from workbench.clusters.profiles.jobs import JobsEngine
-
         return JobsEngine(self, spec, security, folder, changed)
 
     async def end(self, spec: ClusterSpec, called: str) -> None:
         """Cancel all jobs of this name."""
-        from workbench.clusters.profiles.jobs import cancel
-
         await cancel(self, called)
-
-    @abstractmethod
-    def asking(self, job_name: str) -> Sequence[str]:
-        """Return the command that lists the jobs of this name, and perhaps others."""
-
-    @abstractmethod
-    def jobs(self, answer: str, job_name: str) -> dict[str, Job]:
-        """Return the listed jobs of this name, by id. Raises ValueError or LookupError if it can't parse the answer."""
-
-    def never_starts(self, job: Job) -> bool:
-        """Return whether a job will wait forever."""
-        return False
-
-    def remedy(self, job: Job) -> str:
-        """Return advice on how a job ended, after a space; '' without any."""
-        return ""
-
-    @abstractmethod
-    def cancelling(self, job_name: str) -> Sequence[str]:
-        """Return the command that cancels all jobs of this name."""
-
-    def cancelling_one(self, number: str) -> Sequence[str]:
-        """Return the command that cancels one job."""
-        return (self.cancel, number)
 
     def _site(self, setting: str) -> Any:
         """Return a setting of dask-jobqueue, which sites provide in jobqueue.yaml."""
@@ -448,22 +407,6 @@ class Queue(Profile):
 
     def _site_lines(self, setting: str) -> list[str]:
         return [str(each) for each in self._site(setting) or ()]
-
-
-def said(text: str) -> str:
-    """Return the error message of a queue's command, without the command's own name before it."""
-    lines = [re.sub(r"^(\w+: )?(error: )?", "", line).rstrip(". ") for line in text.splitlines()]
-    return whole("; ".join(dict.fromkeys(filter(None, lines)))) or "it doesn't say why"
-
-
-def per_job(spec: ClusterSpec) -> int:
-    """Return the number of workers in each job of a spec."""
-    return int(spec.options.get("workers_per_job", 1))
-
-
-def apart(spec: ClusterSpec) -> bool:
-    """Return whether the scheduler of a spec has its own job."""
-    return spec.options.get("scheduler") == "job"
 
 
 def _in_quotes(script: str) -> str:

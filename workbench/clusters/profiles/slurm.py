@@ -9,7 +9,8 @@ from typing import Literal
 
 from workbench import config
 from workbench.clusters.engine import Job
-from workbench.clusters.profiles.queues import Queue, said
+from workbench.clusters.profiles.jobs import said
+from workbench.clusters.profiles.queues import Queue
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError
 

@@ -144,7 +144,7 @@ class Ssh(Profile):
     ) -> HostsEngine:
         from workbench.clusters.profiles.hosts import HostsEngine
 
-        return HostsEngine(spec, security, folder, changed)
+        return HostsEngine(_per_host(spec), spec, security, folder, changed)
 
 
 def shared_out(n_workers: int, hosts: list[str]) -> Counter[str]:
@@ -152,7 +152,7 @@ def shared_out(n_workers: int, hosts: list[str]) -> Counter[str]:
     return Counter(hosts[each % len(hosts)] for each in range(n_workers))
 
 
-def workers_per_host(spec: ClusterSpec) -> int:
+def _per_host(spec: ClusterSpec) -> int:
     """Return the number of workers that share a machine."""
     return spec.options.get("gpus") or max(shared_out(spec.n_workers, spec.options["hosts"]).values())
 

@@ -15,7 +15,8 @@ from workbench.clusters import records
 from workbench.clusters.budget import budget
 from workbench.clusters.lines import Line, read_line
 from workbench.clusters.plan import check_agreed, consent_to_all, plan
-from workbench.clusters.profiles import look_up, profile, seen
+from workbench.clusters.profiles import seen
+from workbench.clusters.profiles.lookup import look_up, profile
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, MissingError, quoted
