@@ -23,9 +23,10 @@ from pydantic import BaseModel
 from tests.trusted import trust_here
 from tests.views import html_at
 from workbench.cli import main
-from workbench.clusters import profiles, records
+from workbench.clusters import records
 from workbench.clusters.plan import explained, plan
 from workbench.clusters.profiles import Broken, registered
+from workbench.clusters.profiles.lookup import profiles
 from workbench.clusters.profiles.own import forget, saved
 from workbench.clusters.start import start_spec
 from workbench.errors import BadInputError, FailedError, MissingError, NotFoundError
@@ -80,14 +81,14 @@ def test_our_own_profiles_are_all_there() -> None:
 
 
 def test_a_profile_of_another_package_is_offered_and_planned(brought: None) -> None:
-    offered = {each.name: each for each in profiles.profiles(inventory())}
+    offered = {each.name: each for each in profiles(inventory())}
     assert (offered["tea"].title, offered["tea"].available) == ("Tea", True)
     spec = plan("tea", inventory(), n_workers=2, kind="black")  # type: ignore[call-arg]
     assert (spec.n_workers, spec.options, spec.why) == (2, {"kind": "black"}, ("Tea is black, as chosen.",))
 
 
 def test_one_that_cant_be_imported_says_why_and_breaks_nothing(brought: None) -> None:
-    offered = {each.name: each for each in profiles.profiles(inventory())}
+    offered = {each.name: each for each in profiles(inventory())}
     assert not offered["broken"].available
     assert "can't be imported (no_such_module:Profile: No module named" in (offered["broken"].reason or "")
     assert "is no Profile with the name 'misnamed'" in (offered["misnamed"].reason or "")
@@ -98,7 +99,7 @@ def test_one_that_cant_be_imported_says_why_and_breaks_nothing(brought: None) ->
 
 
 def test_one_that_breaks_when_it_is_asked_says_so_and_breaks_nothing(brought: None, data_folder: Path) -> None:
-    offered = {each.name: each for each in profiles.profiles(inventory())}
+    offered = {each.name: each for each in profiles(inventory())}
     assert (offered["tea"].available, offered["unlisted"].available) == (True, True)
     assert offered["unsummed"].reason == (
         "summary() of the unsummed profile, of somebodys_profile.breaks:Unsummed, broke (KeyError: 'cups'). "
@@ -121,7 +122,7 @@ def test_one_that_breaks_when_it_is_asked_says_so_and_breaks_nothing(brought: No
 def test_one_that_says_of_itself_what_it_should_not_is_told_with_what_was_expected(
     brought: None, name: str, sentence: str
 ) -> None:
-    offered = {each.name: each for each in profiles.profiles(inventory())}
+    offered = {each.name: each for each in profiles(inventory())}
     assert offered[name].reason == f"{sentence.format('somebodys_profile.breaks')} Report this to its author."
 
 
@@ -221,7 +222,7 @@ def test_choices_are_kept_under_a_name_and_come_to_the_same_spec(
     assert capfd.readouterr().out.startswith("Saved: night, a profile of your own: 2 workers")
     assert plan("night", inventory()) == plan("cpu", inventory(), n_workers=2, memory="1GiB")
     assert plan("night", inventory(), n_workers=1).n_workers == 1
-    offered = {each.name: each for each in profiles.profiles(inventory())}
+    offered = {each.name: each for each in profiles(inventory())}
     assert offered["night"].summary == "CPU with n_workers=2, memory=1GiB. From what you kept."
     assert main(["up", "night", "--memory", "512MiB", "--save-as", "small-night"]) == 0
     assert plan("small-night", inventory()) == plan("cpu", inventory(), n_workers=2, memory="512MiB")
@@ -261,7 +262,7 @@ def test_a_team_keeps_profiles_in_a_file_of_its_folder(
             "several: {profile: [cpu]}}}"
         )
         trust_here()
-        offered = {each.name: each for each in profiles.profiles(inventory())}
+        offered = {each.name: each for each in profiles(inventory())}
         assert offered["night"].summary == "CPU with n_workers=2. From workbench.yaml here."
         assert offered["dawn"].summary == "CPU. From Dask's configuration."
         assert offered["odd"].reason == (
@@ -278,7 +279,7 @@ def test_a_team_keeps_profiles_in_a_file_of_its_folder(
     for text in ("{", "workbench: {profiles: [1]}", "[1]", "\x00"):
         file.write_text(text)
         assert "workbench.yaml" in next(
-            each.reason or "" for each in profiles.profiles(inventory()) if each.name == "workbench.yaml"
+            each.reason or "" for each in profiles(inventory()) if each.name == "workbench.yaml"
         )
         assert plan("cpu", inventory()).profile == "cpu"
         with pytest.raises(BadInputError, match=r"'night'\. Choose one of: cpu, [a-z, ]*\. .*workbench\.yaml"):
@@ -306,7 +307,7 @@ def test_a_file_means_what_a_person_reads_in_it_and_no_word_in_it_breaks_the_oth
     trust_here()
     # What isn't had here is still judged by its choices.
     monkeypatch.setattr("shutil.which", lambda *_, **__: "/usr/bin/sbatch")
-    reasons = {each.name: str(each.reason) for each in profiles.profiles(inventory())}
+    reasons = {each.name: str(each.reason) for each in profiles(inventory())}
     assert "walltime is '2026-01-01'. Give a duration with its unit" in reasons["dated"]
     assert "queue is ['main']. Give a text, in a file in quotes." in reasons["listed"]
     assert "n_workers is 2.5. Give a whole number of worker processes" in reasons["halves"]
@@ -325,7 +326,7 @@ def test_a_file_means_what_a_person_reads_in_it_and_no_word_in_it_breaks_the_oth
     assert (spec.profile, spec.n_workers, spec.options["account"], spec.options["queue"]) == ("slurm", 2, "12", "no")
     # Dask reads its own configuration, as YAML 1.1.
     with dask.config.set({"workbench.profiles": {"day": {"profile": "slurm", "walltime": date(2026, 1, 1)}}}):
-        (day,) = (each for each in profiles.profiles(inventory()) if each.name == "day")
+        (day,) = (each for each in profiles(inventory()) if each.name == "day")
         assert "walltime is datetime.date(2026, 1, 1). Give a duration with its unit" in str(day.reason)
 
 
