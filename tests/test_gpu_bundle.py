@@ -21,25 +21,6 @@ from workbench.clusters import cuda
 from workbench.workloads import template
 
 
-def test_a_bundle_tells_its_size_with_the_tree(tmp_path: Path) -> None:
-    (tmp_path / "a.whl").write_bytes(bytes(2 * 2**20))
-    assert bundle.check(tmp_path, 3 * 2**20) == f"{tmp_path}: 1 wheels, 2.0 MiB, 5.0 MiB with the tree"
-
-
-def test_a_bundle_too_large_for_one_transfer_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "large.whl").write_bytes(bytes(bundle.MOST_BYTES - 2**20))
-    with pytest.raises(SystemExit, match=r"64\.0 MiB with the tree\. One transfer takes less than 64 MiB"):
-        bundle.check(tmp_path, 2**20)
-
-
-def test_the_tree_is_what_git_knows_or_would_take_in(tmp_path: Path) -> None:
-    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
-    (tmp_path / ".gitignore").write_text("left-out\n")
-    (tmp_path / "left-out").write_bytes(bytes(1000))
-    (tmp_path / "taken").write_bytes(bytes(500))
-    assert bundle.tree_bytes(tmp_path) == 509
-
-
 def test_the_bundle_holds_all_that_the_host_lacks_and_nothing_that_it_has() -> None:
     sent, there = bundle.needed(), bundle.host_packages()
     assert not sent & there
@@ -89,36 +70,6 @@ def test_each_experiment_is_written_when_it_is_done_whatever_became_of_those_bef
     assert [bench_gpu.failed(each) for each in found["experiments"]] == [False, True, True]
     lines = ["2.00 s", "failed: RuntimeError: cudaErrorLaunchFailure", "3.00 s, plain CuPy failed: out of memory"]
     assert [line.partition(": ")[2] for line in capsys.readouterr().out.splitlines()] == lines
-
-
-def test_experiments_are_chosen_by_a_word_of_their_names() -> None:
-    found = {"part": 1.0, "devices": ["H200"], "sides_divided_by": 1, "memory_total": None}
-    told = bench_gpu.steps(found, bench_gpu.Clusters(), 90)
-    assert [known["workload"] for known, _ in bench_gpu.chosen(told, ["sum", "200 GB"])] == [
-        "array_sum",
-        "array_sum",
-        "compressed_svd",
-    ]
-    assert bench_gpu.chosen(told, []) == told
-    with pytest.raises(SystemExit, match=r"No experiment has 'tal1' in its name\. There are: array_sum, 2 TB; "):
-        bench_gpu.chosen(told, ["tal1"])
-
-
-def test_what_is_simulated_is_as_many_times_shorter_as_it_says_and_is_beside_no_post() -> None:
-    found = {"part": 1.0, "devices": ["SIMULATED GPU 0"], "sides_divided_by": 100, "memory_total": None}
-    simulated = [known for known, _ in bench_gpu.steps(found, bench_gpu.Clusters(), 90)]
-    real = [*bench_gpu.experiments(1.0), bench_gpu.on_the_card(1.0, None)]
-    for each, there in zip(simulated, real, strict=True):
-        assert each["name"] == f"SIMULATED, each side 1/100: {there['name']}"
-        assert each["post"] == {}
-        for name in {"shape", "chunks"} & set(there["parameters"]):
-            assert [100 * side for side in each["parameters"][name]] == there["parameters"][name]
-
-
-def test_what_takes_longer_than_its_limit_is_ended() -> None:
-    # No Python has imported Dask in so short a time.
-    told = bench_gpu.in_a_process("packed_components", {"shape": [300, 40], "k": 3}, 0.01)
-    assert told == {"seconds": None, "error": "stopped after 0.01 s"}
 
 
 def test_plain_cupy_that_answers_otherwise_counts_as_failed() -> None:
