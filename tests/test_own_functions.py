@@ -38,8 +38,6 @@ FILE = '''
 from pathlib import Path
 from typing import Annotated, Literal
 
-import dask.array as da
-
 import helper
 import workbench
 
@@ -67,6 +65,8 @@ def total(n: Annotated[int, workbench.Field(ge=1, le=500), workbench.Words(unit=
     n : float
         Not this.
     """
+    import dask.array as da
+
     print("made", n)
     return da.map_blocks(helper.triple, da.ones((n, n), chunks=50), dtype=float).sum()
 
@@ -695,10 +695,9 @@ def test_a_function_declares_all_that_a_built_in_workload_does(tmp_path, cluster
 
 
 CHAINS = """
-import dask.array as da
-
-
 def chains():
+    import dask.array as da
+
     a = da.ones((400, 400), chunks=100)
     return ((a[::2] + 1).rechunk((50, 200)).sum(axis=0) * 2).sum()
 
@@ -859,10 +858,9 @@ def test_a_function_may_import_a_module_beside_it_and_a_task_may_not(cluster, pr
 
 
 LAZY = """
-import dask.array as da
-
-
 def lazy(n: int = 20_000):
+    import dask.array as da
+
     return da.ones((n, n), chunks=n).sum()
 """
 
@@ -1040,8 +1038,6 @@ AT_ONCE = """
 import time
 from pathlib import Path
 
-import dask.array as da
-
 import kinds
 import late
 
@@ -1053,6 +1049,8 @@ def waiting(block):
 
 
 def total(n: int = 2):
+    import dask.array as da
+
     return da.map_blocks(waiting, da.ones(n, chunks=1), dtype=float).sum()
 """
 
