@@ -15,6 +15,7 @@ import dask.config
 import pytest
 
 from tests.conftest import using_data_folder
+from tests.forks import Forks
 from tests.waiting import until
 from workbench.cli import main
 from workbench.cli.answers import shown
@@ -422,25 +423,25 @@ def test_there_are_twenty_commands_and_the_help_of_each_fits_a_screen(capsys, mo
         assert max(len(line) for line in lines if " | " not in line) <= 80, name
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("workbench down --a", {"--all"}),
-        ("workbench run compressed", {"compressed_svd"}),
-        ("workbench up slurm --wall", {"--walltime"}),
-        ("workbench up slurm --scheduler ", {"here", "job"}),
-        ("workbench run tall_skinny_svd -p per", {"persist="}),
-        ("workbench show array_sum-", {"array_sum-aaaaaa"}),
-    ],
-)
-def test_the_shell_completes_commands_options_and_names(tmp_path, data_folder, line, expected):
+COMPLETED = {
+    "workbench down --a": {"--all"},
+    "workbench run compressed": {"compressed_svd"},
+    "workbench up slurm --wall": {"--walltime"},
+    "workbench up slurm --scheduler ": {"here", "job"},
+    "workbench run tall_skinny_svd -p per": {"persist="},
+    "workbench show array_sum-": {"array_sum-aaaaaa"},
+}
+
+
+def test_the_shell_completes_commands_options_and_names(tmp_path, data_folder):
     a_kept_run()
-    found = tmp_path / "found"
-    environment = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9"}
-    environment |= {"_ARGCOMPLETE_STDOUT_FILENAME": str(found), "_ARGCOMPLETE_IFS": "\n", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-m", "workbench"], env={**os.environ, **environment}, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    assert {each.strip() for each in found.read_text().split("\n")} == expected
+    found, ours = tmp_path / "found", os.environ | {"PYTHONPATH": str(ROOT)}
+    with Forks("import workbench.cli", ours) as forks:
+        for line, expected in COMPLETED.items():
+            completing = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9"}
+            completing |= {"_ARGCOMPLETE_STDOUT_FILENAME": str(found), "_ARGCOMPLETE_IFS": "\n"}
+            forks.ask("from workbench.cli import main; main([])", ours | completing)
+            assert {each.strip() for each in found.read_text().split("\n")} == expected, line
 
 
 def test_a_name_in_use_is_refused(up, capsys):

@@ -20,6 +20,7 @@ import dask
 import pytest
 from pydantic import BaseModel
 
+from tests import commands
 from tests.trusted import trust_here
 from tests.views import html_at
 from workbench.cli import main
@@ -161,7 +162,7 @@ def test_its_choices_are_judged_by_its_own_model(brought: None, given: dict[str,
 def test_it_is_started_from_the_terminal(installed: list[str], data_folder: Path) -> None:
     paths = os.pathsep.join([*installed, str(Path(__file__).parents[1])])
 
-    def workbench(*arguments: str, paths: str = paths) -> Any:
+    def workbench(*arguments: str) -> Any:
         command = [sys.executable, "-m", "workbench", *arguments, "--json"]
         done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths})
         assert done.returncode == 0, done.stderr
@@ -171,15 +172,15 @@ def test_it_is_started_from_the_terminal(installed: list[str], data_folder: Path
     told = workbench("up", "tea", "--kind", "black", "--yes", "--name", "pot")
     assert (told["status"], told["profile"], told["n_workers"]) == ("ready", "tea", 1)
     assert workbench("run", "array_sum", "--cluster", "pot", "-p", "size=4MiB")["status"] == "done"
-    # A user without the package can do the same with it, and dismiss its remains.
-    (seen,) = workbench("ls", paths="")
+    # A user without the package, as this process is, can do the same with it, and dismiss its remains.
+    (seen,) = commands.answer("ls")
     assert (seen["status"], seen["profile"], seen["n_workers"]) == ("ready", "tea", 1)
-    assert workbench("scale", "pot", "2", paths="")["n_workers"] == 2
+    assert commands.answer("scale", "pot", "2")["n_workers"] == 2
     os.kill(records.read("pot").pid or 0, signal.SIGKILL)
-    (seen,) = workbench("ls", paths="")
+    (seen,) = commands.answer("ls")
     assert (seen["status"], "There is no profile 'tea' here any more." in seen["message"]) == ("lost", True)
-    assert workbench("down", "pot", paths="")["dismissed"] == ["pot"]
-    assert workbench("ls", paths="") == []
+    assert commands.answer("down", "pot")["dismissed"] == ["pot"]
+    assert commands.answer("ls") == []
 
 
 def test_it_is_a_way_to_compute_on_the_page(brought: None) -> None:

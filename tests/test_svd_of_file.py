@@ -5,8 +5,6 @@ import contextlib
 import functools
 import http.server
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +21,7 @@ import pytest
 import xarray as xr
 import zarr
 
+from tests import commands
 from workbench.errors import BadInputError, MissingError
 from workbench.genotypes import open_genotypes
 from workbench.storage import places
@@ -483,15 +482,14 @@ def test_a_server_that_asks_for_a_token_gets_that_of_a_variable(
     monkeypatch.setenv("MY_TOKEN", "secret")
     monkeypatch.delenv("NO_TOKEN", raising=False)
     with _served(functools.partial(Guarded, directory=tmp_path)) as url:
-        command = [sys.executable, "-m", "workbench", "look", f"{url}/x.npy"]
         for added, status, told in (
             ((), 2, "asks who you are. Put a token into a variable of the environment.*as token_variable"),
             (("--token-variable", "NO_TOKEN"), 2, "the environment has no NO_TOKEN, which token_variable names"),
             (("--token-variable", "MY_TOKEN"), 0, f"{len(TALL)} × "),
         ):
-            done = subprocess.run([*command, *added], capture_output=True, text=True, check=False)
-            assert done.returncode == status, done.stderr
-            assert re.search(told, " ".join((done.stdout + done.stderr).split()))
+            code, out, err = commands.run("look", f"{url}/x.npy", *added)
+            assert code == status, err
+            assert re.search(told, " ".join((out + err).split()))
         for name in ("x.npy", "x.zarr", "x.h5"):
             parameters = SVD.validate({"path": f"{url}/{name}", "token_variable": "MY_TOKEN"})
             assert "secret" not in f"{parameters.resolved} {SVD.cell(parameters)}"

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests import commands
 from tests.conftest import using_data_folder
 from tests.test_budget import machine
 from workbench.cli import main
@@ -56,12 +55,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterRecord]
     with using_data_folder(tmp_path_factory.mktemp("data")):
         record = launch.launch(wanted, name="calm-otter", force=True, agreed=True)
         yield asyncio.run(control.wait(record.name, timeout=60))
-
-
-def workbench(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "workbench", *words], capture_output=True, text=True, timeout=120, check=False
-    )
 
 
 def test_ucx_is_planned_like_cpu_and_says_that_it_is_slower_and_open() -> None:
@@ -263,14 +256,10 @@ def test_where_nobody_can_answer_nothing_over_ucx_is_started(
 
 @needs_ucx
 def test_a_run_over_ucx_from_the_command_line(data_folder: Path) -> None:
-    up = workbench("up", "ucx", "--workers", "2", "--memory", "2GiB", "--json", "--yes")
-    assert up.returncode == 0, up.stderr
-    cluster: dict[str, Any] = json.loads(up.stdout)
+    cluster = commands.answer("up", "ucx", "--workers", "2", "--memory", "2GiB", "--yes")
     assert (cluster["n_workers"], cluster["protocol"]) == (2, "ucx")
     assert cluster["scheduler_address"].startswith("ucx://")
-    ran = workbench("run", "transpose_sum", "--cluster", cluster["name"], "-p", "size=64MiB", "--json")
-    assert ran.returncode == 0, ran.stderr
-    assert json.loads(ran.stdout)["check"]["passed"]
-    down = workbench("down", cluster["name"])
-    assert down.returncode == 0, down.stderr
+    run = commands.answer("run", "transpose_sum", "--cluster", cluster["name"], "-p", "size=64MiB")
+    assert run["check"]["passed"]
+    assert commands.run("down", cluster["name"])[0] == 0
     assert records.names() == ()
