@@ -188,11 +188,19 @@ def ask_in_vain(server: Server, url: str) -> None:
         form_of(server, "svd_of_file", path=url)
 
 
-def test_a_form_that_takes_a_path_has_the_process_begun_that_will_look_at_it(server: Server) -> None:
+def test_a_path_is_looked_at_by_a_process_that_ends_with_its_page_or_after_a_while(server: Server) -> None:
     form_of(server, "array_sum")
     assert not any(LOOKING in line for *_, line in children_of(server))
     form_of(server, "svd_of_file")
+    # A form that takes a path has it started before the path is typed.
     assert any(LOOKING in line for *_, line in children_of(server))
+    assert "/nowhere.npy" in form_of(server, "svd_of_file", path="/nowhere.npy")
+    with silent_servers(2) as (left, awaited):
+        with pytest.raises(TimeoutError):
+            form_of(server, "svd_of_file", timeout=2, path=left)
+        wait_for_nobody(server, 12)  # and not the 20 s after which it ends anyway
+        shown = form_of(server, "svd_of_file", path=awaited)
+    assert f"No answer within 20 s. What was asked of '{awaited}' is on a disk or a server" in shown
 
 
 def test_the_server_answers_and_stops_though_eight_paths_never_answer(server: Server, tmp_path: Path) -> None:
@@ -210,20 +218,6 @@ def test_the_server_answers_and_stops_though_eight_paths_never_answer(server: Se
         wait_for_all(server, 8)
         server.process.send_signal(signal.SIGTERM)
         server.process.wait(PATIENCE)
-
-
-def test_a_page_that_goes_away_ends_what_looked_for_it(server: Server) -> None:
-    assert "/nowhere.npy" in form_of(server, "svd_of_file", path="/nowhere.npy")
-    with silent_servers(1) as urls:
-        with pytest.raises(TimeoutError):
-            form_of(server, "svd_of_file", timeout=2, path=urls[0])
-        wait_for_nobody(server, 12)  # and not the 20 s after which it ends anyway
-
-
-def test_what_never_answers_is_said_after_a_while(server: Server) -> None:
-    with silent_servers(1) as urls:
-        said = form_of(server, "svd_of_file", path=urls[0])
-    assert f"No answer within 20 s. What was asked of '{urls[0]}' is on a disk or a server" in said
 
 
 _SLOW = """
