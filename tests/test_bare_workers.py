@@ -101,8 +101,8 @@ def test_files_are_read_and_written_on_workers_that_have_what_their_format_needs
 def test_workers_with_another_revision_that_was_sent_must_be_restarted(
     bare: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with other_python.cluster(sys.executable, environment=bare) as address, Client(address) as client:
-        client.wait_for_workers(2)
+    with other_python.cluster(sys.executable, n_workers=1, environment=bare) as address, Client(address) as client:
+        client.wait_for_workers(1)
         monkeypatch.setattr(travelling, "revision", lambda: "of-old")
         make_ready(client)
         assert {each.revision for each in ask(client)} == {"of-old"}
@@ -125,13 +125,13 @@ def test_another_revision_that_is_installed_gives_way_to_ours_unless_it_is_in_us
     theirs = remote.revision_of(str(other / "__init__.py"))
     x = da.random.default_rng(0).random((300, 40), chunks=(100, 40))
     paths = {"PYTHONPATH": os.pathsep.join([bare["PYTHONPATH"], str(tmp_path / "other")])}
-    with other_python.cluster(sys.executable, environment=paths) as address, Client(address) as client:
-        client.wait_for_workers(2)
+    with other_python.cluster(sys.executable, n_workers=1, environment=paths) as address, Client(address) as client:
+        client.wait_for_workers(1)
         assert {(each.revision, each.loaded) for each in ask(client)} == {(theirs, False)}
         np.testing.assert_allclose(linalg.svd(x)[1], np.linalg.svd(x.compute(), compute_uv=False))
         assert {(each.revision, each.loaded) for each in ask(client)} == {(travelling.revision(), True)}
-    with other_python.cluster(sys.executable, environment=paths) as address, Client(address) as client:
-        client.wait_for_workers(2)
+    with other_python.cluster(sys.executable, n_workers=1, environment=paths) as address, Client(address) as client:
+        client.wait_for_workers(1)
         client.run(lambda: __import__("workbench"))
         told = f"dask-workbench is revision {theirs} on .*, and revision {travelling.revision()} here"
         with pytest.raises(ConflictError, match=f"nothing was sent: {told}. Restart scheduler"):
