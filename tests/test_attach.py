@@ -102,15 +102,27 @@ def test_a_forecast_asks_an_address_what_it_has(
     assert records.names() == ()
 
 
-def test_what_was_not_started_here_takes_nothing_of_this_machine_and_is_not_changed(
-    address: str, data_folder: Path
+def test_what_was_not_started_here_takes_nothing_of_this_machine_is_not_changed_and_goes_on_when_detached(
+    address: str, data_folder: Path, tmp_path: Path
 ) -> None:
-    there = workbench.attach(address)
+    file = tmp_path / "scheduler.json"
+    file.write_text(json.dumps({"address": address}))
+    assert spec_of(str(file)) == spec_of(address)
+    there = workbench.attach(file)
+    assert there.record.scheduler_address == address
+    # It was started with --no-dashboard.
+    assert there.record.dashboard_address is None
     assert budget(inventory(), records.read_all()).promised == 0
     for change in (lambda: there.scale(1), lambda: there.adapt(1, 2)):
         with pytest.raises(ConflictError, match="started elsewhere"):
             change()
-    there.client.close()
+    pid = there.record.pid
+    there.stop()
+    assert pid is not None
+    until(lambda: not psutil.pid_exists(pid))
+    with Client(address) as client:
+        assert len(client.scheduler_info()["workers"]) == 2
+    assert [each.name for each in (data_folder / "clusters").iterdir()] == [".lock"]
 
 
 def test_what_is_no_address_is_told_and_so_is_a_client_that_was_closed(address: str, data_folder: Path) -> None:
@@ -121,12 +133,8 @@ def test_what_is_no_address_is_told_and_so_is_a_client_that_was_closed(address: 
             workbench.attach(given)  # type: ignore[arg-type]
 
 
-def test_a_scheduler_file_names_it_too(address: str, data_folder: Path, tmp_path: Path) -> None:
+def test_a_file_that_names_no_scheduler_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "scheduler.json"
-    file.write_text(json.dumps({"address": address}))
-    assert spec_of(str(file)) == spec_of(address)
-    with workbench.attach(file) as there:
-        assert there.record.scheduler_address == address
     file.write_text("[]")
     with pytest.raises(BadInputError, match="holds no address"):
         spec_of(str(file))
@@ -274,13 +282,7 @@ def test_the_scheduler_of_a_notebooks_client_is_found_and_the_client_itself_atta
     there.stop()
 
 
-def test_the_dashboard_that_a_scheduler_serves_is_found_and_not_that_of_another(
-    address: str, data_folder: Path
-) -> None:
-    there = workbench.attach(address)
-    # It was started with --no-dashboard.
-    assert there.record.dashboard_address is None
-    there.stop()
+def test_the_dashboard_that_a_scheduler_serves_is_found_and_not_that_of_another(data_folder: Path) -> None:
     with LocalCluster(n_workers=1, processes=False, protocol="tcp", host="127.0.0.1", dashboard_address=":0") as made:
         there = workbench.attach(made.scheduler_address)
         assert there.record.dashboard_address == made.dashboard_link.removesuffix("/status")
@@ -449,17 +451,6 @@ def test_a_scheduler_that_is_too_old_for_our_client_is_refused_in_one_sentence(
         pytest.raises(FailedError, match=told),
     ):
         workbench.attach(found)
-
-
-def test_detaching_ends_our_process_only(address: str, data_folder: Path) -> None:
-    there = workbench.attach(address)
-    pid = there.record.pid
-    there.stop()
-    assert pid is not None
-    until(lambda: not psutil.pid_exists(pid))
-    with Client(address) as client:
-        assert len(client.scheduler_info()["workers"]) == 2
-    assert [each.name for each in (data_folder / "clusters").iterdir()] == [".lock"]
 
 
 def test_a_scheduler_that_only_its_own_process_reaches_is_refused_with_the_reason() -> None:
