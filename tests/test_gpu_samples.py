@@ -11,6 +11,7 @@ from typing import ClassVar
 import pytest
 from pyarrow import parquet
 
+from tests import commands
 from tests.simulated import SimulatedNvml
 from workbench.hardware.gauges import GpuSample
 from workbench.monitor import plugin
@@ -392,23 +393,12 @@ def test_energy_of_one_sample_is_unknown() -> None:
 def test_a_run_keeps_the_energy_and_the_samples_of_the_gpus_that_it_saw(
     simulated_nvml: SimulatedNvml, data_folder: Path
 ) -> None:
+    command = [sys.executable, "-m", "workbench", "run", "array_sum", "--on", "cpu", "-p", "size=512MiB"]
     env = simulated_nvml.environment(2, load="busy")
-
-    def workbench(*words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "workbench", *words],
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    workbench("run", "array_sum", "--on", "cpu", "-p", "size=512MiB")
-    run = json.loads(workbench("show", "last", "--json"))
-    assert "by 2 GPUs in" in workbench("show", "last")
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    run = commands.answer("show", "last")
+    assert "by 2 GPUs in" in commands.printed("show", "last")
     # The simulated counters grow by 40 joules each second; samples come late where others compute, too.
     assert run["energy"]["joules"] == pytest.approx(2 * 40 * run["energy"]["seconds"], rel=0.4)
     assert (run["energy"]["n_gpus"], run["energy"]["source"]) == (2, "counters")
