@@ -295,7 +295,8 @@ def test_what_runs_killed_while_they_save_to_s3_leave_is_removed_by_the_next(
         until(lambda name=name: len(fs.glob(f"data/.{name}.*.part/u/c/*/0")) > 2, 180)
         os.kill(store.get(killed.id).pid or 0, signal.SIGKILL)
         assert (finish(killed.id, timeout=20).status, fs.exists(f"data/{name}")) == ("lost", False)
-        run = finish(submit("svd_of_file", asked, cluster).id, timeout=180)
+        # In fewer blocks: each is a handful of requests.
+        run = finish(submit("svd_of_file", asked | {"chunks": [6000, 20]}, cluster).id, timeout=180)
         assert run.status == "done", run.error
         assert fs.glob(f"data/.{name}*") == []
         assert run.answers is not None
