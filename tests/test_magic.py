@@ -14,7 +14,6 @@ from distributed import Client
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
-from workbench.panels.magic import load_ipython_extension
 from workbench.runs import store
 from workbench.workloads import listing, template
 
@@ -24,7 +23,7 @@ def shell(data_folder: Path) -> Any:
     """Provide a shell with the magics, as in a terminal."""
     before = sys.modules["__main__"]
     made = InteractiveShell()
-    load_ipython_extension(made)
+    made.run_line_magic("load_ext", "workbench")
     yield made
     made.reset()
     made.history_manager.end_session()

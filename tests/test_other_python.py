@@ -65,7 +65,7 @@ def test_a_cell_with_watch_leaves_workers_of_another_python_alive(client: Client
     from IPython.testing.globalipapp import get_ipython, start_ipython
 
     shell = start_ipython() or get_ipython()
-    shell.run_line_magic("load_ext", "workbench.panels")
+    shell.run_line_magic("load_ext", "workbench")
     shell.user_ns.update(x=da.ones((200, 200), chunks=100), client=client)
     shell.run_cell_magic("watch", "--client client", "total = (x + x.T).sum().compute()")
     assert shell.user_ns["total"] == 80_000

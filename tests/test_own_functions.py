@@ -1225,7 +1225,7 @@ def beside(path: Path = Path("helper.py"), n: int = 4):
 def test_a_cell_works_in_the_folder_of_its_notebook_with_the_modules_beside_it(cluster, project):
     (project / "beside.py").write_text("")  # has the name of the workload
     called = "print(beside(Path('helper.py').absolute(), 2).compute())"
-    said = _run_in_a_kernel(project, "%load_ext workbench.panels", WORKS_BESIDE, called)
+    said = _run_in_a_kernel(project, "%load_ext workbench", WORKS_BESIDE, called)
     assert said[1].startswith("Saved as the workload beside. Run it from the sidebar, or with: workbench run beside")
     assert said[2] == "60.0\n"
     run = finish(submit("beside", {}, cluster).id)

@@ -72,6 +72,13 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Register %%watch and %%workload with an IPython shell, for `%load_ext workbench`."""
+    from workbench.panels.magic import WorkbenchMagics
+
+    shell.register_magics(WorkbenchMagics)
+
+
 def _jupyter_server_extension_points() -> list[dict[str, Any]]:
     """Return the extension for Jupyter to load."""
     from workbench.server.app import WorkbenchApp

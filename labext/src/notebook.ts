@@ -77,7 +77,7 @@ export class Notebooks {
     if (!cell.source.startsWith('%%')) {
       cell.source = `%%workload ${name}\n${cell.source}`;
       NotebookActions.insertAbove(content);
-      content.activeCell!.model.sharedModel.source = '%load_ext workbench.panels';
+      content.activeCell!.model.sharedModel.source = '%load_ext workbench';
       await NotebookActions.runAndAdvance(content, sessionContext);
     }
     return NotebookActions.run(content, sessionContext);

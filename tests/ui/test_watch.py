@@ -18,7 +18,7 @@ MINUTE = 60_000
 CELLS = (
     """from distributed import Client
 client = Client(n_workers=1, threads_per_worker=2, memory_limit="400MiB", dashboard_address="127.0.0.1:0")
-%load_ext workbench.panels""",
+%load_ext workbench""",
     """%%watch --name "forty naps"
 import time
 def nap(number):

@@ -2,7 +2,6 @@
 
 try:
     from workbench.panels.live import GpuMonitor, Progress, Replay, TaskStream, Watch, Workers
-    from workbench.panels.magic import load_ipython_extension
     from workbench.panels.workbench import Workbench
 except ModuleNotFoundError as err:
     if err.name not in ("anywidget", "comm", "ipykernel", "ipywidgets", "IPython"):
@@ -19,5 +18,4 @@ __all__ = [
     "Watch",
     "Workbench",
     "Workers",
-    "load_ipython_extension",
 ]

@@ -85,11 +85,6 @@ class WorkbenchMagics(Magics):  # type: ignore[misc,unused-ignore]
         return self.shell.user_ns[variable]
 
 
-def load_ipython_extension(shell: Any) -> None:
-    """Register %%watch and %%workload with an IPython shell."""
-    shell.register_magics(WorkbenchMagics)
-
-
 def _watching(client: Any, name: str | None, cell: str, below: Below) -> Watching:
     from workbench.runs.watching import Watching, current_client
 
