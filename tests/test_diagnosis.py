@@ -104,6 +104,17 @@ def test_a_run_in_good_order_is_told_that_there_is_nothing_to_avoid() -> None:
     assert (found.threads, found.workers) == (2, 2)
 
 
+def test_a_run_that_hardly_computed_is_not_said_to_be_in_good_order() -> None:
+    # The worker of this run is busy for a second of its four; it appears after the third.
+    rows = [task("dot", "tcp://h:1", 3 + at / 10 + 0.002, 3 + at / 10 + 0.1) for at in range(10)]
+    run = Run(id="late", workload="w", cluster="c", started=0.0, seconds=4.0)
+    told = WorkerSample("tcp://h:1", "1", 3.0, 100.0, 10, 1000, 0, 1, 1)
+    found = diagnose(run, batch(*rows, samples=(told,)))
+    assert found is not None
+    assert "Nothing avoidable" not in found.sentence, found.shares
+    assert all(f"is {key}" not in found.sentence for key in found.shares)
+
+
 def test_tiny_blocks_are_named_with_the_number_of_tasks_and_a_better_size(client: Client, record: Any) -> None:
     shape, chunks = (2000, 2000), (100, 100)
     run, recorded = record(

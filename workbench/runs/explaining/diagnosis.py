@@ -16,7 +16,7 @@ from workbench.monitor.events import KINDS, Batch
 from workbench.runs import store
 from workbench.runs.explaining.rules import WORTH_WHILE, Facts, suggestions
 from workbench.runs.explaining.shares import shares_of
-from workbench.runs.run import Diagnosis, Peak, Run, Suggestion
+from workbench.runs.run import SHARES, Diagnosis, Peak, Run, Suggestion
 
 _MOSTLY_WAITING = 0.3
 _TIGHT = 0.7  # share of a worker's memory above which little is left
@@ -197,5 +197,7 @@ def _sentence(facts: Facts, found: tuple[Suggestion, ...]) -> str:
             f"the answer. A second run, or a larger one, waits less; {computed}."
         )
     name, share = max(((each, part) for each, part in facts.shares.items() if each != "computing"), key=lambda x: x[1])
-    rest = f"; the largest other share is {name}, {percent(share)}" if share >= WORTH_WHILE else ""
+    rest = f"; the largest other share is: {SHARES[name].title}, {percent(share)}" if share >= WORTH_WHILE else ""
+    if share > computing:
+        return f"{computed[0].upper()}{computed[1:]}{rest}."
     return f"Nothing avoidable was found: {computed}{rest}."
