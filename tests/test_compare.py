@@ -306,6 +306,7 @@ def test_what_could_not_be_had_stands_in_the_table_with_its_reason():
     assert "| One GPU | – |" in export(found, "markdown")
     assert "No \\| GPU." in export(found, "markdown")
     assert summarise(comparison(row("gpu", [], reason="No GPU."))).verdict == "Nothing was measured."
+    assert summarise(comparison(row("one", []), status="running")).verdict == "Nothing has been measured yet."
 
 
 def test_csv_and_json_hold_the_numbers():

@@ -577,7 +577,10 @@ def test_a_comparison_says_how_many_runs_it_makes_and_how_long_they_take(data_fo
     expected = "Expected time: 1.9 to 2.1 min, plus the start of the clusters."
     assert told == f"12 runs, 2 of them to warm up. {expected}"
     assert told in html_of("compare", chosen)
-    assert Session().forecast_comparison(**asked, on=lines[:1], repeats=3, warmup=0).startswith("3 runs. Expected time")
+    alone = Session().forecast_comparison(**asked, on=lines[:1], repeats=3, warmup=0)
+    assert alone.startswith("3 runs. Expected time")
+    assert alone.endswith("is measured: add what to compare it with.")
+    assert "add what to compare" not in told
 
 
 def test_runs_that_tell_nothing_give_no_forecast(data_folder):

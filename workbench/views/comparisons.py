@@ -50,7 +50,7 @@ def comparison(context: Context, name: str) -> Markup:
     head = tag(
         "header",
         tag("span", class_="wb-Dot"),
-        tag("h2", summary.title, class_="wb-Card-title"),
+        tag("h2", summary.title, " ", faint(_parameters(found)), class_="wb-Card-title"),
         tag("span", *_buttons(found, summary, in_tab=True), class_="wb-Icons"),
         class_=f"wb-Row wb-mod-{found.status}",
     )
@@ -82,8 +82,7 @@ def _topology(comparison: Comparison) -> Markup:
 
 def _one(context: Context, comparison: Comparison, now: float) -> Markup:
     summary = context.session.summary(comparison)
-    given = comparison.request.parameters if comparison.request else {}
-    words = ", ".join(f"{name}={as_text(value)}" for name, value in given.items())
+    words = _parameters(comparison)
     state = None if comparison.status in ("done", "running") else comparison.status
     when = None if comparison.active else ago(comparison.stopped or comparison.created, now)
     return line(
@@ -100,6 +99,11 @@ def _one(context: Context, comparison: Comparison, now: float) -> Markup:
         notice(f"comparison={comparison.id}"),
         id=f"wb-comparison-{comparison.id}",
     )
+
+
+def _parameters(comparison: Comparison) -> str:
+    given = comparison.request.parameters if comparison.request else {}
+    return ", ".join(f"{name}={as_text(value)}" for name, value in given.items())
 
 
 def _progress(comparison: Comparison) -> Markup:

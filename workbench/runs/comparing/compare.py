@@ -148,19 +148,20 @@ def forecast_comparison(request: Request, inventory: Inventory) -> str:
         return "None of these can be had."
     n_runs, warmups = planned.n_runs(request)
     runs = f"{formats.count(n_runs, 'run')}{f', {warmups} of them to warm up' if warmups else ''}."
+    alone = f" Only {rows[0].title} is measured: add what to compare it with." if len(rows) == 1 else ""
     forecasts = [
         forecast(chosen, row.parameters, records.read(str(row.cluster)) if row.on.startswith("--cluster") else row.spec)
         for row in rows
     ]
     unknown = [row.title for row, each in zip(rows, forecasts, strict=True) if each.seconds is None]
     if unknown:
-        return f"{runs} Expected time: unknown until it has run on {formats.shortened(unknown, 2)}."
+        return f"{runs} Expected time: unknown until it has run on {formats.shortened(unknown, 2)}.{alone}"
     low, high = (
         sum(each.seconds[end] for each in forecasts if each.seconds) * n_runs / len(rows) for end in ("low", "high")
     )
     roughly = "roughly " if any(each.rough for each in forecasts) else ""
     starts = ", plus the start of the clusters" if any(row.cluster is None for row in rows) else ""
-    return f"{runs} Expected time: {roughly}{formats.span(low, high)}{starts}."
+    return f"{runs} Expected time: {roughly}{formats.span(low, high)}{starts}.{alone}"
 
 
 def submit(

@@ -130,7 +130,7 @@ def summarise(comparison: Comparison) -> Summary:
         rows=rows,
         agree=found.agree,
         agreement=found.how,
-        verdict=verdict(rows, found.agree, found.how),
+        verdict=verdict(rows, found.agree, found.how, is_over=not comparison.active),
         scaling=scalings(comparison),
         differences=differences(comparison) if comparison.mode == "past" else (),
         notes=comparison.notes,
@@ -229,11 +229,11 @@ def remarks(summary: Summary) -> tuple[str, ...]:
     return tuple(" ".join(each.split()) for each in found if each)
 
 
-def verdict(rows: Sequence[RowSummary], agree: bool | None, how: str) -> str:
+def verdict(rows: Sequence[RowSummary], agree: bool | None, how: str, *, is_over: bool) -> str:
     """Return the comparison in a few sentences."""
     measured = [row for row in rows if row.seconds is not None]
     if not measured:
-        return "Nothing was measured."
+        return "Nothing was measured." if is_over else "Nothing has been measured yet."
     if agree is False:
         return f"The answers do not agree, so the times say nothing: {how}"
     if any(row.ratio is None for row in measured):
@@ -269,7 +269,7 @@ def _undecided(pairs: Sequence[tuple[RowSummary, RowSummary, Ratio]], *, named: 
     """Return the number of repeats that may decide what the times don't, with the names of the pairs if requested."""
     if not pairs:
         return []
-    open_ = " and ".join(dict.fromkeys(f"{a.title} against {b.title}" for a, b, _ in pairs))
+    open_ = ", ".join(dict.fromkeys(f"{a.title} against {b.title}" for a, b, _ in pairs))
     wanted = [more_repeats(found) for *_, found in pairs]
     more = None if None in wanted else max(each for each in wanted if each is not None)
     busy = any(found.low and found.high and found.high > _BUSY * found.low for *_, found in pairs)
