@@ -230,3 +230,44 @@ def test_progress_of_several_passes_names_no_total_that_grows_and_no_number_of_p
         assert str(total) not in text
     once = run.model_copy(update={"progress": Progress(done=1, total=4)})
     assert "1 of 4" in in_view(once.model_dump(mode="json"))
+
+
+def test_an_ended_run_says_why_in_few_lines(capsys):
+    from workbench.clusters.spec import ClusterSpec
+    from workbench.runs.facts import facts
+    from workbench.runs.run import Progress, Run
+    from workbench.terminal import show_run
+
+    spec = ClusterSpec(profile="cpu", n_workers=1, threads_per_worker=1, memory_limit=2**30)
+    spec = spec.model_copy(update={"why": ("2 cores may be used.",), "code": "from dask import x\n"})
+    failed = Run(id="r-1", workload="w", cluster="c", status="failed", error="No such file.", spec=spec)
+    failed = failed.model_copy(update={"progress": Progress(done=0, total=3, more=True)})
+    show_run(failed)
+    printed = capsys.readouterr().out
+    assert "workbench show r-1 --code" in printed
+    assert "2 cores may be used" not in printed
+    assert "from dask" not in printed
+    assert "0 tasks done\n" in re.sub(" +\n", "\n", printed)
+    cancelled = facts(failed.model_copy(update={"status": "cancelled", "error": "Cancelled before it began."}))
+    assert [(each.label, each.status) for each in cancelled if each.group == "error"] == [("Reason", "warning")]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(3.9, "off by 3 %"), (19.0, "took 5 times as long"), (0.38, "was 10 times as fast")],
+)
+def test_a_time_far_from_its_forecast_is_given_as_a_factor(seconds, expected):
+    from workbench.runs.facts import facts
+    from workbench.runs.run import Run
+
+    forecast = {"verdict": "fits", "basis": "history", "seconds": {"low": 3.8, "high": 3.8}}
+    run = Run(id="r", workload="w", cluster="c", status="done", seconds=seconds, forecast=forecast)
+    assert next(each.text for each in facts(run) if each.label == "Forecast").endswith(expected)
+
+
+def test_singular_values_end_with_a_digit():
+    from workbench.runs.singular import values
+
+    found = values({"singular_values": [253220.64, 7.5]})
+    assert found is not None
+    assert [row[1] for row in found.rows] == ["253221", "7.50000"]

@@ -228,9 +228,14 @@ def show_runs(runs: Sequence[Run], total: int, offset: int = 0, *, filtered: boo
 
 
 def show_run(run: Run) -> None:
-    """Print the facts of a run."""
+    """Print the facts of a run. The Dask code of its cluster and the reasons for its plan are in the report."""
     rows: list[tuple[str, Any]] = [(run.id, _status(run.status))]
     for fact in facts(run):
+        if fact.label == "Why":
+            continue
+        if fact.label == "The same cluster":
+            rows.append((fact.label, f"workbench show {run.id} --code"))
+            continue
         if fact.values:
             rows.append((fact.label, _values(fact.values)))
         elif fact.shares:

@@ -57,9 +57,16 @@ def facts(run: Run) -> tuple[Fact, ...]:
     """Return all that is known of a run, in the order in which it is shown."""
     groups = (_answer(run), _check(run), _time(run), _parameters(run), _hardware(run), _environment(run))
     return (
-        *([Fact("Error", run.error, "error", "bad")] if run.error else []),
+        *_error(run),
         *(fact for group in groups for fact in group if fact.text),
     )
+
+
+def _error(run: Run) -> Iterator[Fact]:
+    if run.error and run.status == "cancelled":
+        yield Fact("Reason", run.error, "error", "warning")
+    elif run.error:
+        yield Fact("Error", run.error, "error", "bad")
 
 
 def answer(workload: str, result: Mapping[str, Any] | None, *, as_given: bool = False) -> list[Fact]:
@@ -140,7 +147,9 @@ def _time(run: Run) -> Iterator[Fact]:
         speed = [rate(run.bytes_per_second), f"{size(run.bytes)} of data"] if run.bytes and run.bytes_per_second else []
         yield Fact("Time", joined((duration(run.seconds), *speed)), "time")
     elif run.progress.total:
-        yield Fact("Progress", joined((run.progress.words(), run.progress.waits)), "time")
+        done = count(run.progress.done, "task") + " done"
+        words = done if run.progress.more and not run.active else run.progress.words()
+        yield Fact("Progress", joined((words, run.progress.waits)), "time")
     yield Fact("Forecast", _forecast(run), "time")
     if run.cost is not None:
         from workbench.runs.forecasting.machines import cost_text
@@ -170,8 +179,15 @@ def _forecast(run: Run) -> str:
     from workbench.runs.forecasting.duration import forecast_seconds
 
     expected = forecast_seconds(run)
-    off = f"off by {100 * abs(expected / run.seconds - 1):.0f} %" if expected and run.seconds else None
+    off = _off(run.seconds / expected) if expected and run.seconds else None
     return joined((forecast.get("verdict"), span_text(forecast["seconds"], forecast), forecast.get("basis"), off))
+
+
+def _off(ratio: float) -> str:
+    """Return how far a time is from its forecast: as a factor from two on, which a percentage would hide."""
+    if 0.5 < ratio < 2:
+        return f"off by {100 * abs(1 / ratio - 1):.0f} %"
+    return f"took {ratio:.2g} times as long" if ratio > 1 else f"was {1 / ratio:.2g} times as fast"
 
 
 def span_text(seconds: Mapping[str, float], forecast: Mapping[str, Any]) -> str:

@@ -136,4 +136,4 @@ def _digits(value: float | None, bound: float | None, times: int = 1) -> str:
     least, most = _DIGITS
     bound = 1.0 if bound is None else times * bound
     right = most if bound <= 0 else math.ceil(-math.log10(bound)) + 1
-    return f"{value:#.{min(most, max(least, right))}g}"
+    return f"{value:#.{min(most, max(least, right))}g}".removesuffix(".")

@@ -105,7 +105,9 @@ def _left(run: Mapping[str, Any]) -> str:
         return f"About {_rounded((lasting['low'] + lasting['high']) / 2 - elapsed)} left, by the forecast."
     if lasting:
         return f"Longer than forecast ({span(lasting['low'], lasting['high'])})."
-    if done.get("passes") or done.get("more"):
+    if done.get("more") and not done.get("passes"):
+        return "Time left unknown: not all tasks are known yet."
+    if done.get("passes"):
         return "Time left unknown: it ends when the answer is accurate enough."
     return "Time left unknown: no past run of this size on such hardware."
 
@@ -123,7 +125,7 @@ def _ended(context: Context, found: Run, run: dict[str, Any], *, tab: bool) -> M
     recorded = tab and (store.folder(found.id) / "events.parquet").exists()
     drawn = found.answers or (found.result or {}).get("singular_values")
     return (
-        (failure(run["error"]) if run["error"] and tab and run["status"] != "cancelled" else "")
+        (_error(run) if run["error"] and tab else "")
         + (tag("div", values, live(f"run-answer:{found.id}") if drawn else "", class_="wb-Answer") if values else "")
         + facts_html(known, "check")
         + _again(context, run)
@@ -132,6 +134,11 @@ def _ended(context: Context, found: Run, run: dict[str, Any], *, tab: bool) -> M
         + (figure(run=found.id) if recorded else "")
         + _rest(known, run)
     )
+
+
+def _error(run: Mapping[str, Any]) -> str:
+    """Return why a run has no answer; a cancelled one is no failure."""
+    return paragraph(run["error"], "wb-Muted") if run["status"] == "cancelled" else failure(run["error"])
 
 
 def _rest(known: Sequence[Fact], run: Mapping[str, Any]) -> Markup:
