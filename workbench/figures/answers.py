@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from workbench import formats
 from workbench.labels import as_text, grouped
 from workbench.runs.singular import bounds_of
 from workbench.workloads.extensions import extensions
@@ -274,7 +275,7 @@ def over(name: str, array: xr.DataArray, counter: str, along: str) -> Picture:
     )
     title = name if count == len(lines) else f"{name}: the first {len(lines)} of {count}"
     if step > 1:
-        title += f", {len(x):,} of {n_along:,} {along}s, spread evenly"
+        title += f", {formats.count(len(x))} of {formats.count(n_along)} {along}s, spread evenly"
     return Picture(name, title, along, "", lines)
 
 

@@ -376,7 +376,8 @@ class _Canvas:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= 22 else f"{name[:20]}…"
+    # A wide font takes 7.5 pixels for each letter of the margin.
+    return name if len(name) <= 18 else f"{name[:17]}…"
 
 
 def _rectangle(x: float, y: float, width: float, height: float) -> str:
