@@ -427,6 +427,8 @@ def _verdict(needs: Forecast | None, problem: str | None, cluster: dict[str, Any
         short += f" ({size(needs.memory_per_worker)}{f' of {size(limit)}' if limit else ''})"
     if not short and needs.needs.get("known"):
         short = f"About {size(needs.needs['held_total'])} of memory"
+    if not short and needs.seconds is None and cluster is not None:
+        short = "Memory unknown until it runs"  # The next line says the same of the time.
     return _lit(_LIGHTS.get(needs.verdict or "", "none"), short or needs.sentence, needs.sentence, "needs")
 
 
