@@ -5,7 +5,7 @@ from distributed.utils import color_of as dask_color_of
 
 from tests.feeds import tasks_of
 from workbench.figures.colors import DARK, LIGHT, VIRIDIS, TaskColors, category_colors, color_index, contrast
-from workbench.figures.layout import show_only
+from workbench.figures.layout import build, show_only
 from workbench.figures.live import LiveFigure
 from workbench.monitor.events import Batch, Progress, Task, WorkerSample
 
@@ -232,6 +232,12 @@ def test_the_time_axis_of_a_run_begins_at_zero():
 
 def words(figure):
     return next(patch.columns["text"] for patch in figure.patches() if patch.source == "empty")
+
+
+def test_the_time_axis_counts_from_zero_before_anything_has_come():
+    layout = build(LIGHT)
+    assert (layout.time.start, layout.time.end) == (0, 30_000)
+    assert layout.sources["window"].data["origin"] == []
 
 
 def test_an_empty_figure_says_why():

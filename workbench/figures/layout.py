@@ -6,7 +6,6 @@ change only the page, by functions of labext/src/figures within the document.
 
 from __future__ import annotations
 
-import time as clock
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -150,8 +149,8 @@ def stream_height(n_lanes: int) -> tuple[int, float]:
 def build(theme: Theme) -> Layout:
     """Return an empty figure in the colors of a theme."""
     sources = {name: ColumnDataSource({key: [] for key in keys}, name=name) for name, keys in COLUMNS.items()}
-    now = 1000 * clock.time()
-    time = Range1d(start=now - 30_000, end=now, name="time")
+    # Until the first samples give the origin of the axis, it counts from zero: not since 1970.
+    time = Range1d(start=0, end=30_000, name="time")
     empty = Div(name="empty", visible=False, styles=words_style(theme), sizing_mode="stretch_width")
     workers = Div(name="worker_names", visible=False, styles=words_style(theme), sizing_mode="stretch_width")
     stream = _stream(theme, time, sources)
