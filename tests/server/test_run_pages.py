@@ -89,6 +89,14 @@ async def test_ticked_runs_can_be_compared_or_deleted_together(desk: Any, sessio
     assert before in await html_of(desk, "runs")
 
 
+async def test_a_result_names_its_file_and_parameters(desk: Any, session: Any) -> None:
+    given = {"path": "/data/of/mine/winds.npy", "k": 3}
+    session.add_run("r0", status="done", seconds=2.0, parameters=given)
+    for view in ("result", "runs"):
+        html = await html_of(desk, view)
+        assert "path=winds.npy, k=3" in html, view
+
+
 async def test_the_answer_of_a_run_comes_first_in_its_tab_and_in_the_list(desk: Any, session: Any) -> None:
     shares = {"computing": 1.0}
     session.add_run(

@@ -32,7 +32,7 @@ from workbench.views.parts import (
     notice,
     text_field,
 )
-from workbench.views.runs import failure, named, progress, where_and_when
+from workbench.views.runs import differing, failure, named, progress, where_and_when
 
 if TYPE_CHECKING:
     from workbench.runs.facts import Fact
@@ -71,7 +71,7 @@ def result(context: Context, _: str) -> Markup:
         "header",
         tag("span", class_="wb-Dot"),
         tag("h2", title, class_="wb-Card-title", translate=None if run["title"] == run["workload"] else "no"),
-        tag("span", joined((took, where_and_when(run))), class_="wb-Muted"),
+        tag("span", joined((differing(run, None).strip(), took, where_and_when(run))), class_="wb-Muted"),
         class_=f"wb-Row wb-mod-{run['status']}",
     )
     body = _running(run) if found.active else _ended(context, found, run, tab=True)

@@ -304,7 +304,7 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
             "span",
             star,
             tag("span", title, translate=_translate(run)),
-            faint(_differing(run, before)),
+            faint(differing(run, before)),
             class_="wb-Run-title",
         ),
         title=given or None,
@@ -347,14 +347,19 @@ def failure(error: str) -> Markup:
     return tag("div", copy, said, class_="wb-Problem wb-Failure")
 
 
-def _differing(run: dict[str, Any], before: dict[str, Any] | None) -> str:
-    """Return the parameters that differ from the previous run of the same workload."""
+def differing(run: dict[str, Any], before: dict[str, Any] | None) -> str:
+    """Return the parameters that differ from the previous run of the same workload; all of them without one."""
     changed = [
-        f"{name}={shorten_middle(as_text(value))}"
+        f"{name}={shorten_middle(_last_part(as_text(value)))}"
         for name, value in _given(run).items()
         if before is None or _meant(run, name) != _meant(before, name)
     ]
     return f" {', '.join(changed)}" if changed else ""
+
+
+def _last_part(text: str) -> str:
+    """Return the name of a file without its folders, which would push it out of a narrow line."""
+    return text.rstrip("/").rpartition("/")[2] if text.startswith("/") else text
 
 
 def _meant(run: dict[str, Any], name: str) -> Any:
