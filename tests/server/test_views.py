@@ -325,3 +325,16 @@ def test_workloads_stand_below_the_title_of_their_group() -> None:
     shown = re.findall(r"wb-Group[^>]*>([^<]*)<", html)
     assert shown == ["Arrays", "SVD", "Your data", "Climate", "Genotypes", "Yours"]
     assert html.index("transpose_sum") < html.index(">SVD<") < html.index("compressed_svd")
+
+
+def test_a_form_says_what_an_empty_field_means_and_asks_what_to_compute() -> None:
+    from workbench.views.forms import Form
+    from workbench.workloads.lookup import template
+
+    shown = {}
+    for name in ("svd_of_file", "reduce_file"):
+        schema = template(name).schema()
+        form = Form(schema, f"run.{name}.", {}, None, {}, {}, "run-button")
+        shown[name] = form.split(list(schema["properties"]))[0]
+        assert ('placeholder="all"' in form.html(shown[name], {})) == (name == "svd_of_file")
+    assert shown == {"svd_of_file": ["path", "k", "tol"], "reduce_file": ["path", "what"]}

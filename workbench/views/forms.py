@@ -14,7 +14,20 @@ from workbench.markup import tag
 from workbench.views.context import Choices
 from workbench.views.parts import checkbox, confirming, drawer, fold, text_field
 
-FIRST = ("path", "to", "size", "n_variants", "n_samples", "n_rows", "k", "n_components", "tol", "memory", "n_workers")
+FIRST = (
+    "path",
+    "what",
+    "to",
+    "size",
+    "n_variants",
+    "n_samples",
+    "n_rows",
+    "k",
+    "n_components",
+    "tol",
+    "memory",
+    "n_workers",
+)
 """Important fields: a form shows the first few of them at once, and the others under More."""
 
 _AT_ONCE = 3
@@ -145,11 +158,12 @@ class Form(NamedTuple):
             shared["data_alone"] = f"{self.prefix}{field['instead']}"
         numeric = field.get("type") in ("integer", "number")
         examples = field.get("examples") or ()
+        hint = field.get("if_empty") or (f"e.g. {as_text(examples[0])}" if examples else None)
         return text_field(
             label=None,
             value=value,
             inputmode="decimal" if numeric else None,
-            placeholder=f"e.g. {as_text(examples[0])}" if examples and not default else None,
+            placeholder=None if default else hint,
             data_default=default,
             data_step=field.get("type") == "integer",
             data_minimum=field.get("minimum"),

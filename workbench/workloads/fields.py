@@ -51,6 +51,8 @@ class Words:
     """End of the message 'Give …' for an invalid value, if type, bounds and the first example don't suffice."""
     unit: str | None = None
     examples: tuple[Any, ...] = ()
+    if_empty: str | None = None
+    """Meaning of an empty field, shown in it where the parameter has no default, such as 'all'."""
     only: str | None = None
     """Condition for an effect: 'method=dask', 'path' (if one is given), '!path' (if none is)."""
     instead: str | None = None
@@ -147,6 +149,7 @@ Components = Annotated[
     Words(
         "Number of singular values and vectors.",
         allowed="a whole number, at least 1 and at most the shorter side of the array",
+        if_empty="all",
     ),
 ]
 

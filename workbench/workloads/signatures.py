@@ -45,7 +45,7 @@ _BOUND = {
     "maxItems": "of a length of at most",
     "pattern": "that matches",
 }
-_WORDS = ("title", "description", "unit", "examples", "allowed", "only", "instead", "path", "only_asked")
+_WORDS = ("title", "description", "unit", "examples", "if_empty", "allowed", "only", "instead", "path", "only_asked")
 _PARAMETERS = re.compile(r"^Parameters\n-{3,}\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", re.MULTILINE | re.DOTALL)
 _SEQUENCES = (list, tuple, Sequence)
 _PLAIN_TYPES = (int, float, bool, str, types.NoneType)
