@@ -1,4 +1,4 @@
-/** Says when a run has ended that took a while, wherever in Lab a person is by then. */
+/** Says when a run has ended that took a while, unless its tab is seen. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
@@ -15,13 +15,20 @@ type Ending = 'success' | 'error' | 'info';
 
 const ENDINGS: Partial<Record<RunStatus, Ending>> = { done: 'success', failed: 'error', lost: 'error' };
 
-/** Runs that went on when `before` was seen, took long and have ended since, each with how. */
+/** Return runs that were active at the times of `before`, took long and have ended since, each with how. */
 export function ended(before: ReadonlyMap<string, number>, runs: IRun[], now: number): [IRun, Ending][] {
   return runs.flatMap(run => {
     const began = before.get(run.id);
     const how = ENDINGS[run.status];
-    return began !== undefined && how && now - began >= LONG ? [[run, how] as [IRun, Ending]] : [];
+    const isNews = began !== undefined && now - began >= LONG && !isSeen(run);
+    return isNews && how ? [[run, how] as [IRun, Ending]] : [];
   });
+}
+
+/** Return whether the tab of a run is in front, in a window that is visible; see workbench/views/result.py. */
+function isSeen({ id }: IRun): boolean {
+  const result = document.querySelector(`[data-workbench="result-${CSS.escape(id)}"]`);
+  return !document.hidden && result !== null && result.checkVisibility();
 }
 
 export const notifyPlugin: JupyterFrontEndPlugin<void> = {
@@ -32,23 +39,19 @@ export const notifyPlugin: JupyterFrontEndPlugin<void> = {
   optional: [ITranslator],
   activate: ({ commands }: JupyterFrontEnd, model: Model, translator: ITranslator | null) => {
     const trans = (translator ?? nullTranslator).load(DOMAIN);
-    const going = new Map<string, number>();
+    const show = () => void commands.execute(Commands.section, { section: 'runs' });
+    let going = new Map<string, number>();
     model.changed.connect(() => {
       const now = Date.now() / 1000;
       for (const [run, how] of ended(going, model.runs, now)) {
-        const actions = [
-          { label: trans.__('Show'), callback: () => void commands.execute(Commands.section, { section: 'runs' }) }
-        ];
         const took = run.seconds ? `, ${duration(1e6 * run.seconds)}` : '';
         Notification.emit(trans.__('%1 on %2: %3', run.title, run.cluster, run.status) + took, how, {
           autoClose: 10000,
-          actions
+          actions: [{ label: trans.__('Show'), callback: show }]
         });
       }
       const active = model.runs.filter(each => each.status === 'starting' || each.status === 'running');
-      const began = new Map(active.map(each => [each.id, going.get(each.id) ?? each.started ?? now]));
-      going.clear();
-      began.forEach((when, id) => going.set(id, when));
+      going = new Map(active.map(each => [each.id, going.get(each.id) ?? each.started ?? now]));
     });
   }
 };

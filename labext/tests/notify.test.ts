@@ -22,3 +22,17 @@ test('one that failed is an error, and one that a person cancelled is not told o
   expect(ended(before, [failed], 60)).toEqual([[failed, 'error']]);
   expect(ended(before, [{ ...run, status: 'cancelled' as const }], 60)).toEqual([]);
 });
+
+test('a run whose tab is in front and visible needs no notification', () => {
+  const done = { ...run, status: 'done' as const };
+  const news = () => ended(new Map([['r', 0]]), [done], 60).length;
+  document.body.innerHTML = '<article data-workbench="result-r"></article>';
+  const tab = document.body.firstElementChild!;
+  tab.checkVisibility = () => true;
+  expect(news()).toBe(0);
+  const hidden = vi.spyOn(document, 'hidden', 'get').mockReturnValue(true);
+  expect(news()).toBe(1);
+  hidden.mockRestore();
+  tab.checkVisibility = () => false;
+  expect(news()).toBe(1);
+});
