@@ -2,18 +2,11 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
-import type { Watched } from './tokens';
-
 const ROOT = 'workbench/api';
 const STREAM = `${ROOT}/stream`;
 
 export class Api {
   readonly settings = ServerConnection.makeSettings();
-
-  /** Address of the report of a run, to be opened in a tab of the browser. */
-  reportUrl(run: string): string {
-    return this.pageUrl(URLExt.join(ROOT, 'runs', encodeURIComponent(run), 'report'));
-  }
 
   /** Address of a page below the Jupyter server, such as Dask's own dashboard, to be opened in a browser tab. */
   pageUrl(path: string): string {
@@ -48,9 +41,4 @@ export class Api {
     const token = this.settings.appendToken && this.settings.token;
     return token ? `${url}${url.includes('?') ? '&' : '?'}token=${encodeURIComponent(token)}` : url;
   }
-}
-
-/** 'cluster' or 'run', and which. */
-export function kindAndName(watched: Watched): string[] {
-  return Object.entries(watched)[0];
 }

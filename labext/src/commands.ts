@@ -1,24 +1,18 @@
-/** The sidebar in its place, and our commands in the palette and the launcher. */
-import { ILabShell, ILayoutRestorer } from '@jupyterlab/application';
-import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
-import { Dialog, ICommandPalette, showDialog, WidgetTracker } from '@jupyterlab/apputils';
-import type { DocumentRegistry } from '@jupyterlab/docregistry';
-import { ILauncher } from '@jupyterlab/launcher';
-import { ISettingRegistry } from '@jupyterlab/settingregistry';
-import { IStateDB } from '@jupyterlab/statedb';
-import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+/** Our commands, in the palette and the launcher, and the tabs that they open. */
+import type { ILabShell, ILayoutRestorer, JupyterFrontEnd } from '@jupyterlab/application';
+import { Dialog, showDialog, WidgetTracker } from '@jupyterlab/apputils';
+import type { ICommandPalette } from '@jupyterlab/apputils';
+import type { ILauncher } from '@jupyterlab/launcher';
 import type { TranslationBundle } from '@jupyterlab/translation';
+import type { LabIcon } from '@jupyterlab/ui-components';
+import type { ReadonlyJSONObject, ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
-import { addFileCommands } from './files';
-import { workbenchIcon } from './icons';
 import type { Model } from './model';
 import type { Notebooks } from './notebook';
-import { show } from './shell';
-import { Workbench } from './sidebar';
-import { Commands, DOMAIN, IModel, INotebooks } from './tokens';
-import type { ICluster } from './tokens';
+import { show, workbenchIcon } from './shell';
+import type { Workbench } from './sidebar';
+import { Commands } from './tokens';
 
-const ID = 'dask-workbench:sidebar';
 /** Sections of the sidebar, and what they are called. */
 const sections = (trans: TranslationBundle): Record<string, string> => ({
   hardware: trans.__('Hardware'),
@@ -27,93 +21,63 @@ const sections = (trans: TranslationBundle): Record<string, string> => ({
   runs: trans.__('Runs'),
   compare: trans.__('Compare')
 });
-/** Whether this person has seen the sidebar before. */
-const SEEN = 'dask-workbench:seen';
+/** Commands that the palette offers as they are. */
+const IN_PALETTE = [
+  Commands.start,
+  Commands.run,
+  Commands.compare,
+  Commands.watch,
+  Commands.connect,
+  Commands.workload,
+  Commands.stopAll
+];
+/** Commands that have another name in the palette than where they are known to be ours. */
+const RENAMED = [Commands.open, Commands.tab, Commands.look, Commands.svd, Commands.mean];
 
-export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
-  id: ID,
-  description: 'The Workbench sidebar, and its commands.',
-  autoStart: true,
-  requires: [IModel, INotebooks],
-  optional: [ILayoutRestorer, ICommandPalette, ILauncher, ISettingRegistry, IStateDB, ILabShell, ITranslator],
-  activate: (
-    app,
-    model: Model,
-    notebooks: Notebooks,
-    restorer: ILayoutRestorer | null,
-    palette: ICommandPalette | null,
-    launcher: ILauncher | null,
-    settings: ISettingRegistry | null,
-    memory: IStateDB | null,
-    shell: ILabShell | null,
-    translator: ITranslator | null
-  ) => {
-    const trans = (translator ?? nullTranslator).load(DOMAIN);
-    const machine = {
-      view: 'machine',
-      label: trans.__('This Machine'),
-      caption: trans.__('Cores, memory, disk, network and GPUs, live')
-    };
-    const sidebar = new Workbench(model, notebooks, app.commands, memory, trans, 'sidebar', trans.__('Workbench'));
-    app.shell.add(sidebar, 'left', { rank: 150, type: 'Workbench' });
-    restorer?.add(sidebar, sidebar.id);
-    addCommands(app, model, notebooks, sidebar, trans);
-    const ofFiles = addFileCommands(app, sidebar, trans);
-    addTabs(app, restorer, shell, trans, (view, label) => {
-      return new Workbench(model, notebooks, app.commands, memory, trans, view, label, sidebar.page);
-    });
-    const category = trans.__('Workbench');
-    [Commands.open, Commands.tab].forEach(command =>
-      palette?.addItem({ command, category, args: { isPalette: true } })
-    );
-    [
-      Commands.start,
-      Commands.run,
-      Commands.compare,
-      Commands.watch,
-      Commands.connect,
-      Commands.workload,
-      Commands.stopAll
-    ].forEach(command => palette?.addItem({ command, category }));
-    ofFiles.forEach(command => palette?.addItem({ command, category, args: { isPalette: true } }));
-    Object.keys(sections(trans)).forEach(section => {
-      palette?.addItem({ command: Commands.section, category, args: { section } });
-    });
-    launcher?.add({ command: Commands.tab, category: 'Other', rank: 10 });
-    launcher?.add({ command: Commands.view, category: 'Other', rank: 11, args: machine });
-    palette?.addItem({ command: Commands.view, category, args: { ...machine, isPalette: true } });
-    const open = () => shell?.activateById(sidebar.id) ?? app.shell.activateById(sidebar.id);
-    void app.restored.then(() => openOnStart(settings, memory, open));
-  }
-};
+/** Offer commands in the palette and the launcher. */
+export function offer(trans: TranslationBundle, palette: ICommandPalette | null, launcher: ILauncher | null): void {
+  const machine = {
+    view: 'machine',
+    label: trans.__('This Machine'),
+    caption: trans.__('Cores, memory, disk, network and GPUs, live')
+  };
+  const add = (command: string, args?: ReadonlyJSONObject) =>
+    palette?.addItem({ command, category: trans.__('Workbench'), args });
+  RENAMED.forEach(command => add(command, { isPalette: true }));
+  IN_PALETTE.forEach(command => add(command));
+  Object.keys(sections(trans)).forEach(section => add(Commands.section, { section }));
+  add(Commands.view, { ...machine, isPalette: true });
+  launcher?.add({ command: Commands.tab, category: 'Other', rank: 10 });
+  launcher?.add({ command: Commands.view, category: 'Other', rank: 11, args: machine });
+}
 
 /** Tabs, of which there is one for each view. */
-function addTabs(
+export function addTabs(
   app: JupyterFrontEnd,
+  { trans }: Model,
   restorer: ILayoutRestorer | null,
   lab: ILabShell | null,
-  trans: TranslationBundle,
   make: (view: string, label: string) => Workbench
 ): void {
   const tracker = new WidgetTracker<Workbench>({ namespace: 'dask-workbench-tab' });
-  const open = (view: string, label: string, options?: DocumentRegistry.IOpenOptions) => {
+  const open = (view: string, label: string) => {
     const there = tracker.find(each => each.view === view) ?? make(view, label);
     if (!there.isAttached) {
       void tracker.add(there);
     }
-    show(app, lab, there, options);
+    show(app, lab, there);
     return there.id;
   };
   app.commands.addCommand(Commands.tab, {
     label: args => (args['isPalette'] ? trans.__('Open the Workbench in a Tab') : trans.__('Workbench')),
     caption: trans.__('Dask clusters, workloads and runs, side by side'),
-    icon: args => (args['isPalette'] ? undefined : workbenchIcon),
+    icon,
     execute: () => open('wide', trans.__('Workbench'))
   });
   app.commands.addCommand(Commands.view, {
     label: args => String(args['label'] ?? trans.__('View')),
     caption: args => String(args['caption'] ?? ''),
-    icon: args => (args['isPalette'] ? undefined : workbenchIcon),
+    icon,
     execute: args => open(String(args['view']), String(args['label']))
   });
   void restorer?.restore(tracker, {
@@ -123,14 +87,9 @@ function addTabs(
   });
 }
 
-function addCommands(
-  app: JupyterFrontEnd,
-  model: Model,
-  notebooks: Notebooks,
-  sidebar: Workbench,
-  trans: TranslationBundle
-): void {
+export function addCommands(app: JupyterFrontEnd, model: Model, notebooks: Notebooks, sidebar: Workbench): void {
   const { commands, shell } = app;
+  const { trans } = model;
   const skip = (section: string, hook?: string) => {
     shell.activateById(sidebar.id);
     return sidebar.skip(section, hook);
@@ -141,7 +100,7 @@ function addCommands(
   commands.addCommand(Commands.open, {
     label: args => (args['isPalette'] ? trans.__('Open the Workbench') : trans.__('Workbench')),
     caption: trans.__('Dask clusters, workloads and runs'),
-    icon: args => (args['isPalette'] ? undefined : workbenchIcon),
+    icon,
     execute: () => shell.activateById(sidebar.id)
   });
   commands.addCommand(Commands.section, {
@@ -153,11 +112,11 @@ function addCommands(
   press(Commands.compare, trans.__('Compare the Chosen Workload'), 'compare', 'compare');
   commands.addCommand(Commands.connect, {
     label: trans.__('Connect This Notebook to the Cluster'),
-    isEnabled: args => Boolean(args['cluster']) || model.target !== null,
+    isEnabled: args => Boolean(args['cluster']) || model.target !== undefined,
     execute: async args => {
       const cluster = args['cluster'] || model.target?.name;
       if (cluster) {
-        const { cell } = await model.stream.link.read<{ cell: string }>('cell', { cluster });
+        const { cell } = await model.host.link.read<{ cell: string }>('cell', { cluster });
         await notebooks.insert(cell, { run: true });
       }
     }
@@ -178,8 +137,14 @@ function addCommands(
     label: trans.__('Stop All Clusters'),
     isEnabled: () => model.clusters.length > 0,
     execute: async () => {
-      if (await confirmStopAll(model.clusters, trans)) {
-        await model.stream.act('stop_all').catch((error: Error) => model.report(error.message));
+      const names = model.clusters.map(each => each.name).join(', ');
+      const answer = await showDialog({
+        title: trans.__('Stop all clusters?'),
+        body: trans.__('This ends %1. What their workers hold is lost.', names),
+        buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: trans.__('Stop all') })]
+      });
+      if (answer.button.accept) {
+        await model.host.link.act('stop_all').catch((error: Error) => model.report(error.message));
       }
     }
   });
@@ -192,36 +157,13 @@ function addCommands(
   });
   commands.addCommand(Commands.notebook, {
     label: trans.__('Show a Notebook'),
-    execute: args => {
-      const panel = notebooks.open().get(String(args['kernel']));
-      if (panel) {
-        shell.activateById(panel.id);
-      }
-    }
+    execute: args => shell.activateById(notebooks.open().get(String(args['kernel']))?.id ?? '')
   });
   const dependent = [Commands.connect, Commands.stopAll, Commands.watch];
   model.changed.connect(() => dependent.forEach(command => commands.notifyCommandChanged(command)));
 }
 
-async function confirmStopAll(clusters: ICluster[], trans: TranslationBundle): Promise<boolean> {
-  const answer = await showDialog({
-    title: trans.__('Stop all clusters?'),
-    body: trans.__('This ends %1. What their workers hold is lost.', clusters.map(each => each.name).join(', ')),
-    buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: trans.__('Stop all') })]
-  });
-  return answer.button.accept;
-}
-
-async function openOnStart(
-  settings: ISettingRegistry | null,
-  memory: IStateDB | null,
-  open: () => void
-): Promise<void> {
-  const loaded = await settings?.load(ID).catch(() => null);
-  const when = loaded?.get('openOnStart').composite ?? 'first';
-  const seen = await memory?.fetch(SEEN);
-  if (when === 'always' || (when === 'first' && !seen)) {
-    open();
-  }
-  await memory?.save(SEEN, true);
+/** An item of the palette has no icon. */
+function icon(args: ReadonlyPartialJSONObject): LabIcon | undefined {
+  return args['isPalette'] ? undefined : workbenchIcon;
 }

@@ -1,197 +1,80 @@
-/** A tab that shows a cluster at work, or the record of a run: a Bokeh figure fed with patches. */
-import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
-import { ILabShell, ILayoutRestorer } from '@jupyterlab/application';
-import { IThemeManager, MainAreaWidget, ToolbarButton, WidgetTracker } from '@jupyterlab/apputils';
-import { ITranslator, nullTranslator } from '@jupyterlab/translation';
-import type { TranslationBundle } from '@jupyterlab/translation';
-import { downloadIcon, fastForwardIcon, fileIcon, pauseIcon, runIcon, Toolbar } from '@jupyterlab/ui-components';
-import type { ToolbarButtonComponent } from '@jupyterlab/ui-components';
-import type { Message } from '@lumino/messaging';
-import { Signal } from '@lumino/signaling';
-import { Widget } from '@lumino/widgets';
+/** Tabs that show a cluster at work, or the record of a run. */
+import type { ILabShell, ILayoutRestorer, JupyterFrontEnd } from '@jupyterlab/application';
+import { WidgetTracker } from '@jupyterlab/apputils';
 
-import { kindAndName } from './api';
-import { watchIcon } from './icons';
 import type { Model } from './model';
 import { Figure } from './page/figure';
-import type { Theme } from './page/figure';
-import { show } from './shell';
-import { Commands, DOMAIN, IModel } from './tokens';
+import { show, Tab, watchIcon } from './shell';
+import { Commands } from './tokens';
 import type { Watched } from './tokens';
 
-/** Figure in a tab of Lab. */
-class FigureContent extends Widget {
-  readonly changed = new Signal<this, void>(this);
-  readonly figure: Figure;
-
+class FigureTab extends Tab {
   constructor(
     readonly watched: Watched,
     /** What the tab is called. */
     readonly called: string,
-    model: Model,
-    theme: () => Theme,
-    private _restored: boolean
+    { host, message, simulated, trans }: Model,
+    private _isRestored: boolean
   ) {
-    const figure = new Figure(watched, model.channel, theme);
-    super({ node: figure.node });
-    this.figure = figure;
-    figure.fills = true;
-    figure.keeps = true;
-    figure.onChange = () => this.changed.emit();
-    model.message.connect((_, message) => figure.receive(message), this);
+    super(tabId(watched), simulated && !called.startsWith('SIMULATED') ? `SIMULATED · ${called}` : called, watchIcon);
+    const [kind, name] = Object.entries(watched)[0];
+    this.title.caption = watched.cluster
+      ? trans.__('Tasks, CPU and memory of %1', name)
+      : trans.__('What is kept of the %1 %2', kind, name);
+    this._figure = new Figure(watched, host, true);
+    this._figure.onEnd = () => {
+      this.title.label = trans.__('%1 (ended)', called);
+      this.title.caption = trans.__('What the cluster %1 did', name);
+    };
+    this.node.append(this._figure.node);
+    message.connect((_, received) => this._figure.receive(received), this);
   }
 
   dispose(): void {
-    this.figure.dispose();
-    Signal.clearData(this);
+    this._figure.dispose();
     super.dispose();
   }
 
-  protected onAfterAttach(msg: Message): void {
-    super.onAfterAttach(msg);
-    if (!this._loaded) {
-      this._loaded = true;
+  protected onAfterAttach(): void {
+    if (!this._isLoaded) {
+      this._isLoaded = true;
       // A tab of a run that was deleted meanwhile isn't restored.
-      void this.figure.load().then(() => this._restored && this.figure.failed && this.parent?.dispose());
+      void this._figure.load().then(() => this._isRestored && this._figure.problem && this.dispose());
     }
   }
 
-  private _loaded = false;
-}
-
-/** The tab: the figure below a toolbar. */
-function figureTab(content: FigureContent, model: Model, trans: TranslationBundle): MainAreaWidget<FigureContent> {
-  const tab = new MainAreaWidget({ content });
-  const { watched } = content;
-  tab.id = tabId(watched);
-  tab.title.icon = watchIcon;
-  tab.title.closable = true;
-  const [kind, name] = kindAndName(watched);
-  const simulated = model.simulated && !content.called.startsWith('SIMULATED');
-  tab.title.label = simulated ? `SIMULATED · ${content.called}` : content.called;
-  tab.title.caption = watched.cluster
-    ? trans.__('Tasks, CPU and memory of %1', name)
-    : trans.__('What is kept of the %1 %2', kind, name);
-  if (watched.cluster) {
-    addLiveButtons(tab, trans);
-    content.changed.connect(() => {
-      if (content.figure.ended) {
-        tab.title.label = trans.__('%1 (ended)', content.called);
-        tab.title.caption = trans.__('What the cluster %1 did', name);
-      }
-    });
-  }
-  addButtons(tab, trans);
-  if (watched.cluster) {
-    addSummary(tab);
-  } else {
-    addButton(tab.toolbar, 'report', {
-      icon: fileIcon,
-      label: trans.__('Report'),
-      tooltip: trans.__('Open it as a page in a new tab'),
-      onClick: () => window.open(model.api.reportUrl(name), '_blank', 'noopener')
-    });
-  }
-  return tab;
-}
-
-function addButton(toolbar: Toolbar, name: string, options: ToolbarButtonComponent.IProps): ToolbarButton {
-  const button = new ToolbarButton(options);
-  toolbar.addItem(name, button);
-  return button;
-}
-
-function addLiveButtons({ content, toolbar }: MainAreaWidget<FigureContent>, trans: TranslationBundle): void {
-  const { figure } = content;
-  const pause = addButton(toolbar, 'pause', {
-    icon: pauseIcon,
-    pressedIcon: runIcon,
-    tooltip: trans.__('Pause'),
-    pressedTooltip: trans.__('Go on'),
-    dataset: { workbench: 'pause' },
-    onClick: () => figure.pause(!figure.paused)
-  });
-  const follow = addButton(toolbar, 'follow', {
-    icon: fastForwardIcon,
-    tooltip: trans.__('Follow: keep the latest in view'),
-    pressedTooltip: trans.__('Following: a pan or zoom ends it'),
-    dataset: { workbench: 'follow' },
-    onClick: () => figure.follow(!figure.following)
-  });
-  const refresh = () => {
-    pause.pressed = figure.paused;
-    follow.pressed = figure.following;
-    [pause, follow].forEach(each => each.setHidden(figure.ended));
-  };
-  content.changed.connect(refresh);
-  refresh();
-}
-
-function addButtons({ content, toolbar }: MainAreaWidget<FigureContent>, trans: TranslationBundle): void {
-  const { figure } = content;
-  addButton(toolbar, 'all', {
-    label: trans.__('Show all'),
-    tooltip: trans.__('From the first task to the last'),
-    dataset: { workbench: 'show-all' },
-    onClick: () => figure.showAll()
-  });
-  addButton(toolbar, 'save', {
-    icon: downloadIcon,
-    tooltip: trans.__('Save as PNG'),
-    dataset: { workbench: 'save-picture' },
-    onClick: () => void figure.save()
-  });
-}
-
-function addSummary({ content, toolbar }: MainAreaWidget<FigureContent>): void {
-  const summary = new Widget();
-  summary.addClass('wb-Figure-summary');
-  summary.node.dataset['workbench'] = 'summary';
-  content.changed.connect(() => (summary.node.textContent = content.figure.summary));
-  toolbar.addItem('spacer', Toolbar.createSpacerItem());
-  toolbar.addItem('summary', summary);
+  private readonly _figure: Figure;
+  private _isLoaded = false;
 }
 
 function tabId(watched: Watched): string {
-  return ['dask-workbench', ...kindAndName(watched)].join('-');
+  return ['dask-workbench', ...Object.entries(watched)[0]].join('-');
 }
 
-export const figurePlugin: JupyterFrontEndPlugin<void> = {
-  id: 'dask-workbench:figure',
-  description: 'Tabs that show a cluster at work, or the record of a run.',
-  autoStart: true,
-  requires: [IModel],
-  optional: [IThemeManager, ILayoutRestorer, ILabShell, ITranslator],
-  activate: activateFigures
-};
-
-function activateFigures(
+/** Add the command that shows such a tab. */
+export function addFigures(
   app: JupyterFrontEnd,
   model: Model,
-  themes: IThemeManager | null,
   restorer: ILayoutRestorer | null,
-  lab: ILabShell | null,
-  translator: ITranslator | null
+  lab: ILabShell | null
 ): void {
-  const trans = (translator ?? nullTranslator).load(DOMAIN);
-  const tracker = new WidgetTracker<MainAreaWidget<FigureContent>>({ namespace: 'dask-workbench' });
-  const theme = () => (themes?.theme && !themes.isLight(themes.theme) ? 'dark' : 'light');
+  const { trans } = model;
+  const tracker = new WidgetTracker<FigureTab>({ namespace: 'dask-workbench' });
   app.commands.addCommand(Commands.watch, {
     label: args => (args['cluster'] ? trans.__('Watch %1', args['cluster']) : trans.__('Watch Cluster')),
     caption: trans.__('Tasks, CPU and memory of a cluster as they go'),
     icon: args => (args['cluster'] ? watchIcon : undefined),
-    isEnabled: args => toWatched(args) !== null || model.ready.length > 0,
+    isEnabled: args => toWatched(args) !== null || model.target !== undefined,
     execute: args => {
       const watched = toWatched(args) ?? (model.target && { cluster: model.target.name });
-      const isGone =
-        args['restored'] && watched?.cluster && !model.clusters.some(({ name }) => name === watched.cluster);
+      const isRestored = args['restored'] === true;
+      const isGone = isRestored && watched?.cluster && !model.clusters.some(({ name }) => name === watched.cluster);
       if (!watched || isGone) {
         return null;
       }
+      const called = String(args['title'] ?? Object.values(watched)[0]);
       const open = tracker.find(tab => tab.id === tabId(watched));
-      const called = (args['title'] as string | undefined) ?? kindAndName(watched)[1];
-      const tab =
-        open ?? figureTab(new FigureContent(watched, called, model, theme, args['restored'] === true), model, trans);
+      const tab = open ?? new FigureTab(watched, called, model, isRestored);
       if (!open) {
         void tracker.add(tab);
       }
@@ -199,12 +82,11 @@ function activateFigures(
       return tab.id;
     }
   });
-  themes?.themeChanged.connect(() => tracker.forEach(tab => void tab.content.figure.load()));
   void restorer?.restore(tracker, {
     command: Commands.watch,
-    args: tab => ({ ...tab.content.watched, title: tab.content.called, restored: true }),
+    args: tab => ({ ...tab.watched, title: tab.called, restored: true }),
     // Of a cluster that was stopped meanwhile there is nothing to see.
-    when: model.known,
+    when: model.known.promise,
     name: tab => tab.id
   });
 }

@@ -22,8 +22,8 @@ function selected(app: JupyterFrontEnd): string {
   return DATA.test(path) || GENOTYPES.test(path) ? fullPath(path) : '';
 }
 
-/** Add the commands, also to the menu of a file; returns their ids. */
-export function addFileCommands(app: JupyterFrontEnd, sidebar: Workbench, trans: TranslationBundle): string[] {
+/** Add the commands, also to the menu of a file. */
+export function addFileCommands(app: JupyterFrontEnd, sidebar: Workbench, trans: TranslationBundle): void {
   const offer = (
     command: string,
     [label, inPalette]: [string, string],
@@ -47,19 +47,16 @@ export function addFileCommands(app: JupyterFrontEnd, sidebar: Workbench, trans:
       }
     });
     app.contextMenu.addItem({ command, selector: '.jp-DirListing-item', rank: 3 });
-    return command;
   };
-  return [
-    offer(
-      Commands.look,
-      [trans.__('Look'), trans.__('Look at the Selected File')],
-      ['reduce_file', 'genotype_qc'],
-      {},
-      'holds'
-    ),
-    offer(Commands.svd, [trans.__('SVD'), trans.__('SVD of the Selected File')], ['svd_of_file', 'genotype_pca']),
-    offer(Commands.mean, [trans.__('Mean'), trans.__('Mean of the Selected File')], ['reduce_file', ''], {
-      what: 'mean'
-    })
-  ];
+  offer(
+    Commands.look,
+    [trans.__('Look'), trans.__('Look at the Selected File')],
+    ['reduce_file', 'genotype_qc'],
+    {},
+    'holds'
+  );
+  offer(Commands.svd, [trans.__('SVD'), trans.__('SVD of the Selected File')], ['svd_of_file', 'genotype_pca']);
+  offer(Commands.mean, [trans.__('Mean'), trans.__('Mean of the Selected File')], ['reduce_file', ''], {
+    what: 'mean'
+  });
 }

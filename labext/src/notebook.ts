@@ -1,18 +1,16 @@
 /** The notebooks that are open: which cluster each is on, and visible cells put into them. */
-import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
-import { IToolbarWidgetRegistry } from '@jupyterlab/apputils';
-import { INotebookTracker, NotebookActions } from '@jupyterlab/notebook';
-import type { NotebookPanel } from '@jupyterlab/notebook';
-import { ITranslator, nullTranslator } from '@jupyterlab/translation';
-import type { TranslationBundle } from '@jupyterlab/translation';
-import type { CommandRegistry } from '@lumino/commands';
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import type { IToolbarWidgetRegistry } from '@jupyterlab/apputils';
+import { NotebookActions } from '@jupyterlab/notebook';
+import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 
 import type { Model } from './model';
-import { element } from './page/element';
-import { Commands, DOMAIN, IModel, INotebooks } from './tokens';
-import type { CellType } from './tokens';
+import { element } from './page/browser';
+import { Commands } from './tokens';
+
+type CellType = 'code' | 'markdown';
 
 export class Notebooks {
   readonly changed = new Signal<this, void>(this);
@@ -37,6 +35,7 @@ export class Notebooks {
       panel.disposed.connect(changed);
       changed();
     });
+    window.addEventListener('workbench-cell', event => this._offer(event));
   }
 
   /** Those that have a kernel, by its id. */
@@ -84,7 +83,7 @@ export class Notebooks {
   }
 
   /** Put what a figure offers as a cell into the notebook; without one it stays with the figure. */
-  offer(event: Event): void {
+  private _offer(event: Event): void {
     const { type, source, run } = (event as CustomEvent<{ type: CellType; source: string; run?: boolean }>).detail;
     if (this._tracker.currentWidget) {
       event.preventDefault();
@@ -120,66 +119,26 @@ function kernelOf(panel: NotebookPanel): string | null {
   return panel.sessionContext.session?.kernel?.id ?? null;
 }
 
-/** A word in the notebook's toolbar that says which cluster it is on; a click watches that cluster. */
-class Badge extends Widget {
-  constructor(
-    private _panel: NotebookPanel,
-    private _model: Model,
-    private _commands: CommandRegistry,
-    private _trans: TranslationBundle
-  ) {
-    super();
-    this._button.dataset['workbench'] = 'badge';
-    this._button.onclick = () => void this._commands.execute(Commands.watch, { cluster: this._cluster });
-    this.node.append(this._button);
-    _model.changed.connect(this._refresh, this);
-    _panel.sessionContext.kernelChanged.connect(this._refresh, this);
-    this._refresh();
-  }
-
-  dispose(): void {
-    Signal.clearData(this);
-    super.dispose();
-  }
-
-  private _refresh(): void {
-    const client = `kernel-${kernelOf(this._panel)}`;
-    const cluster = this._model.clusters.find(each => each.clients.some(name => name.includes(client)));
-    const name = cluster?.name ?? '';
-    this.setHidden(!cluster);
-    if (name !== this._cluster) {
-      this._cluster = name;
-      this._button.textContent = name;
-      this._button.title = this._trans.__('This notebook is on the Dask cluster %1. Click to watch it.', name);
-    }
-  }
-
-  private readonly _button = element('button', 'wb-Badge');
-  private _cluster = '';
+/** Show in the toolbar of each notebook the cluster that it is on; a click watches that cluster. */
+export function addBadges({ commands }: JupyterFrontEnd, model: Model, toolbars: IToolbarWidgetRegistry): void {
+  toolbars.addFactory<NotebookPanel>('Notebook', 'workbench-cluster', panel => {
+    const badge = new Widget();
+    const button = element('button', 'wb-Badge');
+    button.dataset['workbench'] = 'badge';
+    button.onclick = () => void commands.execute(Commands.watch, { cluster: button.textContent });
+    badge.node.append(button);
+    const refresh = () => {
+      const client = `kernel-${kernelOf(panel)}`;
+      const cluster = model.clusters.find(each => each.clients.some(name => name.includes(client)));
+      badge.setHidden(!cluster);
+      if (cluster && cluster.name !== button.textContent) {
+        button.textContent = cluster.name;
+        button.title = model.trans.__('This notebook is on the Dask cluster %1. Click to watch it.', cluster.name);
+      }
+    };
+    model.changed.connect(refresh, badge);
+    panel.sessionContext.kernelChanged.connect(refresh, badge);
+    refresh();
+    return badge;
+  });
 }
-
-export const notebooksPlugin: JupyterFrontEndPlugin<Notebooks> = {
-  id: 'dask-workbench:notebooks',
-  description: 'Knows the open notebooks and puts visible cells into them.',
-  autoStart: true,
-  requires: [INotebookTracker],
-  provides: INotebooks,
-  activate: (app, tracker: INotebookTracker) => {
-    const notebooks = new Notebooks(tracker, app);
-    window.addEventListener('workbench-cell', event => notebooks.offer(event));
-    return notebooks;
-  }
-};
-
-export const badgePlugin: JupyterFrontEndPlugin<void> = {
-  id: 'dask-workbench:badge',
-  description: 'Shows in the toolbar of a notebook which cluster it is on.',
-  autoStart: true,
-  requires: [IModel, IToolbarWidgetRegistry],
-  optional: [ITranslator],
-  activate: (app, model: Model, toolbars: IToolbarWidgetRegistry, translator: ITranslator | null) => {
-    const trans = (translator ?? nullTranslator).load(DOMAIN);
-    const make = (panel: NotebookPanel) => new Badge(panel, model, app.commands, trans);
-    toolbars.addFactory('Notebook', 'workbench-cluster', make);
-  }
-};

@@ -1,11 +1,10 @@
 /** Says when a run has ended that took a while, unless its tab is seen. */
-import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
-import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
 import { duration } from './figures/formats';
 import type { Model } from './model';
-import { Commands, DOMAIN, IModel } from './tokens';
+import { Commands } from './tokens';
 import type { IRun, RunStatus } from './tokens';
 
 /** Seconds of a run after which a notification shows its end: a person does something else by then. */
@@ -31,27 +30,20 @@ function isSeen({ id }: IRun): boolean {
   return !document.hidden && result !== null && result.checkVisibility();
 }
 
-export const notifyPlugin: JupyterFrontEndPlugin<void> = {
-  id: 'dask-workbench:notify',
-  description: 'Says when a run has ended that took a while.',
-  autoStart: true,
-  requires: [IModel],
-  optional: [ITranslator],
-  activate: ({ commands }: JupyterFrontEnd, model: Model, translator: ITranslator | null) => {
-    const trans = (translator ?? nullTranslator).load(DOMAIN);
-    const show = () => void commands.execute(Commands.section, { section: 'runs' });
-    let going = new Map<string, number>();
-    model.changed.connect(() => {
-      const now = Date.now() / 1000;
-      for (const [run, how] of ended(going, model.runs, now)) {
-        const took = run.seconds ? `, ${duration(1e6 * run.seconds)}` : '';
-        Notification.emit(trans.__('%1 on %2: %3', run.title, run.cluster, run.status) + took, how, {
-          autoClose: 10000,
-          actions: [{ label: trans.__('Show'), callback: show }]
-        });
-      }
-      const active = model.runs.filter(each => each.status === 'starting' || each.status === 'running');
-      going = new Map(active.map(each => [each.id, going.get(each.id) ?? each.started ?? now]));
-    });
-  }
-};
+export function addNotifications({ commands }: JupyterFrontEnd, model: Model): void {
+  const { trans } = model;
+  const show = () => void commands.execute(Commands.section, { section: 'runs' });
+  let going = new Map<string, number>();
+  model.changed.connect(() => {
+    const now = Date.now() / 1000;
+    for (const [run, how] of ended(going, model.runs, now)) {
+      const took = run.seconds ? `, ${duration(1e6 * run.seconds)}` : '';
+      Notification.emit(trans.__('%1 on %2: %3', run.title, run.cluster, run.status) + took, how, {
+        autoClose: 10000,
+        actions: [{ label: trans.__('Show'), callback: show }]
+      });
+    }
+    const active = model.runs.filter(each => each.status === 'starting' || each.status === 'running');
+    going = new Map(active.map(each => [each.id, going.get(each.id) ?? each.started ?? now]));
+  });
+}

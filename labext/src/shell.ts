@@ -1,9 +1,32 @@
-/** Where a tab of ours is shown. */
+/** Tabs of ours, their icons, and where they are shown. */
 import type { ILabShell, JupyterFrontEnd } from '@jupyterlab/application';
-import { MainAreaWidget } from '@jupyterlab/apputils';
 import type { DocumentRegistry } from '@jupyterlab/docregistry';
-import { TabPanel } from '@lumino/widgets';
-import type { Widget } from '@lumino/widgets';
+import { LabIcon } from '@jupyterlab/ui-components';
+import { TabPanel, Widget } from '@lumino/widgets';
+
+import watchSvg from '../style/icons/watch.svg';
+import workbenchSvg from '../style/icons/workbench.svg';
+
+/** Bars of a task stream on a bench. */
+export const workbenchIcon = new LabIcon({ name: 'dask-workbench:bench', svgstr: workbenchSvg });
+
+/** A task stream. */
+export const watchIcon = new LabIcon({ name: 'dask-workbench:watch', svgstr: watchSvg });
+
+/** A widget in the middle of Lab. */
+export class Tab extends Widget {
+  constructor(id: string, label: string, icon: LabIcon) {
+    super();
+    this.id = id;
+    Object.assign(this.title, { label, icon, closable: true });
+  }
+
+  /** Lab takes for the current tab the one that has the focus. */
+  protected onActivateRequest(): void {
+    this.node.tabIndex = -1;
+    this.node.focus({ preventScroll: true });
+  }
+}
 
 /** Show a widget as a tab of Lab; in Notebook 7, whose middle takes the notebook alone, below or next to it. */
 export function show(
@@ -16,8 +39,7 @@ export function show(
     lab.add(tab, 'main', options);
   } else if (!tab.isAttached) {
     // That place is as high as what is in it asks for.
-    const content: Widget = tab instanceof MainAreaWidget ? (tab as MainAreaWidget).content : tab;
-    content.node.style.minHeight = '45vh';
+    tab.node.style.minHeight = '45vh';
     ['down', 'right'].forEach(area => tab.parent ?? app.shell.add(tab, area));
   }
   app.shell.activateById(tab.id);

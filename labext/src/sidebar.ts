@@ -4,19 +4,13 @@ import { PageConfig } from '@jupyterlab/coreutils';
 import type { IStateDB } from '@jupyterlab/statedb';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { CommandRegistry } from '@lumino/commands';
-import { Signal } from '@lumino/signaling';
-import { Widget } from '@lumino/widgets';
 
-import { workbenchIcon } from './icons';
 import type { Model } from './model';
 import type { Notebooks } from './notebook';
-import { element } from './page/element';
-import { memory } from './page/memory';
-import { Figure } from './page/figure';
-import type { Theme } from './page/figure';
+import { element } from './page/browser';
 import { Page } from './page/page';
-import type { IDrawn } from './page/page';
-import type { Connection, StreamMessage, Watched } from './tokens';
+import { Tab, workbenchIcon } from './shell';
+import type { Connection } from './tokens';
 
 /** What Lab's file browser drags: paths below the folder that it shows. */
 const FILES = 'application/x-jupyter-icontents';
@@ -25,28 +19,22 @@ const FOLDED = 'dask-workbench:folded';
 /** Where what was chosen in forms is kept until this tab of the browser is closed. */
 const FORMS = `dask-workbench:forms:${PageConfig.getBaseUrl()}`;
 
-export class Workbench extends Widget {
+export class Workbench extends Tab {
   /** Shows one of Python's views; `wide` has side by side what `sidebar` has in a column. All share what is chosen. */
   constructor(
     private _model: Model,
     private _notebooks: Notebooks,
     private _commands: CommandRegistry,
     private _memory: IStateDB | null,
-    private _trans: TranslationBundle,
     readonly view: string,
     label: string,
     private _sibling: Promise<Page> | null = null
   ) {
-    super();
     const isTab = view !== 'sidebar';
-    this.id = isTab ? `dask-workbench-tab-${view}` : 'dask-workbench';
+    super(isTab ? `dask-workbench-tab-${view}` : 'dask-workbench', isTab ? label : '', workbenchIcon);
+    this._isTab = this.title.closable = isTab;
+    this.title.caption = _model.trans.__('Workbench: Dask clusters, workloads and runs');
     this.addClass(isTab ? 'wb-Wide' : 'wb-Sidebar');
-    this.title.icon = workbenchIcon;
-    this.title.caption = _trans.__('Workbench: Dask clusters, workloads and runs');
-    if (isTab) {
-      this.title.label = label;
-      this.title.closable = true;
-    }
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', label);
     this._banner.dataset['live'] = '';
@@ -68,70 +56,53 @@ export class Workbench extends Widget {
     await (hook && page.press(hook));
   }
 
-  /** Lab takes for the current tab the one that has the focus. */
   protected onActivateRequest(): void {
-    if (this.view !== 'sidebar') {
-      this.node.tabIndex = -1;
-      this.node.focus({ preventScroll: true });
+    if (this._isTab) {
+      super.onActivateRequest();
     }
   }
 
   dispose(): void {
     void this.page.then(page => page.dispose());
-    Signal.clearData(this);
     super.dispose();
   }
 
   /** Not awaited by who makes the sidebar: Lab answers only when all extensions have started. */
   private async _recall(): Promise<Page> {
-    const { api, stream } = this._model;
     const folded = await this._memory?.fetch(FOLDED).catch(() => null);
     this._host.dataset['live'] = this.view;
-    const isTab = this.view !== 'sidebar';
     const page = new Page(
       this._host,
       {
-        send: message => stream.link.send(message),
-        act: (name, given) => stream.act(name, given),
+        ...this._model.host,
         report: problem => this._model.report(problem),
         command: (name, args) => void this._commands.execute(name, { ...args }),
-        open: (path, name) => {
-          const href = api.pageUrl(path);
-          if (name) {
-            Object.assign(document.createElement('a'), { href, download: name }).click();
-          } else {
-            window.open(href, '_blank', 'noopener');
-          }
-        },
         copy: text => Clipboard.copyToSystem(text),
-        figure: (place, watched) => drawn(place, watched, this._model),
-        memory: memory(FORMS),
-        translate: words => this._trans.__(words)
+        memory: FORMS
       },
-      Array.isArray(folded) && !isTab ? folded.map(String) : [],
+      Array.isArray(folded) && !this._isTab ? folded.map(String) : [],
       await this._sibling
     );
     ['lm-dragenter', 'lm-dragover', 'lm-drop'].forEach(type =>
       this._host.addEventListener(type, event => dragged(event as IDragged, page))
     );
-    page.onFold = ids => void (isTab || this._memory?.save(FOLDED, ids));
-    this._model.message.connect((_, message) => message.type !== 'state' && page.receive(message));
-    if (isTab) {
+    page.onFold = ids => void (this._isTab || this._memory?.save(FOLDED, ids));
+    this._model.message.connect((_, message) => message.type !== 'state' && page.receive(message), this);
+    if (this._isTab) {
       return page;
     }
     const notebooks = () => {
       const open = [...this._notebooks.open()].map(([kernel, panel]) => [kernel, panel.title.label]);
       page.choose({ notebooks: Object.fromEntries(open) as Record<string, string> });
     };
-    this._notebooks.changed.connect(notebooks);
+    this._notebooks.changed.connect(notebooks, this);
     notebooks();
     return page;
   }
 
   private _showProblems(): void {
-    const { problem, stream } = this._model;
+    const { problem, stream, trans } = this._model;
     const { connection } = stream;
-    const trans = this._trans;
     const message = wrong(connection, trans);
     this._host.hidden = connection === 'missing';
     this._banner.replaceChildren(
@@ -142,25 +113,8 @@ export class Workbench extends Widget {
 
   private readonly _banner = element('div');
   private readonly _host = element('div', 'wb-Page');
+  private readonly _isTab: boolean;
   readonly page: Promise<Page>;
-}
-
-/** Draw a cluster or a run in a view, in Lab's colours. */
-function drawn(place: HTMLElement, watched: Watched, { channel }: Model): IDrawn {
-  const theme = (): Theme => (document.body.dataset['jpThemeLight'] === 'false' ? 'dark' : 'light');
-  const figure = new Figure(watched, channel, theme);
-  figure.keeps = true;
-  const colors = new MutationObserver(() => void figure.load());
-  colors.observe(document.body, { attributes: true, attributeFilter: ['data-jp-theme-light'] });
-  place.append(figure.node);
-  void figure.load();
-  return {
-    receive: message => figure.receive(message as StreamMessage),
-    dispose: () => {
-      colors.disconnect();
-      figure.dispose();
-    }
-  };
 }
 
 /** What we use of Lumino's drag events. */

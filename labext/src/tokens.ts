@@ -1,15 +1,9 @@
-/** What travels between the server and this extension, and what our plugins offer one another. */
-import { Token } from '@lumino/coreutils';
-
-import type { Model } from './model';
-import type { Notebooks } from './notebook';
+/** What travels between the server and this extension, and the ids of our commands. */
 import type { IAnswer } from './page/link';
-
-export type ClusterStatus = 'starting' | 'ready' | 'stopping' | 'failed' | 'lost' | 'unknown';
 
 export interface ICluster {
   name: string;
-  status: ClusterStatus;
+  status: 'starting' | 'ready' | 'stopping' | 'failed' | 'lost' | 'unknown';
   created: number;
   /** Dask clients of notebooks that are connected. */
   clients: string[];
@@ -27,8 +21,6 @@ export interface IRun {
   cluster: string | null;
   /** How long it took, of one that is done. */
   seconds?: number | null;
-  /** How far one is that goes on: '37 %', 'pass 4', 'checking'. */
-  far?: string;
 }
 
 /** A figure before anything is in it, and the scripts that draw it. */
@@ -48,27 +40,6 @@ export interface IPatch {
 /** What a figure tab shows, by its name: a cluster as it works, or the record of a run. */
 export type Watched = { cluster?: string; run?: string };
 
-/** What changes by itself: clusters and runs. */
-export interface IState {
-  clusters: ICluster[];
-  runs: IRun[];
-  simulated: boolean;
-}
-
-/** What has changed in a figure or a view. */
-export interface IChange {
-  patches?: IPatch[];
-  status?: IWatchStatus | null;
-  html?: string;
-}
-
-export type StreamMessage =
-  | ({ type: 'state' } & IState)
-  | ({ type: 'patches'; watch: string } & IChange)
-  | { type: 'gone'; watch: string; message: string }
-  | IAnswer
-  | { type: 'error'; watch?: string; message: string };
-
 /** A watched cluster, all workers together. */
 export interface IWatchStatus {
   /** One line of numbers. */
@@ -77,19 +48,17 @@ export interface IWatchStatus {
   message?: string | null;
 }
 
+export type StreamMessage =
+  /** What changes by itself. */
+  | { type: 'state'; clusters: ICluster[]; runs: IRun[]; simulated: boolean }
+  /** What has changed in a figure or a view. */
+  | { type: 'patches'; watch: string; patches?: IPatch[]; status?: IWatchStatus | null; html?: string }
+  | { type: 'gone'; watch: string; message: string }
+  | IAnswer
+  | { type: 'error'; watch?: string; message: string };
+
 /** State of the socket to Python; `missing`: the server has no extension of ours. */
 export type Connection = 'connecting' | 'open' | 'blocked' | 'down' | 'missing';
-
-export type CellType = 'code' | 'markdown';
-
-/** Clusters, workloads and runs of this person, kept up to date. */
-export const IModel = new Token<Model>('dask-workbench:IModel');
-
-/** The notebooks that are open, and a way to put a cell into them. */
-export const INotebooks = new Token<Notebooks>('dask-workbench:INotebooks');
-
-/** Under which our words are translated. */
-export const DOMAIN = 'dask_workbench';
 
 /** Ids of our commands. */
 export const Commands = {

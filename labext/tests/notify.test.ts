@@ -1,9 +1,6 @@
 import { expect, test, vi } from 'vitest';
 
 vi.mock('@jupyterlab/apputils', () => ({ Notification: {} }));
-vi.mock('@jupyterlab/translation', () => ({ ITranslator: null, nullTranslator: null }));
-vi.mock('../src/model', () => ({}));
-vi.mock('../src/tokens', () => ({ Commands: {}, IModel: null }));
 
 import { ended } from '../src/notify';
 

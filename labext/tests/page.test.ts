@@ -1,7 +1,8 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 
 import { Page } from '../src/page/page';
-import type { Choices, IChannel } from '../src/page/page';
+import type { Link } from '../src/page/link';
+import type { IChannel } from '../src/page/page';
 
 /** Tells of every element that it can be seen. */
 class Seen {
@@ -24,21 +25,22 @@ let asked: unknown[][];
 let refusal: string | null;
 let page: Page;
 
-const channel: IChannel = {
-  send: message => sent.push(message as Record<string, unknown>),
-  act: (...action) => {
+const link = {
+  send: (message: object) => void sent.push(message as Record<string, unknown>),
+  act: (...action: unknown[]) => {
     asked.push(action);
     return refusal ? Promise.reject(new Error(refusal)) : Promise.resolve({ id: 'run-1' });
   },
+  read: () => Promise.reject(new Error('There is no figure.'))
+};
+
+const channel: IChannel = {
+  link: link as unknown as Link,
+  script: () => Promise.resolve(''),
   report: problem => asked.push(['report', problem]),
   command: (name, args) => asked.push([name, args]),
-  open: path => asked.push(['open', path]),
-  copy: text => asked.push(['copy', text]),
-  figure: (place, watched) => {
-    asked.push(['figure', watched]);
-    place.append('drawn');
-    return { receive: () => undefined, dispose: () => asked.push(['ended', watched]) };
-  }
+  open: path => void asked.push(['open', path]),
+  copy: text => asked.push(['copy', text])
 };
 
 /** Have Python answer the view of this name. */
@@ -263,8 +265,7 @@ test('ids are unique in a document, though two pages show the same view', () => 
   other.querySelector('button')!.click();
   expect(other.querySelector('div')!.hidden).toBe(false);
   expect(find('#more').hidden).toBe(true);
-  other.querySelector('label')!.click();
-  expect(document.activeElement).toBe(input);
+  expect(other.querySelector('label')!.htmlFor).toBe(input.id);
   beside.dispose();
 });
 
@@ -349,12 +350,12 @@ test('words go through the translation of the place, and code and fields as they
 });
 
 test('a page that is loaded again says what was chosen in its forms, and forgets the rest', async () => {
-  let kept: Choices = { 'run.array_sum.size': '2GiB' };
-  const memory = { read: () => kept, keep: (choices: Choices) => (kept = choices) };
-  const again = new Page(document.createElement('main'), { ...channel, memory });
+  sessionStorage.setItem('forms', '{"run.array_sum.size":"2GiB"}');
+  const again = new Page(document.createElement('main'), { ...channel, memory: 'forms' });
   await settled();
   expect(sent.at(-1)).toEqual({ type: 'choose', choices: { 'run.array_sum.size': '2GiB' } });
   again.choose({ 'plan.cpu.memory': '1GiB', 'runs.ticked': 'a', workload: 'array_sum' });
+  const kept = JSON.parse(sessionStorage.getItem('forms')!) as object;
   expect(kept).toEqual({ 'run.array_sum.size': '2GiB', 'plan.cpu.memory': '1GiB', workload: 'array_sum' });
   again.dispose();
 });
@@ -430,18 +431,18 @@ test('what starts a run chooses it and opens its tab once it is granted, and not
 });
 
 test('a figure is drawn once where it has a place, and ends with it', () => {
+  const figures = () => sent.filter(each => each['cluster'] ?? each['run']);
   show('sidebar', `<p>37 %</p><div data-figure='{"cluster":"otter"}'></div>`);
   show('sidebar', `<p>38 %</p><div data-figure='{"cluster":"otter"}'></div>`);
-  expect(asked).toEqual([['figure', { cluster: 'otter' }]]);
-  expect(find('[data-figure]').textContent).toBe('drawn');
+  expect(figures()).toMatchObject([{ type: 'watch', cluster: 'otter' }]);
+  expect(find('[data-figure] [role=status]').textContent).toBe('Loading …');
   show('sidebar', `<p>done</p><div data-figure='{"run":"run-1"}'></div>`);
-  expect(asked.slice(1)).toEqual([
-    ['ended', { cluster: 'otter' }],
-    ['figure', { run: 'run-1' }]
-  ]);
+  expect(figures()).toMatchObject([{ cluster: 'otter' }, { type: 'watch', run: 'run-1' }]);
+  const ended = () => sent.filter(each => each['type'] === 'unwatch').map(each => each['watch']);
+  expect(ended()).toEqual([figures()[0]['watch']]);
   // Its element becomes another's.
   show('sidebar', '<p>done</p><div>Where the time went</div>');
-  expect(asked.at(-1)).toEqual(['ended', { run: 'run-1' }]);
+  expect(ended()).toEqual(figures().map(each => each['watch']));
   expect(page.node.textContent).toBe('doneWhere the time went');
 });
 

@@ -51,7 +51,7 @@ afterEach(() => vi.useRealTimers());
 
 test('an action is one message with an id, and so is its answer', async () => {
   sockets[0].open();
-  const answers = [stream.act('start', { profile: 'cpu' }), refused(stream.act('start', { profile: 'tpu' }))];
+  const answers = [stream.link.act('start', { profile: 'cpu' }), refused(stream.link.act('start', { profile: 'tpu' }))];
   const [first, second] = sockets[0].of('action');
   expect(first).toMatchObject({ name: 'start', arguments: { profile: 'cpu' } });
   sockets[0].receive({ type: 'answer', id: second['id'], message: 'There is no profile tpu.' });
@@ -61,7 +61,7 @@ test('an action is one message with an id, and so is its answer', async () => {
 
 test('an action whose socket breaks is never repeated, and what only reads is', async () => {
   sockets[0].open();
-  const started = refused(stream.act('start', {}));
+  const started = refused(stream.link.act('start', {}));
   const cell = stream.link.read('cell', { cluster: 'otter' });
   sockets[0].close();
   expect(await started).toContain('See whether it was done');
@@ -77,7 +77,7 @@ test('a click while the server is down tries once to connect, and says that noth
   sockets[0].close();
   await settled();
   expect(stream.connection).toBe('down');
-  const started = refused(stream.act('start', {}));
+  const started = refused(stream.link.act('start', {}));
   expect(sockets.length).toBe(2);
   sockets[1].close();
   expect(await started).toContain('nothing was done');

@@ -140,7 +140,7 @@ def test_a_person_picks_cpu_starts_runs_and_watches_and_nothing_is_fetched_from_
     cluster = start_cluster(page, "picked-otter", n_workers="2", threads_per_worker="1", memory="2GiB")
     expect(cluster).to_contain_text("2 workers × 1 thread")
     hook(cluster, "watch").click()
-    figure = page.locator(".jp-MainAreaWidget > .wb-Figure")
+    figure = page.locator("#dask-workbench-cluster-picked-otter .wb-Figure")
     expect(figure).to_contain_text("No tasks yet", timeout=MINUTE)
     before = coloured(figure)
 
@@ -160,13 +160,12 @@ def test_a_person_picks_cpu_starts_runs_and_watches_and_nothing_is_fetched_from_
     screenshot("watch-light")
     assert coloured(figure) > before + 5_000
     # All of it, and a picture to keep.
-    follow = hook(page, "follow")
-    expect(follow).to_have_attribute("aria-pressed", "true")
-    hook(page, "show-all").click()
-    expect(follow).to_have_attribute("aria-pressed", "false")
+    follow = hook(figure, "follow")
+    expect(follow).to_have_text("Pause")
+    hook(figure, "show-all").click()
+    expect(follow).to_have_text("Follow")
     with page.expect_download() as download:
-        # Pictures of the answer have buttons of their own, which name them.
-        page.get_by_title("Save as PNG").click()
+        hook(figure, "save-picture").click()
     assert download.value.suggested_filename == "picked-otter.png"
     assert np.asarray(Image.open(download.value.path())).std() > 10
     # The last run is shown next to the button, with a link.
@@ -448,7 +447,7 @@ def test_the_sidebar_and_the_figure_follow_the_dark_theme(lab: Lab, open_lab: Op
         assert run["check"]["passed"], run["check"]["what"]
         page.locator(".lm-TabBar-tab", has_text="dark-otter").click()
         page.wait_for_timeout(1000)
-        figure = page.locator(".jp-MainAreaWidget > .wb-Figure")
+        figure = page.locator("#dask-workbench-cluster-dark-otter .wb-Figure")
         brightness = np.asarray(Image.open(io.BytesIO(figure.screenshot())).convert("L")).astype(float)
         assert np.median(brightness) < 80
         screenshot("watch-dark")
@@ -478,7 +477,7 @@ def test_a_watch_tab_is_there_after_a_reload_one_of_a_stopped_cluster_is_its_rec
     hook(cluster, "stop").click()
     expect(page.locator(".lm-TabBar-tab", has_text="short-otter (ended)")).to_be_visible(timeout=MINUTE)
     expect(page.locator(".wb-mod-ended canvas").first).to_be_visible()
-    expect(page.locator('[data-workbench="pause"]:visible')).to_have_count(0)
+    expect(page.locator('[data-workbench="follow"]:visible')).to_have_count(0)
     screenshot("ended-cluster")
     hook(hook(page, f"run-{run['id']}"), "watch-run").click()
     tab = page.locator(f"#dask-workbench-run-{run['id']}")

@@ -1,4 +1,6 @@
 /** The workbench as a page of its own, see workbench/server/alone.py: connected to the server by a WebSocket. */
+import { openPage } from './browser';
+import type { IHost } from './host';
 import { Stream } from './stream';
 import { mountPage } from './workbench';
 
@@ -19,24 +21,14 @@ export function mountAlone(node: HTMLElement): void {
         () => 0
       )
   });
-  const view = mountPage(
-    node,
-    {
-      link: stream.link,
-      script: path => fetch(address(path)).then(response => response.text()),
-      open: (path, name) => {
-        const { href } = address(path);
-        if (name) {
-          Object.assign(document.createElement('a'), { href, download: name }).click();
-        } else {
-          window.open(href, '_blank', 'noopener');
-        }
-        return Promise.resolve();
-      }
-    },
-    { view: 'wide', theme: null, alone: true }
-  );
-  stream.onMessage = message => view.receive(message as never);
+  const host: IHost = {
+    link: stream.link,
+    script: path => fetch(address(path)).then(response => response.text()),
+    open: (path, name) => openPage(address(path).href, name),
+    forgets: true
+  };
+  const view = mountPage(node, host, { view: 'wide', alone: true });
+  stream.onMessage = message => view.receive(message);
   stream.onConnection = now =>
     view.say(now === 'down' ? 'The server of this page does not answer. Clusters and runs go on.' : '');
   stream.open();

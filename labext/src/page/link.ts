@@ -29,7 +29,11 @@ export interface IMessage {
 const BROKEN = 'The connection broke before the answer. See whether it was done before you try again.';
 
 export class Link {
-  constructor(private _post: (message: object) => void) {}
+  constructor(
+    private _post: (message: object) => void,
+    /** Called before an action: opens a connection at once if there is none. */
+    private _wake: () => void = () => undefined
+  ) {}
 
   /** Send `watch`, `unwatch`, `choose` or `range`. */
   send(message: object): void {
@@ -48,6 +52,7 @@ export class Link {
 
   /** Have Python perform an action, which is never repeated; rejects with an error whose message is for the user. */
   act(name: string, given: object = {}): Promise<unknown> {
+    this._wake();
     return this._perform(name, given, false);
   }
 

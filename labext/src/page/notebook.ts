@@ -3,18 +3,30 @@
  * To add a view, add a line to VIEWS.
  */
 import { mountAlone } from './alone';
-import { mountFigure } from './cell';
-import type { IHost, IMounted } from './cell';
-import { download } from './download';
-import { element } from './element';
+import { download, element } from './browser';
+import { Figure } from './figure';
+import type { IHost, IShown, Theme } from './host';
 import { Kernel } from './kernel';
 import type { IModel } from './kernel';
 import type { Link } from './link';
 import { mountPage } from './workbench';
+import type { Watched } from '../tokens';
 
-type Mount = (node: HTMLElement, host: IHost, options: never) => IMounted;
+interface IOptions {
+  /** Of a figure. */
+  watched: Watched;
+  /** Of a page: the view that all others are in. */
+  view: string;
+  theme: Theme | null;
+  kernel: string | null;
+  /** Id of the picture that the notebook keeps. */
+  static?: string;
+}
 
-const VIEWS: Record<string, Mount> = { figure: mountFigure, page: mountPage };
+const VIEWS: Record<string, (node: HTMLElement, host: IHost, options: IOptions) => IShown> = {
+  figure: (node, host, { watched }) => Figure.at(node, watched, host),
+  page: mountPage
+};
 
 /** Said by Lab, where it is around this page, of a kernel: 'kernel-<id>'. */
 const GONE = 'workbench-gone';
@@ -33,19 +45,20 @@ function render({ model, el }: { model: IModel; el: HTMLElement }): () => void {
   const root = el.attachShadow({ mode: 'open' });
   const node = element('div', 'wb-Cell');
   root.append(element('style', '', model.get('styles') as string), node);
-  const options = model.get('options') as { kernel: string | null; static?: string };
+  const options = model.get('options') as IOptions;
   const kernel = new Kernel(model);
   const { link } = kernel;
   const host: IHost = {
     link,
     script: address => link.read('script', { name: new URL(address, 'http://localhost').pathname.split('/').pop() }),
-    open: (path, name) => open(link, path, name)
+    open: (path, name) => open(link, path, name),
+    theme: options.theme
   };
-  const view = VIEWS[model.get('view') as string](node, host, options as never);
+  const view = VIEWS[model.get('view') as string](node, host, options);
   kernel.onMessage = message => view.receive(message);
   kernel.onSilence = text => view.say(text);
   const gone = ({ detail }: CustomEventInit<string>) =>
-    detail === options.kernel && view.lost('The kernel of this cell has ended. Run the cell again.');
+    detail === options.kernel && view.say('The kernel of this cell has ended. Run the cell again.', true);
   window.addEventListener(GONE, gone);
   // Without a kernel the picture that the notebook keeps takes the place of what is alive, see workbench/panels/static.py.
   const hiding = element(

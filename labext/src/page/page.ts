@@ -31,38 +31,23 @@
  * data-stop                 of a list: the Tab key stops once in its lines (data-line), and arrows go on from there
  */
 import type { Watched } from '../tokens';
-import { element } from './element';
-import type { IMemory } from './memory';
+import { element } from './browser';
+import { Figure } from './figure';
+import type { IHost } from './host';
 import { morph } from './morph';
 import { translated } from './words';
 
 export type Choices = Record<string, unknown>;
 
 /** What a page needs of the place where it is. */
-export interface IChannel {
-  /** To Python: `watch`, `unwatch`, `choose`; see workbench/views/screen.py. */
-  send(message: object): void;
-  /** Have Python perform an action; rejects with an error whose message is for the user. */
-  act(name: string, given: object): Promise<unknown>;
+export interface IChannel extends IHost {
   /** Show what went wrong that has no place on the page. */
   report(problem: string): void;
   /** Do something that Python can't, such as a tab of Lab. */
   command(name: string, args: object): void;
-  /** Open a page of the server in a new tab of the browser, or save it as a file of this name. */
-  open(path: string, name?: string): void;
   copy(text: string): void;
-  /** Draw a cluster or a run at a place. */
-  figure(place: HTMLElement, watched: Watched): IDrawn;
-  /** Keeps what was chosen while a page is loaded again, if the place can. */
-  memory?: IMemory;
-  /** Words of Python's in the language of the place; English without it. */
-  translate?(words: string): string;
-}
-
-/** A figure that was drawn: it is given what Python says, and ends with its place. */
-export interface IDrawn {
-  receive(message: object): void;
-  dispose(): void;
+  /** Under which the browser keeps what was chosen until its tab is closed: a page that is loaded again knows it. */
+  memory?: string;
 }
 
 /** What a page still knows when it is loaded again: what was chosen in forms. */
@@ -90,6 +75,7 @@ interface IOutcome {
 interface ILive {
   id: string;
   name: string;
+  visible: boolean;
   watched: boolean;
 }
 
@@ -106,7 +92,8 @@ export class Page {
     sibling: Page | null = null
   ) {
     this._suffix = sibling ? `--${++others}` : '';
-    this.choices = sibling?.choices ?? this._channel.memory?.read() ?? {};
+    this._memory = this._channel.memory ? storage() : null;
+    this.choices = sibling?.choices ?? (JSON.parse(this._memory?.getItem(this._channel.memory!) ?? '{}') as Choices);
     this._pages = sibling?._pages ?? new Set();
     this._pages.add(this);
     folded.forEach(id => this._folds.set(id, false));
@@ -122,7 +109,14 @@ export class Page {
         event.preventDefault();
       }
     });
-    this._seen = new IntersectionObserver(entries => entries.forEach(each => this._moved(each)), {
+    const seen = ({ target, isIntersecting }: IntersectionObserverEntry) => {
+      const live = this._lives.get(target as HTMLElement);
+      if (live) {
+        live.visible = isIntersecting;
+        this._look(live);
+      }
+    };
+    this._seen = new IntersectionObserver(entries => entries.forEach(seen), {
       // What is scrolled out of view is shown, by a sidebar or a notebook: or what is searched for would be missing.
       root: node.parentElement,
       rootMargin: '99999px',
@@ -150,7 +144,8 @@ export class Page {
   }
 
   /** Take in what Python says of a view; whether it was of one that is here. */
-  receive(message: { type: string; watch?: string; html?: string; message?: string }): boolean {
+  receive(received: object): boolean {
+    const message = received as { type: string; watch?: string; html?: string; message?: string };
     for (const [place, live] of this._lives) {
       if (live.id === message.watch) {
         const next = document.createElement('template');
@@ -201,7 +196,7 @@ export class Page {
     }
     this._pages.forEach(page => page._settle());
     const lasting = Object.entries(this.choices).filter(([name]) => LASTING.test(name));
-    this._channel.memory?.keep(Object.fromEntries(lasting));
+    this._memory?.setItem(this._channel.memory!, JSON.stringify(Object.fromEntries(lasting)));
     this._say(changes);
   }
 
@@ -286,7 +281,7 @@ export class Page {
     if (!Object.keys(this._unsaid).length) {
       // What one click or key changes travels together.
       setTimeout(() => {
-        this._channel.send({ type: 'choose', choices: this._unsaid });
+        this._channel.link.send({ type: 'choose', choices: this._unsaid });
         this._unsaid = {};
       });
     }
@@ -309,7 +304,7 @@ export class Page {
     });
     places.forEach(place => {
       if (!this._lives.has(place)) {
-        this._lives.set(place, { id: `view-${++views}`, name: place.dataset['live']!, watched: false });
+        this._lives.set(place, { id: `view-${++views}`, name: place.dataset['live']!, visible: false, watched: false });
         this._seen.observe(place);
       }
     });
@@ -352,7 +347,7 @@ export class Page {
       const shown = place.dataset['figure']!;
       if (!this._drawn.has(place)) {
         place.replaceChildren();
-        this._drawn.set(place, [shown, this._channel.figure(place, JSON.parse(shown) as Watched)]);
+        this._drawn.set(place, [shown, Figure.at(place, JSON.parse(shown) as Watched, this._channel)]);
       }
     });
   }
@@ -397,47 +392,24 @@ export class Page {
     const live = this._lives.get(place)!;
     this._seen.unobserve(place);
     this._lives.delete(place);
-    if (live.watched) {
-      this._channel.send({ type: 'unwatch', watch: live.id });
-    }
+    live.visible = false;
+    this._look(live);
   }
 
-  private _moved(entry: IntersectionObserverEntry): void {
-    const place = entry.target as HTMLElement;
-    if (entry.isIntersecting) {
-      this._visible.add(place);
-    } else {
-      this._visible.delete(place);
-    }
-    this._look(place);
-  }
+  private readonly _lookAtAll = (): void => this._lives.forEach(live => this._look(live));
 
-  private readonly _lookAtAll = (): void => this._lives.forEach((_, place) => this._look(place));
-
-  private _look(place: HTMLElement): void {
-    const live = this._lives.get(place);
-    const watched = this._visible.has(place) && !document.hidden;
-    if (live && watched !== live.watched) {
+  private _look(live: ILive): void {
+    const { id, name, visible } = live;
+    const watched = visible && !document.hidden;
+    if (watched !== live.watched) {
       live.watched = watched;
-      const { id, name } = live;
-      this._channel.send(watched ? { type: 'watch', watch: id, view: name } : { type: 'unwatch', watch: id });
+      this._channel.link.send(watched ? { type: 'watch', watch: id, view: name } : { type: 'unwatch', watch: id });
     }
   }
 
   // -- what a person does
 
   private _clicked(event: Event): void {
-    const label = (event.target as Element).closest('label');
-    if (label?.htmlFor) {
-      // Another page in this document may have a field of the same id.
-      event.preventDefault();
-      const field = this._find(this._plain(label.htmlFor));
-      field?.focus();
-      if ((field as HTMLInputElement | null)?.type === 'checkbox') {
-        field?.click();
-      }
-      return;
-    }
     const button = (event.target as Element).closest<HTMLElement>('button, summary, [data-page]');
     if (!button || button.getAttribute('aria-busy') === 'true' || button.getAttribute('aria-disabled') === 'true') {
       return;
@@ -458,7 +430,7 @@ export class Page {
       this._channel.command(command, JSON.parse(args ?? '{}') as object);
     }
     if (page) {
-      this._channel.open(page, save);
+      void this._channel.open(page, save);
     }
     if (button.dataset['enlarge'] !== undefined) {
       enlarge(button.querySelector('img')!, this.node.parentNode!);
@@ -493,7 +465,7 @@ export class Page {
     say(meanwhile ?? '', true);
     this._settle();
     try {
-      const answer = await this._channel.act(action, given);
+      const answer = await this._channel.link.act(action, given);
       say('', true);
       const taken = Object.entries(JSON.parse(parts ?? '{}') as Record<string, string>);
       const chosen = taken.map(([name, part]) => [name, (answer as Choices)[part]]);
@@ -706,9 +678,10 @@ export class Page {
 
   private readonly _busy = new Set<string>();
   private readonly _chosen = new WeakMap<HTMLElement, string | undefined>();
-  private readonly _drawn = new Map<HTMLElement, [string, IDrawn]>();
+  private readonly _drawn = new Map<HTMLElement, [string, Figure]>();
   private readonly _folds = new Map<string, boolean>();
   private readonly _lives = new Map<HTMLElement, ILive>();
+  private readonly _memory: Storage | null;
   private readonly _pages: Set<Page>;
   private readonly _outcomes = new Map<string, IOutcome>();
   private _refused = new Set<string>();
@@ -720,7 +693,15 @@ export class Page {
   private readonly _suffix: string;
   private readonly _stops = new WeakMap<HTMLElement, HTMLElement>();
   private _unsaid: Choices = {};
-  private readonly _visible = new Set<HTMLElement>();
+}
+
+/** What the browser keeps for its tab; null where it forbids that. */
+function storage(): Storage | null {
+  try {
+    return window.sessionStorage;
+  } catch {
+    return null;
+  }
 }
 
 /** What an action is busy under: a button may be made anew meanwhile. */

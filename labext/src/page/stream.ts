@@ -23,11 +23,14 @@ export class Stream {
   /** Called when `connection` has changed. */
   onConnection: (connection: Connection) => void = () => undefined;
   connection: Connection = 'connecting';
-  readonly link = new Link(message => {
-    if (this._socket?.readyState === WebSocket.OPEN) {
-      this._socket.send(JSON.stringify(message));
-    }
-  });
+  readonly link = new Link(
+    message => {
+      if (this._socket?.readyState === WebSocket.OPEN) {
+        this._socket.send(JSON.stringify(message));
+      }
+    },
+    () => this.open()
+  );
 
   constructor(private _server: IServer) {}
 
@@ -46,12 +49,6 @@ export class Stream {
     };
     socket.onmessage = event => this._receive(JSON.parse((event as MessageEvent<string>).data) as StreamMessage);
     socket.onclose = () => void this._broken(opened);
-  }
-
-  /** Have Python perform an action; opens a connection at once if there is none. */
-  act(name: string, given?: object): Promise<unknown> {
-    this.open();
-    return this.link.act(name, given);
   }
 
   private _receive(message: StreamMessage): void {

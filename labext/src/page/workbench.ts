@@ -1,25 +1,21 @@
 /** All of the workbench in a cell: the views that Lab's sidebar shows, and below them the figure that is watched. */
 import type { Watched } from '../tokens';
-import { mountFigure } from './cell';
-import type { IHost, IMounted } from './cell';
-import type { Theme } from './figure';
-import { element } from './element';
-import { memory } from './memory';
+import { element } from './browser';
+import { Figure } from './figure';
+import type { IHost, IShown } from './host';
 import { Page } from './page';
-import type { IChannel, IDrawn } from './page';
+import type { IChannel } from './page';
 
 interface IOptions {
   /** Name of the view that all others are in. */
   view: string;
-  /** Of figures; null follows the page. */
-  theme: Theme | null;
   /** Whether it is the page, not a part of one: it keeps what was chosen, and has the title. */
   alone?: boolean;
 }
 
 type Arguments = Record<string, string>;
 
-export function mountPage(node: HTMLElement, host: IHost, { view, theme, alone }: IOptions): IMounted {
+export function mountPage(node: HTMLElement, host: IHost, { view, alone }: IOptions): IShown {
   const { link } = host;
   const place = element('div', 'wb-Page');
   const said = element('p', 'wb-Page wb-Said wb-Banner');
@@ -28,10 +24,14 @@ export function mountPage(node: HTMLElement, host: IHost, { view, theme, alone }
   said.setAttribute('role', 'status');
   node.classList.toggle('wb-Wide', alone ?? false);
   node.append(place, said, watched);
-  let figure: IDrawn | null = null;
+  let figure: Figure | Page | null = null;
 
-  const say = (text: string) => {
-    said.textContent = text;
+  const say = (text: string, isLast = false) => {
+    said.textContent = isLast ? `${text} Clusters and runs go on.` : text;
+    if (isLast) {
+      place.inert = true;
+      node.prepend(said);
+    }
   };
   node.addEventListener('click', () => say(''), true);
   const hide = () => {
@@ -41,15 +41,14 @@ export function mountPage(node: HTMLElement, host: IHost, { view, theme, alone }
   };
   const watch = ({ title, ...what }: Watched & { title?: string }) => {
     const [name] = Object.values(what);
-    figure = mountFigure(below(title ?? name), host, { watched: what, theme });
+    figure = Figure.at(below(title ?? name), what, host);
   };
   /** A view of its own, below. */
   const inside = ({ view, label }: Arguments) => {
     const room = below(label);
     room.className = 'wb-Page';
     room.dataset['live'] = view;
-    const shown = new Page(room, channel, [], page);
-    figure = { receive: message => void shown.receive(message as never), dispose: () => shown.dispose() };
+    figure = new Page(room, channel, [], page);
   };
   /** Room for what is watched, below the page. */
   const below = (name: string) => {
@@ -92,30 +91,30 @@ export function mountPage(node: HTMLElement, host: IHost, { view, theme, alone }
   };
   const command = (name: string, args: object) => commands[name]?.(args as Arguments);
   const channel: IChannel = {
-    send: message => link.send(message),
-    act: (name, given) => link.act(name, given),
+    ...host,
     report: say,
     command,
-    open: (path, name) => void host.open(path, name).catch((error: Error) => say(error.message)),
+    open: async (path, name) => {
+      try {
+        await host.open(path, name);
+      } catch (error) {
+        say((error as Error).message);
+      }
+    },
     copy: text => void copy(text, ''),
-    figure: (place, watched) => mountFigure(place, host, { watched, theme }),
-    memory: alone ? memory('dask-workbench:forms') : undefined
+    memory: alone ? 'dask-workbench:forms' : undefined
   };
   const page: Page = new Page(place, channel);
   return {
-    receive: message => {
+    receive: received => {
+      const message = received as { type: string; command: string; args: object; message: string };
       if (message.type === 'do') {
-        command(message['command'] as string, message['args'] as object);
+        command(message.command, message.args);
       } else if (message.type === 'error') {
-        say(message['message'] as string);
+        say(message.message);
       } else if (!page.receive(message)) {
         figure?.receive(message);
       }
-    },
-    lost: text => {
-      place.inert = true;
-      node.prepend(said);
-      say(`${text} Clusters and runs go on.`);
     },
     say,
     dispose: () => {
