@@ -1,32 +1,21 @@
 /** What commands, badges and tabs know of clusters and runs. Knows no DOM; says `changed` when it did. */
+import { Notification } from '@jupyterlab/apputils';
+import { ServerConnection } from '@jupyterlab/services';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { PromiseDelegate } from '@lumino/coreutils';
 import { Signal } from '@lumino/signaling';
 
-import { Api } from './api';
-import { openPage } from './page/browser';
 import type { IHost } from './page/host';
-import { Stream } from './page/stream';
-import type { Connection, ICluster, IRun, StreamMessage } from './tokens';
+import { Server, Stream } from './page/stream';
+import type { ICluster, IRun, StreamMessage } from './tokens';
 
 /** Milliseconds for which Lab's layout waits for what there is. */
 const PATIENCE = 3000;
 
 export class Model {
-  readonly api = new Api();
-  readonly stream = new Stream(this.api);
+  readonly stream: Stream;
   readonly changed = new Signal<this, void>(this);
-  readonly connectionChanged = new Signal<this, Connection>(this);
   readonly message = new Signal<this, StreamMessage>(this);
-
-  /** For views and figures. */
-  readonly host: IHost = {
-    link: this.stream.link,
-    script: url => this.api.script(url),
-    open: (path, name) => openPage(this.api.pageUrl(path), name),
-    translate: words => this.trans.__(words),
-    forgets: true
-  };
 
   /** Resolved when the server has first said what there is, or doesn't say it for a while. */
   readonly known = new PromiseDelegate<void>();
@@ -35,18 +24,23 @@ export class Model {
   runs: IRun[] = [];
   /** Whether a GPU is simulated, which every title then says. */
   simulated = false;
-  /** What went wrong that belongs to no place of the page. */
-  problem: string | null = null;
 
   /** Connects to the server, and stays connected. */
   constructor(readonly trans: TranslationBundle) {
+    const settings = ServerConnection.makeSettings();
+    const { baseUrl, wsUrl, token, appendToken } = settings;
+    const request = (address: string) => ServerConnection.makeRequest(address, {}, settings);
+    const server = new Server(baseUrl, wsUrl, appendToken ? token : '', request);
+    this.stream = new Stream(server, words => trans.__(words));
     window.setTimeout(() => this.known.resolve(), PATIENCE);
     this.stream.onMessage = message => this._receive(message);
-    this.stream.onConnection = connection => {
-      this.connectionChanged.emit(connection);
-      this.changed.emit();
-    };
-    this.stream.open();
+    this.stream.onConnection = () => this.changed.emit();
+    this.stream.connect();
+  }
+
+  /** For views and figures. */
+  get host(): IHost {
+    return this.stream.host;
   }
 
   /** The youngest cluster that is ready. */
@@ -55,16 +49,10 @@ export class Model {
     return ready.sort((one, other) => other.created - one.created)[0];
   }
 
-  /** Take a problem off the screen. */
-  dismiss(): void {
-    this.problem = null;
-    this.changed.emit();
-  }
-
-  /** Show what went wrong that belongs to no place of the page. */
+  /** Show what went wrong that belongs to no place of the page, in place of the last such. */
   report(problem: string): void {
-    this.problem = problem;
-    this.changed.emit();
+    Notification.dismiss(this._problem);
+    this._problem = Notification.error(problem, { autoClose: false });
   }
 
   private _receive(message: StreamMessage): void {
@@ -79,4 +67,6 @@ export class Model {
     }
     this.message.emit(message);
   }
+
+  private _problem = 'none';
 }

@@ -37,16 +37,12 @@ export class Workbench extends Tab {
     this.addClass(isTab ? 'wb-Wide' : 'wb-Sidebar');
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', label);
-    this._banner.dataset['live'] = '';
+    this._banner.setAttribute('role', 'alert');
+    this._banner.dataset['workbench'] = 'banner';
     this.node.append(this._banner, this._host);
     this.page = this._recall();
-    _model.changed.connect(this._showProblems, this);
-    _model.connectionChanged.connect((_, now) => {
-      if (now === 'open') {
-        void this.page.then(page => page.forgive());
-      }
-    }, this);
-    this._showProblems();
+    _model.changed.connect(this._showConnection, this);
+    this._showConnection();
   }
 
   /** Go to a section, and click a button there. */
@@ -100,15 +96,18 @@ export class Workbench extends Tab {
     return page;
   }
 
-  private _showProblems(): void {
-    const { problem, stream, trans } = this._model;
-    const { connection } = stream;
-    const message = wrong(connection, trans);
-    this._host.hidden = connection === 'missing';
-    this._banner.replaceChildren(
-      ...(message ? [banner(message, 'banner', trans.__('Try again'), () => stream.open(), connection)] : []),
-      ...(problem ? [banner(problem, 'server-problem', trans.__('Dismiss'), () => this._model.dismiss())] : [])
-    );
+  private _showConnection(): void {
+    const { stream, trans } = this._model;
+    const message = wrong(stream.connection, trans);
+    this._host.hidden = stream.connection === 'missing';
+    const again = element('button', 'wb-Button jp-mod-styled', trans.__('Try again'));
+    again.onclick = () => stream.connect();
+    if (stream.connection === 'open' && this._banner.dataset['connection'] !== 'open') {
+      void this.page.then(page => page.forgive());
+    }
+    this._banner.dataset['connection'] = stream.connection;
+    this._banner.className = message ? 'wb-Banner' : '';
+    this._banner.replaceChildren(...(message ? [message, again] : []));
   }
 
   private readonly _banner = element('div');
@@ -140,16 +139,6 @@ function dragged(event: IDragged, page: Page): void {
     event.stopPropagation();
     event.dropAction = event.proposedAction;
   }
-}
-
-function banner(text: string, hook: string, label: string, act: () => void, connection = ''): HTMLElement {
-  const node = element('div', 'wb-Banner');
-  node.setAttribute('role', 'alert');
-  Object.assign(node.dataset, { workbench: hook, connection });
-  const button = element('button', 'wb-Button jp-mod-styled', label);
-  button.onclick = act;
-  node.append(text, button);
-  return node;
 }
 
 /** What is to be said of a connection that isn't as it should be. */

@@ -1,7 +1,6 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 
-import { Stream } from '../src/page/stream';
-import type { IServer } from '../src/page/stream';
+import { Server, Stream } from '../src/page/stream';
 import type { StreamMessage } from '../src/tokens';
 
 /** A socket whose other end is the test. */
@@ -43,8 +42,8 @@ beforeEach(() => {
   sockets = [];
   status = 400;
   const socket = () => sockets[sockets.push(new Socket()) - 1] as unknown as WebSocket;
-  stream = new Stream({ socket, probe: () => Promise.resolve(status) } as IServer);
-  stream.open();
+  stream = new Stream({ socket, probe: () => Promise.resolve(status) } as unknown as Server);
+  stream.connect();
 });
 
 afterEach(() => vi.useRealTimers());
@@ -118,4 +117,20 @@ test('blocked sockets, a server that is down and one without our extension are t
   sockets.at(-1)!.open();
   sockets.at(-1)!.receive({ type: 'state', clusters: [], runs: [], simulated: false });
   expect([stream.connection, seen]).toEqual(['open', ['state']]);
+});
+
+test('addresses are below the server, and pages of a Lab with a token have it', async () => {
+  const opened: string[] = [];
+  const asked: string[] = [];
+  vi.stubGlobal('open', (address: string) => opened.push(address));
+  const request = (address: string) => Promise.resolve((asked.push(address), new Response('script')));
+  const server = new Server('http://host/user/t/', 'ws://host/user/t/', 'a b', request);
+  server.open('workbench/api/runs/x/export?arrays=1');
+  expect(opened).toEqual(['http://host/user/t/workbench/api/runs/x/export?arrays=1&token=a+b']);
+  expect(await server.script('/user/t/workbench/api/scripts/bokeh.js?v=3')).toBe('script');
+  expect(await server.probe()).toBe(200);
+  expect(asked).toEqual([
+    'http://host/user/t/workbench/api/scripts/bokeh.js?v=3',
+    'http://host/user/t/workbench/api/stream'
+  ]);
 });

@@ -1,6 +1,10 @@
 /** The connection to a server: one WebSocket for the page, opened again when it breaks. */
 import type { Connection, StreamMessage } from '../tokens';
+import { openPage } from './browser';
+import type { IHost } from './host';
 import { Link } from './link';
+
+const STREAM = 'workbench/api/stream';
 
 /** Milliseconds before the socket is opened again, also where something must be changed first. */
 const [RETRY, RARELY] = [1000, 15000];
@@ -9,12 +13,49 @@ const PATIENCE = 2;
 /** What the server answers to a request for the socket's address that isn't for a socket. */
 const NO_SOCKET = [400, 426];
 
-/** What we use of a server. */
-export interface IServer {
+/** A server with our extension. Addresses are those of Jupyter, or of the page itself. */
+export class Server {
+  constructor(
+    private _base: string,
+    private _sockets = _base.replace(/^http/, 'ws'),
+    private _token = '',
+    private _request = (address: string): Promise<Response> => fetch(address)
+  ) {}
+
   /** A WebSocket to Python. */
-  socket(): WebSocket;
+  socket(): WebSocket {
+    return new WebSocket(this._withToken(this._sockets, STREAM));
+  }
+
   /** The status with which it answers a plain request for the socket's address; 0 if it doesn't answer. */
-  probe(): Promise<number>;
+  probe(): Promise<number> {
+    return this._request(new URL(STREAM, this._base).href).then(
+      response => response.status,
+      () => 0
+    );
+  }
+
+  /** Text of a script. */
+  async script(path: string): Promise<string> {
+    const response = await this._request(new URL(path, this._base).href);
+    if (!response.ok) {
+      throw new Error(`The server answered ${response.status} ${response.statusText}.`);
+    }
+    return response.text();
+  }
+
+  /** Open a page in a tab of the browser, such as Dask's own dashboard, or save it as a file of this name. */
+  open(path: string, name?: string): void {
+    openPage(this._withToken(this._base, path), name);
+  }
+
+  private _withToken(base: string, path: string): string {
+    const url = new URL(path, base);
+    if (this._token) {
+      url.searchParams.append('token', this._token);
+    }
+    return url.href;
+  }
 }
 
 export class Stream {
@@ -29,13 +70,22 @@ export class Stream {
         this._socket.send(JSON.stringify(message));
       }
     },
-    () => this.open()
+    () => this.connect()
   );
 
-  constructor(private _server: IServer) {}
+  /** For views and figures. */
+  readonly host: IHost;
+
+  constructor(
+    private _server: Server,
+    translate?: IHost['translate']
+  ) {
+    const open = (path: string, name?: string) => _server.open(path, name);
+    this.host = { link: this.link, script: path => _server.script(path), open, translate, forgets: true };
+  }
 
   /** Connect, and stay connected. */
-  open(): void {
+  connect(): void {
     window.clearTimeout(this._retry);
     if (this._socket) {
       return;
@@ -74,7 +124,7 @@ export class Stream {
     this._blocked = answers && !opened ? this._blocked + 1 : 0;
     const blocked = this._blocked >= PATIENCE;
     this._become(status === 404 ? 'missing' : !answers ? 'down' : blocked ? 'blocked' : 'connecting');
-    this._retry = window.setTimeout(() => this.open(), status === 404 || blocked ? RARELY : RETRY);
+    this._retry = window.setTimeout(() => this.connect(), status === 404 || blocked ? RARELY : RETRY);
   }
 
   private _become(connection: Connection): void {
