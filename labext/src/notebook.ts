@@ -129,7 +129,7 @@ export function addBadges({ commands }: JupyterFrontEnd, model: Model, toolbars:
     badge.node.append(button);
     const refresh = () => {
       const client = `kernel-${kernelOf(panel)}`;
-      const cluster = model.clusters.find(each => each.clients.some(name => name.includes(client)));
+      const cluster = model.clusters.find(each => each.clients?.some(name => name.includes(client)));
       badge.setHidden(!cluster);
       if (cluster && cluster.name !== button.textContent) {
         button.textContent = cluster.name;

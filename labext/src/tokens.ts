@@ -5,8 +5,8 @@ export interface ICluster {
   name: string;
   status: 'starting' | 'ready' | 'stopping' | 'failed' | 'lost' | 'unknown';
   created: number;
-  /** Dask clients of notebooks that are connected. */
-  clients: string[];
+  /** Dask clients of notebooks that are connected, once the cluster has been asked. */
+  clients?: string[];
 }
 
 export type RunStatus = 'starting' | 'running' | 'done' | 'failed' | 'cancelled' | 'lost';
