@@ -127,7 +127,7 @@ export function addCommands(app: JupyterFrontEnd, model: Model, notebooks: Noteb
     execute: async () => {
       const name = notebooks.defined();
       if (name && (await notebooks.save(name))) {
-        (await sidebar.page).choose({ workload: name });
+        sidebar.page.choose({ workload: name });
         await skip('workloads');
       }
     }

@@ -42,7 +42,7 @@ export function addFileCommands(app: JupyterFrontEnd, sidebar: Workbench, trans:
         const name = workloadOf(path);
         const given = Object.entries({ ...more, path }).map(([field, value]) => [`run.${name}.${field}`, value]);
         app.shell.activateById(sidebar.id);
-        (await sidebar.page).choose({ workload: name, ...(Object.fromEntries(given) as object) });
+        sidebar.page.choose({ workload: name, ...(Object.fromEntries(given) as object) });
         await sidebar.skip('workloads', look);
       }
     });

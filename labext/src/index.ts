@@ -41,8 +41,8 @@ const plugin: JupyterFrontEndPlugin<void> = {
   ) => {
     const model = new Model((translator ?? nullTranslator).load('dask_workbench'));
     const notebooks = new Notebooks(tracker, app);
-    const make = (view: string, label: string, sibling?: Promise<Page>) =>
-      new Workbench(model, notebooks, app.commands, memory, view, label, sibling);
+    const make = (view: string, label: string, sibling?: Page) =>
+      new Workbench(model, notebooks, app.commands, view, label, sibling);
     const sidebar = make('sidebar', model.trans.__('Workbench'));
     app.shell.add(sidebar, 'left', { rank: 150, type: 'Workbench' });
     restorer?.add(sidebar, sidebar.id);

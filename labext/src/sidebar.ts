@@ -1,7 +1,6 @@
 /** The sidebar, and tabs with a view each: what stands in the way of hearing from the server, then the views that Python makes. */
 import { Clipboard } from '@jupyterlab/apputils';
 import { PageConfig } from '@jupyterlab/coreutils';
-import type { IStateDB } from '@jupyterlab/statedb';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { CommandRegistry } from '@lumino/commands';
 
@@ -14,21 +13,18 @@ import type { Connection } from './tokens';
 
 /** What Lab's file browser drags: paths below the folder that it shows. */
 const FILES = 'application/x-jupyter-icontents';
-/** Where what is folded is kept between two visits. */
-const FOLDED = 'dask-workbench:folded';
-/** Where what was chosen in forms is kept until this tab of the browser is closed. */
+/** Where the browser keeps what was chosen in forms, and what was folded. */
 const FORMS = `dask-workbench:forms:${PageConfig.getBaseUrl()}`;
 
 export class Workbench extends Tab {
   /** Shows one of Python's views; `wide` has side by side what `sidebar` has in a column. All share what is chosen. */
   constructor(
     private _model: Model,
-    private _notebooks: Notebooks,
-    private _commands: CommandRegistry,
-    private _memory: IStateDB | null,
+    notebooks: Notebooks,
+    commands: CommandRegistry,
     readonly view: string,
     label: string,
-    private _sibling: Promise<Page> | null = null
+    sibling: Page | null = null
   ) {
     const isTab = view !== 'sidebar';
     super(isTab ? `dask-workbench-tab-${view}` : 'dask-workbench', isTab ? label : '', workbenchIcon);
@@ -40,16 +36,39 @@ export class Workbench extends Tab {
     this._banner.setAttribute('role', 'alert');
     this._banner.dataset['workbench'] = 'banner';
     this.node.append(this._banner, this._host);
-    this.page = this._recall();
+    this._host.dataset['live'] = view;
+    const page = new Page(
+      this._host,
+      {
+        ..._model.host,
+        report: problem => _model.report(problem),
+        command: (name, args) => void commands.execute(name, { ...args }),
+        copy: text => Clipboard.copyToSystem(text),
+        memory: FORMS
+      },
+      sibling
+    );
+    this.page = page;
+    ['lm-dragenter', 'lm-dragover', 'lm-drop'].forEach(type =>
+      this._host.addEventListener(type, event => dragged(event as IDragged, page))
+    );
+    _model.message.connect((_, message) => message.type !== 'state' && page.receive(message), this);
+    if (!isTab) {
+      const names = () => {
+        const open = [...notebooks.open()].map(([kernel, panel]) => [kernel, panel.title.label]);
+        page.choose({ notebooks: Object.fromEntries(open) as Record<string, string> });
+      };
+      notebooks.changed.connect(names, this);
+      names();
+    }
     _model.changed.connect(this._showConnection, this);
     this._showConnection();
   }
 
   /** Go to a section, and click a button there. */
   async skip(section: string, hook?: string): Promise<void> {
-    const page = await this.page;
-    await page.skip(section);
-    await (hook && page.press(hook));
+    await this.page.skip(section);
+    await (hook && this.page.press(hook));
   }
 
   protected onActivateRequest(): void {
@@ -59,41 +78,8 @@ export class Workbench extends Tab {
   }
 
   dispose(): void {
-    void this.page.then(page => page.dispose());
+    this.page.dispose();
     super.dispose();
-  }
-
-  /** Not awaited by who makes the sidebar: Lab answers only when all extensions have started. */
-  private async _recall(): Promise<Page> {
-    const folded = await this._memory?.fetch(FOLDED).catch(() => null);
-    this._host.dataset['live'] = this.view;
-    const page = new Page(
-      this._host,
-      {
-        ...this._model.host,
-        report: problem => this._model.report(problem),
-        command: (name, args) => void this._commands.execute(name, { ...args }),
-        copy: text => Clipboard.copyToSystem(text),
-        memory: FORMS
-      },
-      Array.isArray(folded) && !this._isTab ? folded.map(String) : [],
-      await this._sibling
-    );
-    ['lm-dragenter', 'lm-dragover', 'lm-drop'].forEach(type =>
-      this._host.addEventListener(type, event => dragged(event as IDragged, page))
-    );
-    page.onFold = ids => void (this._isTab || this._memory?.save(FOLDED, ids));
-    this._model.message.connect((_, message) => message.type !== 'state' && page.receive(message), this);
-    if (this._isTab) {
-      return page;
-    }
-    const notebooks = () => {
-      const open = [...this._notebooks.open()].map(([kernel, panel]) => [kernel, panel.title.label]);
-      page.choose({ notebooks: Object.fromEntries(open) as Record<string, string> });
-    };
-    this._notebooks.changed.connect(notebooks, this);
-    notebooks();
-    return page;
   }
 
   private _showConnection(): void {
@@ -103,7 +89,7 @@ export class Workbench extends Tab {
     const again = element('button', 'wb-Button jp-mod-styled', trans.__('Try again'));
     again.onclick = () => stream.connect();
     if (stream.connection === 'open' && this._banner.dataset['connection'] !== 'open') {
-      void this.page.then(page => page.forgive());
+      this.page.forgive();
     }
     this._banner.dataset['connection'] = stream.connection;
     this._banner.className = message ? 'wb-Banner' : '';
@@ -113,7 +99,7 @@ export class Workbench extends Tab {
   private readonly _banner = element('div');
   private readonly _host = element('div', 'wb-Page');
   private readonly _isTab: boolean;
-  readonly page: Promise<Page>;
+  readonly page: Page;
 }
 
 /** What we use of Lumino's drag events. */

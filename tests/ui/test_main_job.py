@@ -493,21 +493,13 @@ def test_a_watch_tab_is_there_after_a_reload_one_of_a_stopped_cluster_is_its_rec
 def test_a_folded_section_is_drawn_folded_from_the_first_moment_on(lab: Lab, open_lab: OpenLab, page: Page) -> None:
     opened = open_lab()
     open_sidebar(opened)
-    kept = re.compile(r"dask-workbench:folded[^\]]*hardware")
-    with opened.expect_response(lambda response: bool(kept.search(response.request.post_data or ""))):
-        section(opened, "hardware", opened=False)
+    section(opened, "hardware", opened=False)
     opened.add_init_script(
         """window.drawn = []
         new MutationObserver(() => {
             const header = document.querySelector('[data-workbench="section-hardware"] [aria-expanded]')
             if (header) window.drawn.push(header.ariaExpanded)
         }).observe(document, {childList: true, subtree: true, attributes: true})"""
-    )
-    # What is remembered comes late, as from a server far away.
-    opened.route(
-        re.compile("/lab/api/workspaces/"),
-        lambda route: (opened.wait_for_timeout(1_000), route.continue_()),
-        times=1,
     )
     opened.reload()
     opened.wait_for_function("() => window.jupyterapp !== undefined", timeout=MINUTE)

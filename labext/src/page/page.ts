@@ -46,7 +46,7 @@ export interface IChannel extends IHost {
   /** Do something that Python can't, such as a tab of Lab. */
   command(name: string, args: object): void;
   copy(text: string): void;
-  /** Under which the browser keeps what was chosen until its tab is closed: a page that is loaded again knows it. */
+  /** Under which the browser keeps what was chosen, until its tab is closed, and what was folded. */
   memory?: string;
 }
 
@@ -82,21 +82,19 @@ interface ILive {
 export class Page {
   /** What was chosen and typed, here or in another page that has the same connection. */
   readonly choices: Choices;
-  /** Called when something was folded or unfolded, so that it can be remembered. */
-  onFold: (folded: string[]) => void = () => undefined;
 
   constructor(
     readonly node: HTMLElement,
     private _channel: IChannel,
-    folded: string[] = [],
     sibling: Page | null = null
   ) {
     this._suffix = sibling ? `--${++others}` : '';
-    this._memory = this._channel.memory ? storage() : null;
-    this.choices = sibling?.choices ?? (JSON.parse(this._memory?.getItem(this._channel.memory!) ?? '{}') as Choices);
+    const { memory } = this._channel;
+    const kept = (area: Area) => JSON.parse((memory && storage(area)?.getItem(memory)) || '[]') as [string, unknown][];
+    this.choices = sibling?.choices ?? Object.fromEntries(kept('sessionStorage'));
+    this._folds = new Map(sibling ? [] : (kept('localStorage') as [string, boolean][]));
     this._pages = sibling?._pages ?? new Set();
     this._pages.add(this);
-    folded.forEach(id => this._folds.set(id, false));
     node.addEventListener('click', event => this._clicked(event));
     node.addEventListener('input', event => this._typed(event));
     node.addEventListener('change', event => this._typed(event));
@@ -196,7 +194,7 @@ export class Page {
     }
     this._pages.forEach(page => page._settle());
     const lasting = Object.entries(this.choices).filter(([name]) => LASTING.test(name));
-    this._memory?.setItem(this._channel.memory!, JSON.stringify(Object.fromEntries(lasting)));
+    this._keep('sessionStorage', lasting);
     this._say(changes);
   }
 
@@ -275,6 +273,13 @@ export class Page {
       (here.matches('input, textarea') ? null : here.closest('.wb-Section')?.querySelector('[data-drop]')) ??
       null
     );
+  }
+
+  private _keep(area: Area, entries: [string, unknown][]): void {
+    const { memory } = this._channel;
+    if (memory) {
+      storage(area)?.setItem(memory, JSON.stringify(entries));
+    }
   }
 
   private _say(changes: Choices): void {
@@ -642,7 +647,10 @@ export class Page {
   private _fold(id: string, open: boolean): void {
     this._folds.set(id, open);
     this._show(id, open);
-    this.onFold([...this._folds].filter(([, isOpen]) => !isOpen).map(([each]) => each));
+    if (!this._suffix) {
+      const folded = [...this._folds].filter(([, isOpen]) => !isOpen);
+      this._keep('localStorage', folded);
+    }
     this._settle();
   }
 
@@ -679,9 +687,8 @@ export class Page {
   private readonly _busy = new Set<string>();
   private readonly _chosen = new WeakMap<HTMLElement, string | undefined>();
   private readonly _drawn = new Map<HTMLElement, [string, Figure]>();
-  private readonly _folds = new Map<string, boolean>();
+  private readonly _folds: Map<string, boolean>;
   private readonly _lives = new Map<HTMLElement, ILive>();
-  private readonly _memory: Storage | null;
   private readonly _pages: Set<Page>;
   private readonly _outcomes = new Map<string, IOutcome>();
   private _refused = new Set<string>();
@@ -695,10 +702,12 @@ export class Page {
   private _unsaid: Choices = {};
 }
 
-/** What the browser keeps for its tab; null where it forbids that. */
-function storage(): Storage | null {
+type Area = 'sessionStorage' | 'localStorage';
+
+/** What the browser keeps for its tab, or for good; null where it forbids that. */
+function storage(area: Area): Storage | null {
   try {
-    return window.sessionStorage;
+    return window[area];
   } catch {
     return null;
   }

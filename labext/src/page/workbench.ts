@@ -48,7 +48,7 @@ export function mountPage(node: HTMLElement, host: IHost, { view, alone }: IOpti
     const room = below(label);
     room.className = 'wb-Page';
     room.dataset['live'] = view;
-    figure = new Page(room, channel, [], page);
+    figure = new Page(room, channel, page);
   };
   /** Room for what is watched, below the page. */
   const below = (name: string) => {
