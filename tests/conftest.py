@@ -49,6 +49,7 @@ _BROWSERS = Path(__file__).with_name("ui")
 _LONGEST = (
     "notebooks.py::test_a_tutorial",
     "first_minutes.py::test_",
+    "docs.py",
     "forecast.py",
     "own_functions.py",
     "compare_runs.py",
