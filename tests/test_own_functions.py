@@ -380,6 +380,13 @@ def test_a_file_whose_import_does_not_end_is_told_with_the_line_that_goes_on(tmp
     assert own.known(f"{tmp_path}/bad.py") is None
 
 
+def test_a_file_that_imports_no_dask_is_described_without_it(tmp_path, data_folder):
+    (tmp_path / "light.py").write_text(
+        "import sys\n\ndef f(there=any('dask.array' in each for each in sys.modules)): ...\n"
+    )
+    assert template(f"{tmp_path}/light.py:f").schema()["properties"]["there"]["default"] is False
+
+
 def test_a_file_for_which_there_was_no_time_is_late_wherever_that_showed(tmp_path, data_folder, monkeypatch):
     monkeypatch.setattr(own, "DEADLINE", 1e-5)  # over before the first line of the file
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(60)\n")
