@@ -121,7 +121,7 @@ def test_a_run_leaves_no_process_and_no_client_behind(cluster, finished):
 
 
 def test_cancelling_a_run_that_has_ended_says_so(finished):
-    with pytest.raises(ConflictError, match=f"{finished.id} has ended already: it is done"):
+    with pytest.raises(ConflictError, match=f"{finished.id} has ended already \\(done\\)"):
         cancel(finished.id)
 
 

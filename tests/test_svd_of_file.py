@@ -571,6 +571,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "cut-header.npy").write_bytes(whole[:40])
     (folder / "only-magic.npy").write_bytes(whole[:6])
     (folder / "nothing.npy").touch()
+    (folder / "broken.npy").write_bytes(b"no NumPy file")
     (folder / "table.txt").write_text("a,b\n1,2\n")
     np.savez(folder / "two.npz", x=TALL, y=TALL)
     np.savez(folder / "none.npz")
@@ -605,6 +606,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"path": "good.npy/x"}, "path", "can't be read"),
     ({"path": "a\0b"}, "path", "can't be read"),
     ({"path": "nothing.npy"}, "path", "nothing.npy is empty. Give the path of .npy"),
+    ({"path": "broken.npy"}, "path", "broken.npy begins with b'no NumPy', as no .npy file does. It is damaged"),
     ({"path": "table.txt"}, "path", "table.txt is in no format that can be read here. Give the path of .npy"),
     ({"path": "folder"}, "path", "There is no array in "),
     ({"path": "0d.npy"}, "path", "has 0 dimensions. Give an array with 2"),

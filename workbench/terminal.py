@@ -131,7 +131,7 @@ def show_clusters(records: Sequence[ClusterRecord]) -> None:
     if not records:
         _print("No cluster is running. Start one with: workbench up cpu")
         return
-    header = ("NAME", "STATUS", "PROFILE", ">WORKERS", ">THREADS", ">MEMORY", "PROTOCOL", ">AGE")
+    header = ("NAME", "STATUS", "PROFILE", ">WORKERS", ">THREADS", ">MEMORY", "OVER", ">AGE")
     rows = (
         (Text(record.name, "bold"), _status(record.status), *_size_of(record), _age(record.created))
         for record in records

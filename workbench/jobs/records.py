@@ -319,7 +319,7 @@ class Shelf(Generic[L, B]):
         """Request the end of a record's process and return at once; that frees what it holds and writes its end."""
         found, folder = self.get(record_id), self.folder(record_id)
         if not found.active:
-            raise ConflictError(f"The {self.noun} {record_id} has ended already: it is {found.status}.")
+            raise ConflictError(f"The {self.noun} {record_id} has ended already ({found.status}).")
         folders.ask_to_end(found, folder)
         give_up(found, folder)
         return self.get(record_id)

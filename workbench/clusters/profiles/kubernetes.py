@@ -132,7 +132,7 @@ class Kubernetes(Profile):
         paths = [Path(path).expanduser() for path in given.split(os.pathsep)]
         missing = super().unavailable(around)
         if missing is None and not any(path.exists() for path in (*paths, _IN_A_POD)):
-            return f"There is no kubeconfig ({given}): ask its administrator for one, or set KUBECONFIG."
+            return f"There is no kubeconfig ({given}): ask the administrator of the cluster for one, or set KUBECONFIG."
         return missing
 
     def _complaint(self, error: Any, given: Mapping[str, Any], model: type[BaseModel]) -> str:

@@ -34,6 +34,10 @@ MODULES: Mapping[str, tuple[str, ...]] = {name: each.modules for each in ALL for
 """Modules with which tasks read an array, by `Found.format`."""
 
 
+_SUFFIXES = frozenset((".npy", ".npz", ".h5", ".hdf5", ".nc", ".tif", ".tiff", ".parquet"))
+"""Ends of names of files whose first bytes tell the format."""
+
+
 def format_of(place: Place) -> Format:
     """Return the format of the file at a place. Raises BadParameterError if it is none of these."""
     if not place.is_url:
@@ -78,6 +82,11 @@ def _of_file(place: Place) -> Format:
         )
     if not start:
         raise bad(f"{place} is empty. Give the path of {FORMATS}.")
+    if (suffix := Path(place.name).suffix.lower()) in _SUFFIXES:
+        raise bad(
+            f"{place} begins with {start!r}, as no {suffix} file does. It is damaged, or its name is wrong. Write it "
+            f"again, or give the path of {FORMATS}."
+        )
     # Numbers with something between them: what is missing is the name by which we know.
     hint = (
         " A table of numbers as text has a name that ends with .csv or .tsv." if start[:1] in b"-+.0123456789" else ""
