@@ -196,6 +196,15 @@ def test_a_slow_worker_is_named(client: Client, record: Any) -> None:
     assert "times as long as the others" in found.sentence
 
 
+def test_a_worker_that_is_slow_in_tiny_tasks_alone_is_not_blamed() -> None:
+    # One piece of the work that only one worker has says nothing of its speed.
+    rows = [task("item", "tcp://h:1", 0.1 + at / 10, 0.12 + at / 10) for at in range(5)]
+    rows += [task("item", "tcp://h:2", 0.1 + at / 10, 0.1001 + at / 10) for at in range(5)]
+    rows += [task("svd", "tcp://h:1", 1.0, 4.0)]
+    run = Run(id="tiny", workload="w", cluster="c", resolved={}, started=0.0, seconds=4.0)
+    assert "one slow worker" not in rules(diagnose(run, batch(*rows)))
+
+
 def test_threads_without_work_are_counted(client: Client, record: Any) -> None:
     shape, chunks = (2000, 1000), (500, 1000)
     found = diagnose(

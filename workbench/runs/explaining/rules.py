@@ -235,9 +235,9 @@ def slow_worker(facts: Facts) -> Found | None:
     found = _slowest(facts)
     if found is None:
         return None
-    worker, mine, others, seconds = found
+    worker, mine, others = found
     ratio = mine / others
-    excess = seconds * (1 - 1 / ratio) / facts.thread_seconds
+    excess = (mine - others) / facts.thread_seconds
     if ratio < _SLOWER or excess < WORTH_WHILE:
         return None
     # The others are idle once they are done.
@@ -250,8 +250,8 @@ def slow_worker(facts: Facts) -> Found | None:
     )
 
 
-def _slowest(facts: Facts) -> tuple[int, float, float, float] | None:
-    """Return the slowest worker, its tasks' time by its own medians and by the others', and its total seconds."""
+def _slowest(facts: Facts) -> tuple[int, float, float] | None:
+    """Return the slowest worker, and the time of its tasks that others have too, by its medians and by the others'."""
     done = facts.computed
     if len(facts.threads) < 2 or not len(done.name):
         return None
@@ -274,7 +274,7 @@ def _slowest(facts: Facts) -> tuple[int, float, float, float] | None:
     if not ratios:
         return None
     worker = max(ratios, key=ratios.__getitem__)
-    return worker, mine[worker], theirs[worker], float(done.seconds[done.worker == worker].sum())
+    return worker, mine[worker], theirs[worker]
 
 
 def _name_of(facts: Facts, address: str) -> str:
