@@ -419,7 +419,7 @@ def _verdict(needs: Forecast | None, problem: str | None, cluster: dict[str, Any
     """Return the verdict on memory, in one line with a light."""
     if needs is None:
         # Reserve a line for the verdict, or everything below it would move during typing.
-        said = paragraph(problem, "wb-Problem") if problem else "<p>&nbsp;</p>"
+        said = paragraph(problem or "", "wb-Problem") or tag("p", "\N{NO-BREAK SPACE}")
         return tag("div", said, class_="wb-Needs")
     short = _VERDICTS.get(needs.verdict or "", (needs.verdict or "").capitalize())
     if short and needs.memory_per_worker:
