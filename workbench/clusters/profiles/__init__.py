@@ -309,7 +309,7 @@ def registered() -> Mapping[str, Profile]:
 
 
 def points() -> dict[str, EntryPoint]:
-    """Return the entry points by name; of two with one name, ours counts."""
+    """Return the entry points by name, without importing them; of two with one name, ours counts."""
     points = sorted(entry_points(GROUP), key=lambda point: point.module.startswith("workbench."))
     return {point.name: point for point in points}
 
@@ -343,6 +343,7 @@ _FIELDS: Mapping[str, tuple[Any, str]] = {
     "verb": _TEXT,
     "model": _MODEL,
     "options": (tuple, "tuple of names"),
+    "divides_cores": (bool, "bool"),
     "protocol": _OPTIONAL,
 }
 _ANSWERS: Mapping[str, tuple[Any, str]] = {
@@ -354,6 +355,7 @@ _ANSWERS: Mapping[str, tuple[Any, str]] = {
     "seen": _SPEC,
     "choices": _MODEL,
     "takes": (bool, "bool"),
+    "usual_lines": (tuple, "tuple of lines"),
     "running": (tuple | list, "list of clusters"),
     **dict.fromkeys(("unavailable", "complaint", "consent", "preview"), _OPTIONAL),
     "check": (object, ""),
