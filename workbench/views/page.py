@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from markupsafe import Markup, escape
 
 from workbench.errors import NotFoundError, WorkbenchError, quoted
-from workbench.markup import paragraph
+from workbench.markup import paragraph, without_commands
 from workbench.threads import in_thread
 from workbench.views.context import HARDWARE_FOR, Choices, Context, Look, Machine, Maker
+from workbench.views.parts import confirming
 from workbench.views.state import StateWatcher
 
 if TYPE_CHECKING:
@@ -129,9 +130,6 @@ class Views:
                 return escape(await view.make(context, argument))
             return escape(await in_thread(view.make, context, argument))
         except WorkbenchError as err:
-            from workbench.markup import without_commands
-            from workbench.views.parts import confirming
-
             return paragraph(without_commands(str(err)), "wb-Problem") + confirming(err)
 
     def period(self, name: str) -> float:

@@ -136,7 +136,7 @@ def _ended(context: Context, found: Run, run: dict[str, Any], *, tab: bool) -> M
     )
 
 
-def _error(run: Mapping[str, Any]) -> str:
+def _error(run: Mapping[str, Any]) -> Markup:
     """Return why a run has no answer; a cancelled one is no failure."""
     return paragraph(run["error"], "wb-Muted") if run["status"] == "cancelled" else failure(run["error"])
 
