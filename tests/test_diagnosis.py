@@ -104,6 +104,16 @@ def test_a_run_in_good_order_is_told_that_there_is_nothing_to_avoid() -> None:
     assert (found.threads, found.workers) == (2, 2)
 
 
+@pytest.mark.parametrize("cpu", [30.0, 95.0])
+def test_tasks_that_hardly_used_the_cores_are_not_said_to_be_in_good_order(cpu: float) -> None:
+    rows = [task("dot", "tcp://h:1", at / 10 + 0.002, at / 10 + 0.1) for at in range(40)]
+    samples = tuple(WorkerSample("tcp://h:1", "1", at / 2, cpu, 10, 1000, 0, 1, 1) for at in range(1, 8))
+    found = diagnose(Run(id="busy", workload="w", cluster="c", started=0.0, seconds=4.0), batch(*rows, samples=samples))
+    assert found is not None
+    assert [each.rule for each in found.suggestions] == (["little CPU"] if cpu < 50 else [])
+    assert ("each thread in a task used 30 % of a core" in found.sentence.lower()) == (cpu < 50)
+
+
 def test_a_run_that_hardly_computed_is_not_said_to_be_in_good_order() -> None:
     # The worker of this run is busy for a second of its four; it appears after the third.
     rows = [task("dot", "tcp://h:1", 3 + at / 10 + 0.002, 3 + at / 10 + 0.1) for at in range(10)]
@@ -308,8 +318,9 @@ def test_each_second_of_each_thread_counts_once_whatever_overlaps() -> None:
     # From 3.5 to 4 one of two threads waits for the disk, from 4 to 4.5 both; then for a transfer until 5.
     assert seconds["spilling"] == pytest.approx(0.5 + 1)
     assert seconds["transferring"] == pytest.approx(0.5 + 1)
-    # The graph before the first task, the answer after the last, and the hand-over at the beginning of a gap.
-    assert seconds["scheduler"] == pytest.approx(3 + 3, abs=0.2)
+    # The graph before the first task; the answer after the last, and the hand-over at the beginning of a gap.
+    assert seconds["building"] == pytest.approx(3)
+    assert seconds["scheduler"] == pytest.approx(3, abs=0.2)
     assert seconds["serialising"] == 0
 
 

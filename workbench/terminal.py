@@ -20,7 +20,7 @@ from workbench.clusters.records import memory_words
 from workbench.errors import on_one_line, printable
 from workbench.runs import singular
 from workbench.runs.facts import MARKS, facts, plain, share_text, span_text
-from workbench.runs.run import SIMULATED
+from workbench.runs.run import SHARES, SIMULATED
 from workbench.travelling import machine_words
 
 if TYPE_CHECKING:
@@ -48,15 +48,6 @@ _STATUS_STYLES = {
     "lost": "red",
 }
 _BAR_WIDTH = 50  # characters
-_SHARE_STYLES = {
-    "computing": "blue",
-    "transferring": "red",
-    "serialising": "magenta",
-    "spilling": "yellow",
-    "scheduler": "bright_black",
-    "idle": "",
-    "arriving": "cyan",
-}
 _MARK_STYLES = {"good": "green", "bad": "red", "warning": "yellow"}
 _IDLE_WARNING = 600  # seconds before the end of a lease at which the countdown starts
 
@@ -252,8 +243,9 @@ def _shares(shares: Mapping[str, float]) -> tuple[Text, Columns]:
     """Return the bar of the workers' time, and its legend."""
     bar, legend = Text(), []
     for name, share in shares.items():
-        bar.append(("░" if name == "idle" else "█") * max(1, round(_BAR_WIDTH * share)), _SHARE_STYLES[name])
-        legend.append(Text("□ " if name == "idle" else "■ ", _SHARE_STYLES[name]) + Text(share_text(name, share)))
+        color = SHARES[name].color
+        bar.append(("█" if color else "░") * max(1, round(_BAR_WIDTH * share)), color)
+        legend.append(Text("■ " if color else "□ ", color) + Text(share_text(name, share)))
     return bar, Columns(legend, padding=(0, 2))
 
 

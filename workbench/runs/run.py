@@ -155,10 +155,11 @@ SHARES = {
     "spilling": Share(
         "memory full, using disk", "#ff8c00", "threads waited for blocks that went to the disk for want of memory"
     ),
+    "building": Share(
+        "building the graph", "#a6761d", "threads waited until the graph was built and sent, before the first task"
+    ),
     "scheduler": Share(
-        "waiting for the scheduler",
-        "#8c8c8c",
-        "threads waited for the graph, the next task or the transfer of the answer",
+        "waiting for the scheduler", "#8c8c8c", "threads waited for the next task or the transfer of the answer"
     ),
     "idle": Share("no task left", "", "others worked, and there was no task for them"),
     "arriving": Share("workers starting", "#56b4e9", "workers were still in a queue, or starting"),

@@ -189,7 +189,7 @@ def _sentence(facts: Facts, found: tuple[Suggestion, ...]) -> str:
     """Return the first suggestion, or if no rule applies, a summary of what took the time."""
     if found:
         return found[0].text()
-    computing, handing = facts.shares["computing"], facts.shares["scheduler"]
+    computing, handing = facts.shares["computing"], facts.shares["building"] + facts.shares["scheduler"]
     computed = f"the workers computed for {percent(computing)} of their time"
     if handing > _MOSTLY_WAITING:
         return (

@@ -33,6 +33,8 @@ _NOTICEABLE = 0.15
 _WAITING_FOR_BLOCKS = 0.1
 _HALF_IDLE = 0.3
 _SLOWER = 2.0  # ratio of times for the same tasks; equal workers of a busy machine differed by up to 1.8
+_LITTLE_CPU = 0.5  # of a core for each thread in a task
+_ENOUGH_SAMPLES = 6  # a worker reports its CPU every half second
 _SAME_TASKS = 4  # tasks of one name on each of two workers that are needed to compare them
 _COMPUTE = KINDS.index("compute")
 _TRANSFER = KINDS.index("transfer")
@@ -131,7 +133,7 @@ def short_tasks(facts: Facts) -> Found | None:
         return None
     each = float(facts.computed.seconds.mean())
     # A worker waits for the next task, or for the graph, which grows with the tasks as well.
-    waiting = facts.shares["scheduler"] + facts.shares["idle"]
+    waiting = facts.shares["building"] + facts.shares["scheduler"] + facts.shares["idle"]
     if waiting < _NOTICEABLE or each > _SHORT_TASK:
         return None
     change = "do more in each task: larger blocks or partitions, or several calls in one delayed function"
@@ -282,6 +284,26 @@ def _name_of(facts: Facts, address: str) -> str:
     return f"{names[address]} ({address})" if address in names else address
 
 
+def little_cpu(facts: Facts) -> Found | None:
+    """Find tasks that hardly used the cores: other programs had them, or the tasks waited."""
+    if facts.run.spec is not None and facts.run.spec.devices:
+        return None
+    first, last = facts.computed.start.min(), facts.computed.stop.max()
+    within = [each for each in facts.events.samples if each.n_executing and first < each.time < last]
+    if len(within) < _ENOUGH_SAMPLES:
+        return None
+    used = sum(each.cpu for each in within) / sum(100 * each.n_executing for each in within)
+    share = facts.shares["computing"] * (1 - used)
+    if used > _LITTLE_CPU or share < _NOTICEABLE:
+        return None
+    return Found(
+        share=share,
+        found=f"each thread in a task used {percent(used)} of a core: other programs had the cores, or the tasks "
+        "waited, for example for files",
+        change="see what else runs on these machines, and repeat the run when they are free",
+    )
+
+
 def idle_workers(facts: Facts) -> Found | None:
     """Find threads that are idle for much of the time."""
     share = facts.shares["idle"]
@@ -317,6 +339,7 @@ RULES: Mapping[str, Callable[[Facts], Found | None]] = {
     "spilling": spilling,
     "transfers": transfers,
     "one slow worker": slow_worker,
+    "little CPU": little_cpu,
     "idle workers": idle_workers,
     "NumPy on GPUs": fell_back_to_numpy,
 }

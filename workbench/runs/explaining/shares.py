@@ -3,7 +3,8 @@
 Each moment of each thread counts once. A thread that doesn't compute waits, and its worker's activity shows for what:
 the worker moves blocks from or to the disk, or fetches them from other workers. Without such activity, a short wait is
 the hand-over of the next task, and in a long one the thread was idle, as long as others worked. If no thread of the
-cluster is active, all wait for the scheduler, or for a worker that is slow to start. A worker that arrived during the
+cluster is active, all wait for the scheduler, or for a worker that is slow to start. Before the first task of the run,
+all wait for its graph. A worker that arrived during the
 run, from a queue or after a slow start, counts as arriving until then. The time of a worker that was asked to leave,
 for example by adaptive scaling, doesn't count until another worker replaces it.
 """
@@ -45,7 +46,7 @@ def shares_of(events: Batch, began: float, ended: float, threads: Mapping[str, i
     tasks = events.tasks
     of_worker = {worker: code for code, worker in enumerate(tasks.worker.values)}
     computing = tasks.kind == _COMPUTE
-    # Before the first task threads wait for the graph, and after the last one until the answer is sent.
+    # After the last task threads wait until the answer is sent.
     first = float(tasks.start[computing].min(initial=ended).clip(began))
     last = float(tasks.stop[computing].max(initial=first).clip(first, ended))
     patience = max(_HAND_OVER, _SERVED * sum(threads.values()))
@@ -114,13 +115,15 @@ def _of_worker(
     transferring = ~spilling & ~serialising & (fetching > 0)
     left = ~spilling & ~serialising & ~transferring
     idle = np.minimum(quiet, n_threads - busy) * lengths * (others > 0)
+    is_building = times[:-1] < first
     return {
         "computing": float((busy * lengths).sum()),
         "spilling": float(waiting[spilling].sum()),
         "serialising": float(waiting[serialising].sum()),
         "transferring": float(waiting[transferring].sum()),
         "idle": float(idle[left].sum()),
-        "scheduler": float((waiting - idle)[left].sum()),
+        "building": float((waiting - idle)[left & is_building].sum()),
+        "scheduler": float((waiting - idle)[left & ~is_building].sum()),
     }
 
 
