@@ -91,7 +91,7 @@ def a_kept_run(run_id="array_sum-aaaaaa", **changes):
         (["logs", "nobody"], "Unknown cluster 'nobody'"),
         (["scale", "nobody", "--restart"], "Unknown cluster 'nobody'"),
         (["workloads", "frob"], "frob"),
-        (["run", "array_sum"], "Where? Give --cluster NAME, or --on with a profile"),
+        (["run", "array_sum"], "No cluster was given. Give --cluster NAME (none runs), or --on with a profile"),
         (["run", "array_sum", "--cluster", "a", "--on", "cpu"], "not allowed with"),
         (["run", "array_sum", "--cluster", "nobody"], "Unknown cluster 'nobody'"),
         (["run", "frob", "--on", "cpu"], "frob"),

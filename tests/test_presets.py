@@ -235,7 +235,7 @@ def test_a_preset_picks_the_profile_that_its_text_is_about(capsys: Any) -> None:
     assert where(session, named) == "ucx"
     assert where(session, argparse.Namespace(**{**vars(named), "on": "cpu --workers 1"})) == "cpu --workers 1"
     assert main(["run", "tall_skinny_svd", "--preset", "tall"]) == 2
-    assert "Where? Give --cluster NAME, or --on with a profile" in capsys.readouterr().err
+    assert "No cluster was given. Give --cluster NAME (none runs), or --on with a profile" in capsys.readouterr().err
 
 
 def test_the_presets_are_listed(capsys: Any) -> None:

@@ -94,7 +94,7 @@ def rows_agree(found, summary, texts, told):
         expected = None if index == 0 or not alike else judged(each.seconds, there[0][0].seconds)
         assert line.difference == expected, told
         table = dict(zip(header, body[summary.rows.index(line)], strict=True))
-        shown = (table.get("ratio to the first", ""), bars[line.on])
+        shown = (table.get("relative time", ""), bars[line.on])
         assert all(("equal within 5 %" in text) == (expected == "equal") for text in shown), (shown, told)
         assert all(("undecided" in text) == (expected == "undecided") for text in shown), (shown, told)
         assert ("times as fast" in bars[line.on]) == (expected == "faster"), told

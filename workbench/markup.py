@@ -54,6 +54,11 @@ def script_json(value: Any) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
+def with_code(text: str) -> Markup:
+    """Return text in which names between backticks are code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text)))
+
+
 def paragraph(text: str, class_: str = "wb-Muted", **attributes: Any) -> Markup:
     """Return a message as a paragraph; nothing for no text."""
     return tag("p", text, class_=class_, **attributes) if text else Markup("")

@@ -154,7 +154,7 @@ def _size_of(record: ClusterRecord) -> Sequence[str]:
 
 def show_workloads(templates: Sequence[Template], broken: Sequence[Broken] = ()) -> None:
     """Print a table of workloads, and the broken ones with their reasons."""
-    rows = ((Text(template.name, "bold"), template.summary, template.origin) for template in templates)
+    rows = ((Text(each.name, "bold"), each.summary.replace("`", ""), each.origin) for each in templates)
     _print(_table(("NAME", "WHAT IT DOES", "FROM"), rows))
     for each in broken:
         _print(Text(on_one_line(f"{each.where}: {each.why}"), "red"))
@@ -164,7 +164,7 @@ def show_workloads(templates: Sequence[Template], broken: Sequence[Broken] = ())
 def show_workload(template: Template) -> None:
     """Print a description of a workload, and its parameters with defaults, units and bounds."""
     _print(Text(f"{template.name}: {template.title}", "bold"))
-    for paragraph in template.help.split("\n\n"):
+    for paragraph in template.help.replace("`", "").split("\n\n"):
         _print(Padding(" ".join(paragraph.split()), (1, 0, 0, 0)))
     _print()
     schema = template.schema()

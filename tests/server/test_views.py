@@ -338,3 +338,17 @@ def test_a_form_says_what_an_empty_field_means_and_asks_what_to_compute() -> Non
         shown[name] = form.split(list(schema["properties"]))[0]
         assert ('placeholder="all"' in form.html(shown[name], {})) == (name == "svd_of_file")
     assert shown == {"svd_of_file": ["path", "k", "tol"], "reduce_file": ["path", "what"]}
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"), [({}, []), ({"k": 3}, ["tol"]), ({"k": 3, "method": "dask"}, ["iterator"])]
+)
+def test_accuracy_and_iterations_are_fields_only_where_they_have_an_effect(
+    typed: dict[str, Any], shown: list[str]
+) -> None:
+    from workbench.views.work import shown_fields
+    from workbench.workloads.lookup import template
+
+    chosen = template("svd_of_file")
+    fields = shown_fields(chosen, chosen.schema(), typed, None)
+    assert [name for name in ("tol", "iterator") if name in fields] == shown

@@ -181,25 +181,15 @@ def new_session() -> Session:
 
 def spec_of(session: Session, line: str | Line) -> ClusterSpec:
     """Return the spec of the cluster in a line: a profile and its options, or a scheduler's address."""
-    from workbench.clusters.lines import Line, read_line
+    from workbench.clusters.lines import Line, naming_options, read_line
 
     read = line if isinstance(line, Line) else read_line(line)
     if read.cluster is not None:
         raise BadInputError(f"--on: given '{line}'. Give a profile with its options, or else --cluster {read.cluster}.")
     profile, choices = _chosen(read)
     _check_options(profile, choices)
-    try:
+    with naming_options(choices):
         return session.plan(profile, **choices)
-    except BadInputError as err:
-        raise type(err)(_with_option(str(err), choices)) from err
-
-
-def _with_option(text: str, choices: Iterable[str]) -> str:
-    """Return the message about a choice with its option: '--workers is …' for 'n_workers is …'."""
-    from workbench.clusters.lines import option_of
-
-    name, _, rest = text.partition(" ")
-    return f"{option_of(name)} {rest}" if name in choices else text
 
 
 def _chosen(line: Line) -> tuple[str, dict[str, Any]]:

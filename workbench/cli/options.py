@@ -22,10 +22,14 @@ def workload_parameters(arguments: argparse.Namespace) -> dict[str, str]:
 def where(session: Session, arguments: argparse.Namespace) -> str:
     """Return the options of the cluster to start: those of --on, or else the profile that the preset's text used."""
     profile, preset = arguments.on, workload_parameters(arguments).get("preset")
-    if profile is None and preset is not None:
-        profile = session.workload(arguments.workload).preset(preset).profile
     if profile is None:
-        raise BadInputError("Where? Give --cluster NAME, or --on with a profile, such as --on cpu.")
+        workload = session.workload(arguments.workload)
+        profile = workload.preset(preset).profile if preset is not None else None
+    if profile is None:
+        ready = ", ".join(each.name for each in session.clusters() if each.status == "ready") or "none runs"
+        raise BadInputError(
+            f"No cluster was given. Give --cluster NAME ({ready}), or --on with a profile, such as --on cpu."
+        )
     return str(profile)
 
 

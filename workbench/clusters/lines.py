@@ -6,8 +6,9 @@ profile's choices can so be read without the profile, as for a comparison that a
 
 from __future__ import annotations
 
+import contextlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from workbench.clusters.choices import metavar
@@ -23,6 +24,18 @@ _NO = "--no-"
 def option_of(choice: str) -> str:
     """Return the option of a choice in a terminal: '--workers' for 'n_workers'."""
     return _SHORT.get(choice) or f"--{choice.replace('_', '-')}"
+
+
+@contextlib.contextmanager
+def naming_options(choices: Mapping[str, Any]) -> Iterator[None]:
+    """Name the option in an error about a choice: '--workers is …' for 'n_workers is …'."""
+    try:
+        yield
+    except BadInputError as err:
+        name, _, rest = str(err).partition(" ")
+        if name not in choices:
+            raise
+        raise type(err)(f"{option_of(name)} {rest}") from err
 
 
 def read_options(words: Sequence[str]) -> dict[str, str | bool]:

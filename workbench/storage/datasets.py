@@ -29,7 +29,8 @@ from workbench.storage.zarrs import is_marked
 
 _OF_OTHERS = ("bounds", "climatology", "coordinates", "grid_mapping", "formula_terms", "compress")
 """Attributes that name other variables."""
-_NETCDF = (".nc", ".nc4", ".nc3", ".cdf", ".netcdf")
+NETCDF = (".nc", ".nc4", ".nc3", ".cdf", ".netcdf")
+"""Suffixes of NetCDF files, which hold HDF5 since version 4."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +238,7 @@ def files_of(place: Place) -> list[str]:
     """
     path = Path(place.path)
     if not place.is_url and path.is_dir() and not is_marked(place):
-        return sorted(str(each) for each in path.iterdir() if each.suffix.lower() in _NETCDF and each.is_file())
+        return sorted(str(each) for each in path.iterdir() if each.suffix.lower() in NETCDF and each.is_file())
     if place.is_url or path.exists() or not set(place.path) & set("*?["):
         return []
     found = places.matches(place.path)

@@ -213,7 +213,7 @@ async def _chosen(context: Context, chosen: Chosen) -> Markup:
                 "Code",
                 markup.code(code, "workload-code") + tag("div", insert, class_="wb-Row wb-mod-end"),
             ),
-            about=("About", tag("pre", _LINE_END.sub(" ", template.help), class_="wb-Help")),
+            about=("About", tag("pre", markup.with_code(_LINE_END.sub(" ", template.help)), class_="wb-Help")),
         )
     )
 

@@ -83,7 +83,7 @@ def look(path: str, options: Options | None = None) -> Contents:
     remarks += _undecodable(place, format, held)
     return Contents(
         path=place.path,
-        format=format.title,
+        format="NetCDF" if place.name.lower().endswith(datasets.NETCDF) else format.title,
         n_bytes=_size(place),
         arrays=held[:_MOST],
         dimensions=dimensions,

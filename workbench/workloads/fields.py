@@ -54,7 +54,7 @@ class Words:
     if_empty: str | None = None
     """Meaning of an empty field, shown in it where the parameter has no default, such as 'all'."""
     only: str | None = None
-    """Condition for an effect: 'method=dask', 'path' (if one is given), '!path' (if none is)."""
+    """Condition for an effect: 'path' (if one is given), '!path' (if none is), 'k and method=dask'."""
     instead: str | None = None
     """Parameter that it replaces: a form takes that one back."""
     title: str | None = None
@@ -165,7 +165,7 @@ Accuracy = Annotated[
         "Largest relative error of a singular value. Passes continue until error bounds meet it, and a "
         "certificate reports the bounds reached. For method=workbench.",
         unit="relative",
-        only="method=workbench",
+        only="k and method=workbench",
         examples=(0.001,),
     ),
 ]
@@ -176,7 +176,7 @@ Iterations = Annotated[
     Words(
         "Number of power iterations. Each makes two more passes over the array and improves the accuracy. For"
         " method=dask.",
-        only="method=dask",
+        only="k and method=dask",
     ),
 ]
 
@@ -185,7 +185,7 @@ Iterator = Annotated[
     Words(
         "Iteration scheme. QR orthogonalizes the vectors after each product; power is faster but inaccurate "
         "where the singular values decay fast. For method=dask.",
-        only="method=dask",
+        only="k and method=dask",
     ),
 ]
 

@@ -155,14 +155,16 @@ def from_text(value: Any, field: Mapping[str, Any]) -> Any:
 
 
 def applies(only: str | None, values: Mapping[str, Any]) -> bool:
-    """Return whether a field applies, given other fields' values: 'method=dask', 'path', '!path'."""
-    if only is None:
-        return True
-    name, equals, value = only.removeprefix("!").partition("=")
+    """Return whether a field applies, given other fields' values: 'path', '!path', 'k and method=dask'."""
+    return only is None or all(_holds(each, values) for each in only.split(" and "))
+
+
+def _holds(condition: str, values: Mapping[str, Any]) -> bool:
+    name, equals, value = condition.removeprefix("!").partition("=")
     if name not in values:
         return True
-    there = str(values.get(name)) == value if equals else values.get(name) not in (None, "")
-    return there is not only.startswith("!")
+    there = str(values[name]) == value if equals else values[name] not in (None, "")
+    return there is not condition.startswith("!")
 
 
 def is_nothing(text: str) -> bool:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from workbench import formats
 from workbench.clusters import records
 from workbench.clusters.budget import budget
-from workbench.clusters.lines import Line, read_line
+from workbench.clusters.lines import Line, naming_options, read_line
 from workbench.clusters.plan import check_agreed, consent_to_all, plan
 from workbench.clusters.profiles import seen
 from workbench.clusters.profiles.lookup import look_up, profile
@@ -316,7 +316,8 @@ def _spec(line: Line, inventory: Inventory, chosen: Template, **had: int) -> Clu
 def _planned(line: Line, inventory: Inventory, **choices: Any) -> ClusterSpec:
     """Plan a line; one without Dask becomes a cluster of one worker, which stands for the computing process."""
     if line.profile is None or line.profile not in WITHOUT_DASK:
-        return plan(str(line.profile), inventory, **{**line.choices, **choices})
+        with naming_options(line.choices):
+            return plan(str(line.profile), inventory, **{**line.choices, **choices})
     if line.choices:
         raise BadInputError(f"'{line}': {line.profile} is one process without Dask, and takes no options.")
     as_if = WITHOUT_DASK[line.profile]

@@ -192,7 +192,7 @@ def cells(summary: Summary) -> tuple[list[str], list[list[str]]]:
         "runs" if summary.mode == "past" else "hardware",
         "time",
         "min – max",
-        "ratio to the first",
+        "relative time",
         "speed",
         "between workers",
         "cost",
