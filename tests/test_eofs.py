@@ -414,7 +414,7 @@ def _with_poles(folder: Path, n_times: int, dtype: str = "float64") -> tuple[str
     return str(folder / "poles.nc"), x.astype("float64")
 
 
-@pytest.mark.parametrize(("n_times", "dtype"), [(60, "float32"), (600, "float64")])
+@pytest.mark.parametrize(("n_times", "dtype"), [(60, "float32"), (150, "float64")])
 @pytest.mark.parametrize("small", [False, True])
 def test_patterns_at_the_poles_are_what_the_series_have_in_common_with_the_anomalies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_times: int, dtype: str, small: bool

@@ -17,7 +17,7 @@ from workbench.workloads import extensions, listing
 ROOT = Path(__file__).parents[1]
 POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
 FIELDS = POINTS.pop(extensions.GROUP)
-CORE = ("registry", "answers_drawn", "measured", "parts", "contents")
+CORE = ("registry", "contents")
 
 
 def test_without_scientific_fields_everything_else_works(tmp_path: Path) -> None:
