@@ -20,12 +20,12 @@ from tests.test_genotypes_pca import bed_file
 from tests.test_genotypes_reading import vcf_zarr
 from tests.winds import winds_of
 from workbench.clusters.spec import ClusterSpec
-from workbench.runs import keeping
+from workbench.runs import answer_storage
 from workbench.runs.forecasting.forecast import lacking
 from workbench.runs.forecasting.verdicts import size_of
+from workbench.sent_code import make_ready, missing
 from workbench.storage import writing
 from workbench.storage.targets import KINDS, target
-from workbench.travelling import make_ready, missing
 from workbench.workloads import template
 from workbench.workloads.registry import Template
 from workbench.workloads.values import BadParameterError
@@ -202,7 +202,7 @@ def unwritten(client: Client, folder: Path) -> list[str]:
     arrays, found = workload.arrays(results), []
     for kind in KINDS:
         some = arrays if kind != "npy" else arrays[["u"]]
-        writer = keeping._Workers(client)
+        writer = answer_storage._Workers(client)
         try:
             writing.write(some, target(str(folder / f"answer.{kind}")), mark="answer", writer=writer)
         except Exception as err:  # noqa: BLE001

@@ -18,26 +18,26 @@ from workbench.errors import BadInputError, BadParameterError, NotFoundError
 from workbench.threads import in_thread
 from workbench.views.actions import ACTIONS, perform
 from workbench.views.answers import to_json
-from workbench.views.desk import Desk
 from workbench.views.files import read_file
 from workbench.views.messages import check, parse_object, refused
+from workbench.views.service import Service
 
 LOG = logging.getLogger(__name__)
 
 
-def at_desk(session: FakeSession, ask: Callable[[Desk], Coroutine[Any, Any, Any]], looking: Any = Here) -> Any:
+def at_service(session: FakeSession, ask: Callable[[Service], Coroutine[Any, Any, Any]], looking: Any = Here) -> Any:
     async def asked() -> Any:
-        desk = Desk("/base/", LOG, lambda: session, make_looking=looking)  # type: ignore[arg-type,return-value]
+        service = Service("/base/", LOG, lambda: session, make_looking=looking)  # type: ignore[arg-type,return-value]
         try:
-            return await ask(desk)
+            return await ask(service)
         finally:
-            await desk.close()
+            await service.close()
 
     return asyncio.run(asked())
 
 
 def done(session: FakeSession, name: str, **arguments: Any) -> Any:
-    return at_desk(session, lambda desk: perform(desk, name, arguments))
+    return at_service(session, lambda service: perform(service, name, arguments))
 
 
 def test_an_action_has_a_result() -> None:
@@ -52,11 +52,11 @@ def test_an_action_has_a_result() -> None:
 def test_pages_and_files_are_read_by_their_addresses(data_folder: Any) -> None:
     session = FakeSession()
     session.add_comparison("c/1")
-    page = at_desk(session, lambda desk: read_file(desk, "comparisons/c%2F1/page"))
+    page = at_service(session, lambda service: read_file(service, "comparisons/c%2F1/page"))
     assert page.kind.startswith("text/html")
     assert str(page.content).lstrip().startswith("<!DOCTYPE html>")
     with pytest.raises(NotFoundError, match=r"There is no address workbench/api/runs/x\."):
-        at_desk(session, lambda desk: read_file(desk, "runs/x"))
+        at_service(session, lambda service: read_file(service, "runs/x"))
 
 
 @pytest.mark.parametrize(
@@ -155,12 +155,12 @@ def test_what_changes_something_is_finished_though_nobody_waits_and_what_looks_i
 
     session.cancel = slow_cancel  # type: ignore[method-assign]
 
-    async def give_up(desk: Desk) -> None:
+    async def give_up(service: Service) -> None:
         loops.append(asyncio.get_running_loop())
         actions = {"cancel_run": {"run": "r1"}, "run": {"workload": "array_sum", "cluster": "calm-otter"}}
         for name, arguments in actions.items():
             began.clear()
-            asking = asyncio.ensure_future(perform(desk, name, arguments))
+            asking = asyncio.ensure_future(perform(service, name, arguments))
             await began.wait()
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -169,7 +169,7 @@ def test_what_changes_something_is_finished_though_nobody_waits_and_what_looks_i
         may_end.set()
         await ended.wait()
 
-    at_desk(session, give_up, Slow)
+    at_service(session, give_up, Slow)
     assert told == ["run given up", "cancelled r1"]
 
 
@@ -182,7 +182,7 @@ def test_a_form_waits_for_a_process_only_where_a_path_was_typed() -> None:
             return await super().ask(method, *args, **kwargs)
 
     for typed in ({}, {"run.array_sum.size": "2GiB"}, {"run.array_sum.path": "/nowhere"}):
-        html = at_desk(FakeSession(), lambda desk, typed=typed: html_at(desk, "work", typed), Recording)
+        html = at_service(FakeSession(), lambda service, typed=typed: html_at(service, "work", typed), Recording)
         assert 'data-workbench="run-button"' in html
         assert sorted(asked_there) == (["forecast", "look"] if "run.array_sum.path" in typed else [])
 

@@ -20,7 +20,7 @@ from workbench.runs.comparing.agreement import Answer, agreement
 from workbench.runs.comparing.compare import plan_comparison, read_request
 from workbench.runs.submit import finish, submit_alone
 from workbench.session import Session
-from workbench.workloads import alone
+from workbench.workloads import without_dask
 from workbench.workloads.builtin import templates
 from workbench.workloads.lookup import template
 
@@ -42,7 +42,7 @@ def answers_of(name, parameters):
     chosen = template(name)
     checked = chosen.validate(parameters, memory=2**30, threads=2)
     result, check = chosen.compute(checked)
-    found = alone.compute(chosen, checked, "numpy")
+    found = without_dask.compute(chosen, checked, "numpy")
     one = Answer("dask", "x", result, checked.resolved["dtype"], check.passed)
     return one, one._replace(who="numpy", result=found.result, passed=found.check().passed), found
 
@@ -65,11 +65,11 @@ def test_numpy_alone_decomposes_the_array_in_a_file(tmp_path):
 def test_an_answer_of_numpy_that_is_wrong_fails_its_check():
     chosen = template("tall_skinny_svd")
     checked = chosen.validate({"shape": [2000, 20]}, memory=2**30, threads=2)
-    wrong = chosen.alone._replace(compute=lambda xp, x, given: alone._svd(xp, 1.01 * x, given))
-    assert alone.compute(chosen, checked, "numpy").check().passed
+    wrong = chosen.alone._replace(compute=lambda xp, x, given: without_dask._svd(xp, 1.01 * x, given))
+    assert without_dask.compute(chosen, checked, "numpy").check().passed
     from dataclasses import replace
 
-    assert not alone.compute(replace(chosen, alone=wrong), checked, "numpy").check().passed
+    assert not without_dask.compute(replace(chosen, alone=wrong), checked, "numpy").check().passed
 
 
 def test_cupy_alone_does_the_same_with_its_own_arrays():
@@ -85,7 +85,7 @@ def test_cupy_alone_does_the_same_with_its_own_arrays():
         "    compute = chosen.alone.compute\n"
         "    spied = chosen.alone._replace(compute=lambda xp, x, r: kinds.append(type(x)) or compute(xp, x, r))\n"
         "    object.__setattr__(chosen, 'alone', spied)\n"
-        "    found = alone.compute(chosen, checked, 'cupy')\n"
+        "    found = without_dask.compute(chosen, checked, 'cupy')\n"
         "    assert kinds == [cupy.ndarray], kinds\n"
         "    assert found.check().passed\n"
     )

@@ -21,7 +21,7 @@ from workbench.runs import store
 from workbench.runs.answers import Answers, Array
 from workbench.runs.run import Run
 from workbench.storage.variables import dataset
-from workbench.views.recorded import pictures_of, small_pictures
+from workbench.views.run_files import pictures_of, small_pictures
 from workbench.workloads.svd_of_file import OF_FILE as SVD
 
 TEXT = np.dtypes.StringDType()

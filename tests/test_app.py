@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from workbench.server.alone import main
+from workbench.server.standalone import main
 
 
 @contextmanager

@@ -37,7 +37,7 @@ from workbench.clusters.profiles.lookup import profile
 from workbench.errors import BadInputError, ConflictError, FailedError, WorkbenchError
 from workbench.hardware import inventory
 from workbench.runs import store, submit
-from workbench.travelling import About
+from workbench.sent_code import About
 
 
 @pytest.fixture(scope="module")

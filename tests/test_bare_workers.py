@@ -28,13 +28,13 @@ from tests.every_option import failures, of_files, of_formats, on_bare_workers, 
 from tests.test_genotypes_pca import bed_file
 from tests.waiting import until
 from tests.winds import winds_of
-from workbench import genotypes, linalg, remote, travelling
+from workbench import genotypes, linalg, remote, sent_code
 from workbench.errors import BadInputError, ConflictError
 from workbench.hardware import inventory
 from workbench.runs import failures as failing, store, submit
 from workbench.runs.comparing import compare
 from workbench.runs.run import Run
-from workbench.travelling import _packed, ask, make_ready
+from workbench.sent_code import _packed, ask, make_ready
 from workbench.workloads.generators import normal
 
 pytestmark = pytest.mark.filterwarnings("ignore:Mismatched versions")
@@ -103,7 +103,7 @@ def test_workers_with_another_revision_that_was_sent_must_be_restarted(
 ) -> None:
     with other_python.cluster(sys.executable, n_workers=1, environment=bare) as address, Client(address) as client:
         client.wait_for_workers(1)
-        monkeypatch.setattr(travelling, "revision", lambda: "of-old")
+        monkeypatch.setattr(sent_code, "revision", lambda: "of-old")
         make_ready(client)
         assert {each.revision for each in ask(client)} == {"of-old"}
         monkeypatch.undo()
@@ -119,7 +119,7 @@ def test_another_revision_that_is_installed_gives_way_to_ours_unless_it_is_in_us
     package = Path(workbench.__file__).parent
     not_in_wheels = shutil.ignore_patterns("labextension", "__pycache__", "*.js")
     same = shutil.copytree(package, tmp_path / "same" / "workbench", ignore=not_in_wheels)
-    assert remote.revision_of(str(same / "__init__.py")) == travelling.revision()
+    assert remote.revision_of(str(same / "__init__.py")) == sent_code.revision()
     other = shutil.copytree(same, tmp_path / "other" / "workbench")
     (other / "linalg" / "arrays.py").write_text("raise ImportError('another revision')\n")
     theirs = remote.revision_of(str(other / "__init__.py"))
@@ -129,11 +129,11 @@ def test_another_revision_that_is_installed_gives_way_to_ours_unless_it_is_in_us
         client.wait_for_workers(1)
         assert {(each.revision, each.loaded) for each in ask(client)} == {(theirs, False)}
         np.testing.assert_allclose(linalg.svd(x)[1], np.linalg.svd(x.compute(), compute_uv=False))
-        assert {(each.revision, each.loaded) for each in ask(client)} == {(travelling.revision(), True)}
+        assert {(each.revision, each.loaded) for each in ask(client)} == {(sent_code.revision(), True)}
     with other_python.cluster(sys.executable, n_workers=1, environment=paths) as address, Client(address) as client:
         client.wait_for_workers(1)
         client.run(lambda: __import__("workbench"))
-        told = f"dask-workbench is revision {theirs} on .*, and revision {travelling.revision()} here"
+        told = f"dask-workbench is revision {theirs} on .*, and revision {sent_code.revision()} here"
         with pytest.raises(ConflictError, match=f"nothing was sent: {told}. Restart scheduler"):
             make_ready(client)
 
@@ -251,7 +251,7 @@ def test_a_worker_that_joins_while_a_persons_function_runs_stays_and_computes(
 def test_nothing_is_left_of_a_run_that_was_killed_but_the_source_that_was_sent(
     bare: dict[str, str], data_folder: Path, tmp_path: Path
 ) -> None:
-    sent = f"workbench-{travelling.revision()}.zip"
+    sent = f"workbench-{sent_code.revision()}.zip"
 
     def left(dask_scheduler: Any = None, dask_worker: Any = None) -> list[str]:
         """Return our plugins, paths and files that are left on a scheduler or a worker."""

@@ -21,10 +21,10 @@ from tests.conftest import using_data_folder
 from tests.waiting import until
 from workbench.cli import main
 from workbench.clusters import control, records, security
-from workbench.clusters.asking import answering, short
 from workbench.clusters.connect import _compare_versions, connect
 from workbench.clusters.launch import launch
 from workbench.clusters.records import ClusterRecord
+from workbench.clusters.requests import answering, short
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError, FailedError, MissingError, NotFoundError, WorkbenchError
 
@@ -133,7 +133,7 @@ def test_a_verb_that_nobody_hears_is_an_error(
 def test_an_owner_that_is_stuck_is_told_and_one_of_another_version_says_so(
     data_folder: Path, spec: ClusterSpec, asleep: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.clusters.asking._PATIENCE", 0.2)
+    monkeypatch.setattr("workbench.clusters.requests._PATIENCE", 0.2)
     record = ClusterRecord(name="bold-heron", spec=spec, status="ready", **asleep)
     records.create(record)
 

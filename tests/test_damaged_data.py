@@ -20,7 +20,7 @@ from workbench.errors import BadInputError, MissingError, install_module
 from workbench.genotypes import open_genotypes
 from workbench.runs.failures import _lacking
 from workbench.runs.run import Run
-from workbench.storage import written, zarrs
+from workbench.storage import written_chunks, zarrs
 from workbench.storage.finding import find_array
 from workbench.storage.places import Place
 from workbench.storage.zarrs import outdated
@@ -108,16 +108,16 @@ def test_chunks_in_shards_in_zips_and_behind_urls_are_counted(tmp_path: Path, mo
     assert "4 of 8 chunks exist" in _lines(str(tmp_path / "h.zip"))
     memory = fsspec.filesystem("memory")
     memory.put(f"{half}/", "/h.zarr/", recursive=True)
-    found = written.of_place(Place("memory://h.zarr"), "zarr", None)
+    found = written_chunks.of_place(Place("memory://h.zarr"), "zarr", None)
     assert found is not None
     assert str(found) == "4 of 8 chunks exist"
     # As of a server that can't list what it has.
     memory.rm("/h.zarr/0.0")
     monkeypatch.setattr(type(memory), "find", lambda *_, **__: [])
-    assert written.of_place(Place("memory://h.zarr"), "zarr", None) is None
+    assert written_chunks.of_place(Place("memory://h.zarr"), "zarr", None) is None
     for name in ("0.1", "1.0", "1.1"):
         memory.rm(f"/h.zarr/{name}")
-    assert "0 of " in str(written.of_place(Place("memory://h.zarr"), "zarr", None))
+    assert "0 of " in str(written_chunks.of_place(Place("memory://h.zarr"), "zarr", None))
 
 
 def test_parts_of_hdf5_and_tiff_that_were_never_written_are_counted(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from workbench.figures.report import report_html
 from workbench.monitor.events import KINDS, Batch, Task, WorkerSample
 from workbench.monitor.feed import Feed
 from workbench.monitor.record import Recorder, read_events
-from workbench.runs import places
+from workbench.runs import block_locations
 from workbench.runs.explaining.diagnosis import diagnose
 from workbench.runs.explaining.shares import shares_of
 from workbench.runs.facts import Fact, facts, facts_html
@@ -277,13 +277,13 @@ def test_what_went_to_the_disk_is_told_with_the_memory_that_would_hold_it(record
 
 
 def test_a_run_on_gpus_that_fell_back_to_numpy_is_told_where(quick_client: Any, record: Any) -> None:
-    with places.counted(quick_client, "test", is_device):
+    with block_locations.counted(quick_client, "test", is_device):
         x = quick_client.persist(da.map_blocks(make, dtype="float64", chunks=((200, 200), (200, 200))))
         wait(x)
         run, recorded = record(
             quick_client, lambda: x.map_blocks(fall_back, dtype=x.dtype).map_blocks(steady, dtype=float)
         )
-        told = places.collected(quick_client, "test")
+        told = block_locations.collected(quick_client, "test")
     run = Run.model_validate({**run.model_dump(exclude={"cost"}), "on_gpu": told})
     found = diagnose(run, recorded)
     assert "NumPy on GPUs" in rules(found)

@@ -19,7 +19,7 @@ from workbench.errors import BadInputError, ConflictError
 from workbench.runs import store
 from workbench.session import Session
 from workbench.views.actions import perform
-from workbench.views.desk import Desk
+from workbench.views.service import Service
 
 
 class Button(NamedTuple):
@@ -33,11 +33,11 @@ class Button(NamedTuple):
         """Have it done, and return the result."""
 
         async def done() -> Any:
-            desk = Desk("/", logging.getLogger(__name__), Session)
+            service = Service("/", logging.getLogger(__name__), Session)
             try:
-                return await perform(desk, self.action, self.arguments)
+                return await perform(service, self.action, self.arguments)
             finally:
-                await desk.close()
+                await service.close()
 
         return asyncio.run(done())
 

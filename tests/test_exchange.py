@@ -16,7 +16,7 @@ from tests.test_record import FIRST
 from workbench.cli import main
 from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError
 from workbench.monitor.record import SCHEMA, Recorder, read_events
-from workbench.runs import exchange, keeping, store
+from workbench.runs import answer_storage, exchange, store
 from workbench.runs.exchange import export_run, import_run
 from workbench.runs.run import Run
 from workbench.session import Session
@@ -180,7 +180,7 @@ def test_what_is_no_zip_or_half_of_one_is_refused(exported, tmp_path):
 def test_arrays_go_along_where_they_are_asked_for_and_are_brought_back(data_folder, tmp_path, quick_client):
     store.create(Run(id="mine-1", workload="mine", cluster="otter", status="running", created=5.0))
     answer = dataset({"température": (("row", "column"), np.arange(6.0).reshape(2, 3))})
-    left = keeping.leave("mine-1", answer, None, quick_client)
+    left = answer_storage.leave("mine-1", answer, None, quick_client)
     run = store.update("mine-1", answers=left.answers, status="done")
     without, with_them = export_run(run, tmp_path / "a.zip"), export_run(run, tmp_path / "b.zip", with_answers=True)
     shutil.rmtree(data_folder)
@@ -194,7 +194,7 @@ def test_arrays_that_do_not_go_along_are_named_with_where_they_are(data_folder, 
     store.create(Run(id="mine-1", workload="mine", cluster="otter", status="running", created=5.0))
     answer = dataset({"u": (("row", "column"), np.ones((200, 10))), "s": (("component",), np.ones(3))})
     with dask.config.set({"workbench.answers.each": "1kiB"}):
-        left = keeping.leave("mine-1", answer, target(tmp_path / "big.zarr"), quick_client)
+        left = answer_storage.leave("mine-1", answer, target(tmp_path / "big.zarr"), quick_client)
     store.update("mine-1", answers=left.answers, status="done")
     told = f"u (200 × 10 float64): 15.6 kiB, saved to {tmp_path / 'big.zarr'}."
     assert main(["save", "mine-1", str(tmp_path / "a.zip"), "--with-answers", "--json"]) == 0

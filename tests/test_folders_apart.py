@@ -26,7 +26,7 @@ from workbench.errors import BadInputError, FailedError
 from workbench.genotypes import pack_to_zarr, simulate
 from workbench.genotypes.store import _WriteBlock
 from workbench.runs import store
-from workbench.runs.keeping import _Workers
+from workbench.runs.answer_storage import _Workers
 from workbench.runs.runner import _connected
 from workbench.storage.places import full
 from workbench.storage.targets import target

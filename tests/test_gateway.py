@@ -38,7 +38,7 @@ from workbench.errors import BadInputError, BadParameterError, FailedError
 from workbench.hardware import inventory
 from workbench.session import Session
 from workbench.views.actions import perform
-from workbench.views.desk import Desk
+from workbench.views.service import Service
 
 pytestmark = pytest.mark.daemons
 
@@ -269,12 +269,12 @@ def test_the_form_asks_for_an_address_first_and_then_has_the_options(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", SECRET)
     monkeypatch.setenv("A_SECRET", SECRET)
-    desk = Desk("/", logging.getLogger(__name__), make_session=Session)
+    service = Service("/", logging.getLogger(__name__), make_session=Session)
 
     async def story() -> None:
         async def view(name: str, **typed: str) -> str:
             choices = {"profile": "gateway", **{f"plan.gateway.{each}": value for each, value in typed.items()}}
-            return await html_at(desk, name, choices)
+            return await html_at(service, name, choices)
 
         assert 'data-workbench="field-address"' in await view("start")
         assert "worker_cores" not in await view("plan-form")
@@ -285,7 +285,7 @@ def test_the_form_asks_for_an_address_first_and_then_has_the_options(
             sent = re.search(r'data-arguments="([^"]+)"[^>]*data-workbench="confirm-sending"', asks)
             assert sent is not None
             assert f"Send your name and password for gateways to {server['address']}" in asks
-            await perform(desk, "confirm", json.loads(html.unescape(sent[1])))
+            await perform(service, "confirm", json.loads(html.unescape(sent[1])))
             assert 'data-workbench="field-worker_cores"' in await view("plan-form", **server)
             assert "2 workers at http" in await view("start", **server)
             assert f"Send HF_TOKEN to {server['address']}" in await view(
@@ -294,7 +294,7 @@ def test_the_form_asks_for_an_address_first_and_then_has_the_options(
             refused = await view("start", **server, environment="{A: $A_SECRET}")
             assert "A_SECRET isn't among" in html.unescape(refused), refused
             assert "less than or equal to 2" in await view("plan-form", **server, worker_cores="5")
-        await desk.close()
+        await service.close()
 
     asyncio.run(story())
 
@@ -402,10 +402,10 @@ def test_a_gateway_that_sends_nonsense_is_told_and_breaks_no_form(
             pass
 
     async def view(address: str) -> Any:
-        desk = Desk("/", logging.getLogger(__name__), make_session=Session)
+        service = Service("/", logging.getLogger(__name__), make_session=Session)
         choices = {"profile": "gateway", "plan.gateway.address": address}
-        found = await html_at(desk, "start", choices)
-        await desk.close()
+        found = await html_at(service, "start", choices)
+        await service.close()
         return found
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Nonsense) as server:

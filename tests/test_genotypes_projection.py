@@ -13,7 +13,7 @@ import pytest
 from workbench.errors import BadInputError
 from workbench.genotypes import Genotypes, Variants, pca, simulate
 from workbench.genotypes.packing import pack
-from workbench.runs import keeping, store
+from workbench.runs import answer_storage, store
 from workbench.runs.run import Run
 from workbench.workloads import template
 from workbench.workloads.values import BadParameterError
@@ -140,7 +140,7 @@ def test_a_run_projects_onto_what_an_earlier_run_kept(tmp_path: Path, data_folde
     first, second = template("genotype_pca"), template("genotype_project")
     results = first.build(first.validate({"path": str(tmp_path / "ours.npy"), "n_components": 3, "tol": 1e-5}))
     store.create(Run(id="genotype_pca-3fa29c", workload="genotype_pca", cluster="otter", status="running"))
-    keeping.leave("genotype_pca-3fa29c", first.arrays(results), None, quick_client)
+    answer_storage.leave("genotype_pca-3fa29c", first.arrays(results), None, quick_client)
     parameters = second.validate({"components": "genotype_pca-3fa29c", "path": str(tmp_path / "new.npy")})
     for short in ("last", "3fa29c"):
         assert second.validate(parameters.given | {"components": short}) == parameters

@@ -18,7 +18,7 @@ from workbench.errors import BadInputError
 from workbench.genotypes import Genotypes, bits, kinship, open_genotypes, pca, relatives
 from workbench.genotypes.choosing import of_chosen_samples
 from workbench.genotypes.packing import pack
-from workbench.runs import keeping, store
+from workbench.runs import answer_storage, store
 from workbench.runs.run import Run
 from workbench.workloads import template
 
@@ -143,7 +143,7 @@ def test_the_samples_to_remove_are_saved_as_a_list_that_removes_them_all(
     np.save(tmp_path / "counts.npy", family(1500))
     results = WORKLOAD.build(WORKLOAD.validate({"path": str(tmp_path / "counts.npy")}))
     store.create(Run(id="kin-1", workload="genotype_relatedness", cluster="otter", status="running", created=1.0))
-    store.update("kin-1", answers=keeping.leave("kin-1", WORKLOAD.arrays(results), None, quick_client).answers)
+    store.update("kin-1", answers=answer_storage.leave("kin-1", WORKLOAD.arrays(results), None, quick_client).answers)
     store.update("kin-1", status="done")
     assert main(["save", "kin-1", str(tmp_path / "rem.tsv"), "--only", "remove"]) == 0
     gone = list(results["related"].remove)

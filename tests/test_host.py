@@ -29,11 +29,11 @@ from tests.conftest import using_data_folder
 from tests.views import html_of
 from tests.waiting import until
 from workbench.clusters import control, records, security
-from workbench.clusters.asking import short
 from workbench.clusters.connect import connect
 from workbench.clusters.launch import launch
 from workbench.clusters.plan import explained
 from workbench.clusters.records import ClusterRecord
+from workbench.clusters.requests import short
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, MissingError, NotFoundError
 from workbench.jobs import folders, processes

@@ -18,7 +18,7 @@ from tests import nvrtc
 from tests.standin import on_host
 from workbench.genotypes import kernels, packing
 from workbench.linalg import cuda
-from workbench.travelling import _packed
+from workbench.sent_code import _packed
 
 Matrix = np.ndarray[Any, Any]
 

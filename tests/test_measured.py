@@ -12,13 +12,13 @@ import pytest
 from tests.simulated import SimulatedNvml
 from tests.test_topology import DGX1
 from tests.test_transfers import both_ways
-from workbench.figures.measured import sections
 from workbench.figures.report import report_html
+from workbench.figures.run_pictures import sections
 from workbench.figures.topology import topology_html
 from workbench.hardware import Topology
 from workbench.runs.facts import answer, facts_html
 from workbench.runs.run import Run
-from workbench.runs.singular import accuracy, values
+from workbench.runs.singular_values import accuracy, values
 
 
 def dgx1() -> Topology:

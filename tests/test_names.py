@@ -4,7 +4,7 @@ import pytest
 
 from workbench.clusters.names import new_name
 from workbench.errors import BadInputError
-from workbench.kept import check_name, is_name
+from workbench.named_choices import check_name, is_name
 
 
 def test_a_new_name_is_two_readable_words() -> None:

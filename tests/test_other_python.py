@@ -17,13 +17,13 @@ from workbench import remote
 from workbench.errors import ConflictError
 from workbench.hardware import sampling
 from workbench.monitor import plugin, sampler
-from workbench.runs import placed, store, submit
-from workbench.travelling import Travelling, ask, make_ready
+from workbench.runs import block_counts, store, submit
+from workbench.sent_code import Travelling, ask, make_ready
 
 TRAVELS = {
     "watching": (plugin.watch, None),
     "sampler": (sampler.GpuSampler, (Travelling(sampling), "watch", 1.0)),
-    "places": (placed.Places, ("name",)),
+    "places": (block_counts.Places, ("name",)),
 }
 
 

@@ -31,7 +31,7 @@ from workbench.runs.submit import finish, submit
 from workbench.session import Session
 from workbench.storage import writing
 from workbench.storage.targets import target
-from workbench.workloads import importing, listing, own, returned, template
+from workbench.workloads import function_results, importing, listing, template, user_functions
 from workbench.workloads.declaring import workload
 
 FILE = '''
@@ -104,7 +104,7 @@ HELPER = "FACTOR = 3\n\n\ndef triple(x):\n    return FACTOR * x\n"
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
     """Raise the time limit of imports, since other tests keep the machine busy."""
-    monkeypatch.setattr(own, "DEADLINE", 60.0)
+    monkeypatch.setattr(user_functions, "DEADLINE", 60.0)
 
 
 @pytest.fixture
@@ -266,16 +266,16 @@ def test_the_form_of_a_function_comes_of_its_signature_and_docstring_and_nothing
 
 def test_what_is_in_a_file_is_asked_once_until_it_changes_or_one_beside_it(project, data_folder, monkeypatch):
     asked = []
-    ask = own._asked
-    monkeypatch.setattr(own, "_asked", lambda *about: asked.append(about) or ask(*about))
+    ask = user_functions._asked
+    monkeypatch.setattr(user_functions, "_asked", lambda *about: asked.append(about) or ask(*about))
     where = str(project / "mine.py")
-    first = own.contents(where)
-    assert own.contents(where) == first
-    own._remembered.clear()
-    assert own.contents(where) == first
+    first = user_functions.contents(where)
+    assert user_functions.contents(where) == first
+    user_functions._remembered.clear()
+    assert user_functions.contents(where) == first
     assert len(asked) == 1
     (project / "helper.py").write_text(HELPER + "\n")
-    assert own.contents(where).sha != first.sha
+    assert user_functions.contents(where).sha != first.sha
 
 
 @pytest.mark.parametrize(
@@ -366,18 +366,18 @@ def test_a_cached_function_is_a_workload_and_what_is_there_and_can_be_none_says_
 
 
 def test_a_file_whose_import_does_not_end_is_told_with_the_line_that_goes_on(tmp_path, data_folder, monkeypatch):
-    monkeypatch.setattr(own, "DEADLINE", 6.0)
+    monkeypatch.setattr(user_functions, "DEADLINE", 6.0)
     (tmp_path / "bad.py").write_text("while True:\n    pass\n")
     sentence = r"^bad\.py took longer than 6 s to be imported: line \d was still going on\."
     with pytest.raises(BadInputError, match=sentence):
         template(f"{tmp_path}/bad.py")
     # Nor does the next command wait for it.
-    own._remembered.clear()
-    monkeypatch.setattr(own, "_asked", lambda *_: pytest.fail("It was asked again."))
+    user_functions._remembered.clear()
+    monkeypatch.setattr(user_functions, "_asked", lambda *_: pytest.fail("It was asked again."))
     with pytest.raises(BadInputError, match=sentence):
         template(f"{tmp_path}/bad.py")
-    monkeypatch.setattr(own, "_FORGET", 0.0)
-    assert own.known(f"{tmp_path}/bad.py") is None
+    monkeypatch.setattr(user_functions, "_FORGET", 0.0)
+    assert user_functions.known(f"{tmp_path}/bad.py") is None
 
 
 def test_a_file_that_imports_no_dask_is_described_without_it(tmp_path, data_folder):
@@ -388,7 +388,7 @@ def test_a_file_that_imports_no_dask_is_described_without_it(tmp_path, data_fold
 
 
 def test_a_file_for_which_there_was_no_time_is_late_wherever_that_showed(tmp_path, data_folder, monkeypatch):
-    monkeypatch.setattr(own, "DEADLINE", 1e-5)  # over before the first line of the file
+    monkeypatch.setattr(user_functions, "DEADLINE", 1e-5)  # over before the first line of the file
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(60)\n")
     with pytest.raises(BadInputError, match=r"^slow\.py took longer than .* to be imported: "):
         template(f"{tmp_path}/slow.py")
@@ -413,16 +413,16 @@ def test_what_a_function_returns_is_told_apart_into_values_and_arrays(quick_clie
         "small": np.arange(3),
         "certificate": 5,
     }
-    built = returned.named(found, "f")
-    persisted = returned.collections(built)
+    built = function_results.named(found, "f")
+    persisted = function_results.collections(built)
     assert list(persisted) == ["total", "large", "field", "delayed", "nested"]
     persisted = dict(zip(persisted, quick_client.persist(list(persisted.values())), strict=True))
     wait(list(persisted.values()))
-    gathered = returned.gathered(persisted)
+    gathered = function_results.gathered(persisted)
     assert gathered == ("total", "field", "delayed", "nested")
     futures = quick_client.compute([persisted[name] for name in gathered])
     results = built | persisted | dict(zip(gathered, quick_client.gather(futures), strict=True))
-    values = returned.values(results)
+    values = function_results.values(results)
     assert values == {
         "total": 10.0,
         "delayed": 2,
@@ -433,7 +433,7 @@ def test_what_a_function_returns_is_told_apart_into_values_and_arrays(quick_clie
         "small": [0, 1, 2],
         "certificate_": 5,
     }
-    arrays = returned.arrays(results)
+    arrays = function_results.arrays(results)
     assert {name: each.dims for name, each in arrays.items()} == {
         "large": ("large_0", "large_1"),
         "field": ("time", "lon"),
@@ -442,24 +442,24 @@ def test_what_a_function_returns_is_told_apart_into_values_and_arrays(quick_clie
         "small": ("small_0",),
     }
     assert list(arrays["names.n"].data) == ["x", "y"]
-    (said,) = returned.remarks(results, "f")
+    (said,) = function_results.remarks(results, "f")
     assert said.startswith("Of names not kept: gap.")
     far = dask.dataframe.from_pandas(pd.DataFrame({"v": [1.0, 2.0], "t": ["a", "b"]}), npartitions=2)
-    assert [each.data.shape for each in returned.arrays({"far": far}).values()] == [(2,)]
-    assert returned.remarks({"far": far}, "f")[0].startswith("Of far not kept: t.")
+    assert [each.data.shape for each in function_results.arrays({"far": far}).values()] == [(2,)]
+    assert function_results.remarks({"far": far}, "f")[0].startswith("Of far not kept: t.")
     assert isinstance(arrays["large"].data, da.Array)
     assert list(arrays["field"].coords["time"]) == [1, 2, 3, 4]
     assert list(arrays["table.v"].coords["k"]) == ["a", "b"]
-    needs = returned.needs({"large": built["large"]}, threads_per_worker=2)
+    needs = function_results.needs({"large": built["large"]}, threads_per_worker=2)
     assert (needs.input_bytes, needs.held_per_worker) == (3_200_000, 3 * 3_200_000)  # of its one block
     several = da.ones((2000, 200), chunks=(500, 200))
-    assert returned.needs({"several": several}, threads_per_worker=2).held_per_worker == 2 * 3 * 800_000
+    assert function_results.needs({"several": several}, threads_per_worker=2).held_per_worker == 2 * 3 * 800_000
     assert needs.sentence.startswith("Estimated from its graph")
 
 
 def _saved(found, path):
-    results = returned.named(found, "f")
-    writing.write(returned.arrays(results), target(path), mark="mine-1")
+    results = function_results.named(found, "f")
+    writing.write(function_results.arrays(results), target(path), mark="mine-1")
     return xarray.open_dataset(path, engine="h5netcdf" if path.suffix == ".nc" else "zarr")
 
 
@@ -498,7 +498,7 @@ def test_arrays_of_any_name_are_kept_under_one_that_can_be_saved(tmp_path, name)
     found = {"time": np.ones(3), "a b/c": np.arange(4), "": np.zeros(2), "a b_c": np.ones(2), "..": np.full(2, 7.0)}
     found |= {"table": pandas.DataFrame({"NO₂ µg/m³": [1.0, 2.0], 7: [3.0, 4.0]})}
     found |= {"objects": np.array([{}, []], dtype=object), "spans": np.array([1, 2], "m8[D]")}
-    (names, lost) = returned.remarks(returned.named(found, "f"), "f")
+    (names, lost) = function_results.remarks(function_results.named(found, "f"), "f")
     assert "'a b/c' as a b_c_2, '' as unnamed" in names
     assert lost == "objects of f holds object, which isn't kept: numbers, dates and text are."
     with _saved(found, tmp_path / name) as saved:
@@ -509,12 +509,12 @@ def test_arrays_of_any_name_are_kept_under_one_that_can_be_saved(tmp_path, name)
 
 def test_a_generator_and_an_object_that_is_too_large_are_said_to_be_so(monkeypatch):
     with pytest.raises(FailedError, match="value of f is a generator, which holds no values yet"):
-        returned.named((n for n in range(3)), "f")
-    assert list(returned.named((1, 2), "f", ("u", "v"))) == ["u", "v"]
-    monkeypatch.setattr(returned, "LARGEST", 100)
+        function_results.named((n for n in range(3)), "f")
+    assert list(function_results.named((1, 2), "f", ("u", "v"))) == ["u", "v"]
+    monkeypatch.setattr(function_results, "LARGEST", 100)
     large = {"x": np.ones(1000)}
-    assert not returned.arrays(large)
-    assert "x of f is one object of 7.81 kiB in one process and is not kept" in returned.remarks(large, "f")[0]
+    assert not function_results.arrays(large)
+    assert "x of f is one object of 7.81 kiB in one process and is not kept" in function_results.remarks(large, "f")[0]
 
 
 def test_arrays_in_lists_and_dicts_are_parts_of_the_answer():
@@ -524,29 +524,31 @@ def test_arrays_in_lists_and_dicts_are_parts_of_the_answer():
         "fit.n": 3,
         "sums": [da.ones(4).sum()],
     }
-    built = returned.named(found, "f")
+    built = function_results.named(found, "f")
     assert list(built) == ["pair_1", "pair_2", "fit.w", "fit.n", "fit.n_", "sums"]
     assert isinstance(built["pair_1"], da.Array)
-    assert list(returned.arrays(built)) == ["pair_1", "pair_2", "fit.w"]
-    assert returned.values(returned.named([1, {"a": 2}], "f")) == {"value": [1, {"a": 2}]}
-    many = returned.named([np.ones(30)] * 101, "f")
-    assert returned.remarks(many, "f")[0].startswith("value of f has more than 100 parts, so its arrays aren't kept")
+    assert list(function_results.arrays(built)) == ["pair_1", "pair_2", "fit.w"]
+    assert function_results.values(function_results.named([1, {"a": 2}], "f")) == {"value": [1, {"a": 2}]}
+    many = function_results.named([np.ones(30)] * 101, "f")
+    assert function_results.remarks(many, "f")[0].startswith(
+        "value of f has more than 100 parts, so its arrays aren't kept"
+    )
 
 
 def test_parts_whose_names_have_one_text_are_all_kept():
     deep = {"x": np.ones(30)}
     found = {1: 2, "1": 3, "certificate": 4, "certificate_": 5, "deep": {1: [{True: 6, "True": 7}]}}
-    built = returned.named(found | {"fit": {1: deep, "1": deep}}, "f")
-    assert returned.values(built) == {
+    built = function_results.named(found | {"fit": {1: deep, "1": deep}}, "f")
+    assert function_results.values(built) == {
         "1": 2,
         "1_": 3,
         "certificate_": 4,
         "certificate__": 5,
         "deep": {"1": [{"true": 6, "True": 7}]},
     }
-    assert list(returned.arrays(built)) == ["fit.1.x", "fit.1.x_"]
+    assert list(function_results.arrays(built)) == ["fit.1.x", "fit.1.x_"]
     nested = {"one": {1: 6, "1": {"\udcff": 7, "?": 8}}}
-    assert returned.values(returned.named(nested, "f")) == {"one": {"1": 6, "1_": {"?": 7, "?_": 8}}}
+    assert function_results.values(function_results.named(nested, "f")) == {"one": {"1": 6, "1_": {"?": 7, "?_": 8}}}
 
 
 def test_the_terminal_shows_each_part_by_the_name_that_it_was_given(capsys):
@@ -554,7 +556,7 @@ def test_the_terminal_shows_each_part_by_the_name_that_it_was_given(capsys):
     from workbench.runs.run import Run
     from workbench.workloads.values import Function
 
-    result = returned.values(returned.named({"energy": 3, "n": 1, "N": 2, 1: 4, "1": 5}, "f"))
+    result = function_results.values(function_results.named({"energy": 3, "n": 1, "N": 2, 1: 4, "1": 5}, "f"))
     function = Function(reference="/mine.py:f", source="", sha="")
     terminal.show_run(
         Run(id="f-1", workload="f", cluster="c", status="done", created=0.0, function=function, result=result)
@@ -575,15 +577,18 @@ def test_what_is_masked_is_missing_and_no_number_and_long_doubles_are_said_to_be
     found = {"a": masked, "b": da.from_array(masked), "c": whole, "d": da.ma.masked_equal(da.from_array(whole.data), 1)}
     found |= {"e": np.ma.masked_array([1, 2], mask=False), "f": np.ones(2, np.longdouble)}
     found["t"] = np.ma.masked_array(np.array(["2020-01-01", "2020-01-02"], "M8[D]"), [True, False])
-    arrays = {name: np.asarray(each.data) for name, each in returned.arrays(found).items()}
+    arrays = {name: np.asarray(each.data) for name, each in function_results.arrays(found).items()}
     for name in "abc":
         np.testing.assert_array_equal(arrays[name], [1, np.nan, 3])
     np.testing.assert_array_equal(arrays["d"], [np.nan, -9999, 3])
     assert (arrays["e"].dtype.kind, arrays["f"].dtype, type(arrays["e"])) == ("i", np.float64, np.ndarray)
     assert list(np.isnat(arrays["t"])) == [True, False]
-    assert returned.values(found)["c"] == [1.0, "nan", 3.0]
-    assert [said.partition(" of ")[0] for said in returned.remarks(found, "g")] == ["c", "d", "f"]
-    assert returned.remarks(found, "g")[0] == "c of g holds int64 and is kept as float64, with NaN where it is masked."
+    assert function_results.values(found)["c"] == [1.0, "nan", 3.0]
+    assert [said.partition(" of ")[0] for said in function_results.remarks(found, "g")] == ["c", "d", "f"]
+    assert (
+        function_results.remarks(found, "g")[0]
+        == "c of g holds int64 and is kept as float64, with NaN where it is masked."
+    )
 
 
 class _Figure:
@@ -605,18 +610,18 @@ def test_tables_and_matrices_of_any_kind_are_kept_or_said_not_to_be():
         "figure": _Figure(),
         "date": pandas.Timestamp("2020-01-01"),
     }
-    built = returned.named(found, "f")
-    arrays = returned.arrays(built)
+    built = function_results.named(found, "f")
+    arrays = function_results.arrays(built)
     tables = ["levels.v.sum", "levels.v.mean", "twice.a", "twice.a_2", "arrow.a"]
     assert list(arrays) == ["m.data", "m.indices", "m.indptr", *tables]
     assert [list(each.values) for each in arrays["levels.v.sum"].coords.values()] == [["x", "x"], [1, 2]]
-    assert returned.values(built)["date"] == "Timestamp('2020-01-01 00:00:00')"
-    assert (returned.values(built)["m.shape"], returned.values(built)["m.format"]) == ([3, 3], "csr")
-    assert returned.remarks(built, "f") == ("Of figure of f, a _Figure, only this text is kept: <Figure>",)
+    assert function_results.values(built)["date"] == "Timestamp('2020-01-01 00:00:00')"
+    assert (function_results.values(built)["m.shape"], function_results.values(built)["m.format"]) == ([3, 3], "csr")
+    assert function_results.remarks(built, "f") == ("Of figure of f, a _Figure, only this text is kept: <Figure>",)
 
 
 def test_text_that_no_file_holds_is_kept_as_far_as_it_can_be():
-    assert returned.values(returned.named({"a\udcff": {"b": "\udcff"}}, "f")) == {"a?": {"b": "?"}}
+    assert function_results.values(function_results.named({"a\udcff": {"b": "\udcff"}}, "f")) == {"a?": {"b": "?"}}
 
 
 def test_a_declared_function_stays_the_function_that_it_is():
@@ -1119,7 +1124,7 @@ def test_a_folder_that_cannot_be_a_package_has_files_as_any(tmp_path, data_folde
     folder.mkdir()
     for name, text in {"__init__": "", "mine": "import beside\n\n\ndef f(n=1):\n    return n\n", "beside": ""}.items():
         (folder / f"{name}.py").write_text(text)
-    assert [each.name for each in own.functions(f"{folder}/mine.py")] == ["f"]
+    assert [each.name for each in user_functions.functions(f"{folder}/mine.py")] == ["f"]
 
 
 def test_the_page_finds_a_function_of_any_file_and_has_its_form(tmp_path: Path, data_folder: Path) -> None:
@@ -1197,7 +1202,7 @@ def test_files_in_workloads_and_packages_are_listed_beside_ours_and_what_is_brok
     tea = session.workload("tea")
     assert (tea.title, tea.schema()["properties"]["n"]["unit"]) == ("Tea", "cups")
     assert "somebodys_workload" not in sys.modules
-    loaded = own.loaded(tea.pinned, tea.name)
+    loaded = user_functions.loaded(tea.pinned, tea.name)
     result, check = loaded.compute(loaded.validate({"n": 8}))
     assert (result, check.passed, check.what) == (
         {"value": 2.0},
@@ -1242,7 +1247,7 @@ def test_a_cell_works_in_the_folder_of_its_notebook_with_the_modules_beside_it(c
     assert finish(submit("beside", {}, cluster).id).result == {"value": 1200.0}
     project.rename(project.with_name("gone"))
     with pytest.raises(BadInputError, match=rf"beside\.py works in the folder {project}, which isn't there"):
-        own.find(str(listing.added_folder() / "beside.py"))
+        user_functions.find(str(listing.added_folder() / "beside.py"))
 
 
 def _named(name, seconds, peak=100, sha="1"):
@@ -1365,7 +1370,7 @@ def test_a_file_that_is_looked_at_by_a_process_that_is_killed_leaves_nothing_beh
         "import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(3)\npathlib.Path('over').touch()\n"
     )
     (tmp_path / "tmp").mkdir()
-    code = f"from workbench.workloads import own; own.contents({str(tmp_path / 'slow.py')!r})"
+    code = f"from workbench.workloads import own; user_functions.contents({str(tmp_path / 'slow.py')!r})"
     with subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path / "tmp")}) as asks:
         until((tmp_path / "begun").exists, 60)
         asks.kill()

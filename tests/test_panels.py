@@ -303,12 +303,12 @@ def test_closed_it_watches_no_more_until_a_click_resumes(data_folder: Path) -> N
     bench = Workbench()
     person = Person(bench)
     person.finds("clusters", "None is running.")
-    desk = bench._desk
-    assert desk is not None
-    watching = soon(desk.watching).result()
+    service = bench._service
+    assert service is not None
+    watching = soon(service.watching).result()
     assert watching.state.watching
     bench.close()
-    until(lambda: bench._desk is None and not watching.state.watching)
+    until(lambda: bench._service is None and not watching.state.watching)
     person.say(type="choose", choices={"profile": "cpu"})
     until(lambda: person.came[-1]["type"] == "again")
     person.say(type="hello")

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from workbench import terminal
-from workbench.figures.measured import sections, sections_html
+from workbench.figures.run_pictures import sections, sections_html
 from workbench.runs import facts
 from workbench.runs.answers import provenance
 from workbench.runs.comparing.agreement import Answer, agreement

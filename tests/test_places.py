@@ -21,7 +21,7 @@ from workbench import terminal
 from workbench.clusters import records
 from workbench.jobs import folders, processes
 from workbench.monitor.record import read_events
-from workbench.runs import placed, places, store
+from workbench.runs import block_counts, block_locations, store
 from workbench.runs.facts import facts
 from workbench.runs.forecasting.forecast import size_of
 from workbench.runs.recording import Recording
@@ -45,12 +45,12 @@ def to_device(block: Any) -> Any:
 def counted(client: Any, *steps: Any) -> OnGpu:
     """Count the blocks on GPUs for an array of four blocks that passes through `steps`, each in a separate task."""
     x = da.map_blocks(make, dtype="float64", chunks=((200, 200), (200, 200)))
-    with places.counted(client, "test", is_device):
+    with block_locations.counted(client, "test", is_device):
         for step in (lambda x: x, *steps):
             # Persisted, so that Dask doesn't make one task of several steps.
             x = client.persist(step(x))
             client.gather(client.compute(x))
-        return OnGpu.model_validate(places.collected(client, "test"))
+        return OnGpu.model_validate(block_locations.collected(client, "test"))
 
 
 def make(block_info: Any = None) -> Any:
@@ -83,10 +83,10 @@ def test_the_first_step_that_falls_back_to_numpy_is_named(quick_client: Any) -> 
 
 
 def test_where_nothing_is_on_a_device_the_first_step_is_named(quick_client: Any) -> None:
-    with places.counted(quick_client, "test", is_device):
+    with block_locations.counted(quick_client, "test", is_device):
         x = quick_client.persist(da.ones((400, 400), chunks=200))
         quick_client.compute(x.sum()).result()
-        found = places.collected(quick_client, "test")
+        found = block_locations.collected(quick_client, "test")
     assert found["share"] == 0
     assert found["sentence"] == f"None of {found['blocks']} blocks was on a GPU."
     assert "from the first step 'ones_like' on" in found["warning"]
@@ -105,7 +105,7 @@ def test_a_small_summary_of_a_block_may_be_on_the_host(quick_client: Any) -> Non
 def test_what_is_read_at_the_end_of_a_longer_step_did_not_fall_back() -> None:
     tally = {"blocks": 4, "on_gpu": 0, "bytes": 8, "bytes_on_gpu": 0, "fell": 4, "first": 1.0, "fell_at": 2.0}
     answer = {"device": "0", "tallies": {"sum-aggregate-to-host-3f": tally, "to-host-3f": tally}}
-    assert places.summary([answer])["steps"] == []
+    assert block_locations.summary([answer])["steps"] == []
 
 
 def test_the_arrays_in_a_pair_are_one_block(quick_client: Any) -> None:
@@ -115,11 +115,11 @@ def test_the_arrays_in_a_pair_are_one_block(quick_client: Any) -> None:
     def mixed(block: Any) -> Any:
         return block, np.asarray(block)
 
-    with places.counted(quick_client, "test", is_device):
+    with block_locations.counted(quick_client, "test", is_device):
         made = quick_client.submit(to_device, np.ones(10))
         quick_client.gather([quick_client.submit(pair, made), quick_client.submit(len, made)], direct=False)
         assert quick_client.submit(mixed, made).result()
-        found = OnGpu.model_validate(places.collected(quick_client, "test"))
+        found = OnGpu.model_validate(block_locations.collected(quick_client, "test"))
     assert {step.name: (step.blocks, step.on_gpu) for step in found.steps} == {
         "to_device": (1, 1),
         "pair": (1, 1),
@@ -133,7 +133,7 @@ def test_what_others_compute_meanwhile_is_not_counted(quick_client: Any, quick_c
     from distributed import Client
 
     with (
-        places.counted(quick_client, "test", is_device),
+        block_locations.counted(quick_client, "test", is_device),
         Client(quick_cluster, set_as_default=False) as other,
         Recording(tmp_path / "events.parquet") as recording,
     ):
@@ -142,14 +142,16 @@ def test_what_others_compute_meanwhile_is_not_counted(quick_client: Any, quick_c
         assert theirs.result() == 300
         quick_client.submit(to_device, np.ones(10)).result()
         recording.stop()
-        found = places.collected(quick_client, "test", recording.groups)
+        found = block_locations.collected(quick_client, "test", recording.groups)
     assert [step["name"] for step in found["steps"]] == ["to_device"]
 
 
 def test_after_counting_the_workers_are_as_before(quick_client: Any) -> None:
-    with places.counted(quick_client, "test", is_device):
-        assert places.collected(quick_client, "test")["sentence"] == "There was no block, on a GPU or elsewhere."
-    assert quick_client.run(placed.read_tallies, "test") == dict.fromkeys(quick_client.run(len, [1]))
+    with block_locations.counted(quick_client, "test", is_device):
+        assert (
+            block_locations.collected(quick_client, "test")["sentence"] == "There was no block, on a GPU or elsewhere."
+        )
+    assert quick_client.run(block_counts.read_tallies, "test") == dict.fromkeys(quick_client.run(len, [1]))
 
 
 def run_on(record: Any, workload: str, env: Mapping[str, str] = os.environ, **parameters: Any) -> Run:

@@ -25,7 +25,7 @@ from workbench.runs.forecasting.forecast import elsewhere
 from workbench.runs.run import Run
 from workbench.session import Session
 from workbench.views.actions import perform
-from workbench.views.desk import Desk
+from workbench.views.service import Service
 from workbench.workloads import BadParameterError, template, templates
 
 ALL = [(found.name, preset.name) for found in templates() for preset in found.presets]
@@ -344,21 +344,21 @@ def test_a_team_keeps_presets_in_a_file_of_its_folder_and_a_bad_one_is_one_sente
 
 
 def test_a_preset_is_kept_chosen_and_forgotten_on_the_page(data_folder: Path) -> None:
-    desk = Desk("/", logging.getLogger(__name__), make_session=Session)
+    service = Service("/", logging.getLogger(__name__), make_session=Session)
 
     async def story() -> None:
         kept = {"workload": "tall_skinny_svd", "name": "mine", "parameters": {"shape": "400, 20", "k": ""}}
-        await perform(desk, "keep_preset", kept)
+        await perform(service, "keep_preset", kept)
         mine = {"run.tall_skinny_svd.preset": "mine", "preset.name": "other"}
-        html = await html_at(desk, "work", {"workload": "tall_skinny_svd", **mine})
+        html = await html_at(service, "work", {"workload": "tall_skinny_svd", **mine})
         assert "From: what you kept" in html
         assert "preset-forget" in html
         assert 'value="other"' in html
         mine = {"workload": "tall_skinny_svd", "preset": "mine"}
-        await perform(desk, "forget_preset", mine)
+        await perform(service, "forget_preset", mine)
         with pytest.raises(NotFoundError, match="You saved no preset 'mine'"):
-            await perform(desk, "forget_preset", mine)
-        await desk.close()
+            await perform(service, "forget_preset", mine)
+        await service.close()
 
     asyncio.run(story())
 
@@ -374,12 +374,12 @@ def test_the_path_of_a_preset_is_opened_where_it_can_be_ended(data_folder: Path,
             return super().forecast(*given)
 
     async def story() -> str:
-        desk = Desk("/", logging.getLogger(__name__), make_session=Here)
+        service = Service("/", logging.getLogger(__name__), make_session=Here)
         chosen = {"workload": "svd_of_file", "run.svd_of_file.preset": "mine"}
         try:
-            return await html_at(desk, "work", chosen)
+            return await html_at(service, "work", chosen)
         finally:
-            await desk.close()
+            await service.close()
 
     assert "40 × 6" in asyncio.run(story())
     assert opened_here == []

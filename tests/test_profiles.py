@@ -28,13 +28,13 @@ from workbench.clusters import records
 from workbench.clusters.plan import explained, plan
 from workbench.clusters.profiles import Broken, registered
 from workbench.clusters.profiles.lookup import profiles
-from workbench.clusters.profiles.own import forget, saved
+from workbench.clusters.profiles.saved_profiles import forget, saved
 from workbench.clusters.start import start_spec
 from workbench.errors import BadInputError, FailedError, MissingError, NotFoundError
 from workbench.hardware import inventory
 from workbench.session import Session
 from workbench.views.actions import perform
-from workbench.views.desk import Desk
+from workbench.views.service import Service
 
 ENTRY_POINTS = """
 [workbench.profiles]
@@ -201,12 +201,12 @@ def test_one_whose_package_is_gone_or_broken_is_dismissed_on_the_page(brought: N
     for name in ("broken", "nowhere", "unmodelled"):
         made = {"spec": spec.model_copy(update={"profile": name}), "created": time.time(), "status": "lost"}
         records.create(records.ClusterRecord(name=name, **made))
-    desk = Desk("/", logging.getLogger(__name__), make_session=Session)
+    service = Service("/", logging.getLogger(__name__), make_session=Session)
 
     async def story() -> None:
-        html = await html_at(desk, "clusters")
+        html = await html_at(service, "clusters")
         assert html.count('data-workbench="dismiss"') == 3
-        await desk.close()
+        await service.close()
 
     asyncio.run(story())
 
@@ -332,20 +332,20 @@ def test_a_file_means_what_a_person_reads_in_it_and_no_word_in_it_breaks_the_oth
 
 
 def test_a_profile_is_kept_and_forgotten_on_the_page(data_folder: Path) -> None:
-    desk = Desk("/", logging.getLogger(__name__), make_session=Session)
+    service = Service("/", logging.getLogger(__name__), make_session=Session)
 
     async def story() -> None:
         kept = {"name": "night", "profile": "cpu", "choices": {"n_workers": "2"}}
-        await perform(desk, "keep_profile", kept)
+        await perform(service, "keep_profile", kept)
         chosen = {"profile": "night"}
-        html = await html_at(desk, "start", chosen)
+        html = await html_at(service, "start", chosen)
         assert "2 workers" in html
-        form = await html_at(desk, "plan-form", chosen)
+        form = await html_at(service, "plan-form", chosen)
         assert 'data-workbench="forget"' in form
-        await perform(desk, "forget_profile", chosen)
+        await perform(service, "forget_profile", chosen)
         with pytest.raises(NotFoundError, match="You kept no profile 'night'"):
-            await perform(desk, "forget_profile", chosen)
-        await desk.close()
+            await perform(service, "forget_profile", chosen)
+        await service.close()
 
     asyncio.run(story())
 

@@ -35,7 +35,7 @@ from workbench.cli import main
 from workbench.credentials import by_command
 from workbench.errors import ConflictError, FailedError
 from workbench.genotypes import open_genotypes, pack_to_zarr, simulate
-from workbench.runs import failures, keeping, store
+from workbench.runs import answer_storage, failures, store
 from workbench.runs.run import Run
 from workbench.runs.submit import finish, submit
 from workbench.session import Session
@@ -319,8 +319,8 @@ def test_an_answer_is_saved_to_s3_whole_or_not_at_all(
     whole = dataset({"x": (("row", "column"), x)})
     with dask.config.set({"workbench.answers.each": "0B"}):
         with pytest.raises(ValueError, match="matmul"):
-            keeping.leave("mine-1", broken, target(f"s3://data/{name}"), quick_client)
-        left = keeping.leave("mine-1", whole, target(f"s3://data/{name}"), quick_client)
+            answer_storage.leave("mine-1", broken, target(f"s3://data/{name}"), quick_client)
+        left = answer_storage.leave("mine-1", whole, target(f"s3://data/{name}"), quick_client)
     assert left.error is None
     run = store.update("mine-1", answers=left.answers, status="done")
     np.testing.assert_array_equal(run.arrays["x"], TALL)
@@ -330,9 +330,9 @@ def test_an_answer_is_saved_to_s3_whole_or_not_at_all(
     with dask.config.set({"workbench.answers.each": "0B"}):
         again = target(f"s3://data/{name}", replace=True)
         with pytest.raises(ValueError, match="matmul"):
-            keeping.leave("mine-1", broken, again, quick_client)
+            answer_storage.leave("mine-1", broken, again, quick_client)
         np.testing.assert_array_equal(run.arrays["x"], TALL)  # what was there stays until then
-        left = keeping.leave("mine-1", twice, again, quick_client)
+        left = answer_storage.leave("mine-1", twice, again, quick_client)
     assert left.error is None
     run = store.update("mine-1", answers=left.answers)
     np.testing.assert_array_equal(run.arrays["x"], 2 * TALL)
@@ -368,11 +368,11 @@ def test_a_store_on_s3_of_which_a_part_was_copied_when_its_runner_was_killed_is_
             patched.setattr(used, "copy", die)
             patched.setattr(used, "rm", leave)
             with pytest.raises(KeyboardInterrupt):
-                keeping.leave("mine-2", answer, target("s3://data/half.zarr"), quick_client)
+                answer_storage.leave("mine-2", answer, target("s3://data/half.zarr"), quick_client)
         assert fs.find("data/half.zarr")
         with pytest.raises(ConflictError, match="is there already"):
             target("s3://data/half.zarr")
-        left = keeping.leave("mine-2", answer, target("s3://data/half.zarr", replace=True), quick_client)
+        left = answer_storage.leave("mine-2", answer, target("s3://data/half.zarr", replace=True), quick_client)
     assert left.error is None
     np.testing.assert_array_equal(store.update("mine-2", answers=left.answers).arrays["x"], TALL)
     assert not [path for path in fs.find("data/half.zarr") if path.endswith(COPYING)]
@@ -399,13 +399,13 @@ def test_of_a_copy_on_s3_that_fails_nothing_is_left_but_what_was_to_replace_a_st
     with dask.config.set({"workbench.answers.each": "0B"}):
         with monkeypatch.context() as patched:
             patched.setattr(used, "copy", copy)
-            left = keeping.leave("mine-3", answer, to, quick_client)
+            left = answer_storage.leave("mine-3", answer, to, quick_client)
             assert "can't be written (Network is down)" in str(left.error)
             assert [path for path in fs.find("data") if "cut.zarr" in path] == []
-        assert keeping.leave("mine-3", answer, to, quick_client).error is None
+        assert answer_storage.leave("mine-3", answer, to, quick_client).error is None
         with monkeypatch.context() as patched:
             patched.setattr(used, "copy", copy)
-            left = keeping.leave("mine-3", answer, target("s3://data/cut.zarr", replace=True), quick_client)
+            left = answer_storage.leave("mine-3", answer, target("s3://data/cut.zarr", replace=True), quick_client)
     assert "can't be written (Network is down)" in str(left.error)
     assert "The old target was removed" in str(left.error)
     lies = str(left.error).partition("are complete in ")[2].removesuffix(".")
@@ -421,7 +421,7 @@ def test_workers_save_to_the_server_that_the_environment_names_where_the_run_is(
     store.create(Run(id="mine-4", workload="mine", cluster="otter", status="running"))
     answer = dataset({"x": (("row", "column"), da.from_array(TALL, chunks=(200, -1)))})
     with dask.config.set({"workbench.answers.each": "0B"}):
-        left = keeping.leave("mine-4", answer, target("s3://data/named.zarr"), processes)
+        left = answer_storage.leave("mine-4", answer, target("s3://data/named.zarr"), processes)
     assert (left.error, left.notes) == (None, ())
     np.testing.assert_array_equal(zarr.open("s3://data/named.zarr")["x"][:], TALL)
 
@@ -432,8 +432,8 @@ def test_a_bucket_that_does_not_exist_is_told_of_before_anything_is_computed(
     monkeypatch.setenv("AWS_ENDPOINT_URL", keys)
     s3fs.S3FileSystem.clear_instance_cache()
     with pytest.raises(FailedError, match=r"s3://nobucket/out\.zarr can't be written \(.*bucket does not exist"):
-        keeping.chosen_target("s3://nobucket/out.zarr", replace=False)
-    assert keeping.chosen_target("s3://data/out-there.zarr", replace=False) is not None
+        answer_storage.chosen_target("s3://nobucket/out.zarr", replace=False)
+    assert answer_storage.chosen_target("s3://data/out-there.zarr", replace=False) is not None
     assert not [path for path in s3fs.S3FileSystem(use_listings_cache=False).find("data") if "out-there" in path]
 
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from workbench.clusters.repeating import repeat
+from workbench.clusters.periodic import repeat
 
 
 async def until_cancelled(task: asyncio.Task[None], calls: list[float], n: int) -> None:

@@ -23,7 +23,7 @@ from workbench.cli import main
 from workbench.clusters.connect import connect
 from workbench.errors import BadInputError, NotFoundError
 from workbench.jobs import folders, processes, records
-from workbench.runs import answers, keeping, room, savings, store
+from workbench.runs import answer_storage, answers, array_budget, background_saves, store
 from workbench.runs.answers import FILE, Answers
 from workbench.runs.run import Run
 from workbench.runs.submit import finish, submit
@@ -60,7 +60,7 @@ def matrix() -> xarray.Dataset:
 
 def left(run: Run, client: Any, path: Path | None = None) -> Run:
     """`run` as it is when its arrays were left."""
-    found = keeping.leave(run.id, matrix(), None if path is None else target(path), client)
+    found = answer_storage.leave(run.id, matrix(), None if path is None else target(path), client)
     status = "failed" if found.error else "done"
     return store.update(run.id, answers=found.answers, notes=found.notes, status=status, error=str(found.error))
 
@@ -145,7 +145,7 @@ def test_a_store_that_a_killed_process_had_set_aside_is_put_back_by_the_next_tha
     np.testing.assert_array_equal(run.arrays["x"], X)
     # Once both renames are done, what was set aside is of no use.
     (folder / ".out.zarr.mine-1.old").mkdir()
-    keeping.sweep(target(path, replace=True))
+    answer_storage.sweep(target(path, replace=True))
     assert [each.name for each in folder.iterdir()] == ["out.zarr"]
 
 
@@ -161,7 +161,7 @@ def test_workers_write_their_blocks_and_what_they_cannot_reach_comes_through_one
     run: Run, quick_client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = left(run, quick_client, tmp_path / "a.zarr")
-    monkeypatch.setattr(keeping._Workers, "_lacking", lambda *_: ("node-2", "it doesn't have that folder"))
+    monkeypatch.setattr(answer_storage._Workers, "_lacking", lambda *_: ("node-2", "it doesn't have that folder"))
     here = left(new("mine-2"), quick_client, tmp_path / "b.zarr")
     assert (there.notes, len(here.notes)) == ((), 1)
     assert f"node-2 can't write to {tmp_path}" in here.notes[0]
@@ -187,19 +187,19 @@ def test_what_replaced_the_arrays_of_a_run_is_never_shown_as_its_own(
 ) -> None:
     path, answer = tmp_path / name, matrix()[["x"]] if name == "x.npy" else matrix()
     with dask.config.set({"workbench.answers.each": "1kiB"}):
-        answers = keeping.leave(run.id, answer, target(path), quick_client).answers
+        answers = answer_storage.leave(run.id, answer, target(path), quick_client).answers
         run = store.update(run.id, answers=answers, status="done")
         path.rename(tmp_path / "away")
         (tmp_path / "away").rename(path)
         np.testing.assert_array_equal(run.arrays["x"], X)
-        keeping.leave(new("mine-2").id, answer + 1, target(path, replace=True), quick_client)
+        answer_storage.leave(new("mine-2").id, answer + 1, target(path, replace=True), quick_client)
     who = "the run mine-2 replaced them" if name in ("out.zarr", "out.nc") else "something else is there"
     for ask in (lambda: run.arrays["x"], lambda: run.dataset):
         with pytest.raises(NotFoundError, match=f"mine-1 are no longer at {path}: {who}"):
             ask()
     # Of a record that tells nothing of the file, its shape does.
     shorter = answer.assign(x=(("row", "column"), X)).isel(row=slice(5))
-    keeping.leave("mine-2", shorter, target(path, replace=True), quick_client)
+    answer_storage.leave("mine-2", shorter, target(path, replace=True), quick_client)
     store.update(run.id, answers=answers.model_copy(update={"mark": ("mine-2",) if who.startswith("the") else ()}))
     with pytest.raises(NotFoundError, match="5 × 20 float64 where 1000 × 20 float64 was saved"):
         store.get(run.id).arrays["x"]
@@ -226,7 +226,7 @@ def test_labels_along_dimensions_come_back_from_npz(run: Run, quick_client: Any,
     coords = {"x": days, "y": [f"s{i}" for i in range(1000)], "season": ("y", np.arange(1000) % 4)}
     answer = dataset({"sst": (("y", "x"), da.from_array(X, chunks=(300, 20)))}, coords)
     with dask.config.set({"workbench.answers.each": "1kiB"}):
-        answers = keeping.leave(run.id, answer, target(tmp_path / "a.npz"), quick_client).answers
+        answers = answer_storage.leave(run.id, answer, target(tmp_path / "a.npz"), quick_client).answers
     with store.update(run.id, answers=answers, status="done").dataset as found:
         np.testing.assert_array_equal(found["sst"], X)
         np.testing.assert_array_equal(found["x"], days)
@@ -244,7 +244,7 @@ def test_dimensions_that_only_share_a_name_are_told_apart(
     values = [np.zeros(3), np.ones(5 if labels[1] is None else len(labels[1]))]
     answer = combined({key: xarray.DataArray(*each, "x") for key, *each in zip("ab", values, coords, strict=True)})
     with dask.config.set({"workbench.answers.each": "1B" if name else "1MiB"}):
-        answers = keeping.leave(run.id, answer, target(tmp_path / name) if name else None, quick_client).answers
+        answers = answer_storage.leave(run.id, answer, target(tmp_path / name) if name else None, quick_client).answers
     with store.update(run.id, answers=answers, status="done").dataset as found:
         np.testing.assert_array_equal(found["b"], values[1])
         assert (found["a"].dims, found["b"].dims) == (("x",), ("x_b",))
@@ -260,7 +260,7 @@ def test_a_dataset_of_a_run_has_coordinates_along_several_dimensions(
     coords = {"lat": (("y", "x"), lat), "season": (("y",), np.arange(1000) % 4), "height": ((), 2.0)}
     answer = dataset({"sst": (("y", "x"), da.from_array(X, chunks=(300, 20)), {"units": "K"})}, coords)
     with dask.config.set({"workbench.answers.each": "1kiB" if name else "1MiB"}):
-        answers = keeping.leave(run.id, answer, target(tmp_path / name) if name else None, quick_client).answers
+        answers = answer_storage.leave(run.id, answer, target(tmp_path / name) if name else None, quick_client).answers
     with store.update(run.id, answers=answers, status="done").dataset as found:
         np.testing.assert_array_equal(found["sst"], X)
         assert found["sst"].attrs["units"] == "K"
@@ -300,7 +300,7 @@ def test_what_is_too_large_is_not_kept_and_says_how_to_have_it(run: Run, quick_c
 
 def test_an_answer_that_cannot_be_saved_is_still_kept(run: Run, quick_client: Any, tmp_path: Path) -> None:
     to = target(tmp_path / "out.npy")
-    found = keeping.leave(run.id, matrix(), to, quick_client)
+    found = answer_storage.leave(run.id, matrix(), to, quick_client)
     assert "one array, and there are 2" in str(found.error)
     assert (found.answers.kept, found.answers.saved) == (("x", "n"), None)
 
@@ -312,8 +312,8 @@ def test_the_oldest_answers_are_named_before_they_are_dropped_and_a_star_keeps_t
         for number in range(3):
             left(new(f"mine-{number}", created=float(number)), quick_client)
         store.mark("mine-0", star=True)
-        with dask.config.set({"workbench.answers.all": f"{int(room.room().used * 1.05)}B"}):
-            assert room.room().next == ("mine-1",)
+        with dask.config.set({"workbench.answers.all": f"{int(array_budget.room().used * 1.05)}B"}):
+            assert array_budget.room().next == ("mine-1",)
             assert main(["runs"]) == 0
             assert "Dropped next are those of mine-1; a star" in " ".join(capsys.readouterr().out.split())
             found = left(new("mine-3", created=3.0), quick_client)
@@ -327,7 +327,7 @@ def test_the_oldest_answers_are_named_before_they_are_dropped_and_a_star_keeps_t
 
 def test_what_a_person_saved_is_never_dropped(run: Run, quick_client: Any, tmp_path: Path) -> None:
     run = left(run, quick_client, tmp_path / "out.zarr")
-    room.drop(run.id)
+    array_budget.drop(run.id)
     np.testing.assert_array_equal(store.get(run.id).arrays["x"], X)
 
 
@@ -363,11 +363,11 @@ def test_a_saving_whose_process_is_stopped_before_it_begins_is_not_lost(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asleep: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(processes, "start_apart", lambda *_, **__: asleep["pid"])
-    monkeypatch.setattr(keeping, "wanted", lambda *_, **__: (target(str(tmp_path / "x.npz")), ()))
-    saving = savings.start(run, tmp_path / "x.npz")
+    monkeypatch.setattr(answer_storage, "wanted", lambda *_, **__: (target(str(tmp_path / "x.npz")), ()))
+    saving = background_saves.start(run, tmp_path / "x.npz")
     old = saving.model_copy(update={"created": saving.created - 2 * folders.START_GRACE})
-    records.write(savings.folder(run.id), old)
-    assert savings.get(run.id).status == "starting"
+    records.write(background_saves.folder(run.id), old)
+    assert background_saves.get(run.id).status == "starting"
 
 
 def test_a_saver_that_is_killed_before_it_begins_is_lost_at_once_and_leaves_no_part(
@@ -376,9 +376,9 @@ def test_a_saver_that_is_killed_before_it_begins_is_lost_at_once_and_leaves_no_p
     ended = subprocess.Popen(["true"])
     ended.wait()
     monkeypatch.setattr(processes, "start_apart", lambda *_, **__: ended.pid)
-    monkeypatch.setattr(keeping, "wanted", lambda *_, **__: (target(str(tmp_path / "x.npz")), ()))
+    monkeypatch.setattr(answer_storage, "wanted", lambda *_, **__: (target(str(tmp_path / "x.npz")), ()))
     for pid in (ended.pid, 2**22):
         (tmp_path / f".x.npz.{run.id}+abc-{pid}-0-ffff.part").mkdir()
-    savings.start(run, tmp_path / "x.npz")
-    assert savings.get(run.id).status == "lost"
+    background_saves.start(run, tmp_path / "x.npz")
+    assert background_saves.get(run.id).status == "lost"
     assert [path.name for path in tmp_path.glob(".*.part")] == [f".x.npz.{run.id}+abc-{2**22}-0-ffff.part"]

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from workbench import config, kept
+from workbench import config, named_choices
 from workbench.cli import main
 from workbench.clusters import profiles
 from workbench.clusters.plan import plan
@@ -29,7 +29,7 @@ from workbench.storage import places
 from workbench.storage.targets import target
 from workbench.storage.variables import dataset
 from workbench.storage.writing import write
-from workbench.views.recorded import report
+from workbench.views.run_files import report
 from workbench.workloads import template
 
 SECRET = "hunter2hunter2"
@@ -208,7 +208,7 @@ def test_a_record_that_is_given_secrets_stores_none(data_folder: Path) -> None:
         {"profile": profile, name: {"HARMLESS": SECRET}}
         for profile, name in {"kubernetes": "env", "gateway": "environment"}.items()
     )
-    kept.write("profiles", {"night": of_pods, "day": of_gateway})
+    named_choices.write("profiles", {"night": of_pods, "day": of_gateway})
     assert SECRET not in (config.data_folder() / "profiles.yaml").read_text()
 
 

@@ -266,7 +266,7 @@ def test_a_time_far_from_its_forecast_is_given_as_a_factor(seconds, expected):
 
 
 def test_singular_values_end_with_a_digit():
-    from workbench.runs.singular import values
+    from workbench.runs.singular_values import values
 
     found = values({"singular_values": [253220.64, 7.5]})
     assert found is not None

@@ -12,7 +12,7 @@ from workbench.hardware import inventory
 from workbench.runs.comparing.compare import plan_comparison, read_request
 from workbench.runs.settings import read_settings
 from workbench.session import Session
-from workbench.views.desk import Desk
+from workbench.views.service import Service
 
 
 def test_a_setting_is_read_as_yaml():
@@ -77,14 +77,14 @@ def test_a_setting_is_swept_over_in_rows_of_its_own(data_folder):
 
 
 def test_settings_are_a_field_below_more_and_a_bad_one_is_told_before_anything_runs(data_folder):
-    desk = Desk("/", logging.getLogger(__name__), make_session=Session)
+    service = Service("/", logging.getLogger(__name__), make_session=Session)
 
     async def story():
         field = {"workload": "array_sum", "settings.array_sum": "array.rechunk.treshold=5"}
-        html = await html_at(desk, "work", field)
+        html = await html_at(service, "work", field)
         assert 'data-workbench="field-settings"' in html
         assert "Dask has no setting" in html.partition("More")[0]
-        await desk.close()
+        await service.close()
 
     asyncio.run(story())
 

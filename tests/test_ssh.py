@@ -40,7 +40,7 @@ from workbench.hardware import inventory
 from workbench.runs import recording, store
 from workbench.session import Session
 from workbench.views.actions import perform
-from workbench.views.desk import Desk
+from workbench.views.service import Service
 
 pytestmark = pytest.mark.daemons
 
@@ -304,19 +304,19 @@ def test_no_more_workers_than_gpus_are_planned() -> None:
 
 
 def test_it_is_started_from_the_page_which_says_what_it_is_on(hosts: Hosts, data_folder: Path) -> None:
-    desk = Desk("/", logging.getLogger(__name__), make_session=Session)
+    service = Service("/", logging.getLogger(__name__), make_session=Session)
 
     async def view(name: str, **chosen: object) -> str:
-        return await html_at(desk, name, chosen)
+        return await html_at(service, name, chosen)
 
     async def story() -> None:
         assert 'data-workbench="field-hosts"' in await view("start", profile="ssh")
         body = {"profile": "ssh", "name": "far", "choices": hosts.choices(threads_per_worker="1", memory="1GiB")}
         with pytest.raises(BadInputError, match="No SSH server at"):
-            await perform(desk, "start", {**body, "choices": hosts.choices(port="1")})
-        await perform(desk, "start", body)
+            await perform(service, "start", {**body, "choices": hosts.choices(port="1")})
+        await perform(service, "start", body)
         await asyncio.to_thread(until, lambda: records.read("far").status == "ready")
-        await desk.close()
+        await service.close()
 
     asyncio.run(story())
     html = html_of("clusters")

@@ -187,13 +187,13 @@ told.append(most_kept(True) / 2**30)
 
 def test_an_array_that_cupy_holds_alone_is_there_before_its_seconds_are_told() -> None:
     code = """
-from workbench.workloads import alone, template
+from workbench.workloads import without_dask, template
 told = []
 cupy.cuda.Device.synchronize = lambda self: told.append("waited")
 chosen = template("transpose_sum")
-_of = alone._of(chosen)
-alone._of = lambda _: _of._replace(compute=lambda *given: (told.append("computed"), _of.compute(*given))[1])
-alone.compute(chosen, chosen.validate({"shape": [40, 40], "persist": True}), "cupy")
+_of = without_dask._of(chosen)
+without_dask._of = lambda _: _of._replace(compute=lambda *given: (told.append("computed"), _of.compute(*given))[1])
+without_dask.compute(chosen, chosen.validate({"shape": [40, 40], "persist": True}), "cupy")
 """
     assert there(code) == ["waited", "computed"]
 

@@ -12,7 +12,7 @@ _AT_ONCE = """
 import faulthandler, threading, time
 faulthandler.dump_traceback_later(60, exit=True)
 import workbench.session
-from workbench.clusters.reaching import Place
+from workbench.clusters.reachability import Place
 from workbench.threads import load
 from workbench.workloads.builtin import templates
 

@@ -17,15 +17,15 @@ from pathlib import Path
 import pytest
 
 from tests.views import html_of
-from workbench import config, kept, trust
+from workbench import config, named_choices, trust
 from workbench.cli import main
 from workbench.clusters.budget import refusal
-from workbench.clusters.profiles.own import saved
+from workbench.clusters.profiles.saved_profiles import saved
 from workbench.errors import ConflictError, UntrustedError
 from workbench.hardware import inventory
 from workbench.session import Session
 from workbench.views.actions import perform
-from workbench.views.desk import Desk
+from workbench.views.service import Service
 
 
 class Hostile:
@@ -178,9 +178,9 @@ def test_what_is_changed_between_the_look_and_the_import_does_not_run(hostile: H
         f"from pathlib import Path\nPath(__file__).with_name('beside.py').write_text({swap!r})\n"
         "import beside\n\n\ndef steal(n=1):\n    return beside.two * n\n"
     )
-    waiting = kept.untrusted()
+    waiting = named_choices.untrusted()
     assert waiting is not None
-    kept.trust_folder(waiting.folder, waiting.sha)
+    named_choices.trust_folder(waiting.folder, waiting.sha)
     reasons = "".join(map(str, Session().broken_workloads()))
     assert "beside.py was changed since you trusted its folder" in reasons
     assert "swapped" in beside.read_text()
@@ -198,9 +198,9 @@ def test_a_profile_that_is_swapped_between_reading_and_the_look_at_trust_is_not_
     harmless = "workbench: {profiles: {mine: {profile: cpu}}}\n"
     hostile_text = file.read_text()
     file.write_text(harmless)
-    waiting = kept.untrusted()
+    waiting = named_choices.untrusted()
     assert waiting is not None
-    kept.trust_folder(waiting.folder, waiting.sha)
+    named_choices.trust_folder(waiting.folder, waiting.sha)
     assert "mine" in saved()
     file.write_text(hostile_text)
 
@@ -231,11 +231,11 @@ def test_the_page_trusts_what_it_showed(hostile: Hostile) -> None:
 
 def _trust_on_the_page(sha: str) -> None:
     async def ask() -> None:
-        desk = Desk("/", logging.getLogger(__name__), make_session=Session)
+        service = Service("/", logging.getLogger(__name__), make_session=Session)
         try:
-            await perform(desk, "trust", {"sha": sha})
+            await perform(service, "trust", {"sha": sha})
         finally:
-            await desk.close()
+            await service.close()
 
     asyncio.run(ask())
 
@@ -319,7 +319,7 @@ def test_a_workbench_yaml_that_would_hang_or_overflow_is_one_sentence(
     else:
         Path("workbench.yaml").write_text(text, encoding="utf-8")
     assert sentence in str(saved()["workbench.yaml"].problem)
-    assert kept.untrusted() is None
+    assert named_choices.untrusted() is None
 
 
 def test_a_fifo_among_the_workloads_holds_up_nobody(
@@ -328,7 +328,7 @@ def test_a_fifo_among_the_workloads_holds_up_nobody(
     monkeypatch.chdir(tmp_path)
     Path("workloads").mkdir()
     os.mkfifo("workloads/pipe.py")
-    waiting = kept.untrusted()
+    waiting = named_choices.untrusted()
     assert waiting is not None
     Session().trust(waiting.sha)
     (pipe,) = Session().broken_workloads()

@@ -22,7 +22,7 @@ from workbench import remote
 from workbench.errors import BadInputError, ConflictError
 from workbench.monitor.record import read_events
 from workbench.runs import recording, store
-from workbench.travelling import About, differences, machine_elsewhere, machine_words
+from workbench.sent_code import About, differences, machine_elsewhere, machine_words
 
 
 def one_more(number: int) -> int:
@@ -191,7 +191,7 @@ def test_it_is_not_cancelled_from_outside_for_that_would_end_the_notebook(quick_
 
 def test_every_face_shows_it(quick_client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     from workbench.cli import main
-    from workbench.views.recorded import report
+    from workbench.views.run_files import report
 
     with workbench.watch(name="of mine") as run:
         quick_client.submit(one_more, 1).result()

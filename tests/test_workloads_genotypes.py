@@ -17,9 +17,9 @@ from tests.test_runs import start_cluster
 from workbench.cli import main
 from workbench.figures.report import report_html
 from workbench.genotypes import eigenvec, open_genotypes
-from workbench.runs import keeping, store
+from workbench.runs import answer_storage, store
 from workbench.runs.run import Run
-from workbench.runs.singular import values
+from workbench.runs.singular_values import values
 from workbench.session import Session
 from workbench.workloads import template
 from workbench.workloads.values import BadParameterError
@@ -218,7 +218,7 @@ def _found(bed: Path, client: Any, scaler: str) -> Run:
     results = PCA.build(parameters)
     arrays = PCA.arrays(results)
     run = store.create(Run(id=f"pca-{scaler}", workload="genotype_pca", cluster="otter", status="running", created=1.0))
-    left = keeping.leave(run.id, arrays, None, client)
+    left = answer_storage.leave(run.id, arrays, None, client)
     assert left.answers.kept == tuple(arrays)
     return store.update(run.id, answers=left.answers, status="done")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from workbench import kept
+from workbench import named_choices
 
 
 def trust_here() -> None:
     """Trust what the working folder defines."""
-    waiting = kept.untrusted()
+    waiting = named_choices.untrusted()
     if waiting is not None:
-        kept.trust_folder(waiting.folder, waiting.sha)
+        named_choices.trust_folder(waiting.folder, waiting.sha)

@@ -8,12 +8,12 @@ import re
 from collections.abc import Mapping
 
 from workbench.session import Session
-from workbench.views.desk import Desk
+from workbench.views.service import Service
 
 
-async def html_at(desk: Desk, view: str, choices: Mapping[str, object] | None = None) -> str:
+async def html_at(service: Service, view: str, choices: Mapping[str, object] | None = None) -> str:
     """HTML of a view as it is now."""
-    html = await (await desk.watching()).views.make(view, choices or {})
+    html = await (await service.watching()).views.make(view, choices or {})
     # A piece of HTML that was made as text would be read by people.
     doubled = re.search(r"&lt;/?(p|div|span|ul|li|dl|dd|details|button|table|tr|td)\b", html)
     assert doubled is None, html[max(0, doubled.start() - 200) : doubled.end() + 100]
@@ -24,10 +24,10 @@ def html_of(view: str, choices: Mapping[str, object] | None = None) -> str:
     """HTML of a view as it is now, of this person's clusters and runs."""
 
     async def made() -> str:
-        desk = Desk("/", logging.getLogger(__name__), Session)
+        service = Service("/", logging.getLogger(__name__), Session)
         try:
-            return await html_at(desk, view, choices)
+            return await html_at(service, view, choices)
         finally:
-            await desk.close()
+            await service.close()
 
     return asyncio.run(made())

@@ -1,6 +1,6 @@
 """Queries of schedulers and workers, as functions that run there.
 
-This module is sent as source text (see `workbench.travelling`), so that it runs on any Dask cluster, whether or not the
+This module is sent as source text (see `workbench.sent_code`), so that it runs on any Dask cluster, whether or not the
 cluster has this package, and in any version of Python. It may import only packages of every scheduler and worker.
 """
 

@@ -12,20 +12,20 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-from workbench import config, hardware, kept
+from workbench import config, hardware, named_choices
 from workbench.clusters import budget, control, environments, launch, nearby, plan, records
 from workbench.clusters.choices import choosing
-from workbench.clusters.profiles import own
+from workbench.clusters.profiles import saved_profiles
 from workbench.clusters.profiles.lookup import profiles as offered_profiles
 from workbench.clusters.spec import ClusterSpec
 from workbench.clusters.start import Cluster, record_of
 from workbench.credentials import by_command, confirm
-from workbench.runs import exchange, room, savings, store
+from workbench.runs import array_budget, background_saves, exchange, store
 from workbench.runs.comparing import comparisons
 from workbench.threads import finish, in_thread, synchronous
 from workbench.workloads import builtin, lookup, presets
 from workbench.workloads.listing import Broken, listed
-from workbench.workloads.own import functions
+from workbench.workloads.user_functions import functions
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from workbench.clusters.profiles.lookup import Offered
     from workbench.clusters.records import ClusterRecord
     from workbench.hardware import Inventory
+    from workbench.runs.background_saves import Saving
     from workbench.runs.comparing.comparisons import Comparison, Request
     from workbench.runs.comparing.table import Summary
     from workbench.runs.forecasting.forecast import Forecast
     from workbench.runs.run import Run
-    from workbench.runs.savings import Saving
     from workbench.storage.browsing import Folder
     from workbench.workloads.contents import Contents
     from workbench.workloads.registry import Template
@@ -116,10 +116,10 @@ class Session:
         Raises BadInputError if the name or the choices are invalid; nothing is saved then.
         """
         self.plan(profile, **choices)
-        own.keep(name, profile, choices)
+        saved_profiles.keep(name, profile, choices)
         return self.plan(name)
 
-    forget_profile = staticmethod(own.forget)
+    forget_profile = staticmethod(saved_profiles.forget)
     nearby = staticmethod(nearby.schedulers)
 
     clusters = staticmethod(records.read_all)
@@ -139,11 +139,11 @@ class Session:
         """Return files and packages with broken workloads, and the reasons."""
         return listed(wait=wait).broken
 
-    untrusted = staticmethod(kept.untrusted)
+    untrusted = staticmethod(named_choices.untrusted)
 
     def trust(self, sha: str, folder: Path | None = None) -> None:
         """Use the definitions of a folder until they change; `sha` is the hash of the version the user saw."""
-        kept.trust_folder(folder or Path.cwd(), sha)
+        named_choices.trust_folder(folder or Path.cwd(), sha)
 
     workload = staticmethod(lookup.template)
 
@@ -282,13 +282,13 @@ class Session:
 
         `kind` is one of those of `workbench.save`, which waits; without it the path's extension decides.
         """
-        return savings.start(self.show(run), path, kind, only=only, replace=replace)
+        return background_saves.start(self.show(run), path, kind, only=only, replace=replace)
 
     def cancel_saving(self, run: str) -> Saving:
         """Ask the current `save_run` to stop; it removes half-written data."""
-        return savings.cancel(self.show(run).id)
+        return background_saves.cancel(self.show(run).id)
 
-    room = staticmethod(room.room)
+    room = staticmethod(array_budget.room)
     delete_run = staticmethod(store.delete)
 
     def compare(

@@ -18,10 +18,10 @@ from rich.text import Text
 from workbench import formats
 from workbench.clusters.records import memory_words
 from workbench.errors import on_one_line, printable
-from workbench.runs import singular
+from workbench.runs import singular_values
 from workbench.runs.facts import MARKS, facts, plain, share_text, span_text
 from workbench.runs.run import SHARES, SIMULATED
-from workbench.travelling import machine_words
+from workbench.sent_code import machine_words
 
 if TYPE_CHECKING:
     from workbench.clusters.budget import Budget
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from workbench.runs.comparing.table import Summary
     from workbench.runs.forecasting.forecast import Forecast
     from workbench.runs.run import Run
-    from workbench.runs.singular import Values
+    from workbench.runs.singular_values import Values
     from workbench.workloads.contents import Contents
     from workbench.workloads.listing import Broken
     from workbench.workloads.registry import Template
@@ -524,8 +524,8 @@ def _speed(run: Run) -> str:
 
 def _values(values: Values) -> Table:
     """Return numbered values with their bounds, in a table that fits a terminal."""
-    table = _table([f">{name}" for name in values.header], values.rows[: singular.FIRST])
-    if left_out := values.left_out + len(values.rows[singular.FIRST :]):
+    table = _table([f">{name}" for name in values.header], values.rows[: singular_values.FIRST])
+    if left_out := values.left_out + len(values.rows[singular_values.FIRST :]):
         table.add_row("…", f"{left_out} more", *[""] * (len(values.header) - 2))
     return table
 

@@ -55,7 +55,7 @@ def main(folder: Path) -> None:
     import workbench
     from workbench.figures.picture import Picture
     from workbench.panels.static import drawn
-    from workbench.views.recorded import read_batches
+    from workbench.views.run_files import read_batches
 
     write_files()
     with workbench.start("cpu", n_workers=2, threads_per_worker=1, memory="2GiB", name="docs") as cluster:

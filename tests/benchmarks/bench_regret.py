@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from distributed import Client, LocalCluster, wait
 
-from workbench.travelling import workers_of
+from workbench.sent_code import workers_of
 from workbench.workloads.lookup import template
 
 RESULTS = Path(__file__).parent / "results"

@@ -31,17 +31,17 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError
 from workbench.hardware import inventory
 from workbench.runs import exchange
+from workbench.runs.array_budget import Room
+from workbench.runs.background_saves import Saving
 from workbench.runs.comparing.compare import read_request
 from workbench.runs.comparing.comparisons import Comparison, Row, Sample
 from workbench.runs.comparing.table import summarise
 from workbench.runs.forecasting.forecast import Forecast
-from workbench.runs.room import Room
 from workbench.runs.run import Marks, Run
-from workbench.runs.savings import Saving
 from workbench.runs.settings import read_settings
 from workbench.session import Change
 from workbench.storage.formats.base import Held
-from workbench.views.desk import Desk
+from workbench.views.service import Service
 from workbench.views.watching import Watching
 from workbench.workloads.contents import Contents, Dimension
 
@@ -556,9 +556,9 @@ def act(open_page: Callable[[], Any]) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def desk(jp_serverapp: Any) -> Desk:
+def service(jp_serverapp: Any) -> Service:
     """Return the services of the server."""
-    found: Desk = jp_serverapp.web_app.settings["workbench_desk"]
+    found: Service = jp_serverapp.web_app.settings["workbench_service"]
     return found
 
 
@@ -569,6 +569,6 @@ DONE = {"value": None}
 html_of = html_at
 
 
-async def read_state(desk: Desk) -> None:
+async def read_state(service: Service) -> None:
     """Have the server read its state now."""
-    await (await desk.watching()).state.read()
+    await (await service.watching()).state.read()

@@ -32,7 +32,7 @@ import workbench
 from tests.waiting import until
 from workbench.cli import main
 from workbench.errors import ConflictError
-from workbench.runs import keeping, savings, store
+from workbench.runs import answer_storage, background_saves, store
 from workbench.runs.run import Run
 from workbench.storage.variables import dataset
 
@@ -153,7 +153,7 @@ def looking(server: Server) -> list[int]:
     return [pid for pid, parent, _ in children if parent in parents]
 
 
-LOOKING = "workbench.views.looking"
+LOOKING = "workbench.views.path_process"
 
 
 def children_of(server: Server) -> list[tuple[int, int, str]]:
@@ -265,7 +265,7 @@ def test_saving_goes_on_without_the_server_and_every_face_says_how_far_it_is(
 ) -> None:
     x = np.arange(240.0).reshape(120, 2)
     run = store.create(Run(id="mine-1", workload="mine", cluster="otter", status="done"))
-    kept = keeping.leave(run.id, dataset({"x": (("row", "column"), da.from_array(x, chunks=(10, 2)))}), None)
+    kept = answer_storage.leave(run.id, dataset({"x": (("row", "column"), da.from_array(x, chunks=(10, 2)))}), None)
     store.update(run.id, answers=kept.answers)
 
     def save(name: str) -> Any:
@@ -276,9 +276,9 @@ def test_saving_goes_on_without_the_server_and_every_face_says_how_far_it_is(
     assert "taken.npz" in save(str(slow / "taken.npz"))["message"]
     assert (slow / "taken.npz").read_text() == "somebody's"
     assert save(f"slow://{slow}/out.zarr")["value"] is None
-    until(lambda: savings.get(run.id).done == 3, about=lambda: savings.get(run.id))
+    until(lambda: background_saves.get(run.id).done == 3, about=lambda: background_saves.get(run.id))
     told = f"Saving to slow://{slow}/out.zarr …: 3 of 12 blocks"
-    assert savings.get(run.id).sentence == told
+    assert background_saves.get(run.id).sentence == told
     assert told in server.view("saving:mine-1")
     assert main(["show", run.id]) == 0
     assert "3 of 12 blocks" in " ".join(capsys.readouterr().out.split())
@@ -286,40 +286,42 @@ def test_saving_goes_on_without_the_server_and_every_face_says_how_far_it_is(
     server.process.kill()
     server.process.wait()
     (slow / "go").touch()
-    until(lambda: not savings.get(run.id).active, about=lambda: savings.get(run.id))
-    assert savings.get(run.id).sentence == f"Saved to slow://{slow}/out.zarr."
+    until(lambda: not background_saves.get(run.id).active, about=lambda: background_saves.get(run.id))
+    assert background_saves.get(run.id).sentence == f"Saved to slow://{slow}/out.zarr."
     np.testing.assert_array_equal(zarr.open(slow / "out.zarr")["x"][...], x)
 
 
 def test_saving_that_is_cancelled_killed_or_fails_says_so(slow: Path, data_folder: Path) -> None:
     run = store.create(Run(id="mine-1", workload="mine", cluster="otter", status="done"))
-    kept = keeping.leave(run.id, dataset({"x": (("row", "column"), da.ones((120, 2), chunks=(10, 2)))}), None)
+    kept = answer_storage.leave(run.id, dataset({"x": (("row", "column"), da.ones((120, 2), chunks=(10, 2)))}), None)
     run = store.update(run.id, answers=kept.answers)
 
-    def ended() -> savings.Saving:
-        until(lambda: not savings.get(run.id).active, about=lambda: savings.get(run.id))
-        return savings.get(run.id)
+    def ended() -> background_saves.Saving:
+        until(lambda: not background_saves.get(run.id).active, about=lambda: background_saves.get(run.id))
+        return background_saves.get(run.id)
 
     def held(name: str) -> int:
-        savings.start(run, f"slow://{slow}/{name}.zarr")
-        until(lambda: savings.get(run.id).done == 3, about=lambda: savings.get(run.id))
-        return savings.get(run.id).pid or 0
+        background_saves.start(run, f"slow://{slow}/{name}.zarr")
+        until(lambda: background_saves.get(run.id).done == 3, about=lambda: background_saves.get(run.id))
+        return background_saves.get(run.id).pid or 0
 
     os.kill(held("out-1"), signal.SIGKILL)
     assert (ended().status, "Nothing was changed: save again." in ended().sentence) == ("lost", True)
     assert not (slow / "out-1.zarr").exists()
     held("out-2")
-    savings.cancel(run.id)
+    background_saves.cancel(run.id)
     (slow / "go").touch()
     assert ended().status == "cancelled"
     assert not (slow / "out-2.zarr").exists()
     with pytest.raises(ConflictError, match=r"There is nothing to cancel. Saving to .* was cancelled"):
-        savings.cancel(run.id)
-    store.update(run.id, answers=keeping.leave(run.id, dataset({"x": (("row", "column"), _noise())}), None).answers)
+        background_saves.cancel(run.id)
+    store.update(
+        run.id, answers=answer_storage.leave(run.id, dataset({"x": (("row", "column"), _noise())}), None).answers
+    )
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limit[1]))
     try:
-        savings.start(store.get(run.id), slow / "full.zarr")
+        background_saves.start(store.get(run.id), slow / "full.zarr")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert (ended().status, "Make room there, or choose another path" in ended().sentence) == ("failed", True)

@@ -30,10 +30,10 @@ async def test_a_comparison_that_goes_on_is_pushed_to_the_page_that_shows_it(ope
     assert "round 1 of 5: cpu" not in second["html"]
 
 
-async def test_comparisons_are_listed_with_bars_and_buttons(desk: Any, session: Any) -> None:
+async def test_comparisons_are_listed_with_bars_and_buttons(service: Any, session: Any) -> None:
     session.add_comparison("c1")
     session.add_comparison("c2", status="running", now="round 1 of 5: cpu", done=1, total=4)
-    made = await html_of(desk, "comparisons")
+    made = await html_of(service, "comparisons")
     text = html.unescape(text_of(made))
     assert "round 1 of 5: cpu 1 of 4" in text
     assert "1.5 s" in text
@@ -44,14 +44,14 @@ async def test_comparisons_are_listed_with_bars_and_buttons(desk: Any, session: 
     assert 'data-command="dask-workbench:cell"' in made
 
 
-async def test_five_comparisons_are_listed_and_more_for_each_click(desk: Any, session: Any) -> None:
+async def test_five_comparisons_are_listed_and_more_for_each_click(service: Any, session: Any) -> None:
     for number in range(7):
         session.add_comparison(f"c{number}")
-    few = await html_of(desk, "comparisons")
+    few = await html_of(service, "comparisons")
     assert few.count('<li id="wb-comparison-') == 5
     assert "Show more (2 older)" in text_of(few)
     (choices,) = re.findall(r'data-choose="([^"]*)" data-workbench="older-comparisons"', few)
-    more = await html_of(desk, "comparisons", json.loads(html.unescape(choices)))
+    more = await html_of(service, "comparisons", json.loads(html.unescape(choices)))
     assert more.count('<li id="wb-comparison-') == 7
     assert "older-comparisons" not in more
 
@@ -76,10 +76,10 @@ def with_hardware(session: Any, monkeypatch: pytest.MonkeyPatch, cores: int, *gp
 
 
 async def test_two_choices_of_hardware_are_ticked_already(
-    desk: Any, session: Any, monkeypatch: pytest.MonkeyPatch
+    service: Any, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_hardware(session, monkeypatch, 4)
-    made = await html_of(desk, "compare")
+    made = await html_of(service, "compare")
     assert asked(made) == {
         "workload": "array_sum",
         "parameters": {},
@@ -91,24 +91,24 @@ async def test_two_choices_of_hardware_are_ticked_already(
 
 @pytest.mark.parametrize(("cores", "gpus", "on"), [(1, 0, ["cpu", "numpy"]), (1, 2, ["cpu", "gpus"])])
 async def test_what_is_ticked_already_depends_on_the_machine(
-    desk: Any, session: Any, monkeypatch: pytest.MonkeyPatch, cores: int, gpus: int, on: list[str]
+    service: Any, session: Any, monkeypatch: pytest.MonkeyPatch, cores: int, gpus: int, on: list[str]
 ) -> None:
     if gpus:
         pytest.importorskip("dask_cuda")
     known = {"name": "SIMULATED", "memory_total": 16 * GIB, "memory_free": 16 * GIB, "visible": True}
     with_hardware(session, monkeypatch, cores, *(Gpu(index=n, uuid=f"GPU-{n}", **known) for n in range(gpus)))
-    assert asked(await html_of(desk, "compare"))["on"] == on
+    assert asked(await html_of(service, "compare"))["on"] == on
 
 
 async def test_what_is_ticked_planned_and_typed_is_what_is_compared(
-    act: Any, desk: Any, session: Any, monkeypatch: pytest.MonkeyPatch
+    act: Any, service: Any, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_hardware(session, monkeypatch, 4)
     session.add("calm-otter")
     session.add("late-otter", status="starting")
-    await read_state(desk)
+    await read_state(service)
     made = await html_of(
-        desk,
+        service,
         "compare",
         {
             "run.array_sum.size": "2GiB",
@@ -146,15 +146,15 @@ async def test_what_is_ticked_planned_and_typed_is_what_is_compared(
 
 
 async def test_of_many_clusters_the_youngest_are_offered_those_that_are_searched_for_and_those_that_are_ticked(
-    desk: Any, session: Any, monkeypatch: pytest.MonkeyPatch
+    service: Any, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_hardware(session, monkeypatch, 4)
     for number in range(20):
         session.add(f"otter-{number}", created=float(number))
-    await read_state(desk)
+    await read_state(service)
 
     async def offered(**chosen: Any) -> list[str]:
-        made = await html_of(desk, "compare", {f"compare.{name}": each for name, each in chosen.items()})
+        made = await html_of(service, "compare", {f"compare.{name}": each for name, each in chosen.items()})
         return re.findall(r'data-workbench="compare-on-cluster-otter-(\d+)"', made)
 
     assert await offered() == ["19", "18", "17", "16", "15"]
@@ -165,20 +165,20 @@ async def test_of_many_clusters_the_youngest_are_offered_those_that_are_searched
 
 
 async def test_a_sweep_proposes_its_values_and_leaves_out_clusters_that_run(
-    desk: Any, session: Any, monkeypatch: pytest.MonkeyPatch
+    service: Any, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_hardware(session, monkeypatch, 12)
     session.add("calm-otter")
-    await read_state(desk)
+    await read_state(service)
     ticked = {"compare.on.cluster-calm-otter": True}
-    assert "compare-values" not in await html_of(desk, "compare", ticked)
-    workers = asked(await html_of(desk, "compare", {**ticked, "compare.sweep": "workers"}))
+    assert "compare-values" not in await html_of(service, "compare", ticked)
+    workers = asked(await html_of(service, "compare", {**ticked, "compare.sweep": "workers"}))
     assert workers["sweep"] == {"workers": ["1", "2", "4", "8"]}
     assert "--cluster calm-otter" not in workers["on"]
-    sizes = asked(await html_of(desk, "compare", {**ticked, "compare.sweep": "size", "run.array_sum.size": "6GiB"}))
+    sizes = asked(await html_of(service, "compare", {**ticked, "compare.sweep": "size", "run.array_sum.size": "6GiB"}))
     assert [parse_bytes(each) for each in sizes["sweep"]["size"]] == [1.5 * GIB, 3 * GIB, 6 * GIB]
     assert "--cluster calm-otter" in sizes["on"]
-    share = asked(await html_of(desk, "compare", {"compare.sweep": "size", "run.array_sum.size": "0.5"}))
+    share = asked(await html_of(service, "compare", {"compare.sweep": "size", "run.array_sum.size": "0.5"}))
     assert [parse_bytes(each) for each in share["sweep"]["size"]] == [GIB // 2, GIB, 2 * GIB]
 
 
@@ -202,33 +202,33 @@ async def test_a_sweep_proposes_its_values_and_leaves_out_clusters_that_run(
     ],
 )
 async def test_what_can_not_be_compared_is_a_sentence_and_no_click(
-    desk: Any, session: Any, monkeypatch: pytest.MonkeyPatch, choices: dict[str, Any], said: str
+    service: Any, session: Any, monkeypatch: pytest.MonkeyPatch, choices: dict[str, Any], said: str
 ) -> None:
     with_hardware(session, monkeypatch, 4)
-    made = await html_of(desk, "compare", choices)
+    made = await html_of(service, "compare", choices)
     assert said in html.unescape(text_of(made))
     assert asked(made) is None
 
 
 async def test_a_plan_that_can_not_be_had_is_offered_with_its_reason(
-    desk: Any, session: Any, monkeypatch: pytest.MonkeyPatch
+    service: Any, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_hardware(session, monkeypatch, 4)
     ticked = dict.fromkeys(("compare.on.one-core", "compare.on.cpu", "compare.on.numpy"), True)
-    made = await html_of(desk, "compare", {**ticked, "plan.cpu.n_workers": "-2"})
+    made = await html_of(service, "compare", {**ticked, "plan.cpu.n_workers": "-2"})
     (chip,) = re.findall(r'<label class="wb-Chip" title="([^"]*)"><input[^>]* disabled [^>]*"compare-on-cpu">', made)
     assert "--workers is '-2'" in html.unescape(chip)
     assert asked(made)["on"] == ["cpu --workers 1 --threads 1", "numpy"]
 
 
 async def test_a_preset_about_ucx_offers_the_clusters_of_its_text(
-    desk: Any, session: Any, monkeypatch: pytest.MonkeyPatch
+    service: Any, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_hardware(session, monkeypatch, 4)
     monkeypatch.setattr(session, "workloads", lambda **_: templates())
     spec = ClusterSpec(profile="cpu", n_workers=2, threads_per_worker=1, memory_limit=2**29)
     monkeypatch.setattr("workbench.views.compare.plan", lambda *_, **__: spec)
-    made = await html_of(desk, "compare", {"workload": "transpose_sum", "run.transpose_sum.preset": "post"})
+    made = await html_of(service, "compare", {"workload": "transpose_sum", "run.transpose_sum.preset": "post"})
     body = asked(made)
     assert body["on"] == ["cpu --no-encrypt --workers 2", "cpu --workers 2", "ucx --workers 2"]
     assert body["parameters"] == {"preset": "post"}
@@ -242,16 +242,16 @@ async def test_an_empty_field_of_the_form_is_one_left_out(act: Any, session: Any
 
 
 async def test_ucx_listens_only_where_a_person_agreed(
-    act: Any, desk: Any, session: Any, monkeypatch: pytest.MonkeyPatch
+    act: Any, service: Any, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_hardware(session, monkeypatch, 4)
-    assert "compare-agreed" not in await html_of(desk, "compare")
+    assert "compare-agreed" not in await html_of(service, "compare")
     spec = ClusterSpec(profile="ucx", n_workers=2, threads_per_worker=1, memory_limit=2**29, consent=UCX_OPEN)
     monkeypatch.setattr("workbench.views.compare.plan", lambda *_, **__: spec)
-    made = await html_of(desk, "compare")
+    made = await html_of(service, "compare")
     assert "which listens on all network interfaces" in text_of(made)
     assert asked(made) is None
-    assert asked(await html_of(desk, "compare", {"compare.agreed": True}))["agreed"] is True
+    assert asked(await html_of(service, "compare", {"compare.agreed": True}))["agreed"] is True
     body = {"workload": "array_sum", "on": ["cpu", "ucx --workers 2"]}
     assert (await act("compare", **body))["message"] == (
         "UCX listens on all network interfaces. Nothing was started. Choose otherwise, or agree (--yes, agreed=True)."

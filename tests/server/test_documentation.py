@@ -43,8 +43,8 @@ class Found(HTMLParser):
         self.words += "" if self._code else data
 
 
-async def test_each_section_of_the_sidebar_opens_a_page_with_its_title(api: Any, desk: Any, session: Any) -> None:
-    views = [await html_of(desk, name) for name in ("sidebar", "clusters")]
+async def test_each_section_of_the_sidebar_opens_a_page_with_its_title(api: Any, service: Any, session: Any) -> None:
+    views = [await html_of(service, name) for name in ("sidebar", "clusters")]
     opened = dict(re.findall(r'aria-label="Help: ([^"]+)" data-page="([^"]+)"', "".join(views)))
     assert list(opened) == ["Hardware", "Workload", "Runs", "Compare", "Clusters"]
     for address in opened.values():

@@ -23,31 +23,31 @@ def order(html: str) -> list[str]:
     return re.findall(r'data-workbench="worker-(\d)"', html)
 
 
-async def test_workers_are_sorted_by_the_column_that_was_clicked(desk: Any, cluster: str) -> None:
-    html = unescape(await html_of(desk, f"workers:{cluster}"))
+async def test_workers_are_sorted_by_the_column_that_was_clicked(service: Any, cluster: str) -> None:
+    html = unescape(await html_of(service, f"workers:{cluster}"))
     assert order(html) == ["0", "1", "2"]
     assert 'data-choose="{"workers.by": "-memory"}"' in html, "the largest first"
-    falling = unescape(await html_of(desk, f"workers:{cluster}", {"workers.by": "-memory"}))
+    falling = unescape(await html_of(service, f"workers:{cluster}", {"workers.by": "-memory"}))
     assert order(falling) == ["2", "1", "0"]
     assert 'aria-sort="descending"' in falling
     assert 'data-choose="{"workers.by": "memory"}"' in falling
     assert "GPU" not in text_of(html), "no worker has one"
-    assert order(await html_of(desk, f"workers:{cluster}", {"workers.by": "nonsense"})) == ["0", "1", "2"]
+    assert order(await html_of(service, f"workers:{cluster}", {"workers.by": "nonsense"})) == ["0", "1", "2"]
 
 
-async def test_one_worker_can_be_restarted_where_the_cluster_can(desk: Any, session: Any, cluster: str) -> None:
+async def test_one_worker_can_be_restarted_where_the_cluster_can(service: Any, session: Any, cluster: str) -> None:
     session.add("attached", can=())
     assert (
-        unescape(await html_of(desk, f"workers:{cluster}")).count(
+        unescape(await html_of(service, f"workers:{cluster}")).count(
             'data-arguments="{"cluster": "calm-otter", "worker": "tcp://'
         )
         == 3
     )
-    assert "restart-worker" not in await html_of(desk, "workers:attached")
+    assert "restart-worker" not in await html_of(service, "workers:attached")
 
 
-async def test_this_machine_tells_what_it_does_without_a_cluster(desk: Any) -> None:
-    said = text_of(await html_of(desk, "machine"))
+async def test_this_machine_tells_what_it_does_without_a_cluster(service: Any) -> None:
+    said = text_of(await html_of(service, "machine"))
     assert re.search(r"Cores \d+ % of \d+", said)
     assert re.search(r"Memory [\d.]+ [MG]iB of", said)
 

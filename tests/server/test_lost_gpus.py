@@ -36,13 +36,13 @@ def jp_server_config(data_folder: Path) -> Config:
 
 
 @pytest.fixture
-def shown(desk: Any) -> Callable[..., Any]:
+def shown(service: Any) -> Callable[..., Any]:
     """Asks for a view until it tells all of these words; its HTML."""
 
     async def asked(view: str, *words: str) -> str:
         deadline = time.monotonic() + PATIENCE
         while True:
-            html: str = await html_of(desk, view)
+            html: str = await html_of(service, view)
             if all(word in text_of(html) for word in words):
                 return html
             assert time.monotonic() < deadline, text_of(html)

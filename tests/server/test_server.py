@@ -26,7 +26,7 @@ from tornado.websocket import WebSocketClosedError
 
 import workbench
 from tests.server.conftest import DONE, PATIENCE, html_of, read_state
-from workbench.clusters.asking import short
+from workbench.clusters.requests import short
 from workbench.errors import BadParameterError, FailedError
 from workbench.server.app import addresses
 from workbench.server.handlers import Refusing
@@ -323,10 +323,10 @@ async def test_a_cluster_over_ucx_waits_until_a_person_agrees(act: Any, session:
     assert await act("start", profile="cpu", agreed=True) == DONE
 
 
-async def test_a_cluster_that_is_ready_is_shown_with_its_dashboard(desk: Any, session: Any) -> None:
+async def test_a_cluster_that_is_ready_is_shown_with_its_dashboard(service: Any, session: Any) -> None:
     session.add("calm-otter", dashboard_address="unix:/tmp/nothing.sock")
     session.add("bold-heron", status="lost", dashboard_address="unix:/tmp/nothing.sock")
-    html = await html_of(desk, "clusters")
+    html = await html_of(service, "clusters")
     assert re.findall(r'data-page="([^"]*)/status"', html) == ["workbench/api/dashboard/calm-otter"]
 
 
@@ -353,9 +353,9 @@ def test_the_scripts_are_those_that_the_figure_needs() -> None:
     assert set(SCRIPTS) == needs
 
 
-async def test_the_end_of_the_server_stops_no_cluster(desk: Any, session: Any, jp_serverapp: Any) -> None:
+async def test_the_end_of_the_server_stops_no_cluster(service: Any, session: Any, jp_serverapp: Any) -> None:
     session.add("calm-otter")
-    await read_state(desk)
+    await read_state(service)
     await jp_serverapp.extension_manager.stop_all_extensions()
     assert list(session.records) == ["calm-otter"]
 
@@ -455,27 +455,27 @@ async def test_only_registered_clusters_have_a_dashboard(api: Any, session: Any)
 
 async def test_requests_at_the_same_time_make_one_session(jp_serverapp: Any) -> None:
     made = []
-    from workbench.views.desk import Desk
+    from workbench.views.service import Service
 
-    desk = Desk("/", jp_serverapp.log, lambda: made.append(1) or object(), lambda *_: None)  # type: ignore[arg-type,func-returns-value]
-    first, second = await asyncio.gather(desk.session(), desk.session())
+    service = Service("/", jp_serverapp.log, lambda: made.append(1) or object(), lambda *_: None)  # type: ignore[arg-type,func-returns-value]
+    first, second = await asyncio.gather(service.session(), service.session())
     assert first is second
     assert made == [1]
 
 
 async def test_a_server_that_stops_begins_to_watch_nothing_more(jp_serverapp: Any, data_folder: Path) -> None:
-    from workbench.views.desk import Desk
+    from workbench.views.service import Service
 
-    desk = Desk("/", jp_serverapp.log)
-    state = (await desk.watching()).state
+    service = Service("/", jp_serverapp.log)
+    state = (await service.watching()).state
     state.subscribe(lambda: None)
     assert state.watching
-    await desk.close()
+    await service.close()
     state.subscribe(lambda: None)
     assert not state.watching
     # A page that asks meanwhile would else begin a watch whose thread keeps the process from ending.
     with pytest.raises(FailedError, match="The Jupyter server is stopping"):
-        await desk.watching()
+        await service.watching()
 
 
 def test_every_address_answers_errors_in_one_way() -> None:

@@ -54,44 +54,44 @@ async def test_a_page_is_pushed_a_view_and_again_when_it_is_no_longer_the_same(o
     assert "Sum or mean of an array 1.5 s 42.5" in text_of(second["html"])
 
 
-async def test_a_watched_run_has_the_name_that_it_was_given(desk: Any, session: Any) -> None:
+async def test_a_watched_run_has_the_name_that_it_was_given(service: Any, session: Any) -> None:
     told = {"name": "sum of a transpose", "source": "total.compute()", "tags": {"git": "1a2b"}}
     ended = {"workload": "watched", "status": "done", "seconds": 1.5}
     session.add_run("r1", **ended, parameters=told, result={"tasks": 38, "tasks_of_others": 0}, created=1.0)
     session.add_run(
         "r2", **ended, parameters=told, result={"tasks": 38, "tasks_of_others": 0, "mean": 0.5}, created=2.0
     )
-    listed = text_of(await html_of(desk, "runs"))
+    listed = text_of(await html_of(service, "runs"))
     assert "sum of a transpose 1.5 s 38 tasks" in listed
     assert "sum of a transpose git=1a2b 1.5 s mean 0.5" in listed
-    assert "total.compute()" in text_of(await html_of(desk, "run:r1"))
+    assert "total.compute()" in text_of(await html_of(service, "run:r1"))
 
 
-async def test_a_screen_reader_is_told_how_the_run_went_that_ended_last(desk: Any, session: Any) -> None:
+async def test_a_screen_reader_is_told_how_the_run_went_that_ended_last(service: Any, session: Any) -> None:
     for name, status, stopped in (("r1", "failed", 20.0), ("r2", "done", 10.0), ("r3", "running", None)):
         session.add_run(name, status=status, stopped=stopped, cluster="calm")
-    html = await html_of(desk, "runs")
+    html = await html_of(service, "runs")
     said = re.search(r'<p role="status"[^>]*run-ended[^>]*>(.*?)</p>', html)
     assert said is not None
     assert said[1] == "Sum or mean of an array on calm: failed"
 
 
-async def test_runs_whose_arrays_are_dropped_next_are_named_where_some_have_arrays(desk: Any, session: Any) -> None:
+async def test_runs_whose_arrays_are_dropped_next_are_named_where_some_have_arrays(service: Any, session: Any) -> None:
     session.add_run("r1", status="done", answers={"arrays": {}, "kept": [], "kept_bytes": 1})
-    told = text_of(await html_of(desk, "runs"))
+    told = text_of(await html_of(service, "runs"))
     assert "Dropped next are those of done; a star on a run keeps its own." in told
 
 
-async def test_gpus_of_this_machine_are_shown_for_no_profile(desk: Any, session: Any, monkeypatch: Any) -> None:
+async def test_gpus_of_this_machine_are_shown_for_no_profile(service: Any, session: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(session, "hardware", lambda: machine(gpu(0)), raising=False)
-    html = await html_of(desk, "gpus:")
+    html = await html_of(service, "gpus:")
     assert "SIMULATED" in html
     assert "Unknown profile" not in html
 
 
-async def test_what_comes_from_elsewhere_does_not_become_markup(desk: Any, session: Any) -> None:
+async def test_what_comes_from_elsewhere_does_not_become_markup(service: Any, session: Any) -> None:
     session.add_run("r1", status="failed", error="<script>alert(1)</script>", parameters={"x": '"><b>'})
-    html = await html_of(desk, "runs")
+    html = await html_of(service, "runs")
     assert "<script>" not in html
     assert "<b>" not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
@@ -99,7 +99,7 @@ async def test_what_comes_from_elsewhere_does_not_become_markup(desk: Any, sessi
     assert copied.startswith('<span role="alert" data-workbench="run-error">&lt;script')
 
 
-async def test_a_run_says_what_was_forecast_what_it_took_and_what_it_cost_in_energy(desk: Any, session: Any) -> None:
+async def test_a_run_says_what_was_forecast_what_it_took_and_what_it_cost_in_energy(service: Any, session: Any) -> None:
     session.add_run("r1", status="done", seconds=4.0, created=time.time() - 60)
     nothing_travelled = {"workers": [], "matrix": [], "n_messages": 0, "overall": None, "transport": "tls"}
     session.add_run(
@@ -116,9 +116,9 @@ async def test_a_run_says_what_was_forecast_what_it_took_and_what_it_cost_in_ene
         on_gpu=dict.fromkeys(("blocks", "on_gpu", "bytes", "bytes_on_gpu", "share", "share_of_bytes"), 1)
         | {"sentence": "Half of it.", "warning": "Half of the blocks were on the CPU."},
     )
-    html = await html_of(desk, "runs")
+    html = await html_of(service, "runs")
     told = text_of(html)
-    details = await html_of(desk, "run:r2")
+    details = await html_of(service, "run:r2")
     assert "Half of the blocks were on the CPU." in told
     told = text_of(details)
     assert "Time 3.9 s Forecast fits · 3.1 to 4.5 s · off by 4 % Cost 1.95 Energy 1.5 kJ by 2 GPUs in 4 s" in told
@@ -132,17 +132,17 @@ async def test_a_run_says_what_was_forecast_what_it_took_and_what_it_cost_in_ene
     [(NO_DRIVER, "no GPU"), ("This account may not use the NVIDIA driver (NVML: No permission).", "GPUs unknown")],
 )
 async def test_gpus_that_nobody_can_ask_for_are_unknown_and_not_none(
-    desk: Any, session: Any, monkeypatch: pytest.MonkeyPatch, why: str, said: str
+    service: Any, session: Any, monkeypatch: pytest.MonkeyPatch, why: str, said: str
 ) -> None:
     found = machine().model_copy(update={"missing": {"gpus": why}})
     monkeypatch.setattr(session, "hardware", lambda: found)
-    html = await html_of(desk, "hardware")
+    html = await html_of(service, "hardware")
     assert said in text_of(html)
     assert f'title="{why}"' in html
 
 
-async def test_a_name_that_no_cluster_can_have_is_told_of_below_start(desk: Any) -> None:
-    html = await html_of(desk, "start", {"name": "My Cluster"})
+async def test_a_name_that_no_cluster_can_have_is_told_of_below_start(service: Any) -> None:
+    html = await html_of(service, "start", {"name": "My Cluster"})
     plan, begin, why = map(html.index, ('class="wb-Plan"', 'data-workbench="start"', "A cluster can&#39;t be called"))
     assert plan < begin < why
     assert re.search(r'<button[^>]*disabled[^>]*data-workbench="start"', html)
@@ -154,16 +154,16 @@ async def test_a_view_that_there_is_not_names_those_that_there_are(open_page: An
         assert (await page.next("gone"))["message"].startswith("There is no view 'secrets'. There are: sidebar, ")
 
 
-async def test_more_workers_than_there_is_memory_for_are_asked_for_with_a_warning(desk: Any, session: Any) -> None:
+async def test_more_workers_than_there_is_memory_for_are_asked_for_with_a_warning(service: Any, session: Any) -> None:
     session.add("calm-otter")
     field = "scale.calm-otter.n_workers"
-    few, many = [await html_of(desk, "clusters", {field: n}) for n in ("1", "9000")]
+    few, many = [await html_of(service, "clusters", {field: n}) for n in ("1", "9000")]
     assert ("Apply anyway" in few, "or force it" in few) == (False, False)
     assert ("Apply anyway" in many, "is left" in text_of(many)) == (True, True)
     assert escape(json.dumps({"cluster": "calm-otter", "n_workers": 2, "force": True})) in many
 
 
-async def test_a_name_that_no_cluster_can_have_is_told_of_while_it_is_typed(desk: Any, session: Any) -> None:
+async def test_a_name_that_no_cluster_can_have_is_told_of_while_it_is_typed(service: Any, session: Any) -> None:
     session.add("calm-otter", created=1.0)
     session.add("new-otter", created=time.time())
     for name, said in {
@@ -172,13 +172,13 @@ async def test_a_name_that_no_cluster_can_have_is_told_of_while_it_is_typed(desk
         "new-otter": None,
         "other": None,
     }.items():
-        html = await html_of(desk, "start", {"name": name})
+        html = await html_of(service, "start", {"name": name})
         assert (said or "GiB</p>") in html
         assert ("disabled" in html.partition('data-action="start"')[0].rpartition("<button")[2]) is bool(said)
 
 
 async def test_of_many_clusters_the_newest_and_what_needs_a_look_are_open_and_the_others_a_line_each(
-    desk: Any, session: Any
+    service: Any, session: Any
 ) -> None:
     def opened(html: str) -> dict[str, bool]:
         cards = re.findall(r'id="wb-card-([^"]*)" class="wb-Drawer"( hidden)?>', html)
@@ -188,15 +188,15 @@ async def test_of_many_clusters_the_newest_and_what_needs_a_look_are_open_and_th
         session.add(f"c{place}", created=float(place))
     session.add("ending", created=-1.0, expires_at=time.time() + 60)
     session.add("warned", created=-2.0, warning="The disk is full.")
-    found = opened(await html_of(desk, "clusters"))
+    found = opened(await html_of(service, "clusters"))
     assert found == {"c2": True, "c1": False, "c0": False, "ending": True, "warned": True}
 
 
-async def test_the_logs_of_a_cluster_stand_below_the_names_of_who_wrote_them(desk: Any, session: Any) -> None:
+async def test_the_logs_of_a_cluster_stand_below_the_names_of_who_wrote_them(service: Any, session: Any) -> None:
     session.add("calm-otter")
-    shown = text_of(await html_of(desk, "logs:calm-otter"))
+    shown = text_of(await html_of(service, "logs:calm-otter"))
     assert "host calm-otter started scheduler Nothing was logged." in shown
-    missing = await html_of(desk, "logs:nobody")
+    missing = await html_of(service, "logs:nobody")
     assert "calm-otter" in text_of(missing) or "nobody" in text_of(missing)
 
 
@@ -313,8 +313,8 @@ async def test_a_state_is_small_however_long_the_history_and_whatever_a_run_foun
     assert "run:genotype_pca-000000" in html
 
 
-async def test_the_machine_is_read_once_for_a_request(desk: Any, session: Any) -> None:
-    await perform(desk, "start", {"profile": "cpu"})
+async def test_the_machine_is_read_once_for_a_request(service: Any, session: Any) -> None:
+    await perform(service, "start", {"profile": "cpu"})
     assert session.readings == 1
 
 

@@ -81,8 +81,8 @@ def test_a_node_that_cannot_read_its_gpus_says_why() -> None:
     assert heard.silence == "On node-a: This account may not use the NVIDIA driver."
 
 
-async def test_a_cluster_that_cannot_be_watched_says_why_in_its_rows(desk: Any, session: Any) -> None:
+async def test_a_cluster_that_cannot_be_watched_says_why_in_its_rows(service: Any, session: Any) -> None:
     spec = session.add("calm-otter").spec.model_copy(update={"devices": ("GPU-9",)})
     session.change("calm-otter", spec=spec, status="stopping")
-    shown = text_of(await html_of(desk, "cluster:calm-otter"))
+    shown = text_of(await html_of(service, "cluster:calm-otter"))
     assert shown == "GPU-9 calm-otter is being stopped."

@@ -26,7 +26,7 @@ from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 
 import workbench
 from tests.conftest import using_data_folder
-from workbench import kept
+from workbench import named_choices
 from workbench.session import Session
 
 T = TypeVar("T")
@@ -177,7 +177,7 @@ def running_lab(folder: Path) -> Iterator[Lab]:
     with using_data_folder(folder / "workbench") as data_folder:
         running = Lab(folder, data_folder)
         # What is tested is what one sees every day; the tour of first steps has a test of its own.
-        kept.end_tour()
+        named_choices.end_tour()
         try:
             running.start()
             yield running

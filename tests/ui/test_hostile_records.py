@@ -13,7 +13,7 @@ from tests.ui.conftest import Lab
 from tests.ui.test_main_job import MINUTE, OpenLab, hook, open_sidebar
 from workbench.runs.run import Run
 from workbench.session import Session
-from workbench.views.recorded import write
+from workbench.views.run_files import write
 
 
 @pytest.fixture(scope="module")

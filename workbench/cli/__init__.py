@@ -22,10 +22,10 @@ from workbench.cli.completions import complete
 from workbench.cli.doctor import add_doctor
 from workbench.cli.forecast import add_forecast_commands, add_look
 from workbench.cli.machine import add_hardware, add_lab
+from workbench.cli.parsing import Parser
 from workbench.cli.records import add_record_commands
 from workbench.cli.runs import add_run_commands
 from workbench.cli.trust import add_trust, trusts_this_folder
-from workbench.cli.words import Parser
 from workbench.credentials import by_command
 from workbench.errors import BadInputError, FailedError, UntrustedError, WorkbenchError, quoted
 

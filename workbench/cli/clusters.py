@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from workbench.cli import completions
 from workbench.cli.answers import agreed, answer, complain, print_text, shown
 from workbench.cli.help import add_help, of_profile
+from workbench.cli.parsing import FORCE, add_cluster_name, add_command, whole_number
 from workbench.cli.signals import ending_on, holding_back_signals
-from workbench.cli.words import FORCE, add_cluster_name, add_command, whole_number
 from workbench.errors import BadInputError, FailedError, NotFoundError
 from workbench.threads import finish
 

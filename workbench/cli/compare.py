@@ -13,8 +13,8 @@ from workbench import config
 from workbench.cli.answers import agreed, complain, print_text, shown
 from workbench.cli.clusters import add_yes, new_session
 from workbench.cli.options import add_parameters, add_settings, workload_parameters
+from workbench.cli.parsing import add_command, add_pairs, add_workload_name, check_writable, parameters_of, whole_number
 from workbench.cli.signals import ending_on, holding_back_signals
-from workbench.cli.words import add_command, add_pairs, add_workload_name, check_writable, parameters_of, whole_number
 from workbench.errors import BadInputError, NotFoundError, WorkbenchError
 
 if TYPE_CHECKING:

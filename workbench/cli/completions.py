@@ -73,6 +73,6 @@ def workloads(prefix: str, **_: Any) -> list[str]:
 def profiles(prefix: str, **_: Any) -> list[str]:
     """Return names of profiles."""
     from workbench.clusters.profiles import registered
-    from workbench.clusters.profiles.own import saved
+    from workbench.clusters.profiles.saved_profiles import saved
 
     return [name for name in (*registered(), *saved()) if name.startswith(prefix)]

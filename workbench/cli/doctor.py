@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from workbench import __version__, config, formats
 from workbench.cli.answers import answer
-from workbench.cli.words import add_command
+from workbench.cli.parsing import add_command
 from workbench.errors import PACKAGES, WorkbenchError, install
 from workbench.packages import installed_version
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from workbench.cli.answers import answer
 from workbench.cli.clusters import add_yes, new_session, own_cluster, spec_of
 from workbench.cli.options import add_parameters, add_where, where, workload_parameters
+from workbench.cli.parsing import FORCE, add_command, add_workload_name
 from workbench.cli.runs import refuse_what_wont_fit, run_on
-from workbench.cli.words import FORCE, add_command, add_workload_name
 from workbench.errors import FailedError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _look(arguments: argparse.Namespace) -> int:
-    from workbench.views.looking import Looking
+    from workbench.views.path_process import Looking
 
     async def asked() -> Contents:
         # A path may never answer.

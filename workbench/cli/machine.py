@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from workbench.cli.answers import answer
 from workbench.cli.clusters import new_session
-from workbench.cli.words import add_command, whole_number
+from workbench.cli.parsing import add_command, whole_number
 from workbench.errors import MissingError, install
 
 
@@ -37,7 +37,7 @@ def lab(arguments: argparse.Namespace) -> int:
 def _app(arguments: argparse.Namespace) -> int:
     _check_installed("jupyter_server", "Jupyter's server, which serves the page,")
     asked = {"port": arguments.port, "browser": arguments.browser, "json": arguments.json}
-    _become([sys.executable, "-P", "-m", "workbench.server.alone", json.dumps(asked)])
+    _become([sys.executable, "-P", "-m", "workbench.server.standalone", json.dumps(asked)])
 
 
 def _check_installed(module: str, name: str) -> None:

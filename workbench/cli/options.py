@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from workbench.cli import completions
-from workbench.cli.words import add_pairs, parameters_of
+from workbench.cli.parsing import add_pairs, parameters_of
 from workbench.errors import BadInputError
 
 if TYPE_CHECKING:

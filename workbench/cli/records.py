@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbench import config
 from workbench.cli.answers import answer, complain, shown
 from workbench.cli.clusters import new_session
-from workbench.cli.words import add_command, add_run_name, check_free, size_given
+from workbench.cli.parsing import add_command, add_run_name, check_free, size_given
 from workbench.errors import BadInputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def _save(arguments: argparse.Namespace) -> int:
     if arguments.kind is None and ending == ".zip":
         return _export(session, run, arguments)
     if arguments.kind is None and ending in (".html", ".htm"):
-        from workbench.views.recorded import report
+        from workbench.views.run_files import report
 
         path = Path(arguments.file)
         check_free(path, arguments.replace)

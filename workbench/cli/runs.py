@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from workbench.cli.answers import answer, complain, print_text, shown
 from workbench.cli.clusters import add_no_wait, add_yes, new_session, own_cluster, spec_of
 from workbench.cli.options import add_parameters, add_settings, add_where, where, workload_parameters
+from workbench.cli.parsing import add_command, add_run_name, add_workload_name, parameters_of, whole_number
 from workbench.cli.signals import ending_on, holding_back_signals
-from workbench.cli.words import add_command, add_run_name, add_workload_name, parameters_of, whole_number
 from workbench.errors import BadInputError, ConflictError, NotFoundError, WorkbenchError
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _open(run: Run, arguments: argparse.Namespace) -> int:
     """Write the report of a finished run, and open it unless only its path was requested."""
-    from workbench.views.recorded import write
+    from workbench.views.run_files import write
 
     path = write(run)
     if not (arguments.json or arguments.report):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.cli.answers import agreed, answer
 from workbench.cli.clusters import new_session
-from workbench.cli.words import add_command
+from workbench.cli.parsing import add_command
 from workbench.errors import BadInputError, on_one_line
 
 if TYPE_CHECKING:
-    from workbench.kept import Definitions
+    from workbench.named_choices import Definitions
 
 _MEANING = "Workloads are code that runs as you; profiles name programs and servers that get your credentials."
 
@@ -28,7 +28,7 @@ def trusts_this_folder() -> bool:
 
 
 def _trust(arguments: argparse.Namespace) -> int:
-    from workbench import kept, trust
+    from workbench import named_choices, trust
 
     if arguments.list:
         return _list(arguments)
@@ -39,7 +39,7 @@ def _trust(arguments: argparse.Namespace) -> int:
         return answer(arguments, {"folder": str(folder), "trusted": False}, f"{on_one_line(str(folder))} {said}.")
     if not folder.is_dir():
         raise BadInputError(f"There is no folder {folder}. Give the path of one.")
-    found = kept.definitions(folder)
+    found = named_choices.definitions(folder)
     if found is None:
         outcome = {"folder": str(folder), "trusted": False}
         return answer(arguments, outcome, f"{folder} defines no workloads, profiles or presets.")
@@ -51,11 +51,11 @@ def _trust(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from workbench import kept, trust
+    from workbench import named_choices, trust
 
     found = []
     for folder, sha in trust.trusted().items():
-        there = kept.definitions(folder)
+        there = named_choices.definitions(folder)
         state = "trusted" if there and there.sha == sha else "changed since" if there else "defines nothing now"
         found.append({"folder": str(folder), "sha": sha, "state": state})
     lines = "\n".join(f"{on_one_line(each['folder'])}: {each['state']}" for each in found)

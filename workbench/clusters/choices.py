@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 from dask.utils import parse_bytes, parse_timedelta
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
-from workbench import credentials, formats, kept
+from workbench import credentials, formats, named_choices
 from workbench.errors import BadInputError
 
 P = ParamSpec("P")
@@ -113,7 +113,7 @@ Switch = Annotated[bool | None, BeforeValidator(blank_is_none), WithJsonSchema({
 
 def _named_values(value: Any) -> Any:
     try:
-        return kept.parsed(value) or {} if isinstance(value, str) else value
+        return named_choices.parsed(value) or {} if isinstance(value, str) else value
     except ValueError as err:
         raise ValueError("Give names and values such as {NAME: value}") from err
 

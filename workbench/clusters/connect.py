@@ -16,11 +16,11 @@ import dask
 from workbench import remote
 from workbench.clusters import cuda, records, security
 from workbench.clusters.profiles import of_cluster
-from workbench.clusters.reaching import check_answers
+from workbench.clusters.reachability import check_answers
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import ConflictError, FailedError, NotFoundError
+from workbench.sent_code import Travelling, apart, without_dasks_table
 from workbench.threads import finish, load
-from workbench.travelling import Travelling, apart, without_dasks_table
 
 if TYPE_CHECKING:
     from distributed import Client

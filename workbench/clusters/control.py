@@ -12,11 +12,11 @@ import psutil
 
 from workbench import config, formats
 from workbench.clusters import records, security
-from workbench.clusters.asking import ask
 from workbench.clusters.engine import Verb
 from workbench.clusters.profiles import of_cluster
-from workbench.clusters.reaching import asking
+from workbench.clusters.reachability import asking
 from workbench.clusters.records import ClusterRecord
+from workbench.clusters.requests import ask
 from workbench.errors import (
     BadInputError,
     ConflictError,

@@ -16,7 +16,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_unix_socket
 from tornado.web import Application, RequestHandler
 
-from workbench.clusters.asking import short
+from workbench.clusters.requests import short
 
 _SOCKET = "dashboard.sock"
 _PATIENCE = 2.0  # seconds for a remote dashboard to identify its scheduler

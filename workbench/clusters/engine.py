@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel
 
 from workbench import formats
-from workbench.clusters.reaching import ANSWERING, Place, asking, key_files
+from workbench.clusters.reachability import ANSWERING, Place, asking, key_files
 from workbench.clusters.spec import ClusterSpec
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from workbench.errors import BadInputError, MissingError
 from workbench.formats import duration
 from workbench.packages import installed_version
 from workbench.remote import revision_of
-from workbench.travelling import apart
+from workbench.sent_code import apart
 
 PACKAGES = ("dask", "distributed", "dask-workbench", "numpy", "cloudpickle", "msgpack", "cryptography")
 _PINNED = ("dask", "distributed")

@@ -1,6 +1,6 @@
 """Processes with a warm start: forked by the cluster's forkserver, which has already imported Dask.
 
-The host forks them on request (see `asking`). A request names a module and its arguments, as for `python -m`. The new
+The host forks them on request (see `requests`). A request names a module and its arguments, as for `python -m`. The new
 process leads its own session, has no parent, and outlives the host. Importing Dask takes a second or more; this takes
 a few hundredths. It has the environment and settings of the caller, like a cold process.
 """
@@ -20,7 +20,7 @@ from typing import Any
 
 import dask
 
-from workbench.clusters.asking import ask
+from workbench.clusters.requests import ask
 from workbench.errors import FailedError
 from workbench.jobs import processes
 from workbench.packages import installations

@@ -19,12 +19,12 @@ from distributed.core import Status
 from workbench import formats, remote
 from workbench.clusters import dashboard
 from workbench.clusters.engine import Engine, Job
-from workbench.clusters.reaching import ANSWERING, CONNECTING, Place, versions_in
-from workbench.clusters.repeating import repeat
+from workbench.clusters.periodic import repeat
+from workbench.clusters.reachability import ANSWERING, CONNECTING, Place, versions_in
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError, whole
 from workbench.formats import duration
-from workbench.travelling import (
+from workbench.sent_code import (
     About,
     Travelling,
     apart,

@@ -20,7 +20,7 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, StorageError
 from workbench.jobs import processes
 from workbench.jobs.records import claim
-from workbench.kept import check_name
+from workbench.named_choices import check_name
 
 
 def launch(

@@ -20,7 +20,7 @@ import psutil
 
 from workbench.clusters import records
 from workbench.clusters.profiles import Nearby, registered
-from workbench.clusters.reaching import Place, ask, greeting, is_dask, is_scheduler
+from workbench.clusters.reachability import Place, ask, greeting, is_dask, is_scheduler
 from workbench.errors import FailedError
 from workbench.threads import finish
 

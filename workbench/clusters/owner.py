@@ -16,17 +16,17 @@ import distributed.utils
 
 from workbench import config, formats, private
 from workbench.clusters import cuda, records, security
-from workbench.clusters.asking import answering
 from workbench.clusters.engine import Engine
 from workbench.clusters.forking import fork
 from workbench.clusters.handle import Handle, State
+from workbench.clusters.periodic import repeat
 from workbench.clusters.profiles import of_cluster
 from workbench.clusters.records import ClusterRecord
-from workbench.clusters.repeating import repeat
+from workbench.clusters.requests import answering
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError, StorageError, WorkbenchError, named
 from workbench.jobs import folders, processes
-from workbench.travelling import versions
+from workbench.sent_code import versions
 
 logger = logging.getLogger("workbench.host")
 

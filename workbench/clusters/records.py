@@ -26,7 +26,7 @@ from workbench.errors import ConflictError, FailedError, NotFoundError, StorageE
 from workbench.jobs import folders, processes
 from workbench.jobs.folders import Record
 from workbench.jobs.records import FILE, claim_folder, discard, with_process
-from workbench.kept import is_name
+from workbench.named_choices import is_name
 from workbench.redaction import redact_json
 from workbench.threads import finish
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from workbench.clusters import records
 from workbench.clusters.profiles import of_cluster
-from workbench.clusters.reaching import KEYS, Place, key_files, know
+from workbench.clusters.reachability import KEYS, Place, key_files, know
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import MissingError
 from workbench.threads import load as load_modules

@@ -11,7 +11,7 @@ from workbench.clusters import control, records
 from workbench.clusters.choices import choosing
 from workbench.clusters.connect import connect
 from workbench.clusters.launch import launch
-from workbench.clusters.reaching import KEYS
+from workbench.clusters.reachability import KEYS
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.credentials import by_command

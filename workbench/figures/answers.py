@@ -18,7 +18,7 @@ import xarray as xr
 
 from workbench import formats
 from workbench.labels import as_text, grouped
-from workbench.runs.singular import bounds_of
+from workbench.runs.singular_values import bounds_of
 from workbench.workloads.extensions import extensions
 
 MOST_DOTS = 10_000

@@ -13,8 +13,8 @@ from markupsafe import Markup, escape
 
 from workbench.figures.colors import DARK, LIGHT, Theme
 from workbench.figures.live import LiveFigure
-from workbench.figures.measured import Section, sections, sections_html, sections_items
 from workbench.figures.reactions import script
+from workbench.figures.run_pictures import Section, sections, sections_html, sections_items
 from workbench.markup import folded, joined, paragraph, script_json, tag
 from workbench.monitor.events import Batch
 from workbench.runs.facts import STYLE, TITLES, details_html, facts, facts_html

@@ -18,9 +18,9 @@ from workbench.genotypes.values import Genotypes, Variants
 from workbench.labels import as_text
 from workbench.linalg.arrays import in_blocks, refuse_masked, row_blocks
 from workbench.linalg.keys import lasting
-from workbench.storage import places, written
+from workbench.storage import places, written_chunks
 from workbench.storage.places import Place
-from workbench.storage.unreadable import in_array, naming_chunks
+from workbench.storage.read_errors import in_array, naming_chunks
 from workbench.storage.zarrs import OnDisk, safe
 
 Rows = int | Literal["auto"]
@@ -56,7 +56,7 @@ def of_whole_arrays(group: Any, place: Place, names: Sequence[str]) -> tuple[str
     Raises BadInputError if some don't: these arrays are never empty in part, and Zarr would give zeros.
     """
     found = (
-        written.remark(f"{place} ({name})", written.of_zarr(group[name], place, name), never=True)
+        written_chunks.remark(f"{place} ({name})", written_chunks.of_zarr(group[name], place, name), never=True)
         for name in names
         if name in group
     )

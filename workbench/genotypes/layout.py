@@ -21,7 +21,7 @@ from workbench.genotypes.values import Genotypes, Variants
 from workbench.labels import as_text
 from workbench.storage import places
 from workbench.storage.places import Place
-from workbench.storage.unreadable import in_array, naming_chunks
+from workbench.storage.read_errors import in_array, naming_chunks
 from workbench.storage.zarrs import OnDisk, safe
 
 PACKED = "packed"

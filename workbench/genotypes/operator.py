@@ -25,7 +25,7 @@ from workbench.linalg.gpu import host, namespace, on_device, on_devices, to_devi
 from workbench.linalg.keys import in_pass
 from workbench.linalg.krylov import Operator, orthonormal
 from workbench.linalg.passes import GRAPH_BYTES, reduction
-from workbench.travelling import cluster_client
+from workbench.sent_code import cluster_client
 
 Matrix = np.ndarray[Any, Any]
 

@@ -13,7 +13,7 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
 from workbench.errors import BadInputError
-from workbench.linalg import asked
+from workbench.linalg import arguments
 from workbench.linalg.arrays import TILE_BYTES, refuse_masked, slices, tiles
 from workbench.linalg.gpu import namespace, to_device_of
 from workbench.linalg.keys import fresh, lasting
@@ -275,7 +275,7 @@ def block_rows(
     `multiple` is the number of rows stored together in the file; `bytes_each` is the size of a row there, if larger.
     """
     if rows != "auto":
-        return max(1, min(asked.whole("rows", rows, "variants in a block"), n_variants))
+        return max(1, min(arguments.whole("rows", rows, "variants in a block"), n_variants))
     packed = max(1, packed_width(n_samples))
     width = max(packed, bytes_each)
     most = at_most(BLOCK_BYTES, width) // width

@@ -19,10 +19,10 @@ from workbench.genotypes.operator import GenotypeOperator
 from workbench.genotypes.reading import as_genotypes
 from workbench.genotypes.scaling import CONVENTIONS, REASONS, Rule, Scaler
 from workbench.genotypes.values import Genotypes, Variants
-from workbench.linalg import asked, krylov
+from workbench.linalg import arguments, krylov
 from workbench.linalg.certificate import Certificate
 from workbench.linalg.gpu import on_device
-from workbench.travelling import can_import, everywhere
+from workbench.sent_code import can_import, everywhere
 
 if TYPE_CHECKING:
     from workbench.genotypes.projection import Projection
@@ -183,8 +183,8 @@ def pca(
     genotypes = choosing.of_chosen_samples(as_genotypes(source), keep_samples, remove)
     rule = Rule("center" if scaler is None else scaler, maf, max_missing, hwe)
     k = _count(n_components, genotypes)
-    tol, max_passes = asked.accuracy(tol, max_passes)
-    asked.flags(keep)
+    tol, max_passes = arguments.accuracy(tol, max_passes)
+    arguments.flags(keep)
     barred = choosing.barred(genotypes, kept=kept, autosomes_only=autosomes_only, leave_out=leave_out)
     mask = choosing.rest(barred)
     if ld_prune is not None:
@@ -193,8 +193,8 @@ def pca(
     if chosen is DEVICE and not on_device(genotypes.packed._meta):
         genotypes = replace(genotypes, packed=genotypes.packed.to_backend("cupy"))
     operator = GenotypeOperator(genotypes, rule, kernel=chosen, kept_rows=mask, keep=keep, at_least=k)
-    more = chosen.oversamples(k) if n_oversamples is None else asked.whole("n_oversamples", n_oversamples, least=0)
-    start = asked.start(seed)
+    more = chosen.oversamples(k) if n_oversamples is None else arguments.whole("n_oversamples", n_oversamples, least=0)
+    start = arguments.start(seed)
     found = krylov.leading(operator, k, oversample=more, tol=tol, max_passes=max_passes, seed=start)
     if not operator.squares:
         raise BadInputError(

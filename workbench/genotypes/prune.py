@@ -18,7 +18,7 @@ from workbench.genotypes.packing import MISSING, unpack
 from workbench.genotypes.reading import as_genotypes
 from workbench.genotypes.scaling import Rule
 from workbench.genotypes.values import Genotypes
-from workbench.linalg import asked
+from workbench.linalg import arguments
 from workbench.linalg.gpu import host, namespace
 from workbench.linalg.threads import one_thread
 
@@ -79,7 +79,7 @@ def ld_prune(
         A parameter is out of its bounds, or positions are needed and are missing or out of order.
     """
     genotypes = as_genotypes(source)
-    if not isinstance(r2, asked.REAL) or not 0 < r2 <= 1:
+    if not isinstance(r2, arguments.REAL) or not 0 < r2 <= 1:
         raise BadInputError(f"r2 is a squared correlation above 0 and up to 1, not {r2!r}.")
     mask = as_mask(kept, genotypes)
     allowed = np.ones(genotypes.n_variants, bool) if mask is None else mask
@@ -122,7 +122,7 @@ def _ends(starts: Matrix, ends: Matrix, n_variants: int) -> Matrix:
 
 def _asked(genotypes: Genotypes, window: int, step: int, unit: str) -> tuple[int, int, list[int]]:
     """Return window and step as whole numbers, and the limits of the contigs."""
-    window, step = (min(asked.whole(name, n, str(unit)), _FAR) for name, n in (("window", window), ("step", step)))
+    window, step = (min(arguments.whole(name, n, str(unit)), _FAR) for name, n in (("window", window), ("step", step)))
     contigs = genotypes.variants.contig
     if unit not in ("variants", "bp"):
         raise BadInputError(f"Unknown unit {unit!r}. Choose one of: variants, bp.")

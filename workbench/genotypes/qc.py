@@ -18,7 +18,7 @@ from workbench.genotypes.reading import as_genotypes
 from workbench.genotypes.scaling import exact_p
 from workbench.genotypes.values import Variants
 from workbench.linalg.gpu import host
-from workbench.travelling import scheduler
+from workbench.sent_code import scheduler
 
 Matrix = np.ndarray[Any, Any]
 

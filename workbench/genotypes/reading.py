@@ -30,16 +30,16 @@ from workbench.genotypes.packing import MISSING_CODES, missing_codes
 from workbench.genotypes.plink import is_plink, read_plink
 from workbench.genotypes.values import Genotypes, Variants
 from workbench.labels import as_text
-from workbench.linalg import asked
+from workbench.linalg import arguments
+from workbench.sent_code import reach_cluster
 from workbench.storage import conventions, places
 from workbench.storage.decoders import check_decoders
 from workbench.storage.formats import hdf5, npy
 from workbench.storage.formats.base import Format
 from workbench.storage.places import Place
 from workbench.storage.reading import reader_of
-from workbench.storage.written import of_zarr, remark
+from workbench.storage.written_chunks import of_zarr, remark
 from workbench.storage.zarrs import MARKS, is_marked, outdated, outdated_remark, safe, store_at
-from workbench.travelling import reach_cluster
 
 _EXPECTED = (
     "a PLINK .bed file with its .bim and .fam, VCF Zarr, a store that pack_to_zarr wrote, "
@@ -135,7 +135,7 @@ def _check_options(orientation: Any, missing: Any, samples: Any, variants: Any) 
     if orientation is not None and not isinstance(orientation, str):
         raise BadInputError(f"Unknown orientation {orientation!r}. Choose one of: {', '.join(ORIENTATIONS)}.")
     codes = missing if isinstance(missing, tuple) else (missing,)
-    if missing is not None and not all(isinstance(code, asked.REAL) for code in codes):
+    if missing is not None and not all(isinstance(code, arguments.REAL) for code in codes):
         raise BadInputError(f"missing is a number, or several, that stand for a value not known; not {missing!r}.")
     if samples is not None and (isinstance(samples, str) or np.ndim(samples) != 1):
         raise BadInputError(f"samples are names, one for each sample, not {samples!r}.")

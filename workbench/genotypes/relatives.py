@@ -21,9 +21,9 @@ from workbench.genotypes import bits, choosing, kernels
 from workbench.genotypes.operator import blocked
 from workbench.genotypes.reading import as_genotypes
 from workbench.genotypes.scaling import Rule
-from workbench.linalg import asked
+from workbench.linalg import arguments
 from workbench.linalg.gpu import host
-from workbench.travelling import everywhere
+from workbench.sent_code import everywhere
 
 Matrix = np.ndarray[Any, Any]
 
@@ -120,7 +120,7 @@ def kinship(
     BadInputError
         There is one sample, or kinship can't be computed for any pair.
     """
-    if not isinstance(cutoff, asked.REAL) or not cutoff <= 0.5:
+    if not isinstance(cutoff, arguments.REAL) or not cutoff <= 0.5:
         raise BadInputError(f"cutoff is a kinship of at most 0.5, such as 0.0884 for second degree, not {cutoff!r}.")
     rule = Rule("center", maf, max_missing, hwe) if maf or max_missing < 1 or hwe else None
     genotypes = choosing.of_chosen_samples(as_genotypes(source), keep_samples, remove)

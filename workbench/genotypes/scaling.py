@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.linalg import asked
+from workbench.linalg import arguments
 
 Matrix = np.ndarray[Any, Any]
 Scaler = Literal["patterson", "hail", "plink", "standard", "center"]
@@ -67,11 +67,11 @@ class Rule:
         if self.scaler not in get_args(Scaler):
             known = ", ".join(get_args(Scaler))
             raise BadInputError(f"Unknown scaler {self.scaler!r}. Choose one of: {known}; None means center.")
-        if not isinstance(self.maf, asked.REAL) or not 0 <= self.maf <= 0.5:
+        if not isinstance(self.maf, arguments.REAL) or not 0 <= self.maf <= 0.5:
             raise BadInputError(f"maf is the frequency of the rarer allele, from 0 to 0.5, not {self.maf!r}.")
-        if not isinstance(self.max_missing, asked.REAL) or not 0 <= self.max_missing <= 1:
+        if not isinstance(self.max_missing, arguments.REAL) or not 0 <= self.max_missing <= 1:
             raise BadInputError(f"max_missing is a part of the samples, from 0 to 1, not {self.max_missing!r}.")
-        if not isinstance(self.hwe, asked.REAL) or not 0 <= self.hwe < 1:
+        if not isinstance(self.hwe, arguments.REAL) or not 0 <= self.hwe < 1:
             raise BadInputError(f"hwe is the least p of the exact test, from 0 to below 1, not {self.hwe!r}.")
 
     def verdict(self, counts: Matrix) -> Matrix:

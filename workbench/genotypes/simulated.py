@@ -13,7 +13,7 @@ import numpy as np
 from workbench.errors import BadInputError
 from workbench.genotypes.packing import block_rows, pack, packed_array, packed_width
 from workbench.genotypes.values import Genotypes
-from workbench.linalg import asked, cuda
+from workbench.linalg import arguments, cuda
 from workbench.linalg.arrays import row_blocks
 from workbench.linalg.keys import fresh
 
@@ -71,7 +71,7 @@ def simulate(
     drifts = np.broadcast_to(np.asarray(fst, float), (n_populations,)) if np.ndim(fst) == 0 else np.asarray(fst, float)
     _check(n_variants, n_samples, n_populations, drifts)
     for name, share in (("missing", missing), ("monomorphic", monomorphic), ("all_missing", all_missing)):
-        if not isinstance(share, asked.REAL) or not 0 <= share <= 1:
+        if not isinstance(share, arguments.REAL) or not 0 <= share <= 1:
             raise BadInputError(f"{name}={share!r} is a share of them: give a number from 0 to 1.")
     draw = _Draw(n_samples, tuple(drifts.tolist()), missing, monomorphic, all_missing, seed)
     height = block_rows(n_variants, n_samples, rows, multiple=_TILE)
@@ -95,7 +95,7 @@ def _on_devices(draw: _Draw, n_variants: int) -> da.Array:
 
 def _check(n_variants: int, n_samples: int, n_populations: int, drifts: np.ndarray[Any, Any]) -> None:
     for name, number in (("n_variants", n_variants), ("n_samples", n_samples), ("n_populations", n_populations)):
-        asked.whole(name, number)
+        arguments.whole(name, number)
     if drifts.shape != (n_populations,):
         raise BadInputError(f"fst has {drifts.size} values for {n_populations} populations: give one, or one for each.")
     if not ((drifts > 0) & (drifts < 1)).all():

@@ -30,10 +30,10 @@ from workbench.genotypes.values import Genotypes
 from workbench.labels import as_text
 from workbench.linalg.gpu import host
 from workbench.linalg.keys import fresh
+from workbench.sent_code import cluster_client, reach_cluster, refuse_unwritable, unable
 from workbench.storage import places
 from workbench.storage.places import Place
 from workbench.storage.zarrs import HALF, remove_halves
-from workbench.travelling import cluster_client, reach_cluster, refuse_unwritable, unable
 
 Progress = Callable[[int, int], None]
 

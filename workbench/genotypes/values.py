@@ -11,7 +11,7 @@ import numpy as np
 
 from workbench.errors import BadInputError
 from workbench.genotypes.packing import MISSING, PER_BYTE, chosen, packed_width, taken, unpack
-from workbench.travelling import reach_cluster
+from workbench.sent_code import reach_cluster
 
 IN_FAMILY = "name_in_family"
 """Column of names that repeat across families, if the samples' names combine both."""

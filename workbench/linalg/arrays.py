@@ -12,7 +12,7 @@ import numpy as np
 from workbench.errors import BadInputError
 from workbench.linalg.gpu import namespace, on_device
 from workbench.linalg.keys import fresh
-from workbench.travelling import reach_cluster
+from workbench.sent_code import reach_cluster
 
 if TYPE_CHECKING:
     from workbench.hardware import Memory

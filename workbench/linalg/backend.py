@@ -20,7 +20,7 @@ from dask.array.backends import ArrayBackendEntrypoint, NumpyBackendEntrypoint, 
 
 from workbench.errors import BadInputError
 from workbench.linalg.keys import fresh
-from workbench.travelling import cluster_client, workers_of
+from workbench.sent_code import cluster_client, workers_of
 
 
 class Remote:

@@ -11,12 +11,12 @@ import dask.array as da
 import numpy as np
 
 from workbench.formats import size
-from workbench.linalg import asked, krylov, tall
+from workbench.linalg import arguments, krylov, tall
 from workbench.linalg.arrays import ArrayError, as_matrix, memory_of_host, result_dtype
 from workbench.linalg.certificate import Certificate, warn
 from workbench.linalg.gpu import device_memory, namespace, on_device, on_devices
 from workbench.linalg.passes import Along, DaskOperator, View
-from workbench.travelling import cluster_client, scheduler, workers_of
+from workbench.sent_code import cluster_client, scheduler, workers_of
 
 Matrix = np.ndarray[Any, Any]
 
@@ -135,11 +135,11 @@ def svd_compressed(
     less than the tolerance; `certificate.dtype` names the final dtype. A space of singular vectors is only as
     sharp as the gap behind it: see `certificate.angle`.
     """
-    a, k, (tol, max_passes) = as_matrix(a), asked.whole("k", k), asked.accuracy(tol, max_passes)
-    n_oversamples = asked.whole("n_oversamples", n_oversamples, least=0)
-    asked.whole("n_power_iter", n_power_iter, least=0)
-    asked.flags(keep, compute=compute, coerce_signs=coerce_signs, scale=scale)
-    seed = asked.start(seed)
+    a, k, (tol, max_passes) = as_matrix(a), arguments.whole("k", k), arguments.accuracy(tol, max_passes)
+    n_oversamples = arguments.whole("n_oversamples", n_oversamples, least=0)
+    arguments.whole("n_power_iter", n_power_iter, least=0)
+    arguments.flags(keep, compute=compute, coerce_signs=coerce_signs, scale=scale)
+    seed = arguments.start(seed)
     _check_centering(center, scale)
     if iterator not in ("power", "QR"):
         raise ArrayError(f"Unknown iterator '{iterator}'. Choose one of: power, QR.")

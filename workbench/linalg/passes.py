@@ -27,7 +27,7 @@ from workbench.linalg.arrays import check_finite, dense, result_dtype, working_d
 from workbench.linalg.gpu import host, namespace, on_device, on_devices, single_is_single, to_device_of
 from workbench.linalg.keys import fresh, in_pass, lasting, tree
 from workbench.linalg.krylov import Operator
-from workbench.travelling import cluster_client, scheduler
+from workbench.sent_code import cluster_client, scheduler
 
 Matrix = np.ndarray[Any, Any]
 Along = Literal["rows", "columns"] | None

@@ -9,7 +9,7 @@ from typing import Any, Self
 import dask
 import numpy as np
 
-from workbench.linalg import asked
+from workbench.linalg import arguments
 from workbench.linalg.arrays import ArrayError, as_matrix, result_dtype, working_dtype
 from workbench.linalg.certificate import Certificate
 from workbench.linalg.compressed import SVD, svd_compressed
@@ -89,7 +89,7 @@ class PCA:
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Find the components; passes over `X` are made now."""
-        asked.flags(self.keep, scale=self.scale, whiten=self.whiten)
+        arguments.flags(self.keep, scale=self.scale, whiten=self.whiten)
         a = _samples(X)
         rows, columns = a.shape
         if rows < 2:
@@ -129,7 +129,7 @@ class PCA:
 
     def _found(self, a: Any, most: int) -> tuple[SVD, int]:
         """Return the requested components and their number; one where there are none."""
-        if isinstance(self.n_components, asked.REAL) and 0 < self.n_components < 1:
+        if isinstance(self.n_components, arguments.REAL) and 0 < self.n_components < 1:
             found, k = self._share(a, float(self.n_components), most)
         else:
             k = self._count(most)
@@ -162,7 +162,7 @@ class PCA:
             a,
             k,
             # If all are requested, no start can miss one.
-            seed=0 if k == min(a.shape) else asked.start(self.random_state, "random_state"),
+            seed=0 if k == min(a.shape) else arguments.start(self.random_state, "random_state"),
             coerce_signs=False,
             tol=self.tol,
             max_passes=self.max_passes,

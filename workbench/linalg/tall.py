@@ -42,7 +42,7 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
 from workbench.formats import size
-from workbench.linalg import asked
+from workbench.linalg import arguments
 from workbench.linalg.arrays import (
     ArrayError,
     as_matrix,
@@ -57,7 +57,7 @@ from workbench.linalg.arrays import (
 )
 from workbench.linalg.gpu import device_memory, namespace, on_device, on_devices, to_device_of
 from workbench.linalg.keys import lasting, tree
-from workbench.travelling import cluster_client, workers_of
+from workbench.sent_code import cluster_client, workers_of
 
 Matrix = Any  # NumPy's or CuPy's, as the blocks are
 Finish = Literal["svd", "qr"]
@@ -106,7 +106,7 @@ def svd(a: Any, coerce_signs: bool = True, full_matrices: bool = False) -> tuple
     ArrayError
         A ValueError: not two-dimensional; or, when computed, NaN or infinity, with their place.
     """
-    asked.flags(coerce_signs=coerce_signs, full_matrices=full_matrices)
+    arguments.flags(coerce_signs=coerce_signs, full_matrices=full_matrices)
     if full_matrices:
         raise NotImplementedError("full_matrices=True is not implemented for Dask arrays: use full_matrices=False.")
     a = as_matrix(a)

@@ -18,7 +18,7 @@ from workbench.hardware import sampling
 from workbench.monitor import plugin, sampler
 from workbench.monitor.events import Batch
 from workbench.monitor.wire import unpack
-from workbench.travelling import Travelling
+from workbench.sent_code import Travelling
 
 _GPU_INTERVAL = 0.25  # seconds, if the configuration has none
 

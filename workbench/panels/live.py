@@ -18,10 +18,10 @@ from workbench.runs import store
 from workbench.threads import in_thread
 from workbench.views import watching
 from workbench.views.drawing import document
+from workbench.views.event_history import Past
 from workbench.views.messages import check_theme
 from workbench.views.page import OnScreen
-from workbench.views.past import Past
-from workbench.views.recorded import read_batches
+from workbench.views.run_files import read_batches
 
 if TYPE_CHECKING:
     from distributed import Client

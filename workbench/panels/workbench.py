@@ -12,9 +12,9 @@ from workbench.panels.widget import Widget
 from workbench.session import Session
 from workbench.views.actions import perform
 from workbench.views.comparisons import tab
-from workbench.views.desk import Desk
 from workbench.views.files import read_file
 from workbench.views.messages import check, check_theme
+from workbench.views.service import Service
 
 if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
@@ -39,7 +39,7 @@ class Workbench(Widget):
     def __init__(self, session: Session | None = None, *, theme: str | None = None) -> None:
         options = {"view": "wide", "theme": None if theme is None else check_theme(theme)}
         self.session = session or Session()
-        self._desk: Desk | None = None
+        self._service: Service | None = None
         super().__init__(options)
 
     def close(self) -> None:
@@ -60,10 +60,10 @@ class Workbench(Widget):
         do(self.send_to_later, {"type": "do", **shown})
         return begun
 
-    def _at(self) -> Desk:
-        if self._desk is None:
-            self._desk = Desk("", _log, make_session=lambda: self.session)
-        return self._desk
+    def _at(self) -> Service:
+        if self._service is None:
+            self._service = Service("", _log, make_session=lambda: self.session)
+        return self._service
 
     async def watching(self) -> Watching:
         """Return what all places share."""
@@ -75,17 +75,17 @@ class Workbench(Widget):
         return await perform(self._at(), name, arguments)
 
     def _on_hidden(self) -> None:
-        desk, self._desk = self._desk, None
-        if desk is not None:
-            do(desk.close)
+        service, self._service = self._service, None
+        if service is not None:
+            do(service.close)
 
     def _end(self) -> None:
         self._close_seats(list(self._seats))
         self._on_hidden()
 
 
-async def _file(desk: Desk, path: str) -> dict[str, Any]:
+async def _file(service: Service, path: str) -> dict[str, Any]:
     """Return a page or a file as JSON: no server has it here."""
-    found = await read_file(desk, path)
+    found = await read_file(service, path)
     content = found.content.encode() if isinstance(found.content, str) else found.content
     return {"name": found.name, "kind": found.kind, "base64": base64.b64encode(content).decode()}

@@ -71,7 +71,7 @@ _DIRECTORY = 128 * MOST_MEMBERS
 """Largest size of a zip's list of members, which is read at once."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 _OF_STORE = re.compile(rf"{re.escape(FILE)}/((?!\.)[^/\\\0-\x1f]+/)?(zarr\.json|c(/\d+)*)")
-"""Names of files of a Zarr store of version 3, as `runs.keeping` writes it: metadata and chunks of its arrays."""
+"""Names of files of a Zarr store of version 3, as `runs.answer_storage` writes it: metadata and chunks."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 

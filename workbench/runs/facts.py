@@ -12,7 +12,7 @@ from markupsafe import Markup
 from workbench.errors import on_one_line
 from workbench.formats import count, duration, percent, rate, size, span
 from workbench.markup import facts as pairs_html, folded, fragment, joined, paragraph, table, tag
-from workbench.runs import savings, singular, transfers
+from workbench.runs import background_saves, singular_values, transfers
 from workbench.runs.run import SHARES, SIMULATED, WATCHED, Run, answered
 from workbench.workloads.values import FACTS
 
@@ -47,7 +47,7 @@ class Fact(NamedTuple):
     status: Literal["good", "bad", "warning"] | None = None
     detail: str = ""
     """Further text, folded where that is possible."""
-    values: singular.Values | None = None
+    values: singular_values.Values | None = None
     """The table that `text` sums up."""
     shares: Mapping[str, float] | None = None
     """Shares of the workers' time that `text` lists."""
@@ -76,9 +76,9 @@ def answer(workload: str, result: Mapping[str, Any] | None, *, as_given: bool = 
     found = answered(workload, result)
     if found is None:
         return [Fact("Answer", count(result["tasks"], "task"), "answer")]
-    shown = singular.other_values(found, _PARTS)
+    shown = singular_values.other_values(found, _PARTS)
     facts = []
-    if values := singular.values(found):
+    if values := singular_values.values(found):
         numbers = found["singular_values"]
         first = ", ".join(f"{each:.6g}" if isinstance(each, int | float) else plain(each) for each in numbers[:3])
         text = f"σ = {first}{f', … ({len(numbers)})' if len(numbers) > 3 else ''}"
@@ -125,7 +125,7 @@ def _answer(run: Run) -> Iterator[Fact]:
 
 def _check(run: Run) -> Iterator[Fact]:
     result = run.result or {}
-    certificate, accuracy = result.get("certificate") or {}, singular.accuracy(result)
+    certificate, accuracy = result.get("certificate") or {}, singular_values.accuracy(result)
     details = (run.check.detail if run.check else None, certificate.get("sentence"))
     detail = "\n".join(each for each in details if each)
     if run.check is not None:
@@ -138,7 +138,7 @@ def _check(run: Run) -> Iterator[Fact]:
         yield Fact("Check", "This answer has no check.", "check")
     yield Fact("GPU", (run.on_gpu and run.on_gpu.warning) or "", "check", "warning")
     yield Fact("Arrays", run.answers.sentence if run.answers else "", "check")
-    saving = savings.read(run.id)
+    saving = background_saves.read(run.id)
     yield Fact("Saved", saving.sentence if saving else "", "check")
 
 
@@ -312,9 +312,9 @@ def _detail(fact: Fact) -> Markup:
     return folded(_MORE.get(fact.label, "More"), tag("div", fact.detail, style="white-space: pre-wrap"))
 
 
-def _values(found: singular.Values) -> Markup:
+def _values(found: singular_values.Values) -> Markup:
     """Return the singular values as a table, ten visible and the others folded."""
-    first, others = found.rows[: singular.FIRST], found.rows[singular.FIRST :]
+    first, others = found.rows[: singular_values.FIRST], found.rows[singular_values.FIRST :]
     left_out = f"{found.left_out} smaller ones are in the record." if found.left_out else ""
     further = folded(f"{len(others)} more", table(found.header, others) + paragraph(left_out)) if others else ""
     return tag("div", table(found.header, first), further, style="overflow-x: auto", data_workbench="values")

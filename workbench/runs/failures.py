@@ -17,8 +17,8 @@ from dask.utils import key_split
 from workbench import formats
 from workbench.errors import MODULES, FailedError, WorkbenchError, named, said
 from workbench.runs.run import Run
+from workbench.sent_code import check_readable
 from workbench.storage.places import of_server, sentences_about
-from workbench.travelling import check_readable
 from workbench.workloads.importing import is_next_to
 
 if TYPE_CHECKING:

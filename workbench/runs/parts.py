@@ -1,7 +1,7 @@
 """Parts of a run's result that pages, reports and comparisons read: their names and types.
 
 A record may come from anywhere. An invalid part, such as a certificate, is refused when the record is read.
-User functions can't return parts of these names (see `workloads.returned`), except lists of numbers.
+User functions can't return parts of these names (see `workloads.function_results`), except lists of numbers.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from workbench.jobs.records import Writer
 from workbench.linalg.keys import pass_in
 from workbench.monitor.energy import Energy, Meter
 from workbench.runs.run import Count, Progress, Run
-from workbench.travelling import standstill
+from workbench.sent_code import standstill
 
 if TYPE_CHECKING:
     from distributed import Client

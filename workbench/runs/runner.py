@@ -30,13 +30,13 @@ from workbench.formats import listed
 from workbench.jobs import folders, processes
 from workbench.jobs.ending import Cancelled, cancellable, ignore_cancellation, outcome
 from workbench.jobs.records import Writer
-from workbench.runs import inputs, keeping, places, store, transfers
+from workbench.runs import answer_storage, block_locations, inputs, store, transfers
 from workbench.runs.forecasting import devices
 from workbench.runs.forecasting.forecast import foreseen, lacking
 from workbench.runs.recording import Recording, diagnose
 from workbench.runs.run import Diagnosis, Peak, Progress, Run
 from workbench.runs.settings import of_graphs, without_effect
-from workbench.travelling import (
+from workbench.sent_code import (
     Travelling,
     check_readable,
     machine_elsewhere,
@@ -95,16 +95,16 @@ def _alone(writer: Writer[Run], spec: ClusterSpec) -> dict[str, Any]:
     """Compute a run without Dask in this process, and return its outcome, with the most memory that it held."""
     import resource
 
-    from workbench.workloads import alone
+    from workbench.workloads import without_dask
     from workbench.workloads.lookup import template
 
     run = writer.record
     chosen, parameters = template(run.workload), _parameters(run)
     inputs.check_unchanged(chosen, run.resolved, run.files)
-    to = keeping.chosen_target(parameters.save, replace=parameters.replace)
+    to = answer_storage.chosen_target(parameters.save, replace=parameters.replace)
     progress = Progress(done=0, total=1, stage="computing")
     writer.note(status="running", started=time.time(), versions=versions(), progress=progress)
-    found = alone.compute(chosen, parameters, spec.profile)
+    found = without_dask.compute(chosen, parameters, spec.profile)
     n_bytes = chosen.needs(parameters).array_bytes
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     peak = Peak(worker=spec.profile, task=run.workload, bytes=most, limit=spec.memory_limit)
@@ -124,7 +124,7 @@ def _alone(writer: Writer[Run], spec: ClusterSpec) -> dict[str, Any]:
     )
     left = None
     if found.arrays is not None:
-        left = keeping.leave(run.id, found.arrays, to)
+        left = answer_storage.leave(run.id, found.arrays, to)
         writer.note(answers=left.answers, notes=(*run.notes, *left.notes))
     checked = found.check()
     ignore_cancellation()
@@ -133,7 +133,7 @@ def _alone(writer: Writer[Run], spec: ClusterSpec) -> dict[str, Any]:
 
 def _compute(writer: Writer[Run], recording: Recording) -> dict[str, Any]:
     from workbench.runs.failures import out_of_reach
-    from workbench.workloads import own
+    from workbench.workloads import user_functions
     from workbench.workloads.lookup import template
 
     to, unsaved, run = None, None, writer.record
@@ -141,15 +141,17 @@ def _compute(writer: Writer[Run], recording: Recording) -> dict[str, Any]:
         dask.config.set(run.settings or {}),
         _connected(writer) as (client, spec),
         devices.arrays(run.spec),
-        places.counted(client, run.id) if _has_gpus(run) else contextlib.nullcontext(),
+        block_locations.counted(client, run.id) if _has_gpus(run) else contextlib.nullcontext(),
     ):
         try:
             # A user's function is imported here and nowhere else.
-            chosen = template(run.workload) if run.function is None else own.loaded(run.function, run.workload)
+            chosen = (
+                template(run.workload) if run.function is None else user_functions.loaded(run.function, run.workload)
+            )
             parameters = _parameters(run)
             _check_modules(run, chosen, parameters, spec)
             inputs.check_unchanged(chosen, run.resolved, run.files)
-            to = keeping.chosen_target(parameters.save, replace=parameters.replace)
+            to = answer_storage.chosen_target(parameters.save, replace=parameters.replace)
 
             compute = partial(_results, client, recording, chosen, run)
             if run.measurement and not _has_gpus(run):
@@ -174,7 +176,7 @@ def _compute(writer: Writer[Run], recording: Recording) -> dict[str, Any]:
 
                 results, collections, seconds = timed(chosen, parameters, compute, note)
             recording.stop()
-            on_gpu = places.collected(client, run.id, recording.groups) if _has_gpus(run) else None
+            on_gpu = block_locations.collected(client, run.id, recording.groups) if _has_gpus(run) else None
             if on_gpu is not None and chosen.by_processors:
                 on_gpu |= {"warning": None}
             progress = recording.progress().finished()
@@ -194,7 +196,7 @@ def _compute(writer: Writer[Run], recording: Recording) -> dict[str, Any]:
                 progress=progress.model_copy(update={"stage": "saving" if answer else "checking"}),
             )
             if answer:
-                left = keeping.leave(run.id, answer, to, client)
+                left = answer_storage.leave(run.id, answer, to, client)
                 writer.note(
                     answers=left.answers,
                     notes=(*notes, *left.notes),
@@ -211,7 +213,7 @@ def _compute(writer: Writer[Run], recording: Recording) -> dict[str, Any]:
             raise
         except Cancelled:
             _free_workers(client)
-            keeping.clear(run.id, to)
+            answer_storage.clear(run.id, to)
             raise
         finally:
             recording.stop()
@@ -389,7 +391,7 @@ def _persist(client: Client, collections: dict[str, Any], *, optimized_here: boo
         # With the settings of this process, where the scheduler would take its own.
         sent = list(dask.optimize(*sent))
     persisted = dict(zip(collections, client.persist(sent, optimize_graph=not optimized_here), strict=True))
-    keeping.wait_for(futures_of(list(persisted.values())))
+    answer_storage.wait_for(futures_of(list(persisted.values())))
     return persisted
 
 
@@ -439,7 +441,7 @@ def _explain(error: Exception, run: Run) -> str:
 
 def _end_of_cluster(name: str) -> str | None:
     """Return how the cluster ended, or its jobs with their workers; None if all is there."""
-    from workbench.clusters.reaching import Place, refuses
+    from workbench.clusters.reachability import Place, refuses
 
     ended, began = f"The cluster {name} ended while the run was going on.", time.monotonic()
     while True:

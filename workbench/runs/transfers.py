@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench import remote
 from workbench.formats import count
-from workbench.travelling import Travelling
+from workbench.sent_code import Travelling
 
 if TYPE_CHECKING:
     from distributed import Client

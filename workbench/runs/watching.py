@@ -25,7 +25,7 @@ from workbench.monitor.events import KINDS, Batch
 from workbench.runs import store
 from workbench.runs.recording import Recording, diagnose
 from workbench.runs.run import WATCHED, Run
-from workbench.travelling import ask, machine_elsewhere, versions
+from workbench.sent_code import ask, machine_elsewhere, versions
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -117,12 +117,12 @@ class Watching:
 
     @answer.setter
     def answer(self, value: Any) -> None:
-        from workbench.workloads import returned
+        from workbench.workloads import function_results
 
-        found = returned.named(value, "the answer")
-        if returned.collections(found):
+        found = function_results.named(value, "the answer")
+        if function_results.collections(found):
             raise BadInputError("The answer isn't computed yet. Give values: run.answer = x.compute().")
-        self._answer = returned.values(found)
+        self._answer = function_results.values(found)
 
     @property
     def name(self) -> str | None:

@@ -1,4 +1,4 @@
-"""The extension that Jupyter loads: it registers the addresses and creates the `Desk` that answers them.
+"""The extension that Jupyter loads: it registers the addresses and creates the `Service` that answers them.
 
 Loading it must not slow Jupyter's start: Dask, pydantic and the session are imported by the first request.
 """
@@ -14,7 +14,7 @@ from tornado.web import RequestHandler
 
 from workbench.server.handlers import Pages, Script
 from workbench.views.answers import API
-from workbench.views.desk import Desk
+from workbench.views.service import Service
 
 CLOSING = 5.0
 """Limit in seconds for closing all watchers when the server stops."""
@@ -27,10 +27,10 @@ class WorkbenchApp(ExtensionApp):
     description = "Pick hardware, start the Dask cluster that matches it, run a workload, watch it live."
 
     def initialize_settings(self) -> None:
-        """Add the `Desk` to the settings of the web application."""
+        """Add the `Service` to the settings of the web application."""
         given = {f"make_{part}": self.settings.get(f"workbench_{part}") for part in ("session", "watching", "looking")}
         made_by = {name: make for name, make in given.items() if make is not None}
-        self.settings["workbench_desk"] = Desk(self.settings["base_url"], self.log, **made_by)
+        self.settings["workbench_service"] = Service(self.settings["base_url"], self.log, **made_by)
 
     def initialize_handlers(self) -> None:
         """Register the addresses."""
@@ -39,7 +39,7 @@ class WorkbenchApp(ExtensionApp):
     async def stop_extension(self) -> None:
         """Close all watchers within the time limit. Clusters and runs belong to the user and keep running."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.settings["workbench_desk"].close(), CLOSING)
+            await asyncio.wait_for(self.settings["workbench_service"].close(), CLOSING)
 
 
 def addresses() -> list[tuple[str, type[RequestHandler]]]:

@@ -23,14 +23,14 @@ from jupyter_server_proxy.handlers import ProxyHandler
 from tornado.httputil import HTTPHeaders
 from tornado.web import HTTPError, RequestHandler, authenticated
 
-from workbench.clusters.asking import short
+from workbench.clusters.requests import short
 from workbench.errors import NotFoundError
 from workbench.server.handlers import Refusing
 from workbench.views.answers import API
 
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
-    from workbench.views.desk import Desk
+    from workbench.views.service import Service
 
 _FOLDER = "dask"
 _ASKED = ("Accept", "Accept-Encoding", "Accept-Language", "If-Modified-Since", "If-None-Match", "User-Agent")
@@ -73,8 +73,8 @@ def _keys(handler: RequestHandler) -> _Keys:
 
 async def _record(handler: RequestHandler, name: str) -> ClusterRecord:
     """Return the record of a cluster. Raises NotFoundError if it has no dashboard now."""
-    desk: Desk = handler.settings["workbench_desk"]
-    record = await desk.ask(lambda session: session.cluster(name))
+    service: Service = handler.settings["workbench_service"]
+    record = await service.ask(lambda session: session.cluster(name))
     if record.status != "ready" or not record.dashboard_address:
         raise NotFoundError(f"Cluster {name} has no dashboard now: it is {record.status}.")
     return record

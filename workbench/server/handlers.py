@@ -101,7 +101,7 @@ class Pages(Refusing, APIHandler):
     async def get(self, _: str) -> None:
         """Send a page or a file."""
         path = self.request.path.removeprefix(url_path_join(self.base_url, API, "/"))
-        found = await read_file(self.settings["workbench_desk"], path)
+        found = await read_file(self.settings["workbench_service"], path)
         self.set_header("Cache-Control", "no-store")
         if found.kind == HTML:
             self.set_header("Content-Security-Policy", CUT_OFF)

@@ -21,7 +21,7 @@ from workbench.views.messages import parse_object
 from workbench.views.screen import Screen
 
 if TYPE_CHECKING:
-    from workbench.views.desk import Desk
+    from workbench.views.service import Service
 
 
 COMPRESSION = 3
@@ -55,15 +55,15 @@ class Stream(Refusing, WebSocketMixin, WebSocketHandler, JupyterHandler):
     async def open(self, *args: Any, **kwargs: Any) -> None:
         """Start sending and receiving, after the handshake has checked the origin of the page."""
         super().open(*args, **kwargs)
-        desk: Desk = self.settings["workbench_desk"]
+        service: Service = self.settings["workbench_service"]
         try:
-            watching = await desk.watching()
+            watching = await service.watching()
         except WorkbenchError as err:
             await self._send({"type": "error", "message": str(err)})
             self.close(_TRY_AGAIN)
             return
-        desk.warm_up()
-        self._screen = Screen(watching, self._send, partial(self._act, desk))
+        service.warm_up()
+        self._screen = Screen(watching, self._send, partial(self._act, service))
 
     def on_message(self, message: str | bytes) -> None:
         """Handle a request of the page."""
@@ -81,10 +81,10 @@ class Stream(Refusing, WebSocketMixin, WebSocketHandler, JupyterHandler):
             self._screen = None
         super().on_close()
 
-    async def _act(self, desk: Desk, name: str, arguments: Mapping[str, Any]) -> Any:
+    async def _act(self, service: Service, name: str, arguments: Mapping[str, Any]) -> Any:
         if name not in READING and not await self._may_write():
             raise ForbiddenError
-        return await perform(desk, name, arguments)
+        return await perform(service, name, arguments)
 
     async def _may_write(self) -> bool:
         user = self.current_user

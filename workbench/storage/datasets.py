@@ -18,13 +18,13 @@ import numpy as np
 
 from workbench import formats
 from workbench.errors import BadInputError, BadParameterError
-from workbench.storage import conventions, places, unreadable
+from workbench.storage import conventions, places, read_errors
 from workbench.storage.cf import variables
 from workbench.storage.conventions import Stored
 from workbench.storage.places import Options, Place
 from workbench.storage.selecting import asked, positions, shown
 from workbench.storage.sources import FORMATS, Source, source_of
-from workbench.storage.written import hdf5_name
+from workbench.storage.written_chunks import hdf5_name
 from workbench.storage.zarrs import is_marked
 
 _OF_OTHERS = ("bounds", "climatology", "coordinates", "grid_mapping", "formula_terms", "compress")
@@ -112,9 +112,9 @@ def _block(source: Source, name: str, parts: Mapping[str, Any], dims: Sequence[s
         def explain(err: Exception) -> str:
             where = [_range_of(parts.get(dim, slice(None)), length) for dim, length in variable.sizes.items()]
             format = {"zarr": "zarr", "h5netcdf": "hdf5"}.get(source.engine, source.engine)
-            return str(unreadable.explained(err, source.path, stored, format, place.options, where))
+            return str(read_errors.explained(err, source.path, stored, format, place.options, where))
 
-        with unreadable.naming_chunks(explain):
+        with read_errors.naming_chunks(explain):
             block = variable.isel(parts).transpose(*dims).values
     if source.packed_apart:
         attrs = variable.attrs

@@ -7,7 +7,7 @@ from typing import Any
 
 from workbench.errors import BadInputError, MissingError, install_module
 from workbench.storage.places import Place
-from workbench.storage.written import hdf5_name
+from workbench.storage.written_chunks import hdf5_name
 
 _TIFF_ALONE = frozenset((1, 8, 32773, 32946, 34925, 50013))
 """Compressions that tifffile decodes without imagecodecs: none, deflate, PackBits, LZMA and Pixtiff."""

@@ -18,7 +18,7 @@ from workbench.storage.formats import format_of
 from workbench.storage.formats.base import FORMATS, Format, Found, bad
 from workbench.storage.formats.netcdf import find_dataset, find_named
 from workbench.storage.places import Options, Place
-from workbench.storage.written import bounds_of, of_place, remark
+from workbench.storage.written_chunks import bounds_of, of_place, remark
 from workbench.storage.zarrs import files_at, images_of, is_marked, outdated_remark
 
 

@@ -22,7 +22,7 @@ def read_stored(
     try:
         return READERS[format](path, array, options, *where)
     except Exception as err:
-        from workbench.storage.unreadable import explained
+        from workbench.storage.read_errors import explained
 
         error = explained(err, path, array, format, options, where)
         if error is None:

@@ -12,8 +12,8 @@ from typing import Any
 from workbench.errors import BadInputError, NotFoundError, quoted
 from workbench.threads import in_thread
 from workbench.views.answers import connecting_cell
-from workbench.views.desk import Desk
 from workbench.views.messages import Theme, check
+from workbench.views.service import Service
 
 Action = Callable[..., Coroutine[Any, Any, Any]]
 
@@ -39,45 +39,45 @@ def cancellable(function: Action) -> Action:
     return action(function)
 
 
-async def perform(desk: Desk, name: str, arguments: Mapping[str, Any]) -> Any:
+async def perform(service: Service, name: str, arguments: Mapping[str, Any]) -> Any:
     """Return the result of an action. Raises WorkbenchError."""
     function = ACTIONS.get(name)
     if function is None:
         raise NotFoundError(f"Unknown action {quoted(name)}. Available actions: {', '.join(ACTIONS)}.")
-    performing = function(desk, **check(function, arguments))
-    return await (performing if function in CANCELLABLE else desk.finish(performing))
+    performing = function(service, **check(function, arguments))
+    return await (performing if function in CANCELLABLE else service.finish(performing))
 
 
-async def _read_state(desk: Desk) -> None:
+async def _read_state(service: Service) -> None:
     """Read the state now: views that were made from the previous one change."""
-    await (await desk.watching()).state.read()
+    await (await service.watching()).state.read()
 
 
 # -- this machine
 
 
 @action
-async def keep_profile(desk: Desk, name: str, profile: str, choices: dict[str, Any] | None = None) -> None:
+async def keep_profile(service: Service, name: str, profile: str, choices: dict[str, Any] | None = None) -> None:
     """Save choices as a profile of the user's."""
-    await desk.ask(lambda session: session.keep_profile(name, profile, **_known(profile, choices)))
+    await service.ask(lambda session: session.keep_profile(name, profile, **_known(profile, choices)))
 
 
 @action
-async def forget_profile(desk: Desk, profile: str) -> None:
+async def forget_profile(service: Service, profile: str) -> None:
     """Delete a profile of the user's."""
-    await desk.ask(lambda session: session.forget_profile(profile))
+    await service.ask(lambda session: session.forget_profile(profile))
 
 
 @cancellable
-async def keep_preset(desk: Desk, workload: str, name: str, parameters: dict[str, Any]) -> None:
+async def keep_preset(service: Service, workload: str, name: str, parameters: dict[str, Any]) -> None:
     """Save parameters of a workload under a name."""
-    await desk.look("keep_preset", workload=workload, name=name, parameters=parameters)
+    await service.look("keep_preset", workload=workload, name=name, parameters=parameters)
 
 
 @action
-async def forget_preset(desk: Desk, workload: str, preset: str) -> None:
+async def forget_preset(service: Service, workload: str, preset: str) -> None:
     """Delete saved parameters."""
-    await desk.ask(lambda session: session.forget_preset(workload, preset))
+    await service.ask(lambda session: session.forget_preset(workload, preset))
 
 
 def _known(profile: str, choices: dict[str, Any] | None) -> Any:
@@ -93,40 +93,40 @@ def _known(profile: str, choices: dict[str, Any] | None) -> Any:
 
 
 @action
-async def trust(desk: Desk, sha: str) -> None:
+async def trust(service: Service, sha: str) -> None:
     """Trust the definitions in the folder, if their hash is still this one."""
-    await desk.ask(lambda session: session.trust(sha))
-    await _read_state(desk)
+    await service.ask(lambda session: session.trust(sha))
+    await _read_state(service)
 
 
 @action
-async def confirm(desk: Desk, credential: str, server: str) -> None:
+async def confirm(service: Service, credential: str, server: str) -> None:
     """Allow sending a credential to a server."""
-    await desk.ask(lambda session: session.confirm(credential, server))
-    await _read_state(desk)
+    await service.ask(lambda session: session.confirm(credential, server))
+    await _read_state(service)
 
 
 @action
-async def end_tour(desk: Desk) -> None:
+async def end_tour(service: Service) -> None:
     """Hide the tour from now on."""
-    from workbench.kept import end_tour as end
+    from workbench.named_choices import end_tour as end
 
     await in_thread(end)
-    await _read_state(desk)
+    await _read_state(service)
 
 
 # -- clusters
 
 
 @cancellable
-async def cell(desk: Desk, cluster: str) -> dict[str, str]:
+async def cell(service: Service, cluster: str) -> dict[str, str]:
     """Return the code that connects a notebook to a cluster."""
-    return {"cell": connecting_cell((await desk.ask(lambda session: session.cluster(cluster))).name)}
+    return {"cell": connecting_cell((await service.ask(lambda session: session.cluster(cluster))).name)}
 
 
 @action
 async def start(
-    desk: Desk,
+    service: Service,
     profile: str,
     choices: dict[str, Any] | None = None,
     name: str | None = None,
@@ -134,7 +134,7 @@ async def start(
     agreed: bool = False,
 ) -> None:
     """Start a cluster."""
-    await desk.ask(
+    await service.ask(
         lambda session: session.start(
             session.plan(profile, **_known(profile, choices)), name=name, force=force, agreed=agreed
         )
@@ -143,7 +143,7 @@ async def start(
 
 @action
 async def scale(
-    desk: Desk,
+    service: Service,
     cluster: str,
     n_workers: int | None = None,
     minimum: int | None = None,
@@ -151,7 +151,7 @@ async def scale(
     force: bool = False,
 ) -> None:
     """Scale a cluster to a number of workers, or adapt that number between bounds."""
-    control = (await desk.session()).control
+    control = (await service.session()).control
     match n_workers, minimum, maximum:
         case int(number), None, None:
             await control.scale(cluster, number, force=force)
@@ -162,46 +162,46 @@ async def scale(
 
 
 @action
-async def restart(desk: Desk, cluster: str, worker: str | None = None) -> None:
+async def restart(service: Service, cluster: str, worker: str | None = None) -> None:
     """Restart one worker of a cluster, or all."""
-    control = (await desk.session()).control
+    control = (await service.session()).control
     await (control.restart_workers(cluster) if worker is None else control.restart_worker(cluster, worker))
 
 
 @action
-async def stop(desk: Desk, cluster: str) -> None:
+async def stop(service: Service, cluster: str) -> None:
     """Stop a cluster, or dismiss a failed one."""
-    session = await desk.session()
+    session = await service.session()
     await session.control.stop(await in_thread(session.cluster, cluster))
 
 
 @action
-async def stop_all(desk: Desk, clusters: list[str] | None = None) -> None:
+async def stop_all(service: Service, clusters: list[str] | None = None) -> None:
     """Stop these clusters, or all."""
     if clusters is None:
-        await (await desk.session()).control.stop_all()
+        await (await service.session()).control.stop_all()
     else:
-        await asyncio.gather(*(stop(desk, each) for each in clusters))
+        await asyncio.gather(*(stop(service, each) for each in clusters))
 
 
 # -- runs
 
 
 @cancellable
-async def write_example(desk: Desk, path: str) -> None:
+async def write_example(service: Service, path: str) -> None:
     """Write an example file."""
-    await desk.look("write_example", path=path)
+    await service.look("write_example", path=path)
 
 
 @cancellable
-async def measure(desk: Desk, workload: str, cluster: str, parameters: dict[str, Any] | None = None) -> None:
+async def measure(service: Service, workload: str, cluster: str, parameters: dict[str, Any] | None = None) -> None:
     """Run a part of a workload, for forecasts."""
-    await desk.look("measure", workload=workload, cluster=cluster, parameters=parameters or {})
+    await service.look("measure", workload=workload, cluster=cluster, parameters=parameters or {})
 
 
 @cancellable
 async def run(
-    desk: Desk,
+    service: Service,
     workload: str,
     cluster: str,
     parameters: dict[str, Any] | None = None,
@@ -210,59 +210,59 @@ async def run(
 ) -> dict[str, str]:
     """Run a workload, and return the run's id."""
     given = {"parameters": parameters or {}, "force": force, "settings": settings}
-    begun = await desk.look("run", workload=workload, cluster=cluster, **given)
+    begun = await service.look("run", workload=workload, cluster=cluster, **given)
     # The form asks before a second run of the same workload, so the state must include this one.
-    await _read_state(desk)
+    await _read_state(service)
     return {"id": begun.id}
 
 
 @action
 async def mark_run(
-    desk: Desk, run: str, name: str | None = None, note: str | None = None, star: bool | None = None
+    service: Service, run: str, name: str | None = None, note: str | None = None, star: bool | None = None
 ) -> None:
     """Name, annotate or star a run."""
     given: dict[str, Any] = {"name": name, "note": note, "star": star}
     marks = {key: value for key, value in given.items() if value is not None}
-    await desk.ask(lambda session: session.mark_run(run, **marks))
+    await service.ask(lambda session: session.mark_run(run, **marks))
 
 
 @action
-async def cancel_run(desk: Desk, run: str) -> None:
+async def cancel_run(service: Service, run: str) -> None:
     """Cancel a run."""
-    await desk.ask(lambda session: session.cancel(run))
+    await service.ask(lambda session: session.cancel(run))
 
 
 @action
-async def delete_run(desk: Desk, run: str) -> None:
+async def delete_run(service: Service, run: str) -> None:
     """Delete a run."""
-    await desk.ask(lambda session: session.delete_run(run))
+    await service.ask(lambda session: session.delete_run(run))
 
 
 @action
-async def delete_runs(desk: Desk, runs: list[str]) -> None:
+async def delete_runs(service: Service, runs: list[str]) -> None:
     """Delete runs."""
     for each in runs:
-        await delete_run(desk, each)
+        await delete_run(service, each)
 
 
 @cancellable
-async def save_run(desk: Desk, run: str, path: str) -> None:
+async def save_run(service: Service, run: str, path: str) -> None:
     """Start to save a run's arrays; a view shows progress and outcome."""
-    await desk.look("save_run", run, path=path)
+    await service.look("save_run", run, path=path)
 
 
 @cancellable
-async def import_run(desk: Desk, path: str) -> dict[str, str]:
+async def import_run(service: Service, path: str) -> dict[str, str]:
     """Take in a run from a zip file, and return its id."""
-    taken = await desk.look("import_run", path)
-    await _read_state(desk)
+    taken = await service.look("import_run", path)
+    await _read_state(service)
     return {"id": taken.id}
 
 
 @action
-async def cancel_saving(desk: Desk, run: str) -> None:
+async def cancel_saving(service: Service, run: str) -> None:
     """Cancel saving a run's arrays."""
-    await desk.ask(lambda session: session.cancel_saving(run))
+    await service.ask(lambda session: session.cancel_saving(run))
 
 
 # -- comparisons
@@ -270,7 +270,7 @@ async def cancel_saving(desk: Desk, run: str) -> None:
 
 @cancellable
 async def compare(
-    desk: Desk,
+    service: Service,
     workload: str,
     parameters: dict[str, Any] | None = None,
     on: list[str] | None = None,
@@ -283,13 +283,13 @@ async def compare(
     given = {"parameters": parameters, "on": on, "sweep": sweep, "repeats": repeats, "settings": settings}
     # An empty field of a form counts as absent.
     filled = {name: value for name, value in given.items() if value not in (None, "")}
-    return _opened(await desk.look("compare", workload=workload, agreed=agreed, **filled))
+    return _opened(await service.look("compare", workload=workload, agreed=agreed, **filled))
 
 
 @cancellable
-async def compare_runs(desk: Desk, runs: list[str]) -> dict[str, str]:
+async def compare_runs(service: Service, runs: list[str]) -> dict[str, str]:
     """Compare past runs."""
-    return _opened(await desk.look("compare_runs", runs=runs))
+    return _opened(await service.look("compare_runs", runs=runs))
 
 
 def _opened(comparison: Any) -> dict[str, str]:
@@ -300,22 +300,22 @@ def _opened(comparison: Any) -> dict[str, str]:
 
 
 @action
-async def cancel_comparison(desk: Desk, comparison: str) -> None:
+async def cancel_comparison(service: Service, comparison: str) -> None:
     """Cancel a comparison."""
-    await desk.ask(lambda session: session.cancel_comparison(comparison))
+    await service.ask(lambda session: session.cancel_comparison(comparison))
 
 
 @action
-async def delete_comparison(desk: Desk, comparison: str) -> None:
+async def delete_comparison(service: Service, comparison: str) -> None:
     """Delete a comparison."""
-    await desk.ask(lambda session: session.delete_comparison(comparison))
+    await service.ask(lambda session: session.delete_comparison(comparison))
 
 
 # -- figures
 
 
 @cancellable
-async def figure(desk: Desk, theme: Theme, cluster: str | None = None, run: str | None = None) -> Any:
+async def figure(service: Service, theme: Theme, cluster: str | None = None, run: str | None = None) -> Any:
     """Return a figure for a page to embed; its data arrive as patches."""
 
     def document(session: Any) -> dict[str, Any]:
@@ -328,6 +328,6 @@ async def figure(desk: Desk, theme: Theme, cluster: str | None = None, run: str 
                 session.show(name)
             case _:
                 raise BadInputError("Name one cluster or run.")
-        return drawing.document(theme, desk.base_url)
+        return drawing.document(theme, service.base_url)
 
-    return await desk.ask(document)
+    return await service.ask(document)

@@ -85,7 +85,7 @@ def run_in_list(run: Run) -> dict[str, Any]:
 
 def read_state(session: Session, base_url: str) -> dict[str, Any]:
     """Read the state of the sidebar: clusters, the latest runs, and stamps of everything else that can change."""
-    from workbench import config, credentials, kept
+    from workbench import config, credentials, named_choices
     from workbench.workloads.listing import stamp
 
     waiting = session.untrusted()
@@ -98,7 +98,7 @@ def read_state(session: Session, base_url: str) -> dict[str, Any]:
         # A function that was added appears in the list of workloads at once.
         "own": stamp(),
         "untrusted": waiting and waiting.sha,
-        "toured": kept.is_tour_over(),
+        "toured": named_choices.is_tour_over(),
         # A click on “Send … to …” changes the forms.
         "confirmed": credentials.stamp(),
         "comparing": _comparing(session),

@@ -17,8 +17,8 @@ from workbench.errors import WorkbenchError
 from workbench.figures.gpus import cluster_gpu_list
 from workbench.formats import count, duration, size
 from workbench.markup import folded, fragment, icon_button, meter, paragraph, tag
+from workbench.sent_code import machine_words
 from workbench.threads import in_thread
-from workbench.travelling import machine_words
 from workbench.views import examples
 from workbench.views.answers import API
 from workbench.views.forms import given, search

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from workbench.errors import NotFoundError
 from workbench.views.answers import API
-from workbench.views.desk import Desk
+from workbench.views.service import Service
 
 if TYPE_CHECKING:
     from workbench.session import Session
@@ -31,23 +31,23 @@ class File(NamedTuple):
     """Name for a download."""
 
 
-async def read_file(desk: Desk, path: str) -> File:
+async def read_file(service: Service, path: str) -> File:
     """Return a page or a file by its address below `workbench/api`, quoted as in a URL. Raises WorkbenchError."""
     for pattern, read in _FILES.items():
         if found := re.fullmatch(pattern, path):
             names = [name and unquote(name) for name in found.groups()]
-            return await desk.ask(lambda session: read(session, *names))  # noqa: B023
+            return await service.ask(lambda session: read(session, *names))  # noqa: B023
     raise NotFoundError(f"There is no address {API}/{unquote(path)[:80]}.")
 
 
 def _report(session: Session, run: str) -> File:
-    from workbench.views.recorded import report
+    from workbench.views.run_files import report
 
     return File(report(session.show(run)))
 
 
 def _picture(session: Session, run: str, picture: str) -> File:
-    from workbench.views.recorded import picture_bytes
+    from workbench.views.run_files import picture_bytes
 
     drawn = picture_bytes(session.show(run), picture, "png")
     # The name goes into a header.

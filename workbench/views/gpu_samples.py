@@ -15,7 +15,7 @@ from workbench.errors import WorkbenchError
 if TYPE_CHECKING:
     from workbench.hardware.gauges import GpuSample
     from workbench.monitor.events import Batch, NoGpus
-    from workbench.views.past import Past
+    from workbench.views.event_history import Past
 
 ASKED_FOR = 5.0
 """Seconds without a request after which watching a cluster ends; if watching failed, seconds before a retry."""

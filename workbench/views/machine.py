@@ -18,8 +18,8 @@ from workbench.errors import BadInputError, WorkbenchError
 from workbench.figures.gpus import Choice, gpu_list, gpu_names
 from workbench.formats import count, rate, size
 from workbench.hardware.sampling import NO_DRIVER
-from workbench.kept import check_name
 from workbench.markup import facts, faint, folded, fragment, joined, meter, paragraph, tag
+from workbench.named_choices import check_name
 from workbench.views.answers import hints
 from workbench.views.forms import Form, Problem, given
 from workbench.views.parts import (

@@ -254,7 +254,7 @@ def _marks(run: Mapping[str, Any]) -> Markup:
 
 def pictures(context: Context, run_id: str) -> Markup:
     """Return the first picture of a run's answer, and the others folded."""
-    from workbench.views.recorded import small_pictures
+    from workbench.views.run_files import small_pictures
 
     found = context.session.show(run_id)
     drawn = [_picture(found, *each) for each in small_pictures(found.id, _kept_bytes(found))]
@@ -280,7 +280,7 @@ def _picture(run: Run, name: str, title: str, png: str) -> Markup:
 
 def saving(context: Context, run_id: str) -> Markup:
     """Return a form to save a run's answer; then its progress, or its outcome."""
-    from workbench.runs.savings import read
+    from workbench.runs.background_saves import read
 
     field, found = f"save.{run_id}.path", read(run_id)
     if found is not None and found.active:

@@ -1,6 +1,7 @@
 """Writing of a run's answer for other programs: here, or in a process, `python -m workbench.views.saving RUN`.
 
-That process executes the record in `runs.savings`, and outlives the page that requested it. SIGTERM cancels it.
+That process executes the record in `runs.background_saves`, and outlives the page that requested it. SIGTERM cancels
+it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from workbench.errors import BadInputError, WorkbenchError, quoted
 from workbench.jobs import folders, processes
 from workbench.jobs.ending import cancellable, outcome
 from workbench.jobs.records import Writer
-from workbench.runs import keeping, savings, store
+from workbench.runs import answer_storage, background_saves, store
 from workbench.runs.run import Run
 from workbench.storage import writing
 from workbench.storage.exports import table
@@ -47,11 +48,11 @@ def save(
     on_progress
         Called with the number of written blocks and the total.
     """
-    to, answer = keeping.wanted(run, path, kind, only=only, replace=replace)
-    keeping.sweep(to)
-    writer, mark = writing.Writer(on_progress), keeping.mark_of_saver(run.id)
+    to, answer = answer_storage.wanted(run, path, kind, only=only, replace=replace)
+    answer_storage.sweep(to)
+    writer, mark = writing.Writer(on_progress), answer_storage.mark_of_saver(run.id)
     if to.kind in PICTURES:
-        from workbench.views.recorded import picture_bytes
+        from workbench.views.run_files import picture_bytes
 
         if len(only) > 1:
             raise BadInputError(f"{', '.join(only)} are {len(only)} pictures, and a file holds one. Name one of them.")
@@ -78,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Save as recorded for the run that is the only argument; return the exit code, 0 for success."""
     (run_id,) = sys.argv[1:] if arguments is None else arguments
     cancellable(_PARTING)
-    saving, folder = savings.get(run_id), savings.folder(run_id)
+    saving, folder = background_saves.get(run_id), background_saves.folder(run_id)
     writer = Writer(folder, saving)
 
     def done() -> dict[str, Any]:

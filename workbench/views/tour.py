@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from markupsafe import Markup
 
-from workbench import kept
+from workbench import named_choices
 from workbench.markup import faint, paragraph, tag
 from workbench.views.parts import action, button, link, notice
 
@@ -47,7 +47,7 @@ _STEPS = (
 
 def tour(context: Context) -> Markup:
     """Return the current step of the tour, in an element that stays after its end."""
-    return tag("div", "" if kept.is_tour_over() else _card(context), id="wb-tour", class_="wb-Tour")
+    return tag("div", "" if named_choices.is_tour_over() else _card(context), id="wb-tour", class_="wb-Tour")
 
 
 def _card(context: Context) -> Markup:

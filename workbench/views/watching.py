@@ -16,10 +16,10 @@ from workbench.errors import ConflictError, FailedError, WorkbenchError
 from workbench.figures.samples import Workers
 from workbench.threads import in_thread, load
 from workbench.views.answers import patch_answer
+from workbench.views.event_history import KEPT_BATCHES, Listener, Past
 from workbench.views.gpu_samples import LatestSamples, SampleReader
 from workbench.views.page import OnScreen, Views
-from workbench.views.past import KEPT_BATCHES, Listener, Past
-from workbench.views.recorded import on_simulated, read_batches
+from workbench.views.run_files import on_simulated, read_batches
 from workbench.views.state import StateWatcher
 
 if TYPE_CHECKING:

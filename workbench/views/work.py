@@ -36,7 +36,7 @@ from workbench.views.parts import (
 from workbench.views.result import opens_result
 from workbench.workloads.builtin import group_of
 from workbench.workloads.forms import applies
-from workbench.workloads.own import is_named
+from workbench.workloads.user_functions import is_named
 
 if TYPE_CHECKING:
     from workbench.runs.forecasting.forecast import Forecast

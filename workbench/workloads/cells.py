@@ -12,7 +12,7 @@ from types import ModuleType
 from workbench import config
 from workbench.errors import BadInputError, ConflictError
 from workbench.formats import listed
-from workbench.workloads import importing, listing, own
+from workbench.workloads import importing, listing, user_functions
 from workbench.workloads.builtin import templates
 
 
@@ -43,7 +43,7 @@ def save(cell: str, name: str = "") -> str:
     with tempfile.TemporaryDirectory() as folder:
         tried = Path(folder, "cell.py")
         tried.write_text(text, encoding="utf-8")
-        name = own.find_once(tried, name).description.name
+        name = user_functions.find_once(tried, name).description.name
     path = listing.added_folder() / f"{name}.py"
     if name in {each.name for each in templates()}:
         raise ConflictError(f"There is a built-in workload {name}. Give your function another name.")

@@ -18,7 +18,7 @@ import numpy as np
 
 from workbench.compiled import installed, load
 from workbench.errors import BadInputError, install
-from workbench.travelling import can_import
+from workbench.sent_code import can_import
 
 TILE = 256
 """Rows and columns of a tile: half a MiB of float64."""

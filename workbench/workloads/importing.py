@@ -1,7 +1,7 @@
 """The only place that imports a user's file: in a run's process, and in a process that only describes it.
 
-`python -m workbench.workloads.importing` reads a question as JSON and writes the answer; `own` sends it. The file's
-prints are discarded, and a file that takes too long is ended with the line that it had reached.
+`python -m workbench.workloads.importing` reads a question as JSON, from `user_functions`, and writes the answer. The
+file's prints are discarded, and a file that takes too long is ended with the line that it had reached.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from workbench import kept, trust
+from workbench import named_choices, trust
 from workbench.errors import BadInputError, quoted, said, whole
 from workbench.paths import check_openable
 from workbench.workloads import signatures
@@ -158,7 +158,7 @@ def _enforce_trust(path: Path) -> None:
     sha = trust.trusted_sha(folder) if path.parent.name == trust.FOLDER else None
     if sha is None:
         return  # named by its path, which is a user's own decision
-    digests = kept.digests(folder)
+    digests = named_choices.digests(folder)
     if trust.fingerprint(folder, digests) != sha:
         raise CannotImportError(f"{folder} was changed since you trusted it. See what it defines: workbench trust")
     _trusted.update({os.path.realpath(each): digest for each, digest in digests.items()})
@@ -216,7 +216,7 @@ class _FromSource(SourceFileLoader):
         """Run the module's text."""
         super().exec_module(module)
         if self.ships:
-            from workbench.workloads.shipping import ship
+            from workbench.workloads.pickling import ship
 
             ship(module)
 
@@ -375,7 +375,7 @@ def _wrong_presets(name: str, presets: Any, fields: Mapping[str, Any]) -> str | 
     if not isinstance(presets, Mapping) or not all(isinstance(each, Mapping) for each in presets.values()):
         return f"presets of {name} are {quoted(presets)}. Give parameters by name, such as {{'large': {{'n': 1000}}}}."
     for preset, parameters in presets.items():
-        if not kept.is_name(preset):
+        if not named_choices.is_name(preset):
             return f"{name} has a preset {quoted(preset)}. Give it a name of lower-case letters, digits, - and _."
         if strange := [each for each in parameters if each not in fields]:
             there = ", ".join(fields) or "none"

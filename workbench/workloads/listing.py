@@ -15,14 +15,14 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from workbench import config, kept, trust
+from workbench import config, named_choices, trust
 from workbench.errors import BadInputError
 from workbench.packages import entry_points
 from workbench.workloads import importing
 from workbench.workloads.builtin import templates
 from workbench.workloads.extensions import unusable
 from workbench.workloads.importing import Contents
-from workbench.workloads.own import Own, contents, known, made
+from workbench.workloads.user_functions import Own, contents, known, made
 
 GROUP = "workbench.workloads"
 _AT_ONCE = 4  # processes that read files at a time
@@ -78,7 +78,7 @@ def listed(*, wait: bool = True) -> Listed:
 
 
 def _waiting() -> Iterator[Broken]:
-    waiting = kept.untrusted()
+    waiting = named_choices.untrusted()
     if waiting is not None:
         for name in waiting.workloads:
             yield Broken(f"{trust.FOLDER}/{name}", "You haven't trusted this folder yet.")
@@ -107,7 +107,7 @@ def _folders() -> tuple[Path, ...]:
 def _sources() -> Iterator[_Source]:
     mine = config.data_folder()
     for folder in _folders():
-        if folder == mine or kept.untrusted() is None:
+        if folder == mine or named_choices.untrusted() is None:
             for path in trust.workload_files(folder):
                 yield _Source(str(path), f"{path.name} {'added' if folder == mine else 'here'}")
     for point in entry_points(GROUP):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench import kept
+from workbench import named_choices
 from workbench.errors import BadInputError, NotFoundError, UntrustedError, quoted
 from workbench.workloads.builtin import templates
 from workbench.workloads.registry import Template
@@ -22,7 +22,7 @@ def template(name: str) -> Template:
     BadInputError
         It isn't a name.
     """
-    from workbench.workloads import listing, own
+    from workbench.workloads import listing, user_functions
 
     if not isinstance(name, str):
         raise BadInputError(
@@ -31,7 +31,7 @@ def template(name: str) -> Template:
     for found in templates():
         if found.name == name:
             return found
-    theirs = own.find(name)
+    theirs = user_functions.find(name)
     if theirs is not None:
         return theirs
     others = listing.listed()
@@ -41,7 +41,7 @@ def template(name: str) -> Template:
     names = ", ".join(found.name for found in (*templates(), *others.workloads))
     module, colon, function = name.partition(":")
     such = f"{module.replace('.', '/')}.py:{function}" if colon else "mine.py:total"
-    waiting = kept.untrusted()
+    waiting = named_choices.untrusted()
     if waiting is not None and waiting.workloads:
         raise UntrustedError(
             f"Unknown workload {quoted(name)}. Choose one of: {names}. This folder defines {waiting}, and you haven't "

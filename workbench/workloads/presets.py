@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from dask.utils import parse_bytes
 from pydantic import BaseModel
 
-from workbench import kept
+from workbench import named_choices
 from workbench.errors import ConflictError, NotFoundError, UntrustedError, quoted
 from workbench.workloads.fields import Scale, Words
 from workbench.workloads.values import BadParameterError
@@ -49,12 +49,12 @@ def own(names: Sequence[str]) -> tuple[dict[str, Preset], tuple[str, ...]]:
     """Return the user's presets for a workload of these names, and messages about those that can't be read."""
     found: dict[str, Preset] = {}
     wrong: list[str] = []
-    for place in kept.places("presets"):
+    for place in named_choices.places("presets"):
         wrong += [place.error] if place.error else []
         for workload in dict.fromkeys(names):
             saved = place.content.get(workload) or {}
             for name, parameters in saved.items() if isinstance(saved, dict) else [(workload, saved)]:
-                if not kept.is_name(name) or not isinstance(parameters, dict):
+                if not named_choices.is_name(name) or not isinstance(parameters, dict):
                     wrong.append(
                         f"A preset of {workload} is {quoted(name)}: {quoted(parameters)} (in {place.where}). Give a "
                         "name of lower-case letters, and parameters, such as {k: 4}."
@@ -62,7 +62,7 @@ def own(names: Sequence[str]) -> tuple[dict[str, Preset], tuple[str, ...]]:
                 elif name not in found:
                     # YAML has dates, which JSON and forms have as text.
                     plain = json.loads(json.dumps(parameters, default=str))
-                    found[name] = named(name, plain, place.where, removable=place.where == kept.LAST[0])
+                    found[name] = named(name, plain, place.where, removable=place.where == named_choices.LAST[0])
     return found, tuple(wrong)
 
 
@@ -77,30 +77,30 @@ def keep(workload: str, taken: tuple[Preset, ...], name: str, parameters: Mappin
 
     Raises BadInputError or ConflictError if the name can't be used. `validate` checks the parameters.
     """
-    kept.check_name(name, "preset", "winds")
+    named_choices.check_name(name, "preset", "winds")
     # What one kept comes before Dask's configuration, and after all others.
-    theirs = next((each for each in taken if each.name == name and each.source not in kept.LAST), None)
+    theirs = next((each for each in taken if each.name == name and each.source not in named_choices.LAST), None)
     if theirs is not None:
         why = f"which isn't yours ({theirs.source})"
         raise ConflictError(f"{workload} has a preset {name!r} already, {why}. Choose another name.")
-    with kept.changing():
-        there = kept.read("presets")
+    with named_choices.changing():
+        there = named_choices.read("presets")
         mine = there.get(workload) or {}
-        kept.write("presets", {**there, workload: {**mine, name: dict(parameters)}})
+        named_choices.write("presets", {**there, workload: {**mine, name: dict(parameters)}})
     return name in mine
 
 
 def forget(workload: str, name: str) -> None:
     """Delete a saved preset. Raises NotFoundError if there is none of this name."""
-    with kept.changing():
-        there = kept.read("presets")
+    with named_choices.changing():
+        there = named_choices.read("presets")
         mine = dict(there.get(workload) or {})
         if mine.pop(name, None) is None:
             raise NotFoundError(
                 f"You saved no preset {quoted(name)} of {workload}. Your presets: {', '.join(mine) or 'none'}. Delete "
-                f"those in {kept.FILE} in that file."
+                f"those in {named_choices.FILE} in that file."
             )
-        kept.write("presets", {**there, workload: mine})
+        named_choices.write("presets", {**there, workload: mine})
 
 
 def find(workload: str, presets: Sequence[Preset], name: str, wrong: Sequence[str] = ()) -> Preset:
@@ -108,11 +108,11 @@ def find(workload: str, presets: Sequence[Preset], name: str, wrong: Sequence[st
     for preset in presets:
         if preset.name == name:
             return preset
-    waiting = kept.untrusted()
+    waiting = named_choices.untrusted()
     if waiting is not None and f"{workload}.{name}" in waiting.presets:
         raise UntrustedError(
-            f"The preset {name} of {workload} is defined in {kept.FILE} of this folder, which you haven't trusted yet. "
-            "See what it defines and trust it: workbench trust"
+            f"The preset {name} of {workload} is defined in {named_choices.FILE} of this folder, which you haven't "
+            "trusted yet. See what it defines and trust it: workbench trust"
         )
     there = f"Choose one of: {', '.join(preset.name for preset in presets)}." if presets else "It has none."
     raise NotFoundError(" ".join((f"{workload} has no preset {name!r}. {there}", *wrong)))

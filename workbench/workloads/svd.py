@@ -18,7 +18,6 @@ from workbench import formats
 from workbench.formats import literal
 from workbench.storage.variables import dataset
 from workbench.workloads import checks, estimates, fields
-from workbench.workloads.alone import decomposed
 from workbench.workloads.code import random_code, to_host
 from workbench.workloads.declaring import workload
 from workbench.workloads.fields import Sized
@@ -27,6 +26,7 @@ from workbench.workloads.presets import LARGE_SVDS, TEXTBOOK, UCX, Preset
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import random_array
 from workbench.workloads.values import Check, Surroundings
+from workbench.workloads.without_dask import decomposed
 
 if TYPE_CHECKING:
     from distributed import Client

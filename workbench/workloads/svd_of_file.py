@@ -17,7 +17,6 @@ from workbench.formats import by, size
 from workbench.storage.formats.base import Found
 from workbench.storage.reading import array_of
 from workbench.workloads import checks, estimates, fields
-from workbench.workloads.alone import decomposed
 from workbench.workloads.code import opening
 from workbench.workloads.declaring import workload
 from workbench.workloads.forms import refuse_more
@@ -27,6 +26,7 @@ from workbench.workloads.registry import Resolution, Template
 from workbench.workloads.sizes import ArrayRequest, chunks_of, grown
 from workbench.workloads.svd import READ, decomposing, factors, held, imports_for, recomputed, singular_values
 from workbench.workloads.values import BadParameterError, Check, Surroundings
+from workbench.workloads.without_dask import decomposed
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -1,4 +1,4 @@
-/** The workbench as a page of its own, see workbench/server/alone.py: connected to the server by a WebSocket. */
+/** The workbench as a page of its own, see workbench/server/standalone.py: connected to the server by a WebSocket. */
 import { Server, Stream } from './stream';
 import { mountPage } from './workbench';
 

@@ -17,7 +17,7 @@ from workbench.clusters.choices import File
 from workbench.clusters.engine import Engine
 from workbench.clusters.profiles import Around, Profile, registered
 from workbench.clusters.profiles.lookup import profile
-from workbench.clusters.reaching import KEYS, PORT, Place, reach, refuses
+from workbench.clusters.reachability import KEYS, PORT, Place, reach, refuses
 from workbench.clusters.spec import ClusterSpec, measured
 from workbench.errors import BadInputError, ConflictError, MissingError, quoted, reason_of
 from workbench.formats import literal

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from workbench import formats
 from workbench.clusters.choices import ClusterChoices
 from workbench.clusters.profiles import Around
-from workbench.clusters.profiles.here import STARTED, Here, arguments, common, encrypted
+from workbench.clusters.profiles.this_machine import STARTED, Here, arguments, common, encrypted
 from workbench.clusters.spec import ClusterSpec
 from workbench.hardware import Cpu as Cores
 

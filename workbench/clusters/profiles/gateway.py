@@ -30,8 +30,8 @@ from workbench.clusters import security as keys
 from workbench.clusters.choices import IdleTimeout, NamedValues, Text, Workers, check_variables
 from workbench.clusters.engine import Engine
 from workbench.clusters.profiles import Around, Nearby, Profile
-from workbench.clusters.profiles.here import idle_timeout
-from workbench.clusters.reaching import Place, check_proxy
+from workbench.clusters.profiles.this_machine import idle_timeout
+from workbench.clusters.reachability import Place, check_proxy
 from workbench.clusters.spec import ClusterSpec, measured
 from workbench.errors import BadInputError, FailedError, MissingError, named, quoted, reason_of, whole
 from workbench.formats import count, duration, literal

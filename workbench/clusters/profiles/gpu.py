@@ -10,7 +10,15 @@ from workbench import formats
 from workbench.clusters.choices import GpuChoices
 from workbench.clusters.devices import check as check_devices, pick
 from workbench.clusters.profiles import Around
-from workbench.clusters.profiles.here import STARTED, Here, arguments, check_package, common, encrypted, extra_for
+from workbench.clusters.profiles.this_machine import (
+    STARTED,
+    Here,
+    arguments,
+    check_package,
+    common,
+    encrypted,
+    extra_for,
+)
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, install, quoted
 from workbench.hardware import Inventory, inventory

@@ -26,12 +26,12 @@ import psutil
 
 from workbench import private, remote
 from workbench.clusters.engine import Engine
-from workbench.clusters.profiles import far
-from workbench.clusters.reaching import Place
+from workbench.clusters.profiles import remote_worker
+from workbench.clusters.reachability import Place
 from workbench.clusters.spec import MOVES_TO_HOST, ClusterSpec, measured
 from workbench.errors import BadInputError, FailedError, WorkbenchError, whole
 from workbench.formats import count, duration
-from workbench.travelling import About, apart
+from workbench.sent_code import About, apart
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -290,7 +290,7 @@ class HostsEngine(Engine):
         self._gpus = bool(spec.options.get("gpus"))
         keys = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
         self._arguments = {
-            "texts": [*map(inspect.getsource, (remote, private, far)), _MAIN],
+            "texts": [*map(inspect.getsource, (remote, private, remote_worker)), _MAIN],
             "config": {"distributed": dask.config.get("distributed")},
             "keys": {name: getattr(security, name) for name in keys} if security else None,
             "threads": spec.threads_per_worker,

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 from workbench import config, formats
 from workbench.clusters import security
 from workbench.clusters.engine import Engine, Job, queued
-from workbench.clusters.reaching import Place, key_files
-from workbench.clusters.repeating import repeat
+from workbench.clusters.periodic import repeat
+from workbench.clusters.reachability import Place, key_files
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError, whole
 

@@ -31,8 +31,8 @@ from workbench.clusters.choices import (
 )
 from workbench.clusters.engine import Engine, Job
 from workbench.clusters.profiles import Around, Profile
-from workbench.clusters.profiles.here import idle_timeout, memory_each
-from workbench.clusters.reaching import Place
+from workbench.clusters.profiles.this_machine import idle_timeout, memory_each
+from workbench.clusters.reachability import Place
 from workbench.clusters.spec import ClusterSpec, measured
 from workbench.errors import BadInputError, FailedError, MissingError, whole
 from workbench.formats import duration

@@ -14,7 +14,7 @@ from distributed.deploy.spec import SpecCluster
 
 from workbench import formats
 from workbench.clusters.engine import Engine
-from workbench.clusters.reaching import Place
+from workbench.clusters.reachability import Place
 from workbench.errors import FailedError
 from workbench.jobs import processes
 

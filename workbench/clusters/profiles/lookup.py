@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from workbench.clusters.profiles import Around, Broken, Group, Profile, of_cluster, points, registered
-from workbench.clusters.profiles.own import saved
+from workbench.clusters.profiles.saved_profiles import saved
 from workbench.errors import BadInputError, FailedError, MissingError, UntrustedError, quoted
 from workbench.hardware import Inventory
 from workbench.packages import installed_version

@@ -34,9 +34,9 @@ from workbench.clusters.choices import (
     without_defaults,
 )
 from workbench.clusters.profiles import Around, Profile
-from workbench.clusters.profiles.here import encrypted, idle_timeout, memory_each
 from workbench.clusters.profiles.jobs import FILE, Commands, JobsEngine, apart, cancel, per_job
-from workbench.clusters.reaching import key_files
+from workbench.clusters.profiles.this_machine import encrypted, idle_timeout, memory_each
+from workbench.clusters.reachability import key_files
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, quoted
 from workbench.hardware import Inventory

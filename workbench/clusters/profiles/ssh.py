@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from workbench import formats
 from workbench.clusters.choices import AnyChoices, File, Memory, Text, Workers, WorkerThreads, whole_number
 from workbench.clusters.profiles import Around, Profile
-from workbench.clusters.profiles.here import encrypted, idle_timeout, memory_each
+from workbench.clusters.profiles.this_machine import encrypted, idle_timeout, memory_each
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, on_one_line
 from workbench.threads import finish

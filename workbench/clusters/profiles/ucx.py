@@ -16,7 +16,7 @@ from workbench.clusters.devices import check as check_devices
 from workbench.clusters.profiles import Around
 from workbench.clusters.profiles.cpu import local_cluster, on_cores
 from workbench.clusters.profiles.gpu import CUDA_EXTRAS, cuda_cluster, on_devices
-from workbench.clusters.profiles.here import Here, check_package, extra_for
+from workbench.clusters.profiles.this_machine import Here, check_package, extra_for
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, MissingError, install
 from workbench.hardware import Inventory, inventory

@@ -412,13 +412,13 @@ _ALONE = (
 
 def _not_alone(chosen: Template, resolved: Mapping[str, Any], spec: ClusterSpec, inventory: Inventory) -> str | None:
     """Return why NumPy or CuPy can't do it alone, or None if they can."""
-    from workbench.workloads import alone
+    from workbench.workloads import without_dask
 
     if chosen.alone is None:
         return f"{chosen.name} has no form without Dask."
     cards = [gpu.memory_total for gpu in inventory.gpus if gpu.uuid in spec.devices]
     there = min((card for card in cards if card is not None), default=spec.memory)
-    needed = alone.memory(chosen, resolved)
+    needed = without_dask.memory(chosen, resolved)
     if needed <= there:
         return None
     where = "the GPU has" if spec.devices else "is left for it"

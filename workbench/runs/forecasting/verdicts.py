@@ -22,7 +22,7 @@ from workbench.clusters.spec import MOVES_TO_HOST, ClusterSpec
 from workbench.errors import BadInputError
 from workbench.hardware import memory
 from workbench.runs.forecasting import devices
-from workbench.travelling import missing_here
+from workbench.sent_code import missing_here
 from workbench.workloads.values import Needs
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from workbench import formats
 from workbench.errors import BadInputError, BadParameterError
 from workbench.storage import conventions
 from workbench.storage.places import Place
-from workbench.storage.written import of_place
+from workbench.storage.written_chunks import of_place
 
 _KINDS = {
     "c": "complex numbers",

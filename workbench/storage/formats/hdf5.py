@@ -27,7 +27,7 @@ from workbench.storage.formats.base import (
     lengths,
 )
 from workbench.storage.places import Place
-from workbench.storage.written import NON_COORDINATE
+from workbench.storage.written_chunks import NON_COORDINATE
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """Calls that open a user's paths, each in a process that is killed on a timeout or on cancellation.
 
-Reading a path may hang, such as on a network disk or a silent server. `python -m workbench.views.looking` does the
+Reading a path may hang, such as on a network disk or a silent server. `python -m workbench.views.path_process` does the
 imports for such calls and receives requests for processes over its standard input. It forks one for each, in a few
 hundredths of a second, which answers over its own socket.
 """

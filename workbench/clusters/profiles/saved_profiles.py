@@ -1,14 +1,14 @@
-"""The user's own profiles: choices saved under a name (see `workbench.kept`), which are merged with those given."""
+"""The user's own profiles: choices saved under a name (see `named_choices`), which are merged with those given."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from workbench import kept
+from workbench import named_choices
 from workbench.clusters.profiles import registered
 from workbench.errors import ConflictError, NotFoundError, quoted
-from workbench.kept import FILE, is_name
+from workbench.named_choices import FILE, is_name
 
 
 class Saved(NamedTuple):
@@ -27,11 +27,11 @@ def saved() -> dict[str, Saved]:
     """Return them by name; for the same name, the working folder comes before the data folder."""
     definitions: dict[Any, tuple[Any, str]] = {}
     found: dict[str, Saved] = {}
-    for place in kept.places("profiles"):
+    for place in named_choices.places("profiles"):
         definitions = {**{name: (about, place.where) for name, about in place.content.items()}, **definitions}
         if place.error:
             found[place.name] = Saved(problem=place.error)
-    waiting = kept.untrusted()
+    waiting = named_choices.untrusted()
     for name in () if waiting is None else waiting.profiles:
         if is_name(name) and name not in definitions and name not in registered():
             problem = f"It is defined in {FILE} of this folder, which you haven't trusted yet."
@@ -47,23 +47,23 @@ def keep(name: str, profile: str, choices: Mapping[str, Any]) -> None:
     Raises BadInputError if the name is invalid, and ConflictError if a profile has it that isn't the user's own. The
     choices are only checked when they are used in a plan.
     """
-    kept.check_name(name, "profile", "night")
+    named_choices.check_name(name, "profile", "night")
     if name in registered():
         raise ConflictError(f"There is a profile {name!r} already, which isn't one of yours. Choose another name.")
     below = saved().get(profile, Saved(profile))
-    with kept.changing():
+    with named_choices.changing():
         about = {"profile": below.profile, **below.choices, **choices}
-        kept.write("profiles", {**kept.read("profiles"), name: about})
+        named_choices.write("profiles", {**named_choices.read("profiles"), name: about})
 
 
 def forget(name: str) -> None:
     """Remove a saved profile. Raises NotFoundError if there is none of this name."""
-    with kept.changing():
-        there = kept.read("profiles")
+    with named_choices.changing():
+        there = named_choices.read("profiles")
         if name not in there:
             where = f" It stands in {FILE} or in Dask's configuration: take it out there." if name in saved() else ""
             raise NotFoundError(f"You kept no profile {quoted(name)}.{where} You kept: {', '.join(there) or 'none'}.")
-        kept.write("profiles", {each: about for each, about in there.items() if each != name})
+        named_choices.write("profiles", {each: about for each, about in there.items() if each != name})
 
 
 def _merged(name: Any, definitions: Mapping[Any, tuple[Any, str]], above: tuple[Any, ...] = ()) -> Saved:

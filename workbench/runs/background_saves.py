@@ -91,17 +91,17 @@ def get(run_id: str) -> Saving:
 
 
 def start(run: Run, path: Any, kind: str | None = None, *, only: Sequence[str] = (), replace: bool = False) -> Saving:
-    """Start to save a run's answer as `keeping.wanted` decides, and return at once.
+    """Start to save a run's answer as `answer_storage.wanted` decides, and return at once.
 
     Raises ConflictError if the run is being saved already.
     """
     # Who only reads how far it is needs no dask.array, whose import takes longer than a list of runs.
-    from workbench.runs import keeping
+    from workbench.runs import answer_storage
 
     before = read(run.id)
     if before is not None and before.active:
         raise ConflictError(f"{before.sentence} Wait until it has ended, or cancel it.")
-    to, _ = keeping.wanted(run, path, kind, only=only, replace=replace)
+    to, _ = answer_storage.wanted(run, path, kind, only=only, replace=replace)
     records.discard(folder(run.id))
     asked = {"path": str(to), "kind": to.kind, "only": tuple(only), "replace": replace}
     records.create(folder(run.id), Saving(run=run.id, created=time.time(), **processes.here(), **asked))

@@ -28,7 +28,7 @@ from pydantic import ValidationError
 from workbench import config, formats
 from workbench.errors import BadInputError, FailedError, NotFoundError, quoted
 from workbench.redaction import redact
-from workbench.workloads import forms, importing, presets, returned, signatures
+from workbench.workloads import forms, function_results, importing, presets, signatures
 from workbench.workloads.fields import TITLES
 from workbench.workloads.importing import Contents, Described
 from workbench.workloads.presets import Preset
@@ -146,30 +146,30 @@ class Own(Template):
         except (SystemExit, KeyboardInterrupt) as err:
             did = "ended Python (sys.exit)" if isinstance(err, SystemExit) else "raised KeyboardInterrupt"
             raise FailedError(f"{self.description.name} {did}. Let it return, or raise an error.") from err
-        return returned.named(found, self.description.name, signatures.returned_names(self.function))
+        return function_results.named(found, self.description.name, signatures.returned_names(self.function))
 
     def collections(self, built: Mapping[str, Any]) -> dict[str, Any]:
         """Return those parts of the answer that are Dask's."""
-        return returned.collections(built)
+        return function_results.collections(built)
 
     def gathered(self, collections: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the names of small parts, which come back; the others stay on the cluster."""
-        return returned.gathered(collections)
+        return function_results.gathered(collections)
 
     def measured(self, built: Mapping[str, Any], threads_per_worker: int) -> Needs | None:
         """Return its needs by its graph and the sizes of its blocks."""
-        return returned.needs(self.collections(built), threads_per_worker)
+        return function_results.needs(self.collections(built), threads_per_worker)
 
     def remarks(self, results: Mapping[str, Any]) -> tuple[str, ...]:
         """Return messages about parts of the answer that aren't stored, and the reasons."""
-        return returned.remarks(results, self.description.name)
+        return function_results.remarks(results, self.description.name)
 
     def arrays(self, results: Mapping[str, Any], resolved: Mapping[str, Any] | None = None) -> xr.Dataset:
         """Return arrays, columns of tables, and xarray's own with their dimensions."""
-        return returned.arrays(results)
+        return function_results.arrays(results)
 
     def _checked(self, parameters: Parameters, results: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
-        return self._arguments(parameters), returned.whole(results)
+        return self._arguments(parameters), function_results.whole(results)
 
     def _plain_cell(self, parameters: Parameters, cluster: str | None, on_gpu: bool) -> str:
         """Return a cell with the text of the file, or an import, and the call."""
@@ -279,9 +279,9 @@ def made(description: Described, where: str, shown: str, sha: str, origin: str |
         returns=(),
         small=(),
         referring=tuple(name for name, each in description.form["properties"].items() if signatures.sequence(each)),
-        summary_of=returned.values,
+        summary_of=function_results.values,
         # Unknown before it has returned.
-        arrays_of=returned.arrays,
+        arrays_of=function_results.arrays,
         computes=True,
         description=description,
         where=where,

@@ -1,6 +1,7 @@
 """The workbench as a page of its own: a Jupyter server on this machine only, with this extension alone and a token.
 
-`workbench app` becomes this module: `python -m workbench.server.alone '{"port": 0, "browser": true, "json": false}'`.
+`workbench app` becomes this module, with its options as JSON:
+`python -m workbench.server.standalone '{"port": 0, "browser": true, "json": false}'`.
 """
 
 from __future__ import annotations

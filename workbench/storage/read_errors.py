@@ -104,7 +104,7 @@ def of_hdf5(place: Place, name: str, where: Sequence[slice]) -> str | None:
     """Return a message about the first chunk of an HDF5 dataset, in a part of it, that can't be decoded."""
     import h5py
 
-    from workbench.storage.written import hdf5_name
+    from workbench.storage.written_chunks import hdf5_name
 
     with place.open() as file, h5py.File(file, "r") as opened:
         dataset = opened[hdf5_name(opened, name)]

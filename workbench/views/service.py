@@ -12,7 +12,7 @@ from workbench.threads import in_thread, load
 
 if TYPE_CHECKING:
     from workbench.session import Session
-    from workbench.views.looking import Looking
+    from workbench.views.path_process import Looking
     from workbench.views.watching import Watching
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ def _make_session() -> Session:
     return Session()
 
 
-class Desk:
+class Service:
     """Services shared by all requests of a process. Each is created on first use, in the event loop of its caller."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Desk:
         """
         session = await self.session()
         if self._looking is None:
-            from workbench.views.looking import Looking
+            from workbench.views.path_process import Looking
 
             self._looking = self._make_looking(session) if self._make_looking else Looking()
         return await self._looking.ask(method, *args, **kwargs) if method else self._looking.begin()

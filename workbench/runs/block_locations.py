@@ -16,8 +16,8 @@ from distributed.utils import key_split
 
 from workbench import remote
 from workbench.errors import FailedError
-from workbench.runs import placed
-from workbench.travelling import Travelling
+from workbench.runs import block_counts
+from workbench.sent_code import Travelling
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -33,7 +33,7 @@ Tally = dict[str, Any]
 @contextlib.contextmanager
 def counted(client: Client, name: str, *is_device: Callable[[type], bool]) -> Iterator[None]:
     """Count on all workers, those that come later too, until the block ends. Raises FailedError if one refuses."""
-    plugin = Travelling(placed.Places, (name, *is_device))
+    plugin = Travelling(block_counts.Places, (name, *is_device))
     try:
         client.run_on_scheduler(Travelling(remote.add_to_workers), dumps(plugin), name, client.id)
     except RuntimeError as err:
@@ -48,7 +48,7 @@ def counted(client: Client, name: str, *is_device: Callable[[type], bool]) -> It
 
 def collected(client: Client, name: str, own: Container[str] | None = None) -> dict[str, Any]:
     """Return fields of `OnGpu` for what was computed since counting began under this name, in `own` groups of tasks."""
-    return summary(client.run(Travelling(placed.read_tallies), name, on_error="ignore").values(), own)
+    return summary(client.run(Travelling(block_counts.read_tallies), name, on_error="ignore").values(), own)
 
 
 def summary(answers: Iterable[Mapping[str, Any] | None], own: Container[str] | None = None) -> dict[str, Any]:

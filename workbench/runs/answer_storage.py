@@ -17,15 +17,15 @@ from workbench.errors import BadInputError, NotFoundError, WorkbenchError, quote
 from workbench.jobs import processes
 from workbench.runs import store
 from workbench.runs.answers import FILE, NAMING, Answers, Array, lacking, mark_at, provenance, there
-from workbench.runs.room import make_room
+from workbench.runs.array_budget import make_room
 from workbench.runs.run import Run
+from workbench.sent_code import Travelling, unable
 from workbench.storage import writing
 from workbench.storage.exports import regions
 from workbench.storage.places import Place
 from workbench.storage.targets import PICTURES, SAVED, Target, target, what_is_at
 from workbench.storage.variables import is_lazy
 from workbench.storage.writing import OLD, PART
-from workbench.travelling import Travelling, unable
 from workbench.workloads import extensions
 
 if TYPE_CHECKING:
