@@ -61,7 +61,7 @@ _LONGEST = (
     "run_answers.py",
     "protocols.py",
     "svd_of_file.py",
-    "places.py",
+    "block_locations.py",
     "secrets.py",
     "readme.py",
 )
