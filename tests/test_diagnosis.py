@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster, get_worker, wait
 
 import workbench
 from tests.feeds import tasks_of
-from tests.test_places import fall_back, is_device, make
+from tests.test_block_locations import fall_back, is_device, make
 from tests.waiting import until
 from workbench import terminal
 from workbench.clusters.spec import ClusterSpec
