@@ -1370,7 +1370,7 @@ def test_a_file_that_is_looked_at_by_a_process_that_is_killed_leaves_nothing_beh
         "import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(3)\npathlib.Path('over').touch()\n"
     )
     (tmp_path / "tmp").mkdir()
-    code = f"from workbench.workloads import own; user_functions.contents({str(tmp_path / 'slow.py')!r})"
+    code = f"from workbench.workloads import user_functions; user_functions.contents({str(tmp_path / 'slow.py')!r})"
     with subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path / "tmp")}) as asks:
         until((tmp_path / "begun").exists, 60)
         asks.kill()

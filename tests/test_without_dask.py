@@ -75,7 +75,7 @@ def test_an_answer_of_numpy_that_is_wrong_fails_its_check():
 def test_cupy_alone_does_the_same_with_its_own_arrays():
     code = (
         "import cupy, numpy as np\n"
-        "from workbench.workloads import alone\n"
+        "from workbench.workloads import without_dask\n"
         "from workbench.workloads.lookup import template\n"
         "for name, given in (('array_sum', {'generator': 'RandomState'}), ('tall_skinny_svd', {}),\n"
         "                    ('compressed_svd', {'k': 2})):\n"

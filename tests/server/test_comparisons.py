@@ -188,8 +188,8 @@ async def test_a_sweep_proposes_its_values_and_leaves_out_clusters_that_run(
         ({"compare.on.cpu": False}, "Tick two or more, or one and two values to vary."),
         ({"compare.repeats": 0}, "repeats is 0. Give a whole number from 1 to 1000."),
         ({"compare.lines": "tpu"}, "Unknown profile 'tpu'. Choose one of: cpu, gpu, gpus, ucx, address"),
-        ({"compare.lines": "cpu --spin 2"}, "--spin is '2', and the cpu profile takes no spin. It takes: n_workers"),
-        ({"compare.lines": "cpu --workers 0"}, "--workers is '0'."),
+        ({"compare.lines": "cpu --spin 2"}, "spin is '2', and the cpu profile takes no spin. It takes: n_workers"),
+        ({"compare.lines": "cpu --workers 0"}, "n_workers is '0'."),
         ({"compare.sweep": "workers", "compare.values.workers": " , "}, "sweep of workers is empty."),
         (
             {"compare.sweep": "threads", "compare.values.threads": "1,x"},
@@ -217,7 +217,7 @@ async def test_a_plan_that_can_not_be_had_is_offered_with_its_reason(
     ticked = dict.fromkeys(("compare.on.one-core", "compare.on.cpu", "compare.on.numpy"), True)
     made = await html_of(service, "compare", {**ticked, "plan.cpu.n_workers": "-2"})
     (chip,) = re.findall(r'<label class="wb-Chip" title="([^"]*)"><input[^>]* disabled [^>]*"compare-on-cpu">', made)
-    assert "--workers is '-2'" in html.unescape(chip)
+    assert "n_workers is '-2'" in html.unescape(chip)
     assert asked(made)["on"] == ["cpu --workers 1 --threads 1", "numpy"]
 
 

@@ -16,7 +16,7 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing import forkserver, resource_tracker
 from typing import Any, NoReturn
 
@@ -67,29 +67,45 @@ def _warm_up_workers() -> str:
     resource_tracker.ensure_running()
     for name in _SHARED:
         importlib.import_module(name)
-    start, multiprocessing.util.spawnv_passfds = multiprocessing.util.spawnv_passfds, _fork_server
+    start = multiprocessing.util.spawnv_passfds
     try:
-        forkserver.ensure_running()
-    finally:
-        multiprocessing.util.spawnv_passfds = start
+        multiprocessing.util.spawnv_passfds = _fork
+        try:
+            forkserver.ensure_running()
+        finally:
+            multiprocessing.util.spawnv_passfds = start
+    except _Forked as fork:
+        fork.serve()
     return "forkserver"
 
 
-def _fork_server(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
-    """Run the command of multiprocessing's forkserver in a fork of this process, and return its pid.
-
-    Takes the place of `multiprocessing.util.spawnv_passfds`, which runs it in a new interpreter.
-    """
+def _fork(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
+    """Fork this process instead of starting an interpreter, as `multiprocessing.util.spawnv_passfds` does."""
     if pid := os.fork():
         return pid
-    try:
-        # A new interpreter would have no other files. The server ends when all others have closed one of these.
-        for each in set(map(int, os.listdir("/proc/self/fd"))) - {0, 1, 2, *passfds}:  # noqa: PTH208
-            with contextlib.suppress(OSError):
-                os.close(each)
-        exec(args[-1], {})
-    finally:
-        os._exit(0)
+    raise _Forked(args[-1], {each: os.dup(each) for each in passfds})
+
+
+class _Forked(BaseException):
+    """Raised in the fork, so that it leaves all that multiprocessing holds: its lock and its descriptors."""
+
+    def __init__(self, command: str, descriptors: Mapping[int, int]) -> None:
+        self.command = command
+        """Python code of the standard library that serves."""
+        self.descriptors = descriptors
+        """Copies of the descriptors that the command names."""
+
+    def serve(self) -> NoReturn:
+        """Run the command as a new interpreter would: with these descriptors, and without any other."""
+        try:
+            for number, copy in self.descriptors.items():
+                os.dup2(copy, number)
+            for each in set(map(int, os.listdir("/proc/self/fd"))) - {0, 1, 2, *self.descriptors}:  # noqa: PTH208
+                with contextlib.suppress(OSError):
+                    os.close(each)
+            exec(self.command, {})
+        finally:
+            os._exit(0)
 
 
 def _make_folder() -> None:
