@@ -39,7 +39,7 @@ _STEPS = (
     _Step(
         "runs",
         "Read the answer",
-        "The run appears here with its answer, and a ✓ where that was checked. Click it: Answer saves it as a file. "
+        "The run appears here with its answer, and a ✓ where that was checked. Click it: Save as… writes it to a file. "
         "Compare, below, measures other hardware.",
     ),
 )
