@@ -85,6 +85,16 @@ def test_the_form_lists_a_folder_and_a_click_on_a_file_fills_the_field(folder: P
     assert "Back to where Jupyter runs" in html
 
 
+def test_each_search_lists_the_files_that_can_be_what_it_is_for(folder: Path, data_folder: Path) -> None:
+    for name in ("b.npy", "book.ipynb", "runs.zip", "script.py"):
+        (folder / "more" / name).touch()
+    for name, files in {"path": "b.npy runs.zip", "functions": "script.py", "import": "runs.zip"}.items():
+        view = "importing" if name == "import" else "work"
+        html = html_of(view, {"workload": "svd_of_file", f"browse.{name}": str(folder / "more")})
+        listed = html.partition('data-workbench="browsed"')[2].partition("</div>")[0]
+        assert re.findall(r'title="(\w.*?)"', listed) == files.split(), name
+
+
 def test_paths_used_lately_are_those_that_mean_the_same_in_every_folder(folder: Path, data_folder: Path) -> None:
     for number, (given, read) in enumerate((("d.txt", "d.txt"), ("x.npy", "/data/x.npy"), ("s3://b/y", "s3://b/y"))):
         parameters, resolved = {"path": given}, {"path": read}

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from workbench.views.context import Context
     from workbench.workloads.importing import Described
 
+_CODE = (".py", ".ipynb")
+"""Endings of files that contain no data."""
+
 
 class Sought(NamedTuple):
     """Target of a search: a file for a field, or a function."""
@@ -29,8 +32,13 @@ class Sought(NamedTuple):
     """Name of the page's choice for the result."""
     server: Mapping[str, Any]
     """Options of a URL's server, from the form."""
-    functions: bool = False
-    """True to search for a function of a Python file, `path:name`."""
+    ending: str = ""
+    """End of the names of the files to list, such as ".py" for its functions, `path:name`; '' for files with data."""
+
+    @property
+    def functions(self) -> bool:
+        """True to search for a function of a Python file."""
+        return self.ending == ".py"
 
     def found(self, value: str) -> dict[str, str | None]:
         """Return the choices that select a result and close the search."""
@@ -80,18 +88,19 @@ async def _folder(context: Context, sought: Sought, at: str) -> Markup:
     )
     more = paragraph(f"{folder.more} more: type the path.") if folder.more else ""
     if not folder.more and not any(_fits(each, sought) for each in folder.entries):
-        more = _empty(sought, folder.path, "No Python file is here." if sought.functions else "No file is here.")
+        more = _empty(sought, folder.path, f"No {sought.ending or 'data'} file is here.")
     listed = tag("div", up, *entries, class_="wb-Listed", data_workbench="browsed")
     return paragraph(folder.path) + whole + listed + more
 
 
 def _fits(entry: Entry, sought: Sought) -> bool:
-    return not entry.is_folder and (not sought.functions or entry.name.endswith(".py"))
+    is_sought = entry.name.endswith(sought.ending) if sought.ending else not entry.name.endswith(_CODE)
+    return not entry.is_folder and is_sought
 
 
 def _empty(sought: Sought, folder: str, sentence: str) -> Markup:
-    kind = "function" if sought.functions else "data"
-    return empty(sentence, write_file(kind, folder, sought.field, {sought.browsed: None}))
+    kind = {".py": "function", "": "data"}.get(sought.ending)
+    return empty(sentence, write_file(kind, folder, sought.field, {sought.browsed: None}) if kind else "")
 
 
 async def _functions(context: Context, sought: Sought, path: str) -> Markup:

@@ -116,7 +116,7 @@ async def importing(context: Context, _: str) -> Markup:
         data_workbench="import-run",
     )
     folder = str(Path(path).parent) if path else "."
-    way = await browsing(context, Sought("browse.import", field, {}), "Browse for the zip", (), folder)
+    way = await browsing(context, Sought("browse.import", field, {}, ending=".zip"), "Browse for the zip", (), folder)
     ways = tag("div", way, class_="wb-Browse")
     return tag("div", place, go, class_="wb-Row") + notice("import_run") + ways
 

@@ -223,7 +223,7 @@ async def _own(context: Context) -> Markup:
     listed = context.state.get("titles", {})
     runs = (run for run in context.state.get("runs", ()) if run["function"] and run["workload"] not in listed)
     late = dict.fromkeys(run["function"]["reference"] for run in runs)
-    function = Sought("browse.functions", "workload", {}, functions=True)
+    function = Sought("browse.functions", "workload", {}, ending=".py")
     found = await browsing(context, function, "A function of your own", list(late)[:_LATE], ".")
     return tag("div", found, class_="wb-Browse")
 
