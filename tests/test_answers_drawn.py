@@ -95,7 +95,7 @@ def test_other_arrays_are_lines_and_maps_in_colours_of_their_values() -> None:
 
 def test_of_many_rows_a_sample_is_drawn() -> None:
     (u,) = pictures(dataset({"u": (("row", "component"), RNG.normal(size=(73_282, 2)))}), {})
-    assert u.title == "u, 300 of 73 282 rows, spread evenly"
+    assert u.title == "u, 300 of 73,282 rows, spread evenly"
     assert [len(line.x) for line in u.drawn] == [300, 300]  # type: ignore[union-attr]
 
 

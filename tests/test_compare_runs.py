@@ -108,7 +108,7 @@ def test_a_texts_experiment_is_compared_at_a_scale_from_the_terminal(
     (told,) = [
         note for note in said["notes"] if note.startswith("GPU Dask Arrays, first steps (2019): 2 h 39 min on one")
     ]
-    assert told.endswith("Here differ: 1e-05 of its numbers, 1581 × 1581; 16 blocks, not 2500.")
+    assert told.endswith("Here differ: 1e-05 of its numbers, 1,581 × 1,581; 16 blocks, not 2,500.")
     assert {(run.preset, run.resolved["generator"]) for run in store.select()} == {("post", "RandomState")}
 
 

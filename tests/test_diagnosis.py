@@ -148,7 +148,7 @@ def test_many_tasks_that_do_nothing_are_named_with_their_number_and_what_each_co
     assert first_rule(found) == "short tasks"
     assert found is not None
     assert found.sentence.startswith(
-        "8 000 tasks of 40 µs each kept the scheduler busy, about 493 µs for each, and waiting for it took 96 % of the "
+        "8,000 tasks of 40 µs each kept the scheduler busy, about 493 µs for each, and waiting for it took 96 % of the "
         "workers' time. Try: do more in each task: larger blocks or partitions"
     )
 

@@ -307,7 +307,7 @@ def frame(n_bytes, claimed=None):
             pa.compress((2**31 - 1).to_bytes(4, "little") + bytes(64), "zstd", asbytes=True),
             "more or less",
         ),
-        ({"shape": [2**24], "data_type": "uint8"}, b"", "in 4 194 305 blocks"),
+        ({"shape": [2**24], "data_type": "uint8"}, b"", "in 4,194,305 blocks"),
     ],
     ids=["4 GiB", "1 MiB", "1 TiB", "another frame", "gzip", "texts", "blocks"],
 )
@@ -334,7 +334,7 @@ def test_a_table_whose_rows_repeat_a_long_text_is_refused_before_it_is_read(expo
 
 def test_a_zip_or_a_description_of_too_many_things_is_refused_before_they_are_in_memory(exported, monkeypatch):
     values = rewritten(exported, {"run.json": described(exported, more=[[]] * 500_000)})
-    with pytest.raises(BadInputError, match="more than 500 000 values"):
+    with pytest.raises(BadInputError, match="more than 500,000 values"):
         import_run(values, new_id=True)
     monkeypatch.setattr(exchange, "_DIRECTORY", 2**10)
     with pytest.raises(BadInputError, match="lists its members in"):

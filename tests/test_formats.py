@@ -154,11 +154,11 @@ def test_a_moment_is_told_by_how_long_ago_it_was() -> None:
         (2, "process", "2 processes"),
         (1.5, "CPU", "1.5 CPUs"),
         (2.0, "CPU", "2 CPUs"),
-        (40_000, "task", "40 000 tasks"),
-        (1_234_567, "", "1 234 567"),
+        (40_000, "task", "40,000 tasks"),
+        (1_234_567, "", "1,234,567"),
     ],
 )
-def test_a_count_agrees_with_its_noun_and_has_gaps_between_thousands(number: float, noun: str, text: str) -> None:
+def test_a_count_agrees_with_its_noun_and_has_commas_between_thousands(number: float, noun: str, text: str) -> None:
     assert formats.count(number, noun) == text
 
 

@@ -253,7 +253,7 @@ def test_a_sketch_takes_no_more_than_the_rows_that_are_in_it() -> None:
 def test_an_exact_svd_that_no_worker_can_hold_is_refused_before(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.warns(da.PerformanceWarning, match=r"one task needs about 3\.22 GiB for it.*svd_compressed\(a, k\)"):
         svd(da.zeros((10**6, 6000), chunks=(1000, 6000)))
-    with pytest.raises(ValueError, match=r"matrices of 400000 × 400000: .* and the largest worker has"):
+    with pytest.raises(ValueError, match=r"matrices of 400,000 × 400,000: .* and the largest worker has"):
         svd(da.zeros((10**6, 400_000), chunks=(100, 400_000)))
 
 

@@ -169,8 +169,8 @@ def test_in_what_a_run_differs_from_the_text_is_said() -> None:
     given = {"preset": "post", "scale": 0.01, "generator": "tiles", "dtype": "float32", "chunks": 5000}
     text = machines.text(chosen, chosen.validate(given), {})
     assert text.differs == (
-        "0.01 of its numbers, 50000 × 50000",
-        "100 blocks, not 2500",
+        "0.01 of its numbers, 50,000 × 50,000",
+        "100 blocks, not 2,500",
         "dtype float32, not float64",
         "generator tiles, not RandomState",
     )
@@ -198,7 +198,7 @@ def test_in_what_a_run_differs_from_the_text_is_said() -> None:
     assert run.text_comparison == (
         "GPU Dask Arrays, first steps (2019): 2 h 39 min on one CPU core (2019), 11 min 30 s on forty CPU cores "
         "(2019), 1 min 37 s on one V100 (2019), 19 s on eight V100 (2019); here: 2 min 22 s on 2 CPU threads. Here "
-        "differ: 0.01 of its numbers, 50000 × 50000; 100 blocks, not 2500; dtype float32, not float64; "
+        "differ: 0.01 of its numbers, 50,000 × 50,000; 100 blocks, not 2,500; dtype float32, not float64; "
         "generator tiles, not RandomState."
     )
     assert Run(id="a", workload="array_sum", cluster="c").text_comparison is None
@@ -211,7 +211,7 @@ def test_a_run_keeps_its_preset_and_what_the_text_says(data_folder: Path, capsys
     run = json.loads(capsys.readouterr().out)
     assert run["preset"] == "tall"
     assert run["text"]["source"] == "Large SVDs (2020)"
-    assert run["text"]["differs"] == ["0.0005 of its numbers, 5000 × 20", "2 blocks, not 16"]
+    assert run["text"]["differs"] == ["0.0005 of its numbers, 5,000 × 20", "2 blocks, not 16"]
     assert run["text_comparison"].startswith("Large SVDs (2020): gives no time; here: ")
     assert run["resolved"]["shape"] == [5000, 20]
     assert n_blocks(run["resolved"]) == 2

@@ -188,6 +188,7 @@ def test_there_are_workloads_on_arrays_dataframes_and_files() -> None:
         ({"shape": "(1000, 800)"}, "shape", [1000, 800]),
         ({"shape": "1000x800"}, "shape", [1000, 800]),
         ({"shape": "1000 × 800"}, "shape", [1000, 800]),
+        ({"shape": "1,000 × 12,800"}, "shape", [1000, 12_800]),
         ({"shape": (1000, 800)}, "shape", [1000, 800]),
         ({"shape": np.array([1000, 800]).tolist()}, "shape", [1000, 800]),
         ({"shape": "1e3, 8e2"}, "shape", [1000, 800]),
@@ -356,7 +357,9 @@ def test_the_blocks_explain_themselves() -> None:
     in_dask = {"generator": "RandomState"}
     large = chosen.validate({"shape": [20_000, 20_000], **in_dask}, threads=2)
     assert large.resolved["chunks"] == [2000, 2000]
-    assert large.notes[0].startswith("100 blocks of 2000 × 2000 (30.5 MiB) for 2 threads: about 30.5 MiB were quickest")
+    assert large.notes[0].startswith(
+        "100 blocks of 2,000 × 2,000 (30.5 MiB) for 2 threads: about 30.5 MiB were quickest"
+    )
     small = chosen.validate({"shape": [2000, 2000], **in_dask}, threads=4)
     assert "so that every thread gets several" in small.notes[0]
     assert chosen.validate({"shape": [100, 100], "chunks": 50}).notes == ()

@@ -85,7 +85,7 @@ def test_the_factors_of_an_svd_are_kept_saved_and_rebuild_the_array(
         assert repr(large) == "\n".join(
             (
                 f"Arrays of {run.id}",
-                f"u: 2000 × 20 float64, 312 kiB: {', '.join(f'{each:.6g}' for each in u[0, :3])}, …",
+                f"u: 2,000 × 20 float64, 312 kiB: {', '.join(f'{each:.6g}' for each in u[0, :3])}, …",
                 f"s: 20 float64, 160 B: {', '.join(f'{each:.6g}' for each in s[:3])}, …",
                 f"v: 20 × 20 float64, 3.12 kiB: {', '.join(f'{each:.6g}' for each in v[0, :3])}, …",
             )
@@ -201,7 +201,7 @@ def test_what_replaced_the_arrays_of_a_run_is_never_shown_as_its_own(
     shorter = answer.assign(x=(("row", "column"), X)).isel(row=slice(5))
     answer_storage.leave("mine-2", shorter, target(path, replace=True), quick_client)
     store.update(run.id, answers=answers.model_copy(update={"mark": ("mine-2",) if who.startswith("the") else ()}))
-    with pytest.raises(NotFoundError, match="5 × 20 float64 where 1000 × 20 float64 was saved"):
+    with pytest.raises(NotFoundError, match="5 × 20 float64 where 1,000 × 20 float64 was saved"):
         store.get(run.id).arrays["x"]
 
 
@@ -292,7 +292,7 @@ def test_what_is_too_large_is_not_kept_and_says_how_to_have_it(run: Run, quick_c
     with dask.config.set({"workbench.answers.each": "1kiB"}):
         run = left(run, quick_client)
     assert list(run.arrays) == ["n"]
-    with pytest.raises(NotFoundError, match=r"x \(1000 × 20 float64\).*n kept with the run.*save=PATH"):
+    with pytest.raises(NotFoundError, match=r"x \(1,000 × 20 float64\).*n kept with the run.*save=PATH"):
         run.arrays["x"]
     with pytest.raises(NotFoundError, match=r"has no array 'y'\. It has x, n"):
         run.arrays["y"]

@@ -261,8 +261,8 @@ def test_rechunking_is_explained(tmp_path: Path) -> None:
     parameters = SVD.validate({"path": str(tmp_path / "wide.zarr"), "missing_chunks": "fill"}, threads=2)
     assert parameters.notes == (
         "0 of 200 chunks exist; the others were never written, or are lost, and count as 0.",
-        "Stored in blocks of 200000 × 1, read in blocks of 200000 × 20 and rechunked to 20000 × 200: a full SVD needs "
-        "whole rows or columns in each.",
+        "Stored in blocks of 200,000 × 1, read in blocks of 200,000 × 20 and rechunked to 20,000 × 200: a full SVD "
+        "needs whole rows or columns in each.",
     )
     assert parameters.resolved["blocks"] == [200_000, 20]
     assert array.chunks == (200_000, 1)
@@ -645,7 +645,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"path": "g.zarr", "array": "two"}, "array", "There is no array 'two' in"),
     ({"path": "g.zarr", "array": 5}, "array", "array of svd_of_file is 5. Give the name of an array in the file."),
     ({"path": "g.zarr/zarr.json"}, "path", "belongs to a Zarr array. Give the folder that it is in."),
-    ({"path": "huge.npy"}, "k", "is too wide for a full SVD: one worker would decompose a factor of 6000 × 6000"),
+    ({"path": "huge.npy"}, "k", "is too wide for a full SVD: one worker would decompose a factor of 6,000 × 6,000"),
     ({"path": "good.npy", "k": 13}, "k", "k of svd_of_file is 13. Give a whole number from 1 to 12"),
     ({"path": "good.npy", "k": 0}, "k", "k of svd_of_file is 0. Give a whole number"),
     ({"path": "good.npy", "k": "few"}, "k", "k of svd_of_file is 'few'. Give a whole number"),

@@ -94,8 +94,8 @@ def iso(epoch: float) -> str:
 
 
 def count(number: float, noun: str = "") -> str:
-    """Format a count: '1 worker', '3 workers', '2 processes', '40 000 tasks', '40 000'."""
-    text = f"{number:,.15g}".replace(",", " ")
+    """Format a count: '1 worker', '3 workers', '2 processes', '40,000 tasks', '40,000'."""
+    text = f"{number:,.15g}"
     ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
     return f"{text} {noun}{ending}" if noun else text
 
@@ -106,8 +106,8 @@ def percent(share: float) -> str:
 
 
 def by(lengths: Sequence[int]) -> str:
-    """Format a shape: '1000 × 20'."""
-    return " × ".join(map(str, lengths))
+    """Format a shape: '1,000 × 20'."""
+    return " × ".join(map(count, lengths))
 
 
 def shortened(names: Sequence[str], most: int = 20) -> str:

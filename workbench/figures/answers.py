@@ -223,7 +223,8 @@ def _pairs(name: str, array: xr.DataArray, counter: str, along: str, result: Map
     coords = labels_along(array, along)
     names = tuple(str(each) for each in np.asarray(coords[along])[chosen]) if along in coords else ()
     label, labels = _groups({key: value for key, value in coords.items() if key != along}, chosen, n_along)
-    of = f"{n_along} {along}s" if len(chosen) == n_along else f"{len(chosen)} of {n_along} {along}s, spread evenly"
+    there = formats.count(n_along, along)
+    of = there if len(chosen) == n_along else f"{formats.count(len(chosen))} of {there}, spread evenly"
     shares = _shares(result)
     axes = [
         f"{counter.capitalize()} {i + 1}"

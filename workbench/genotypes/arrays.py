@@ -186,8 +186,8 @@ def is_transposed(shape: Sequence[int], orientation: str | None, samples: Sequen
         return _as_named(rows, columns, len(samples), orientation, what)
     if orientation is None and rows < columns:
         raise BadInputError(
-            f"{what} is {rows} × {columns}, and variants are mostly more than samples: say which way it lies, "
-            f"orientation='{ORIENTATIONS[0]}' or orientation='{ORIENTATIONS[1]}'."
+            f"{what} is {formats.by((rows, columns))}, and variants are mostly more than samples: say which way it "
+            f"lies, orientation='{ORIENTATIONS[0]}' or orientation='{ORIENTATIONS[1]}'."
         )
     return orientation == ORIENTATIONS[1]
 
@@ -195,19 +195,21 @@ def is_transposed(shape: Sequence[int], orientation: str | None, samples: Sequen
 def _as_named(rows: int, columns: int, named: int, orientation: str | None, what: str) -> bool:
     fits = [length == named for length in (columns, rows)]
     if not any(fits):
-        raise BadInputError(f"{what} is {rows} × {columns}, and neither is the number of samples named, {named}.")
+        raise BadInputError(
+            f"{what} is {formats.by((rows, columns))}, and neither is the number of samples named, {named}."
+        )
     if orientation is None:
         if all(fits) and rows != 1:
             raise BadInputError(
-                f"{what} is {rows} × {columns} with {named} samples, so it could lie either way: say "
+                f"{what} is {formats.by((rows, columns))} with {named} samples, so it could lie either way: say "
                 f"orientation='{ORIENTATIONS[0]}' or orientation='{ORIENTATIONS[1]}'."
             )
         return not fits[0]
     transposed = orientation == ORIENTATIONS[1]
     if not fits[transposed]:
         raise BadInputError(
-            f"{what} is {rows} × {columns}: {named} samples are named, which contradicts orientation='{orientation}'. "
-            f"Try orientation='{ORIENTATIONS[not transposed]}'."
+            f"{what} is {formats.by((rows, columns))}: {named} samples are named, which contradicts "
+            f"orientation='{orientation}'. Try orientation='{ORIENTATIONS[not transposed]}'."
         )
     return transposed
 

@@ -41,7 +41,7 @@ import dask.array as da
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
-from workbench.formats import size
+from workbench.formats import by, count, size
 from workbench.linalg import arguments
 from workbench.linalg.arrays import (
     ArrayError,
@@ -140,8 +140,8 @@ def _check_memory(a: Any) -> None:
         return
     most, small = _largest(on_devices(a)), int(min(a.shape))
     message = (
-        f"An exact SVD with {small} columns on the shorter side decomposes matrices of {small} × {small}: one task "
-        f"needs about {size(needed)} for it, in addition to the blocks"
+        f"An exact SVD with {count(small)} columns on the shorter side decomposes matrices of {by((small, small))}: "
+        f"one task needs about {size(needed)} for it, in addition to the blocks"
     )
     remedy = "The leading values and vectors take far less: svd_compressed(a, k)."
     if most and needed > most:

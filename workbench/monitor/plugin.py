@@ -243,7 +243,7 @@ class Monitor(SchedulerPlugin):
             else:
                 self._scheduler.subscribe_topic(TOPIC, client)
         self._scheduler.log_event(TOPIC, message)
-        # The scheduler would store the latest 100 000 events of a topic. These are only for the watchers.
+        # The scheduler would store the latest 100,000 events of a topic. These are only for the watchers.
         self._scheduler._broker.truncate(TOPIC)
 
     def _count_new_tasks(self, client: str = "") -> int:

@@ -39,8 +39,8 @@ class Array(BaseModel, frozen=True):
     """Bytes in memory."""
 
     def words(self) -> str:
-        """Return a description such as '4000 × 3 float64'."""
-        return f"{' × '.join(map(str, self.shape)) or 'one'} {self.dtype}"
+        """Return a description such as '4,000 × 3 float64'."""
+        return f"{formats.by(self.shape) or 'one'} {self.dtype}"
 
 
 class Answers(BaseModel, frozen=True):

@@ -192,6 +192,6 @@ def _check_matrix(found: Found) -> None:
     if count == 2:
         return
     size = f" ({formats.by(shape)})" if shape else ""
-    hint = f" Save it as {shape[0]} × {math.prod(shape[1:])}, for example." if count > 2 else ""
+    hint = f" Save it as {formats.by((shape[0], math.prod(shape[1:])))}, for example." if count > 2 else ""
     hint += " Or name those of the rows: rows=0, or rows=time where they have names." if count > 2 else ""
     raise bad(f"{found} has {formats.count(count, 'dimension')}{size}. Give an array with 2, rows and columns.{hint}")

@@ -11,6 +11,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
+from workbench import formats
 from workbench.storage.formats import READERS
 from workbench.storage.formats.base import Found
 
@@ -110,8 +111,8 @@ def read_block(
             "" if block.shape == tuple(about["shape"]) else " Other blocks, which were not looked at, may have more."
         )
         raise ValueError(
-            f"{whose} has values {what}: {len(places)} of the {block.size} in {inside}, the first at {at}: "
-            f"{found[tuple(places[0])]}.{others} Replace them{choice}."
+            f"{whose} has values {what}: {formats.count(len(places))} of the {formats.count(block.size)} in {inside}, "
+            f"the first at {at}: {found[tuple(places[0])]}.{others} Replace them{choice}."
         )
     return block
 

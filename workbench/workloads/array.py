@@ -240,7 +240,7 @@ SUM = (
 TRANSPOSE = (
     Preset(
         name="post",
-        title="40 000 × 40 000 in blocks of 128 MiB, made first and then timed",
+        title="40,000 × 40,000 in blocks of 128 MiB, made first and then timed",
         source=UCX,
         parameters={"shape": [40_000, 40_000], "chunks": "128 MiB", "persist": True},
         profile="ucx",

@@ -34,7 +34,7 @@ class Dimension(BaseModel, frozen=True):
 
     def line(self) -> str:
         """Return everything but its name, on one line."""
-        return f"{self.length}" + (f", {self.first} to {self.last}" if self.first is not None else "")
+        return formats.count(self.length) + (f", {self.first} to {self.last}" if self.first is not None else "")
 
 
 class Contents(BaseModel, frozen=True):
@@ -79,7 +79,7 @@ def look(path: str, options: Options | None = None) -> Contents:
         except (BadInputError, MissingError) as err:
             remarks = (*remarks, f"Coordinates were not read: {err}")
     if len(held) > _MOST:
-        remarks = (*remarks, f"It holds {len(held)} arrays, of which the first {_MOST} are listed.")
+        remarks = (*remarks, f"It holds {formats.count(len(held), 'array')}, of which the first {_MOST} are listed.")
     remarks += _undecodable(place, format, held)
     return Contents(
         path=place.path,

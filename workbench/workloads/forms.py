@@ -199,11 +199,10 @@ def _float(text: str) -> float | None:
 
 
 def _lengths(text: str) -> list[Any] | None:
-    """Parse several whole numbers: '[1000, 1000]', '(1000, 1000)', '1000,1000' or '1000x1000'."""
-    inner = text.strip("[]() ")
-    for sign in ("×", "x"):
-        inner = inner.replace(sign, ",")
-    parts = [part.strip() for part in inner.rstrip(",").split(",")]
+    """Parse several whole numbers: '[1000, 1000]', '(1000, 1000)', '1000,1000', '1000x1000' or '1,000 × 1,000'."""
+    inner = text.strip("[]() ").rstrip(",").replace("×", "x")
+    # Next to ×, a comma separates thousands.
+    parts = [part.replace(",", "").strip() for part in inner.split("x")] if "x" in inner else inner.split(",")
     if len(parts) == 1 and not text.startswith(("[", "(")):
         return None
     numbers = [_int(part) for part in parts]

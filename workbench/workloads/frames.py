@@ -81,7 +81,7 @@ def _resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) ->
 def _needs(threads_per_worker: int, **resolved: Any) -> Needs:
     """Estimate memory: both dataframes wait until the rows of each key have met."""
     frames = 2 * _ROW * resolved["n_rows"]
-    # Measured with 500 000 to 8 000 000 rows: pandas itself, and what is split, put together or joined at a time.
+    # Measured with 500,000 to 8,000,000 rows: pandas itself, and what is split, put together or joined at a time.
     held = 60 * 2**20 + 64 * resolved["partition"] * threads_per_worker
     # Rows already sent wait together with those still to be sent.
     kept = int(frames * (3.25 if resolved["persist"] else 2.25))
@@ -121,7 +121,7 @@ def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
 PRESETS = (
     Preset(
         name="dask_cuda",
-        title="16 000 000 rows in partitions of 1 000 000, 3 in 10 of which match: its defaults, for sixteen workers",
+        title="16,000,000 rows in partitions of 1,000,000, 3 in 10 of which match: its defaults, for sixteen workers",
         source=DASK_CUDA,
         parameters={"n_rows": 16_000_000, "partition": 1_000_000, "matching": 0.3},
     ),

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from workbench import named_choices
 from workbench.errors import ConflictError, NotFoundError, UntrustedError, quoted
+from workbench.formats import by, count
 from workbench.workloads.fields import Scale, Words
 from workbench.workloads.values import BadParameterError
 
@@ -185,13 +186,13 @@ def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str
     differences = []
     part = math.prod(ours["shape"]) / math.prod(theirs["shape"])
     if theirs["shape"] != ours["shape"]:
-        differences.append(f"{part:.3g} of its numbers, {ours['shape'][0]} × {ours['shape'][1]}")
+        differences.append(f"{part:.3g} of its numbers, {by(ours['shape'])}")
     n_theirs, n_ours = (
         math.prod(math.ceil(a / b) for a, b in zip(each["shape"], each["chunks"], strict=True))
         for each in (theirs, ours)
     )
     if n_theirs != n_ours:
-        differences.append(f"{n_ours} blocks, not {n_theirs}")
+        differences.append(f"{count(n_ours, 'block')}, not {count(n_theirs)}")
     # The texts give no seed.
     others = [name for name in theirs if name not in ("shape", "chunks", "seed")]
     return (*differences, *(_other(name, theirs[name], ours[name]) for name in others if theirs[name] != ours[name]))

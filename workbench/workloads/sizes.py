@@ -239,7 +239,7 @@ def _why(request: ArrayRequest, shape: tuple[int, int], block: tuple[int, int], 
     n_bytes = formats.size(math.prod(block) * request.dtype.itemsize)
     worked = " as float64" if request.dtype != request.stored else ""
     shown = block[::-1] if request.turned else block
-    text = f"{formats.count(count, 'block')} of {shown[0]} × {shown[1]} ({n_bytes}{worked})"
+    text = f"{formats.count(count, 'block')} of {formats.by(shown)} ({n_bytes}{worked})"
     if threads:
         text += f" for {formats.count(threads, 'thread')}"
     if request.layout == "tall":
@@ -307,8 +307,8 @@ def _refuse_too_many(request: ArrayRequest, shape: tuple[int, int], block: tuple
             request.workload,
             "chunks",
             shown,
-            f"larger blocks: an array of {shape[0]} × {shape[1]} would have {count} of them, and {_MOST_BLOCKS} are "
-            "the most that the scheduler is asked to hold",
+            f"larger blocks: an array of {formats.by(shape)} would have {formats.count(count)} of them, and "
+            f"{formats.count(_MOST_BLOCKS)} are the most that the scheduler is asked to hold",
         )
 
 

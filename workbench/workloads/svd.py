@@ -76,8 +76,8 @@ def tall_skinny_svd(
     The result is exact and takes one pass. Dask computes a QR decomposition of each block of rows, stacks the small
     factors and decomposes them. workbench.linalg uses Cholesky QR, which is several times faster and takes half the
     memory, and checks that this is numerically safe. The elements are uniform between 0 and 1. From the posts "Large
-    SVDs" (2020), where the matrix is 10 000 000 × 20, and "Experiments in high performance networking with UCX and DGX"
-    (2019), where it is 1 000 000 × 1000.
+    SVDs" (2020), where the matrix is 10,000,000 × 20, and "Experiments in high performance networking with UCX and DGX"
+    (2019), where it is 1,000,000 × 1,000.
     """
     x, seconds_to_make = da.random.RandomState(seed).random(size=shape, chunks=chunks).astype(dtype), None
     if persist:
@@ -110,7 +110,7 @@ def compressed_svd(
     function can be far too small without a warning, so the check makes one more pass and reports how large the error
     may be. workbench.linalg continues until error bounds meet tol and returns a certificate; each of its passes
     computes a product and its transposed product. Random matrices are the hardest case, because their singular values
-    lie close together. From the post "Large SVDs" (2020), where the matrix is 1 000 000 × 20 000 or ten times as high,
+    lie close together. From the post "Large SVDs" (2020), where the matrix is 1,000,000 × 20,000 or ten times as high,
     k is 10 and there are no power iterations.
     """
     x, seconds_to_make = random_matrix(shape, chunks, dtype, seed), None
@@ -224,20 +224,20 @@ def factors(results: Mapping[str, Any]) -> xr.Dataset:
 TALL = (
     Preset(
         name="textbook",
-        title="10 000 × 1 000 in ten blocks",
+        title="10,000 × 1,000 in ten blocks",
         source=TEXTBOOK,
         parameters={"shape": [10_000, 1_000], "chunks": [1_000, 1_000], "method": "dask"},
     ),
     Preset(
         name="ucx",
-        title="1 000 000 × 1 000 in a hundred blocks, made first and then timed",
+        title="1,000,000 × 1,000 in a hundred blocks, made first and then timed",
         source=UCX,
         parameters={"shape": [1_000_000, 1_000], "chunks": [10_000, 1_000], "persist": True, "method": "dask"},
         profile="ucx",
     ),
     Preset(
         name="tall",
-        title="10 000 000 × 20 in sixteen blocks, 1.6 GB",
+        title="10,000,000 × 20 in sixteen blocks, 1.6 GB",
         source=LARGE_SVDS,
         parameters={"shape": [10_000_000, 20], "chunks": [625_000, 20], "method": "dask"},
     ),
@@ -252,19 +252,19 @@ _LAPTOP = {"shape": [1_000_000, 20_000], "compute": True, **_AS_IN_THE_POST}
 COMPRESSED = (
     Preset(
         name="laptop",
-        title="1 000 000 × 20 000 as the post's code has it, float64, 160 GB: 2 min 30 s on a laptop",
+        title="1,000,000 × 20,000 as the post's code has it, float64, 160 GB: 2 min 30 s on a laptop",
         source=LARGE_SVDS,
         parameters={"dtype": "float64", **_LAPTOP},
     ),
     Preset(
         name="laptop_uint8",
-        title="1 000 000 × 20 000 of one byte each, the 20 GB that the post calls it: 2 min 30 s on a laptop",
+        title="1,000,000 × 20,000 of one byte each, the 20 GB that the post calls it: 2 min 30 s on a laptop",
         source=LARGE_SVDS,
         parameters={"dtype": "uint8", **_LAPTOP},
     ),
     Preset(
         name="dgx2",
-        title="200 GB, 10 000 000 × 20 000 genotypes held in memory: 10 to 15 s on sixteen GPUs",
+        title="200 GB, 10,000,000 × 20,000 genotypes held in memory: 10 to 15 s on sixteen GPUs",
         source=LARGE_SVDS,
         parameters={"shape": [10_000_000, 20_000], "dtype": "uint8", "persist": True, **_AS_IN_THE_POST},
     ),

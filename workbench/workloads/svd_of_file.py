@@ -161,17 +161,16 @@ def cut(
 
 def refuse_impossible(found: Found, k: int | None) -> None:
     """Raise if the array has no such SVD."""
-    rows, columns = found.shape
-    small = min(rows, columns)
+    small = min(found.shape)
     if k is None and small > _LARGEST_SIDE:
         raise BadParameterError(
-            f"k of svd_of_file is missing, and {found.path} ({rows} × {columns}) is too wide for a full SVD: one "
-            f"worker would decompose a factor of {small} × {small} ({size(small * small * 8)}). "
+            f"k of svd_of_file is missing, and {found.path} ({by(found.shape)}) is too wide for a full SVD: one "
+            f"worker would decompose a factor of {by((small, small))} ({size(small * small * 8)}). "
             "Give k, such as 10.",
             "k",
         )
     if k is not None:
-        refuse_more("svd_of_file", "k", k, small, f": {found.path} is {rows} × {columns}")
+        refuse_more("svd_of_file", "k", k, small, f": {found.path} is {by(found.shape)}")
 
 
 def _wanted(found: Found, k: int | None, chunks: Any, around: Surroundings) -> tuple[tuple[int, ...], tuple[str, ...]]:

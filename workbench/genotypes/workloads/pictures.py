@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from workbench import formats
 from workbench.figures.answers import (
     MOST_DOTS,
     MOST_VECTORS,
@@ -68,11 +69,17 @@ def _of_quality(arrays: xr.Dataset) -> Iterator[Picture]:
     dots = Dots(
         100 * missing[chosen], het[chosen], tuple(map(str, np.asarray(names)[chosen])) if names is not None else ()
     )
-    yield Picture("samples", f"{len(missing)} samples", "Unknown, %", "Heterozygosity", dots)
+    yield Picture("samples", formats.count(len(missing), "sample"), "Unknown, %", "Heterozygosity", dots)
     frequency, unknown = vector(arrays["frequency"]), vector(arrays["missing"])
     rarer = np.minimum(frequency, 1 - frequency)
     rarer = rarer[np.isfinite(rarer)]
-    yield _histogram("frequency", f"{len(rarer)} variants by frequency", "Frequency of the rarer allele", rarer, _BINS)
+    yield _histogram(
+        "frequency",
+        f"{formats.count(len(rarer), 'variant')} by frequency",
+        "Frequency of the rarer allele",
+        rarer,
+        _BINS,
+    )
     # Of so many samples whole numbers are unknown, and as many of them lie in each bin.
     n_samples = max(1, len(missing))
     counts = np.rint(unknown * n_samples)
@@ -80,7 +87,7 @@ def _of_quality(arrays: xr.Dataset) -> Iterator[Picture]:
     step = max(1, (high - low) // _BINS)
     edges = np.arange(low, high + 2 * step, step) - 0.5
     shares = 100 * counts / n_samples, 100 * edges / n_samples
-    yield _histogram("missing", f"{len(unknown)} variants by what is unknown", "Unknown, %", *shares)
+    yield _histogram("missing", f"{formats.count(len(unknown), 'variant')} by what is unknown", "Unknown, %", *shares)
     p = np.sort(np.maximum(vector(arrays["hwe_p"]), np.finfo(float).tiny))
     if n := int(np.isfinite(p).sum()):
         # All of the smallest, and fewer and fewer of the others.
@@ -104,7 +111,7 @@ def _of_pairs(kinship: xr.DataArray, ibs0: xr.DataArray) -> Iterator[Picture]:
     one, other, degree = (as_text(labels[name])[chosen].tolist() for name in ("sample_1", "sample_2", "degree"))
     names = tuple(f"{a}, {b}" for a, b in zip(one, other, strict=True))
     dots = Dots(vector(ibs0)[chosen], vector(kinship)[chosen], names, tuple(degree), "degree")
-    yield Picture("pairs", f"{len(kinship.data)} related pairs", "No allele in common", "Kinship", dots)
+    yield Picture("pairs", formats.count(len(kinship.data), "related pair"), "No allele in common", "Kinship", dots)
 
 
 def _along_a_genome(name: str, array: xr.DataArray, counter: str) -> Iterator[Picture]:

@@ -117,9 +117,9 @@ class Held:
     def line(self) -> str:
         """Return everything but its name, on one line."""
         lengths = (
-            (f"{dim} {length}" for dim, length in zip(self.dims, self.shape, strict=True))
+            (f"{dim} {formats.count(length)}" for dim, length in zip(self.dims, self.shape, strict=True))
             if self.dims
-            else map(str, self.shape)
+            else map(formats.count, self.shape)
         )
         pieces = {"chunks": self.chunks, "shards": self.shards}
         stored = [f"{name} of {formats.by(each)}" for name, each in pieces.items() if each and each != self.shape]
