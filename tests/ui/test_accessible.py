@@ -79,6 +79,39 @@ def test_the_tour_is_walked_with_the_keyboard_and_dismissed_for_good(lab: Lab, o
     expect(card).to_have_count(0)
 
 
+COVERED = """() => {
+    const {x, y, width, height} = document.activeElement.getBoundingClientRect()
+    const there = document.elementFromPoint(x + width / 2, y + height / 2)
+    return !(there && (document.activeElement.contains(there) || there.contains(document.activeElement)))
+        && document.activeElement.textContent
+}"""
+"""Text of the element that has the focus, if another lies over its middle; else false."""
+
+
+def test_what_has_the_focus_is_covered_neither_by_the_tour_nor_by_a_header_nor_by_the_form(
+    lab: Lab, open_lab: Callable[[], Page]
+) -> None:
+    store.create(Run(id="walked", workload="total", cluster="calm-otter", status="done", seconds=1.0))
+    (lab.data_folder / "toured").unlink()
+    page = open_lab()
+    page.set_viewport_size({"width": 1280, "height": 640})
+    page.evaluate("() => { window.jupyterapp.commands.execute('dask-workbench:open') }")
+    sidebar = page.locator(".wb-Sidebar")
+    last = hook(sidebar, "compare-more")
+    expect(last).to_be_visible(timeout=MINUTE)
+    for is_toured in (True, False):
+        expect(hook(sidebar, "tour")).to_have_count(int(is_toured))
+        for key, start in (("Shift+Tab", last), ("Tab", hook(sidebar, "help").first)):
+            start.focus()
+            for _ in range(40):
+                page.keyboard.press(key)
+                page.wait_for_timeout(50)
+                if page.evaluate("() => document.activeElement.closest('.wb-Sidebar') !== null"):
+                    assert not page.evaluate(COVERED)
+        if is_toured:
+            hook(sidebar, "tour-over").click()
+
+
 DROP = """(field) => ['lm-dragenter', 'lm-dragover', 'lm-drop'].forEach(type => {
     const event = new Event(type, {bubbles: true, cancelable: true})
     event.mimeData = {getData: kind => kind === 'application/x-jupyter-icontents' ? ['folder/d.npy'] : undefined}

@@ -51,6 +51,8 @@ def empty_plot(theme: Theme, name: str, x_range: Range1d, y_range: Range1d, heig
         sizing_mode="stretch_width",
         toolbar_location=None,
         output_backend="canvas",
+        # The Tab key stops at each plot, whose canvas has no name for screen readers.
+        html_attributes={"role": "figure", "aria-label": looks.get("title") or name},
         **looks,
     )
     dress(plot, theme)

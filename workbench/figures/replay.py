@@ -83,6 +83,7 @@ def replay_bar(
         # The clock shows the value, and over the handle it would hide the buttons of a narrow page.
         tooltips=False,
         title="",
+        html_attributes={"role": "group", "aria-label": "Time of the replay"},
         name="head",
         bar_color=theme.muted,
         sizing_mode="stretch_width",
