@@ -40,9 +40,12 @@ export function addFileCommands(app: JupyterFrontEnd, sidebar: Workbench, trans:
       execute: async () => {
         const path = selected(app);
         const name = workloadOf(path);
+        // What was chosen for another file doesn't fit this one.
+        const past = Object.keys(sidebar.page.choices).filter(choice => choice.startsWith(`run.${name}.`));
         const given = Object.entries({ ...more, path }).map(([field, value]) => [`run.${name}.${field}`, value]);
         app.shell.activateById(sidebar.id);
-        sidebar.page.choose({ workload: name, ...(Object.fromEntries(given) as object) });
+        const cleared = Object.fromEntries(past.map(choice => [choice, null])) as object;
+        sidebar.page.choose({ workload: name, ...cleared, ...(Object.fromEntries(given) as object) });
         await sidebar.skip('workloads', look);
       }
     });

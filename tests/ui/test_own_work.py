@@ -11,7 +11,7 @@ import xarray as xr
 from playwright.sync_api import Page, expect
 
 from tests.ui.conftest import Lab
-from tests.ui.test_main_job import MINUTE, hook, open_sidebar, section
+from tests.ui.test_main_job import MINUTE, hook, open_sidebar, section, unfold
 from tests.ui.test_watch import opened
 from workbench.session import Session
 
@@ -175,6 +175,7 @@ def test_a_path_of_a_function_is_browsed_for_whatever_its_name_and_esc_closes_th
 
 def test_the_menu_of_a_file_offers_what_can_be_done_with_it(lab: Lab, open_lab: Callable[[], Page]) -> None:
     np.save(lab.notebooks / "stations.npy", np.ones((200, 50)))
+    np.save(lab.notebooks / "other.npy", np.ones(9))
     (lab.notebooks / "notes.txt").write_text("text")
     page = open_lab()
     page.evaluate("() => { window.jupyterapp.commands.execute('filebrowser:activate') }")
@@ -188,4 +189,12 @@ def test_the_menu_of_a_file_offers_what_can_be_done_with_it(lab: Lab, open_lab: 
     menu.first.click()
     expect(hook(page, "field-path")).to_have_value(str(lab.notebooks / "stations.npy"), timeout=MINUTE)
     expect(hook(page, "holds")).to_contain_text("200 × 50, float64", timeout=MINUTE)
-    assert hook(page, "holds").evaluate("each => each.open")
+    expect(hook(page, "holds")).to_have_attribute("open", "")
+    # What was chosen for one file doesn't fit another.
+    unfold(page, "more-fields")
+    hook(page, "field-over").fill("0")
+    page.evaluate("() => { window.jupyterapp.commands.execute('filebrowser:activate') }")
+    page.locator(".jp-DirListing-item", has_text="other.npy").click(button="right")
+    menu.last.click()
+    expect(hook(page, "field-path")).to_have_value(str(lab.notebooks / "other.npy"), timeout=MINUTE)
+    expect(hook(page, "field-over")).to_have_value("")
