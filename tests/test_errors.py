@@ -62,3 +62,15 @@ def test_an_error_without_a_text_or_with_colours_is_told_plainly() -> None:
 
     assert named(MuteError()) == "MuteError: (its text failed with RuntimeError)"
     assert named(ValueError("\x1b[31mred\x1b[0m \udcff\x07\x1b]0;title\x07")) == "ValueError: red ?"
+
+
+def test_a_message_is_whole_without_its_command_which_a_page_leaves_out() -> None:
+    package = ROOT / "workbench"
+    shown = (
+        each
+        for each in package.rglob("*.py")
+        if "cli" not in each.parts and each.name not in ("terminal.py", "magic.py")
+    )
+    before = re.compile(r"(\w+): (?:workbench [a-z]|\{self\.command\})")
+    words = {word.lower() for each in shown for word in before.findall(each.read_text(encoding="utf-8"))}
+    assert not words & {"see", "then", "to", "with"}

@@ -190,7 +190,7 @@ async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
             await in_thread(records.end_processes, record)
             raise FailedError(
                 f"The process that owns {record.name} didn't end it within {formats.duration(2 * timeout)}, and what "
-                f"it started elsewhere may go on. See: workbench logs {record.name}. {_again(record.name)}"
+                f"it started elsewhere may go on. See its log: workbench logs {record.name}. {_again(record.name)}"
             )
     left = await in_thread(_reread, record)
     # A cluster lost earlier is dismissed. On this machine nothing keeps running, whatever the message says.
@@ -239,7 +239,7 @@ async def forget(record: ClusterRecord) -> str | None:
 
 def _again(name: str) -> str:
     return (
-        f"To try again: workbench down {name}. To remove its record, whatever goes on there: workbench down {name} "
+        f"Try again: workbench down {name}. Or remove its record, whatever goes on there: workbench down {name} "
         "--forget"
     )
 

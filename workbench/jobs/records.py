@@ -277,16 +277,14 @@ class Shelf(Generic[L, B]):
     def missing(self, record_id: str) -> NotFoundError:
         """Return the error that a record is missing."""
         latest = [each.id for each in self.listed()[:5]]
-        known = (
-            f"The latest are {', '.join(latest)}." if latest else f"There is none yet. Start one with: {self.command}"
-        )
+        known = f"The latest are {', '.join(latest)}." if latest else f"There is none yet. Start one: {self.command}"
         return NotFoundError(f"There is no {self.noun} '{record_id:.80}'. {known}")
 
     def find(self, text: str) -> L:
         """Return the record of this id, of the only id that begins or ends with it, or the latest one for 'last'."""
         if text == "last":
             if not (latest := self.listed()):
-                raise NotFoundError(f"There is no {self.noun} yet. Start one with: {self.command}")
+                raise NotFoundError(f"There is no {self.noun} yet. Start one: {self.command}")
             return self.get(latest[0].id)
         return self.get(folders.one_of(names(self.root), text, self.name))
 

@@ -86,7 +86,9 @@ def get(run_id: str) -> Saving:
     """Return the current or last save of a run. NotFoundError if there is none."""
     found = read(run_id)
     if found is None:
-        raise NotFoundError(f"Nothing of the run {run_id} was saved in the background. See: workbench save RUN FILE")
+        raise NotFoundError(
+            f"Nothing of the run {run_id} was saved in the background. Save it: workbench save RUN FILE"
+        )
     return found
 
 

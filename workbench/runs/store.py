@@ -275,7 +275,7 @@ def _epitaph(run: Run) -> tuple[Status, str]:
     own = "by its own function or a library that crashed, or " if run.function else ""
     return "lost", (
         f"Its runner process (pid {run.pid}) was ended {own}from outside{done}: killed, short of memory, or the "
-        f"machine went down. Nothing was computed further; run it again, or see: workbench show {run.id} --log"
+        f"machine went down. Nothing was computed further; run it again, or see its log: workbench show {run.id} --log"
     )
 
 

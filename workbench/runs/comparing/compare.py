@@ -118,7 +118,8 @@ def plan_comparison(request: Request, inventory: Inventory, there: Sequence[Clus
     if chosen.pinned is None and "to" in chosen.schema()["properties"]:
         raise BadInputError(
             f"{chosen.name} writes to one path, and a comparison runs it many times: after the first nothing is left "
-            "to be written. Run it by itself, each time with another path, and then: workbench compare --runs RUN RUN."
+            "to be written. Run it by itself, each time with a new path. Compare these runs: workbench compare --runs "
+            "RUN RUN."
         )
     requests, notes = _row_requests(request, chosen)
     lines = list(dict.fromkeys(str(requested.line) for requested in requests))
