@@ -193,6 +193,15 @@ def test_it_is_live_while_the_kernel_computes_there_again_after_a_reload_and_tel
     expect(bench).not_to_contain_text("The kernel of this cell has ended.", timeout=MINUTE)
     expect(hook(bench, "run-button")).to_be_visible(timeout=MINUTE)
 
+    # Nor does ipywidgets' message stand alone where its kernel was gone when the page was loaded.
+    page.evaluate("async () => { await window.jupyterapp.commands.execute('docmanager:save') }")
+    page.evaluate("async () => { await jupyterapp.shell.currentWidget.sessionContext.shutdown() }")
+    page = open_lab()
+    expect(cells.first.get_by_text("Run the cell again.")).to_be_visible(timeout=MINUTE)
+    missing = cells.first.get_by_text("model not found")
+    expect(missing).to_be_attached(timeout=MINUTE)
+    expect(missing).to_be_hidden()
+
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""The static picture of a figure, which stays in the notebook for pages without a kernel: GitHub, nbconvert, the docs.
+"""The static picture of a figure, or the text of a Workbench, for pages without a kernel: GitHub, nbconvert, the docs.
 
-It is an output of its own above the figure. The figure's page hides it as soon as the kernel answers, and shows it
-instead of the figure if no kernel does; see labext/src/page/notebook.ts.
+It stays in the notebook, as an output of its own above the widget. The widget's page hides it as soon as the kernel
+answers, and shows it instead of the widget if no kernel does; see labext/src/page/notebook.ts.
 """
 
 from __future__ import annotations

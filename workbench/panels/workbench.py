@@ -7,6 +7,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from workbench.markup import paragraph
+from workbench.panels.static import StaticPicture, shell
 from workbench.panels.thread import do
 from workbench.panels.widget import Widget
 from workbench.session import Session
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from workbench.views.watching import Watching
 
 _log = logging.getLogger(__name__)
+
+_ENDED = "The Workbench is here while the kernel of this cell runs. Run the cell again."
+"""Text that stays in the notebook for pages without a kernel."""
 
 
 class Workbench(Widget):
@@ -37,10 +42,15 @@ class Workbench(Widget):
     _view = "page"
 
     def __init__(self, session: Session | None = None, *, theme: str | None = None) -> None:
-        options = {"view": "wide", "theme": None if theme is None else check_theme(theme)}
+        self._static = StaticPicture(lambda: (paragraph(_ENDED), _ENDED), lambda: True, lambda: self.is_shown)
+        options = {"view": "wide", "theme": None if theme is None else check_theme(theme), "static": self._static.id}
         self.session = session or Session()
         self._service: Service | None = None
         super().__init__(options)
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        self._static.show(shell())
+        return super()._repr_mimebundle_(**options)
 
     def close(self) -> None:
         """Stop following and watching; clusters and runs continue. A click in a cell that shows it resumes."""
