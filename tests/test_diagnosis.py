@@ -450,6 +450,8 @@ def test_the_most_memory_is_kept_with_the_worker_and_the_task_that_it_computed()
     assert found.sentence.startswith("Nothing avoidable was found")
     said = "477 MiB of 1 GiB (47 %) by worker 2, in 'join'"
     assert found.peak.text() == said
+    on_gpu = found.peak.model_copy(update={"worker": "GPU-5e7a9b1c-0000-4000-8000-00000000002b"})
+    assert "by worker GPU-5e7a…00-00000000002b, in" in on_gpu.text()
     run = Run(id="r", workload="w", cluster="c", seconds=4.0, diagnosis=found)
     assert Fact("Most memory", said, "time") in facts(run)
 

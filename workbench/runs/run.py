@@ -21,6 +21,8 @@ SIMULATED = "SIMULATED · "
 ON_SIMULATED = " · SIMULATED GPUs"
 """Suffix of titles of figures from simulated GPUs."""
 
+NAME = 24
+"""Characters to show of a worker's name: Dask-CUDA names the worker of one GPU by its UUID."""
 WATCHED = "watched"
 """Workload of a run that a user's notebook or script computed, while `workbench.watch` recorded it."""
 
@@ -136,7 +138,7 @@ class Peak(BaseModel, frozen=True):
     def text(self) -> str:
         """Return a text such as "782 MiB of 1 GiB (76 %) by worker 0, in 'sum'"."""
         of = f" of {formats.size(self.limit)} ({100 * self.share:.0f} %)" if self.limit else ""
-        return f"{formats.size(self.bytes)}{of} by worker {self.worker}, in '{self.task}'"
+        return f"{formats.size(self.bytes)}{of} by worker {formats.shorten_middle(self.worker, NAME)}, in '{self.task}'"
 
 
 class Share(NamedTuple):

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markupsafe import Markup
 
-from workbench.formats import duration, size
+from workbench.formats import count, duration, shorten_middle, size
 from workbench.markup import icon_button, meter, tag
+from workbench.runs.run import NAME
 from workbench.views.clusters import record_of
 from workbench.views.parts import action, link, notice
 
@@ -43,7 +44,7 @@ _COLUMNS = {
     "cpu": _Column("CPU", lambda each: each.cpu, lambda each: f"{each.cpu:.0f} %"),
     "memory": _Column("Memory", lambda each: each.memory, _memory),
     "spilled": _Column("Spilled", lambda each: each.spilled, lambda each: size(each.spilled) if each.spilled else ""),
-    "tasks": _Column("Tasks", lambda each: each.tasks, lambda each: str(each.tasks)),
+    "tasks": _Column("Tasks", lambda each: each.tasks, lambda each: count(each.tasks)),
     "silent_for": _Column(
         "Last message", lambda each: each.silent_for, lambda each: f"{duration(round(each.silent_for, 1))} ago"
     ),
@@ -63,7 +64,7 @@ async def workers(context: Context, name: str) -> Markup:
     rows = (
         tag(
             "tr",
-            tag("td", worker.name),
+            tag("td", shorten_middle(worker.name, NAME), title=worker.name),
             *(tag("td", _COLUMNS[each].shown(worker)) for each in columns if each != "name"),
             tag("td", _restart(name, worker) if "restart" in can else ""),
             id=f"wb-worker-{worker.address}",
