@@ -189,6 +189,7 @@ def test_there_are_workloads_on_arrays_dataframes_and_files() -> None:
         ({"shape": "1000x800"}, "shape", [1000, 800]),
         ({"shape": "1000 × 800"}, "shape", [1000, 800]),
         ({"shape": "1,000 × 12,800"}, "shape", [1000, 12_800]),
+        ({"seed": "1,000,000"}, "seed", 1_000_000),
         ({"shape": (1000, 800)}, "shape", [1000, 800]),
         ({"shape": np.array([1000, 800]).tolist()}, "shape", [1000, 800]),
         ({"shape": "1e3, 8e2"}, "shape", [1000, 800]),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from workbench.errors import WorkbenchError
+from workbench.formats import count
 from workbench.markup import tag
 from workbench.views.context import Choices
 from workbench.views.parts import checkbox, confirming, drawer, fold, text_field
@@ -232,8 +233,8 @@ def bounds(field: Mapping[str, Any]) -> str:
     """Return the bounds of a field, such as 'From 1 to 64.'; '' without any."""
     low, high = field.get("minimum", field.get("exclusiveMinimum")), field.get("maximum", field.get("exclusiveMaximum"))
     if low is not None and high is not None:
-        return f"From {low:g} to {high:g}."
-    return f"At least {low:g}." if low is not None else f"At most {high:g}." if high is not None else ""
+        return f"From {count(low)} to {count(high)}."
+    return f"At least {count(low)}." if low is not None else f"At most {count(high)}." if high is not None else ""
 
 
 def as_text(value: Any) -> str:

@@ -15,6 +15,7 @@ from workbench.workloads.values import BadParameterError
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
 _NOTHING = {"", "none", "null"}
+_THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+")
 _TYPES = {"null": type(None), "boolean": bool, "integer": int, "number": float, "string": str, "array": list}
 _BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
     "minimum": lambda value, bound: value >= bound,
@@ -184,7 +185,7 @@ def _bool(text: str) -> bool | None:
 
 def _int(text: str) -> int | None:
     try:
-        return int(text)
+        return int(text.replace(",", "") if _THOUSANDS.fullmatch(text) else text)
     except ValueError:
         number = _float(text)
         # '1e6' is a whole number; '1000.5' is not.
