@@ -76,6 +76,15 @@ async def test_a_screen_reader_is_told_how_the_run_went_that_ended_last(service:
     assert said[1] == "Sum or mean of an array on calm: failed"
 
 
+async def test_a_screen_reader_is_told_the_stage_of_the_newest_cluster(service: Any, session: Any) -> None:
+    session.add("old-otter", created=10.0)
+    session.add("new-otter", created=20.0, status="starting", stage="workers", n_workers=1)
+    html = await html_of(service, "clusters")
+    said = re.search(r'<p role="status"[^>]*cluster-stage[^>]*>(.*?)</p>', html)
+    assert said is not None
+    assert said[1] == "Cluster new-otter: workers 1 of 2"
+
+
 async def test_runs_whose_arrays_are_dropped_next_are_named_where_some_have_arrays(service: Any, session: Any) -> None:
     session.add_run("r1", status="done", answers={"arrays": {}, "kept": [], "kept_bytes": 1})
     told = text_of(await html_of(service, "runs"))

@@ -17,6 +17,7 @@ from workbench.errors import WorkbenchError
 from workbench.figures.gpus import cluster_gpu_list
 from workbench.formats import count, duration, size
 from workbench.markup import folded, fragment, icon_button, meter, paragraph, tag
+from workbench.runs.run import SIMULATED
 from workbench.sent_code import machine_words
 from workbench.threads import in_thread
 from workbench.views import examples
@@ -80,7 +81,9 @@ def clusters(context: Context, _: str) -> Markup:
     cards = [_cluster(context, each, None if len(own) <= _WHOLE else each is own[0]) for each in own[:shown]]
     if not own and not compared:
         cards.append(examples.empty("None is running.", examples.start_workers()))
-    body = fragment(*cards)
+    # For screen readers: the newest is the one that was started last.
+    said = f"Cluster {found[0]['name']}: {stage(found[0])}" if found else ""
+    body = tag("p", said, role="status", class_="wb-hidden", data_workbench="cluster-stage") + fragment(*cards)
     body += more("clusters", shown, _MORE, len(own) - shown)
     if theirs := [_cluster(context, each) for each in found if each["name"] in compared]:
         # These start and stop during the comparison; unfolded, they would move everything below each time.
@@ -213,7 +216,7 @@ def _ready(context: Context, cluster: dict[str, Any]) -> Markup:
         + (live(f"cluster:{name}") if spec["devices"] and not far else paragraph(cluster["warning"], "wb-Problem"))
         + _notebooks(context, cluster)
         + paragraph(lease, "wb-Lease", role="status", data_workbench="lease")
-        + tag("div", *_buttons(cluster), class_="wb-Row")
+        + tag("div", *_buttons(context, cluster), class_="wb-Row")
         + fragment(*(drawer(f"wb-{what}-{name}", body) for what, body in drawers.items()))
     )
 
@@ -237,8 +240,9 @@ def _notebooks(context: Context, cluster: dict[str, Any]) -> Markup:
     )
 
 
-def _buttons(cluster: Mapping[str, Any]) -> Iterator[Markup]:
+def _buttons(context: Context, cluster: Mapping[str, Any]) -> Iterator[Markup]:
     name = cluster["name"]
+    mark = SIMULATED if cluster["spec"]["devices"] and context.state.get("simulated") else ""
     yield button(
         "Connect",
         title="Add a cell to the notebook that connects it, and run the cell",
@@ -270,7 +274,7 @@ def _buttons(cluster: Mapping[str, Any]) -> Iterator[Markup]:
         icon_button(
             "table",
             "Workers",
-            **command("view", view=f"workers:{name}", label=f"Workers of {name}"),
+            **command("view", view=f"workers:{name}", label=f"{mark}Workers of {name}"),
             data_workbench="open-workers",
         ),
         icon_button("list", "Logs", data_fold=f"wb-logs-{name}", aria_expanded="false", data_workbench="logs"),
