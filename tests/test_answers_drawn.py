@@ -15,7 +15,7 @@ from tests.views import html_of
 from workbench.cli import main
 from workbench.figures.answers import Dots, Line, Map, Picture, pictures
 from workbench.figures.components import answer_figure
-from workbench.figures.paper import write_picture
+from workbench.figures.paper import write_picture, write_small
 from workbench.figures.report import report_html
 from workbench.runs import store
 from workbench.runs.answers import Answers, Array
@@ -97,6 +97,14 @@ def test_of_many_rows_a_sample_is_drawn() -> None:
     (u,) = pictures(dataset({"u": (("row", "component"), RNG.normal(size=(73_282, 2)))}), {})
     assert u.title == "u, 300 of 73,282 rows, spread evenly"
     assert [len(line.x) for line in u.drawn] == [300, 300]  # type: ignore[union-attr]
+
+
+def test_a_long_label_of_an_axis_is_not_cut_in_a_small_picture() -> None:
+    dots, label = Dots(RNG.random(9), RNG.random(9), (), (), ""), "Component 2 (1.2 % of the variance)"
+    write_small(Picture("scores", "scores", "Component 1", label, dots), file := io.BytesIO())
+    with Image.open(file) as drawn:
+        ink = np.asarray(drawn.convert("RGBA"))[..., 3]
+    assert not ink[[0, -1]].any()
 
 
 def test_the_names_of_lines_stand_above_them() -> None:

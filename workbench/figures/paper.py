@@ -66,6 +66,8 @@ def write_small(picture: Picture, file: BinaryIO) -> None:
 def _draw(figure: Figure, picture: Picture) -> Axes:
     axes = figure.add_subplot()
     axes.set(xlabel=picture.across, ylabel=picture.up)
+    # A small picture is lower than a long label.
+    axes.yaxis.label.set_wrap(True)
     drawn = picture.drawn
     if isinstance(drawn, Dots):
         _draw_dots(axes, drawn)
