@@ -107,7 +107,8 @@ def folded(title: str, body: str, **attributes: Any) -> Markup:
 def icon_button(icon: str, label: str, **attributes: Any) -> Markup:
     """Return a button with one of Lab's icons; `data_action`, `data_command` and `data_page` define its action."""
     drawn = tag("span", class_="wb-Icon", style=f"--wb-icon: var(--wb-{icon})")
-    return tag("button", drawn, class_="wb-IconButton", title=label, aria_label=label, **attributes)
+    # Its title is its name; a question in its place is one for screen readers, too.
+    return tag("button", drawn, type="button", class_="wb-IconButton", title=label, **attributes)
 
 
 def meter(label: str, value: float, of: float, text: str, *, memory: bool = False) -> Markup:

@@ -74,7 +74,13 @@ def start_cluster(page: Page, name: str, **fields: str) -> Locator:
 
 def choose_workload(page: Page, workload: str) -> None:
     hook(page, f"workload-{workload}").click()
-    expect(hook(page, f"workload-{workload}")).to_have_attribute("aria-checked", "true")
+    expect_form_of(page, workload)
+
+
+def expect_form_of(page: Page | Locator, workload: str) -> None:
+    """The workload is chosen, and Python has made its form."""
+    expect(hook(page, f"workload-{workload}")).to_be_checked(timeout=MINUTE)
+    expect(page.locator(f'[name^="run.{workload}."]').first).to_be_attached(timeout=MINUTE)
 
 
 def run_workload(page: Page, workload: str, **fields: str) -> dict[str, Any]:
@@ -195,7 +201,7 @@ def test_what_was_typed_is_there_after_a_reload_and_a_shape_takes_the_size_back(
     size.fill("17MiB")
     expect(hook(page, "compare-what")).to_contain_text("17MiB")
     page.reload()
-    expect(hook(page, "workload-transpose_sum")).to_have_attribute("aria-checked", "true", timeout=MINUTE)
+    expect_form_of(page, "transpose_sum")
     expect(size).to_have_value("17MiB")
     unfold(page, "more-fields")
     hook(page, "field-shape").fill("300, 300")

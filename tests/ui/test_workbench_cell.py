@@ -14,7 +14,7 @@ from tests.conftest import using_data_folder
 from tests.test_app import app
 from tests.ui.conftest import Lab
 from tests.ui.test_cells import run
-from tests.ui.test_main_job import MINUTE, coloured, hook, unfold
+from tests.ui.test_main_job import MINUTE, coloured, expect_form_of, hook, unfold
 from tests.ui.test_notebooks import dark
 from tests.ui.test_watch import opened, write
 from workbench.session import Session
@@ -174,7 +174,7 @@ def test_it_is_live_while_the_kernel_computes_there_again_after_a_reload_and_tel
     expect(answer).to_be_visible(timeout=MINUTE)
     expect(hook(bench, "run-button")).to_be_visible(timeout=MINUTE)
     hook(bench, "workload-compressed_svd").click()
-    expect(hook(bench, "workload-compressed_svd")).to_have_attribute("aria-checked", "true", timeout=MINUTE)
+    expect_form_of(bench, "compressed_svd")
     expect(cells.nth(1).locator(".jp-InputPrompt")).to_have_text("[*]:")
     answer.fill("yes")
     answer.press("Enter")
@@ -184,7 +184,7 @@ def test_it_is_live_while_the_kernel_computes_there_again_after_a_reload_and_tel
     page = open_lab()
     expect(hook(bench, "run-button")).to_be_visible(timeout=MINUTE)
     hook(bench, "workload-transpose_sum").click()
-    expect(hook(bench, "workload-transpose_sum")).to_have_attribute("aria-checked", "true", timeout=MINUTE)
+    expect_form_of(bench, "transpose_sum")
 
     # It doesn't look alive when its kernel no longer is.
     page.evaluate("async () => { await jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart() }")

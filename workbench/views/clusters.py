@@ -308,11 +308,12 @@ def _scale(context: Context, cluster: dict[str, Any]) -> Markup:
     check = checkbox(f"{prefix}adaptive", checked=bool(adaptive), data_workbench="adaptive")
     words = "The number of workers follows the load between two bounds"
     return tag(
-        "div",
+        "form",
         fields,
         tag("label", check, "adaptive", class_="wb-Check", title=words),
         button(
             "Apply anyway" if past else "Apply",
+            type="submit",
             kind="warn" if past else None,
             **action("scale", cluster=name, **body, **({"force": True} if past else {})),
             data_take=take,
@@ -320,7 +321,7 @@ def _scale(context: Context, cluster: dict[str, Any]) -> Markup:
             data_workbench="apply-scale",
         ),
         class_="wb-Row",
-        role="group",
+        novalidate=True,
         aria_label=f"Workers of {name}",
     ) + paragraph(past or "", "wb-Problem")
 
@@ -344,7 +345,6 @@ def _number(prefix: str, field: str, value: Any, label: str) -> Markup:
         min=0 if field == "minimum" else 1,
         title=label,
         class_="wb-Count jp-mod-styled",
-        data_enter="apply-scale",
         data_first=field != "maximum",
         data_workbench=field.replace("_", "-"),
     )

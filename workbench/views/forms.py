@@ -63,7 +63,7 @@ class Form(NamedTuple):
     options
         Values and labels of fields whose schema doesn't have them.
     enter
-        Hook of the button that the Enter key presses in a field.
+        Id of the form whose button the Enter key presses in a field; by default that of the form around the field.
     silent
         True if messages appear elsewhere, and fields are only marked as wrong.
     """
@@ -169,7 +169,7 @@ class Form(NamedTuple):
             data_step=field.get("type") == "integer",
             data_minimum=field.get("minimum"),
             data_drop=field.get("path"),
-            data_enter=self.enter,
+            form=self.enter,
             **shared,
         )
 

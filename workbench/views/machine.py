@@ -261,11 +261,11 @@ def _planner(context: Context, profile: str, inventory: Inventory, more: list[Of
         "Name of the cluster",
         context.choices.get("name", ""),
         placeholder="name (optional)",
-        data_enter="start",
         data_workbench="field-name",
     )
     begin = button(
         f"{verb} anyway" if past else verb,
+        type="submit",
         kind="warn" if past else "accept",
         title=f"{verb} it although: {past}" if past else f"{verb} this cluster",
         disabled=spec is None or misnamed is not None,
@@ -288,7 +288,7 @@ def _planner(context: Context, profile: str, inventory: Inventory, more: list[Of
             *(paragraph(each, "wb-Problem") for each in sentences),
             style="display: contents",
         )
-        + tag("div", name, begin, class_="wb-Row wb-Start")
+        + tag("form", name, begin, class_="wb-Row wb-Start")
         + paragraph(misnamed or "", "wb-Problem", role="status")
         + notice("start", "start-problem")
         + folds(

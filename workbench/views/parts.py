@@ -95,34 +95,31 @@ def radios(
     chosen: str | None,
     groups: Mapping[str, str] = {},
 ) -> Markup:
-    """Return a group of radio buttons; arrow keys move between them.
+    """Return a group of radio buttons.
 
     `looks` are the classes of the group and of each button, `offered` the value, label and tooltip of each. `groups`
     are titles by value, each shown above the first button that has it.
     """
     offers = list(offered)
-    # The Tab key stops at the chosen button, or at the first of a group without it.
-    stop = next((place for place, (name, _, _) in enumerate(offers) if name == chosen), 0)
     titles = [groups.get(name, "") for name, _, _ in offers]
     heads = (
         tag("span", title, class_="wb-Group", aria_hidden="true") if title and title not in titles[:place] else ""
         for place, title in enumerate(titles)
     )
     buttons = (
-        button(
+        tag(
+            "label",
+            tag("input", type="radio", name=choice, value=name, checked=name == chosen),
             title,
             class_=looks[1],
             title=about,
-            role="radio",
-            aria_checked="true" if name == chosen else "false",
-            tabindex=0 if place == stop else -1,
-            data_choose={choice: name},
             data_workbench=f"{choice}-{name}",
         )
-        for place, (name, title, about) in enumerate(offers)
+        for name, title, about in offers
     )
     shown = (head + each for head, each in zip(heads, buttons, strict=True))
-    return tag("div", *shown, class_=looks[0], role="radiogroup", aria_label=label)
+    # Within a form of their own: another page in the same document may have radio buttons of these names.
+    return tag("form", tag("div", *shown, class_=looks[0], role="radiogroup", aria_label=label))
 
 
 def confirmed(icon: str, label: str, question: str | None, hook: str, **attributes: Any) -> Markup:

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 _SIZES = ("size", "shape", "chunks")
 """Parameters that follow from the scale of a preset."""
 
+_FORM = "wb-ask"
+"""Id of the form that the button Run belongs to."""
+
 _MOST_ARRAYS = 30
 _LATE = 4
 _TRUE = ("True", "true")
@@ -145,7 +148,7 @@ async def _chosen(context: Context, chosen: Chosen) -> Markup:
     schema = template.schema()
     # A user's function may use a field's name with another meaning.
     options = _choices(None if template.pinned else held, typed)
-    form = Form(schema, prefix, typed, problem, _defaults(preset, needs), options, "run-button")
+    form = Form(schema, prefix, typed, problem, _defaults(preset, needs), options, _FORM)
     fields = shown_fields(template, schema, typed, preset)
     first, more = form.split(fields)
     choices = {"parameters": prefix, "settings": f"settings.{template.name}"}
@@ -156,6 +159,7 @@ async def _chosen(context: Context, chosen: Chosen) -> Markup:
     stopped = cluster is None or needs is None or needs.verdict == "can't run"
     run = button(
         "Run anyway" if past else "Run",
+        type="submit",
         kind="warn" if past else "accept",
         title=past or (f"Run on {cluster['name']}" if cluster else "Start a cluster first"),
         disabled=stopped,
@@ -194,13 +198,14 @@ async def _chosen(context: Context, chosen: Chosen) -> Markup:
     return (
         # One block that stays in view, so that Run never covers a field or its error.
         tag(
-            "div",
+            "form",
             _presets(template, prefix, preset, cluster),
             form.html(first, ways),
             problem.remedy if problem else "",
             _holds(held),
             _target(context, cluster),
             go,
+            id=_FORM,
             class_="wb-Ask",
         )
         + folds(

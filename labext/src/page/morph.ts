@@ -46,21 +46,23 @@ function takeBack(child: ChildNode, view: Element): void {
 }
 
 function become(here: Element, next: Element, view: Element): void {
-  // A button that asks is called what it asks.
-  const isOurs = (name: string) => OURS.has(name) || (name === 'aria-label' && here.hasAttribute('data-asking'));
   for (const { name } of [...here.attributes]) {
-    if (!isOurs(name) && !next.hasAttribute(name)) {
+    if (!OURS.has(name) && !next.hasAttribute(name)) {
       here.removeAttribute(name);
     }
   }
   for (const { name, value } of next.attributes) {
-    if (here.getAttribute(name) !== value && !isOurs(name)) {
+    if (here.getAttribute(name) !== value && !OURS.has(name)) {
       if (name === 'value' && here === (here.getRootNode() as Document).activeElement) {
         // Given what it holds, a field no longer follows its attribute: who is in it types over what is selected there.
         (here as HTMLInputElement).value = (here as HTMLInputElement).value;
       }
       here.setAttribute(name, value);
     }
+  }
+  if (here instanceof HTMLInputElement && here.type === 'radio') {
+    // A click has checked it, or another one, though its attribute is as before.
+    here.checked = here.defaultChecked;
   }
   // What is in a view of its own, in a figure or in a notice, is not this view's.
   if (!['data-live', 'data-figure', 'data-notice'].some(each => next.hasAttribute(each))) {

@@ -4,7 +4,8 @@
  * A view stands where an element has `data-live="name"`, and is requested while it can be seen: not while what it is
  * in is folded or hidden. What a person does in it is said by attributes, so that a new view needs no code here:
  *
- * name                      of an input: what is chosen or typed goes to Python under it, and the views follow.
+ * name                      of an input: what is chosen or typed goes to Python under it, and the views follow;
+ *                           which of several radio buttons is chosen is said by Python alone.
  *                           data-default is what stands there when nothing is chosen; data-list: one value of several, or some, with commas;
  *                           data-empty: nothing is a value, too;
  *                           data-alone: other choices whose names begin with this are taken back
@@ -15,7 +16,7 @@
  *                           whose data-notice is its name, or one of its arguments: "run=x".
  *                           So does data-meanwhile while it goes on
  * data-answer='{}'          of an action: choices that take parts of the answer, by their names there
- * data-confirm='Stop?'      the first click asks, the second does it
+ * data-confirm='Stop?'      the first click asks, the second does it; a style sheet shows the question
  * data-command, data-args   something that the place of this page does, such as a tab of Lab; after an action,
  *                           with the parts of the answer
  * data-figure='{}'          place of a drawing that is fed with events, of a cluster or a run
@@ -24,7 +25,6 @@
  * data-fold                 id of what a click opens and closes
  * data-reveal               ids of what a click opens, of which it brings the last into view
  * data-copy                 copies the text that follows
- * data-enter                hook of the button in the same row, or section, that the Enter key presses
  * data-first                the field that is selected when a fold is opened
  * data-drop                 of an input: a path that is dropped on it, or next to it in its section, becomes its value
  * data-settled              what stands there is read out when it has changed, and a moment has passed without a key
@@ -60,7 +60,7 @@ let views = 0;
 let others = 0;
 
 /** Attributes that name elements by their ids. */
-const IDS = ['id', 'for', 'aria-controls', 'aria-describedby', 'aria-labelledby'];
+const IDS = ['id', 'for', 'form', 'aria-controls', 'aria-describedby', 'aria-labelledby'];
 
 /** What came of an action, or goes on: next to the button that began it. */
 interface IOutcome {
@@ -97,7 +97,8 @@ export class Page {
     this._pages.add(this);
     node.addEventListener('click', event => this._clicked(event));
     node.addEventListener('input', event => this._typed(event));
-    node.addEventListener('change', event => this._typed(event));
+    // The Enter key in a field clicks the button of its form.
+    node.addEventListener('submit', event => event.preventDefault());
     node.addEventListener('keydown', event => this._pressed(event));
     node.addEventListener('focusout', event => this._left(event));
     node.addEventListener('dragover', event => this._droppable(event.target) && event.preventDefault());
@@ -168,7 +169,8 @@ export class Page {
           // What was moved or made anew is worked in as before: the next keys would be lost. Who works with the keyboard
           // goes on above what has gone, where a second Enter does no harm.
           const isHere = had.isConnected && had.name === name;
-          const again = isHere ? had : place.querySelector<HTMLInputElement>(`[name="${CSS.escape(name)}"]`);
+          const other = `[name="${CSS.escape(name)}"]:not([type=radio])`;
+          const again = isHere ? had : place.querySelector<HTMLInputElement>(other);
           (again ?? above.findLast(each => each.offsetParent))?.focus();
           if (again && !(isHere && had.value === value)) {
             // With the cursor at its end: a field that was made anew has it at its beginning.
@@ -319,7 +321,7 @@ export class Page {
     this._each('[data-notice]', each => this._notify(each));
     this._each<HTMLInputElement>('[name]', each => this._fill(each));
     this._each('[data-stop]', each => this._stopOnce(each));
-    this._each('[role=radio][aria-checked=true]', each => this._showChosen(each));
+    this._each<HTMLInputElement>('[type=radio]:checked', each => this._showChosen(each));
     this._showRefused();
     this._announce(false);
   }
@@ -362,16 +364,16 @@ export class Page {
   }
 
   /** Where the list of a choice scrolls: bring what has just been chosen into its view, whatever chose it. */
-  private _showChosen(chosen: HTMLElement): void {
-    const list = chosen.parentElement!;
-    // By its hook: an element may stand for another entry than before.
-    const name = chosen.dataset['workbench'];
-    if (this._chosen.get(list) === name || !list.clientHeight) {
+  private _showChosen({ parentElement, value }: HTMLInputElement): void {
+    const entry = parentElement!;
+    const list = entry.parentElement!;
+    // By its value: an element may stand for another entry than before.
+    if (this._chosen.get(list) === value || !list.clientHeight) {
       return;
     }
-    this._chosen.set(list, name);
-    const above = chosen.getBoundingClientRect().top - list.getBoundingClientRect().top;
-    if (above < 0 || above + chosen.offsetHeight > list.clientHeight) {
+    this._chosen.set(list, value);
+    const above = entry.getBoundingClientRect().top - list.getBoundingClientRect().top;
+    if (above < 0 || above + entry.offsetHeight > list.clientHeight) {
       list.scrollTop += above - list.clientHeight / 2;
     }
   }
@@ -420,12 +422,9 @@ export class Page {
       return;
     }
     const { confirm, choose, action, command, args, page, save, fold, reveal, copy } = button.dataset;
-    if (confirm && button.dataset['asking'] === undefined) {
-      button.dataset['asking'] = button.getAttribute('aria-label') ?? '';
-      button.setAttribute('aria-label', confirm);
+    if (confirm && button.toggleAttribute('data-asking')) {
       return;
     }
-    answered(button);
     if (choose) {
       this.choose(JSON.parse(choose) as Choices);
     }
@@ -530,26 +529,13 @@ export class Page {
   private _pressed(event: KeyboardEvent): void {
     const target = event.target as HTMLElement;
     const step = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
-    const end = { Home: 0, End: -1 }[event.key];
-    const group = target.closest('[role=radiogroup], [role=toolbar]');
     const input = target as HTMLInputElement;
-    if (event.key === 'Enter' && target.dataset['enter']) {
-      const within = target.closest('.wb-Row') ?? target.closest('.wb-Section');
-      within?.querySelector<HTMLElement>(`[data-workbench="${target.dataset['enter']}"]`)?.click();
-    } else if (event.key === 'Escape' && target.dataset['asking'] !== undefined) {
-      answered(target);
+    if (event.key === 'Escape' && target.dataset['asking'] !== undefined) {
+      target.removeAttribute('data-asking');
     } else if (event.key === 'Escape' && target.closest('.wb-Browse')) {
       const word = target.closest('.wb-Browse')!.querySelector<HTMLElement>('[aria-expanded="true"]');
       word?.focus();
       word?.click();
-    } else if ((step || end !== undefined) && group && target.tagName === 'BUTTON') {
-      const stops = [...group.querySelectorAll<HTMLElement>('button:not(:disabled)')];
-      const next = stops.at(end ?? (stops.indexOf(target) + step!) % stops.length)!;
-      event.preventDefault();
-      next.focus();
-      if (group.getAttribute('role') === 'radiogroup') {
-        next.click();
-      }
     } else if (step && target.dataset['fold']?.startsWith('wb-section-') && event.key.match(/Up|Down/)) {
       const titles = [...this.node.querySelectorAll<HTMLElement>('[data-fold^="wb-section-"]')];
       event.preventDefault();
@@ -583,7 +569,7 @@ export class Page {
 
   private _left(event: FocusEvent): void {
     const left = event.target as HTMLInputElement;
-    answered(left);
+    left.removeAttribute('data-asking');
     if (left.name) {
       window.setTimeout(() => this._fill(left));
     }
@@ -599,7 +585,10 @@ export class Page {
       field.checked = chosen ? field.value.split(',').every(each => all.includes(each)) : field.defaultChecked;
     } else if (field.type === 'checkbox') {
       field.checked = (chosen as boolean | undefined) ?? field.defaultChecked;
-    } else if (field !== (field.getRootNode() as Document).activeElement || field.tagName === 'SELECT') {
+    } else if (
+      field.type !== 'radio' &&
+      (field !== (field.getRootNode() as Document).activeElement || field.tagName === 'SELECT')
+    ) {
       const shown = String(chosen ?? field.defaultValue);
       if (field.tagName === 'SELECT') {
         const options = [...(field as unknown as HTMLSelectElement).options];
@@ -685,7 +674,7 @@ export class Page {
   }
 
   private readonly _busy = new Set<string>();
-  private readonly _chosen = new WeakMap<HTMLElement, string | undefined>();
+  private readonly _chosen = new WeakMap<HTMLElement, string>();
   private readonly _drawn = new Map<HTMLElement, [string, Figure]>();
   private readonly _folds: Map<string, boolean>;
   private readonly _lives = new Map<HTMLElement, ILive>();
@@ -744,15 +733,4 @@ function enlarge(picture: HTMLImageElement, place: ParentNode): void {
 /** What stands for a line: its title. */
 function headOf(line: HTMLElement[]): HTMLElement | undefined {
   return line.find(each => each.dataset['fold']) ?? line[0];
-}
-
-/** Take a question back: the button is called again what it was. */
-function answered(button: HTMLElement): void {
-  const named = button.dataset['asking'];
-  delete button.dataset['asking'];
-  if (named) {
-    button.setAttribute('aria-label', named);
-  } else if (named !== undefined) {
-    button.removeAttribute('aria-label');
-  }
 }
