@@ -6,10 +6,11 @@ import type { ILauncher } from '@jupyterlab/launcher';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { LabIcon } from '@jupyterlab/ui-components';
 import type { ReadonlyJSONObject, ReadonlyPartialJSONObject } from '@lumino/coreutils';
+import { TabPanel } from '@lumino/widgets';
 
 import type { Model } from './model';
 import type { Notebooks } from './notebook';
-import { show, workbenchIcon } from './shell';
+import { watchIcon, workbenchIcon } from './sidebar';
 import type { Workbench } from './sidebar';
 import { Commands } from './tokens';
 
@@ -54,19 +55,34 @@ export function offer(trans: TranslationBundle, palette: ICommandPalette | null,
 /** Tabs, of which there is one for each view. */
 export function addTabs(
   app: JupyterFrontEnd,
-  { trans }: Model,
+  model: Model,
   restorer: ILayoutRestorer | null,
   lab: ILabShell | null,
-  make: (view: string, label: string) => Workbench
+  make: (view: string, label: string, isRestored: boolean) => Workbench
 ): void {
+  const { trans } = model;
   const tracker = new WidgetTracker<Workbench>({ namespace: 'dask-workbench-tab' });
-  const open = (view: string, label: string) => {
-    const there = tracker.find(each => each.view === view) ?? make(view, label);
-    if (!there.isAttached) {
-      void tracker.add(there);
+  /** In Notebook 7, whose middle takes the notebook alone, a tab is below or next to it. */
+  const open = (view: string, label: string, isRestored = false) => {
+    const isNextTo = view.startsWith('watch:') && !tracker.find(each => each.view.startsWith('watch:')) && !isFree(lab);
+    const tab = tracker.find(each => each.view === view) ?? make(view, label, isRestored);
+    if (!tab.isAttached) {
+      void tracker.add(tab);
     }
-    show(app, lab, there);
-    return there.id;
+    if (!tab.isAttached && lab) {
+      // The first figure is seen next to what is there.
+      lab.add(tab, 'main', isNextTo ? { mode: 'split-right' } : {});
+    } else if (!tab.isAttached) {
+      // That place is as high as what is in it asks for.
+      tab.node.style.minHeight = '45vh';
+      ['down', 'right'].forEach(area => tab.parent ?? app.shell.add(tab, area));
+    }
+    app.shell.activateById(tab.id);
+    const tabs = tab.parent?.parent;
+    if (tabs instanceof TabPanel) {
+      tabs.currentWidget = tab;
+    }
+    return tab.id;
   };
   app.commands.addCommand(Commands.tab, {
     label: args => (args['isPalette'] ? trans.__('Open the Workbench in a Tab') : trans.__('Workbench')),
@@ -78,11 +94,21 @@ export function addTabs(
     label: args => String(args['label'] ?? trans.__('View')),
     caption: args => String(args['caption'] ?? ''),
     icon,
-    execute: args => open(String(args['view']), String(args['label']))
+    execute: args => open(String(args['view']), String(args['label']), args['isRestored'] === true)
+  });
+  app.commands.addCommand(Commands.watch, {
+    label: args => (args['cluster'] ? trans.__('Watch %1', args['cluster']) : trans.__('Watch Cluster')),
+    caption: trans.__('Tasks, CPU and memory of a cluster as they go'),
+    icon: args => (args['cluster'] ? watchIcon : undefined),
+    isEnabled: args => Boolean(args['cluster'] ?? args['run'] ?? model.target),
+    execute: ({ cluster, run, title }) => {
+      const name = String(run ?? cluster ?? model.target?.name);
+      return open(`watch:${run ? 'run' : 'cluster'}:${name}`, String(title ?? name));
+    }
   });
   void restorer?.restore(tracker, {
     command: Commands.view,
-    args: ({ view, title }) => ({ view, label: title.label }),
+    args: ({ view, label }) => ({ view, label, isRestored: true }),
     name: ({ view }) => view
   });
 }
@@ -92,7 +118,7 @@ export function addCommands(app: JupyterFrontEnd, model: Model, notebooks: Noteb
   const { trans } = model;
   const skip = (section: string, hook?: string) => {
     shell.activateById(sidebar.id);
-    return sidebar.skip(section, hook);
+    return sidebar.page.skip(section, hook);
   };
   const press = (command: string, label: string, section: string, hook: string) => {
     commands.addCommand(command, { label, execute: () => skip(section, hook) });
@@ -112,13 +138,10 @@ export function addCommands(app: JupyterFrontEnd, model: Model, notebooks: Noteb
   press(Commands.compare, trans.__('Compare the Chosen Workload'), 'compare', 'compare');
   commands.addCommand(Commands.connect, {
     label: trans.__('Connect This Notebook to the Cluster'),
-    isEnabled: args => Boolean(args['cluster']) || model.target !== undefined,
-    execute: async args => {
-      const cluster = args['cluster'] || model.target?.name;
-      if (cluster) {
-        const { cell } = await model.host.link.read<{ cell: string }>('cell', { cluster });
-        await notebooks.insert(cell, { run: true });
-      }
+    isEnabled: () => model.target !== undefined,
+    execute: async () => {
+      const { cell } = await model.host.link.read<{ cell: string }>('cell', { cluster: model.target?.name });
+      await notebooks.insert(cell, { run: true });
     }
   });
   commands.addCommand(Commands.workload, {
@@ -152,7 +175,7 @@ export function addCommands(app: JupyterFrontEnd, model: Model, notebooks: Noteb
     label: trans.__('Put a Text into a Cell'),
     execute: args => {
       const type = args['type'] === 'code' ? 'code' : 'markdown';
-      return notebooks.insert(String(args['text'] ?? ''), { run: type === 'markdown', type });
+      return notebooks.insert(String(args['text'] ?? ''), { run: args['run'] === true || type === 'markdown', type });
     }
   });
   commands.addCommand(Commands.notebook, {
@@ -161,6 +184,11 @@ export function addCommands(app: JupyterFrontEnd, model: Model, notebooks: Noteb
   });
   const dependent = [Commands.connect, Commands.stopAll, Commands.watch];
   model.changed.connect(() => dependent.forEach(command => commands.notifyCommandChanged(command)));
+}
+
+/** Whether nothing is in the middle that one may want to see next to a figure. */
+function isFree(lab: ILabShell | null): boolean {
+  return [...(lab?.widgets('main') ?? [])].every(each => each.id.startsWith('launcher'));
 }
 
 /** An item of the palette has no icon. */

@@ -46,7 +46,7 @@ export function addFileCommands(app: JupyterFrontEnd, sidebar: Workbench, trans:
         app.shell.activateById(sidebar.id);
         const cleared = Object.fromEntries(past.map(choice => [choice, null])) as object;
         sidebar.page.choose({ workload: name, ...cleared, ...(Object.fromEntries(given) as object) });
-        await sidebar.skip('workloads', look);
+        await sidebar.page.skip('workloads', look);
       }
     });
     app.contextMenu.addItem({ command, selector: '.jp-DirListing-item', rank: 3 });

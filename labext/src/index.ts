@@ -9,7 +9,6 @@ import { IStateDB } from '@jupyterlab/statedb';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
 import { addCommands, addTabs, offer } from './commands';
-import { addFigures } from './figure';
 import { addFileCommands } from './files';
 import { Model } from './model';
 import { addBadges, Notebooks } from './notebook';
@@ -41,15 +40,14 @@ const plugin: JupyterFrontEndPlugin<void> = {
   ) => {
     const model = new Model((translator ?? nullTranslator).load('dask_workbench'));
     const notebooks = new Notebooks(tracker, app);
-    const make = (view: string, label: string, sibling?: Page) =>
-      new Workbench(model, notebooks, app.commands, view, label, sibling);
+    const make = (view: string, label: string, sibling?: Page, isRestored?: boolean) =>
+      new Workbench(model, notebooks, app.commands, view, label, sibling, isRestored);
     const sidebar = make('sidebar', model.trans.__('Workbench'));
     app.shell.add(sidebar, 'left', { rank: 150, type: 'Workbench' });
     restorer?.add(sidebar, sidebar.id);
     addBadges(app, model, toolbars);
     addNotifications(app, model);
-    addFigures(app, model, restorer, lab);
-    addTabs(app, model, restorer, lab, (view, label) => make(view, label, sidebar.page));
+    addTabs(app, model, restorer, lab, (view, label, isRestored) => make(view, label, sidebar.page, isRestored));
     addCommands(app, model, notebooks, sidebar);
     addFileCommands(app, sidebar, model.trans);
     offer(model.trans, palette, launcher);

@@ -2,23 +2,16 @@
 import { Notification } from '@jupyterlab/apputils';
 import { ServerConnection } from '@jupyterlab/services';
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { PromiseDelegate } from '@lumino/coreutils';
 import { Signal } from '@lumino/signaling';
 
 import type { IHost } from './page/host';
 import { Server, Stream } from './page/stream';
 import type { ICluster, IRun, StreamMessage } from './tokens';
 
-/** Milliseconds for which Lab's layout waits for what there is. */
-const PATIENCE = 3000;
-
 export class Model {
   readonly stream: Stream;
   readonly changed = new Signal<this, void>(this);
   readonly message = new Signal<this, StreamMessage>(this);
-
-  /** Resolved when the server has first said what there is, or doesn't say it for a while. */
-  readonly known = new PromiseDelegate<void>();
 
   clusters: ICluster[] = [];
   runs: IRun[] = [];
@@ -32,7 +25,6 @@ export class Model {
     const request = (address: string) => ServerConnection.makeRequest(address, {}, settings);
     const server = new Server(baseUrl, wsUrl, appendToken ? token : '', request);
     this.stream = new Stream(server, words => trans.__(words));
-    window.setTimeout(() => this.known.resolve(), PATIENCE);
     this.stream.onMessage = message => this._receive(message);
     this.stream.onConnection = () => this.changed.emit();
     this.stream.connect();
@@ -60,7 +52,6 @@ export class Model {
       this.clusters = message.clusters;
       this.runs = message.runs;
       this.simulated = message.simulated;
-      this.known.resolve();
       this.changed.emit();
     } else if (message.type === 'error' && !message.watch) {
       this.report(message.message);

@@ -2,34 +2,50 @@
 import { Clipboard } from '@jupyterlab/apputils';
 import { PageConfig } from '@jupyterlab/coreutils';
 import type { TranslationBundle } from '@jupyterlab/translation';
+import { LabIcon } from '@jupyterlab/ui-components';
 import type { CommandRegistry } from '@lumino/commands';
+import { Widget } from '@lumino/widgets';
 
 import type { Model } from './model';
 import type { Notebooks } from './notebook';
 import { element } from './page/browser';
 import { Page } from './page/page';
-import { Tab, workbenchIcon } from './shell';
 import type { Connection } from './tokens';
+import watchSvg from '../style/icons/watch.svg';
+import workbenchSvg from '../style/icons/workbench.svg';
+
+/** Bars of a task stream on a bench. */
+export const workbenchIcon = new LabIcon({ name: 'dask-workbench:bench', svgstr: workbenchSvg });
+/** A task stream. */
+export const watchIcon = new LabIcon({ name: 'dask-workbench:watch', svgstr: watchSvg });
 
 /** What Lab's file browser drags: paths below the folder that it shows. */
 const FILES = 'application/x-jupyter-icontents';
 /** Where the browser keeps what was chosen in forms, and what was folded. */
 const FORMS = `dask-workbench:forms:${PageConfig.getBaseUrl()}`;
 
-export class Workbench extends Tab {
-  /** Shows one of Python's views; `wide` has side by side what `sidebar` has in a column. All share what is chosen. */
+export class Workbench extends Widget {
+  /**
+   * Shows one of Python's views: `wide` has side by side what `sidebar` has in a column, `watch:` is a figure. All share
+   * what is chosen.
+   */
   constructor(
     private _model: Model,
     notebooks: Notebooks,
     commands: CommandRegistry,
     readonly view: string,
-    label: string,
-    sibling: Page | null = null
+    readonly label: string,
+    sibling: Page | null = null,
+    isRestored = false
   ) {
-    const isTab = view !== 'sidebar';
-    super(isTab ? `dask-workbench-tab-${view}` : 'dask-workbench', isTab ? label : '', workbenchIcon);
-    this._isTab = this.title.closable = isTab;
-    this.title.caption = _model.trans.__('Workbench: Dask clusters, workloads and runs');
+    super();
+    const isTab = (this._isTab = view !== 'sidebar');
+    this.id = isTab ? `dask-workbench-tab-${view}` : 'dask-workbench';
+    this.title.icon = this._isFigure ? watchIcon : workbenchIcon;
+    this.title.closable = isTab;
+    this.title.caption = this._isFigure
+      ? _model.trans.__('Tasks, CPU and memory of %1', view.split(':')[2])
+      : _model.trans.__('Workbench: Dask clusters, workloads and runs');
     this.addClass(isTab ? 'wb-Wide' : 'wb-Sidebar');
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', label);
@@ -44,6 +60,14 @@ export class Workbench extends Tab {
         report: problem => _model.report(problem),
         command: (name, args) => void commands.execute(name, { ...args }),
         copy: text => Clipboard.copyToSystem(text),
+        onFigure: state => {
+          this._hasEnded ||= this._isFigure && state === 'ended';
+          this._refresh();
+          if (this._isFigure && isRestored && state === 'failed') {
+            // What it showed was deleted meanwhile.
+            this.dispose();
+          }
+        },
         memory: FORMS
       },
       sibling
@@ -61,19 +85,15 @@ export class Workbench extends Tab {
       notebooks.changed.connect(names, this);
       names();
     }
-    _model.changed.connect(this._showConnection, this);
-    this._showConnection();
+    _model.changed.connect(this._refresh, this);
+    this._refresh();
   }
 
-  /** Go to a section, and click a button there. */
-  async skip(section: string, hook?: string): Promise<void> {
-    await this.page.skip(section);
-    await (hook && this.page.press(hook));
-  }
-
+  /** Lab takes for the current tab the one that has the focus. */
   protected onActivateRequest(): void {
     if (this._isTab) {
-      super.onActivateRequest();
+      this.node.tabIndex = -1;
+      this.node.focus({ preventScroll: true });
     }
   }
 
@@ -82,9 +102,18 @@ export class Workbench extends Tab {
     super.dispose();
   }
 
-  private _showConnection(): void {
-    const { stream, trans } = this._model;
-    const message = wrong(stream.connection, trans);
+  private get _isFigure(): boolean {
+    return this.view.startsWith('watch:');
+  }
+
+  private _refresh(): void {
+    const { simulated, stream, trans } = this._model;
+    if (this._isTab) {
+      const label = this._hasEnded ? trans.__('%1 (ended)', this.label) : this.label;
+      const isSimulated = simulated && this._isFigure && !label.startsWith('SIMULATED');
+      this.title.label = isSimulated ? `SIMULATED · ${label}` : label;
+    }
+    const message = wrong(trans)[stream.connection];
     this._host.hidden = stream.connection === 'missing';
     const again = element('button', 'wb-Button jp-mod-styled', trans.__('Try again'));
     again.onclick = () => stream.connect();
@@ -97,6 +126,7 @@ export class Workbench extends Tab {
   }
 
   private readonly _banner = element('div');
+  private _hasEnded = false;
   private readonly _host = element('div', 'wb-Page');
   private readonly _isTab: boolean;
   readonly page: Page;
@@ -128,19 +158,12 @@ function dragged(event: IDragged, page: Page): void {
 }
 
 /** What is to be said of a connection that isn't as it should be. */
-function wrong(connection: Connection, trans: TranslationBundle): string | null {
-  switch (connection) {
-    case 'blocked':
-      return trans.__(
-        'Something between this page and the Jupyter server blocks WebSockets, which notebooks need, too. Have the proxy pass on “Upgrade: websocket”.'
-      );
-    case 'down':
-      return trans.__('The Jupyter server does not answer. This page goes on trying; your clusters go on working.');
-    case 'missing':
-      return trans.__(
-        'The server half of dask-workbench is not running. Install it where Jupyter runs, see that “jupyter server extension list” has workbench, and restart Jupyter.'
-      );
-    default:
-      return null;
-  }
-}
+const wrong = (trans: TranslationBundle): Partial<Record<Connection, string>> => ({
+  blocked: trans.__(
+    'Something between this page and the Jupyter server blocks WebSockets, which notebooks need, too. Have the proxy pass on “Upgrade: websocket”.'
+  ),
+  down: trans.__('The Jupyter server does not answer. This page goes on trying; your clusters go on working.'),
+  missing: trans.__(
+    'The server half of dask-workbench is not running. Install it where Jupyter runs, see that “jupyter server extension list” has workbench, and restart Jupyter.'
+  )
+});

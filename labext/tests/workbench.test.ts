@@ -9,7 +9,6 @@ class Seen {
   observe(target: Element): void {
     this._tell([{ target, isIntersecting: true }]);
   }
-  unobserve(): void {}
   disconnect(): void {}
 }
 
@@ -158,30 +157,10 @@ test('code goes into a cell where Lab takes it, else to the clipboard', async ()
   expect(place.textContent).toContain('Copied: paste it into a cell.');
 });
 
-test('to connect, the kernel is asked for the code', async () => {
-  const taken: unknown[] = [];
-  const take = (event: Event) => {
-    taken.push((event as CustomEvent<unknown>).detail);
-    event.preventDefault();
-  };
-  say({ type: 'ready' });
-  show(
-    'wide',
-    '<button data-workbench="b" data-command="dask-workbench:connect" data-args=\'{"cluster": "otter"}\'>Connect</button>'
-  );
-  window.addEventListener('workbench-cell', take);
-  click('b');
-  const { id, name, arguments: given } = last('action');
-  expect([name, given]).toEqual(['cell', { cluster: 'otter' }]);
-  say({ type: 'answer', id, value: { cell: 'workbench.connect("otter")' } });
-  await settled();
-  window.removeEventListener('workbench-cell', take);
-  expect(taken).toEqual([{ type: 'code', source: 'workbench.connect("otter")', run: true }]);
-});
-
 test('what is watched is shown below until it is closed, and Python code can show it, too', async () => {
   say({ type: 'ready' });
   say({ type: 'do', command: 'dask-workbench:watch', args: { run: 'r1' } });
+  show('watch:run:r1', `<div data-figure='{"run": "r1"}'></div>`);
   expect(last('watch')).toMatchObject({ run: 'r1', theme: 'dark' });
   expect(last('action')).toMatchObject({ name: 'figure', arguments: { run: 'r1', theme: 'dark' } });
   const { watch } = last('watch');

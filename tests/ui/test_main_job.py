@@ -146,7 +146,7 @@ def test_a_person_picks_cpu_starts_runs_and_watches_and_nothing_is_fetched_from_
     cluster = start_cluster(page, "picked-otter", n_workers="2", threads_per_worker="1", memory="2GiB")
     expect(cluster).to_contain_text("2 workers × 1 thread")
     hook(cluster, "watch").click()
-    figure = page.locator("#dask-workbench-cluster-picked-otter .wb-Figure")
+    figure = page.locator('[id="dask-workbench-tab-watch:cluster:picked-otter"] .wb-Figure')
     expect(figure).to_contain_text("No tasks yet", timeout=MINUTE)
     before = coloured(figure)
 
@@ -355,7 +355,7 @@ def test_each_key_arrives_in_its_field_though_forms_change_while_one_types(lab: 
     open_sidebar(page)
     choose_workload(page, "genotype_pca")
     page.evaluate("document.querySelectorAll('.wb-Sidebar [aria-expanded=false]').forEach(each => each.click())")
-    fields = page.locator(".wb-Sidebar input:visible:enabled:not([type=checkbox], [type=date])")
+    fields = page.locator(".wb-Sidebar input:visible:enabled:not([type=checkbox], [type=radio], [type=date])")
     expect(page.locator('.wb-Sidebar [name="run.genotype_pca.max_missing"]')).to_be_visible()
     names = fields.evaluate_all("found => found.map(each => each.name)")
     assert len(names) > 15
@@ -453,7 +453,7 @@ def test_the_sidebar_and_the_figure_follow_the_dark_theme(lab: Lab, open_lab: Op
         assert run["check"]["passed"], run["check"]["what"]
         page.locator(".lm-TabBar-tab", has_text="dark-otter").click()
         page.wait_for_timeout(1000)
-        figure = page.locator("#dask-workbench-cluster-dark-otter .wb-Figure")
+        figure = page.locator('[id="dask-workbench-tab-watch:cluster:dark-otter"] .wb-Figure')
         brightness = np.asarray(Image.open(io.BytesIO(figure.screenshot())).convert("L")).astype(float)
         assert np.median(brightness) < 80
         screenshot("watch-dark")
@@ -486,7 +486,7 @@ def test_a_watch_tab_is_there_after_a_reload_one_of_a_stopped_cluster_is_its_rec
     expect(page.locator('[data-workbench="follow"]:visible')).to_have_count(0)
     screenshot("ended-cluster")
     hook(hook(page, f"run-{run['id']}"), "watch-run").click()
-    tab = page.locator(f"#dask-workbench-run-{run['id']}")
+    tab = page.locator(f'[id="dask-workbench-tab-watch:run:{run["id"]}"]')
     expect(tab).to_be_visible(timeout=MINUTE)
     page.wait_for_timeout(2500)
     Session().delete_run(run["id"])

@@ -172,7 +172,7 @@ def build(theme: Theme) -> Layout:
         # They grow and go during a run, so nothing is below them that would move.
         progress,
         empty,
-        sizing_mode="stretch_width",
+        sizing_mode="stretch_both",
         styles={"background": theme.background},
         # A source that nothing draws must be in the document as well, to be found by its name.
         tags=[sources["window"]],
@@ -213,7 +213,10 @@ def _dimmed(sources: dict[str, ColumnDataSource], name: str, of: str, least: flo
 
 def _stream(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -> Any:
     rows = Range1d(start=0.5, end=-0.5)
-    plot = time_plot(theme, "tasks", TITLES["tasks"], time, rows, stream_height(2)[0], sources["window"])
+    height = stream_height(2)[0]
+    plot = time_plot(theme, "tasks", TITLES["tasks"], time, rows, height, sources["window"])
+    # Where the figure has a height of its own, the stream takes what the other plots leave of it.
+    plot.update(sizing_mode="stretch_both", min_height=height)
     bars = plot.hbar(
         y="y",
         height="height",

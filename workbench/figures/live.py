@@ -255,7 +255,7 @@ class LiveFigure:
         yield Patch("tasks_ticks", "set", {"ticks": [index for index, label in enumerate(labels) if label]})
         yield room_for(len(labels), "tasks_range")
         if labels:
-            yield Patch("tasks_plot", "set", {"height": height})
+            yield Patch("tasks_plot", "set", {"min_height": height})
 
     def _task_columns(self, view: View, seconds: float) -> dict[str, list[Any]]:
         view = view.in_order()

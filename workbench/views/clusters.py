@@ -246,7 +246,7 @@ def _buttons(context: Context, cluster: Mapping[str, Any]) -> Iterator[Markup]:
     yield button(
         "Connect",
         title="Add a cell to the notebook that connects it, and run the cell",
-        **command("connect", cluster=name),
+        **command("cell", text=cluster["cell"], type="code", run=True),
         data_workbench="connect",
     )
     yield button(

@@ -58,6 +58,7 @@ def known() -> dict[str, View]:
     return {
         "sidebar": View(sidebar.sidebar, reads=("tour.",)),
         "wide": View(sidebar.wide, reads=("tour.",)),
+        "watch": View(sidebar.watch),
         "trust": View(sidebar.trust, every(5.0), ("trust.",)),
         "start": View(machine.start, reads=("profile", "plan.", "name")),
         "nearby": View(machine.nearby, every(10.0)),

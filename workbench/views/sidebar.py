@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from workbench.markup import fragment, paragraph, tag
-from workbench.views.parts import action, button, link, live, notice, section
+from workbench.views.parts import action, button, figure, link, live, notice, section
 from workbench.views.tour import tour
 
 if TYPE_CHECKING:
@@ -24,6 +24,12 @@ def wide(context: Context, _: str) -> Markup:
     hardware, clusters, work, runs, compare = _sections(context)
     columns = (tag("div", *each) for each in ((hardware, clusters), (work, compare), (runs,)))
     return tour(context) + live("trust") + tag("div", *columns, class_="wb-Columns")
+
+
+def watch(_: Context, shown: str) -> Markup:
+    """Return the figure of `cluster:` or `run:` and a name."""
+    kind, name = shown.split(":", 1)
+    return figure(**{kind: name})
 
 
 def trust(context: Context, _: str) -> Markup:

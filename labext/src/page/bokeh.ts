@@ -17,10 +17,6 @@ export interface IBokehRange extends IBokehModel {
   end: number;
 }
 
-export interface IBokehPlot extends IBokehModel {
-  height: number;
-}
-
 export interface IBokehDocument {
   get_model_by_name(name: string): IBokehModel | null;
 }

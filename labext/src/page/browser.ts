@@ -9,6 +9,28 @@ export function element<K extends keyof HTMLElementTagNameMap>(
   return Object.assign(document.createElement(kind), { className: looks, textContent: text });
 }
 
+/** Report when an element begins to be seen, and when it no longer is, as at the end, which the result brings about. */
+export function whenSeen(node: Element, report: (isSeen: boolean) => void, margins?: IntersectionObserverInit) {
+  let [isThere, isSeen] = [false, false];
+  const look = () => {
+    if ((isThere && !document.hidden) !== isSeen) {
+      report((isSeen = !isSeen));
+    }
+  };
+  const observer = new IntersectionObserver(entries => {
+    isThere = entries.at(-1)!.isIntersecting;
+    look();
+  }, margins);
+  observer.observe(node);
+  document.addEventListener('visibilitychange', look);
+  return (): void => {
+    observer.disconnect();
+    document.removeEventListener('visibilitychange', look);
+    isThere = false;
+    look();
+  };
+}
+
 /** Have the browser keep a file. */
 export function download(file: Blob | string, name: string): void {
   const href = typeof file === 'string' ? file : URL.createObjectURL(file);

@@ -13,6 +13,8 @@ export interface IHost {
   theme?: Theme | null;
   /** Whether Python keeps nothing of a cluster that has ended, so that what is drawn is its record. */
   forgets?: boolean;
+  /** Called when a figure can't be drawn, and when the cluster that it shows has ended. */
+  onFigure?(state: 'failed' | 'ended'): void;
   /** Words of Python's in the language of the place; English without it. */
   translate?(words: string): string;
 }

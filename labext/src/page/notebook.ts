@@ -2,13 +2,13 @@
  * What the widget of a notebook shows, see workbench/panels/widget.py: the view that it names, connected to the kernel.
  * To add a view, add a line to VIEWS.
  */
-import { mountAlone } from './alone';
 import { download, element } from './browser';
 import { Figure } from './figure';
 import type { IHost, IShown, Theme } from './host';
 import { Kernel } from './kernel';
 import type { IModel } from './kernel';
 import type { Link } from './link';
+import { Server, Stream } from './stream';
 import { mountPage } from './workbench';
 import type { Watched } from '../tokens';
 
@@ -24,7 +24,7 @@ interface IOptions {
 }
 
 const VIEWS: Record<string, (node: HTMLElement, host: IHost, options: IOptions) => IShown> = {
-  figure: (node, host, { watched }) => Figure.at(node, watched, host),
+  figure: (node, host, { watched }) => new Figure(node, watched, host),
   page: mountPage
 };
 
@@ -104,6 +104,16 @@ async function open(link: Link, path: string, name?: string): Promise<void> {
     tab?.close();
     throw error;
   }
+}
+
+/** Show the workbench as a page of its own at the root of a server, see workbench/server/standalone.py. */
+function mountAlone(node: HTMLElement): void {
+  const stream = new Stream(new Server(document.baseURI));
+  const view = mountPage(node, stream.host, { view: 'wide', alone: true });
+  stream.onMessage = message => view.receive(message);
+  stream.onConnection = now =>
+    view.say(now === 'down' ? 'The server of this page does not answer. Clusters and runs go on.' : '');
+  stream.connect();
 }
 
 export default { render, mountAlone };

@@ -31,7 +31,7 @@
  * data-stop                 of a list: the Tab key stops once in its lines (data-line), and arrows go on from there
  */
 import type { Watched } from '../tokens';
-import { element } from './browser';
+import { element, whenSeen } from './browser';
 import { Figure } from './figure';
 import type { IHost } from './host';
 import { morph } from './morph';
@@ -62,6 +62,9 @@ let others = 0;
 /** Attributes that name elements by their ids. */
 const IDS = ['id', 'for', 'form', 'aria-controls', 'aria-describedby', 'aria-labelledby'];
 
+/** Fields in which the page shows what was chosen. */
+const FILLED = '[name]:not([type=radio])';
+
 /** What came of an action, or goes on: next to the button that began it. */
 interface IOutcome {
   text: string;
@@ -71,12 +74,14 @@ interface IOutcome {
   about: string[];
 }
 
-/** A place where one view is, with the views in it. */
-interface ILive {
-  id: string;
-  name: string;
-  visible: boolean;
-  watched: boolean;
+/** What is shown in a place: a view, with the views in it, or a figure. */
+interface IPlace {
+  /** Name of the view, or what the figure watches. */
+  what: string;
+  /** Of a view, as Python calls it. */
+  id?: string;
+  figure?: Figure;
+  dispose(): void;
 }
 
 export class Page {
@@ -108,21 +113,6 @@ export class Page {
         event.preventDefault();
       }
     });
-    const seen = ({ target, isIntersecting }: IntersectionObserverEntry) => {
-      const live = this._lives.get(target as HTMLElement);
-      if (live) {
-        live.visible = isIntersecting;
-        this._look(live);
-      }
-    };
-    this._seen = new IntersectionObserver(entries => entries.forEach(seen), {
-      // What is scrolled out of view is shown, by a sidebar or a notebook: or what is searched for would be missing.
-      root: node.parentElement,
-      rootMargin: '99999px',
-      // The same for columns that scroll by themselves; TypeScript doesn't know it yet.
-      ...{ scrollMargin: '99999px' }
-    });
-    document.addEventListener('visibilitychange', this._lookAtAll);
     this._voice.setAttribute('role', 'status');
     node.after(this._voice);
     if (!sibling && Object.keys(this.choices).length) {
@@ -133,20 +123,17 @@ export class Page {
 
   dispose(): void {
     this._pages.delete(this);
-    this._seen.disconnect();
-    document.removeEventListener('visibilitychange', this._lookAtAll);
     window.clearTimeout(this._speaking);
     this._voice.remove();
-    this._lives.forEach((_, place) => this._forget(place));
-    this._drawn.forEach(([, figure]) => figure.dispose());
-    this._drawn.clear();
+    this._places.forEach(each => each.dispose());
   }
 
   /** Take in what Python says of a view; whether it was of one that is here. */
   receive(received: object): boolean {
     const message = received as { type: string; watch?: string; html?: string; message?: string };
-    for (const [place, live] of this._lives) {
-      if (live.id === message.watch) {
+    for (const [place, { id, figure }] of this._places) {
+      figure?.receive(message);
+      if (id && id === message.watch) {
         const next = document.createElement('template');
         if (message.type === 'patches') {
           next.innerHTML = message.html ?? '';
@@ -169,8 +156,7 @@ export class Page {
           // What was moved or made anew is worked in as before: the next keys would be lost. Who works with the keyboard
           // goes on above what has gone, where a second Enter does no harm.
           const isHere = had.isConnected && had.name === name;
-          const other = `[name="${CSS.escape(name)}"]:not([type=radio])`;
-          const again = isHere ? had : place.querySelector<HTMLInputElement>(other);
+          const again = isHere ? had : place.querySelector<HTMLInputElement>(`[name="${CSS.escape(name)}"]${FILLED}`);
           (again ?? above.findLast(each => each.offsetParent))?.focus();
           if (again && !(isHere && had.value === value)) {
             // With the cursor at its end: a field that was made anew has it at its beginning.
@@ -181,7 +167,6 @@ export class Page {
         return true;
       }
     }
-    this._drawn.forEach(([, figure]) => figure.receive(message));
     return false;
   }
 
@@ -213,7 +198,7 @@ export class Page {
       field.value = path;
       this.choose({ [field.name]: path });
     }
-    return field !== null;
+    return Boolean(field);
   }
 
   /** Unfold the elements of these ids and show where the last of them begins. */
@@ -230,8 +215,8 @@ export class Page {
     });
   }
 
-  /** Unfold a section, show where it begins, and put the focus on its title. */
-  async skip(section: string): Promise<void> {
+  /** Unfold a section, show where it begins, and put the focus on its title; then click a button or open a fold. */
+  async skip(section: string, hook?: string): Promise<void> {
     const id = `wb-section-${section}`;
     await this._soon(`[data-fold="${id}"]`, title => {
       title.focus();
@@ -239,42 +224,33 @@ export class Page {
       return document.activeElement === title;
     });
     this.reveal(id);
-  }
-
-  /** Click a button, or open a fold, as soon as it is there and can be clicked. */
-  press(hook: string): Promise<void> {
-    return this._soon(`[data-workbench="${hook}"]:not([disabled])`, found => {
-      if (found instanceof HTMLDetailsElement) {
-        found.open = true;
-        found.scrollIntoView({ block: 'nearest' });
-      } else {
-        found.click();
-      }
-      return true;
-    });
-  }
-
-  /** Do something with an element as soon as it is there and that works, within some seconds. */
-  private async _soon(selector: string, act: (found: HTMLElement) => boolean): Promise<void> {
-    for (let tries = 0; tries < 200; tries++) {
-      const found = this.node.querySelector<HTMLElement>(selector);
-      if (found && act(found)) {
-        return;
-      }
-      await new Promise(resolve => setTimeout(resolve, 50));
+    const found = hook && (await this._soon(`[data-workbench="${hook}"]:not([disabled])`));
+    if (found instanceof HTMLDetailsElement) {
+      found.open = true;
+      found.scrollIntoView({ block: 'nearest' });
+    } else if (found) {
+      found.click();
     }
   }
 
+  /** Return an element as soon as it is there, and something worked with it; null after some seconds. */
+  private async _soon(selector: string, act = (_: HTMLElement) => true): Promise<HTMLElement | null> {
+    for (let tries = 0; tries < 200; tries++) {
+      const found = this.node.querySelector<HTMLElement>(selector);
+      if (found && act(found)) {
+        return found;
+      }
+      await new Promise(resolve => setTimeout(resolve, 50));
+    }
+    return null;
+  }
+
   /** The field in which a path goes that is dropped here. */
-  private _droppable(place: EventTarget | null): HTMLInputElement | null {
+  private _droppable(place: EventTarget | null): HTMLInputElement | null | undefined {
     const here = place as Element;
-    const field = here.closest<HTMLInputElement>('[data-drop]');
     // Other fields take text as the browser does it.
-    return (
-      field ??
-      (here.matches('input, textarea') ? null : here.closest('.wb-Section')?.querySelector('[data-drop]')) ??
-      null
-    );
+    const around = here.matches('input, textarea') ? null : here.closest('.wb-Section');
+    return here.closest<HTMLInputElement>('[data-drop]') ?? around?.querySelector('[data-drop]');
   }
 
   private _keep(area: Area, entries: [string, unknown][]): void {
@@ -299,27 +275,21 @@ export class Page {
 
   /** After anything has changed: watch new places, leave those that are gone, and put back what only this page knows. */
   private _settle(): void {
-    const places = new Set<HTMLElement>();
-    this._each('[data-live]', each => places.add(each));
-    if (this.node.dataset['live']) {
-      places.add(this.node);
-    }
-    this._lives.forEach((live, place) => {
-      if (!places.has(place) || place.dataset['live'] !== live.name) {
-        this._forget(place);
+    const places = [this.node, ...this.node.querySelectorAll<HTMLElement>('[data-live], [data-figure]')];
+    this._places.forEach((shown, place) => {
+      if (!places.includes(place) || shown.what !== whatOf(place)) {
+        shown.dispose();
+        this._places.delete(place);
       }
     });
-    places.forEach(place => {
-      if (!this._lives.has(place)) {
-        this._lives.set(place, { id: `view-${++views}`, name: place.dataset['live']!, visible: false, watched: false });
-        this._seen.observe(place);
-      }
+    places.forEach(place => this._places.has(place) || this._places.set(place, this._show(place)));
+    this._folds.forEach((isOpen, id) => {
+      this._find(id)?.toggleAttribute('hidden', !isOpen);
+      this._each(`[data-fold="${CSS.escape(id)}"]`, each => each.setAttribute('aria-expanded', String(isOpen)));
     });
-    this._draw();
-    this._folds.forEach((open, id) => this._show(id, open));
     this._each('[data-action]', each => each.setAttribute('aria-busy', String(this._busy.has(keyOf(each)))));
     this._each('[data-notice]', each => this._notify(each));
-    this._each<HTMLInputElement>('[name]', each => this._fill(each));
+    this._each<HTMLInputElement>(FILLED, each => this._fill(each));
     this._each('[data-stop]', each => this._stopOnce(each));
     this._each<HTMLInputElement>('[type=radio]:checked', each => this._showChosen(each));
     this._showRefused();
@@ -342,21 +312,25 @@ export class Page {
     }
   }
 
-  /** Draw the figures that have a place, and end those whose place has gone or is another's. */
-  private _draw(): void {
-    this._drawn.forEach(([shown, figure], place) => {
-      if (!this.node.contains(place) || place.dataset['figure'] !== shown) {
-        figure.dispose();
-        this._drawn.delete(place);
-      }
+  /** Draw the figure of a place, or have Python send its view while it can be seen. */
+  private _show(place: HTMLElement): IPlace {
+    const what = whatOf(place);
+    if (place.dataset['figure']) {
+      place.replaceChildren();
+      const figure = new Figure(place, JSON.parse(what) as Watched, this._channel);
+      return { what, figure, dispose: () => figure.dispose() };
+    }
+    const id = `view-${++views}`;
+    const watch = (isSeen: boolean) =>
+      this._channel.link.send(isSeen ? { type: 'watch', watch: id, view: what } : { type: 'unwatch', watch: id });
+    const dispose = whenSeen(place, watch, {
+      // What is scrolled out of view is shown, by a sidebar or a notebook: or what is searched for would be missing.
+      root: this.node.parentElement,
+      rootMargin: '99999px',
+      // The same for columns that scroll by themselves; TypeScript doesn't know it yet.
+      ...{ scrollMargin: '99999px' }
     });
-    this._each('[data-figure]', place => {
-      const shown = place.dataset['figure']!;
-      if (!this._drawn.has(place)) {
-        place.replaceChildren();
-        this._drawn.set(place, [shown, Figure.at(place, JSON.parse(shown) as Watched, this._channel)]);
-      }
-    });
+    return { what, id, dispose };
   }
 
   private _each<T extends HTMLElement = HTMLElement>(selector: string, act: (found: T) => void): void {
@@ -395,25 +369,6 @@ export class Page {
     stops.forEach(each => (each.tabIndex = each === here ? 0 : -1));
   }
 
-  private _forget(place: HTMLElement): void {
-    const live = this._lives.get(place)!;
-    this._seen.unobserve(place);
-    this._lives.delete(place);
-    live.visible = false;
-    this._look(live);
-  }
-
-  private readonly _lookAtAll = (): void => this._lives.forEach(live => this._look(live));
-
-  private _look(live: ILive): void {
-    const { id, name, visible } = live;
-    const watched = visible && !document.hidden;
-    if (watched !== live.watched) {
-      live.watched = watched;
-      this._channel.link.send(watched ? { type: 'watch', watch: id, view: name } : { type: 'unwatch', watch: id });
-    }
-  }
-
   // -- what a person does
 
   private _clicked(event: Event): void {
@@ -426,12 +381,12 @@ export class Page {
       return;
     }
     if (choose) {
-      this.choose(JSON.parse(choose) as Choices);
+      this.choose(parsed(choose));
     }
     if (action) {
       void this._act(button);
     } else if (command) {
-      this._channel.command(command, JSON.parse(args ?? '{}') as object);
+      this._channel.command(command, parsed(args));
     }
     if (page) {
       void this._channel.open(page, save);
@@ -440,7 +395,7 @@ export class Page {
       enlarge(button.querySelector('img')!, this.node.parentNode!);
     }
     if (fold) {
-      this._fold(fold, !this._isOpen(fold));
+      this._fold(fold, button.getAttribute('aria-expanded') !== 'true');
       const first = this._find(fold)?.querySelector<HTMLInputElement>('[data-first]');
       first?.focus();
       first?.select();
@@ -456,8 +411,8 @@ export class Page {
   private async _act(button: HTMLElement): Promise<void> {
     const { action = '', take, then, meanwhile, answer: parts, command, args } = button.dataset;
     const key = keyOf(button);
-    const given = JSON.parse(button.dataset['arguments'] ?? '{}') as Record<string, unknown>;
-    Object.entries(JSON.parse(take ?? '{}') as Record<string, string>).forEach(([field, name]) => {
+    const given = parsed(button.dataset['arguments']);
+    Object.entries(parsed<string>(take)).forEach(([field, name]) => {
       const taken = name.endsWith('.') ? { ...(given[field] as object), ...this._below(name) } : this.choices[name];
       if (taken !== undefined) {
         given[field] = taken;
@@ -469,15 +424,12 @@ export class Page {
     say(meanwhile ?? '', true);
     this._settle();
     try {
-      const answer = await this._channel.link.act(action, given);
+      const answer = (await this._channel.link.act(action, given)) as Choices;
       say('', true);
-      const taken = Object.entries(JSON.parse(parts ?? '{}') as Record<string, string>);
-      const chosen = taken.map(([name, part]) => [name, (answer as Choices)[part]]);
-      if (then || chosen.length) {
-        this.choose({ ...(JSON.parse(then ?? '{}') as Choices), ...(Object.fromEntries(chosen) as Choices) });
-      }
+      const chosen = Object.entries(parsed<string>(parts)).map(([name, part]) => [name, answer[part]]);
+      this.choose({ ...parsed(then), ...(Object.fromEntries(chosen) as Choices) });
       if (command) {
-        this._channel.command(command, { ...(JSON.parse(args ?? '{}') as object), ...(answer as object) });
+        this._channel.command(command, { ...parsed(args), ...answer });
       }
     } catch (error) {
       // What is to be typed in a terminal has a button here.
@@ -527,50 +479,46 @@ export class Page {
   }
 
   private _pressed(event: KeyboardEvent): void {
-    const target = event.target as HTMLElement;
+    const target = event.target as HTMLInputElement;
+    const { dataset, name, value } = target;
     const step = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
-    const input = target as HTMLInputElement;
-    if (event.key === 'Escape' && target.dataset['asking'] !== undefined) {
+    const isVertical = /Up|Down/.test(event.key);
+    if (event.key === 'Escape') {
       target.removeAttribute('data-asking');
-    } else if (event.key === 'Escape' && target.closest('.wb-Browse')) {
-      const word = target.closest('.wb-Browse')!.querySelector<HTMLElement>('[aria-expanded="true"]');
+      const word = target.closest('.wb-Browse')?.querySelector<HTMLElement>('[aria-expanded="true"]');
       word?.focus();
       word?.click();
-    } else if (step && target.dataset['fold']?.startsWith('wb-section-') && event.key.match(/Up|Down/)) {
-      const titles = [...this.node.querySelectorAll<HTMLElement>('[data-fold^="wb-section-"]')];
+    } else if (step && this._walk(target, step, isVertical)) {
       event.preventDefault();
-      titles[titles.indexOf(target) + step]?.focus();
-    } else if (step && this._walk(target, step, /Up|Down/.test(event.key))) {
+    } else if (step && isVertical && dataset['step'] !== undefined && Number.isFinite(Number(value))) {
       event.preventDefault();
-    } else if (step && input.dataset['step'] !== undefined && event.key.match(/Up|Down/)) {
-      const from = Number(input.value);
-      if (Number.isFinite(from)) {
-        event.preventDefault();
-        input.value = String(Math.max(Number(input.dataset['minimum'] ?? -Infinity), from - step));
-        this.choose({ [input.name]: input.value });
-      }
+      target.value = String(Math.max(Number(dataset['minimum'] ?? -Infinity), Number(value) - step));
+      this.choose({ [name]: target.value });
     }
   }
 
-  /** From one line of a list to the next, or along a line; whether the key does that here. */
-  private _walk(from: HTMLElement, step: number, isDown: boolean): boolean {
+  /** From one section or line of a list to the next, or along a line; whether the key does that here. */
+  private _walk(from: HTMLElement, step: number, isVertical: boolean): boolean {
     const list = from.closest<HTMLElement>('[data-stop]');
-    const lines = list ? linesOf(list) : [];
-    const place = lines.findIndex(line => line.includes(from));
-    const line = lines[place] ?? [];
-    const to = isDown ? headOf(lines[place + step] ?? []) : line[line.indexOf(from) + step];
+    const sections = [...this.node.querySelectorAll<HTMLElement>('[data-fold^="wb-section-"]')].map(title => [title]);
+    const lines = list ? linesOf(list) : sections;
+    const line = lines.find(each => each.includes(from));
+    if (!line) {
+      return false;
+    }
+    const to = isVertical ? headOf(lines[lines.indexOf(line) + step] ?? []) : line[line.indexOf(from) + step];
     if (list && to) {
       this._stops.set(list, to);
       this._stopOnce(list);
-      to.focus();
     }
-    return line.length > 0;
+    to?.focus();
+    return true;
   }
 
   private _left(event: FocusEvent): void {
     const left = event.target as HTMLInputElement;
     left.removeAttribute('data-asking');
-    if (left.name) {
+    if (left.matches(FILLED)) {
       window.setTimeout(() => this._fill(left));
     }
   }
@@ -585,10 +533,7 @@ export class Page {
       field.checked = chosen ? field.value.split(',').every(each => all.includes(each)) : field.defaultChecked;
     } else if (field.type === 'checkbox') {
       field.checked = (chosen as boolean | undefined) ?? field.defaultChecked;
-    } else if (
-      field.type !== 'radio' &&
-      (field !== (field.getRootNode() as Document).activeElement || field.tagName === 'SELECT')
-    ) {
+    } else if (field !== (field.getRootNode() as Document).activeElement || field.tagName === 'SELECT') {
       const shown = String(chosen ?? field.defaultValue);
       if (field.tagName === 'SELECT') {
         const options = [...(field as unknown as HTMLSelectElement).options];
@@ -633,23 +578,13 @@ export class Page {
     return this.node.contains(button) ? null : this._noticeOf(about, this.node);
   }
 
-  private _fold(id: string, open: boolean): void {
-    this._folds.set(id, open);
-    this._show(id, open);
+  private _fold(id: string, isOpen: boolean): void {
+    this._folds.set(id, isOpen);
     if (!this._suffix) {
       const folded = [...this._folds].filter(([, isOpen]) => !isOpen);
       this._keep('localStorage', folded);
     }
     this._settle();
-  }
-
-  private _isOpen(id: string): boolean {
-    return this._folds.get(id) ?? !this._find(id)?.hidden;
-  }
-
-  private _show(id: string, open: boolean): void {
-    this._find(id)?.toggleAttribute('hidden', !open);
-    this._each(`[data-fold="${CSS.escape(id)}"]`, each => each.setAttribute('aria-expanded', String(open)));
   }
 
   private _find(id: string): HTMLElement | null {
@@ -675,13 +610,11 @@ export class Page {
 
   private readonly _busy = new Set<string>();
   private readonly _chosen = new WeakMap<HTMLElement, string>();
-  private readonly _drawn = new Map<HTMLElement, [string, Figure]>();
   private readonly _folds: Map<string, boolean>;
-  private readonly _lives = new Map<HTMLElement, ILive>();
   private readonly _pages: Set<Page>;
   private readonly _outcomes = new Map<string, IOutcome>();
   private _refused = new Set<string>();
-  private readonly _seen: IntersectionObserver;
+  private readonly _places = new Map<HTMLElement, IPlace>();
   private _pending = '';
   private _speaking = 0;
   private _spoken = '';
@@ -700,6 +633,16 @@ function storage(area: Area): Storage | null {
   } catch {
     return null;
   }
+}
+
+/** An object of an attribute; an empty one without it. */
+function parsed<T = unknown>(text = '{}'): Record<string, T> {
+  return JSON.parse(text) as Record<string, T>;
+}
+
+/** Name of the view of a place, or what its figure watches. */
+function whatOf({ dataset }: HTMLElement): string {
+  return dataset['figure'] ?? dataset['live'] ?? '';
 }
 
 /** What an action is busy under: a button may be made anew meanwhile. */

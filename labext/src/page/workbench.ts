@@ -1,7 +1,5 @@
 /** All of the workbench in a cell: the views that Lab's sidebar shows, and below them the figure that is watched. */
-import type { Watched } from '../tokens';
 import { element } from './browser';
-import { Figure } from './figure';
 import type { IHost, IShown } from './host';
 import { Page } from './page';
 import type { IChannel } from './page';
@@ -16,7 +14,6 @@ interface IOptions {
 type Arguments = Record<string, string>;
 
 export function mountPage(node: HTMLElement, host: IHost, { view, alone }: IOptions): IShown {
-  const { link } = host;
   const place = element('div', 'wb-Page');
   const said = element('p', 'wb-Page wb-Said wb-Banner');
   const watched = element('section', 'wb-Page wb-Watched');
@@ -24,7 +21,7 @@ export function mountPage(node: HTMLElement, host: IHost, { view, alone }: IOpti
   said.setAttribute('role', 'status');
   node.classList.toggle('wb-Wide', alone ?? false);
   node.append(place, said, watched);
-  let figure: Figure | Page | null = null;
+  let shown: Page | null = null;
 
   const say = (text: string, isLast = false) => {
     said.textContent = isLast ? `${text} Clusters and runs go on.` : text;
@@ -35,34 +32,24 @@ export function mountPage(node: HTMLElement, host: IHost, { view, alone }: IOpti
   };
   node.addEventListener('click', () => say(''), true);
   const hide = () => {
-    figure?.dispose();
-    figure = null;
+    shown?.dispose();
+    shown = null;
     watched.replaceChildren();
   };
-  const watch = ({ title, ...what }: Watched & { title?: string }) => {
-    const [name] = Object.values(what);
-    figure = Figure.at(below(title ?? name), what, host);
-  };
-  /** A view of its own, below. */
-  const inside = ({ view, label }: Arguments) => {
-    const room = below(label);
-    room.className = 'wb-Page';
-    room.dataset['live'] = view;
-    figure = new Page(room, channel, page);
-  };
-  /** Room for what is watched, below the page. */
-  const below = (name: string) => {
+  /** Show a view below the page. */
+  const show = (view: string, label: string) => {
     hide();
     const title = element('header', 'wb-Row');
     const close = element('button', 'wb-Button jp-mod-styled', 'Close');
-    const room = element('div');
+    const room = element('div', 'wb-Page');
     close.dataset['workbench'] = 'close-figure';
     close.onclick = hide;
-    title.append(element('strong', 'wb-Card-title', name), close);
-    watched.dataset['workbench'] = `watched-${name}`;
+    title.append(element('strong', 'wb-Card-title', label), close);
+    watched.dataset['workbench'] = `watched-${label}`;
     watched.append(title, room);
     watched.scrollIntoView({ block: 'nearest' });
-    return room;
+    room.dataset['live'] = view;
+    shown = new Page(room, channel, page);
   };
   const copy = async (text: string, where: string) => {
     try {
@@ -81,13 +68,12 @@ export function mountPage(node: HTMLElement, host: IHost, { view, alone }: IOpti
     }
   };
   const commands: Record<string, (args: Arguments) => void> = {
-    'dask-workbench:watch': watch,
-    'dask-workbench:view': inside,
-    'dask-workbench:cell': ({ text, type }) => insert(text, type ?? 'markdown', !type),
-    'dask-workbench:connect': ({ cluster }) => {
-      const found = link.read<{ cell: string }>('cell', { cluster });
-      found.then(({ cell }) => insert(cell, 'code', true)).catch((error: Error) => say(error.message));
-    }
+    'dask-workbench:watch': ({ title, ...what }) => {
+      const [[kind, name]] = Object.entries(what);
+      show(`watch:${kind}:${name}`, title ?? name);
+    },
+    'dask-workbench:view': ({ view, label }) => show(view, label),
+    'dask-workbench:cell': ({ text, type, run }) => insert(text, type ?? 'markdown', Boolean(run) || !type)
   };
   const command = (name: string, args: object) => commands[name]?.(args as Arguments);
   const channel: IChannel = {
@@ -113,7 +99,7 @@ export function mountPage(node: HTMLElement, host: IHost, { view, alone }: IOpti
       } else if (message.type === 'error') {
         say(message.message);
       } else if (!page.receive(message)) {
-        figure?.receive(message);
+        shown?.receive(message);
       }
     },
     say,
