@@ -13,7 +13,6 @@ import { addFileCommands } from './files';
 import { Model } from './model';
 import { addBadges, Notebooks } from './notebook';
 import { addNotifications } from './notify';
-import type { Page } from './page/page';
 import { Workbench } from './sidebar';
 
 const ID = 'dask-workbench:sidebar';
@@ -40,14 +39,14 @@ const plugin: JupyterFrontEndPlugin<void> = {
   ) => {
     const model = new Model((translator ?? nullTranslator).load('dask_workbench'));
     const notebooks = new Notebooks(tracker, app);
-    const make = (view: string, label: string, sibling?: Page, isRestored?: boolean) =>
-      new Workbench(model, notebooks, app.commands, view, label, sibling, isRestored);
+    const make = (view: string, label: string, isRestored = false) =>
+      new Workbench(model, notebooks, app.commands, view, label, isRestored);
     const sidebar = make('sidebar', model.trans.__('Workbench'));
     app.shell.add(sidebar, 'left', { rank: 150, type: 'Workbench' });
     restorer?.add(sidebar, sidebar.id);
     addBadges(app, model, toolbars);
     addNotifications(app, model);
-    addTabs(app, model, restorer, lab, (view, label, isRestored) => make(view, label, sidebar.page, isRestored));
+    addTabs(app, model, restorer, lab, make);
     addCommands(app, model, notebooks, sidebar);
     addFileCommands(app, sidebar, model.trans);
     offer(model.trans, palette, launcher);

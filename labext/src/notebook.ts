@@ -48,7 +48,8 @@ export class Notebooks {
 
   /** Add a cell that holds `source` to the active notebook, or to a new one, and run it when asked to; whether it ran well. */
   async insert(source: string, options: { run: boolean; type?: CellType }): Promise<boolean> {
-    const panel = this._tracker.currentWidget ?? (await this._create());
+    const create = () => this._app.commands.execute('notebook:create-new', { kernelName: 'python3' });
+    const panel = this._tracker.currentWidget ?? ((await create()) as NotebookPanel);
     await panel.context.ready;
     this._app.shell.activateById(panel.id);
     const type = options.type ?? 'code';
@@ -89,12 +90,6 @@ export class Notebooks {
       event.preventDefault();
       void this.insert(source, { run: run ?? true, type });
     }
-  }
-
-  private async _create(): Promise<NotebookPanel> {
-    return (await this._app.commands.execute('notebook:create-new', {
-      kernelName: 'python3'
-    })) as NotebookPanel;
   }
 }
 

@@ -35,7 +35,6 @@ export class Workbench extends Widget {
     commands: CommandRegistry,
     readonly view: string,
     readonly label: string,
-    sibling: Page | null = null,
     isRestored = false
   ) {
     super();
@@ -53,25 +52,21 @@ export class Workbench extends Widget {
     this._banner.dataset['workbench'] = 'banner';
     this.node.append(this._banner, this._host);
     this._host.dataset['live'] = view;
-    const page = new Page(
-      this._host,
-      {
-        ..._model.host,
-        report: problem => _model.report(problem),
-        command: (name, args) => void commands.execute(name, { ...args }),
-        copy: text => Clipboard.copyToSystem(text),
-        onFigure: state => {
-          this._hasEnded ||= this._isFigure && state === 'ended';
-          this._refresh();
-          if (this._isFigure && isRestored && state === 'failed') {
-            // What it showed was deleted meanwhile.
-            this.dispose();
-          }
-        },
-        memory: FORMS
+    const page = new Page(this._host, {
+      ..._model.host,
+      report: problem => _model.report(problem),
+      command: (name, args) => void commands.execute(name, { ...args }),
+      copy: text => Clipboard.copyToSystem(text),
+      onFigure: state => {
+        this._hasEnded ||= this._isFigure && state === 'ended';
+        this._refresh();
+        if (this._isFigure && isRestored && state === 'failed') {
+          // What it showed was deleted meanwhile.
+          this.dispose();
+        }
       },
-      sibling
-    );
+      memory: FORMS
+    });
     this.page = page;
     ['lm-dragenter', 'lm-dragover', 'lm-drop'].forEach(type =>
       this._host.addEventListener(type, event => dragged(event as IDragged, page))

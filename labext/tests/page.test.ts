@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 
 import { Page } from '../src/page/page';
-import type { Link } from '../src/page/link';
+import { Link } from '../src/page/link';
 import type { IChannel } from '../src/page/page';
 
 /** Tells of every element that it can be seen. */
@@ -17,24 +17,22 @@ let sent: Record<string, unknown>[];
 let asked: unknown[][];
 let refusal: string | null;
 let page: Page;
+let link: Link;
+let channel: IChannel;
 
-const link = {
-  send: (message: object) => void sent.push(message as Record<string, unknown>),
-  act: (...action: unknown[]) => {
-    asked.push(action);
-    return refusal ? Promise.reject(new Error(refusal)) : Promise.resolve({ id: 'run-1' });
-  },
-  read: () => Promise.reject(new Error('There is no figure.'))
-};
-
-const channel: IChannel = {
-  link: link as unknown as Link,
-  script: () => Promise.resolve(''),
-  report: problem => asked.push(['report', problem]),
-  command: (name, args) => asked.push([name, args]),
-  open: path => void asked.push(['open', path]),
-  copy: text => asked.push(['copy', text])
-};
+/** A connection that is open, whose other end is the test. */
+function makeLink(): Link {
+  const made = new Link(message => void sent.push(message as Record<string, unknown>));
+  made.open();
+  sent = [];
+  return Object.assign(made, {
+    act: (...action: unknown[]) => {
+      asked.push(action);
+      return refusal ? Promise.reject(new Error(refusal)) : Promise.resolve({ id: 'run-1' });
+    },
+    read: () => Promise.reject(new Error('There is no figure.'))
+  });
+}
 
 /** Have Python answer the view of this name. */
 function show(name: string, html: string): void {
@@ -63,6 +61,15 @@ beforeEach(() => {
   sent = [];
   asked = [];
   refusal = null;
+  link = makeLink();
+  channel = {
+    link,
+    script: () => Promise.resolve(''),
+    report: problem => asked.push(['report', problem]),
+    command: (name, args) => asked.push([name, args]),
+    open: path => void asked.push(['open', path]),
+    copy: text => asked.push(['copy', text])
+  };
   page = new Page(document.querySelector('main')!, channel);
 });
 
@@ -91,7 +98,7 @@ test('what is typed goes to Python together, and an emptied field is chosen no m
   typeInto('[name="plan.n"]', '');
   await settled();
   expect(sent.at(-1)).toEqual({ type: 'choose', choices: { 'plan.n': null } });
-  expect(page.choices).toEqual({ name: 'otter' });
+  expect(link.choices).toEqual({ name: 'otter' });
 });
 
 test('Python hears of a key at once', async () => {
@@ -146,7 +153,7 @@ test('an action gets what its button says and what was chosen at this moment', a
   expect(find('button').getAttribute('aria-busy')).toBe('true');
   await settled();
   expect(find('button').getAttribute('aria-busy')).toBe('false');
-  expect(page.choices).toEqual({ 'plan.cpu.n': '4' });
+  expect(link.choices).toEqual({ 'plan.cpu.n': '4' });
 });
 
 test('what went wrong stands beside the button until something is chosen', async () => {
@@ -194,10 +201,10 @@ test('several boxes of one name are one choice', async () => {
   a.click();
   b.click();
   await settled();
-  expect(page.choices['t']).toBe('a,b');
+  expect(link.choices['t']).toBe('a,b');
   a.click();
   b.click();
-  expect(page.choices).toEqual({});
+  expect(link.choices).toEqual({});
 });
 
 test('a box that stands for several is ticked when all of them are', () => {
@@ -205,9 +212,9 @@ test('a box that stands for several is ticked when all of them are', () => {
   const [both, a, b, c] = page.node.querySelectorAll('input');
   c.click();
   both.click();
-  expect([page.choices['t'], a.checked, b.checked]).toEqual(['a,b,c', true, true]);
+  expect([link.choices['t'], a.checked, b.checked]).toEqual(['a,b,c', true, true]);
   b.click();
-  expect([page.choices['t'], both.checked]).toEqual(['a,c', false]);
+  expect([link.choices['t'], both.checked]).toEqual(['a,c', false]);
 });
 
 test('what is folded stays so when the view is made anew', () => {
@@ -226,7 +233,7 @@ const radios = (chosen: string, values = ['a', 'b']) =>
 test('of radio buttons the one is chosen that Python says, whichever was clicked', () => {
   show('sidebar', radios('a'));
   find('[value=b]').click();
-  expect(page.choices).toEqual({ p: 'b' });
+  expect(link.choices).toEqual({ p: 'b' });
   show('sidebar', radios('b'));
   expect(find<HTMLInputElement>(':checked').value).toBe('b');
   find('[value=a]').click();
@@ -237,16 +244,16 @@ test('of radio buttons the one is chosen that Python says, whichever was clicked
 
 test('pages beside one another share what is chosen', () => {
   const other = document.body.appendChild(document.createElement('main'));
-  const beside = new Page(other, channel, page);
+  const beside = new Page(other, channel);
   beside.choose({ profile: 'gpu' });
-  expect(page.choices).toEqual({ profile: 'gpu' });
+  expect(link.choices).toEqual({ profile: 'gpu' });
   beside.dispose();
 });
 
 test('ids are unique in a document, though two pages show the same view', () => {
   const other = document.body.appendChild(document.createElement('main'));
   other.dataset['live'] = 'wide';
-  const beside = new Page(other, channel, page);
+  const beside = new Page(other, channel);
   const html = `<label for="size">Size</label><input id="size" aria-describedby="size-about"><i id="size-about"></i>
     <button data-fold="more" aria-controls="more"></button><div id="more" hidden></div>`;
   show('sidebar', html);
@@ -273,7 +280,7 @@ test('a path that is dropped goes into the field below it, or into the first of 
   page.drop(find('[name=of]'), '/data/b.nc');
   await settled();
   expect(find<HTMLInputElement>('[name=to]').value).toBe('/data/a.nc');
-  expect(page.choices).toEqual({ to: '/data/a.nc', of: '/data/b.nc' });
+  expect(link.choices).toEqual({ to: '/data/a.nc', of: '/data/b.nc' });
 });
 
 test('a list is one stop, in which arrows go from line to line and along a line', () => {
@@ -297,9 +304,9 @@ test('Escape closes the browser of files in which the focus is, and its word has
   page.choose({ 'browse.path': '.' });
   const escape = () => new KeyboardEvent('keydown', { key: 'Escape', bubbles: true });
   find('#beside').dispatchEvent(escape());
-  expect(page.choices).toEqual({ 'browse.path': '.' });
+  expect(link.choices).toEqual({ 'browse.path': '.' });
   find('#entry').dispatchEvent(escape());
-  expect(page.choices).toEqual({});
+  expect(link.choices).toEqual({});
   expect(document.activeElement!.id).toBe('word');
 });
 
@@ -361,6 +368,7 @@ test('what was folded is folded from the first moment on when a page is loaded a
 });
 
 test('a page that is loaded again says what was chosen in its forms, and forgets the rest', async () => {
+  page.dispose();
   sessionStorage.setItem('forms', '[["run.array_sum.size","2GiB"]]');
   const again = new Page(document.createElement('main'), { ...channel, memory: 'forms' });
   await settled();
@@ -435,7 +443,7 @@ test('what starts a run chooses it and opens its tab once it is granted, and not
     ['run', {}],
     ['view', { a: 1, id: 'run-1' }]
   ]);
-  expect(page.choices).toEqual({ 'result.run': 'run-1' });
+  expect(link.choices).toEqual({ 'result.run': 'run-1' });
 });
 
 test('a figure is drawn once where it has a place, and ends with it', () => {

@@ -86,7 +86,8 @@ test('what is watched and chosen is said again after a broken connection', async
   sockets[0].open();
   stream.link.send({ type: 'watch', watch: 'a', view: 'runs' });
   stream.link.send({ type: 'watch', watch: 'b', view: 'clusters' });
-  stream.link.send({ type: 'choose', choices: { profile: 'gpu' } });
+  stream.link.choose({ profile: 'gpu', workload: 'eofs' });
+  stream.link.choose({ workload: null });
   stream.link.send({ type: 'unwatch', watch: 'b' });
   sockets[0].close();
   await vi.advanceTimersByTimeAsync(1000);

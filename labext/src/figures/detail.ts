@@ -77,7 +77,7 @@ export async function unpacked({ n, widths, packed }: IRecord): Promise<IColumns
   return { ...columns, begin } as IColumns;
 }
 
-/** Rows of tasks, by their begins: 2 ms for a million. */
+/** Rows of tasks, by their begins: 3 ms for a million. */
 function inView({ begin, length }: IColumns, from: number, to: number): number[] {
   const rows: number[] = [];
   for (let row = 0; begin[row] <= to; row++) {

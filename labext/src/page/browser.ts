@@ -9,7 +9,7 @@ export function element<K extends keyof HTMLElementTagNameMap>(
   return Object.assign(document.createElement(kind), { className: looks, textContent: text });
 }
 
-/** Report when an element begins to be seen, and when it no longer is, as at the end, which the result brings about. */
+/** Report when an element becomes visible, and when it no longer is; return what ends that, and reports that it isn't. */
 export function whenSeen(node: Element, report: (isSeen: boolean) => void, margins?: IntersectionObserverInit) {
   let [isThere, isSeen] = [false, false];
   const look = () => {

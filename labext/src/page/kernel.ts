@@ -33,7 +33,7 @@ export class Kernel {
 
   constructor(private _model: IModel) {
     _model.on('msg:custom', this._receive);
-    this._begin();
+    this._greet(GREETING[0]);
   }
 
   dispose(): void {
@@ -42,14 +42,9 @@ export class Kernel {
     this._post({ type: 'bye' });
   }
 
-  private _begin(): void {
-    this.link.close();
-    this._isReady = false;
-    this._greet(GREETING[0]);
-  }
-
   /** Greet until the kernel answers: while it computes, what is sent before JupyterLab has a subshell for it waits. */
   private _greet(pause: number): void {
+    window.clearTimeout(this._greeting);
     this._post({ type: 'hello' });
     this._greeting = window.setTimeout(() => this._greet(Math.min(2 * pause, GREETING[1])), pause);
   }
@@ -75,9 +70,14 @@ export class Kernel {
     this._received += 1;
     this._report(false);
     if (message.type === 'again') {
-      this._begin();
+      this.link.close();
+      this._greet(GREETING[0]);
     } else if (message.type === 'ready') {
-      this._open();
+      window.clearTimeout(this._greeting);
+      if (!this.link.isOpen) {
+        this.onReady();
+        this.link.open();
+      }
     } else if (message.type === 'here') {
       this._post(message);
     } else if (message.type === 'answer') {
@@ -86,15 +86,6 @@ export class Kernel {
       this.onMessage(message);
     }
   };
-
-  private _open(): void {
-    window.clearTimeout(this._greeting);
-    if (!this._isReady) {
-      this._isReady = true;
-      this.onReady();
-      this.link.open();
-    }
-  }
 
   private _report(isSilent: boolean): void {
     if (isSilent || this._isSilent) {
@@ -105,7 +96,6 @@ export class Kernel {
 
   readonly link = new Link(message => this._post(message));
   private _greeting = 0;
-  private _isReady = false;
   private _isSilent = false;
   private readonly _page = Math.random().toString(36).slice(2);
   private _received = 0;

@@ -2,6 +2,8 @@
  * What a page and Python say to each other, over any connection; workbench/views/screen.py lists the messages. Python
  * forgets a page whose connection broke, so choices and watches are sent again over the next one.
  */
+export type Choices = Record<string, unknown>;
+
 interface IWaiting {
   message: { type: 'action'; id: number; name: string; arguments: object };
   /** Whether it only reads, so that it may be sent again over another connection. */
@@ -35,17 +37,38 @@ export class Link {
     private _wake: () => void = () => undefined
   ) {}
 
-  /** Send `watch`, `unwatch`, `choose` or `range`. */
+  /** What was chosen and typed, on all pages that have this connection. */
+  readonly choices: Choices = {};
+  /** Called when that has changed. */
+  readonly followers = new Set<() => void>();
+  isOpen = false;
+
+  /** Choose things, where null takes a choice back. What one click or key changes travels together. */
+  choose(changes: Choices): void {
+    if (!Object.keys(changes).length) {
+      return;
+    }
+    if (!Object.keys(this._unsent).length) {
+      setTimeout(() => {
+        this.send({ type: 'choose', choices: this._unsent });
+        this._unsent = {};
+      });
+    }
+    Object.assign(this._unsent, changes);
+    Object.assign(this.choices, changes);
+    Object.entries(changes).forEach(([name, value]) => value === null && delete this.choices[name]);
+    this.followers.forEach(follow => follow());
+  }
+
+  /** Send `watch`, `unwatch` or `range`. */
   send(message: object): void {
-    const { type, watch, choices } = message as { type: string; watch: string; choices: object };
+    const { type, watch } = message as { type: string; watch: string };
     if (type === 'watch') {
       this._watches.set(watch, message);
     } else if (type === 'unwatch') {
       this._watches.delete(watch);
-    } else if (type === 'choose') {
-      Object.assign(this._choices, choices);
     }
-    if (this._isOpen) {
+    if (this.isOpen) {
       this._post(message);
     }
   }
@@ -63,15 +86,15 @@ export class Link {
 
   /** Send all that Python must know of this page, now that there is a connection. */
   open(): void {
-    this._isOpen = true;
-    this._post({ type: 'choose', choices: this._choices });
+    this.isOpen = true;
+    this._post({ type: 'choose', choices: this.choices });
     this._watches.forEach(watch => this._post(watch));
     this._sendActions();
   }
 
   /** Reject actions that may have been performed, and with a reason also those not sent; reads wait for `open`. */
   close(unsent?: string): void {
-    this._isOpen = false;
+    this.isOpen = false;
     this._waiting.forEach((each, id) => {
       const why = each.sent ? BROKEN : unsent;
       if (each.reads) {
@@ -105,16 +128,15 @@ export class Link {
 
   private _sendActions(): void {
     this._waiting.forEach(each => {
-      if (this._isOpen && !each.sent) {
+      if (this.isOpen && !each.sent) {
         each.sent = true;
         this._post(each.message);
       }
     });
   }
 
-  private readonly _choices = {};
-  private _isOpen = false;
   private _last = 0;
+  private _unsent: Choices = {};
   private readonly _waiting = new Map<number, IWaiting>();
   private readonly _watches = new Map<string, object>();
 }

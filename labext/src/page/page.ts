@@ -4,8 +4,8 @@
  * A view stands where an element has `data-live="name"`, and is requested while it can be seen: not while what it is
  * in is folded or hidden. What a person does in it is said by attributes, so that a new view needs no code here:
  *
- * name                      of an input: what is chosen or typed goes to Python under it, and the views follow;
- *                           which of several radio buttons is chosen is said by Python alone.
+ * name                      of an input: what is chosen or typed goes to Python under it, and the views follow.
+ *                           Python alone says which of several radio buttons is checked.
  *                           data-default is what stands there when nothing is chosen; data-list: one value of several, or some, with commas;
  *                           data-empty: nothing is a value, too;
  *                           data-alone: other choices whose names begin with this are taken back
@@ -34,10 +34,9 @@ import type { Watched } from '../tokens';
 import { element, whenSeen } from './browser';
 import { Figure } from './figure';
 import type { IHost } from './host';
+import type { Choices } from './link';
 import { morph } from './morph';
 import { translated } from './words';
-
-export type Choices = Record<string, unknown>;
 
 /** What a page needs of the place where it is. */
 export interface IChannel extends IHost {
@@ -85,21 +84,19 @@ interface IPlace {
 }
 
 export class Page {
-  /** What was chosen and typed, here or in another page that has the same connection. */
-  readonly choices: Choices;
-
+  /** Pages that have the same connection share what is chosen; only the first takes up what the browser has kept. */
   constructor(
     readonly node: HTMLElement,
-    private _channel: IChannel,
-    sibling: Page | null = null
+    private _channel: IChannel
   ) {
-    this._suffix = sibling ? `--${++others}` : '';
-    const { memory } = this._channel;
-    const kept = (area: Area) => JSON.parse((memory && storage(area)?.getItem(memory)) || '[]') as [string, unknown][];
-    this.choices = sibling?.choices ?? Object.fromEntries(kept('sessionStorage'));
-    this._folds = new Map(sibling ? [] : (kept('localStorage') as [string, boolean][]));
-    this._pages = sibling?._pages ?? new Set();
-    this._pages.add(this);
+    const { link, memory } = this._channel;
+    const isFirst = !link.followers.size;
+    const kept = (area: Area) =>
+      JSON.parse((isFirst && memory && storage(area)?.getItem(memory)) || '[]') as [string, unknown][];
+    this._suffix = isFirst ? '' : `--${++others}`;
+    this._folds = new Map(kept('localStorage') as [string, boolean][]);
+    link.choose(Object.fromEntries(kept('sessionStorage')));
+    link.followers.add(this._settle);
     node.addEventListener('click', event => this._clicked(event));
     node.addEventListener('input', event => this._typed(event));
     // The Enter key in a field clicks the button of its form.
@@ -115,14 +112,11 @@ export class Page {
     });
     this._voice.setAttribute('role', 'status');
     node.after(this._voice);
-    if (!sibling && Object.keys(this.choices).length) {
-      this._say(this.choices);
-    }
     this._settle();
   }
 
   dispose(): void {
-    this._pages.delete(this);
+    this._channel.link.followers.delete(this._settle);
     window.clearTimeout(this._speaking);
     this._voice.remove();
     this._places.forEach(each => each.dispose());
@@ -172,17 +166,9 @@ export class Page {
 
   /** Choose things, and have the views follow. */
   choose(changes: Choices): void {
-    for (const [name, value] of Object.entries(changes)) {
-      if (value === null) {
-        delete this.choices[name];
-      } else {
-        this.choices[name] = value;
-      }
-    }
-    this._pages.forEach(page => page._settle());
-    const lasting = Object.entries(this.choices).filter(([name]) => LASTING.test(name));
+    this._channel.link.choose(changes);
+    const lasting = Object.entries(this._choices).filter(([name]) => LASTING.test(name));
     this._keep('sessionStorage', lasting);
-    this._say(changes);
   }
 
   /** Say no more what went wrong, for example because the server answers again. */
@@ -260,21 +246,14 @@ export class Page {
     }
   }
 
-  private _say(changes: Choices): void {
-    if (!Object.keys(this._unsaid).length) {
-      // What one click or key changes travels together.
-      setTimeout(() => {
-        this._channel.link.send({ type: 'choose', choices: this._unsaid });
-        this._unsaid = {};
-      });
-    }
-    Object.assign(this._unsaid, changes);
+  private get _choices(): Choices {
+    return this._channel.link.choices;
   }
 
   // -- places of views
 
   /** After anything has changed: watch new places, leave those that are gone, and put back what only this page knows. */
-  private _settle(): void {
+  private readonly _settle = (): void => {
     const places = [this.node, ...this.node.querySelectorAll<HTMLElement>('[data-live], [data-figure]')];
     this._places.forEach((shown, place) => {
       if (!places.includes(place) || shown.what !== whatOf(place)) {
@@ -294,7 +273,7 @@ export class Page {
     this._each<HTMLInputElement>('[type=radio]:checked', each => this._showChosen(each));
     this._showRefused();
     this._announce(false);
-  }
+  };
 
   /** Have screen readers read out a text that has changed, but not for each key. */
   private _announce(isTyped: boolean): void {
@@ -413,7 +392,7 @@ export class Page {
     const key = keyOf(button);
     const given = parsed(button.dataset['arguments']);
     Object.entries(parsed<string>(take)).forEach(([field, name]) => {
-      const taken = name.endsWith('.') ? { ...(given[field] as object), ...this._below(name) } : this.choices[name];
+      const taken = name.endsWith('.') ? { ...(given[field] as object), ...this._below(name) } : this._choices[name];
       if (taken !== undefined) {
         given[field] = taken;
       }
@@ -445,7 +424,7 @@ export class Page {
 
   /** Choices whose names begin with `prefix`, by the rest of the name. */
   private _below(prefix: string): Choices {
-    const found = Object.entries(this.choices).filter(([name]) => name.startsWith(prefix));
+    const found = Object.entries(this._choices).filter(([name]) => name.startsWith(prefix));
     return Object.fromEntries(found.map(([name, value]) => [name.slice(prefix.length), value]));
   }
 
@@ -527,7 +506,7 @@ export class Page {
 
   /** Show in a field what was chosen, or what it comes to; never while somebody types in it. */
   private _fill(field: HTMLInputElement): void {
-    const chosen = this.choices[field.name];
+    const chosen = this._choices[field.name];
     if (field.dataset['list'] !== undefined) {
       const all = String(chosen).split(',');
       field.checked = chosen ? field.value.split(',').every(each => all.includes(each)) : field.defaultChecked;
@@ -611,7 +590,6 @@ export class Page {
   private readonly _busy = new Set<string>();
   private readonly _chosen = new WeakMap<HTMLElement, string>();
   private readonly _folds: Map<string, boolean>;
-  private readonly _pages: Set<Page>;
   private readonly _outcomes = new Map<string, IOutcome>();
   private _refused = new Set<string>();
   private readonly _places = new Map<HTMLElement, IPlace>();
@@ -619,9 +597,8 @@ export class Page {
   private _speaking = 0;
   private _spoken = '';
   private readonly _voice = element('p', 'wb-hidden');
-  private readonly _suffix: string;
   private readonly _stops = new WeakMap<HTMLElement, HTMLElement>();
-  private _unsaid: Choices = {};
+  private readonly _suffix: string;
 }
 
 type Area = 'sessionStorage' | 'localStorage';

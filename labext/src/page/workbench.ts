@@ -49,7 +49,7 @@ export function mountPage(node: HTMLElement, host: IHost, { view, alone }: IOpti
     watched.append(title, room);
     watched.scrollIntoView({ block: 'nearest' });
     room.dataset['live'] = view;
-    shown = new Page(room, channel, page);
+    shown = new Page(room, channel);
   };
   const copy = async (text: string, where: string) => {
     try {
