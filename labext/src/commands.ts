@@ -22,18 +22,10 @@ const sections = (trans: TranslationBundle): Record<string, string> => ({
   runs: trans.__('Runs'),
   compare: trans.__('Compare')
 });
-/** Commands that the palette offers as they are. */
-const IN_PALETTE = [
-  Commands.start,
-  Commands.run,
-  Commands.compare,
-  Commands.watch,
-  Commands.connect,
-  Commands.workload,
-  Commands.stopAll
-];
+/** Commands that mean something with arguments only. */
+const NOT_IN_PALETTE: string[] = [Commands.view, Commands.section, Commands.cell, Commands.notebook];
 /** Commands that have another name in the palette than where they are known to be ours. */
-const RENAMED = [Commands.open, Commands.tab, Commands.look, Commands.svd, Commands.mean];
+const RENAMED: string[] = [Commands.open, Commands.tab, Commands.look, Commands.svd, Commands.mean];
 
 /** Offer commands in the palette and the launcher. */
 export function offer(trans: TranslationBundle, palette: ICommandPalette | null, launcher: ILauncher | null): void {
@@ -44,8 +36,8 @@ export function offer(trans: TranslationBundle, palette: ICommandPalette | null,
   };
   const add = (command: string, args?: ReadonlyJSONObject) =>
     palette?.addItem({ command, category: trans.__('Workbench'), args });
-  RENAMED.forEach(command => add(command, { isPalette: true }));
-  IN_PALETTE.forEach(command => add(command));
+  const offered = Object.values(Commands).filter(command => !NOT_IN_PALETTE.includes(command));
+  offered.forEach(command => add(command, RENAMED.includes(command) ? { isPalette: true } : undefined));
   Object.keys(sections(trans)).forEach(section => add(Commands.section, { section }));
   add(Commands.view, { ...machine, isPalette: true });
   launcher?.add({ command: Commands.tab, category: 'Other', rank: 10 });
