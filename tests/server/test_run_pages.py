@@ -118,7 +118,9 @@ async def test_the_answer_of_a_run_comes_first_in_its_tab_and_in_the_list(servic
 
 
 @pytest.mark.parametrize(("running", "asks"), [("array_sum", True), ("transpose_sum", False)])
-async def test_a_second_run_of_what_runs_already_asks_first(service: Any, session: Any, running: str, asks: bool) -> None:
+async def test_a_second_run_of_what_runs_already_asks_first(
+    service: Any, session: Any, running: str, asks: bool
+) -> None:
     session.add("calm-otter")
     session.add_run("r0", workload=running, status="running", cluster="calm-otter")
     html = await html_of(service, "work")

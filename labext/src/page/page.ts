@@ -167,7 +167,7 @@ export class Page {
   /** Choose things, and have the views follow. */
   choose(changes: Choices): void {
     this._channel.link.choose(changes);
-    const lasting = Object.entries(this._choices).filter(([name]) => LASTING.test(name));
+    const lasting = Object.entries(this.choices).filter(([name]) => LASTING.test(name));
     this._keep('sessionStorage', lasting);
   }
 
@@ -246,7 +246,7 @@ export class Page {
     }
   }
 
-  private get _choices(): Choices {
+  get choices(): Choices {
     return this._channel.link.choices;
   }
 
@@ -392,7 +392,7 @@ export class Page {
     const key = keyOf(button);
     const given = parsed(button.dataset['arguments']);
     Object.entries(parsed<string>(take)).forEach(([field, name]) => {
-      const taken = name.endsWith('.') ? { ...(given[field] as object), ...this._below(name) } : this._choices[name];
+      const taken = name.endsWith('.') ? { ...(given[field] as object), ...this._below(name) } : this.choices[name];
       if (taken !== undefined) {
         given[field] = taken;
       }
@@ -424,7 +424,7 @@ export class Page {
 
   /** Choices whose names begin with `prefix`, by the rest of the name. */
   private _below(prefix: string): Choices {
-    const found = Object.entries(this._choices).filter(([name]) => name.startsWith(prefix));
+    const found = Object.entries(this.choices).filter(([name]) => name.startsWith(prefix));
     return Object.fromEntries(found.map(([name, value]) => [name.slice(prefix.length), value]));
   }
 
@@ -506,7 +506,7 @@ export class Page {
 
   /** Show in a field what was chosen, or what it comes to; never while somebody types in it. */
   private _fill(field: HTMLInputElement): void {
-    const chosen = this._choices[field.name];
+    const chosen = this.choices[field.name];
     if (field.dataset['list'] !== undefined) {
       const all = String(chosen).split(',');
       field.checked = chosen ? field.value.split(',').every(each => all.includes(each)) : field.defaultChecked;
