@@ -104,7 +104,7 @@ def test_missing_values_are_refused_with_their_place_or_left_out_and_counted(tmp
     holed[3, 4, 5] = np.nan
     holed[:, 0, 0] = np.nan
     path = _file(tmp_path, "npy", holed)
-    with pytest.raises(ValueError, match=r"31 of the 1680 .* the first at \[0, 0, 0\]: nan.*leave out"):
+    with pytest.raises(ValueError, match=r"31 of the 1,680 .* the first at \[0, 0, 0\]: nan.*leave out"):
         REDUCE.compute(REDUCE.validate({"path": path}), quick_client)
 
     _, found = _computed(quick_client, path=path, what="histogram", over="0", missing="leave out")

@@ -107,7 +107,7 @@ def test_missing_values_are_refused_with_their_place_and_number(
     values = FIELD - 280
     values[7:9, 3:5] = np.nan
     parameters = SVD.validate({"path": write(_dataset(values), tmp_path, encoding), "array": "t", "chunks": [400, 50]})
-    with pytest.raises(ValueError, match=r"are missing: 4 of the 20000 in rows 0 to 399 .* row 7, column 3: "):
+    with pytest.raises(ValueError, match=r"are missing: 4 of the 20,000 in rows 0 to 399 .* row 7, column 3: "):
         SVD.compute(parameters)
 
 

@@ -524,7 +524,7 @@ def test_values_that_are_not_finite_are_named(center: bool, k: int | None, tmp_p
     with pytest.raises(ValueError, match="are missing") as failed:
         SVD.compute(parameters, quick_client)
     assert str(failed.value) == (
-        f"{tmp_path}/x.npz (first) has values that are missing: 1 of the 7200 in rows 0 to 599 and "
+        f"{tmp_path}/x.npz (first) has values that are missing: 1 of the 7,200 in rows 0 to 599 and "
         "columns 0 to 11, the first at row 417, column 3: nan. Replace them, or choose missing=mean, rows or columns."
     )
 
