@@ -576,7 +576,7 @@ def test_the_command_line_shows_saves_and_lists(data_folder, capsys, tmp_path):
     comparisons.create(comparison(row("one", times(6)), row("two", times(3, seed=1))))
     assert main(["runs", "--comparisons"]) == 0
     assert main(["show", "last-comparison"]) == 0
-    assert "RATIO TO THE FIRST" in capsys.readouterr().out
+    assert "RELATIVE TIME" in capsys.readouterr().out
     for name in ("table.md", "table.csv", "table.json", "table.html"):
         assert main(["save", "last-comparison", str(tmp_path / name)]) == 0
         assert (tmp_path / name).stat().st_size > 100

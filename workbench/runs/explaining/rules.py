@@ -288,7 +288,7 @@ def little_cpu(facts: Facts) -> Found | None:
     """Find tasks that hardly used the cores: other programs had them, or the tasks waited."""
     if facts.run.spec is not None and facts.run.spec.devices:
         return None
-    first, last = facts.computed.start.min(), facts.computed.stop.max()
+    first, last = facts.computed.start.min(initial=math.inf), facts.computed.stop.max(initial=-math.inf)
     within = [each for each in facts.events.samples if each.n_executing and first < each.time < last]
     if len(within) < _ENOUGH_SAMPLES:
         return None
