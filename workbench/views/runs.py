@@ -133,8 +133,6 @@ def latest(context: Context, workload: str) -> Markup:
         words = joined((far(run), duration(round(time.time() - run["started"]))))
     elif status == "done" and run["seconds"] is not None:
         words = duration(run["seconds"])
-    elif status not in ACTIVE:
-        words = f"last {status}"
     title = f"Last run: {joined((status, where_and_when(run)))}"
     id_ = run["id"]
     return tag(
