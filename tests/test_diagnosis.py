@@ -111,7 +111,7 @@ def test_tasks_that_hardly_used_the_cores_are_not_said_to_be_in_good_order(cpu: 
     found = diagnose(Run(id="busy", workload="w", cluster="c", started=0.0, seconds=4.0), batch(*rows, samples=samples))
     assert found is not None
     assert [each.rule for each in found.suggestions] == (["little CPU"] if cpu < 50 else [])
-    assert ("each thread in a task used 30 % of a core" in found.sentence.lower()) == (cpu < 50)
+    assert ("each thread in a task used 31 % of a core" in found.sentence.lower()) == (cpu < 50)
 
 
 def test_a_run_that_hardly_computed_is_not_said_to_be_in_good_order() -> None:

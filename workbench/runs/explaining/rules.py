@@ -33,7 +33,7 @@ _NOTICEABLE = 0.15
 _WAITING_FOR_BLOCKS = 0.1
 _HALF_IDLE = 0.3
 _SLOWER = 2.0  # ratio of times for the same tasks; equal workers of a busy machine differed by up to 1.8
-_LITTLE_CPU = 0.5  # of a core for each thread in a task
+_LITTLE_CPU = 0.5  # of a core for each thread while it is in a task
 _ENOUGH_SAMPLES = 6  # a worker reports its CPU every half second
 _SAME_TASKS = 4  # tasks of one name on each of two workers that are needed to compare them
 _COMPUTE = KINDS.index("compute")
@@ -288,11 +288,13 @@ def little_cpu(facts: Facts) -> Found | None:
     """Find tasks that hardly used the cores: other programs had them, or the tasks waited."""
     if facts.run.spec is not None and facts.run.spec.devices:
         return None
-    first, last = facts.computed.start.min(initial=math.inf), facts.computed.stop.max(initial=-math.inf)
-    within = [each for each in facts.events.samples if each.n_executing and first < each.time < last]
-    if len(within) < _ENOUGH_SAMPLES:
+    done = facts.computed
+    first, last = done.start.min(initial=math.inf), done.stop.max(initial=-math.inf)
+    within = [each for each in facts.events.samples if each.n_threads and first < each.time < last]
+    if len(within) < _ENOUGH_SAMPLES or not done.seconds.any():
         return None
-    used = sum(each.cpu for each in within) / sum(100 * each.n_executing for each in within)
+    in_tasks = done.seconds.sum() / (facts.n_threads * (last - first))
+    used = sum(each.cpu for each in within) / sum(100 * each.n_threads for each in within) / in_tasks
     share = facts.shares["computing"] * (1 - used)
     if used > _LITTLE_CPU or share < _NOTICEABLE:
         return None
