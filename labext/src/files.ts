@@ -6,8 +6,8 @@ import { fullPath } from './sidebar';
 import type { Workbench } from './sidebar';
 import { Commands } from './tokens';
 
-const DATA = /\.(npy|npz|zarr|nc|h5|hdf5|tiff?|csv|parquet)$/i;
-const GENOTYPES = /\.bed$/i;
+const DATA = /\.(npy|npz|zarr|nc|h5|hdf5|grib2?|tiff?|csv|tsv|parquet)$/i;
+const GENOTYPES = /\.(bed|vcz)$/i;
 
 /** What we use of Lab's file browser. */
 interface IBrowser {
