@@ -83,7 +83,7 @@ def compared(page: Page) -> None:
     shown = page.locator('[data-workbench^="comparison-compare-"]').first
     expect(hook(shown, "verdict")).to_be_visible(timeout=5 * MINUTE)
     hook(shown, "watch-comparison").click()
-    expect(hook(page, "compared")).to_contain_text("ratio", timeout=MINUTE)
+    expect(hook(page, "compared")).to_contain_text("relative time", timeout=MINUTE)
     shown.scroll_into_view_if_needed()
     in_both(page, "comparison", README)
 
