@@ -43,11 +43,17 @@ def test_axe_finds_nothing_amiss(lab: Lab, open_lab: Callable[[], Page], theme: 
             assert_accessible(page, place)
 
 
-def test_the_tour_is_walked_with_the_keyboard_and_dismissed_for_good(lab: Lab, open_lab: Callable[[], Page]) -> None:
+def open_tour(lab: Lab, open_lab: Callable[[], Page], *, height: int) -> Page:
+    """Open Lab with its sidebar, as on a first visit."""
     (lab.data_folder / "toured").unlink()
     page = open_lab()
-    page.set_viewport_size({"width": 1280, "height": 800})
+    page.set_viewport_size({"width": 1280, "height": height})
     page.evaluate("() => { window.jupyterapp.commands.execute('dask-workbench:open') }")
+    return page
+
+
+def test_the_tour_is_walked_with_the_keyboard_and_dismissed_for_good(lab: Lab, open_lab: Callable[[], Page]) -> None:
+    page = open_tour(lab, open_lab, height=800)
     sidebar = page.locator(".wb-Sidebar")
     card = hook(sidebar, "tour")
     titles = {
@@ -92,10 +98,7 @@ def test_what_has_the_focus_is_covered_neither_by_the_tour_nor_by_a_header_nor_b
     lab: Lab, open_lab: Callable[[], Page]
 ) -> None:
     store.create(Run(id="walked", workload="total", cluster="calm-otter", status="done", seconds=1.0))
-    (lab.data_folder / "toured").unlink()
-    page = open_lab()
-    page.set_viewport_size({"width": 1280, "height": 640})
-    page.evaluate("() => { window.jupyterapp.commands.execute('dask-workbench:open') }")
+    page = open_tour(lab, open_lab, height=640)
     sidebar = page.locator(".wb-Sidebar")
     last = hook(sidebar, "compare-more")
     expect(last).to_be_visible(timeout=MINUTE)
