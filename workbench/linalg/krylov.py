@@ -326,7 +326,7 @@ class _Search:
 
         Of a continuum, bounds shrink as a power of the number of passes, about the second, and no sooner faster than
         single values of it are resolved: in a space of n dimensions after some 1.8 n^0.3 passes, as tried with noise
-        of n from 1000 to 20,000. The earlier estimate is used, and bounds that shrink geometrically may continue.
+        of n from 1,000 to 20,000. The earlier estimate is used, and bounds that shrink geometrically may continue.
         """
         passes, worst = self.operator.passes, self._worst
         if len(worst) <= TREND or worst[-1] <= 1:
