@@ -238,7 +238,7 @@ def running(folder: Path) -> Iterator[Hub]:
             pytest.skip(f"No namespaces can be made here: {(folder / 'log').read_text()[-300:]}")
         (child,) = psutil.Process(process.pid).children()
         hub = Hub(ports[0], child.pid, folder)
-        until(lambda: _answers(hub), 60, hub.log)
+        until(lambda: _answers(hub), 150, hub.log)
         yield hub
     finally:
         # The first of its processes, with which all of them end.

@@ -290,7 +290,7 @@ def test_what_runs_killed_while_they_save_to_s3_leave_is_removed_by_the_next(
     np.save(tmp_path / "x.npy", x)
     cluster = start_cluster("killed-otter")
     for name in (f"{tmp_path.name}.zarr", f"{tmp_path.name}.npz"):
-        asked = {"path": str(tmp_path / "x.npy"), "chunks": [500, 20], "save": f"s3://data/{name}"}
+        asked = {"path": str(tmp_path / "x.npy"), "chunks": [100, 20], "save": f"s3://data/{name}"}
         killed = submit("svd_of_file", asked, cluster)
         # Not more often: each look is several requests to a server that shares the cores.
         until(lambda name=name: time.sleep(0.2) or len(fs.glob(f"data/.{name}.*.part/u/c/*/0")) > 2, 180)
