@@ -21,9 +21,9 @@ from tests.hostile import START, TEXT, hostile_batch, hostile_run, keep_hostile_
 from workbench.clusters.plan import explained
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import on_one_line, printable
-from workbench.figures.picture import Picture
 from workbench.figures.report import report_html
 from workbench.figures.topology import topology_of
+from workbench.figures.totals import Totals
 from workbench.monitor.events import Batch
 from workbench.session import Session
 from workbench.storage.variables import dataset
@@ -101,14 +101,11 @@ def test_views_hold_hostile_text_and_no_element_of_it(data_folder: Path) -> None
     assert_harmless(page(comparison, Session().summary(comparison)))
 
 
-def test_a_picture_in_a_notebook_is_well_formed() -> None:
-    from xml.etree import ElementTree
-
-    picture = Picture()
-    picture.feed([Batch(START), hostile_batch()])
-    ElementTree.fromstring(picture.svg())
-    assert "&lt;/SCRI" in picture.svg()
-    assert_harmless(f"{picture.svg()}{picture.table()}{picture.image()}")
+def test_totals_in_a_notebook_hold_hostile_text_and_no_element_of_it() -> None:
+    totals = Totals()
+    totals.feed([Batch(START), hostile_batch()])
+    assert "&lt;/SCRI" in totals.html()
+    assert_harmless(totals.html())
 
 
 def test_what_lies_between_gpus_is_told_in_known_letters_only() -> None:

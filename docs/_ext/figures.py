@@ -1,4 +1,4 @@
-"""Run each workload on a small cluster, and keep the picture that a notebook keeps of it: `python figures.py FOLDER`.
+"""Run each workload on a small cluster, and keep the totals that a notebook keeps of it: `python figures.py FOLDER`.
 
 In a process of its own, with a data folder of its own. Whatever fails ends it, and so the build of the documentation.
 """
@@ -51,10 +51,10 @@ def write_files() -> None:
 
 
 def main(folder: Path) -> None:
-    """Write the picture of a run of each workload, as HTML."""
+    """Write the totals of a run of each workload, as HTML."""
     import workbench
-    from workbench.figures.picture import Picture
-    from workbench.panels.static import drawn
+    from workbench.figures.totals import Totals
+    from workbench.panels.static import titled
     from workbench.views.run_files import read_batches
 
     write_files()
@@ -66,9 +66,9 @@ def main(folder: Path) -> None:
             if name == "genotype_pca":
                 workbench.save(run, "components.zarr")
             print(f"{name}: {run.seconds:.1f} s", flush=True)
-            picture = Picture()
-            picture.feed(read_batches(run))
-            html, _ = drawn(f"{run.title} on two workers", picture)
+            totals = Totals()
+            totals.feed(read_batches(run))
+            html, _ = titled(f"{run.title} on two workers", totals)
             (folder / f"{name}.html").write_text(f'<div class="run-figure">{html}</div>\n', encoding="utf-8")
 
 

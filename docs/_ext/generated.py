@@ -118,8 +118,8 @@ def workload_page(workload: Any) -> str:
             f"**{workload.title}.** {prose(workload.help)}",
             fenced("console", f"$ {figures.command(workload.name)}"),
             "## A run",
-            "This command on two workers of one thread each, as it went when this page was built. Each bar of the task "
-            'stream is one task. A notebook keeps the same picture of a run: `workbench.panels.Replay("last")`.'
+            "This command on two workers of one thread each, as it went when this page was built: its tasks by name. "
+            '`workbench.panels.Replay("last")` shows when each thread did which of them.'
             + (" Its file is made up: give yours." if "path" in figures.RUNS[workload.name] else ""),
             fenced("{raw} html", f":file: {workload.name}.html"),
             "## Parameters",

@@ -129,17 +129,10 @@ def category_colors(theme: Theme) -> tuple[str, ...]:
 
 
 @cache
-def neutral_colors() -> tuple[str, ...]:
-    """Return the color of each category for a picture that doesn't know whether its page is light or dark."""
+def neutral_color(index: int) -> str:
+    """Return the color of a task name by its index in the palette, on a page that may be light or dark."""
     # Neither black nor white would be visible on both.
-    colors = (*VIRIDIS, LIGHT.transfer, LIGHT.disk, LIGHT.other, "#d500f9", "#a6a6a6")
-    return tuple(_legible(_legible(color, DARK.background), LIGHT.background) for color in colors)
-
-
-def neutral_line(index: int) -> str:
-    """Return the color of the index-th worker's or GPU's line in such a picture."""
-    color = GPUS[index % len(GPUS)]
-    return _legible(_legible(color, DARK.background, _LINE_CONTRAST), LIGHT.background, _LINE_CONTRAST)
+    return _legible(_legible(VIRIDIS[index], DARK.background), LIGHT.background)
 
 
 def worker_color(index: int, theme: Theme) -> str:

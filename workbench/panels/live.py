@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from workbench.errors import BadInputError, NotFoundError, quoted
 from workbench.figures.layout import PARTS, Part, sources_of
-from workbench.figures.picture import Picture
-from workbench.panels.static import StaticPicture, drawn, shell
+from workbench.figures.totals import Totals
+from workbench.markup import fragment, tag
+from workbench.panels.static import StaticOutput, shell, titled
 from workbench.panels.thread import do, loop, soon
 from workbench.panels.widget import Widget
 from workbench.runs import store
@@ -57,7 +58,7 @@ class Figure(Widget):
     def __init__(self, *watched: str, theme: str | None = None) -> None:
         self.theme = None if theme is None else check_theme(theme)
         kind, name = watched
-        self._static = StaticPicture(self._draw, self._is_final, lambda: self.is_shown)
+        self._static = StaticOutput(self._content, self._is_final, lambda: self.is_shown)
         super().__init__({"watched": {kind: name}, "theme": theme, "static": self._static.id})
 
     def close(self) -> None:
@@ -84,16 +85,49 @@ class Figure(Widget):
         """Return the figure without its changing parts, and the scripts that draw it."""
         raise NotImplementedError
 
-    def _draw(self) -> tuple[str, str]:
-        """Return the static picture that stays in the notebook, as HTML and as text."""
+    def _content(self) -> tuple[str, str]:
+        """Return the output that stays in the notebook, as HTML and as text."""
         raise NotImplementedError
 
     def _is_final(self) -> bool:
-        """Return whether the static picture won't change any more."""
+        """Return whether that output won't change any more."""
         return True
 
 
-class Watch(Figure):
+class _Live(Figure):
+    """A figure of events as they arrive, and of those that came before a page opened."""
+
+    parts: ClassVar[tuple[Part, ...]] = PARTS
+    _watch = watching.Watch
+
+    def __init__(self, name: str, **options: Any) -> None:
+        self._name = name
+        self._past = Past(_KEPT_BATCHES, _KEPT_TASKS)
+        self._totals = Totals()
+        super().__init__("cluster", name, **options)
+
+    def take(self, batch: Batch) -> None:
+        """Take in a batch of events, from any thread."""
+        loop().call_soon_threadsafe(self._take, batch)
+
+    def _take(self, batch: Batch) -> None:
+        self._totals.feed([batch])
+        self._past.take(batch)
+
+    async def _begin(self, theme: str, on_change: Callable[[], None]) -> watching.Watch:
+        figure = await in_thread(watching.live_figure, theme, self._name)
+        watch = self._watch(figure, on_change, self._past, sources_of(self.parts))
+        self._past.join(watch)
+        return watch
+
+    def _document(self, theme: str) -> dict[str, Any]:
+        return document(theme, "", self.parts)
+
+    def _content(self) -> tuple[str, str]:
+        return soon(titled, self._name, self._totals).result()
+
+
+class Watch(_Live):
     """Task stream, progress, CPU and memory of a client's cluster, on one time axis.
 
     Works with any Dask client, and together with any number of other figures: the scheduler collects events once, and
@@ -114,8 +148,6 @@ class Watch(Figure):
     >>> Watch(client)
     """
 
-    parts: ClassVar[tuple[Part, ...]] = PARTS
-
     def __init__(self, client: Client | Cluster, *, name: str = "this cluster", **options: Any) -> None:
         from distributed import Client
 
@@ -128,12 +160,10 @@ class Watch(Figure):
                 "Give one, such as workbench.connect('calm-otter')."
             )
         self.client = client
-        self._name = name
-        self._past = Past(_KEPT_BATCHES, _KEPT_TASKS)
         self._feed: Feed | None = None
         self._following: Future[Any] | None = None
         self._is_closed = False
-        super().__init__("cluster", name, **options)
+        super().__init__(name, **options)
         self._wait(self._start())
 
     def close(self) -> None:
@@ -160,7 +190,7 @@ class Watch(Figure):
             return None
         from workbench.monitor.feed import Feed
 
-        self._feed = Feed(self.client, self._receive)
+        self._feed = Feed(self.client, self.take)
         return self._in_its_loop(self._feed.astart())
 
     def _stop(self) -> Future[Any] | None:
@@ -193,9 +223,6 @@ class Watch(Figure):
     def _in_its_loop(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
         return asyncio.run_coroutine_threadsafe(coroutine, self.client.loop.asyncio_loop)
 
-    def _receive(self, batch: Batch) -> None:
-        loop().call_soon_threadsafe(self._past.take, batch)
-
     def _end(self) -> None:
         if self._feed is not None:
             # Another page has opened since.
@@ -216,24 +243,32 @@ class Watch(Figure):
                 self._past.end("The client is closed, so there is nothing more to watch.")
             await asyncio.sleep(_LOOK)
 
-    async def _begin(self, theme: str, on_change: Callable[[], None]) -> watching.Watch:
-        figure = await in_thread(watching.live_figure, theme, self._name)
-        watch = self._watch(figure, on_change, self._past, sources_of(self.parts))
-        self._past.join(watch)
-        return watch
-
-    _watch = watching.Watch
-
-    def _document(self, theme: str) -> dict[str, Any]:
-        return document(theme, "", self.parts)
-
-    def _draw(self) -> tuple[str, str]:
-        picture = Picture(self.parts)
-        picture.feed(soon(self._past.batches).result())
-        return drawn(self._name, picture)
-
     def _is_final(self) -> bool:
         return self._following is None
+
+
+class CellWatch(_Live):
+    """What the Dask work of one cell does; `title` names the cell."""
+
+    def __init__(self, title: str) -> None:
+        self._outcome = ""
+        super().__init__(title)
+
+    def end(self, outcome: str) -> None:
+        """Set the sentence that says how the cell ended, and expect no more events."""
+        self._outcome = outcome
+        do(self._past.end, outcome)
+
+    def text(self) -> str:
+        """Return the totals and the outcome as text."""
+        return self._content()[1]
+
+    def _content(self) -> tuple[str, str]:
+        html, text = super()._content()
+        return fragment(html, tag("p", self._outcome)), f"{text} {self._outcome}"
+
+    def _is_final(self) -> bool:
+        return bool(self._outcome)
 
 
 class TaskStream(Watch):
@@ -300,8 +335,10 @@ class Replay(Figure):
     def _document(self, theme: str) -> dict[str, Any]:
         return document(theme, "")
 
-    def _draw(self) -> tuple[str, str]:
-        return _draw_record(f"{self._run.title} on {self._run.cluster}", self._batches)
+    def _content(self) -> tuple[str, str]:
+        totals = Totals()
+        totals.feed(self._batches)
+        return titled(f"{self._run.title} on {self._run.cluster}", totals)
 
 
 class _Alone:
@@ -333,9 +370,3 @@ class _Alone:
 
 def _run(run: Run | str) -> Run:
     return store.find(run) if isinstance(run, str) else run
-
-
-def _draw_record(title: str, batches: list[Batch]) -> tuple[str, str]:
-    picture = Picture()
-    picture.feed(batches)
-    return drawn(title, picture)

@@ -1,4 +1,4 @@
-"""The static picture of a figure, or the text of a Workbench, for pages without a kernel: GitHub, nbconvert, the docs.
+"""The totals of a figure, or the text of a Workbench, for pages without a kernel: GitHub, nbconvert, the docs.
 
 It stays in the notebook, as an output of its own above the widget. The widget's page hides it as soon as the kernel
 answers, and shows it instead of the widget if no kernel does; see labext/src/page/notebook.ts.
@@ -14,36 +14,36 @@ from typing import Any
 from IPython import get_ipython
 from IPython.display import display, update_display
 
-from workbench.figures.picture import Picture
-from workbench.markup import tag
+from workbench.figures.totals import Totals
+from workbench.markup import fragment, tag
 
 SHARE = 0.1
 """Largest share of the time for drawing while a page shows the figure: the user's cells have priority."""
 
 
-class StaticPicture:
-    """A picture that is drawn when the cell of its figure has ended, and again after each cell until it is final.
+class StaticOutput:
+    """An output that is made when the cell of its figure has ended, and again after each cell until it is final.
 
     Parameters
     ----------
-    draw
-        Returns the picture as HTML and as text.
+    content
+        Returns the output as HTML and as text.
     is_final
         Returns True if nothing more will come.
     is_shown
-        Returns True if a page shows the figure itself, so that the picture may be late.
+        Returns True if a page shows the figure itself, so that the output may be late.
     """
 
     def __init__(
-        self, draw: Callable[[], tuple[str, str]], is_final: Callable[[], bool], is_shown: Callable[[], bool]
+        self, content: Callable[[], tuple[str, str]], is_final: Callable[[], bool], is_shown: Callable[[], bool]
     ) -> None:
         self.id = f"wb-static-{token_hex(6)}"
-        self._draw, self._is_final, self._is_shown = draw, is_final, is_shown
+        self._content, self._is_final, self._is_shown = content, is_final, is_shown
         self._shell: Any = None
         self._next = 0.0
 
     def show(self, shell: Any) -> None:
-        """Reserve room for the picture in the output of the running cell; do nothing outside of a kernel."""
+        """Reserve room in the output of the running cell; do nothing outside of a kernel."""
         if getattr(shell, "kernel", None) is None:
             return
         display({"text/html": "", "text/plain": ""}, raw=True, display_id=self.id)
@@ -58,7 +58,7 @@ class StaticPicture:
             self._shell = None
         elif began < self._next and self._is_shown():
             return
-        html, text = self._draw()
+        html, text = self._content()
         content = {"text/html": tag("div", html, id=self.id), "text/plain": text}
         update_display(content, display_id=self.id, raw=True)
         ended = time.monotonic()
@@ -70,7 +70,7 @@ def shell() -> Any:
     return get_ipython()
 
 
-def drawn(title: str, picture: Picture) -> tuple[str, str]:
-    """Return a picture with its title and summary, as HTML and as text."""
-    summary = picture.summary()
-    return tag("p", tag("b", title), f": {summary}.") + picture.image(), f"{title}: {summary}."
+def titled(title: str, totals: Totals) -> tuple[str, str]:
+    """Return totals with a title, as HTML and as text."""
+    summary = totals.summary()
+    return fragment(tag("p", tag("b", title), f": {summary}."), totals.html()), f"{title}: {summary}."

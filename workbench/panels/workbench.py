@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.markup import paragraph
-from workbench.panels.static import StaticPicture, shell
+from workbench.panels.static import StaticOutput, shell
 from workbench.panels.thread import do
 from workbench.panels.widget import Widget
 from workbench.session import Session
@@ -42,7 +42,7 @@ class Workbench(Widget):
     _view = "page"
 
     def __init__(self, session: Session | None = None, *, theme: str | None = None) -> None:
-        self._static = StaticPicture(lambda: (paragraph(_ENDED), _ENDED), lambda: True, lambda: self.is_shown)
+        self._static = StaticOutput(lambda: (paragraph(_ENDED), _ENDED), lambda: True, lambda: self.is_shown)
         options = {"view": "wide", "theme": None if theme is None else check_theme(theme), "static": self._static.id}
         self.session = session or Session()
         self._service: Service | None = None

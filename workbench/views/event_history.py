@@ -45,10 +45,6 @@ class Past:
         """Remove `watch`."""
         self._watches.discard(watch)
 
-    def batches(self) -> list[Batch]:
-        """Return the stored batches."""
-        return list(self._history)
-
     def take(self, batch: Batch) -> None:
         """Store a batch and pass it to all watches."""
         if len(self._history) == self._history.maxlen:

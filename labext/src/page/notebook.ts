@@ -19,7 +19,7 @@ interface IOptions {
   view: string;
   theme: Theme | null;
   kernel: string | null;
-  /** Id of the picture that the notebook keeps. */
+  /** Id of the output that the notebook keeps. */
   static?: string;
 }
 
@@ -60,7 +60,7 @@ function render({ model, el }: { model: IModel; el: HTMLElement }): () => void {
   const gone = ({ detail }: CustomEventInit<string>) =>
     detail === options.kernel && view.say('The kernel of this cell has ended. Run the cell again.', true);
   window.addEventListener(GONE, gone);
-  // Without a kernel the picture that the notebook keeps takes the place of what is alive, see workbench/panels/static.py.
+  // Without a kernel the output that the notebook keeps takes the place of what is alive, see workbench/panels/static.py.
   const hiding = element(
     'style',
     '',
