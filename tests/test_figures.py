@@ -115,7 +115,7 @@ def test_a_worker_that_was_started_anew_goes_on_in_its_lane_and_line():
     page.apply(figure.patches())
     figure.feed([batch(task(10, worker="tcp://a:2"), samples=[sample(1, "tcp://a:2", "0")])])
     page.apply(figure.patches())
-    assert page.sources["lanes"]["worker"] == ["0", "0"]
+    assert page.sources["lanes"]["label"] == ["worker 0 · 1", "· 2"]
     assert page.sources["tasks"]["y"] == [0.0, 0.0, 0.0]
     assert set(page.sources["workers_memory"]["worker"]) == {"0"}
 
@@ -316,7 +316,7 @@ def test_the_document_has_all_that_a_page_looks_for():
     names = {patch.source for patch in figure.patches()}
     assert names >= {"tasks", "tasks_plot", "tasks_range", "tasks_ticks", "cpu_title", "empty", "kinds", "window"}
     document = json.dumps(figure.item())
-    for name in (*names, "mark", "time"):
+    for name in (*names, "time"):
         assert f'"name": "{name}"' in document, name
     json.loads(document, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
 

@@ -3,7 +3,6 @@ import { afterEach, expect, test, vi } from 'vitest';
 import { drawn, rectangles, unpacked } from '../src/figures/detail';
 import type { IRecord } from '../src/figures/detail';
 import clock from '../src/figures/clock';
-import dimmed from '../src/figures/dimmed';
 import elapsed from '../src/figures/elapsed';
 import { duration, size } from '../src/figures/formats';
 import gpus from '../src/figures/gpus';
@@ -11,7 +10,6 @@ import lane from '../src/figures/lane';
 import play from '../src/figures/play';
 import replayed from '../src/figures/replayed';
 import seconds from '../src/figures/seconds';
-import tapped from '../src/figures/tapped';
 
 afterEach(() => vi.unstubAllGlobals());
 
@@ -44,36 +42,6 @@ test('a time axis counts from its origin in round steps', () => {
     0, 2, 4, 6, 8, 10
   ]);
   expect(seconds({ cb_data: { start: 0, end: 0 }, window: at(0) })).toEqual([]);
-});
-
-test('what is not marked is pale, and nothing is while nothing is marked', () => {
-  const source = { data: { name: ['add', 'sum', 'add'], worker: ['0', '0', '1'] } };
-  const columns: [string, string][] = [
-    ['task', 'name'],
-    ['label', 'worker']
-  ];
-  const of = (mark: object) =>
-    dimmed({ xs: [1, 0.5, 'alpha'], source, columns, least: 0.1, mark: { data: { ...mark } } });
-  expect(of({})).toEqual([1, 0.5, 1]);
-  expect(of({ task: ['add'], label: [''] })).toEqual([1, 0.05, 1]);
-  expect(of({ task: ['add'], label: ['1'] })).toEqual([0.1, 0.05, 1]);
-});
-
-test('a click marks a task and its worker, and a second one nothing', () => {
-  const source = {
-    data: { name: ['add', 'sum'], worker: ['0', '1'], y: [0, 1.29] },
-    selected: { indices: [1] }
-  };
-  const mark = { data: {} };
-  const lanes = { data: { worker: ['tcp://a', 'tcp://b'] } };
-  tapped({ source, name: 'name', mark, lanes });
-  expect(mark.data).toEqual({ task: ['sum'], worker: ['tcp://b'], label: ['1'] });
-  expect(source.selected.indices).toEqual([]);
-  tapped({ source, name: 'name', mark, lanes });
-  expect(mark.data).toEqual({ task: ['sum'], worker: ['tcp://b'], label: ['1'] });
-  source.selected.indices = [1];
-  tapped({ source, name: 'name', mark, lanes });
-  expect(mark.data).toEqual({ task: [''], worker: [''], label: [''] });
 });
 
 test('chosen plots of GPUs that have something to show are there, the last with a time axis', () => {

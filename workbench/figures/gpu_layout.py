@@ -103,7 +103,7 @@ def _use(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -> A
 def _lines(theme: Theme, time: Range1d, quantity: Quantity, sources: dict[str, ColumnDataSource]) -> Any:
     plot = _plot(theme, quantity, time, Range1d(start=0, end=quantity.top), sources["window"])
     limit = quantity.name if quantity.limit else None
-    draw_lines(plot, theme, sources[f"gpu_{quantity.name}"], "alpha", "@gpu", limit, sources["gpu_limits"])
+    draw_lines(plot, theme, sources[f"gpu_{quantity.name}"], "@gpu", limit, sources["gpu_limits"], alpha="alpha")
     return plot
 
 

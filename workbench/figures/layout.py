@@ -1,7 +1,7 @@
 """The Bokeh layout of a figure: plots, the columns that they draw, and the browser's reactions to changed columns.
 
-Changes of a live figure travel as patches: columns of sources, and properties of models, by name. Marking and playing
-change only the page, by functions of labext/src/figures within the document.
+Changes of a live figure travel as patches: columns of sources, and properties of models, by name. Playing changes only
+the page, by functions of labext/src/figures within the document.
 """
 
 from __future__ import annotations
@@ -17,17 +17,14 @@ from bokeh.models import (
     ColumnDataSource,
     Div,
     Range1d,
-    TapTool,
     WheelZoomTool,
 )
-from bokeh.transform import transform
 
 from workbench.figures import gpu_lines, replay
 from workbench.figures.colors import Theme, swatch
 from workbench.figures.gpu_layout import GpuSection, gpu_section
 from workbench.figures.patch import Patch, named, room_for
 from workbench.figures.plots import draw_lines, hover, name_lanes, text_style, time_plot, words_style
-from workbench.figures.reactions import reaction, transformed
 from workbench.figures.replay import replay_bar
 from workbench.markup import fragment
 
@@ -50,9 +47,8 @@ COLUMNS = {
     ),
     "workers_cpu": ("x0", "x1", "y0", "y1", "color", "worker", "text"),
     "workers_memory": ("x0", "x1", "y0", "y1", "color", "worker", "text"),
-    "progress": ("y", "foot", "done", "erred", "processing", "color", "name", "task", "count"),
-    "lanes": ("label", "worker"),
-    "mark": ("task", "worker", "label"),
+    "progress": ("y", "foot", "done", "erred", "processing", "color", "name", "count"),
+    "lanes": ("label",),
     "limits": ("cpu", "memory"),
     "window": ("start", "end", "first", "last", "origin"),
     **replay.COLUMNS,
@@ -72,7 +68,7 @@ Part = Literal["tasks", "progress", "cpu", "memory", "gpus"]
 
 PARTS: tuple[Part, ...] = ("tasks", "progress", "cpu", "memory", "gpus")
 
-_ALWAYS = {"limits", "window", "mark"}
+_ALWAYS = {"limits", "window"}
 _SOURCES: dict[Part, set[str]] = {
     "tasks": {"tasks", "lanes", "replay"},
     "progress": {"progress"},
@@ -177,7 +173,6 @@ def build(theme: Theme) -> Layout:
         # A source that nothing draws must be in the document as well, to be found by its name.
         tags=[sources["window"]],
     )
-    _react(sources)
     return Layout(
         root=root,
         sources=sources,
@@ -194,23 +189,6 @@ def build(theme: Theme) -> Layout:
     )
 
 
-def _react(sources: dict[str, ColumnDataSource]) -> None:
-    mark, workers = sources["mark"], sources["lanes"]
-    drawn = [sources[name] for name in ("tasks", "progress", "workers_cpu", "workers_memory")]
-    mark.js_on_change("data", reaction("redraw", drawn=drawn))
-    for name, column_ in (("tasks", "name"), ("progress", "task")):
-        tapped = reaction("tapped", source=sources[name], name=column_, mark=mark, lanes=workers)
-        sources[name].selected.js_on_change("indices", tapped)
-
-
-def _dimmed(sources: dict[str, ColumnDataSource], name: str, of: str, least: float = 0.15, **columns: str) -> Any:
-    """Return the opacity of a source's glyphs, lower where these columns don't match the marked task or worker."""
-    paler = transformed(
-        "dimmed", mark=sources["mark"], source=sources[name], columns=list(columns.items()), least=least
-    )
-    return transform(of, paler)
-
-
 def _stream(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -> Any:
     rows = Range1d(start=0.5, end=-0.5)
     height = stream_height(2)[0]
@@ -223,28 +201,27 @@ def _stream(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -
         left="left",
         right="right",
         fill_color="color",
-        fill_alpha=_dimmed(sources, "tasks", "alpha", task="name", label="worker"),
+        fill_alpha="alpha",
         line_color="line",
         line_width=0.5,
         source=sources["tasks"],
     )
-    bars.nonselection_glyph = None
     plot.add_tools(
         hover(theme, bars, "@kind@name@more", ("@duration", "worker @worker", "@nbytes", "@key"), time="left")
     )
     wheel = WheelZoomTool(dimensions="width")
-    plot.add_tools(wheel, BoxZoomTool(dimensions="width"), TapTool(renderers=[bars]))
+    plot.add_tools(wheel, BoxZoomTool(dimensions="width"))
     plot.toolbar.active_scroll = wheel
     name_lanes(plot, "tasks", sources["lanes"])
     return plot
 
 
 def _progress(theme: Theme, sources: dict[str, ColumnDataSource]) -> Any:
-    source, dimmed = sources["progress"], _dimmed(sources, "progress", "name", 0.5, task="task")
+    source = sources["progress"]
     share, rows = Range1d(start=0, end=1), Range1d(start=0.5, end=-0.5)
     plot = time_plot(theme, "progress", TITLES["progress"], share, rows, 60, sources["window"])
     plot.update(visible=False, toolbar_location=None)
-    plot.toolbar.tools = [TapTool()]
+    plot.toolbar.tools = []
     plot.axis.visible = False
     plot.grid.visible = False
     bar: dict[str, Any] = {"y": "y", "height": 0.82, "source": source}
@@ -255,22 +232,19 @@ def _progress(theme: Theme, sources: dict[str, ColumnDataSource]) -> Any:
     # At the foot of the bar, where it covers nothing.
     bar |= {"y": "foot", "height": 0.2}
     plot.hbar(left="done", right="erred", fill_color=theme.erred, line_color=None, **bar)
-    words = {"y": "y", "source": source, "text_alpha": dimmed, **text_style(theme, "11px", "middle")}
+    words = {"y": "y", "source": source, **text_style(theme, "11px", "middle")}
     # The chip shows the color as it is in the stream; the bar is paler, so that text on it is legible.
-    chip = {"marker": "square", "size": 12, "fill_color": "color", "fill_alpha": dimmed, "line_color": None}
+    chip = {"marker": "square", "size": 12, "fill_color": "color", "line_color": None}
     plot.scatter(x=0, y="y", source=source, **chip)
     plot.text(x=0, x_offset=14, text="name", **words)
     plot.text(x=1, x_offset=-6, text="count", text_align="right", **words)
-    for renderer in plot.renderers:
-        renderer.nonselection_glyph = None
     plot.min_border_bottom = 10
     return plot
 
 
 def _lines(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource], name: str, top: float) -> Any:
-    alpha = _dimmed(sources, f"workers_{name}", "worker", label="worker")
     plot = time_plot(theme, name, TITLES[name], time, Range1d(start=0, end=top), 118, sources["window"])
-    draw_lines(plot, theme, sources[f"workers_{name}"], alpha, "worker @worker", name, sources["limits"])
+    draw_lines(plot, theme, sources[f"workers_{name}"], "worker @worker", name, sources["limits"])
     plot.xaxis.visible = False
     plot.min_border_bottom = 8
     return plot

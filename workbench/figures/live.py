@@ -250,8 +250,7 @@ class LiveFigure:
         lanes = self._shown
         height, lane_height = stream_height(len(lanes))
         labels = _lane_labels(lanes, self._label, lane_height)
-        workers = [lane.worker for lane in lanes]
-        yield Patch("lanes", "replace", {"label": labels, "worker": workers})
+        yield Patch("lanes", "replace", {"label": labels})
         yield Patch("tasks_ticks", "set", {"ticks": [index for index, label in enumerate(labels) if label]})
         yield room_for(len(labels), "tasks_range")
         if labels:
@@ -321,7 +320,6 @@ class LiveFigure:
             ],
             "color": [category_colors(self.theme)[self.timeline.colors.index(names[0])] for names, _ in bars],
             "name": [_shortened(name, 40) for name, _ in rows],
-            "task": [names[0] if len(names) == 1 else "" for names, _ in bars],
             "count": [count_words(count) for _, count in rows],
         }
 

@@ -89,10 +89,11 @@ def draw_lines(
     plot: Any,
     theme: Theme,
     source: ColumnDataSource,
-    alpha: Any,
     whose: str,
     limit: str | None,
     limits: ColumnDataSource,
+    *,
+    alpha: float | str = 1.0,
 ) -> None:
     """Draw the segments of a source as lines, and the column `limit` of `limits` as dashed ones."""
     lines = plot.segment(

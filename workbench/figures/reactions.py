@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bokeh.models import CustomJS, CustomJSHover, CustomJSTicker, CustomJSTickFormatter, CustomJSTransform
+from bokeh.models import CustomJS, CustomJSHover, CustomJSTicker, CustomJSTickFormatter
 
 _FOLDER = Path(__file__).parent / "scripts"
 
@@ -35,11 +35,6 @@ def ticker(name: str, /, **values: Any) -> CustomJSTicker:
 def hovered(name: str) -> CustomJSHover:
     """Return the format of a value in a tooltip: a function of `value`."""
     return CustomJSHover(code=_call(name, ["value"]))
-
-
-def transformed(name: str, /, **values: Any) -> CustomJSTransform:
-    """Return a column computed in the page: a function of the column `xs`, and of these values."""
-    return CustomJSTransform(args=values, v_func=_call(name, [*values, "xs"]))
 
 
 def _call(name: str, values: Any) -> str:

@@ -45,6 +45,8 @@ export default function replayed({ slider, parts, covers, heads, clock, progress
   });
 }
 
+const comma = (count: number) => count.toLocaleString('en-US');
+
 /** Columns of progress bars after so many steps. */
 function counted({ names }: ICounts, step: number): Record<string, unknown[]> {
   const shown: Record<string, unknown[]> = { done: [], erred: [], processing: [], count: [] };
@@ -55,12 +57,7 @@ function counted({ names }: ICounts, step: number): Record<string, unknown[]> {
     shown['done'].push(good / total);
     shown['erred'].push((good + bad) / total);
     shown['processing'].push(Math.min(1, Math.max(at(started), good + bad) / total));
-    shown['count'].push(`${words(good)} / ${words(total)}` + (bad ? `, ${bad} failed` : ''));
+    shown['count'].push(`${comma(good)} / ${comma(total)}` + (bad ? `, ${bad} failed` : ''));
   }
   return shown;
-}
-
-/** As `workbench.formats.count` has it. */
-function words(count: number): string {
-  return String(count).replace(/\B(?=(\d{3})+$)/g, ' ');
 }

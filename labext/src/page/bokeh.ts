@@ -2,7 +2,6 @@
 
 /** What we use of a Bokeh model. */
 export interface IBokehModel {
-  document: IBokehDocument | null;
   setv(values: Record<string, unknown>, options?: { sync: boolean }): void;
   properties: Record<string, { change: { connect(slot: () => void): void } }>;
 }
@@ -22,7 +21,7 @@ export interface IBokehDocument {
 }
 
 interface IView {
-  model: IBokehModel;
+  model: { document: IBokehDocument };
   /** All of it as it looks now, drawn once more. */
   export(type: 'png'): { to_blob(): Promise<Blob> };
 }
@@ -51,9 +50,6 @@ export async function embed(bokeh: IBokeh, item: object, host: HTMLElement): Pro
   const views = await bokeh.embed.embed_item(item, host);
   const [root] = views.roots;
   const { document } = root.model;
-  if (!document) {
-    throw new Error('The figure came without a document.');
-  }
   return {
     document,
     picture: () => root.export('png').to_blob(),

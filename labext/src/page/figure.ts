@@ -127,9 +127,6 @@ export class Figure implements IShown {
     try {
       const figure = await this._host.link.read<IFigure>('figure', { ...this._watched, theme });
       const bokeh = await load(figure.bokeh, address => this._host.script(address));
-      if (round !== this._round) {
-        return;
-      }
       const embedded = await embed(bokeh, figure.item, this._place);
       if (round !== this._round) {
         embedded.dispose();
