@@ -21,6 +21,7 @@ from tests.hostile import START, TEXT, hostile_batch, hostile_run, keep_hostile_
 from workbench.clusters.plan import explained
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import on_one_line, printable
+from workbench.figures.answers import pictures
 from workbench.figures.report import report_html
 from workbench.figures.topology import topology_of
 from workbench.figures.totals import Totals
@@ -76,10 +77,11 @@ def _is_code(attribute: str) -> bool:
     return attribute.startswith("on") or "hostile" in attribute
 
 
+@pytest.mark.filterwarnings("ignore:Glyph .* missing from font")
 def test_a_report_holds_hostile_text_and_no_element_of_it() -> None:
     answer = dataset({TEXT: ((f"{TEXT} ", "time"), np.arange(6.0).reshape(2, 3), {"long_name": TEXT, "units": TEXT})})
     run, batch = hostile_run(), hostile_batch()
-    html = report_html(run, batch, answer)
+    html = report_html(run, batch, pictures(answer, run.result or {}))
     # BokehJS is two scripts and one that sets its log level; the last is ours.
     assert_harmless(html, scripts=4)
     ours = html.rpartition("<script>")[2].partition("</script>")[0]

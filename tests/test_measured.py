@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from tests.simulated import SimulatedNvml
 from tests.test_topology import DGX1
 from tests.test_transfers import both_ways
 from workbench.figures.report import report_html
-from workbench.figures.run_pictures import sections
+from workbench.figures.run_pictures import measurements_html
 from workbench.figures.topology import topology_html
 from workbench.hardware import Topology
 from workbench.runs.facts import answer, facts_html
@@ -115,53 +114,16 @@ def test_the_report_shows_the_bandwidth_and_keeps_it_out_of_the_answers() -> Non
 
 
 def test_the_topology_belongs_to_runs_on_gpus() -> None:
-    told = {"topology": json.loads(dgx1().model_dump_json())}
-    assert sections(finished(inventory=told, spec={"devices": []})) == []
-    (section,) = sections(finished(inventory=told, spec={"devices": ["GPU-0"]}))
-    assert section.title == "Between the GPUs"
+    known = {"topology": json.loads(dgx1().model_dump_json())}
+    assert measurements_html(finished(inventory=known, spec={"devices": []})) == ""
+    assert "<h2>Between the GPUs</h2>" in measurements_html(finished(inventory=known, spec={"devices": ["GPU-0"]}))
 
 
 @pytest.mark.parametrize("simulated", [True, False])
-def test_each_figure_of_a_run_on_simulated_gpus_says_so(simulated: bool) -> None:
-    from bokeh.models import Div, Plot
-
-    result: dict[str, Any] = {"singular_values": [2.0, 1.0], "certificate": {"bound": [0, 0], "sentence": "Proved."}}
-    result |= {
-        "explained_variance_ratio": [0.5, 0.2],
-        "bandwidth": both_ways(),
-        "convention": "",
-        "kept": 2,
-        "dropped": {},
-    }
-    result |= {"scatter": {"samples": ["a"], "scores": [[1.0], [2.0]], "labels": None, "label": None, "n_samples": 1}}
+def test_what_a_run_on_simulated_gpus_measured_says_so(simulated: bool) -> None:
     inventory = {"topology": json.loads(dgx1().model_dump_json())}
+    result = {"value": 4.0, "bandwidth": both_ways()}
     run = finished(result=result, inventory=inventory, spec={"devices": ["GPU-0"]}, simulated=simulated)
-    drawn = [section.figure("light") for section in sections(run) if section.figure]
-    # A layout tells it in one of its texts, which come in no order.
-    told = [
-        [each.title.text] if isinstance(each, Plot) else [div.text for div in each.select({"type": Div})]
-        for each in drawn
-    ]
-    assert len(told) == 3
-    assert simulated is any("MiB/s, up to 197 · SIMULATED GPUs" in section.body for section in sections(run))
-    assert {any(text.endswith(" · SIMULATED GPUs") for text in texts) for texts in told} == {simulated}
-
-
-def test_the_browser_draws_the_report(tmp_path: Path) -> None:
-    api = pytest.importorskip("playwright.sync_api", reason="playwright isn't installed.")
-    chromium = Path("/usr/bin/chromium")
-    if not chromium.exists():
-        pytest.skip("There is no chromium.")
-    page_file = tmp_path / "report.html"
-    result = {"singular_values": [2.0, 1.0], "certificate": {"bound": [0, 0], "sentence": "Proved."}}
-    page_file.write_text(report_of(result=result))
-    with api.sync_playwright() as playwright:
-        options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-        browser = playwright.chromium.launch(executable_path=str(chromium), args=options)
-        page = browser.new_page()
-        errors: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.goto(page_file.as_uri())
-        page.locator("#measured-0 .bk-Figure").wait_for()
-        browser.close()
-    assert errors == []
+    html = measurements_html(run)
+    assert simulated is ("MiB/s, up to 197 · SIMULATED GPUs" in html)
+    assert simulated is ("Between GPUs and network cards · SIMULATED GPUs" in html)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from workbench import terminal
-from workbench.figures.run_pictures import sections, sections_html
+from workbench.figures.run_pictures import measurements_html
 from workbench.runs import facts
 from workbench.runs.answers import provenance
 from workbench.runs.comparing.agreement import Answer, agreement
@@ -94,10 +94,7 @@ def run_of(result: Any) -> Run:
 def read(run: Run, other: Run) -> None:
     """All that reads a result."""
     told = run.model_dump(mode="json")
-    sections_html(found := sections(told))
-    for each in found:
-        if each.figure is not None:
-            each.figure("light")
+    measurements_html(told)
     facts.run_html(run)
     facts.headline(run.workload, run.result or {})
     with Console(width=80).capture():

@@ -190,9 +190,6 @@ def _luminance(color: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-GROUPS = {
-    # Okabe and Ito's, with one gray, dark enough for a white page or light enough for a dark one (3:1).
-    "light": ("#0072B2", "#D55E00", "#007A5A", "#A8497F", "#8A6D00", "#5A5A5A"),
-    "dark": ("#56B4E9", "#E69F00", "#2EC49A", "#CC79A7", "#F0E442", "#B0B0B0"),
-}
-"""Colors of groups in the picture of an answer, by theme."""
+# Okabe and Ito's, with one gray, dark enough for a white page (3:1).
+GROUPS = ("#0072B2", "#D55E00", "#007A5A", "#A8497F", "#8A6D00", "#5A5A5A")
+"""Colors of groups in the picture of an answer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -18,13 +19,16 @@ if TYPE_CHECKING:
 _INCHES = (6.3, 4.2)
 _PLAIN: dict[str, Any] = {"text.parse_math": False}
 """Settings against TeX: Matplotlib would interpret dollars in names, and fail."""
-_SMALL: dict[str, Any] = {
-    "figure.figsize": (4.8, 2.3),
+_ON_PAGE: dict[str, Any] = {
+    "figure.figsize": (6.3, 3.2),
     "figure.dpi": 200,
     "font.size": 8,
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), "#888888"),
 }
-"""Style of a picture next to text, on a light page and on a dark one."""
+"""Style of a picture on a page, which may be light or dark."""
+_SMALL = _ON_PAGE | {"figure.figsize": (4.8, 2.3)}
+_LETTERS = 115
+"""Letters of one point that fit an inch of a figure: each is 0.55 times as wide as high, and there is a margin."""
 _MARKERS = "osD^vPX*"
 _DPI = 200
 _MOST_NAMED = 24
@@ -50,24 +54,24 @@ def can_write() -> bool:
     return find_spec("matplotlib") is not None
 
 
-def write_small(picture: Picture, file: BinaryIO) -> None:
-    """Write one picture as a small PNG without title and background, to be shown next to text."""
+def write_on_page(picture: Picture, file: BinaryIO, *, is_small: bool = False) -> None:
+    """Write one picture as a PNG without title and background; a small one doesn't name the groups of its dots."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with rc_context(_PLAIN | _SMALL):
+    with rc_context(_PLAIN | (_SMALL if is_small else _ON_PAGE)):
         figure = Figure(layout="constrained")
         legend = _draw(figure, picture).get_legend()
-        if legend is not None and isinstance(picture.drawn, Dots):
+        if is_small and legend is not None and isinstance(picture.drawn, Dots):
             legend.remove()
         figure.savefig(file, format="png", transparent=True)
 
 
 def _draw(figure: Figure, picture: Picture) -> Axes:
     axes = figure.add_subplot()
-    axes.set(xlabel=picture.across, ylabel=picture.up)
-    # A small picture is lower than a long label.
-    axes.yaxis.label.set_wrap(True)
+    # A small picture is lower than a long label. Matplotlib's own wrapping would interpret dollars in it.
+    letters = round(_LETTERS * figure.get_figheight() / axes.yaxis.label.get_fontsize())
+    axes.set(xlabel=picture.across, ylabel=textwrap.fill(picture.up, letters))
     drawn = picture.drawn
     if isinstance(drawn, Dots):
         _draw_dots(axes, drawn)
@@ -82,7 +86,7 @@ def _draw(figure: Figure, picture: Picture) -> Axes:
 
 
 def _draw_lines(axes: Axes, lines: tuple[Line, ...]) -> None:
-    for line, color in zip(lines, GROUPS["light"], strict=False):
+    for line, color in zip(lines, GROUPS, strict=False):
         style = "o-" if len(line.x) <= 100 else "-"
         axes.plot(line.x, line.y, style, color=color, markersize=4, linewidth=1.2, label=line.name or None)
         if line.low is not None and line.high is not None:
@@ -94,7 +98,7 @@ def _draw_lines(axes: Axes, lines: tuple[Line, ...]) -> None:
 
 
 def _draw_dots(axes: Axes, dots: Dots) -> None:
-    colors, labels = GROUPS["light"], np.array(dots.labels or [""] * len(dots.x))
+    colors, labels = GROUPS, np.array(dots.labels or [""] * len(dots.x))
     names = list(dict.fromkeys(labels.tolist()))
     for index, name in enumerate(names):
         mine = labels == name

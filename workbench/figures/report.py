@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
-import xarray as xr
 from bokeh.resources import Resources
 from markupsafe import Markup, escape
 
+from workbench.figures.answers import Picture
 from workbench.figures.colors import DARK, LIGHT, Theme
 from workbench.figures.live import LiveFigure
 from workbench.figures.reactions import script
-from workbench.figures.run_pictures import Section, sections, sections_html, sections_items
+from workbench.figures.run_pictures import measurements_html, pictures_html
 from workbench.markup import folded, joined, paragraph, script_json, tag
 from workbench.monitor.events import Batch
 from workbench.runs.facts import STYLE, TITLES, details_html, facts, facts_html
@@ -29,6 +28,7 @@ body { margin: 0 auto; max-width: 1500px; padding: 20px 16px 40px; box-sizing: b
 h1 { font-size: 22px; margin: 0 0 2px; }
 h2 { font-size: 15px; margin: 26px 0 6px; }
 p { margin: 4px 0; }
+figure { margin: 12px 0; }
 .wb-Muted, dt { color: MUTED; }
 h1, dd, b, span { unicode-bidi: isolate; }
 .status { display: inline-block; padding: 1px 9px; border-radius: 10px; font-size: 13px; font-weight: 600;
@@ -53,14 +53,12 @@ _RECTANGLES = 5_000
 _RECTANGLES_PER_LANE = 120
 
 
-def report_html(run: Run, events: Batch | None, arrays: xr.Dataset | None = None) -> str:
+def report_html(run: Run, events: Batch | None, pictures: Sequence[Picture] = ()) -> str:
     """Return the whole report of a run as one self-contained HTML page.
 
-    `events` are None if nothing was recorded. `arrays` are the saved arrays of the answer, which are drawn as pictures.
+    `events` are None if nothing was recorded. `pictures` are those of the answer.
     """
     record, found = run.model_dump(mode="json"), facts(run)
-    measured = sections(record, arrays)
-    drawn = [each for each in measured if each.figure]
     everything = json.dumps(record, indent=2, default=str, ensure_ascii=False)
     time = facts_html(found, "time")
     body = tag(
@@ -68,17 +66,17 @@ def report_html(run: Run, events: Batch | None, arrays: xr.Dataset | None = None
         _heading(run),
         facts_html(found, "error"),
         facts_html(found, "answer"),
-        sections_html(drawn),
+        pictures_html(pictures),
         facts_html(found, "check"),
         tag("h2", TITLES["time"]) + time if time else "",
         tag("h2", "What the cluster did"),
         tag("div", id="figure") + paragraph(_HOW_TO_MOVE) if events else paragraph(_NOTHING_RECORDED),
-        sections_html(measured[len(drawn) :]),
+        measurements_html(record),
         folded("Details", details_html(found)),
         folded("The whole record as JSON", tag("pre", everything)),
         class_="wb-Sheet",
     )
-    return page(titled(run), body, _scripts(events, measured))
+    return page(titled(run), body, _scripts(events) if events else "")
 
 
 def page(title: str, body: Markup, script: str = "") -> str:
@@ -127,18 +125,12 @@ def titled(run: Run) -> str:
     return f"{SIMULATED if run.simulated else ''}{name}"
 
 
-def _scripts(events: Batch | None, measured: list[Section]) -> str:
-    items = sections_items(measured)
-    if events is None:
-        return _with_bokeh(items) if items else ""
+def _scripts(events: Batch) -> str:
     light, dark = (_figure(theme, events) for theme in (LIGHT, DARK))
     record = light.record_values((LIGHT, DARK), _most_rectangles(light))
-    return _with_bokeh({"figure": {"light": light.item(), "dark": dark.item()}, **items}, record)
-
-
-def _with_bokeh(items: Mapping[str, Any], record: Mapping[str, Any] | None = None) -> str:
+    values = {"figure": {"light": light.item(), "dark": dark.item()}, "record": record}
     library = Resources(mode="inline", components=["bokeh", "bokeh-widgets"])
-    ours = f"{script('report')}workbench({script_json({'items': items, 'record': record})})"
+    ours = f"{script('report')}workbench({script_json(values)})"
     return "\n".join(f"<script>{text}</script>" for text in (*library.js_raw, ours))
 
 

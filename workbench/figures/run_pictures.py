@@ -2,83 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import xarray as xr
-from bokeh.embed import json_item
 from markupsafe import Markup
 
-from workbench.figures.answers import Picture, pictures
+from workbench.errors import install
+from workbench.figures.answers import Picture
 from workbench.figures.bandwidth import bandwidth_html
-from workbench.figures.components import answer_figure
+from workbench.figures.paper import can_write, write_on_page
 from workbench.figures.topology import topology_html, topology_of
-from workbench.markup import fragment, tag
+from workbench.markup import fragment, paragraph, tag
 from workbench.runs.run import ON_SIMULATED
 
 
-class Section(NamedTuple):
-    """A part of a report: its heading, its HTML, and possibly a figure by theme."""
-
-    title: str
-    body: Markup
-    figure: Callable[[str], Any] | None = None
-
-
-def sections(run: Mapping[str, Any], arrays: xr.Dataset | None = None) -> list[Section]:
-    """Return sections for pictures of a run's answer, and then for its measurements; most runs have none."""
-    drawn = pictures(xr.Dataset() if arrays is None else arrays, run.get("result") or {})
-    found = [*map(_pictured, drawn), *_bandwidth(run)]
-    if run.get("simulated"):
-        found = [each._replace(figure=each.figure and _marked(each.figure)) for each in found]
-    return [*found, *_topology(run)]
+def pictures_html(pictures: Sequence[Picture]) -> Markup:
+    """Return pictures of an answer, each with its title."""
+    if pictures and not can_write():
+        return paragraph(f"The report has no pictures: they need the extra pictures ({install('pictures')}).")
+    return fragment(*(tag("figure", tag("figcaption", each.title), _image(each)) for each in pictures))
 
 
-def _marked(figure: Callable[[str], Any]) -> Callable[[str], Any]:
-    def drawn(theme: str) -> Any:
-        plot = figure(theme)
-        plot.title.text += ON_SIMULATED
-        return plot
-
-    return drawn
+def measurements_html(run: Mapping[str, Any]) -> Markup:
+    """Return the bandwidth between workers and the links between GPUs; nothing for most runs."""
+    return fragment(_bandwidth(run), _topology(run))
 
 
-def sections_html(found: Sequence[Section]) -> Markup:
-    """Return the sections with a placeholder for each figure."""
+def _image(picture: Picture) -> Markup:
+    file = io.BytesIO()
+    write_on_page(picture, file)
+    data = base64.b64encode(file.getvalue()).decode()
+    return tag("img", alt=picture.title, src=f"data:image/png;base64,{data}", style="width: 760px; max-width: 100%")
+
+
+def _bandwidth(run: Mapping[str, Any]) -> Markup:
+    bandwidth = (run.get("result") or {}).get("bandwidth")
+    if not bandwidth or not bandwidth["n_messages"]:
+        return Markup("")
+    heat_map = bandwidth_html(bandwidth, ON_SIMULATED if run.get("simulated") else "")
     return fragment(
-        *(
-            (tag("h2", section.title) if section.title else "")
-            + section.body
-            + (tag("div", id=f"measured-{index}", style="overflow-x: auto") if section.figure else "")
-            for index, section in enumerate(found)
-        )
+        tag("h2", "Bandwidth between workers"),
+        tag("p", "Quartiles of the messages' bandwidth; color is the median."),
+        tag("div", heat_map, style="overflow-x: auto"),
     )
 
 
-def sections_items(found: Sequence[Section]) -> dict[str, Any]:
-    """Return the figures as Bokeh's JSON, light and dark, by the ids of their placeholders."""
-    return {
-        f"measured-{index}": {theme: json_item(section.figure(theme)) for theme in ("light", "dark")}
-        for index, section in enumerate(found)
-        if section.figure is not None
-    }
-
-
-def _pictured(picture: Picture) -> Section:
-    return Section("", Markup(""), lambda theme: answer_figure(picture, theme))
-
-
-def _bandwidth(run: Mapping[str, Any]) -> list[Section]:
-    bandwidth = (run.get("result") or {}).get("bandwidth")
-    if not bandwidth or not bandwidth["n_messages"]:
-        return []
-    said = tag("p", "Quartiles of the messages' bandwidth; colour is the median.")
-    heat_map = bandwidth_html(bandwidth, ON_SIMULATED if run.get("simulated") else "")
-    return [Section("Bandwidth between workers", said + tag("div", heat_map, style="overflow-x: auto"))]
-
-
-def _topology(run: Mapping[str, Any]) -> list[Section]:
+def _topology(run: Mapping[str, Any]) -> Markup:
     topology = topology_of(run.get("inventory"))
     if topology is None or not (run.get("spec") or {}).get("devices"):
-        return []
-    return [Section("Between the GPUs", topology_html(topology, simulated=bool(run.get("simulated"))))]
+        return Markup("")
+    drawn = topology_html(topology, simulated=bool(run.get("simulated")))
+    return tag("h2", "Between the GPUs") + drawn

@@ -52,7 +52,7 @@ def _report(run: Run) -> str:
     from workbench.figures.report import report_html
     from workbench.runs.explaining.diagnosis import diagnosed
 
-    return report_html(diagnosed(run), _events(run), kept(run))
+    return report_html(diagnosed(run), _events(run), pictures_of(run))
 
 
 def write(run: Run) -> Path:
@@ -79,13 +79,13 @@ def small_pictures(run_id: str, bytes_kept: int) -> tuple[tuple[str, str, str], 
 
     Without Matplotlib, the PNG is empty.
     """
-    from workbench.figures.paper import can_write, write_small
+    from workbench.figures.paper import can_write, write_on_page
 
     found = []
     for each in pictures_of(store.get(run_id)):
         file = io.BytesIO()
         if can_write():
-            write_small(each, file)
+            write_on_page(each, file, is_small=True)
         found.append((each.name, each.title, base64.b64encode(file.getvalue()).decode()))
     return tuple(found)
 
