@@ -26,7 +26,9 @@ export default function report({ figure, record }: IReport): void {
   };
   let last = show();
   // One after the other, or two would draw in the same place.
-  dark.addEventListener('change', () => (last = last.then(show)));
+  dark.addEventListener('change', () => {
+    last = last.then(show);
+  });
   void last.then(() => {
     if (location.hash === '#replay') {
       place.scrollIntoView();
