@@ -70,7 +70,7 @@ def write_on_page(picture: Picture, file: BinaryIO, *, is_small: bool = False) -
 def _draw(figure: Figure, picture: Picture) -> Axes:
     axes = figure.add_subplot()
     # A small picture is lower than a long label. Matplotlib's own wrapping would interpret dollars in it.
-    letters = round(_LETTERS * figure.get_figheight() / axes.yaxis.label.get_fontsize())
+    letters = round(_LETTERS * figure.get_figheight() / float(axes.yaxis.label.get_fontsize()))
     axes.set(xlabel=picture.across, ylabel=textwrap.fill(picture.up, letters))
     drawn = picture.drawn
     if isinstance(drawn, Dots):

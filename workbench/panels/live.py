@@ -12,7 +12,7 @@ from workbench.errors import BadInputError, NotFoundError, quoted
 from workbench.figures.layout import PARTS, Part, sources_of
 from workbench.figures.totals import Totals
 from workbench.markup import fragment, tag
-from workbench.panels.static import StaticOutput, shell, titled
+from workbench.panels.static import StaticOutput, titled
 from workbench.panels.thread import do, loop, soon
 from workbench.panels.widget import Widget
 from workbench.runs import store
@@ -63,10 +63,6 @@ class Figure(Widget):
 
     def close(self) -> None:
         """Stop; the figure keeps its latest state."""
-
-    def _repr_mimebundle_(self, **options: Any) -> Any:
-        self._static.show(shell())
-        return super()._repr_mimebundle_(**options)
 
     async def watching(self) -> _Alone:
         """Return what shows only this figure."""

@@ -42,14 +42,16 @@ class StaticOutput:
         self._shell: Any = None
         self._next = 0.0
 
-    def show(self, shell: Any) -> None:
-        """Reserve room in the output of the running cell; do nothing outside of a kernel."""
+    def show(self) -> bool:
+        """Reserve room in the output of the running cell; return False outside of a kernel."""
+        shell = get_ipython()
         if getattr(shell, "kernel", None) is None:
-            return
+            return False
         display({"text/html": "", "text/plain": ""}, raw=True, display_id=self.id)
         if self._shell is None:
             self._shell, self._next = shell, 0.0
             shell.events.register("post_run_cell", self._update)
+        return True
 
     def _update(self, *_: object) -> None:
         is_final, began = self._is_final(), time.monotonic()
@@ -63,11 +65,6 @@ class StaticOutput:
         update_display(content, display_id=self.id, raw=True)
         ended = time.monotonic()
         self._next = ended + (ended - began) / SHARE
-
-
-def shell() -> Any:
-    """Return IPython's shell, or None outside of IPython."""
-    return get_ipython()
 
 
 def titled(title: str, totals: Totals) -> tuple[str, str]:

@@ -22,6 +22,7 @@ from ipykernel.kernelbase import Kernel
 
 from workbench.clusters.connect import kernel
 from workbench.errors import WorkbenchError
+from workbench.panels.static import StaticOutput
 from workbench.panels.thread import do
 from workbench.threads import in_thread, load_before_threads
 from workbench.views.answers import to_json
@@ -54,6 +55,7 @@ class Widget(anywidget.AnyWidget):
     styles = traitlets.Unicode().tag(sync=True)
 
     _view: ClassVar[str]
+    _static: StaticOutput
 
     def __init__(self, options: dict[str, Any]) -> None:
         load_before_threads("distributed", "workbench.workloads.catalogue")
@@ -74,6 +76,11 @@ class Widget(anywidget.AnyWidget):
             super().open()
         finally:
             comm.create_comm = usual
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        data, metadata = super()._repr_mimebundle_(**options)
+        # Where nothing is alive, the output above it says what is to be said.
+        return (data | {"text/plain": ""} if self._static.show() else data), metadata
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: a notebook shows it where it ends a cell; without one there is workbench app>"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.markup import paragraph
-from workbench.panels.static import StaticOutput, shell
+from workbench.panels.static import StaticOutput
 from workbench.panels.thread import do
 from workbench.panels.widget import Widget
 from workbench.session import Session
@@ -47,10 +47,6 @@ class Workbench(Widget):
         self.session = session or Session()
         self._service: Service | None = None
         super().__init__(options)
-
-    def _repr_mimebundle_(self, **options: Any) -> Any:
-        self._static.show(shell())
-        return super()._repr_mimebundle_(**options)
 
     def close(self) -> None:
         """Stop following and watching; clusters and runs continue. A click in a cell that shows it resumes."""
